@@ -1,0 +1,16 @@
+//! The protocol core of spinrpc: ONC RPC (RFC 5531) over RPC-over-RDMA (RFC 5666, RFC 8166),
+//! without I/O, clock, thread or allocation.
+//!
+//! Inputs are `on_*` methods with `now` and bytes; outputs go to an [`output::Output`] sink that
+//! the caller implements. Nothing here panics on bytes of a peer.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod ids;
+pub mod limits;
+pub mod rdma;
+pub mod rpc;
+pub mod xdr;

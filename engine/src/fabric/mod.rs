@@ -1,0 +1,196 @@
+//! The narrow waist between the reactor and a driver.
+//!
+//! A driver moves bytes and knows nothing of RPC. It may use `mem`, `sync` and `sys`; the reactor
+//! is its only caller. [`Fabric`] is the data plane, owned by one core: nothing in it blocks or
+//! allocates. [`Connector`] is the control plane: it may block, and runs on the control thread.
+
+pub mod shm;
+mod wr;
+
+pub use wr::{
+    Completion, CompletionKind, Completions, ConnId, Full, QpId, RemoteSlice, SendWr, WrError, WrId,
+};
+
+use crate::mem::{Buf, Bulk, Lease};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a driver can do, known before the first connection; sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// Longest message of one Send.
+    pub message_bytes_max: usize,
+    /// Longest transfer of one RDMA Read or Write.
+    pub transfer_bytes_max: usize,
+    /// RDMA Reads one queue pair may have outstanding (ORD).
+    pub reads_max: u16,
+    /// Work requests the send queue of one queue pair holds.
+    pub send_queue_depth: u16,
+    /// Receives one queue pair may have posted.
+    pub recv_queue_depth: u16,
+    /// Send With Invalidate is understood by this driver.
+    pub remote_invalidate: bool,
+}
+
+/// Rights a remote peer gets on exposed memory: exactly one, never both (RFC 5042 section 6.3.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The peer may RDMA Read: memory behind a Read chunk.
+    RemoteRead,
+    /// The peer may RDMA Write: memory behind a Write or Reply chunk.
+    RemoteWrite,
+}
+
+/// A driver's data plane. One core owns it; no method blocks, allocates or makes a system call,
+/// except where it says so.
+pub trait Fabric: Sized + 'static {
+    /// A connection that the [`Connector`] made and no core has adopted yet. Dropping it closes it.
+    type Endpoint: Endpoint;
+
+    /// What this driver can do.
+    fn caps(&self) -> &Caps;
+
+    /// Moves what has completed into `out`, at most as many as it has room for, and says how many.
+    fn poll(&mut self, out: &mut Completions) -> usize;
+
+    /// Gives `buf` to the receive queue; a [`CompletionKind::Received`] gives it back.
+    fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
+
+    /// Queues one work request. Requests of a queue pair take effect in the order of posting:
+    /// what a Write placed is there when a later Send arrives (RFC 5666 section 2).
+    fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>>;
+
+    /// Makes everything posted visible: receives first, then sends, one doorbell per queue pair.
+    /// Work requests that find no room at the peer stay queued, and later calls go on with them.
+    fn flush(&mut self);
+
+    /// How many more work requests `post` takes on this queue pair now.
+    fn send_room(&self, qp: QpId) -> usize;
+
+    /// Takes over a new connection (slow path: may allocate and map).
+    fn adopt(&mut self, endpoint: Self::Endpoint) -> Result<QpId, FabricError>;
+
+    /// Ends a connection. Every posted work request completes with [`WrError::Flushed`] in later
+    /// polls, then one [`CompletionKind::Down`] is the last completion of this queue pair.
+    fn close(&mut self, qp: QpId);
+
+    /// Memory of this connection that may be exposed to its peer; `None` when all is lent out.
+    fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk>;
+
+    /// Lets the peer reach the leased bytes with one right, under a key never used before.
+    /// The exposure holds the lease until [`Fabric::revoke`] or a remote invalidation ends it.
+    fn expose(&mut self, qp: QpId, memory: Lease, access: Access) -> Result<RemoteSlice, ExposeError>;
+
+    /// Ends an exposure: when this returns, the key is dead. A key that is dead already is fine.
+    fn revoke(&mut self, qp: QpId, handle: u32);
+
+    /// Sleeps until something may have arrived, the waker was used, or `at_most` is over (system
+    /// call). Returns at once when there is work that would be missed.
+    fn park(&mut self, at_most: Duration);
+
+    /// Wakes this core from [`Fabric::park`], from any thread.
+    fn waker(&self) -> Arc<dyn Wake>;
+}
+
+/// Wakes a parked core.
+pub trait Wake: Send + Sync {
+    /// Cheap when the core is not parked; one system call when it is.
+    fn wake(&self);
+}
+
+/// A connection on its way from the control thread to its core.
+pub trait Endpoint: Send + 'static {
+    /// What the peer sent as private data with its connection request or acceptance (RFC 8797);
+    /// zeroes behind what it sent.
+    fn peer_private_data(&self) -> &[u8];
+    /// Who the peer is, for people and logs.
+    fn peer_name(&self) -> String;
+}
+
+/// A driver's control plane: shared by all threads of an engine, may block.
+pub trait Connector: Send + Sync + 'static {
+    /// The data plane it makes connections for.
+    type Fabric: Fabric;
+
+    /// Makes the data plane of core number `core`. Called once per core, on the core's own thread,
+    /// so that memory is local to it.
+    fn fabric(&self, core: usize) -> Result<Self::Fabric, FabricError>;
+
+    /// Connects to `address` on behalf of core number `core`; blocks for `timeout` at most.
+    fn connect(
+        &self,
+        address: &str,
+        core: usize,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<<Self::Fabric as Fabric>::Endpoint, FabricError>;
+
+    /// Accepts connections at `address` until the returned guard is dropped. `accept` picks the
+    /// core for each one before the handshake is answered, and gets the endpoint after it.
+    fn listen(
+        &self,
+        address: &str,
+        private_data: &[u8],
+        accept: Box<dyn Acceptor<<Self::Fabric as Fabric>::Endpoint>>,
+    ) -> Result<Box<dyn Send>, FabricError>;
+}
+
+/// Decides where an accepted connection lives.
+pub trait Acceptor<E>: Send {
+    /// The core for the next connection; `None` refuses it (limits.conns).
+    fn pick_core(&mut self) -> Option<usize>;
+    /// The finished connection, for that core.
+    fn accepted(&mut self, core: usize, endpoint: E);
+}
+
+/// A driver's error: which operation failed and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{op}: {reason}")]
+pub struct FabricError {
+    /// What was attempted, in the words of the caller: "connect shm:echo".
+    pub op: String,
+    /// Why it failed and, where one is known, what to do.
+    pub reason: String,
+    /// The operating system's error, if it was one.
+    #[source]
+    pub source: Option<std::io::Error>,
+}
+
+/// Why memory could not be exposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExposeError {
+    /// The memory does not belong to this connection; take it from [`Fabric::bulk`].
+    #[error("memory does not belong to this connection")]
+    Foreign,
+    /// All keys of this connection are in use.
+    #[error("all memory keys of the connection are in use")]
+    NoKey,
+    /// The queue pair is gone.
+    #[error("the connection is down")]
+    Down,
+}
+
+/// Why a connection ended. The first cause is kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DownCause {
+    /// This side closed it.
+    #[error("closed by this side")]
+    Local,
+    /// The peer closed it in good order.
+    #[error("closed by the peer")]
+    Remote,
+    /// The peer's process died or its socket broke.
+    #[error("the peer died")]
+    PeerDied,
+    /// A message arrived and no receive was posted for longer than the driver waits.
+    #[error("no receive was posted for an arriving message (receiver not ready)")]
+    ReceiverNotReady,
+    /// A work request failed; on a reliable connection that is the end of it.
+    #[error("a work request failed: {0}")]
+    WorkRequest(WrError),
+    /// The peer broke the rules of the fabric; says which.
+    #[error("the peer broke the fabric's rules: {0}")]
+    PeerMisbehaved(&'static str),
+}

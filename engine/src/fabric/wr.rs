@@ -1,0 +1,150 @@
+//! Work requests and completions: the vocabulary between reactor and drivers.
+//!
+//! Posting moves buffers into the driver, a completion moves them back, so everything here is
+//! safe to use. Ids are index and generation, never pointers: a stale one is counted and dropped.
+
+use super::DownCause;
+use crate::mem::{Buf, Lease};
+
+/// Names a queue pair of one core's fabric: index and generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QpId {
+    /// Place in the driver's table.
+    pub index: u32,
+    /// Raised each time the place is used again.
+    pub generation: u32,
+}
+
+/// The reactor's name for a connection; same shape as [`QpId`].
+pub type ConnId = QpId;
+
+/// What the reactor wants to hear back with a completion; the driver does not look into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WrId(pub u64);
+
+/// A stretch of the peer's memory, as it stands in a chunk list: handle, length, offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteSlice {
+    /// R_key or STag.
+    pub handle: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Where it starts; opaque, only ever added to.
+    pub offset: u64,
+}
+
+/// One entry of a send queue.
+#[derive(Debug)]
+pub enum SendWr {
+    /// A message for the peer's next posted receive; the buffer is freed when it has left.
+    Send {
+        /// The message.
+        message: Buf,
+        /// Send With Invalidate: the peer's key that dies on arrival.
+        invalidate: Option<u32>,
+    },
+    /// Fetches the peer's memory; completes with [`CompletionKind::Read`].
+    Read {
+        /// Comes back with the completion.
+        id: WrId,
+        /// From the peer's memory ...
+        from: RemoteSlice,
+        /// ... into this one, which has the same length.
+        into: Lease,
+    },
+    /// Places bytes in the peer's memory, before any later Send of this queue pair. Completes only
+    /// when it fails; the lease ends when the bytes have left.
+    Write {
+        /// From this memory ...
+        from: Lease,
+        /// ... to the peer's, which has the same length.
+        to: RemoteSlice,
+    },
+}
+
+/// A queue is full (or its queue pair is gone): the request comes back untouched.
+#[derive(Debug)]
+pub struct Full<T>(pub T);
+
+/// Why a work request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WrError {
+    /// The queue pair went down before the request was done.
+    #[error("flushed: the connection went down first")]
+    Flushed,
+    /// The peer's key does not exist, or lacks the right, or does not cover the bytes.
+    #[error("remote access error: key, right or bounds")]
+    RemoteAccess,
+    /// A message was longer than the receive posted for it.
+    #[error("message longer than the posted receive")]
+    Length,
+}
+
+/// One finished piece of work.
+#[derive(Debug)]
+pub struct Completion {
+    /// On which queue pair.
+    pub qp: QpId,
+    /// What finished.
+    pub kind: CompletionKind,
+}
+
+/// What finished.
+#[derive(Debug)]
+pub enum CompletionKind {
+    /// A message arrived in a posted receive.
+    Received {
+        /// The posted buffer, its length set to that of the message.
+        message: Buf,
+        /// The key of ours that the peer invalidated with it, now dead.
+        invalidated: Option<u32>,
+    },
+    /// An RDMA Read is done, its bytes in place, or failed.
+    Read {
+        /// As posted.
+        id: WrId,
+        /// What became of it.
+        result: Result<(), WrError>,
+    },
+    /// A posted receive that will not be used: its queue pair went down.
+    RecvFlushed {
+        /// The posted buffer.
+        buf: Buf,
+    },
+    /// The last completion of a queue pair, after every work request of it was accounted for.
+    Down {
+        /// The first cause.
+        cause: DownCause,
+    },
+}
+
+/// A bounded batch of completions, allocated once.
+#[derive(Debug)]
+pub struct Completions {
+    entries: Vec<Completion>,
+    limit: usize,
+}
+
+impl Completions {
+    /// A batch of at most `limit`.
+    pub fn with_limit(limit: usize) -> Self {
+        Self { entries: Vec::with_capacity(limit), limit }
+    }
+
+    /// Adds one; the caller has checked [`Completions::room`].
+    pub fn push(&mut self, qp: QpId, kind: CompletionKind) {
+        debug_assert!(self.room() > 0, "a driver pushed past the batch limit");
+        self.entries.push(Completion { qp, kind });
+    }
+
+    /// How many more fit.
+    pub fn room(&self) -> usize {
+        self.limit - self.entries.len().min(self.limit)
+    }
+
+    /// Empties the batch in order.
+    pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
+        self.entries.drain(..)
+    }
+}
