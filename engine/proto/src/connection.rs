@@ -1,0 +1,100 @@
+//! Both roles of one connection behind one input: a received message goes to the requester or the
+//! responder, or gets the answer that a malformed one deserves (RFC 8166 section 4.5).
+
+use crate::ids::Xid;
+use crate::limits::Limits;
+use crate::output::{Dropped, Output, PeerMisbehaved};
+use crate::rdma::error::RdmaError;
+use crate::rdma::v1::{HeaderError, HeaderView, VERSION};
+use crate::requester::{CallSlot, Requester};
+use crate::responder::{Responder, ServeSlot};
+
+/// After so many malformed headers the connection is closed.
+pub const MALFORMED_MAX: u32 = 64;
+
+/// Which end of the connection this is: who connected calls, who accepted serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// This side connected and sends calls.
+    Client,
+    /// This side accepted and answers calls.
+    Server,
+}
+
+/// The protocol state of one connection.
+#[derive(Debug)]
+pub struct Connection<Q, R> {
+    /// Our calls.
+    pub requester: Requester<Q>,
+    /// The peer's calls.
+    pub responder: Responder<R>,
+    side: Side,
+    limits: Limits,
+    malformed: u32,
+}
+
+impl<Q, R> Connection<Q, R>
+where
+    Q: AsRef<[CallSlot]> + AsMut<[CallSlot]>,
+    R: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>,
+{
+    /// A new connection.
+    pub fn new(side: Side, requester: Requester<Q>, responder: Responder<R>, limits: Limits) -> Self {
+        Self { requester, responder, side, limits, malformed: 0 }
+    }
+
+    /// Which end this is.
+    #[inline]
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// What a peer may ask for.
+    #[inline]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// A message arrived.
+    #[inline]
+    pub fn on_receive(&mut self, message: &[u8], out: &mut impl Output) {
+        match (HeaderView::new_checked(message, &self.limits), self.side) {
+            (Ok(view), Side::Client) => self.requester.on_receive(&view, out),
+            (Ok(view), Side::Server) => self.responder.on_receive(&view, out),
+            (Err(error), side) => self.on_malformed(side, error, out),
+        }
+    }
+
+    #[cold]
+    fn on_malformed(&mut self, side: Side, error: HeaderError, out: &mut impl Output) {
+        self.malformed += 1;
+        if self.malformed > MALFORMED_MAX {
+            return out.close(PeerMisbehaved::MalformedHeaders);
+        }
+        match (side, error) {
+            (_, HeaderError::TooShort) => out.dropped(Dropped::TooShort),
+            // "A requester MUST drop silently" what it cannot parse (RFC 8166 section 4.5).
+            (Side::Client, _) => out.dropped(Dropped::MalformedReply),
+            (Side::Server, error) => answer(error, out),
+        }
+    }
+}
+
+/// Version errors name the range this side supports; everything else is ERR_CHUNK.
+fn answer(error: HeaderError, out: &mut impl Output) {
+    let supported = RdmaError::Version { low: VERSION, high: VERSION };
+    match error {
+        HeaderError::TooShort => out.dropped(Dropped::TooShort),
+        HeaderError::Version { xid, .. } => out.send_error(xid, supported),
+        HeaderError::Malformed { xid, .. } | HeaderError::UnknownType { xid, .. } => {
+            out.send_error(xid, RdmaError::Chunk);
+        }
+    }
+}
+
+/// Bytes of an RDMA_ERROR message; `emit` writes it.
+pub fn error_message(xid: Xid, credits: u32, error: RdmaError, buf: &mut [u8]) -> usize {
+    use crate::rdma::v1::{Body, HeaderRepr};
+    let repr = HeaderRepr { xid, credits: credits.max(1), body: Body::Error(error) };
+    repr.emit(buf)
+}

@@ -1,0 +1,172 @@
+//! Where the state machines put what follows from an input: the caller's sink.
+//!
+//! The reactor implements [`Output`] straight onto its tables and the work-request batch; tests
+//! implement it as a recorder. A sink must not call back into the state machine that calls it.
+
+use crate::ids::Xid;
+use crate::limits::ITEMS_MAX;
+use crate::rdma::error::RdmaError;
+use crate::rdma::segment::Segment;
+
+/// Names a transaction's place in a requester's or responder's table: index and generation, so
+/// that a stale name is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotId {
+    /// Place in the table.
+    pub index: u16,
+    /// Raised each time the place is used again.
+    pub generation: u32,
+}
+
+/// One RDMA Read the responder needs: `from` the requester's memory into a Read chunk's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The call it belongs to.
+    pub slot: SlotId,
+    /// Which of the call's Read chunks, counted by rising position.
+    pub chunk: u8,
+    /// Where in that chunk's buffer, in bytes.
+    pub at: u32,
+    /// The requester's memory; its length is that of the transfer.
+    pub from: Segment,
+}
+
+/// What an RDMA Write of a reply places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteSource {
+    /// The reply's data item of this number, into its Write chunk.
+    Item(u8),
+    /// The reply's XDR stream, into the Reply chunk.
+    Stream,
+}
+
+/// One RDMA Write of a reply, to be posted before the reply's Send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteRequest {
+    /// What is placed.
+    pub source: WriteSource,
+    /// From which byte of the source on.
+    pub at: u32,
+    /// The requester's memory; its length is that of the transfer.
+    pub to: Segment,
+}
+
+/// Where the XDR stream of a reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyStream {
+    /// In the message, behind a transport header of so many bytes.
+    Inline {
+        /// Length of the transport header.
+        header_bytes: usize,
+    },
+    /// In the memory of the Reply chunk.
+    ReplyChunk {
+        /// Bytes the responder placed.
+        length: u32,
+    },
+}
+
+/// A reply that matched a call in flight and kept the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeliveredReply {
+    /// The call's place, free again after this.
+    pub slot: SlotId,
+    /// The application's name of the call.
+    pub token: u64,
+    /// Where the RPC reply is.
+    pub stream: ReplyStream,
+    /// Bytes placed in each offered Write chunk, in order.
+    pub placed: [u32; ITEMS_MAX],
+}
+
+/// Why a call ended without an RPC reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallFailure {
+    /// The deadline passed.
+    TimedOut,
+    /// The application cancelled it.
+    Cancelled,
+    /// The responder answered with RDMA_ERROR (RFC 8166 section 4.5): permanent.
+    Rdma(RdmaError),
+    /// The reply broke the rules; says which.
+    Misbehaved(PeerMisbehaved),
+}
+
+/// How a peer broke the protocol so badly that the connection has to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerMisbehaved {
+    /// A reply with a Read list (RFC 8166 section 4.3.1).
+    ReadListInReply,
+    /// A reply's Write list differs from the one offered (RFC 8166 section 4.3.2).
+    WriteListChanged,
+    /// A reply's Reply chunk differs from the one offered (RFC 8166 section 4.3.3).
+    ReplyChunkChanged,
+    /// RDMA_NOMSG without anything in a Reply chunk.
+    NoReplyStream,
+    /// Too many messages that could not be parsed.
+    MalformedHeaders,
+}
+
+impl core::fmt::Display for PeerMisbehaved {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::ReadListInReply => "reply with a Read list",
+            Self::WriteListChanged => "reply whose Write list is not the one offered",
+            Self::ReplyChunkChanged => "reply whose Reply chunk is not the one offered",
+            Self::NoReplyStream => "RDMA_NOMSG reply without a Reply chunk",
+            Self::MalformedHeaders => "too many malformed transport headers",
+        })
+    }
+}
+
+impl core::error::Error for PeerMisbehaved {}
+
+/// Why a message was dropped without an answer (RFC 8166 sections 4.5 and 4.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dropped {
+    /// Shorter than any header.
+    TooShort,
+    /// A reply header that cannot be parsed, or of another version.
+    MalformedReply,
+    /// No call in flight has this XID.
+    UnmatchedReply,
+    /// RDMA_DONE; nothing is exported to be freed.
+    Done,
+    /// RDMA_MSGP or an unknown type on the requester's side.
+    UnexpectedType,
+    /// RDMA_ERROR on the responder's side.
+    UnexpectedError,
+    /// A call to a side that serves nothing, or a reply to one that called nothing.
+    WrongDirection,
+}
+
+/// The sink of everything that follows from an input.
+pub trait Output {
+    /// A call is whole: its message just arrived, or its last Read chunk did.
+    fn deliver_call(&mut self, slot: SlotId);
+    /// A call waits for its Read chunks: find memory for them, then
+    /// [`crate::responder::Responder::pull`].
+    fn pull(&mut self, slot: SlotId);
+    /// Post this RDMA Read.
+    fn read(&mut self, read: ReadRequest);
+    /// Post this RDMA Write.
+    fn write(&mut self, write: WriteRequest);
+    /// A call in flight has its reply; its keys must be dead before the application sees it.
+    fn deliver_reply(&mut self, reply: DeliveredReply);
+    /// A call ended without a reply. When `fenced`, its memory stays exposed and its slot taken
+    /// until [`Output::release_call`].
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool);
+    /// The late end of a call that had failed before: its memory is free now.
+    fn release_call(&mut self, slot: SlotId);
+    /// Answer with RDMA_ERROR.
+    fn send_error(&mut self, xid: Xid, error: RdmaError);
+    /// Answer a call beyond the grant with an RPC error (RFC 5666 section 3.3).
+    fn refuse_call(&mut self, xid: Xid);
+    /// Count a message that gets no answer.
+    fn dropped(&mut self, why: Dropped);
+    /// Close the connection.
+    fn close(&mut self, why: PeerMisbehaved);
+}

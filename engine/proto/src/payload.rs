@@ -1,0 +1,381 @@
+//! The pure choice of how an RPC message travels: inline, with chunks, or as a long message
+//! (RFC 5666 sections 3.4 to 3.6 and 5, RFC 8166 section 3.5), and the XDR stream with data items
+//! taken out of it ("reduced").
+//!
+//! Used by the api to encode and decode, by the reactor to choose. No state outlives a message.
+
+use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
+use crate::rdma::segment::{ReadSegment, Segment};
+use crate::xdr::{DecodeError, Reader, Writer, roundup4};
+
+/// Transport header with three empty lists.
+pub const PLAIN_HEADER_BYTES: usize = 28;
+const READ_SEGMENT_BYTES: usize = 24;
+const CHUNK_FRAME_BYTES: usize = 8;
+const SEGMENT_BYTES: usize = 16;
+
+/// Our own memory behind a chunk: one key, split into segments of at most `segment_bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ChunkOffer {
+    /// Key of the exposure.
+    pub handle: u32,
+    /// Bytes of the whole chunk.
+    pub length: u32,
+    /// Offset of its first byte.
+    pub offset: u64,
+    /// Longest segment; zero means one segment.
+    pub segment_bytes: u32,
+}
+
+impl ChunkOffer {
+    /// How many segments it has: at least one.
+    pub fn segment_count(&self) -> usize {
+        if self.segment_bytes == 0 || self.length == 0 {
+            return 1;
+        }
+        self.length.div_ceil(self.segment_bytes) as usize
+    }
+
+    /// The segments in order.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        let step = if self.segment_bytes == 0 { self.length } else { self.segment_bytes };
+        (0..self.segment_count() as u32).map(move |k| {
+            let start = k * step;
+            Segment {
+                handle: self.handle,
+                length: step.min(self.length - start),
+                offset: self.offset + u64::from(start),
+            }
+        })
+    }
+}
+
+/// The chunks of one call as its requester offers them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallChunks {
+    /// Read chunks by rising position. For a long call the first has position zero.
+    reads: [(u32, ChunkOffer); ITEMS_MAX + 1],
+    read_count: u8,
+    writes: [ChunkOffer; ITEMS_MAX],
+    write_count: u8,
+    reply: Option<ChunkOffer>,
+}
+
+impl CallChunks {
+    /// A call without chunks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a Read chunk at `position` of the unreduced stream; positions come in rising order.
+    /// `false` when there are too many.
+    pub fn push_read(&mut self, position: u32, offer: ChunkOffer) -> bool {
+        let Some(place) = self.reads.get_mut(usize::from(self.read_count)) else { return false };
+        *place = (position, offer);
+        self.read_count += 1;
+        true
+    }
+
+    /// Adds a Write chunk; `false` when there are too many.
+    pub fn push_write(&mut self, offer: ChunkOffer) -> bool {
+        let Some(place) = self.writes.get_mut(usize::from(self.write_count)) else { return false };
+        *place = offer;
+        self.write_count += 1;
+        true
+    }
+
+    /// Offers a Reply chunk.
+    pub fn set_reply(&mut self, offer: ChunkOffer) {
+        self.reply = Some(offer);
+    }
+
+    /// The Read chunks with their positions.
+    pub fn reads(&self) -> &[(u32, ChunkOffer)] {
+        &self.reads[..usize::from(self.read_count)]
+    }
+
+    /// The Write chunks.
+    pub fn writes(&self) -> &[ChunkOffer] {
+        &self.writes[..usize::from(self.write_count)]
+    }
+
+    /// The Reply chunk.
+    pub fn reply(&self) -> Option<&ChunkOffer> {
+        self.reply.as_ref()
+    }
+
+    /// No list has an entry.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.read_count == 0 && self.write_count == 0 && self.reply.is_none()
+    }
+
+    /// Whether the whole RPC message travels in the Position-Zero Read chunk.
+    pub fn is_long_call(&self) -> bool {
+        self.reads().first().is_some_and(|(position, _)| *position == 0)
+    }
+
+    /// Segments in all lists together.
+    pub fn segment_count(&self) -> usize {
+        let offers = self.reads().iter().map(|(_, offer)| offer).chain(self.writes());
+        offers.chain(self.reply()).map(ChunkOffer::segment_count).sum()
+    }
+
+    /// Bytes of the transport header that carries these lists.
+    pub fn header_bytes(&self) -> usize {
+        let reads: usize = self.reads().iter().map(|(_, c)| c.segment_count()).sum();
+        let writes: usize = self.writes().iter().map(write_chunk_bytes).sum();
+        let reply = self.reply().map_or(0, |c| write_chunk_bytes(c) - 4);
+        PLAIN_HEADER_BYTES + reads * READ_SEGMENT_BYTES + writes + reply
+    }
+
+    /// The Read list, segment by segment, into `out`; returns how many there are. A list with more
+    /// than [`CALL_SEGMENTS_MAX`] is cut: check [`CallChunks::segment_count`] before.
+    pub fn read_segments(&self, out: &mut [ReadSegment; CALL_SEGMENTS_MAX]) -> usize {
+        let all = self.reads().iter().flat_map(|(position, offer)| {
+            offer.segments().map(|target| ReadSegment { position: *position, target })
+        });
+        all.zip(out.iter_mut()).map(|(segment, place)| *place = segment).count()
+    }
+}
+
+fn write_chunk_bytes(offer: &ChunkOffer) -> usize {
+    CHUNK_FRAME_BYTES + SEGMENT_BYTES * offer.segment_count()
+}
+
+/// Where a data item goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Into the stream.
+    Inline,
+    /// Out of the stream, into a chunk.
+    Chunk,
+    /// Into the stream while there is room, else into a chunk.
+    InlineIfRoom,
+}
+
+/// A DDP-eligible data item an application gives beside its stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// The bytes, without roundup.
+    pub bytes: &'a [u8],
+    /// Where it may go.
+    pub placement: Placement,
+}
+
+/// A data item that was taken out of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Reduced {
+    /// Which item.
+    pub index: u8,
+    /// Offset in the stream as it would be with all items in it (RFC 8166 section 3.4.5).
+    pub position: u32,
+    /// Bytes, without roundup.
+    pub length: u32,
+}
+
+/// What encoding made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// Bytes of the stream, reduced items not counted; may exceed the buffer (see `fits`).
+    pub stream_bytes: usize,
+    /// The buffer was long enough.
+    pub fits: bool,
+    /// How many items the stream has used.
+    pub items_used: u8,
+    /// The stream asked for more items than were given: a mistake of the application.
+    pub items_missing: bool,
+    reduced: [Reduced; ITEMS_MAX],
+    reduced_count: u8,
+}
+
+impl Encoded {
+    /// The reduced items in stream order.
+    pub fn reduced(&self) -> &[Reduced] {
+        &self.reduced[..usize::from(self.reduced_count)]
+    }
+}
+
+/// Writes an XDR stream and takes data items out of it.
+#[derive(Debug)]
+pub struct StreamWriter<'a> {
+    xdr: Writer<'a>,
+    room_bytes: usize,
+    items: &'a [Item<'a>],
+    next_item: usize,
+    removed_bytes: usize,
+    items_missing: bool,
+    reduced: [Reduced; ITEMS_MAX],
+    reduced_count: u8,
+}
+
+impl<'a> StreamWriter<'a> {
+    /// Writes into `buf`, with at most [`ITEMS_MAX`] items (more are not seen).
+    #[inline]
+    pub fn new(buf: &'a mut [u8], items: &'a [Item<'a>]) -> Self {
+        Self {
+            room_bytes: buf.len(),
+            xdr: Writer::new(buf),
+            items,
+            next_item: 0,
+            removed_bytes: 0,
+            items_missing: false,
+            reduced: [Reduced::default(); ITEMS_MAX],
+            reduced_count: 0,
+        }
+    }
+
+    /// The plain XDR writer.
+    #[inline]
+    pub fn xdr(&mut self) -> &mut Writer<'a> {
+        &mut self.xdr
+    }
+
+    /// Writes the next data item as `opaque<>`: its count word stays in the stream, the bytes go
+    /// where its placement says. Roundup of a reduced item is neither in the chunk nor in the
+    /// stream (RFC 8166 sections 3.4.5.2 and 3.4.6.2).
+    pub fn item(&mut self) {
+        let Some(item) = self.items.get(self.next_item) else {
+            self.items_missing = true;
+            return self.xdr.u32(0);
+        };
+        let index = self.next_item as u8;
+        self.next_item += 1;
+        self.xdr.u32(item.bytes.len() as u32);
+        if self.stays_inline(item) {
+            self.xdr.fixed(item.bytes);
+        } else {
+            self.reduce(index, item.bytes.len());
+        }
+    }
+
+    fn stays_inline(&self, item: &Item<'_>) -> bool {
+        match item.placement {
+            Placement::Inline => true,
+            Placement::Chunk => item.bytes.is_empty(),
+            Placement::InlineIfRoom => {
+                self.xdr.len() + roundup4(item.bytes.len()) <= self.room_bytes
+            }
+        }
+    }
+
+    fn reduce(&mut self, index: u8, length: usize) {
+        let position = (self.xdr.len() + self.removed_bytes) as u32;
+        self.removed_bytes += roundup4(length);
+        self.reduced[usize::from(self.reduced_count)] =
+            Reduced { index, position, length: length as u32 };
+        self.reduced_count += 1;
+    }
+
+    /// What was made.
+    #[inline]
+    pub fn finish(self) -> Encoded {
+        Encoded {
+            stream_bytes: self.xdr.len(),
+            fits: self.xdr.len() <= self.room_bytes,
+            items_used: self.next_item as u8,
+            items_missing: self.items_missing,
+            reduced: self.reduced,
+            reduced_count: self.reduced_count,
+        }
+    }
+}
+
+/// A data item found while reading a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// Its bytes stand in the stream.
+    Inline(&'a [u8]),
+    /// Its bytes came in chunk number `index`; `length` of them belong to the item.
+    Chunk {
+        /// Which chunk, in order.
+        index: usize,
+        /// Bytes of the item.
+        length: usize,
+    },
+}
+
+/// What came beside the stream of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside<'a> {
+    /// A call's Read chunks: position and length of each, by rising position.
+    Reads(&'a [(u32, u32)]),
+    /// A reply's Write chunks: bytes placed in each.
+    Writes(&'a [u32]),
+}
+
+/// Reads an XDR stream whose data items may have been taken out.
+#[derive(Clone, Debug)]
+pub struct StreamReader<'a> {
+    xdr: Reader<'a>,
+    beside: Beside<'a>,
+    next_chunk: usize,
+    removed_bytes: usize,
+    /// Position of the stream's first byte in the unreduced RPC message.
+    base: usize,
+}
+
+impl<'a> StreamReader<'a> {
+    /// Reads `stream`, which starts at byte `base` of the RPC message.
+    #[inline]
+    pub fn new(stream: &'a [u8], base: usize, beside: Beside<'a>) -> Self {
+        Self { xdr: Reader::new(stream), beside, next_chunk: 0, removed_bytes: 0, base }
+    }
+
+    /// The plain XDR reader. Data items in it are found by [`StreamReader::item`].
+    #[inline]
+    pub fn xdr(&mut self) -> &mut Reader<'a> {
+        &mut self.xdr
+    }
+
+    /// Reads one `opaque<max>` wherever its bytes are.
+    ///
+    /// "The byte count in the stream equals the sum of its chunk lengths" (RFC 5666 section 3.4);
+    /// a chunk may or may not include the roundup (section 3.7), so both lengths are accepted.
+    pub fn item(&mut self, max_bytes: usize) -> Result<Found<'a>, DecodeError> {
+        let at = self.xdr.position();
+        let mut ahead = self.xdr.clone();
+        let length = ahead.u32()? as usize;
+        let position = self.base + ahead.position() + self.removed_bytes;
+        let Some(chunk_bytes) = self.chunk_here(position) else {
+            return self.xdr.opaque(max_bytes).map(Found::Inline);
+        };
+        if length > max_bytes {
+            return Err(DecodeError::TooLong { at, length, max: max_bytes });
+        }
+        if chunk_bytes != length && chunk_bytes != roundup4(length) {
+            return Err(DecodeError::ChunkMismatch { at, length, chunk: chunk_bytes });
+        }
+        self.xdr = ahead;
+        self.removed_bytes += roundup4(length);
+        self.next_chunk += 1;
+        Ok(Found::Chunk { index: self.next_chunk - 1, length })
+    }
+
+    /// Bytes of the chunk that carries the item at `position`, if one does.
+    fn chunk_here(&mut self, position: usize) -> Option<usize> {
+        match self.beside {
+            Beside::Reads(chunks) => {
+                let (at, bytes) = *chunks.get(self.next_chunk)?;
+                (at as usize == position).then_some(bytes as usize)
+            }
+            Beside::Writes(placed) => {
+                // Each item consumes one entry (RFC 5666 section 3.6). Nothing placed in it means
+                // that the item stands in the stream (RFC 8166 section 4.3.2).
+                let bytes = *placed.get(self.next_chunk)? as usize;
+                self.next_chunk += usize::from(bytes == 0);
+                (bytes > 0).then_some(bytes)
+            }
+        }
+    }
+
+    /// Every byte and every chunk was read.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        if let Beside::Reads(chunks) = self.beside
+            && self.next_chunk < chunks.len()
+        {
+            return Err(DecodeError::ChunkUnused { index: self.next_chunk });
+        }
+        self.xdr.finish()
+    }
+}

@@ -1,0 +1,443 @@
+//! The requester of one connection: who may call, which reply belongs to which call, and whether
+//! the reply kept the rules (RFC 5666 section 3.3, RFC 8166 sections 3.3 and 4.3).
+//!
+//! A transaction's state is its place: a slot is free, in flight, or fenced (the application was
+//! told of a failure, but the responder may still touch the call's memory). Waiting lists do not
+//! exist; a caller without a credit is refused.
+
+use crate::credit::Credits;
+use crate::ids::{Instant, Xid};
+use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
+use crate::output::{
+    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
+};
+use crate::payload::{CallChunks, ChunkOffer, PLAIN_HEADER_BYTES};
+use crate::rdma::chunk_list::WriteChunk;
+use crate::rdma::error::RdmaError;
+use crate::rdma::segment::{ReadSegment, Segment};
+use crate::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
+
+/// XID = generation and slot index; so many low bits are the index.
+const INDEX_BITS: u32 = 11;
+/// Most slots a requester may have.
+pub const SLOTS_MAX: usize = 1 << INDEX_BITS;
+const NO_SLOT: u16 = u16::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    InFlight,
+    Fenced,
+}
+
+/// One place for a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSlot {
+    state: State,
+    generation: u32,
+    next_free: u16,
+    has_chunks: bool,
+    token: u64,
+    deadline: Instant,
+    chunks: Offered,
+}
+
+/// What of a call's chunk lists is needed to check its reply.
+#[derive(Clone, Copy, Debug)]
+struct Offered {
+    writes: [ChunkOffer; ITEMS_MAX],
+    write_count: u8,
+    reply: Option<ChunkOffer>,
+}
+
+const NOTHING_OFFERED: Offered = Offered {
+    writes: [ChunkOffer { handle: 0, length: 0, offset: 0, segment_bytes: 0 }; ITEMS_MAX],
+    write_count: 0,
+    reply: None,
+};
+
+impl CallSlot {
+    /// A free place.
+    pub const FREE: Self = Self {
+        state: State::Free,
+        generation: 0,
+        next_free: NO_SLOT,
+        has_chunks: false,
+        token: 0,
+        deadline: Instant(u64::MAX),
+        chunks: NOTHING_OFFERED,
+    };
+}
+
+/// Why a call cannot start now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallRefused {
+    /// As many calls are unanswered as the responder granted.
+    NoCredit,
+    /// Every slot is taken.
+    NoSlot,
+}
+
+/// A call that has its slot and XID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartedCall {
+    /// Its place.
+    pub slot: SlotId,
+    /// Its transaction id, the same in transport header and RPC header.
+    pub xid: Xid,
+}
+
+/// The requester of one connection, over slots the caller owns.
+#[derive(Debug)]
+pub struct Requester<S> {
+    slots: S,
+    first_free: u16,
+    credits: Credits,
+    next_deadline: Instant,
+}
+
+impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
+    /// A requester with at most [`SLOTS_MAX`] slots (more are not used) that asks for as many
+    /// credits. `first_xid` varies where XIDs start, so that a new connection does not repeat an
+    /// old one's.
+    pub fn new(mut slots: S, first_xid: u32) -> Self {
+        let count = slots.as_ref().len().min(SLOTS_MAX);
+        for (index, slot) in slots.as_mut()[..count].iter_mut().enumerate() {
+            let next = if index + 1 < count { (index + 1) as u16 } else { NO_SLOT };
+            *slot = CallSlot { next_free: next, generation: first_xid, ..CallSlot::FREE };
+        }
+        Self {
+            first_free: if count == 0 { NO_SLOT } else { 0 },
+            slots,
+            credits: Credits::new(count as u32),
+            next_deadline: Instant(u64::MAX),
+        }
+    }
+
+    /// Credits and calls in flight.
+    #[inline]
+    pub fn credits(&self) -> &Credits {
+        &self.credits
+    }
+
+    /// Whether a call may start now.
+    #[inline]
+    pub fn check_room(&self) -> Result<(), CallRefused> {
+        if !self.credits.available() {
+            return Err(CallRefused::NoCredit);
+        }
+        if self.first_free == NO_SLOT {
+            return Err(CallRefused::NoSlot);
+        }
+        Ok(())
+    }
+
+    /// Takes a slot and a credit for a call and writes its transport header, which ends where
+    /// `header` ends; returns the call and the header's length. `header` must have
+    /// `chunks.header_bytes()`. The Send has to follow.
+    #[inline]
+    pub fn start_call(
+        &mut self,
+        token: u64,
+        deadline: Instant,
+        chunks: &CallChunks,
+        header: &mut [u8],
+    ) -> Result<(StartedCall, usize), CallRefused> {
+        self.check_room()?;
+        let index = self.first_free;
+        let slot = &mut self.slots.as_mut()[usize::from(index)];
+        self.first_free = slot.next_free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = State::InFlight;
+        slot.token = token;
+        slot.deadline = deadline;
+        slot.has_chunks = !chunks.is_empty();
+        let started = StartedCall {
+            slot: SlotId { index, generation: slot.generation },
+            xid: xid_of(index, slot.generation),
+        };
+        self.credits.spend();
+        self.next_deadline = self.next_deadline.min(deadline);
+        let length = if chunks.is_empty() {
+            let at = header.len() - PLAIN_HEADER_BYTES;
+            v1::emit_msg_header(&mut header[at..], started.xid, self.credits.requested());
+            PLAIN_HEADER_BYTES
+        } else {
+            slot.chunks = offered(chunks);
+            emit_chunked(chunks, started.xid, self.credits.requested(), header)
+        };
+        Ok((started, length))
+    }
+
+    /// A message that is not a call arrived: a reply or an RDMA_ERROR. Errors in it are never
+    /// answered (RFC 8166 section 4.5).
+    #[inline]
+    pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        let Some(index) = self.matching_slot(view.xid()) else {
+            return out.dropped(Dropped::UnmatchedReply);
+        };
+        match view.message_type() {
+            MessageType::Msg | MessageType::Nomsg => self.on_reply(index, view, out),
+            MessageType::Error => self.on_error(index, view.error(), out),
+            _ => out.dropped(Dropped::UnexpectedType),
+        }
+    }
+
+    #[inline]
+    fn on_reply(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
+        self.credits.replied(view.credits());
+        let slot = &self.slots.as_ref()[usize::from(index)];
+        let checked = if slot.has_chunks || view.header_bytes() != PLAIN_HEADER_BYTES {
+            let offered = if slot.has_chunks { &slot.chunks } else { &NOTHING_OFFERED };
+            check_lists(offered, view)
+        } else {
+            plain_reply(view)
+        };
+        match checked {
+            Ok((stream, placed)) => self.finish(index, out, |slot, token| DeliveredReply {
+                slot,
+                token,
+                stream,
+                placed,
+            }),
+            Err(why) => {
+                self.fail(index, CallFailure::Misbehaved(why), out);
+                out.close(why);
+            }
+        }
+    }
+
+    #[inline]
+    fn finish(
+        &mut self,
+        index: u16,
+        out: &mut impl Output,
+        reply: impl FnOnce(SlotId, u64) -> DeliveredReply,
+    ) {
+        let slot = &self.slots.as_ref()[usize::from(index)];
+        let id = SlotId { index, generation: slot.generation };
+        let (token, fenced) = (slot.token, slot.state == State::Fenced);
+        self.free(index);
+        if fenced { out.release_call(id) } else { out.deliver_reply(reply(id, token)) }
+    }
+
+    fn on_error(&mut self, index: u16, error: Option<RdmaError>, out: &mut impl Output) {
+        let Some(error) = error else { return out.dropped(Dropped::MalformedReply) };
+        // The credit word of an RDMA_ERROR means nothing: the limit comes from replies.
+        self.credits.ended();
+        self.fail(index, CallFailure::Rdma(error), out);
+    }
+
+    /// Ends a call for good: the responder is done with it.
+    fn fail(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
+        let slot = &self.slots.as_ref()[usize::from(index)];
+        let id = SlotId { index, generation: slot.generation };
+        let (token, fenced) = (slot.token, slot.state == State::Fenced);
+        self.free(index);
+        if fenced { out.release_call(id) } else { out.fail_call(id, token, failure, false) }
+    }
+
+    /// The application gives a call up. Its slot, credit and memory stay taken until the responder
+    /// answers or the connection goes.
+    pub fn cancel(&mut self, slot: SlotId, out: &mut impl Output) -> bool {
+        let known = self.slots.as_ref().get(usize::from(slot.index)).is_some_and(|place| {
+            place.generation == slot.generation && place.state == State::InFlight
+        });
+        if known {
+            self.fence(slot.index, CallFailure::Cancelled, out);
+        }
+        known
+    }
+
+    /// The slot of the call in flight that carries `token`, if there is one. Takes time in the
+    /// number of slots.
+    pub fn find(&self, token: u64) -> Option<SlotId> {
+        let slots = self.slots.as_ref().iter();
+        slots.enumerate().find(|(_, s)| s.state == State::InFlight && s.token == token).map(
+            |(index, slot)| SlotId { index: index as u16, generation: slot.generation },
+        )
+    }
+
+    /// When [`Requester::on_time`] has something to do at the earliest.
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        self.next_deadline
+    }
+
+    /// Fails the calls whose deadline has passed. Takes time in the number of slots, but runs only
+    /// when some deadline was reached: one bound stands for all slots.
+    pub fn on_time(&mut self, now: Instant, out: &mut impl Output) {
+        if now < self.next_deadline {
+            return;
+        }
+        self.next_deadline = Instant(u64::MAX);
+        for index in 0..self.slots.as_ref().len().min(SLOTS_MAX) as u16 {
+            let slot = &self.slots.as_ref()[usize::from(index)];
+            match (slot.state, slot.deadline) {
+                (State::InFlight, deadline) if deadline <= now => {
+                    self.fence(index, CallFailure::TimedOut, out);
+                }
+                (State::InFlight, deadline) => {
+                    self.next_deadline = self.next_deadline.min(deadline);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn fence(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
+        let slot = &mut self.slots.as_mut()[usize::from(index)];
+        slot.state = State::Fenced;
+        let id = SlotId { index, generation: slot.generation };
+        out.fail_call(id, slot.token, failure, true);
+    }
+
+    /// The connection is gone: every call ends, nobody touches its memory any more. `each` gets
+    /// the slot of every call, and its token when the application still waits for it.
+    pub fn on_down(&mut self, mut each: impl FnMut(SlotId, Option<u64>)) {
+        for (index, slot) in self.slots.as_mut().iter_mut().enumerate() {
+            let id = SlotId { index: index as u16, generation: slot.generation };
+            match core::mem::replace(&mut slot.state, State::Free) {
+                State::Free => {}
+                State::InFlight => each(id, Some(slot.token)),
+                State::Fenced => each(id, None),
+            }
+        }
+        self.first_free = NO_SLOT;
+    }
+
+    #[inline]
+    fn matching_slot(&self, xid: Xid) -> Option<u16> {
+        let index = (xid.0 & (SLOTS_MAX as u32 - 1)) as u16;
+        let slot = self.slots.as_ref().get(usize::from(index))?;
+        let matches = slot.state != State::Free && xid_of(index, slot.generation) == xid;
+        matches.then_some(index)
+    }
+
+    #[inline]
+    fn free(&mut self, index: u16) {
+        let next_free = self.first_free;
+        let slot = &mut self.slots.as_mut()[usize::from(index)];
+        slot.state = State::Free;
+        slot.next_free = next_free;
+        self.first_free = index;
+    }
+}
+
+#[inline]
+fn xid_of(index: u16, generation: u32) -> Xid {
+    Xid(generation << INDEX_BITS | u32::from(index))
+}
+
+fn offered(chunks: &CallChunks) -> Offered {
+    let mut offered = Offered { reply: chunks.reply().copied(), ..NOTHING_OFFERED };
+    offered.write_count = chunks.writes().len() as u8;
+    offered.writes[..chunks.writes().len()].copy_from_slice(chunks.writes());
+    offered
+}
+
+/// Writes the header of a call with chunk lists so that it ends where `header` ends.
+fn emit_chunked(chunks: &CallChunks, xid: Xid, credits: u32, header: &mut [u8]) -> usize {
+    let mut reads = [ReadSegment::default(); CALL_SEGMENTS_MAX];
+    let read_count = chunks.read_segments(&mut reads);
+    let mut segments = [Segment::default(); CALL_SEGMENTS_MAX];
+    let (mut used, mut ends) = (0, [0; ITEMS_MAX + 1]);
+    for (offer, end) in chunks.writes().iter().chain(chunks.reply()).zip(&mut ends) {
+        for (segment, place) in offer.segments().zip(&mut segments[used..]) {
+            *place = segment;
+            used += 1;
+        }
+        *end = used;
+    }
+    let mut writes: [&[Segment]; ITEMS_MAX] = [&[]; ITEMS_MAX];
+    let mut start = 0;
+    for (list, end) in writes.iter_mut().zip(&ends[..chunks.writes().len()]) {
+        *list = &segments[start..*end];
+        start = *end;
+    }
+    let lists = Lists {
+        reads: &reads[..read_count],
+        writes: &writes[..chunks.writes().len()],
+        reply: chunks.reply().map(|_| &segments[start..used]),
+    };
+    let body = if chunks.is_long_call() { Body::Nomsg(lists) } else { Body::Msg(lists) };
+    let repr = HeaderRepr { xid, credits, body };
+    let length = repr.buffer_len();
+    let at = header.len() - length;
+    repr.emit(&mut header[at..]);
+    length
+}
+
+type Checked = Result<(ReplyStream, [u32; ITEMS_MAX]), PeerMisbehaved>;
+
+#[inline]
+fn plain_reply(view: &HeaderView<'_>) -> Checked {
+    match view.message_type() {
+        MessageType::Msg => {
+            Ok((ReplyStream::Inline { header_bytes: PLAIN_HEADER_BYTES }, [0; ITEMS_MAX]))
+        }
+        _ => Err(PeerMisbehaved::NoReplyStream),
+    }
+}
+
+fn check_lists(offered: &Offered, view: &HeaderView<'_>) -> Checked {
+    if !view.reads().is_empty() {
+        return Err(PeerMisbehaved::ReadListInReply);
+    }
+    let placed = check_write_list(offered, view)?;
+    let in_reply_chunk = match (&offered.reply, view.reply_chunk()) {
+        (_, None) => 0,
+        (None, Some(_)) => return Err(PeerMisbehaved::ReplyChunkChanged),
+        (Some(offer), Some(chunk)) => {
+            returned_length(offer, &chunk).ok_or(PeerMisbehaved::ReplyChunkChanged)?
+        }
+    };
+    let stream = match (view.message_type(), in_reply_chunk) {
+        // Reply chunk offered but the reply is short: both ways are legal.
+        (MessageType::Msg, 0) => ReplyStream::Inline { header_bytes: view.header_bytes() },
+        (MessageType::Msg, _) => return Err(PeerMisbehaved::ReplyChunkChanged),
+        (_, 0) => return Err(PeerMisbehaved::NoReplyStream),
+        (_, length) => ReplyStream::ReplyChunk { length },
+    };
+    Ok((stream, placed))
+}
+
+/// The responder has to return as many Write chunks with as many segments each; an absent list is
+/// read as one in which nothing was used.
+fn check_write_list(
+    offered: &Offered,
+    view: &HeaderView<'_>,
+) -> Result<[u32; ITEMS_MAX], PeerMisbehaved> {
+    let mut placed = [0; ITEMS_MAX];
+    if view.writes().is_empty() {
+        return Ok(placed);
+    }
+    let offers = &offered.writes[..usize::from(offered.write_count)];
+    if view.writes().len() != offers.len() {
+        return Err(PeerMisbehaved::WriteListChanged);
+    }
+    for ((chunk, offer), place) in view.writes().zip(offers).zip(&mut placed) {
+        *place = returned_length(offer, &chunk).ok_or(PeerMisbehaved::WriteListChanged)?;
+    }
+    Ok(placed)
+}
+
+/// Bytes the responder says it placed, if the chunk is the one offered: same segments, no length
+/// above the offer, filled in order without gaps (RFC 5666 section 3.7).
+fn returned_length(offer: &ChunkOffer, chunk: &WriteChunk<'_>) -> Option<u32> {
+    if chunk.segment_count() != offer.segment_count() {
+        return None;
+    }
+    let (mut total, mut ended) = (0u32, false);
+    for (returned, ours) in chunk.segments().zip(offer.segments()) {
+        let same = returned.handle == ours.handle && returned.offset == ours.offset;
+        // The roundup may be counted in the last segment although it was not transferred.
+        let room = crate::xdr::roundup4(ours.length as usize) as u32;
+        if !same || returned.length > room || (ended && returned.length > 0) {
+            return None;
+        }
+        ended = returned.length < ours.length;
+        total += returned.length.min(ours.length);
+    }
+    Some(total)
+}

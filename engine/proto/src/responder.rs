@@ -1,0 +1,422 @@
+//! The responder of one connection: takes calls apart, plans their RDMA Reads, and gives replies
+//! their transport header and RDMA Writes (RFC 5666 sections 3.4 to 3.7, RFC 8166 sections 3.4,
+//! 3.5 and 4.3).
+//!
+//! It keeps no message bytes: the caller holds the message of each call by its slot and gives its
+//! header back when the call goes on, so that lists are read where they arrived.
+
+use crate::ids::Xid;
+use crate::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
+use crate::output::{Dropped, Output, ReadRequest, SlotId, WriteRequest, WriteSource};
+use crate::payload::PLAIN_HEADER_BYTES;
+use crate::rdma::chunk_list::WriteChunk;
+use crate::rdma::error::RdmaError;
+use crate::rdma::segment::{ReadSegment, Segment};
+use crate::rdma::v1::{self, HeaderView, MessageType};
+use crate::rpc::{self, Direction};
+
+const NO_SLOT: u16 = u16::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Its Read chunks are being fetched (or wait for memory).
+    Pulling,
+    /// Its program has it.
+    Delivered,
+}
+
+/// One place for a call being answered.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeSlot {
+    state: State,
+    generation: u32,
+    next_free: u16,
+    pull: Pull,
+}
+
+impl ServeSlot {
+    /// A free place.
+    pub const FREE: Self =
+        Self { state: State::Free, generation: 0, next_free: NO_SLOT, pull: Pull::NONE };
+}
+
+/// One Read chunk of a call: everything at one position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PullChunk {
+    /// Position in the unreduced stream; zero for the chunk that is the message itself.
+    pub position: u32,
+    /// Bytes of all its segments.
+    pub length: u32,
+    /// Bytes whose RDMA Read was posted.
+    requested: u32,
+}
+
+/// The Read chunks of one call and how far they are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pull {
+    chunks: [PullChunk; READ_CHUNKS_MAX],
+    count: u8,
+    next_segment: u16,
+    outstanding: u16,
+}
+
+impl Pull {
+    const NONE: Self = Self {
+        chunks: [PullChunk { position: 0, length: 0, requested: 0 }; READ_CHUNKS_MAX],
+        count: 0,
+        next_segment: 0,
+        outstanding: 0,
+    };
+
+    /// The chunks by rising position.
+    pub fn chunks(&self) -> &[PullChunk] {
+        &self.chunks[..usize::from(self.count)]
+    }
+
+    /// Groups a Read list by position and sorts it, bounded; `None` when it breaks a rule.
+    ///
+    /// A list need not be in order, but the segments of one position keep theirs (RFC 5666
+    /// section 3.4). Chunks must not overlap, and each has to start inside the reduced stream.
+    fn plan(view: &HeaderView<'_>) -> Option<Self> {
+        let mut pull = Self::NONE;
+        for segment in view.reads() {
+            pull.add(&segment)?;
+        }
+        let chunks = &mut pull.chunks[..usize::from(pull.count)];
+        chunks.sort_unstable_by_key(|chunk| chunk.position);
+        let stream_bytes = match (view.message_type(), chunks.first()) {
+            (MessageType::Nomsg, Some(message)) => message.length as usize,
+            _ => view.payload().len(),
+        };
+        positions_fit(chunks, stream_bytes).then_some(pull)
+    }
+
+    fn add(&mut self, segment: &ReadSegment) -> Option<()> {
+        let known = self.chunks().iter().position(|chunk| chunk.position == segment.position);
+        let index = known.unwrap_or(usize::from(self.count));
+        let chunk = self.chunks.get_mut(index)?;
+        chunk.position = segment.position;
+        chunk.length = chunk.length.checked_add(segment.target.length)?;
+        self.count = self.count.max(index as u8 + 1);
+        Some(())
+    }
+
+    fn index_of(&self, position: u32) -> Option<usize> {
+        self.chunks().iter().position(|chunk| chunk.position == position)
+    }
+}
+
+/// Every position lies in the reduced stream once the chunks before it are taken out, and no chunk
+/// reaches into the next.
+fn positions_fit(chunks: &[PullChunk], stream_bytes: usize) -> bool {
+    let (mut removed, mut end) = (0u64, 0u64);
+    for chunk in chunks.iter().filter(|chunk| chunk.position != 0) {
+        let position = u64::from(chunk.position);
+        if position < end || position - removed > stream_bytes as u64 {
+            return false;
+        }
+        removed += (u64::from(chunk.length) + 3) & !3;
+        end = position + u64::from(chunk.length);
+    }
+    true
+}
+
+/// What became of an RDMA Read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulled {
+    /// More are needed or still on their way: [`Responder::pull`] again.
+    More,
+    /// The call was whole and has been delivered.
+    Complete,
+    /// No such call is being fetched.
+    Stale,
+}
+
+/// A reply whose stream is encoded.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyShape<'a> {
+    /// Bytes taken out of the stream for each data item, in the order of the Write chunks; zero
+    /// for an item that stands in the stream.
+    pub placed: &'a [u32],
+    /// The stream goes by Reply chunk, so many bytes; `None`: it follows the header inline.
+    pub long_bytes: Option<u32>,
+}
+
+/// Why a reply cannot be sent as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyRefused {
+    /// The slot was freed before: the connection went down, or the call was answered.
+    Stale,
+    /// An item is longer than its Write chunk, or the stream than its Reply chunk, or there is no
+    /// Reply chunk: answered with ERR_CHUNK, the slot is free.
+    ChunkTooSmall,
+}
+
+/// The responder of one connection, over slots the caller owns: as many as it grants credits.
+#[derive(Debug)]
+pub struct Responder<S> {
+    slots: S,
+    first_free: u16,
+    in_progress: u16,
+}
+
+impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
+    /// A responder that grants one credit for each slot.
+    pub fn new(mut slots: S) -> Self {
+        let count = slots.as_ref().len().min(usize::from(NO_SLOT));
+        for (index, slot) in slots.as_mut()[..count].iter_mut().enumerate() {
+            let next = if index + 1 < count { (index + 1) as u16 } else { NO_SLOT };
+            *slot = ServeSlot { next_free: next, ..ServeSlot::FREE };
+        }
+        Self { first_free: if count == 0 { NO_SLOT } else { 0 }, slots, in_progress: 0 }
+    }
+
+    /// The credit word of our replies: one per slot, never zero (RFC 8166 section 3.3.1). The
+    /// caller has as many receives posted, less those that hold a call in progress.
+    #[inline]
+    pub fn grant(&self) -> u32 {
+        (self.slots.as_ref().len() as u32).max(1)
+    }
+
+    /// Calls delivered or being fetched.
+    #[inline]
+    pub fn in_progress(&self) -> u16 {
+        self.in_progress
+    }
+
+    /// A message whose header could be parsed, on the side that serves.
+    #[inline]
+    pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        match view.message_type() {
+            MessageType::Msg if view.header_bytes() == PLAIN_HEADER_BYTES => {
+                self.on_plain_call(view, out);
+            }
+            MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
+            // Reserved by RFC 8166 section 4.6: "responder SHOULD" answer ERR_CHUNK ...
+            MessageType::Msgp => out.send_error(view.xid(), RdmaError::Chunk),
+            // ... and drop RDMA_DONE silently; an RDMA_ERROR is never answered (section 4.5).
+            MessageType::Done => out.dropped(Dropped::Done),
+            MessageType::Error => out.dropped(Dropped::UnexpectedError),
+        }
+    }
+
+    #[inline]
+    fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        if !carries_call(view.payload(), view.xid()) {
+            return not_a_call(view, out);
+        }
+        match self.take(State::Delivered) {
+            Some(slot) => out.deliver_call(slot),
+            None => out.refuse_call(view.xid()),
+        }
+    }
+
+    fn on_chunked_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        let inline = view.message_type() == MessageType::Msg;
+        if inline && !carries_call(view.payload(), view.xid()) {
+            return not_a_call(view, out);
+        }
+        if view.check_call().is_err() {
+            return out.send_error(view.xid(), RdmaError::Chunk);
+        }
+        if view.reads().is_empty() {
+            return match self.take(State::Delivered) {
+                Some(slot) => out.deliver_call(slot),
+                None => out.refuse_call(view.xid()),
+            };
+        }
+        let Some(pull) = Pull::plan(view) else {
+            return out.send_error(view.xid(), RdmaError::Chunk);
+        };
+        let Some(slot) = self.take(State::Pulling) else {
+            return out.refuse_call(view.xid());
+        };
+        self.slots.as_mut()[usize::from(slot.index)].pull = pull;
+        out.pull(slot);
+    }
+
+    #[inline]
+    fn take(&mut self, state: State) -> Option<SlotId> {
+        let index = self.first_free;
+        let slot = self.slots.as_mut().get_mut(usize::from(index))?;
+        self.first_free = slot.next_free;
+        slot.state = state;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.in_progress += 1;
+        Some(SlotId { index, generation: slot.generation })
+    }
+
+    #[inline]
+    fn in_state(&self, id: SlotId, state: State) -> bool {
+        let slot = self.slots.as_ref().get(usize::from(id.index));
+        slot.is_some_and(|slot| slot.generation == id.generation && slot.state == state)
+    }
+
+    /// The Read chunks of a call that waits for them.
+    pub fn pull_plan(&self, id: SlotId) -> Option<&Pull> {
+        self.in_state(id, State::Pulling)
+            .then(|| &self.slots.as_ref()[usize::from(id.index)].pull)
+    }
+
+    /// Asks for the next RDMA Reads of a call, at most `room` of them, and says how many. `view`
+    /// is the call's own header. The memory for all its chunks is there.
+    pub fn pull(
+        &mut self,
+        id: SlotId,
+        view: &HeaderView<'_>,
+        room: u16,
+        out: &mut impl Output,
+    ) -> u16 {
+        if !self.in_state(id, State::Pulling) {
+            return 0;
+        }
+        let pull = &mut self.slots.as_mut()[usize::from(id.index)].pull;
+        let mut asked = 0;
+        for segment in view.reads().skip(usize::from(pull.next_segment)).take(usize::from(room)) {
+            let Some(chunk) = pull.index_of(segment.position) else { break };
+            let at = pull.chunks[chunk].requested;
+            pull.chunks[chunk].requested += segment.target.length;
+            pull.next_segment += 1;
+            pull.outstanding += 1;
+            asked += 1;
+            out.read(ReadRequest { slot: id, chunk: chunk as u8, at, from: segment.target });
+        }
+        asked
+    }
+
+    /// An RDMA Read of this call completed. `view` is the call's own header.
+    pub fn on_read_done(
+        &mut self,
+        id: SlotId,
+        view: &HeaderView<'_>,
+        out: &mut impl Output,
+    ) -> Pulled {
+        if !self.in_state(id, State::Pulling) {
+            return Pulled::Stale;
+        }
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        slot.pull.outstanding = slot.pull.outstanding.saturating_sub(1);
+        let asked_all = usize::from(slot.pull.next_segment) == view.reads().len();
+        if !asked_all || slot.pull.outstanding > 0 {
+            return Pulled::More;
+        }
+        slot.state = State::Delivered;
+        out.deliver_call(id);
+        Pulled::Complete
+    }
+
+    /// Bytes of the transport header of the reply to this call.
+    #[inline]
+    pub fn reply_header_bytes(view: &HeaderView<'_>) -> usize {
+        if view.header_bytes() == PLAIN_HEADER_BYTES {
+            return PLAIN_HEADER_BYTES;
+        }
+        v1::reply_header_bytes(view)
+    }
+
+    /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where
+    /// `header` ends, frees the slot, and returns the header's length. The Send has to follow the
+    /// Writes. `view` is the call's own header; `header` has `reply_header_bytes`.
+    #[inline]
+    pub fn reply(
+        &mut self,
+        id: SlotId,
+        view: &HeaderView<'_>,
+        shape: &ReplyShape<'_>,
+        header: &mut [u8],
+        out: &mut impl Output,
+    ) -> Result<usize, ReplyRefused> {
+        if !self.in_state(id, State::Delivered) {
+            return Err(ReplyRefused::Stale);
+        }
+        self.free(id);
+        let grant = self.grant();
+        if view.header_bytes() == PLAIN_HEADER_BYTES && shape.long_bytes.is_none() {
+            let at = header.len() - PLAIN_HEADER_BYTES;
+            v1::emit_msg_header(&mut header[at..], view.xid(), grant);
+            return Ok(PLAIN_HEADER_BYTES);
+        }
+        if !reply_fits(view, shape) {
+            out.send_error(view.xid(), RdmaError::Chunk);
+            return Err(ReplyRefused::ChunkTooSmall);
+        }
+        write_chunks(view, shape, out);
+        let kind = if shape.long_bytes.is_some() { MessageType::Nomsg } else { MessageType::Msg };
+        let mut lengths = [0; ITEMS_MAX];
+        for (place, placed) in lengths.iter_mut().zip(shape.placed) {
+            *place = *placed;
+        }
+        let at = header.len() - v1::reply_header_bytes(view);
+        let reply = shape.long_bytes;
+        Ok(v1::emit_reply(&mut header[at..], view.xid(), grant, kind, view, &lengths, reply))
+    }
+
+    /// Gives a call up without a reply: the caller has answered it in another way. `false` when
+    /// the slot was free before.
+    pub fn abandon(&mut self, id: SlotId) -> bool {
+        let known = self.in_state(id, State::Delivered) || self.in_state(id, State::Pulling);
+        if known {
+            self.free(id);
+        }
+        known
+    }
+
+    #[inline]
+    fn free(&mut self, id: SlotId) {
+        let next_free = self.first_free;
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        slot.state = State::Free;
+        slot.next_free = next_free;
+        self.first_free = id.index;
+        self.in_progress -= 1;
+    }
+}
+
+/// The RPC message starts with the XID of the transport header and is a call.
+#[inline]
+fn carries_call(message: &[u8], xid: Xid) -> bool {
+    let same_xid = message.first_chunk::<4>().is_some_and(|word| *word == xid.0.to_be_bytes());
+    same_xid && rpc::message_direction(message) == Some(Direction::Call)
+}
+
+/// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: "header XID
+/// equals RPC XID" (RFC 5666 section 4.1).
+fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
+    match rpc::message_direction(view.payload()) {
+        Some(Direction::Reply) => out.dropped(Dropped::WrongDirection),
+        _ => out.send_error(view.xid(), RdmaError::Chunk),
+    }
+}
+
+fn reply_fits(view: &HeaderView<'_>, shape: &ReplyShape<'_>) -> bool {
+    let items_fit = (0..shape.placed.len()).all(|index| {
+        let placed = u64::from(shape.placed[index]);
+        placed == 0 || view.writes().nth(index).is_some_and(|c| placed <= c.total_length())
+    });
+    let stream_fits = shape.long_bytes.is_none_or(|bytes| {
+        view.reply_chunk().is_some_and(|chunk| u64::from(bytes) <= chunk.total_length())
+    });
+    items_fit && stream_fits
+}
+
+fn write_chunks(view: &HeaderView<'_>, shape: &ReplyShape<'_>, out: &mut impl Output) {
+    for (index, (chunk, placed)) in view.writes().zip(shape.placed).enumerate() {
+        fill(&chunk, *placed, WriteSource::Item(index as u8), out);
+    }
+    if let (Some(bytes), Some(chunk)) = (shape.long_bytes, view.reply_chunk()) {
+        fill(&chunk, bytes, WriteSource::Stream, out);
+    }
+}
+
+/// Segments are filled in order without gaps (RFC 5666 section 3.7), never beyond their length.
+fn fill(chunk: &WriteChunk<'_>, bytes: u32, source: WriteSource, out: &mut impl Output) {
+    let mut at = 0;
+    for segment in chunk.segments() {
+        let length = segment.length.min(bytes - at);
+        if length > 0 {
+            out.write(WriteRequest { source, at, to: Segment { length, ..segment } });
+        }
+        at += length;
+    }
+}

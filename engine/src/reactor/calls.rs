@@ -1,0 +1,475 @@
+//! The client half of a core: starting calls, and bringing their replies back to the application.
+
+use super::connection::{CallHold, Conn, HEADER_ROOM_BYTES};
+use super::core::{CoreCell, Reactor};
+use super::ops::{
+    Backpressure, CallSpec, CallTarget, Deadline, Encode, ReplyBuffers, ReplyFrame, Upcalls,
+};
+use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
+use crate::mem::{Buf, Bulk};
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
+use spinrpc_proto::output::{DeliveredReply, ReplyStream};
+use spinrpc_proto::payload::{
+    CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
+};
+use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
+
+/// Bytes of one segment in the Read list.
+const READ_SEGMENT_BYTES: usize = 24;
+/// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
+const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
+
+static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
+
+/// A call whose stream is being written; nothing but the buffer is taken yet.
+struct Stage {
+    message: Buf,
+    /// Where the stream starts in the buffer; the transport header will end there.
+    stream_at: usize,
+    /// Longest message, transport header included.
+    threshold_bytes: usize,
+    /// Transport header with what the spec offers for the reply, and without Read chunks.
+    header_bytes: usize,
+}
+
+/// A reply that matched, with everything it lies in.
+pub(super) struct ArrivedReply {
+    conn: ConnId,
+    message: Buf,
+    reply: DeliveredReply,
+    hold: Option<Box<CallHold>>,
+}
+
+impl<F: Fabric> CoreCell<F> {
+    pub(super) fn start_call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        encode: Encode<'_>,
+    ) -> Result<(), Backpressure> {
+        let mut stage = self.reactor().stage_call(conn, spec)?;
+        let encoded = stage.encode(target, spec, encode, Placement::InlineIfRoom);
+        if encoded.items_missing || usize::from(encoded.items_used) != spec.argument_count() {
+            return Err(Backpressure::Misuse("stream and spec differ in their data items"));
+        }
+        if encoded.fits && spec.is_plain(stage.threshold_bytes) {
+            return self.reactor().send_plain_call(conn, stage, &encoded, target, spec);
+        }
+        self.start_chunked_call(conn, stage, encoded, target, spec, encode)
+    }
+
+    /// If the data items do not fit beside the rest they become Read chunks; if the rest does not
+    /// fit either, the whole message does (RFC 8166 section 3.5).
+    fn start_chunked_call(
+        &self,
+        conn: ConnId,
+        mut stage: Stage,
+        mut encoded: Encoded,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        encode: Encode<'_>,
+    ) -> Result<(), Backpressure> {
+        let segment_bytes = self.reactor().config.segment_bytes();
+        if !stage.fits(&encoded, segment_bytes) {
+            encoded = stage.encode(target, spec, encode, Placement::Chunk);
+        }
+        if stage.fits(&encoded, segment_bytes) {
+            return self.reactor().send_call(conn, stage, &encoded, None, target, spec);
+        }
+        let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
+        let mut whole = self
+            .bulk_of(conn, needed_bytes)
+            .ok_or(Backpressure::TooLarge { needed_bytes })?;
+        let encoded = encode_call(whole.bytes_mut(), target, spec, encode, Placement::Inline);
+        if !encoded.fits {
+            return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
+        }
+        whole.set_len(encoded.stream_bytes);
+        self.reactor().send_call(conn, stage, &encoded, Some(whole), target, spec)
+    }
+
+    pub(super) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        let mut reactor = self.reactor();
+        reactor.conns.find(conn)?;
+        let mut bulk = reactor.fabric.bulk(conn, bytes)?;
+        bulk.set_len(bytes);
+        Some(bulk)
+    }
+
+    /// Hands a reply to its handler, then frees what it lay in.
+    #[inline]
+    pub(super) fn deliver_reply(&self, mut arrived: ArrivedReply, up: &mut impl Upcalls) {
+        let mut from_chunk: &[u8] = &[];
+        let mut buffers = None;
+        if let Some(hold) = arrived.hold.as_deref_mut() {
+            from_chunk = hold.reply.as_ref().map_or(&[], Bulk::bytes);
+            buffers =
+                Some(ReplyBuffers { arguments: &mut hold.arguments, results: &mut hold.results });
+        }
+        let stream = match arrived.reply.stream {
+            ReplyStream::Inline { header_bytes } => &arrived.message.bytes()[header_bytes..],
+            ReplyStream::ReplyChunk { length } => &from_chunk[..length as usize],
+        };
+        up.on_reply(ReplyFrame {
+            conn: arrived.conn,
+            token: arrived.reply.token,
+            stream,
+            placed: &arrived.reply.placed,
+            buffers,
+        });
+        self.reactor().finish_reply(arrived.conn, arrived.message, arrived.hold);
+    }
+}
+
+impl<F: Fabric> Reactor<F> {
+    #[inline]
+    fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
+        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        if c.closing.is_some() {
+            return Err(Backpressure::Down);
+        }
+        if let Err(refused) = c.proto.requester.check_room() {
+            return Err(self.stats.refuse(refused));
+        }
+        if c.send_room(&self.fabric) == 0 {
+            self.stats.queue_full += 1;
+            return Err(Backpressure::SendQueueFull);
+        }
+        let Some(message) = c.sends.take() else {
+            self.stats.no_buffer += 1;
+            return Err(Backpressure::NoBuffer);
+        };
+        let threshold_bytes = c.negotiated.send_bytes_max();
+        if spec.is_plain(c.negotiated.recv_bytes_max()) {
+            let at = PLAIN_HEADER_BYTES;
+            return Ok(Stage { message, stream_at: at, threshold_bytes, header_bytes: at });
+        }
+        let header_bytes = spec.header_bytes(&self.config, c.negotiated.recv_bytes_max());
+        Ok(Stage { message, stream_at: HEADER_ROOM_BYTES, threshold_bytes, header_bytes })
+    }
+
+    fn deadline(&self, spec: &CallSpec) -> Instant {
+        let ticks = match spec.deadline {
+            Deadline::Default => self.default_timeout_ticks,
+            Deadline::After(time) => self.clock.from_duration(time),
+            Deadline::None => u64::MAX,
+        };
+        Instant(self.time().0.saturating_add(ticks))
+    }
+
+    #[inline]
+    fn send_plain_call(
+        &mut self,
+        conn: ConnId,
+        mut stage: Stage,
+        encoded: &Encoded,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+    ) -> Result<(), Backpressure> {
+        let deadline = self.deadline(spec);
+        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        let end = stage.stream_at + encoded.stream_bytes;
+        let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
+        let (started, header_bytes) = c
+            .proto
+            .requester
+            .start_call(target.token, deadline, &NO_CHUNKS, header)
+            .map_err(|refused| self.stats.refuse(refused))?;
+        put_xid(stream, started.xid);
+        stage.message.set_range(stage.stream_at - header_bytes..end);
+        self.next_deadline = self.next_deadline.min(deadline);
+        self.post_call(conn, stage.message)
+    }
+
+    #[inline]
+    fn post_call(&mut self, conn: ConnId, message: Buf) -> Result<(), Backpressure> {
+        self.stats.calls_sent += 1;
+        self.stats.bytes_inline += message.len() as u64;
+        self.fabric
+            .post(conn, SendWr::Send { message, invalidate: None })
+            .map_err(|_| Backpressure::Down)
+    }
+
+    /// Sends a call with buffers. On an error the buffers are back in the spec.
+    fn send_call(
+        &mut self,
+        conn: ConnId,
+        stage: Stage,
+        encoded: &Encoded,
+        whole: Option<Bulk>,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+    ) -> Result<(), Backpressure> {
+        let deadline = self.deadline(spec);
+        let segment_bytes = self.config.segment_bytes();
+        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        let Some(mut hold) = c.spare_holds.pop() else { return Err(Backpressure::NoBuffer) };
+        let mut offering = Offering {
+            fabric: &mut self.fabric,
+            conn,
+            segment_bytes,
+            chunks: CallChunks::new(),
+            hold: &mut hold,
+        };
+        let offered = offering.offer_all(c, encoded, whole, spec);
+        let chunks = offering.chunks;
+        if let Err(refused) = offered {
+            for handle in hold.handles() {
+                self.fabric.revoke(conn, *handle);
+            }
+            c.recycle_hold(hold);
+            return Err(refused);
+        }
+        spec.move_into(&mut hold);
+        self.stats.copies += inlined_items(encoded, &hold);
+        let mut message = stage.message;
+        let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
+        let (header, stream) = message.whole_mut().split_at_mut(stage.stream_at);
+        let (started, header_bytes) = c
+            .proto
+            .requester
+            .start_call(target.token, deadline, &chunks, header)
+            .map_err(|refused| self.stats.refuse(refused))?;
+        put_xid(stream, started.xid);
+        message.set_range(stage.stream_at - header_bytes..stage.stream_at + stream_bytes);
+        c.calls[usize::from(started.slot.index)] = Some(hold);
+        self.next_deadline = self.next_deadline.min(deadline);
+        self.post_call(conn, message)
+    }
+
+    /// A reply matched a call: kills the keys of the call and takes its memory out of the slot.
+    /// `None` if the peer invalidated a key of another call, which ends the connection (RFC 8797
+    /// section 4.1).
+    #[inline]
+    pub(super) fn arrive_reply(
+        &mut self,
+        conn: ConnId,
+        message: Buf,
+        reply: DeliveredReply,
+        invalidated: Option<u32>,
+    ) -> Option<ArrivedReply> {
+        let c = self.conns.find(conn)?;
+        let mut hold = c.end_call(reply.slot, &mut self.fabric);
+        self.stats.replies_received += 1;
+        if let Some(handle) = invalidated
+            && !hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle))
+        {
+            self.close_misbehaving(conn, "invalidated a key of another call");
+            return None;
+        }
+        if let Some(hold) = &mut hold {
+            for (result, placed) in hold.results.iter_mut().flatten().zip(&reply.placed) {
+                result.set_len((*placed as usize).min(result.capacity()));
+            }
+        }
+        Some(ArrivedReply { conn, message, reply, hold })
+    }
+
+    #[inline]
+    fn finish_reply(&mut self, conn: ConnId, message: Buf, hold: Option<Box<CallHold>>) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if let Some(hold) = hold {
+            c.recycle_hold(hold);
+        }
+        self.repost(conn, message);
+    }
+}
+
+impl Stage {
+    #[inline]
+    fn encode(
+        &mut self,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+        encode: Encode<'_>,
+        placement: Placement,
+    ) -> Encoded {
+        let room = self.threshold_bytes.saturating_sub(self.header_bytes);
+        let stream = &mut self.message.whole_mut()[self.stream_at..][..room];
+        encode_call(stream, target, spec, encode, placement)
+    }
+
+    /// With the Read chunks it needs, the message keeps within the threshold.
+    fn fits(&self, encoded: &Encoded, segment_bytes: usize) -> bool {
+        let reads: usize = encoded
+            .reduced()
+            .iter()
+            .map(|item| (item.length as usize).div_ceil(segment_bytes).max(1))
+            .sum();
+        let header_bytes = self.header_bytes + reads * READ_SEGMENT_BYTES;
+        encoded.fits && header_bytes + encoded.stream_bytes <= self.threshold_bytes
+    }
+}
+
+/// Writes the RPC call header and the arguments. The XID is put in when the call has its slot.
+#[inline]
+fn encode_call(
+    stream: &mut [u8],
+    target: &CallTarget<'_>,
+    spec: &CallSpec,
+    encode: Encode<'_>,
+    placement: Placement,
+) -> Encoded {
+    let mut items = [Item { bytes: &[], placement }; ITEMS_MAX];
+    let mut count = 0;
+    for (argument, item) in spec.arguments.iter().flatten().zip(&mut items) {
+        item.bytes = argument.bytes();
+        count += 1;
+    }
+    let mut writer = StreamWriter::new(stream, &items[..count]);
+    let header = CallHeader {
+        xid: Xid(0),
+        program: target.program,
+        version: target.version,
+        procedure: target.procedure,
+        credential: target.credential,
+        verifier: OpaqueAuth::NONE,
+    };
+    header.write(writer.xdr());
+    encode(&mut writer);
+    writer.finish()
+}
+
+#[inline]
+fn put_xid(stream: &mut [u8], xid: Xid) {
+    if let Some(word) = stream.first_chunk_mut::<4>() {
+        *word = xid.0.to_be_bytes();
+    }
+}
+
+fn inlined_items(encoded: &Encoded, hold: &CallHold) -> u64 {
+    let all = hold.arguments.iter().flatten().count();
+    let reduced = if hold.message.is_some() { 0 } else { encoded.reduced().len() };
+    (all - reduced) as u64
+}
+
+/// Makes the memory of one call reachable, chunk by chunk.
+struct Offering<'a, F: Fabric> {
+    fabric: &'a mut F,
+    conn: ConnId,
+    segment_bytes: usize,
+    chunks: CallChunks,
+    hold: &'a mut CallHold,
+}
+
+impl<F: Fabric> Offering<'_, F> {
+    fn offer_all(
+        &mut self,
+        c: &Conn,
+        encoded: &Encoded,
+        whole: Option<Bulk>,
+        spec: &mut CallSpec,
+    ) -> Result<(), Backpressure> {
+        match whole {
+            Some(mut message) => {
+                // The stream's first word is the XID, which must be right before the peer may look.
+                put_xid(message.bytes_mut(), c.proto.requester.next_xid());
+                let offer = self.expose(&mut message, Access::RemoteRead)?;
+                self.chunks.push_read(0, offer);
+                self.hold.message = Some(message);
+            }
+            None => self.offer_reads(encoded, spec)?,
+        }
+        for result in spec.results.iter_mut().flatten() {
+            let offer = self.expose(result, Access::RemoteWrite)?;
+            self.chunks.push_write(offer);
+        }
+        if let Some(bytes) = spec.reply_chunk_bytes(c.negotiated.recv_bytes_max()) {
+            let mut reply = self.fabric.bulk(self.conn, bytes).ok_or(Backpressure::NoBuffer)?;
+            reply.set_len(bytes);
+            let offer = self.expose(&mut reply, Access::RemoteWrite)?;
+            self.chunks.set_reply(offer);
+            self.hold.reply = Some(reply);
+        }
+        match self.chunks.segment_count() > CALL_SEGMENTS_MAX {
+            true => Err(Backpressure::Misuse("more segments than one call may offer")),
+            false => Ok(()),
+        }
+    }
+
+    fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
+        for item in encoded.reduced() {
+            let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
+            let Some(argument) = argument else { continue };
+            let offer = self.expose(argument, Access::RemoteRead)?;
+            self.chunks.push_read(item.position, offer);
+        }
+        Ok(())
+    }
+
+    fn expose(&mut self, memory: &mut Bulk, access: Access) -> Result<ChunkOffer, Backpressure> {
+        let lease = memory.lease(0..memory.len());
+        let remote = self.fabric.expose(self.conn, lease, access).map_err(|error| match error {
+            ExposeError::Foreign => Backpressure::Misuse("buffer of another connection"),
+            ExposeError::NoKey => Backpressure::NoBuffer,
+            ExposeError::Down => Backpressure::Down,
+        })?;
+        self.hold.add_handle(remote.handle);
+        Ok(ChunkOffer {
+            handle: remote.handle,
+            length: remote.length,
+            offset: remote.offset,
+            segment_bytes: self.segment_bytes as u32,
+        })
+    }
+}
+
+impl CallSpec {
+    /// Nothing beside the stream, and no Reply chunk needed.
+    #[inline]
+    fn is_plain(&self, recv_bytes_max: usize) -> bool {
+        self.reply_chunk_bytes(recv_bytes_max).is_none()
+            && self.arguments.iter().all(Option::is_none)
+            && self.results.iter().all(Option::is_none)
+    }
+
+    fn argument_count(&self) -> usize {
+        self.arguments.iter().flatten().count()
+    }
+
+    fn argument_bytes(&self) -> usize {
+        self.arguments.iter().flatten().map(|argument| argument.len() + 3).sum()
+    }
+
+    /// Room a Reply chunk must have, when the reply may not fit inline: "requester MUST give one"
+    /// then (RFC 8166 section 4.3.3).
+    #[inline]
+    fn reply_chunk_bytes(&self, recv_bytes_max: usize) -> Option<usize> {
+        let longest = PLAIN_HEADER_BYTES + REPLY_HEADER_BYTES_MAX + self.reply_bytes_max;
+        let needed = self.reply_bytes_max > 0 && longest > recv_bytes_max;
+        needed.then_some(self.reply_bytes_max + REPLY_HEADER_BYTES_MAX)
+    }
+
+    /// Transport header that offers this spec's results and Reply chunk.
+    fn header_bytes(&self, config: &crate::config::Config, recv_bytes_max: usize) -> usize {
+        let segments = |bytes: usize| 16 * bytes.div_ceil(config.segment_bytes()).max(1);
+        let writes: usize =
+            self.results.iter().flatten().map(|result| 8 + segments(result.len())).sum();
+        let reply = self.reply_chunk_bytes(recv_bytes_max).map_or(0, |bytes| 4 + segments(bytes));
+        PLAIN_HEADER_BYTES + writes + reply
+    }
+
+    fn move_into(&mut self, hold: &mut CallHold) {
+        hold.arguments = std::mem::take(&mut self.arguments);
+        hold.results = std::mem::take(&mut self.results);
+    }
+}
+
+impl super::stats::StatsSnapshot {
+    #[cold]
+    fn refuse(&mut self, refused: CallRefused) -> Backpressure {
+        match refused {
+            CallRefused::NoCredit => {
+                self.credit_stalls += 1;
+                Backpressure::NoCredit
+            }
+            CallRefused::NoSlot => {
+                self.no_buffer += 1;
+                Backpressure::NoBuffer
+            }
+        }
+    }
+}

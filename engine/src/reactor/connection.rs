@@ -1,0 +1,183 @@
+//! One connection as its core sees it: the protocol state, the buffers it lends to the driver, and
+//! the memory of every call in progress.
+
+use crate::config::Config;
+use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId};
+use crate::mem::{Buf, BufPool, Bulk};
+use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::requester::{CallSlot, Requester};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+
+use super::negotiate::Negotiated;
+
+/// Receives beyond one per credit: a message may arrive while the handler of the one before it
+/// still holds its buffer, and RDMA_ERRORs and refusals need one too.
+pub(crate) const RECV_SLACK: usize = 2;
+/// Send buffers beyond one per call and reply: RDMA_ERRORs and refusals.
+const SEND_SLACK: usize = 2;
+/// Arguments, results, Reply chunk and the message itself.
+const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
+/// Room in front of a stream for the longest transport header that is ever written.
+pub(crate) const HEADER_ROOM_BYTES: usize = 2048;
+
+/// Protocol state with slots on the heap, allocated when the connection opens.
+pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
+
+/// The memory of one call in flight, and the keys under which the peer can reach it.
+#[derive(Default)]
+pub(crate) struct CallHold {
+    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+    /// Memory of the Reply chunk.
+    pub(crate) reply: Option<Bulk>,
+    /// The call itself, when it travels in a Position-Zero Read chunk.
+    pub(crate) message: Option<Bulk>,
+    handles: [u32; KEYS_PER_CALL_MAX],
+    handle_count: u8,
+}
+
+impl CallHold {
+    /// Remembers a key to kill when the call ends.
+    pub(crate) fn add_handle(&mut self, handle: u32) {
+        self.handles[usize::from(self.handle_count)] = handle;
+        self.handle_count += 1;
+    }
+
+    /// Every key of the call.
+    pub(crate) fn handles(&self) -> &[u32] {
+        &self.handles[..usize::from(self.handle_count)]
+    }
+}
+
+/// The Read chunks of one call being answered, and where their bytes are.
+#[derive(Default)]
+pub(crate) struct Sinks {
+    /// Position and length of each, by rising position.
+    pub(crate) chunks: [(u32, u32); READ_CHUNKS_MAX],
+    pub(crate) count: usize,
+    pub(crate) bulks: [Option<Bulk>; READ_CHUNKS_MAX],
+}
+
+impl Sinks {
+    pub(crate) fn clear(&mut self) {
+        for bulk in &mut self.bulks[..self.count] {
+            *bulk = None;
+        }
+        self.count = 0;
+    }
+}
+
+/// A call being fetched or deferred: its message stays, because the reply echoes its lists.
+pub(crate) struct ServeHold {
+    pub(crate) message: Option<Buf>,
+    /// Lent to the handler while it runs; allocated when the connection opens.
+    pub(crate) sinks: Option<Box<Sinks>>,
+    /// Send-queue places kept for its reply.
+    pub(crate) reserved: u16,
+}
+
+/// One connection of a core.
+pub(crate) struct Conn {
+    pub(crate) id: ConnId,
+    pub(crate) proto: Protocol,
+    pub(crate) calls: Box<[Option<Box<CallHold>>]>,
+    pub(crate) spare_holds: Vec<Box<CallHold>>,
+    pub(crate) serves: Box<[ServeHold]>,
+    pub(crate) recvs: BufPool,
+    pub(crate) sends: BufPool,
+    /// Longest message each way, RFC 8797.
+    pub(crate) negotiated: Negotiated,
+    pub(crate) reads_outstanding: u16,
+    pub(crate) send_reserved: usize,
+    /// Why this side began to close it; the first cause stands.
+    pub(crate) closing: Option<DownCause>,
+    pub(crate) peer: String,
+}
+
+impl Conn {
+    /// Sets up everything a connection needs, so that no message allocates (slow path).
+    pub(crate) fn open(
+        id: QpId,
+        side: Side,
+        config: &Config,
+        negotiated: Negotiated,
+        peer: String,
+        first_xid: u32,
+    ) -> Result<Self, FabricError> {
+        let credits = config.credits();
+        let (calls, serves) = match side {
+            Side::Client => (credits, 0),
+            Side::Server => (0, credits),
+        };
+        let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
+        let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice());
+        let recv_bytes = config.recv_buffer_bytes();
+        let send_bytes = negotiated.send_bytes_max() + HEADER_ROOM_BYTES;
+        Ok(Self {
+            id,
+            proto: Connection::new(side, requester, responder, config.peer_limits()),
+            calls: (0..calls).map(|_| None).collect(),
+            spare_holds: (0..calls).map(|_| Box::default()).collect(),
+            serves: (0..serves).map(|_| ServeHold::new()).collect(),
+            recvs: buffers("receive", recv_bytes, credits + RECV_SLACK)?,
+            sends: buffers("send", send_bytes, credits + SEND_SLACK)?,
+            negotiated,
+            reads_outstanding: 0,
+            send_reserved: 0,
+            closing: None,
+            peer,
+        })
+    }
+
+    /// Gives every receive buffer to the driver: as many as credits, and the slack.
+    pub(crate) fn post_receives<F: Fabric>(&mut self, fabric: &mut F) {
+        while let Some(buf) = self.recvs.take() {
+            if fabric.post_recv(self.id, buf).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Work requests that may still be posted without taking those kept for replies.
+    #[inline]
+    pub(crate) fn send_room<F: Fabric>(&self, fabric: &F) -> usize {
+        fabric.send_room(self.id).saturating_sub(self.send_reserved)
+    }
+
+    /// Takes the memory of an ended call out of its slot and kills its keys: after this nobody but
+    /// the caller can touch it. `None` for a call that had no chunks.
+    #[inline]
+    pub(crate) fn end_call<F: Fabric>(
+        &mut self,
+        slot: SlotId,
+        fabric: &mut F,
+    ) -> Option<Box<CallHold>> {
+        let hold = self.calls.get_mut(usize::from(slot.index))?.take()?;
+        for handle in hold.handles() {
+            fabric.revoke(self.id, *handle);
+        }
+        Some(hold)
+    }
+
+    /// The emptied box goes back, for a later call.
+    pub(crate) fn recycle_hold(&mut self, mut hold: Box<CallHold>) {
+        *hold = CallHold::default();
+        self.spare_holds.push(hold);
+    }
+}
+
+impl ServeHold {
+    fn new() -> Self {
+        Self { message: None, sinks: Some(Box::default()), reserved: 0 }
+    }
+}
+
+fn buffers(what: &str, bytes: usize, count: usize) -> Result<BufPool, FabricError> {
+    BufPool::mapped(bytes, count).map_err(|source| FabricError {
+        op: format!("allocate {count} {what} buffers of {bytes} bytes"),
+        reason: source.to_string(),
+        source: Some(source),
+    })
+}

@@ -1,0 +1,90 @@
+//! Mail to a core from other threads: connections that the control thread made, replies of
+//! deferred calls, requests to stop. A bounded crossbeam queue; the core drains it once per turn.
+
+use crate::fabric::{ConnId, FabricError, Wake};
+use crate::mem::Bulk;
+use crossbeam::queue::ArrayQueue;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::payload::Encoded;
+use spinrpc_proto::rpc::AcceptStatus;
+use std::sync::{Arc, OnceLock};
+
+use super::replies::ReplyData;
+
+/// One piece of mail.
+pub(crate) enum Mail<E> {
+    /// What became of connection request number `request`.
+    Connected { request: u64, result: Result<E, FabricError> },
+    /// A connection that a listener accepted for this core.
+    Accepted(E),
+    /// The reply of a deferred call.
+    Reply(DeferredReply),
+    /// Close everything.
+    Shutdown,
+}
+
+/// A reply encoded on another thread.
+pub(crate) struct DeferredReply {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: SlotId,
+    pub(crate) answer: DeferredAnswer,
+}
+
+/// What a deferred call is answered with.
+pub(crate) enum DeferredAnswer {
+    /// Results: the RPC reply as an XDR stream in `stream`, and the data items beside it.
+    Results { stream: Bulk, encoded: Encoded, data: ReplyData },
+    /// An RPC error.
+    Reject(AcceptStatus),
+}
+
+/// The mailbox of one core.
+pub(crate) struct Inbox<E> {
+    queue: ArrayQueue<Mail<E>>,
+    waker: OnceLock<Arc<dyn Wake>>,
+}
+
+impl<E> Inbox<E> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { queue: ArrayQueue::new(capacity), waker: OnceLock::new() }
+    }
+
+    /// The core names its waker when it starts.
+    pub(crate) fn set_waker(&self, waker: Arc<dyn Wake>) {
+        // A second core under the same number was refused before; the first waker stands.
+        let _ = self.waker.set(waker);
+    }
+
+    /// Puts mail in; gives it back when the box is full.
+    pub(crate) fn post(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
+        self.queue.push(mail)?;
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Mail<E>> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        self.queue.pop()
+    }
+}
+
+/// Where a deferred call's answer goes, without the driver's types.
+pub(crate) trait PostReply: Send + Sync {
+    /// Never full: the core lends out no more deferred calls than its mailbox holds.
+    fn post_reply(&self, reply: DeferredReply);
+}
+
+impl<E: Send> PostReply for Inbox<E> {
+    fn post_reply(&self, reply: DeferredReply) {
+        let mut mail = Mail::Reply(reply);
+        while let Err(back) = self.post(mail) {
+            mail = back;
+            std::thread::yield_now();
+        }
+    }
+}

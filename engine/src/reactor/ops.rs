@@ -1,0 +1,201 @@
+//! What the api may ask of a core, without the driver's type: the seam where generics end.
+
+use super::connection::Sinks;
+use super::mailbox::PostReply;
+use super::negotiate::Negotiated;
+use super::replies::{ReplyData, ReplyPlan};
+use crate::fabric::{ConnId, DownCause};
+use crate::mem::{Buf, Bulk, BulkPool};
+use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::{CallFailure, SlotId};
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::rpc::{AcceptStatus, OpaqueAuth, RejectStatus};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Writes a stream; may be asked to do it again with more room.
+pub(crate) type Encode<'e> = &'e dyn Fn(&mut StreamWriter<'_>);
+
+/// A core's reactor as handlers see it. Every method returns at once.
+pub(crate) trait CoreOps {
+    /// Starts a call; on success the buffers of `spec` have moved out of it.
+    fn call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        encode: Encode<'_>,
+    ) -> Result<(), Backpressure>;
+    /// Gives up the call that carries `token`.
+    fn cancel(&self, conn: ConnId, token: u64) -> bool;
+    /// Memory the peer of `conn` can be given access to.
+    fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk>;
+    /// The core's own registered memory.
+    fn pool(&self) -> BulkPool;
+    /// Calls of `conn` that wait for their replies; `None` when it is down.
+    fn in_flight(&self, conn: ConnId) -> Option<usize>;
+    /// Begins to close a connection.
+    fn close(&self, conn: ConnId);
+    /// Answers a call.
+    fn reply(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>);
+    /// Answers a call with an RPC error.
+    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
+    /// What a deferred reply to this call needs to know; `None` when too many are out.
+    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
+    /// Asks the control thread for a connection; `Upcalls::connected` gets the same number.
+    fn connect(&self, address: &str, timeout: Duration) -> u64;
+}
+
+/// Which procedure a call goes to, and who calls.
+pub(crate) struct CallTarget<'a> {
+    pub(crate) program: Program,
+    pub(crate) version: Version,
+    pub(crate) procedure: Procedure,
+    pub(crate) credential: OpaqueAuth<'a>,
+    pub(crate) token: u64,
+}
+
+/// A call being answered: where it is and its message, whose chunk lists the reply echoes.
+#[derive(Clone, Copy)]
+pub(crate) struct ReplyTarget<'a> {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: SlotId,
+    pub(crate) message: &'a [u8],
+}
+
+/// An RPC-level answer that carries no results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RpcRefusal {
+    /// The call was understood, its execution not possible.
+    Accepted(AcceptStatus),
+    /// The call was denied.
+    Denied(RejectStatus),
+}
+
+/// Lets another thread answer a call.
+pub(crate) struct DeferTicket {
+    pub(crate) inbox: Arc<dyn PostReply>,
+    pub(crate) pool: BulkPool,
+    pub(crate) stage: Bulk,
+    pub(crate) plan: ReplyPlan,
+}
+
+/// What the application gives with a call besides its stream: the deadline, the room for its reply,
+/// and registered buffers for direct data placement.
+#[derive(Debug, Default)]
+pub struct CallSpec {
+    pub(crate) deadline: Deadline,
+    pub(crate) reply_bytes_max: usize,
+    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+}
+
+/// When a call is given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deadline {
+    /// As configured (`rpc.timeout_ms`).
+    #[default]
+    Default,
+    /// After this time.
+    After(Duration),
+    /// Never.
+    None,
+}
+
+/// Why a call was not started. Nothing was sent, the application keeps its buffers and tries again
+/// when replies have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Backpressure {
+    /// As many calls are in flight as the server granted credits.
+    #[error("no credit: as many calls are in flight as the server grants")]
+    NoCredit,
+    /// Every buffer, memory key or slot of the connection is lent out.
+    #[error("no buffer: everything lent to calls in flight")]
+    NoBuffer,
+    /// The send queue is full.
+    #[error("the send queue is full")]
+    SendQueueFull,
+    /// The connection is not up yet.
+    #[error("still connecting")]
+    Connecting,
+    /// The connection is down.
+    #[error("the connection is down")]
+    Down,
+    /// The call needs more memory or segments than can be offered at all: do not try again.
+    #[error("the call is too large: {needed_bytes} bytes")]
+    TooLarge {
+        /// What its encoding needs.
+        needed_bytes: usize,
+    },
+    /// A buffer of the spec does not come from this connection's `Client::bulk`, or the stream has
+    /// another number of data items than the spec: do not try again.
+    #[error("misuse: {0}")]
+    Misuse(&'static str),
+}
+
+/// A call on its way to its handler; everything in it comes back to the reactor.
+pub(crate) struct CallFrame {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: SlotId,
+    pub(crate) message: Buf,
+    /// Length of the transport header at the start of `message`.
+    pub(crate) header_bytes: usize,
+    /// The RPC message is in the first sink, not behind the header.
+    pub(crate) long: bool,
+    pub(crate) sinks: Option<Box<Sinks>>,
+}
+
+/// What a handler did with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    /// Answered.
+    Done,
+    /// Another thread will answer.
+    Deferred,
+}
+
+/// A reply on its way to its handler.
+pub(crate) struct ReplyFrame<'a> {
+    pub(crate) conn: ConnId,
+    pub(crate) token: u64,
+    /// The RPC reply.
+    pub(crate) stream: &'a [u8],
+    /// Bytes placed in each Write chunk.
+    pub(crate) placed: &'a [u32],
+    /// Buffers that come back to the application.
+    pub(crate) buffers: Option<ReplyBuffers<'a>>,
+}
+
+/// The registered buffers of an ended call.
+pub(crate) struct ReplyBuffers<'a> {
+    pub(crate) arguments: &'a mut [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: &'a mut [Option<Bulk>; ITEMS_MAX],
+}
+
+/// What ends a call without a reply.
+#[derive(Clone, Debug)]
+pub(crate) enum CallEnd {
+    /// Its deadline, its owner, or the responder's transport.
+    Failed(CallFailure),
+    /// The connection went down.
+    Down(DownCause),
+}
+
+/// What the reactor tells the api; the api runs the application's handlers. No borrow of the
+/// reactor is held meanwhile, so that handlers may call its operations.
+pub(crate) trait Upcalls {
+    /// A call arrived.
+    fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
+    /// A reply arrived.
+    fn on_reply(&mut self, frame: ReplyFrame<'_>);
+    /// A call ended without a reply.
+    fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd);
+    /// A connection request was answered.
+    fn on_connected(&mut self, request: u64, result: Result<ConnId, String>);
+    /// A connection was accepted, or one that was asked for is ready.
+    fn on_up(&mut self, conn: ConnId, peer: &str, negotiated: Negotiated);
+    /// A connection went down; its calls have ended before.
+    fn on_down(&mut self, conn: ConnId, cause: &DownCause);
+}

@@ -1,0 +1,86 @@
+//! The reactor's sink for the protocol core: RDMA Reads go straight to the driver, everything else
+//! becomes one small event that the turn handles when the state machine has returned.
+
+use super::connection::Sinks;
+use crate::fabric::{Fabric, QpId, RemoteSlice, SendWr, WrId};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::output::{
+    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest, SlotId,
+    WriteRequest,
+};
+use spinrpc_proto::rdma::error::RdmaError;
+use spinrpc_proto::rdma::segment::Segment;
+
+/// What followed from a message.
+pub(crate) enum Event {
+    None,
+    Call(SlotId),
+    Pull(SlotId),
+    Reply(DeliveredReply),
+    Failed { slot: SlotId, token: u64, failure: CallFailure, fenced: bool },
+    Released(SlotId),
+    Error(Xid, RdmaError),
+    Refuse(Xid),
+    Dropped(Dropped),
+}
+
+/// Collects the event of one message; a message makes one at the most, and perhaps a close.
+pub(crate) struct EventSink {
+    pub(crate) event: Event,
+    pub(crate) close: Option<PeerMisbehaved>,
+}
+
+impl EventSink {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { event: Event::None, close: None }
+    }
+}
+
+impl Output for EventSink {
+    #[inline]
+    fn deliver_call(&mut self, slot: SlotId) {
+        self.event = Event::Call(slot);
+    }
+
+    fn pull(&mut self, slot: SlotId) {
+        self.event = Event::Pull(slot);
+    }
+
+    fn read(&mut self, _: ReadRequest) {
+        debug_assert!(false, "reads are asked for through a ReadSink");
+    }
+
+    fn write(&mut self, _: WriteRequest) {
+        debug_assert!(false, "writes are asked for through a WriteSink");
+    }
+
+    #[inline]
+    fn deliver_reply(&mut self, reply: DeliveredReply) {
+        self.event = Event::Reply(reply);
+    }
+
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
+        self.event = Event::Failed { slot, token, failure, fenced };
+    }
+
+    fn release_call(&mut self, slot: SlotId) {
+        self.event = Event::Released(slot);
+    }
+
+    fn send_error(&mut self, xid: Xid, error: RdmaError) {
+        self.event = Event::Error(xid, error);
+    }
+
+    fn refuse_call(&mut self, xid: Xid) {
+        self.event = Event::Refuse(xid);
+    }
+
+    fn dropped(&mut self, why: Dropped) {
+        self.event = Event::Dropped(why);
+    }
+
+    fn close(&mut self, why: PeerMisbehaved) {
+        self.close = Some(why);
+    }
+}

@@ -1,0 +1,107 @@
+//! Statistics of a core: plain counters that the core alone writes, published as single-writer
+//! cells that any thread may read without disturbing it.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// What a core counted since it started; a consistent copy is not promised, each number is.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct StatsSnapshot { $($(#[$doc])* pub $name: u64,)+ }
+
+        /// The published cells of one core.
+        #[derive(Debug, Default)]
+        pub struct StatsCells { $($name: AtomicU64,)+ }
+
+        impl StatsCells {
+            /// Publishes what the core counted. Only the core's own thread calls it, so plain
+            /// stores suffice; readers pair with nothing, each number stands for itself.
+            pub(crate) fn publish(&self, from: &StatsSnapshot) {
+                $(self.$name.store(from.$name, Ordering::Relaxed);)+
+            }
+
+            /// Reads every cell, from any thread.
+            pub fn snapshot(&self) -> StatsSnapshot {
+                StatsSnapshot { $($name: self.$name.load(Ordering::Relaxed),)+ }
+            }
+        }
+
+        impl StatsSnapshot {
+            /// Every counter with its name, for tables and JSON.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)+].into_iter()
+            }
+
+            /// What was counted between `earlier` and this.
+            #[must_use]
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(earlier.$name),)+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Turns of the core.
+    polls,
+    /// Turns that found nothing to do.
+    empty_polls,
+    /// TSC ticks spent in turns that did something.
+    busy_ticks,
+    /// Times the core slept.
+    parks,
+    /// Calls sent.
+    calls_sent,
+    /// Replies received that matched a call.
+    replies_received,
+    /// Calls received and handed to a service.
+    calls_received,
+    /// Replies sent, error replies included.
+    replies_sent,
+    /// Calls refused to the application because the peer's credits were used up.
+    credit_stalls,
+    /// Calls refused to the application because the send queue was full.
+    queue_full,
+    /// Calls refused to the application, or put off, because buffers were lent out.
+    no_buffer,
+    /// Bytes of messages sent, headers included.
+    bytes_inline,
+    /// Bytes fetched by RDMA Read.
+    bytes_read,
+    /// Bytes placed by RDMA Write.
+    bytes_written,
+    /// Data items copied into or out of a message or a long stream instead of being placed.
+    copies,
+    /// Calls that passed their deadline.
+    timeouts,
+    /// Calls answered with SYSTEM_ERR because the handler dropped them.
+    calls_dropped,
+    /// Calls answered with an error because they went beyond the grant.
+    calls_refused,
+    /// RDMA_ERROR messages sent.
+    errors_sent,
+    /// Messages dropped without an answer.
+    messages_dropped,
+    /// Replies and mail for calls or connections that were gone.
+    stale,
+    /// Connections opened.
+    connections_opened,
+    /// Connections that went down.
+    connections_closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publish_then_snapshot_expect_the_same_numbers() {
+        let counted = StatsSnapshot { polls: 7, bytes_read: 1 << 40, ..StatsSnapshot::default() };
+        let cells = StatsCells::default();
+        cells.publish(&counted);
+        assert_eq!(cells.snapshot(), counted);
+        assert!(counted.entries().any(|entry| entry == ("bytes_read", 1 << 40)));
+        assert_eq!(counted.since(&counted), StatsSnapshot::default());
+    }
+}
