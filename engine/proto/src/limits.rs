@@ -1,0 +1,91 @@
+//! Every bound on what a peer may make us hold or walk, in one place.
+//!
+//! RFC 8166 section 8.1 lets a responder refuse unreasonable chunk lists; these are the values that
+//! say what is unreasonable. The constants bound fixed-size arrays in this crate, the fields of
+//! [`Limits`] are what one connection enforces.
+
+/// Smallest inline threshold that may be agreed: every receiver takes a message of 1024 octets
+/// (RFC 5666 section 6.1, RFC 8166 section 3.3.2).
+pub const INLINE_THRESHOLD_MIN_BYTES: u32 = 1024;
+
+/// Largest inline threshold that the private data of a connection can express (RFC 8797 section 4).
+pub const INLINE_THRESHOLD_MAX_BYTES: u32 = 262_144;
+
+/// Upper bound of [`Limits::read_chunks_max`]: Read chunks (distinct positions) of one header.
+pub const READ_CHUNKS_MAX: usize = 8;
+
+/// Upper bound of [`Limits::write_chunks_max`]: Write chunks of one header.
+pub const WRITE_CHUNKS_MAX: usize = 8;
+
+/// Upper bound of [`Limits::segments_per_chunk_max`].
+pub const SEGMENTS_MAX: usize = 16;
+
+/// Upper bound of [`Limits::read_segments_max`]: every Read chunk at its fullest.
+pub const READ_SEGMENTS_MAX: usize = READ_CHUNKS_MAX * SEGMENTS_MAX;
+
+const _: () = assert!(INLINE_THRESHOLD_MIN_BYTES <= INLINE_THRESHOLD_MAX_BYTES);
+const _: () = assert!(INLINE_THRESHOLD_MAX_BYTES.is_multiple_of(INLINE_THRESHOLD_MIN_BYTES));
+// The code octet of RFC 8797 counts thresholds in units of 1024, from one to 256.
+const _: () = assert!(INLINE_THRESHOLD_MAX_BYTES / INLINE_THRESHOLD_MIN_BYTES == 256);
+const _: () = assert!(READ_CHUNKS_MAX <= READ_SEGMENTS_MAX && SEGMENTS_MAX <= READ_SEGMENTS_MAX);
+const _: () = assert!(WRITE_CHUNKS_MAX <= READ_SEGMENTS_MAX && READ_SEGMENTS_MAX <= 0xffff);
+const _: () = assert!(Limits::DEFAULT.within_bounds());
+
+/// What one connection accepts in the chunk lists of a peer. More is answered with ERR_CHUNK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Segments in a Read list, over all its chunks.
+    pub read_segments_max: u16,
+    /// Read chunks, that is, distinct positions, in a Read list.
+    pub read_chunks_max: u16,
+    /// Write chunks in a Write list.
+    pub write_chunks_max: u16,
+    /// Segments in one Read chunk, Write chunk or Reply chunk.
+    pub segments_per_chunk_max: u16,
+    /// Bytes that one Read list, one Write list or one Reply chunk may name in total.
+    pub payload_bytes_max: u32,
+}
+
+impl Limits {
+    /// The limits of a connection that was configured with nothing else: payloads of 1 MiB, with
+    /// room for the RPC header and the arguments around them in a long message.
+    pub const DEFAULT: Self = Self {
+        read_segments_max: 16,
+        read_chunks_max: 4,
+        write_chunks_max: 4,
+        segments_per_chunk_max: 16,
+        payload_bytes_max: (1 << 20) + (64 << 10),
+    };
+
+    /// Whether every field is at most its constant upper bound.
+    #[must_use]
+    pub const fn within_bounds(&self) -> bool {
+        self.read_segments_max as usize <= READ_SEGMENTS_MAX
+            && self.read_chunks_max as usize <= READ_CHUNKS_MAX
+            && self.write_chunks_max as usize <= WRITE_CHUNKS_MAX
+            && self.segments_per_chunk_max as usize <= SEGMENTS_MAX
+    }
+
+    /// These limits with every field brought down to its constant upper bound.
+    #[must_use]
+    pub const fn clamped(self) -> Self {
+        Self {
+            read_segments_max: at_most(self.read_segments_max, READ_SEGMENTS_MAX),
+            read_chunks_max: at_most(self.read_chunks_max, READ_CHUNKS_MAX),
+            write_chunks_max: at_most(self.write_chunks_max, WRITE_CHUNKS_MAX),
+            segments_per_chunk_max: at_most(self.segments_per_chunk_max, SEGMENTS_MAX),
+            payload_bytes_max: self.payload_bytes_max,
+        }
+    }
+}
+
+/// The smaller of the two; the bounds of this module all fit 16 bits, as asserted above.
+const fn at_most(value: u16, bound: usize) -> u16 {
+    if value as usize <= bound { value } else { bound as u16 }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

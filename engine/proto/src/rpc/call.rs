@@ -1,0 +1,162 @@
+//! The header of an RPC Call (`call_body`, RFC 5531 section 9).
+
+use core::fmt;
+
+use super::auth::OpaqueAuth;
+use super::{CALL, REPLY, RPC_VERSION, word};
+use crate::ids::{Procedure, Program, Version, Xid};
+use crate::xdr::{DecodeError, Reader, Writer};
+
+/// Bytes of a header whose credential and verifier are AUTH_NONE.
+const PLAIN_BYTES: usize = 40;
+
+/// What stands before the arguments of a procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallHeader<'a> {
+    /// Pairs the Reply with this Call.
+    pub xid: Xid,
+    /// Program that is called.
+    pub program: Program,
+    /// Version of the program.
+    pub version: Version,
+    /// Procedure within that version.
+    pub procedure: Procedure,
+    /// Who calls.
+    pub credential: OpaqueAuth<'a>,
+    /// Proof of the credential.
+    pub verifier: OpaqueAuth<'a>,
+}
+
+impl<'a> CallHeader<'a> {
+    /// Reads the header at the start of `message`; also returns the offset in bytes at which the
+    /// arguments begin.
+    ///
+    /// # Errors
+    /// [`CallError`] says what to answer.
+    #[inline]
+    pub fn parse(message: &'a [u8]) -> Result<(Self, usize), CallError> {
+        match message.first_chunk::<PLAIN_BYTES>() {
+            Some(header) if is_plain(header) => Ok((Self::plain(header), PLAIN_BYTES)),
+            _ => Self::parse_any(message),
+        }
+    }
+
+    /// The header of a call without credentials, of which [`is_plain`] holds.
+    #[inline]
+    const fn plain(header: &[u8; PLAIN_BYTES]) -> Self {
+        Self {
+            xid: Xid(word(header, 0)),
+            program: Program(word(header, 3)),
+            version: Version(word(header, 4)),
+            procedure: Procedure(word(header, 5)),
+            credential: OpaqueAuth::NONE,
+            verifier: OpaqueAuth::NONE,
+        }
+    }
+
+    #[inline(never)]
+    fn parse_any(message: &'a [u8]) -> Result<(Self, usize), CallError> {
+        let mut reader = Reader::new(message);
+        let xid = Xid(reader.u32()?);
+        match reader.u32()? {
+            CALL => {}
+            REPLY => return Err(CallError::NotACall),
+            value => return Err(DecodeError::BadEnum { at: 4, value }.into()),
+        }
+        match reader.u32()? {
+            RPC_VERSION => {}
+            version => return Err(CallError::RpcVersion { xid, version }),
+        }
+        let header = Self {
+            xid,
+            program: Program(reader.u32()?),
+            version: Version(reader.u32()?),
+            procedure: Procedure(reader.u32()?),
+            credential: OpaqueAuth::parse(&mut reader)?,
+            verifier: OpaqueAuth::parse(&mut reader)?,
+        };
+        Ok((header, reader.position()))
+    }
+
+    /// Bytes which [`Self::emit`] writes.
+    #[must_use]
+    pub fn buffer_len(&self) -> usize {
+        let mut counter = Writer::new(&mut []);
+        self.write(&mut counter);
+        counter.len()
+    }
+
+    /// Writes the header at the start of `buffer`; returns its length, that of
+    /// [`Self::buffer_len`].
+    ///
+    /// Never panics. A `buffer` shorter than that is left with part of a header, which the returned
+    /// length tells.
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        let mut writer = Writer::new(buffer);
+        self.write(&mut writer);
+        writer.len()
+    }
+
+    #[inline]
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.u32(self.xid.0);
+        writer.u32(CALL);
+        writer.u32(RPC_VERSION);
+        writer.u32(self.program.0);
+        writer.u32(self.version.0);
+        writer.u32(self.procedure.0);
+        self.credential.write(writer);
+        self.verifier.write(writer);
+    }
+}
+
+/// Whether this is a call of RPC version 2 with AUTH_NONE as credential and verifier: two flavors
+/// of 0 and two lengths of 0 in a row.
+#[inline]
+fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
+    let auth_is_none = header.last_chunk::<16>() == Some(&[0; 16]);
+    word(header, 1) == CALL && word(header, 2) == RPC_VERSION && auth_is_none
+}
+
+/// Why bytes are not the header of a call that can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// A call of another version of RPC: to be denied with RPC_MISMATCH, low and high both
+    /// [`RPC_VERSION`] (RFC 5531 section 9).
+    RpcVersion {
+        /// The call to deny.
+        xid: Xid,
+        /// The version received.
+        version: u32,
+    },
+    /// Not a well-formed RPC message.
+    Malformed(DecodeError),
+    /// A Reply.
+    NotACall,
+}
+
+impl From<DecodeError> for CallError {
+    fn from(cause: DecodeError) -> Self {
+        Self::Malformed(cause)
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RpcVersion { xid, version } => write!(f, "call {xid} has RPC version {version}"),
+            Self::Malformed(cause) => write!(f, "malformed RPC call: {cause}"),
+            Self::NotACall => f.write_str("RPC message is a reply, not a call"),
+        }
+    }
+}
+
+impl core::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Malformed(cause) => Some(cause),
+            Self::RpcVersion { .. } | Self::NotACall => None,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Headers of ONC RPC version 2 (RFC 5531): what stands between the transport header and the
+//! arguments or results of a procedure.
+//!
+//! Parsing borrows from the received bytes and copies only words; emitting writes into the caller's
+//! buffer. Used by the requester and responder; uses [`crate::xdr`] only.
+
+mod auth;
+mod call;
+mod reply;
+
+pub use auth::{
+    AUTH_BODY_MAX_BYTES, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, MACHINE_NAME_MAX_BYTES,
+    OpaqueAuth,
+};
+pub use call::{CallError, CallHeader};
+pub use reply::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
+
+/// The version of RPC itself which this crate speaks (RFC 5531 section 9).
+pub const RPC_VERSION: u32 = 2;
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+
+/// Which way an RPC message goes (`msg_type` of RFC 5531 section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the requester to the responder.
+    Call,
+    /// From the responder to the requester.
+    Reply,
+}
+
+/// The direction of the RPC message in `message`, from its second word. `None` if the word is not
+/// there or says neither; then not even the credit word before it means anything (RFC 8167 section
+/// 4.2).
+#[must_use]
+#[inline]
+pub fn message_direction(message: &[u8]) -> Option<Direction> {
+    let [_, _, _, _, word @ ..] = message.first_chunk::<8>()?;
+    match u32::from_be_bytes(*word) {
+        CALL => Some(Direction::Call),
+        REPLY => Some(Direction::Reply),
+        _ => None,
+    }
+}
+
+/// The word at `index` (in words) of a header whose size is known when compiling.
+#[inline]
+const fn word<const N: usize>(header: &[u8; N], index: usize) -> u32 {
+    let at = index * 4;
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}

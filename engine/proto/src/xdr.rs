@@ -1,0 +1,441 @@
+//! XDR (RFC 4506) without allocation: a bounded cursor to read with, a counting cursor to write with.
+//!
+//! Every decoder and encoder of this crate goes through these two types, and so do the arguments and
+//! results of procedures. Nothing here panics, whatever the bytes and lengths.
+
+use core::fmt;
+
+/// Bytes of padding after an item of `length` bytes: XDR items end on a multiple of 4 (RFC 4506
+/// section 3).
+#[must_use]
+#[inline]
+pub const fn padding(length: usize) -> usize {
+    length.wrapping_neg() & 3
+}
+
+/// `length` and its padding. Saturates, at a value which no buffer has.
+#[must_use]
+#[inline]
+pub const fn roundup4(length: usize) -> usize {
+    length.saturating_add(padding(length))
+}
+
+/// What is wrong with received bytes, and at which offset from where decoding began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The item at offset `at` needs `wanted` bytes; fewer were received.
+    Truncated {
+        /// Offset of the item in bytes.
+        at: usize,
+        /// Bytes which the item needs, padding included.
+        wanted: usize,
+    },
+    /// The counted item at `at` says it is longer than its type allows.
+    TooLong {
+        /// Offset of the count word in bytes.
+        at: usize,
+        /// The count received.
+        length: usize,
+        /// The count allowed.
+        max: usize,
+    },
+    /// The padding at `at` is not there in full.
+    BadPadding {
+        /// Offset of the first padding byte.
+        at: usize,
+    },
+    /// The boolean (or list link) at `at` is neither 0 nor 1.
+    BadBool {
+        /// Offset of the word in bytes.
+        at: usize,
+        /// The word received.
+        value: u32,
+    },
+    /// The enumeration or union discriminant at `at` has a value that is not defined.
+    BadEnum {
+        /// Offset of the word in bytes.
+        at: usize,
+        /// The word received.
+        value: u32,
+    },
+    /// The string at `at` is not UTF-8.
+    BadUtf8 {
+        /// Offset of the first byte of the string that is not valid.
+        at: usize,
+    },
+    /// Bytes are left over at `at`, where the message ought to end.
+    TrailingBytes {
+        /// Offset of the first byte too many.
+        at: usize,
+    },
+    /// A limit of this end is exceeded.
+    LimitExceeded {
+        /// Which limit, in words.
+        what: &'static str,
+    },
+    /// Offset plus length of the segment at `at` runs past the 64-bit address space.
+    SegmentWraps {
+        /// Offset of the segment in bytes.
+        at: usize,
+    },
+    /// The Read segment at `at` has a position at which no XDR item can begin.
+    BadPosition {
+        /// Offset of the position word in bytes.
+        at: usize,
+        /// The position received, not a multiple of 4.
+        position: u32,
+    },
+    /// A call that carries its message inline also has a Position-Zero Read chunk.
+    UnexpectedPositionZero,
+    /// A call of type RDMA_NOMSG has no Position-Zero Read chunk, so it has no message at all.
+    MissingPositionZero,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Truncated { at, wanted } => {
+                write!(f, "item at offset {at} needs {wanted} bytes, the message ends before")
+            }
+            Self::TooLong { at, length, max } => {
+                write!(f, "item at offset {at} has length {length}, at most {max} is allowed")
+            }
+            Self::BadPadding { at } => write!(f, "padding at offset {at} is cut short"),
+            Self::BadBool { at, value } => write!(f, "boolean at offset {at} is {value}"),
+            Self::BadEnum { at, value } => write!(f, "undefined value {value} at offset {at}"),
+            Self::BadUtf8 { at } => write!(f, "string is not UTF-8 at offset {at}"),
+            Self::TrailingBytes { at } => write!(f, "bytes left over from offset {at}"),
+            Self::LimitExceeded { what } => write!(f, "too many {what}"),
+            Self::SegmentWraps { at } => {
+                write!(f, "segment at offset {at} runs past the 64-bit address space")
+            }
+            Self::BadPosition { at, position } => {
+                write!(f, "position {position} at offset {at} is not a multiple of 4")
+            }
+            Self::UnexpectedPositionZero => f.write_str("Position-Zero Read chunk in an RDMA_MSG"),
+            Self::MissingPositionZero => f.write_str("RDMA_NOMSG without Position-Zero Read chunk"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// Reads XDR items from bytes of a peer, one after the other.
+///
+/// A failed read leaves the position where it was, so that the error and [`position`] agree.
+/// Padding bytes are skipped whatever their value: RFC 4506 section 3 asks the sender for zeros, but
+/// a receiver gains nothing by refusing others, and RFC 5666 section 3.7 lets senders take them from
+/// memory as it is.
+///
+/// [`position`]: Self::position
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    total: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader at the first of `bytes`.
+    #[must_use]
+    #[inline]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, total: bytes.len() }
+    }
+
+    /// Bytes read so far.
+    #[must_use]
+    #[inline]
+    pub const fn position(&self) -> usize {
+        self.total - self.rest.len()
+    }
+
+    /// Bytes not read yet.
+    #[must_use]
+    #[inline]
+    pub const fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The bytes not read yet; the position stays.
+    #[must_use]
+    #[inline]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    #[cold]
+    fn truncated(&self, wanted: usize) -> DecodeError {
+        DecodeError::Truncated { at: self.position(), wanted }
+    }
+
+    /// The next `N` bytes, without padding.
+    #[inline]
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
+        match self.rest.split_first_chunk::<N>() {
+            Some((head, rest)) => {
+                self.rest = rest;
+                Ok(head)
+            }
+            None => Err(self.truncated(N)),
+        }
+    }
+
+    /// An unsigned integer.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer than 4 bytes are left.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.array().map(|word| u32::from_be_bytes(*word))
+    }
+
+    /// A signed integer.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer than 4 bytes are left.
+    #[inline]
+    pub fn i32(&mut self) -> Result<i32, DecodeError> {
+        self.array().map(|word| i32::from_be_bytes(*word))
+    }
+
+    /// An unsigned hyper integer.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer than 8 bytes are left.
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.array().map(|words| u64::from_be_bytes(*words))
+    }
+
+    /// A signed hyper integer.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer than 8 bytes are left.
+    #[inline]
+    pub fn i64(&mut self) -> Result<i64, DecodeError> {
+        self.array().map(|words| i64::from_be_bytes(*words))
+    }
+
+    /// A boolean; also the link word before a list entry or optional item.
+    ///
+    /// # Errors
+    /// [`DecodeError::BadBool`] for a word other than 0 and 1, or as [`Self::u32`].
+    #[inline]
+    pub fn bool(&mut self) -> Result<bool, DecodeError> {
+        let before = self.clone();
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => {
+                *self = before;
+                Err(DecodeError::BadBool { at: self.position(), value })
+            }
+        }
+    }
+
+    /// `length` bytes of opaque data without count word; its padding is skipped.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the data, [`DecodeError::BadPadding`] if the padding is not
+    /// there in full.
+    #[inline]
+    pub fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let Some((data, rest)) = self.rest.split_at_checked(length) else {
+            return Err(self.truncated(roundup4(length)));
+        };
+        match rest.get(padding(length)..) {
+            Some(rest) => {
+                self.rest = rest;
+                Ok(data)
+            }
+            None => Err(DecodeError::BadPadding { at: self.position() + length }),
+        }
+    }
+
+    /// Opaque data with its count word, of at most `max` bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`] if the count exceeds `max`, or as [`Self::fixed`].
+    #[inline]
+    pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
+        let mut ahead = self.clone();
+        let length = ahead.u32()? as usize;
+        if length > max {
+            return Err(DecodeError::TooLong { at: self.position(), length, max });
+        }
+        let data = ahead.fixed(length)?;
+        *self = ahead;
+        Ok(data)
+    }
+
+    /// A string of at most `max` bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::BadUtf8`], or as [`Self::opaque`].
+    #[inline]
+    pub fn string(&mut self, max: usize) -> Result<&'a str, DecodeError> {
+        let mut ahead = self.clone();
+        let bytes = ahead.opaque(max)?;
+        let text = core::str::from_utf8(bytes).map_err(|error| DecodeError::BadUtf8 {
+            at: self.position() + 4 + error.valid_up_to(),
+        })?;
+        *self = ahead;
+        Ok(text)
+    }
+
+    /// Passes over `length` bytes, without padding.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer are left.
+    #[inline]
+    pub fn skip(&mut self, length: usize) -> Result<(), DecodeError> {
+        self.rest = self.rest.get(length..).ok_or_else(|| self.truncated(length))?;
+        Ok(())
+    }
+
+    /// Says that the message ends here.
+    ///
+    /// # Errors
+    /// [`DecodeError::TrailingBytes`] if it does not.
+    #[inline]
+    pub const fn finish(&self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(DecodeError::TrailingBytes { at: self.position() })
+        }
+    }
+}
+
+/// The buffer of a [`Writer`] was too small for what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow {
+    /// Bytes that would have been enough.
+    pub needed_bytes: usize,
+}
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "encoding needs {} bytes", self.needed_bytes)
+    }
+}
+
+impl core::error::Error for Overflow {}
+
+/// Writes XDR items into a buffer, one after the other.
+///
+/// No method fails. The first item that does not fit, and all after it, are not written but still
+/// counted, so that one pass tells how many bytes are needed ([`Self::finish`]). With an empty
+/// buffer a writer only counts.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    buffer: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer at the first byte of `buffer`.
+    #[must_use]
+    #[inline]
+    pub const fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, len: 0 }
+    }
+
+    /// Bytes written or, past the end of the buffer, counted so far.
+    #[must_use]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was written yet.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes the next `N` bytes of the buffer, or only counts them.
+    #[inline]
+    fn array<const N: usize>(&mut self, bytes: [u8; N]) {
+        let start = self.len;
+        self.len = start.saturating_add(N);
+        if let Some(slot) = self.buffer.get_mut(start..self.len) {
+            slot.copy_from_slice(&bytes);
+        }
+    }
+
+    /// An unsigned integer.
+    #[inline]
+    pub fn u32(&mut self, value: u32) {
+        self.array(value.to_be_bytes());
+    }
+
+    /// A signed integer.
+    #[inline]
+    pub fn i32(&mut self, value: i32) {
+        self.array(value.to_be_bytes());
+    }
+
+    /// An unsigned hyper integer.
+    #[inline]
+    pub fn u64(&mut self, value: u64) {
+        self.array(value.to_be_bytes());
+    }
+
+    /// A signed hyper integer.
+    #[inline]
+    pub fn i64(&mut self, value: i64) {
+        self.array(value.to_be_bytes());
+    }
+
+    /// A boolean; also the link word before a list entry or optional item.
+    #[inline]
+    pub fn bool(&mut self, value: bool) {
+        self.u32(u32::from(value));
+    }
+
+    /// Opaque data without count word, and zeros as its padding.
+    #[inline]
+    pub fn fixed(&mut self, data: &[u8]) {
+        let start = self.len;
+        self.len = start.saturating_add(roundup4(data.len()));
+        if let Some(slot) = self.buffer.get_mut(start..self.len) {
+            let (item, padding) = slot.split_at_mut(data.len());
+            item.copy_from_slice(data);
+            padding.fill(0);
+        }
+    }
+
+    /// Opaque data with its count word. More bytes than a count word can say overflow any buffer.
+    #[inline]
+    pub fn opaque(&mut self, data: &[u8]) {
+        match u32::try_from(data.len()) {
+            Ok(length) => {
+                self.u32(length);
+                self.fixed(data);
+            }
+            Err(_) => self.len = usize::MAX,
+        }
+    }
+
+    /// A string.
+    #[inline]
+    pub fn string(&mut self, text: &str) {
+        self.opaque(text.as_bytes());
+    }
+
+    /// The number of bytes written.
+    ///
+    /// # Errors
+    /// [`Overflow`] if they did not all fit; what the buffer then holds is not a whole encoding.
+    #[inline]
+    pub const fn finish(self) -> Result<usize, Overflow> {
+        if self.len <= self.buffer.len() {
+            Ok(self.len)
+        } else {
+            Err(Overflow { needed_bytes: self.len })
+        }
+    }
+}
