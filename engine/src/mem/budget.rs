@@ -1,0 +1,105 @@
+//! How large pools must be: sums of named holders, one line each.
+//!
+//! A pool that is one buffer short stops a connection for good, so nothing here is a guess: every
+//! buffer has a holder that can be named. All counts are per connection.
+
+/// Receive buffers of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvBudget {
+    /// Calls and replies that our grants and our own calls let the peer send.
+    pub credits: u32,
+    /// Messages of the reverse direction.
+    pub reverse: u32,
+    /// A raised grant and the receive behind it cross on the way: one more.
+    pub grant_in_flight: u32,
+    /// Messages no credit covers: RDMA_ERROR and RDMA_DONE (RFC 5666 section 3.3).
+    pub slack: u32,
+}
+
+/// Send buffers of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendBudget {
+    /// Replies in flight: one for each credit granted.
+    pub replies: u32,
+    /// Calls in flight: one for each slot of the requester.
+    pub calls: u32,
+    /// RDMA_ERROR messages in flight.
+    pub errors: u32,
+    /// RDMA_DONE messages in flight.
+    pub dones: u32,
+}
+
+/// A sum of named holders.
+pub trait Budget {
+    /// Each holder with its count, as they stand in the type.
+    fn explain(&self) -> impl Iterator<Item = (&'static str, u32)>;
+
+    /// Buffers of one connection.
+    fn total(&self) -> u64 {
+        self.explain().map(|(_, count)| u64::from(count)).sum()
+    }
+
+    /// Buffers for `connections`, if they are at most `limit`.
+    ///
+    /// # Errors
+    /// [`BudgetError`], naming the holder to cut down first.
+    fn check(&self, connections: u32, limit: u32) -> Result<u32, BudgetError> {
+        let needed = self.total().saturating_mul(u64::from(connections));
+        match u32::try_from(needed) {
+            Ok(fits) if fits <= limit => Ok(fits),
+            _ => Err(BudgetError::new(self.explain(), needed, connections, limit)),
+        }
+    }
+}
+
+impl Budget for RecvBudget {
+    fn explain(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        let Self { credits, reverse, grant_in_flight, slack } = *self;
+        [
+            ("credits", credits),
+            ("reverse", reverse),
+            ("grant_in_flight", grant_in_flight),
+            ("slack", slack),
+        ]
+        .into_iter()
+    }
+}
+
+impl Budget for SendBudget {
+    fn explain(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        let Self { replies, calls, errors, dones } = *self;
+        [("replies", replies), ("calls", calls), ("errors", errors), ("dones", dones)].into_iter()
+    }
+}
+
+/// A budget is beyond its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{needed} buffers needed for {connections} connections, the limit is {limit}; \
+     most are for {largest}: {largest_count} per connection"
+)]
+pub struct BudgetError {
+    /// Buffers for all connections.
+    pub needed: u64,
+    /// For how many connections.
+    pub connections: u32,
+    /// What is allowed.
+    pub limit: u32,
+    /// The holder with most of them.
+    pub largest: &'static str,
+    /// How many that one has per connection.
+    pub largest_count: u32,
+}
+
+impl BudgetError {
+    fn new(
+        terms: impl Iterator<Item = (&'static str, u32)>,
+        needed: u64,
+        connections: u32,
+        limit: u32,
+    ) -> Self {
+        let largest = terms.max_by_key(|(_, count)| *count);
+        let (largest, largest_count) = largest.unwrap_or(("nothing", 0));
+        Self { needed, connections, limit, largest, largest_count }
+    }
+}

@@ -1,0 +1,281 @@
+//! Pools of blocks for one-sided transfers, by size class, for any thread.
+
+use super::{Bulk, LINE_BYTES, PoolError, Region, RegionId};
+use crossbeam::queue::ArrayQueue;
+use std::fmt;
+use std::process::abort;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// One size class of a [`BulkPool`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkClass {
+    /// Bytes of each block.
+    pub block_bytes: usize,
+    /// How many blocks.
+    pub count: usize,
+}
+
+/// How a size class stands; a snapshot, as other threads take and free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Bytes of each block.
+    pub block_bytes: usize,
+    /// Blocks in the pool now.
+    pub free: usize,
+    /// Blocks in all.
+    pub total: usize,
+}
+
+/// Blocks of several sizes carved from one region. Clones are the same pool; any thread may take
+/// and free. The memory lives until the last handle to a block is gone.
+#[derive(Clone)]
+pub struct BulkPool(Arc<PoolCore>);
+
+impl BulkPool {
+    /// Carves `classes`, given in any order, from `region`.
+    ///
+    /// # Errors
+    /// [`PoolError`] if there is no class, a number is zero or too large, or the region is smaller
+    /// than [`BulkPool::region_bytes`].
+    pub fn new(region: Region, classes: &[BulkClass]) -> Result<Self, PoolError> {
+        let needed_bytes = Self::region_bytes(classes)?;
+        let lead_in = region.as_ptr().align_offset(LINE_BYTES);
+        if region.len() < needed_bytes.saturating_add(lead_in) {
+            return Err(PoolError::RegionTooSmall { needed_bytes, region_bytes: region.len() });
+        }
+        let mut classes = classes.to_vec();
+        classes.sort_by_key(|class| class.block_bytes);
+        Ok(Self(Arc::new(PoolCore::carve(region, lead_in, &classes))))
+    }
+
+    /// Bytes a line-aligned region must have for these classes.
+    ///
+    /// # Errors
+    /// [`PoolError::Empty`] and [`PoolError::TooLarge`].
+    pub fn region_bytes(classes: &[BulkClass]) -> Result<usize, PoolError> {
+        let mut blocks = 0_usize;
+        let mut bytes = 0_usize;
+        for class in classes {
+            if class.block_bytes == 0 || class.count == 0 {
+                return Err(PoolError::Empty);
+            }
+            let class_bytes = stride_bytes(class.block_bytes).checked_mul(class.count);
+            bytes = class_bytes.and_then(|more| more.checked_add(bytes)).unwrap_or(usize::MAX);
+            blocks = blocks.saturating_add(class.count);
+        }
+        match (blocks, u32::try_from(blocks), isize::try_from(bytes)) {
+            (0, ..) => Err(PoolError::Empty),
+            (_, Ok(_), Ok(_)) => Ok(bytes),
+            _ => Err(PoolError::TooLarge),
+        }
+    }
+
+    /// A block from the smallest class that fits `bytes` and has one free, its length set to
+    /// `bytes`; `None` when there is none. What the previous owner wrote is still in it.
+    #[inline]
+    pub fn take(&self, bytes: usize) -> Option<Bulk> {
+        let fitting = self.0.classes.iter().filter(|class| class.block_bytes >= bytes);
+        let index = fitting.filter_map(|class| class.free.pop()).next()?;
+        Some(Bulk::new(BlockRef::first(&self.0, index), bytes))
+    }
+
+    /// The region all blocks lie in.
+    pub fn region_id(&self) -> RegionId {
+        self.0.region.id()
+    }
+
+    /// How each class stands, smallest first.
+    pub fn classes(&self) -> impl Iterator<Item = ClassStats> + '_ {
+        self.0.classes.iter().map(|class| ClassStats {
+            block_bytes: class.block_bytes,
+            free: class.free.len(),
+            total: class.free.capacity(),
+        })
+    }
+
+    /// Bytes of the largest block there is, taken or not.
+    pub fn largest(&self) -> usize {
+        self.0.classes.last().map_or(0, |class| class.block_bytes)
+    }
+}
+
+impl fmt::Debug for BulkPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BulkPool")
+            .field("region", &self.region_id().0)
+            .field("classes", &self.classes().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// What a pool and its blocks share.
+struct PoolCore {
+    region: Region,
+    /// Ascending by size.
+    classes: Box<[Class]>,
+    blocks: Box<[Block]>,
+}
+
+struct Class {
+    block_bytes: usize,
+    /// Indices into `blocks`; has room for all of the class.
+    free: ArrayQueue<u32>,
+}
+
+/// One block's state, on a line of its own: different threads count references of neighbours.
+#[repr(align(64))]
+struct Block {
+    /// Handles that exist: a `Bulk` or `SharedBulk`s, and leases. Zero while in the free list.
+    references: AtomicU32,
+    class: u32,
+    offset: usize,
+}
+
+impl PoolCore {
+    /// Lays out `classes` one after another; the caller has checked that they fit.
+    fn carve(region: Region, lead_in: usize, classes: &[BulkClass]) -> Self {
+        let mut blocks = Vec::new();
+        let mut offset = lead_in;
+        let mut carved = Vec::with_capacity(classes.len());
+        for (class, number) in classes.iter().zip(0_u32..) {
+            let free = ArrayQueue::new(class.count);
+            for _ in 0..class.count {
+                // Cannot be full: it has room for exactly these.
+                let _ = free.push(blocks.len() as u32);
+                blocks.push(Block { references: AtomicU32::new(0), class: number, offset });
+                offset += stride_bytes(class.block_bytes);
+            }
+            carved.push(Class { block_bytes: class.block_bytes, free });
+        }
+        Self { region, classes: carved.into(), blocks: blocks.into() }
+    }
+
+    /// The one block that is all of `region`.
+    fn whole(region: Region) -> Self {
+        let block_bytes = region.len();
+        let block = Block { references: AtomicU32::new(0), class: 0, offset: 0 };
+        let class = Class { block_bytes, free: ArrayQueue::new(1) };
+        Self { region, classes: Box::new([class]), blocks: Box::new([block]) }
+    }
+
+    #[inline]
+    fn block(&self, index: u32) -> &Block {
+        &self.blocks[index as usize]
+    }
+}
+
+/// A counted reference to a block. It keeps the block out of the free list and the pool alive; what
+/// its holder may do with the bytes is the business of the handle around it.
+pub(super) struct BlockRef {
+    /// From `Arc::into_raw`: one strong count for all references of a block together, so that
+    /// making a further reference touches the block's own line only.
+    core: NonNull<PoolCore>,
+    index: u32,
+}
+
+// SAFETY: a reference is an index and a pointer to a `PoolCore`, which is Sync; counts are atomic.
+// It gives out addresses, never Rust references to the bytes.
+unsafe impl Send for BlockRef {}
+// SAFETY: as above.
+unsafe impl Sync for BlockRef {}
+
+impl BlockRef {
+    /// The first reference to a block that was just popped from its free list.
+    #[inline]
+    fn first(core: &Arc<PoolCore>, index: u32) -> Self {
+        // Relaxed: popping it made this thread the only one that knows the block, and handing a
+        // handle to another thread synchronises.
+        core.block(index).references.store(1, Ordering::Relaxed);
+        let raw = Arc::into_raw(Arc::clone(core));
+        // SAFETY: `Arc::into_raw` never gives null.
+        Self { core: unsafe { NonNull::new_unchecked(raw.cast_mut()) }, index }
+    }
+
+    /// The only block of application memory.
+    pub(super) fn of_region(region: Region) -> Self {
+        Self::first(&Arc::new(PoolCore::whole(region)), 0)
+    }
+
+    #[inline]
+    fn core(&self) -> &PoolCore {
+        // SAFETY: `first` leaked a strong count, which the last reference to the block takes back,
+        // so the pool lives at least as long as `self`.
+        unsafe { self.core.as_ref() }
+    }
+
+    /// Bytes the block has.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        let core = self.core();
+        core.classes[core.block(self.index).class as usize].block_bytes
+    }
+
+    /// First byte of the block.
+    #[inline]
+    pub(super) fn first_byte(&self) -> NonNull<u8> {
+        let core = self.core();
+        // SAFETY: the pool laid the block out within its region.
+        unsafe { core.region.as_ptr().add(core.block(self.index).offset) }
+    }
+
+    /// Offset of the block's first byte in its region.
+    #[inline]
+    pub(super) fn region_offset(&self) -> usize {
+        let core = self.core();
+        core.region.offset() + core.block(self.index).offset
+    }
+
+    /// The region the block lies in.
+    #[inline]
+    pub(super) fn region_id(&self) -> RegionId {
+        self.core().region.id()
+    }
+
+    /// No other reference to the block exists. Then none can appear either, as references are made
+    /// from references, and what their holders did to the bytes is visible here.
+    #[inline]
+    pub(super) fn is_only(&self) -> bool {
+        // Acquire: pairs with the release in `drop`.
+        self.core().block(self.index).references.load(Ordering::Acquire) == 1
+    }
+}
+
+impl Clone for BlockRef {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Relaxed: `self` keeps the count above zero meanwhile.
+        let before = self.core().block(self.index).references.fetch_add(1, Ordering::Relaxed);
+        if before > u32::MAX / 2 {
+            // Only leaking two billion handles gets here; a count that wraps would free the block
+            // under its users. `Arc` does the same.
+            abort();
+        }
+        Self { core: self.core, index: self.index }
+    }
+}
+
+impl Drop for BlockRef {
+    #[inline]
+    fn drop(&mut self) {
+        let block = self.core().block(self.index);
+        // Release: what this holder did to the bytes happens before the block is used again.
+        if block.references.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // Pairs with the release of every other holder.
+        fence(Ordering::Acquire);
+        // SAFETY: takes back the strong count that `first` leaked; this was the last reference.
+        let core = unsafe { Arc::from_raw(self.core.as_ptr()) };
+        // Cannot be full: the queue has room for every block of the class.
+        let _ = core.classes[core.block(self.index).class as usize].free.push(self.index);
+    }
+}
+
+/// Blocks start at a cache line, and those of a page or more at a multiple of the small page size.
+fn stride_bytes(block_bytes: usize) -> usize {
+    const PAGE_BYTES: usize = 4096;
+    let unit = if block_bytes < PAGE_BYTES { LINE_BYTES } else { PAGE_BYTES };
+    block_bytes.div_ceil(unit).saturating_mul(unit)
+}

@@ -1,0 +1,106 @@
+//! Keys for exposed memory that a peer cannot guess and that are not soon used again.
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::io;
+
+/// Makes the 32-bit keys (R_key, STag) of one connection. A key names its place in the owner's table
+/// with its low bits; the bits above are a tag that changes with each key of the place.
+///
+/// The tags of a place go through a secret permutation of all tags: none is repeated before all were
+/// used, and the next one cannot be told from those before by counting on. It is no cipher: what
+/// protects memory is that a key is alive only as long as a call needs it.
+#[derive(Debug)]
+pub struct KeyGenerator {
+    secrets: [u64; ROUNDS],
+    index_bits: u32,
+    /// How many tags each place has used.
+    used: Box<[u32]>,
+}
+
+/// Enough for every bit of a counter to reach every bit of the tag.
+const ROUNDS: usize = 3;
+
+/// Places a table may have; more would leave too few bits for the tag.
+const PLACES_MAX: usize = 1 << 20;
+
+impl KeyGenerator {
+    /// A generator for a table of `places`, seeded by the operating system (may block early at boot).
+    ///
+    /// # Errors
+    /// `InvalidInput` if `places` is 0 or more than 2^20; what getrandom(2) reports.
+    pub fn new(places: usize) -> io::Result<Self> {
+        let mut seed = [0; 8];
+        let filled = getrandom(&mut seed, GetRandomFlags::empty())?;
+        if filled != seed.len() {
+            return Err(io::Error::other("getrandom gave fewer bytes than asked for"));
+        }
+        Self::with_seed(places, u64::from_ne_bytes(seed))
+    }
+
+    /// A generator whose keys are known in advance, for tests and simulation.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `places` is 0 or more than 2^20.
+    pub fn with_seed(places: usize, seed: u64) -> io::Result<Self> {
+        if places == 0 || places > PLACES_MAX {
+            let message = format!("a key table has 1 to {PLACES_MAX} places, not {places}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let index_bits = places.next_power_of_two().trailing_zeros();
+        let mut state = seed;
+        let secrets = std::array::from_fn(|_| split_mix(&mut state));
+        Ok(Self { secrets, index_bits, used: vec![0; places].into() })
+    }
+
+    /// The next key of place `index`: never 0, never the one before, and none of the last 4,000.
+    ///
+    /// # Panics
+    /// If `index` is not below the number of places.
+    #[inline]
+    pub fn next(&mut self, index: usize) -> u32 {
+        loop {
+            let counter = self.used[index];
+            self.used[index] = counter.wrapping_add(1);
+            let key = (self.tag(index, counter) << self.index_bits) | index as u64;
+            if key != 0 {
+                return key as u32;
+            }
+        }
+    }
+
+    /// The place that `key` names. It may be none of the table's.
+    #[inline]
+    pub fn index_of(&self, key: u32) -> usize {
+        (u64::from(key) & mask(self.index_bits)) as usize
+    }
+
+    /// Permutes the counters of a place: each step can be undone, modulo the size of a tag.
+    fn tag(&self, index: usize, counter: u32) -> u64 {
+        let tag_bits = u32::BITS - self.index_bits;
+        let mask = mask(tag_bits);
+        let mut place = index as u64;
+        let mut tag = u64::from(counter) & mask;
+        for secret in self.secrets {
+            place ^= secret;
+            let of_place = split_mix(&mut place);
+            tag = (tag ^ of_place) & mask;
+            tag = tag.wrapping_mul((of_place >> 32) | 1) & mask;
+            tag ^= tag >> tag_bits.div_ceil(2);
+        }
+        tag
+    }
+}
+
+/// The lowest `bits` bits set; `bits` is at most 32.
+fn mask(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): spreads a seed over 64 bits.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,294 @@
+//! Who may do what with a block: the exclusive owner, the readers, and a driver's loans.
+
+use super::bulk::BlockRef;
+use super::{Region, RegionId};
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::slice;
+
+/// The exclusive owner of a block. It reads and writes the bytes, or lends ranges of them to a
+/// driver; while a [`Lease`] is out it does neither.
+pub struct Bulk {
+    block: BlockRef,
+    len: usize,
+    /// Where the next lease may start: ranges lent at the same time must not overlap.
+    leased_end: usize,
+}
+
+impl Bulk {
+    #[inline]
+    pub(super) fn new(block: BlockRef, len: usize) -> Self {
+        Self { block, len, leased_end: 0 }
+    }
+
+    /// Registers application memory: a region of its own with one block, freed with the last
+    /// handle. Allocates and, if the vector has spare capacity, may copy; keep it for reuse.
+    pub fn from_vec(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self::new(BlockRef::of_region(Region::from_boxed(bytes.into_boxed_slice())), len)
+    }
+
+    /// Bytes the block has.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.block.capacity()
+    }
+
+    /// Bytes in use, from the start.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes in use.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Says how many bytes are in use.
+    ///
+    /// # Panics
+    /// If that is more than the capacity: a length that a peer named is compared before.
+    #[inline]
+    pub fn set_len(&mut self, len: usize) {
+        let capacity = self.capacity();
+        assert!(len <= capacity, "length {len} is beyond the block of {capacity} bytes");
+        self.len = len;
+    }
+
+    /// The bytes in use.
+    ///
+    /// # Panics
+    /// If a lease is out ([`Bulk::is_leased`]): a driver may be writing there.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.assert_home();
+        // SAFETY: `len` initialised bytes of this block, which has no other handle, as was just
+        // checked; a lease, through which a driver could write, takes `&mut self`.
+        unsafe { slice::from_raw_parts(self.block.first_byte().as_ptr(), self.len) }
+    }
+
+    /// The bytes in use, to write to.
+    ///
+    /// # Panics
+    /// If a lease is out ([`Bulk::is_leased`]): a driver may be reading or writing there.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.assert_home();
+        // SAFETY: as in `bytes`, and `&mut self` keeps readers out while the slice lives.
+        unsafe { slice::from_raw_parts_mut(self.block.first_byte().as_ptr(), self.len) }
+    }
+
+    /// Lends `range` of the whole block, in use or not, to a driver that reads or writes it.
+    ///
+    /// # Panics
+    /// If the range is not within the capacity, or starts before the end of an earlier lease while
+    /// one is still out: two drivers must never get the same bytes to write. Lend ranges in
+    /// ascending order, or lend all and [`Lease::split_to`].
+    #[inline]
+    pub fn lease(&mut self, range: Range<usize>) -> Lease {
+        if !self.is_leased() {
+            self.leased_end = 0;
+        }
+        assert!(self.leased_end <= range.start, "lease {range:?} overlaps one that is still out");
+        let lease = Lease::new(&self.block, range, self.capacity(), true);
+        self.leased_end = lease.start + lease.len;
+        lease
+    }
+
+    /// A lease is out.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        !self.block.is_only()
+    }
+
+    /// Gives up writing for good, so that many can read.
+    ///
+    /// # Panics
+    /// If a lease is out ([`Bulk::is_leased`]): a driver may be writing there.
+    pub fn freeze(self) -> SharedBulk {
+        self.assert_home();
+        SharedBulk { block: self.block, len: self.len }
+    }
+
+    /// The region it lies in.
+    #[inline]
+    pub fn region_id(&self) -> RegionId {
+        self.block.region_id()
+    }
+
+    #[inline]
+    fn assert_home(&self) {
+        assert!(!self.is_leased(), "the block is lent to a driver");
+    }
+}
+
+impl fmt::Debug for Bulk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bulk")
+            .field("region", &self.region_id().0)
+            .field("len", &self.len)
+            .field("capacity", &self.capacity())
+            .field("leased", &self.is_leased())
+            .finish()
+    }
+}
+
+/// A block that nobody writes any more: clones and leases of it only read.
+#[derive(Clone)]
+pub struct SharedBulk {
+    block: BlockRef,
+    len: usize,
+}
+
+impl SharedBulk {
+    /// The bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` initialised bytes of a block that is frozen: no handle to it writes.
+        unsafe { slice::from_raw_parts(self.block.first_byte().as_ptr(), self.len) }
+    }
+
+    /// How many bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Lends `range` of the bytes to a driver that reads them.
+    ///
+    /// # Panics
+    /// If the range is not within the length.
+    #[inline]
+    pub fn lease(&self, range: Range<usize>) -> Lease {
+        Lease::new(&self.block, range, self.len, false)
+    }
+
+    /// The region it lies in.
+    #[inline]
+    pub fn region_id(&self) -> RegionId {
+        self.block.region_id()
+    }
+}
+
+impl fmt::Debug for SharedBulk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedBulk")
+            .field("region", &self.region_id().0)
+            .field("len", &self.len)
+            .finish()
+    }
+}
+
+/// A range of a block on loan to a driver. It keeps the memory alive, whatever becomes of the owner.
+///
+/// What a driver may rely on: while a [writable](Lease::writable) lease lives, nobody else touches
+/// its bytes; while another lives, nobody writes them.
+pub struct Lease {
+    block: BlockRef,
+    writable: bool,
+    start: usize,
+    len: usize,
+}
+
+impl Lease {
+    #[inline]
+    fn new(block: &BlockRef, range: Range<usize>, limit: usize, writable: bool) -> Self {
+        assert!(
+            range.start <= range.end && range.end <= limit,
+            "lease {range:?} is not within the {limit} bytes there are"
+        );
+        Self { block: block.clone(), writable, start: range.start, len: range.len() }
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all, or all of them done.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// First byte, for a driver. Valid for [`Lease::len`] bytes while the lease lives; for writing
+    /// only if [`Lease::writable`].
+    #[inline]
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        // SAFETY: `start` is within the block, as `new` checked and `advance` keeps.
+        unsafe { self.block.first_byte().add(self.start) }
+    }
+
+    /// The region it lies in: what a driver finds its registration by.
+    #[inline]
+    pub fn region_id(&self) -> RegionId {
+        self.block.region_id()
+    }
+
+    /// Offset of its first byte in its region.
+    #[inline]
+    pub fn region_offset(&self) -> usize {
+        self.block.region_offset() + self.start
+    }
+
+    /// May be the target of a transfer: lent by a [`Bulk`].
+    #[inline]
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Has other readers: lent by a [`SharedBulk`]. Never a target.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        !self.writable
+    }
+
+    /// Splits off the first `n` bytes; this lease keeps the rest.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline]
+    #[must_use]
+    pub fn split_to(&mut self, n: usize) -> Self {
+        let front = Self::new(
+            &self.block,
+            self.start..self.start + n.min(self.len),
+            usize::MAX,
+            self.writable,
+        );
+        self.advance(n);
+        front
+    }
+
+    /// Gives up the first `n` bytes, which are done.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline]
+    pub fn advance(&mut self, n: usize) {
+        assert!(n <= self.len, "{n} bytes are more than the {} leased", self.len);
+        self.start += n;
+        self.len -= n;
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("region", &self.region_id().0)
+            .field("offset", &self.region_offset())
+            .field("len", &self.len)
+            .field("writable", &self.writable)
+            .finish()
+    }
+}

@@ -1,0 +1,47 @@
+//! Memory that messages live in: registered once, carved into pools, lent out by type.
+//!
+//! May use `sys` and `sync`; the drivers and the reactor call it. A buffer or block has one owner at
+//! a time and goes back to its pool when the owner drops it, so that only pool memory can be posted
+//! and posting is safe. Nothing here allocates, locks or makes a system call after a pool is made.
+//!
+//! * [`Buf`]: an inline message buffer; belongs to one core ([`BufPool`]).
+//! * [`Bulk`], [`SharedBulk`], [`Lease`]: memory for one-sided transfers; any thread ([`BulkPool`]).
+#![allow(unsafe_code)]
+
+pub mod budget;
+mod buf;
+mod bulk;
+mod keys;
+mod loan;
+mod pool;
+mod region;
+
+pub use buf::Buf;
+pub use bulk::{BulkClass, BulkPool, ClassStats};
+pub use keys::KeyGenerator;
+pub use loan::{Bulk, Lease, SharedBulk};
+pub use pool::BufPool;
+pub use region::{Region, RegionError, RegionId};
+
+/// Bytes of a cache line: what buffers are aligned to.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// Why a pool could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// A size or a count is zero.
+    #[error("a pool needs at least one buffer of at least one byte")]
+    Empty,
+    /// Sizes or counts are beyond what a pool can number.
+    #[error("the pool's sizes or counts are too large")]
+    TooLarge,
+    /// The region cannot hold what was asked for.
+    #[error("the pool needs {needed_bytes} bytes, its region has {region_bytes}")]
+    RegionTooSmall {
+        /// What the buffers take, with their alignment.
+        needed_bytes: usize,
+        /// What there is.
+        region_bytes: usize,
+    },
+}

@@ -1,0 +1,150 @@
+//! A core's pool of equal-size message buffers.
+
+use super::{Buf, LINE_BYTES, PoolError, Region, RegionId};
+use std::cell::Cell;
+use std::fmt;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// Equal-size buffers carved from one region, for one core: neither it nor its buffers can leave
+/// the thread. Clones are the same pool. The memory lives until the last [`Buf`] is gone.
+#[derive(Clone)]
+pub struct BufPool(Rc<PoolCore>);
+
+impl BufPool {
+    /// Carves `count` buffers of `buf_bytes` from the start of `region`.
+    ///
+    /// # Errors
+    /// [`PoolError`] if a number is zero or too large, or the region is smaller than
+    /// [`BufPool::region_bytes`].
+    pub fn new(region: Region, buf_bytes: usize, count: usize) -> Result<Self, PoolError> {
+        let needed_bytes = Self::region_bytes(buf_bytes, count)?;
+        let capacity = u32::try_from(buf_bytes).map_err(|_| PoolError::TooLarge)?;
+        let count = u32::try_from(count).map_err(|_| PoolError::TooLarge)?;
+        let lead_in = region.as_ptr().align_offset(LINE_BYTES);
+        if region.len() < needed_bytes.saturating_add(lead_in) {
+            return Err(PoolError::RegionTooSmall { needed_bytes, region_bytes: region.len() });
+        }
+        // SAFETY: the region is longer than `lead_in`, as was just checked.
+        let base = unsafe { region.as_ptr().add(lead_in) };
+        let free: Box<[Cell<u32>]> = (0..count).rev().map(Cell::new).collect();
+        let stride = stride_bytes(buf_bytes);
+        Ok(Self(Rc::new(PoolCore {
+            base,
+            stride,
+            capacity,
+            available: Cell::new(count),
+            free,
+            region,
+        })))
+    }
+
+    /// Bytes a line-aligned region must have for this pool.
+    ///
+    /// # Errors
+    /// [`PoolError::Empty`] and [`PoolError::TooLarge`].
+    pub fn region_bytes(buf_bytes: usize, count: usize) -> Result<usize, PoolError> {
+        if buf_bytes == 0 || count == 0 {
+            return Err(PoolError::Empty);
+        }
+        if buf_bytes > u32::MAX as usize || count > u32::MAX as usize {
+            return Err(PoolError::TooLarge);
+        }
+        stride_bytes(buf_bytes)
+            .checked_mul(count)
+            .filter(|bytes| isize::try_from(*bytes).is_ok())
+            .ok_or(PoolError::TooLarge)
+    }
+
+    /// A buffer, with an empty range; `None` when all are out. What the previous owner wrote is
+    /// still in it. The buffer given back last comes first: it is the one still in the cache.
+    #[inline]
+    pub fn take(&self) -> Option<Buf> {
+        let index = self.0.pop()?;
+        Some(Buf::new(Rc::clone(&self.0), index))
+    }
+
+    /// How many buffers are in the pool now.
+    #[inline]
+    pub fn available(&self) -> usize {
+        self.0.available.get() as usize
+    }
+
+    /// How many buffers it has in all.
+    pub fn capacity(&self) -> usize {
+        self.0.free.len()
+    }
+
+    /// Bytes of each buffer.
+    pub fn buf_bytes(&self) -> usize {
+        self.0.capacity as usize
+    }
+
+    /// The region its buffers lie in.
+    pub fn region_id(&self) -> RegionId {
+        self.0.region.id()
+    }
+}
+
+impl fmt::Debug for BufPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufPool")
+            .field("buf_bytes", &self.buf_bytes())
+            .field("available", &self.available())
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}
+
+/// What a pool and its buffers share.
+pub(super) struct PoolCore {
+    base: NonNull<u8>,
+    stride: usize,
+    capacity: u32,
+    /// The first `available` entries of `free` are the indices in the pool.
+    available: Cell<u32>,
+    free: Box<[Cell<u32>]>,
+    region: Region,
+}
+
+impl PoolCore {
+    /// Bytes of each buffer.
+    #[inline]
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The region the buffers lie in.
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// First byte of buffer `index`, which this pool has handed out.
+    #[inline]
+    pub(super) fn first_byte(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: `index` is below `free.len()`, and `new` checked that as many strides lie within
+        // the region.
+        unsafe { self.base.add(index as usize * self.stride) }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        let available = self.available.get().checked_sub(1)?;
+        self.available.set(available);
+        Some(self.free[available as usize].get())
+    }
+
+    /// Takes buffer `index` back from its only owner.
+    #[inline]
+    pub(super) fn push(&self, index: u32) {
+        let available = self.available.get();
+        self.free[available as usize].set(index);
+        self.available.set(available + 1);
+    }
+}
+
+/// An odd number of cache lines: with an even one, and a power of two above all, the headers of all
+/// buffers would compete for the same few sets of the first-level cache.
+fn stride_bytes(buf_bytes: usize) -> usize {
+    (buf_bytes.div_ceil(LINE_BYTES) | 1) * LINE_BYTES
+}

@@ -1,0 +1,167 @@
+//! A stretch of memory that is registered once and outlives everything carved from it.
+
+use super::LINE_BYTES;
+use crate::sys::mmap::{Mapping, SharedMemory};
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Names a region within this process; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionId(pub u64);
+
+/// A part of memory at a fixed address that is registered once; at first it is all of it. Every byte
+/// is initialised, and freed when the last part is dropped.
+///
+/// A part has one owner and overlaps no other, so that the pool it is given to has its bytes alone.
+pub struct Region {
+    memory: Arc<Memory>,
+    offset: usize,
+    len: usize,
+}
+
+/// The whole, which a driver registers.
+struct Memory {
+    id: RegionId,
+    base: NonNull<u8>,
+    backing: Backing,
+}
+
+/// What keeps the bytes alive.
+enum Backing {
+    Mapping(Mapping),
+    Shared(Arc<SharedMemory>),
+    /// A box in raw form: moving a `Box` would claim that nobody else points into it.
+    Boxed(*mut [u8]),
+}
+
+// SAFETY: it is an address range and its owner; it reads and writes none of the bytes. Those who do
+// (pools) see to it that each byte has one writer or only readers.
+unsafe impl Send for Memory {}
+// SAFETY: as above; no method with `&self` touches the bytes.
+unsafe impl Sync for Memory {}
+
+impl Region {
+    /// A private mapping as a region.
+    pub fn from_mapping(mapping: Mapping) -> Self {
+        let (base, len) = (mapping.as_ptr(), mapping.len());
+        Self::new(base, len, Backing::Mapping(mapping))
+    }
+
+    /// An application's own memory as a region.
+    pub fn from_boxed(bytes: Box<[u8]>) -> Self {
+        let len = bytes.len();
+        let raw = Box::into_raw(bytes);
+        // SAFETY: `Box::into_raw` never gives null.
+        let base = unsafe { NonNull::new_unchecked(raw.cast::<u8>()) };
+        Self::new(base, len, Backing::Boxed(raw))
+    }
+
+    /// A range of memory that another process has mapped, too.
+    ///
+    /// # Safety
+    /// Pools give out references into their region. As long as such a reference exists, the other
+    /// process must not write those bytes: either it is trusted not to, or this side never asks a
+    /// handle for a reference and goes through [`Lease::as_ptr`](crate::mem::Lease::as_ptr) only.
+    /// The same holds for this process: the range is not used in any other way.
+    ///
+    /// # Errors
+    /// [`RegionError`] if the range is not within the memory.
+    pub unsafe fn from_shared(
+        memory: Arc<SharedMemory>,
+        range: Range<usize>,
+    ) -> Result<Self, RegionError> {
+        if range.start > range.end || range.end > memory.len() {
+            return Err(RegionError { memory_bytes: memory.len() });
+        }
+        // SAFETY: `start` is within the mapping, as was just checked.
+        let base = unsafe { memory.as_ptr().add(range.start) };
+        Ok(Self::new(base, range.len(), Backing::Shared(memory)))
+    }
+
+    fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only uniqueness matters.
+        let id = RegionId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { memory: Arc::new(Memory { id, base, backing }), offset: 0, len }
+    }
+
+    /// Splits off the first `bytes`, rounded up to whole cache lines so that the rest starts at one,
+    /// too. Both parts keep the id. `None`, and nothing changes, if there are fewer.
+    pub fn split_to(&mut self, bytes: usize) -> Option<Self> {
+        let bytes = bytes.checked_next_multiple_of(LINE_BYTES).filter(|n| *n <= self.len)?;
+        let front = Self { memory: Arc::clone(&self.memory), offset: self.offset, len: bytes };
+        self.offset += bytes;
+        self.len -= bytes;
+        Some(front)
+    }
+
+    /// The name, within the process, of the whole that was registered.
+    #[inline]
+    pub fn id(&self) -> RegionId {
+        self.memory.id
+    }
+
+    /// The first byte of this part.
+    #[inline]
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        // SAFETY: parts lie within the whole.
+        unsafe { self.memory.base.add(self.offset) }
+    }
+
+    /// Where this part starts in the whole.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes of this part.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Backing::Boxed(raw) = self.backing {
+            // SAFETY: `raw` came from `Box::into_raw` in `from_boxed`, and is given back only here.
+            drop(unsafe { Box::from_raw(raw) });
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("id", &self.id().0)
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("backing", &self.memory.backing)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mapping(mapping) => mapping.fmt(f),
+            Self::Shared(memory) => memory.fmt(f),
+            Self::Boxed(_) => f.write_str("Boxed"),
+        }
+    }
+}
+
+/// The range asked for is not within the shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the range is not within the shared memory of {memory_bytes} bytes")]
+pub struct RegionError {
+    /// What there is.
+    pub memory_bytes: usize,
+}

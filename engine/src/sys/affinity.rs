@@ -1,0 +1,126 @@
+//! Which CPUs this process may run on, and pinning a thread to one.
+
+use rustix::thread::{CpuSet as KernelSet, sched_getaffinity, sched_setaffinity};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// A set of CPU numbers; reads and prints as the kernel's lists do: `0-3,8`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuSet(BTreeSet<usize>);
+
+/// One more than the highest CPU number that the affinity calls can name.
+pub const CPUS_MAX: usize = KernelSet::MAX_CPU;
+
+impl CpuSet {
+    /// The CPUs, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// None at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `cpu` is one of them.
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.0.contains(&cpu)
+    }
+}
+
+impl FromIterator<usize> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, run) in runs(&self.0).into_iter().enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            match (*run.start(), *run.end()) {
+                (first, last) if first == last => write!(f, "{comma}{first}")?,
+                (first, last) => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Stretches of consecutive numbers.
+fn runs(cpus: &BTreeSet<usize>) -> Vec<RangeInclusive<usize>> {
+    let mut runs: Vec<RangeInclusive<usize>> = Vec::new();
+    for &cpu in cpus {
+        match runs.last_mut() {
+            Some(run) if run.end() + 1 == cpu => *run = *run.start()..=cpu,
+            _ => runs.push(cpu..=cpu),
+        }
+    }
+    runs
+}
+
+impl FromStr for CpuSet {
+    type Err = ParseCpuSetError;
+
+    /// An empty list is an empty set, as in sysfs.
+    fn from_str(list: &str) -> Result<Self, Self::Err> {
+        let parts = list.trim().split(',').filter(|_| !list.trim().is_empty());
+        let mut cpus = BTreeSet::new();
+        for part in parts {
+            let run = parse_run(part).ok_or_else(|| ParseCpuSetError(part.to_owned()))?;
+            cpus.extend(run);
+        }
+        Ok(Self(cpus))
+    }
+}
+
+fn parse_run(part: &str) -> Option<RangeInclusive<usize>> {
+    let number = |text: &str| text.trim().parse().ok().filter(|cpu| *cpu < CPUS_MAX);
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    let (first, last) = (number(first)?, number(last)?);
+    (first <= last).then_some(first..=last)
+}
+
+/// A part of a CPU list that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a CPU number below {CPUS_MAX} or a range of them, such as 0-3")]
+pub struct ParseCpuSetError(String);
+
+/// The CPUs the calling thread may run on.
+///
+/// # Errors
+/// What sched_getaffinity(2) reports.
+pub fn allowed() -> io::Result<CpuSet> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CPUS_MAX).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// Ties the calling thread to `cpu`.
+///
+/// # Errors
+/// `InvalidInput` if the CPU does not exist or this process may not use it.
+pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
+    if cpu >= CPUS_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
+    }
+    let pinned = core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
+    if pinned && is_pinned_to(cpu)? {
+        return Ok(());
+    }
+    // It does not say why: ask the kernel again, this time for its error.
+    let mut set = KernelSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+fn is_pinned_to(cpu: usize) -> io::Result<bool> {
+    Ok(allowed()?.iter().eq([cpu]))
+}

@@ -1,0 +1,185 @@
+//! The time of the data path: the processor's time-stamp counter, or the kernel's clock without one.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// A point in time in units of a [`Clock`]; only differences mean something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticks(pub u64);
+
+/// Where a [`Clock`] gets its ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockSource {
+    /// The processor's time-stamp counter, which runs at one rate in all cores and sleep states.
+    Tsc,
+    /// CLOCK_MONOTONIC_RAW, a tick being a nanosecond.
+    Monotonic,
+}
+
+/// Reads ticks and converts them.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    source: ClockSource,
+    ticks_per_second: u64,
+    /// Nanoseconds per tick, times 2^[`FRACTION_BITS`].
+    ns_per_tick: u64,
+}
+
+/// Enough for an error of less than a nanosecond per second at rates up to 2^31 ticks per second.
+const FRACTION_BITS: u32 = 32;
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// How long the counter is watched against the kernel's clock: at two readings that are each good to
+/// tens of nanoseconds, the rate comes out to a few parts in a million.
+const CALIBRATION: Duration = Duration::from_millis(8);
+
+impl Clock {
+    /// The clock of this process: calibrated by the first caller, which takes up to 10 ms.
+    pub fn shared() -> Self {
+        static SHARED: OnceLock<Clock> = OnceLock::new();
+        *SHARED.get_or_init(Self::calibrate)
+    }
+
+    /// A clock from a new measurement, which takes up to 10 ms. Most want [`Clock::shared`].
+    pub fn calibrate() -> Self {
+        if !tsc::is_usable() {
+            return Self::monotonic();
+        }
+        let start = Sample::best();
+        while monotonic_ns() - start.ns < CALIBRATION.as_nanos() as u64 {
+            std::hint::spin_loop();
+        }
+        Self::from_samples(start, Sample::best()).unwrap_or_else(Self::monotonic)
+    }
+
+    /// The kernel's clock, whatever the processor has.
+    pub fn monotonic() -> Self {
+        Self {
+            source: ClockSource::Monotonic,
+            ticks_per_second: NS_PER_SECOND,
+            ns_per_tick: 1 << FRACTION_BITS,
+        }
+    }
+
+    /// `None` if the counter stood still or ran at a rate no processor has.
+    fn from_samples(start: Sample, end: Sample) -> Option<Self> {
+        let ticks = u128::from(end.ticks.checked_sub(start.ticks)?);
+        let ns = u128::from(end.ns.checked_sub(start.ns)?);
+        let ticks_per_second = (ticks * u128::from(NS_PER_SECOND)).checked_div(ns)?;
+        let ns_per_tick = (ns << FRACTION_BITS).checked_div(ticks)?;
+        if !(1_000_000..=1 << 36).contains(&ticks_per_second) {
+            return None;
+        }
+        Some(Self {
+            source: ClockSource::Tsc,
+            ticks_per_second: u64::try_from(ticks_per_second).ok()?,
+            ns_per_tick: u64::try_from(ns_per_tick).ok()?,
+        })
+    }
+
+    /// Now. Not ordered with the memory accesses around it: the processor may read the counter some
+    /// instructions early or late.
+    #[inline]
+    pub fn now(&self) -> Ticks {
+        match self.source {
+            ClockSource::Tsc => Ticks(tsc::read()),
+            ClockSource::Monotonic => Ticks(monotonic_ns()),
+        }
+    }
+
+    /// The rate.
+    pub fn ticks_per_second(&self) -> u64 {
+        self.ticks_per_second
+    }
+
+    /// Nanoseconds that `ticks` take, rounded down.
+    #[inline]
+    pub fn to_ns(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.ns_per_tick)) >> FRACTION_BITS) as u64
+    }
+
+    /// Ticks that `duration` takes, rounded down; as many as can be if they are too many.
+    pub fn from_duration(&self, duration: Duration) -> u64 {
+        let ticks = duration.as_nanos().saturating_mul(u128::from(self.ticks_per_second))
+            / u128::from(NS_PER_SECOND);
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
+    /// Where the ticks come from.
+    pub fn source(&self) -> ClockSource {
+        self.source
+    }
+}
+
+/// Counter and kernel clock, read at the same time.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    ticks: u64,
+    ns: u64,
+}
+
+impl Sample {
+    /// Of several tries the one that was least disturbed: whose two counter readings, before and
+    /// after the kernel's clock, are closest together.
+    fn best() -> Self {
+        const TRIES: usize = 16;
+        let mut best = (u64::MAX, Self { ticks: 0, ns: 0 });
+        for _ in 0..TRIES {
+            let before = tsc::read();
+            let ns = monotonic_ns();
+            let spread = tsc::read().wrapping_sub(before);
+            if spread < best.0 {
+                best = (spread, Self { ticks: before.wrapping_add(spread / 2), ns });
+            }
+        }
+        best.1
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    // Raw: not slewed by NTP, like the counter.
+    let now = clock_gettime(ClockId::MonotonicRaw);
+    now.tv_sec as u64 * NS_PER_SECOND + now.tv_nsec as u64
+}
+
+#[cfg(target_arch = "x86_64")]
+mod tsc {
+    use std::arch::x86_64::{__cpuid, _rdtsc};
+
+    /// The counter runs at one rate, whatever the core's frequency and sleep state ("invariant
+    /// TSC"), or the kernel found it good enough to keep time with, as under hypervisors that hide
+    /// that flag.
+    pub(super) fn is_usable() -> bool {
+        const POWER_MANAGEMENT: u32 = 0x8000_0007;
+        const INVARIANT_TSC: u32 = 1 << 8;
+        let highest = __cpuid(0x8000_0000).eax;
+        let invariant =
+            highest >= POWER_MANAGEMENT && __cpuid(POWER_MANAGEMENT).edx & INVARIANT_TSC != 0;
+        invariant || kernel_trusts_it()
+    }
+
+    fn kernel_trusts_it() -> bool {
+        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        std::fs::read_to_string(path).is_ok_and(|source| source.trim() == "tsc")
+    }
+
+    #[inline]
+    pub(super) fn read() -> u64 {
+        // SAFETY: RDTSC exists on every x86-64 processor and has no other effect.
+        unsafe { _rdtsc() }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod tsc {
+    pub(super) fn is_usable() -> bool {
+        false
+    }
+
+    #[inline]
+    pub(super) fn read() -> u64 {
+        0
+    }
+}

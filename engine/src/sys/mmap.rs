@@ -1,0 +1,346 @@
+//! Memory straight from the kernel: private mappings, and memory that two processes share.
+
+use super::topology::Topology;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::{fs, mm, param};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Whether to use huge pages, which save TLB misses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Small pages only.
+    #[default]
+    Off,
+    /// Reserved huge pages if there are enough, otherwise small ones, which the kernel may merge
+    /// (transparent huge pages).
+    Try,
+    /// Reserved huge pages or an error.
+    Require,
+}
+
+/// What pages a mapping consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// Reserved huge pages of 2 MiB, all of them in place.
+    Huge2M,
+    /// Pages of the system's usual size.
+    Small,
+}
+
+/// What kind of memory [`Mapping::anonymous`] should get. The default is small pages that come into
+/// being when they are first touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageRequest {
+    /// Page size.
+    pub huge: HugePages,
+    /// Have every page in place before the first use, so that the data path takes no page fault.
+    pub prefault: bool,
+    /// Keep the pages in memory (mlock). Whether it worked: [`Mapping::is_locked`].
+    pub lock: bool,
+    /// The NUMA node to take memory from as long as it has some. Ignored where there is only one.
+    pub node: Option<u32>,
+}
+
+/// Private zeroed memory at a fixed address; dropping it unmaps it.
+#[derive(Debug)]
+pub struct Mapping {
+    span: Span,
+    pages: PageKind,
+    locked: bool,
+}
+
+impl Mapping {
+    /// Maps at least `len` bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports, such as `OutOfMemory` for
+    /// huge pages that are required and not there. A lock or a NUMA placement that is refused is not
+    /// an error.
+    pub fn anonymous(len: usize, request: PageRequest) -> io::Result<Self> {
+        let span = match request.huge {
+            HugePages::Off => None,
+            HugePages::Try => huge_span(len, request.node).ok(),
+            HugePages::Require => Some(huge_span(len, request.node)?),
+        };
+        let (span, pages) = match span {
+            Some(span) => (span, PageKind::Huge2M),
+            None => (small_span(len, request)?, PageKind::Small),
+        };
+        let locked = request.lock && span.lock().is_ok();
+        Ok(Self { span, pages, locked })
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.span.base
+    }
+
+    /// Bytes, a whole number of pages.
+    pub fn len(&self) -> usize {
+        self.span.len
+    }
+
+    /// Never: a mapping has at least one page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// What pages it got.
+    pub fn pages(&self) -> PageKind {
+        self.pages
+    }
+
+    /// The pages stay in memory (mlock was asked for and granted).
+    pub fn is_locked(&self) -> bool {
+        self.locked
+    }
+}
+
+/// Huge pages, all in place: one that is missing at its first use (another process took it, or a
+/// cgroup forbids it) would be a SIGBUS; missing here it is an error.
+fn huge_span(len: usize, node: Option<u32>) -> io::Result<Span> {
+    let span = Span::anonymous(len, HUGE_PAGE_BYTES, MapFlags::HUGETLB | MapFlags::HUGE_2MB)?;
+    span.prefer_node(node);
+    span.populate(0..span.len)?;
+    Ok(span)
+}
+
+fn small_span(len: usize, request: PageRequest) -> io::Result<Span> {
+    let span = Span::anonymous(len, param::page_size(), MapFlags::empty())?;
+    span.prefer_node(request.node);
+    if request.huge == HugePages::Try {
+        span.advise_huge();
+    }
+    if request.prefault {
+        span.populate(0..span.len)?;
+    }
+    Ok(span)
+}
+
+/// Memory that two processes map at the same time: a memfd whose size is sealed.
+///
+/// A peer that is out to do harm can write any bytes at any time, but it cannot shrink the file under
+/// us, so no access within [`SharedMemory::len`] can fail (SIGBUS) but for want of memory. Nobody may
+/// therefore make a Rust reference to its bytes, atomics apart, unless the peer is trusted with it.
+/// Pages come into being when they are first touched. Dropping it closes and unmaps.
+pub struct SharedMemory {
+    span: Span,
+    fd: OwnedFd,
+}
+
+const SEALS: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
+
+impl SharedMemory {
+    /// Makes zeroed memory of at least `len` bytes, rounded up to whole pages. `name` shows in
+    /// `/proc/PID/maps` and nowhere else; nothing is left behind when all processes are gone.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports.
+    pub fn create(name: &str, len: usize) -> io::Result<Self> {
+        let len = whole_pages(len, param::page_size())?;
+        let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        fs::ftruncate(&fd, len as u64)?;
+        fs::fcntl_add_seals(&fd, SEALS)?;
+        Ok(Self { span: Span::shared(fd.as_fd(), len)?, fd })
+    }
+
+    /// Maps memory that a peer made and passed, having checked that it can do no harm: it is a sealed
+    /// memfd of usual pages, and not larger than `len_max` bytes.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is anything else; otherwise what the kernel reports, such as
+    /// `PermissionDenied` for a descriptor that is not open for writing.
+    pub fn from_fd(fd: OwnedFd, len_max: usize) -> io::Result<Self> {
+        check_seals(fd.as_fd())?;
+        let len = checked_len(fd.as_fd(), len_max)?;
+        Ok(Self { span: Span::shared(fd.as_fd(), len)?, fd })
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.span.base
+    }
+
+    /// Bytes, a whole number of pages.
+    pub fn len(&self) -> usize {
+        self.span.len
+    }
+
+    /// Never: there is at least one page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The descriptor, to be passed to the peer.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Brings the pages of `range` into being, so that the data path takes no page fault there.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the range is not within the memory; otherwise what the kernel reports.
+    pub fn prefault(&self, range: Range<usize>) -> io::Result<()> {
+        self.span.populate(range)
+    }
+}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory").field("fd", &self.fd).field("len", &self.len()).finish()
+    }
+}
+
+fn check_seals(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // Only a memfd has these seals. One of huge pages is refused by its file system: its holes,
+    // which the peer may punch, cannot be relied on to be filled again.
+    if fs::fstatfs(fd)?.f_type as u64 != TMPFS_MAGIC {
+        return Err(refused("the memory passed by the peer is no memfd of usual pages"));
+    }
+    let seals = fs::fcntl_get_seals(fd)?;
+    if !seals.contains(SEALS) {
+        return Err(refused("the size of the memory passed by the peer is not sealed"));
+    }
+    Ok(())
+}
+
+/// See statfs(2).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// The size, which the seals have made final.
+fn checked_len(fd: BorrowedFd<'_>, len_max: usize) -> io::Result<usize> {
+    let size = fs::fstat(fd)?.st_size;
+    let len = usize::try_from(size).unwrap_or(usize::MAX);
+    if len == 0 || len > len_max || !len.is_multiple_of(param::page_size()) {
+        return Err(refused("the memory passed by the peer has a size that was not agreed on"));
+    }
+    Ok(len)
+}
+
+fn refused(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// An address range of our own; dropping it unmaps it.
+#[derive(Debug)]
+struct Span {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address range; it touches the bytes only to bring pages into being, atomically.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+impl Span {
+    fn anonymous(len: usize, page_bytes: usize, flags: MapFlags) -> io::Result<Self> {
+        let len = whole_pages(len, page_bytes)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe {
+            mm::mmap_anonymous(ptr::null_mut(), len, protection, flags | MapFlags::PRIVATE)
+        }?;
+        Self::new(base.cast(), len)
+    }
+
+    fn shared(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `anonymous`. The callers have sealed the file's size, or checked that it is.
+        let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
+        Self::new(base.cast(), len)
+    }
+
+    fn new(base: *mut u8, len: usize) -> io::Result<Self> {
+        let base = NonNull::new(base).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Self { base, len })
+    }
+
+    fn lock(&self) -> io::Result<()> {
+        // SAFETY: the range is mapped, and locking changes none of its bytes.
+        Ok(unsafe { mm::mlock(self.base.as_ptr().cast(), self.len) }?)
+    }
+
+    /// A wish: without transparent huge pages nothing is lost.
+    fn advise_huge(&self) {
+        // SAFETY: the range is mapped, and the advice changes none of its bytes.
+        let _ = unsafe { mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
+    }
+
+    /// Brings the pages of `range` into being.
+    fn populate(&self, range: Range<usize>) -> io::Result<()> {
+        if range.start > range.end || range.end > self.len {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let page_bytes = param::page_size();
+        let start = range.start - range.start % page_bytes;
+        let len = (range.end - start).next_multiple_of(page_bytes).min(self.len - start);
+        // SAFETY: the pages are within the mapping; populating changes none of their bytes.
+        let populated = unsafe {
+            mm::madvise(self.base.add(start).as_ptr().cast(), len, Advice::LinuxPopulateWrite)
+        };
+        match populated {
+            // Linux before 5.14 does not know it.
+            Err(rustix::io::Errno::INVAL) => self.touch(start..start + len, page_bytes),
+            other => return Ok(other?),
+        }
+        Ok(())
+    }
+
+    /// Writes to each page without changing it, whoever else writes there.
+    fn touch(&self, range: Range<usize>, page_bytes: usize) {
+        for offset in range.step_by(page_bytes) {
+            // SAFETY: within the mapping; an atomic access is fine next to those of others.
+            let byte = unsafe { AtomicU8::from_ptr(self.base.add(offset).as_ptr()) };
+            byte.fetch_or(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for memory of `node` while it has some: a strict binding would rather kill the process
+    /// than use another node.
+    fn prefer_node(&self, node: Option<u32>) {
+        const WORD_BITS: usize = u64::BITS as usize;
+        let Some(node) = node.map(|node| node as usize) else { return };
+        let mut mask = [0_u64; 16];
+        let several = Topology::current().is_ok_and(|topology| topology.nodes().len() > 1);
+        if !several || node >= mask.len() * WORD_BITS {
+            return;
+        }
+        mask[node / WORD_BITS] = 1 << (node % WORD_BITS);
+        // SAFETY: the range is mapped and `mask` has as many bits as said (the kernel takes one
+        // off). A placement that is refused changes nothing.
+        unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.base.as_ptr(),
+                self.len,
+                libc::MPOL_PREFERRED,
+                mask.as_ptr(),
+                mask.len() * WORD_BITS + 1,
+                0,
+            )
+        };
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us, and nobody can have pointers into it any more: those who do hold the
+        // owner of this span.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn whole_pages(len: usize, page_bytes: usize) -> io::Result<usize> {
+    len.checked_next_multiple_of(page_bytes)
+        .filter(|len| *len > 0 && isize::try_from(*len).is_ok())
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
