@@ -1,11 +1,10 @@
 //! Both roles of one connection behind one input: a received message goes to the requester or the
 //! responder, or gets the answer that a malformed one deserves (RFC 8166 section 4.5).
 
-use crate::ids::Xid;
 use crate::limits::Limits;
 use crate::output::{Dropped, Output, PeerMisbehaved};
-use crate::rdma::error::RdmaError;
-use crate::rdma::v1::{HeaderError, HeaderView, VERSION};
+use crate::rdma::RdmaError;
+use crate::rdma::v1::{HeaderError, HeaderView, MessageType, VERSION};
 use crate::requester::{CallSlot, Requester};
 use crate::responder::{Responder, ServeSlot};
 
@@ -61,23 +60,35 @@ where
         match (HeaderView::new_checked(message, &self.limits), self.side) {
             (Ok(view), Side::Client) => self.requester.on_receive(&view, out),
             (Ok(view), Side::Server) => self.responder.on_receive(&view, out),
-            (Err(error), side) => self.on_malformed(side, error, out),
+            (Err(error), side) => self.on_malformed(side, message, error, out),
         }
     }
 
     #[cold]
-    fn on_malformed(&mut self, side: Side, error: HeaderError, out: &mut impl Output) {
+    fn on_malformed(
+        &mut self,
+        side: Side,
+        message: &[u8],
+        error: HeaderError,
+        out: &mut impl Output,
+    ) {
         self.malformed += 1;
         if self.malformed > MALFORMED_MAX {
             return out.close(PeerMisbehaved::MalformedHeaders);
         }
-        match (side, error) {
-            (_, HeaderError::TooShort) => out.dropped(Dropped::TooShort),
+        match side {
             // "A requester MUST drop silently" what it cannot parse (RFC 8166 section 4.5).
-            (Side::Client, _) => out.dropped(Dropped::MalformedReply),
-            (Side::Server, error) => answer(error, out),
+            Side::Client => out.dropped(Dropped::MalformedReply),
+            Side::Server if claims_error(message) => out.dropped(Dropped::UnexpectedError),
+            Side::Server => answer(error, out),
         }
     }
+}
+
+/// Whether the type word says RDMA_ERROR; it stands at the same place in every version (RFC 5666
+/// section 4.1). An error is never answered, or two ends could go on for ever.
+fn claims_error(message: &[u8]) -> bool {
+    message.get(12..16).is_some_and(|word| word == MessageType::Error.to_wire().to_be_bytes())
 }
 
 /// Version errors name the range this side supports; everything else is ERR_CHUNK.
@@ -85,16 +96,9 @@ fn answer(error: HeaderError, out: &mut impl Output) {
     let supported = RdmaError::Version { low: VERSION, high: VERSION };
     match error {
         HeaderError::TooShort => out.dropped(Dropped::TooShort),
-        HeaderError::Version { xid, .. } => out.send_error(xid, supported),
+        HeaderError::Version { xid, version } => out.send_error(xid, version, supported),
         HeaderError::Malformed { xid, .. } | HeaderError::UnknownType { xid, .. } => {
-            out.send_error(xid, RdmaError::Chunk);
+            out.send_error(xid, VERSION, RdmaError::Chunk);
         }
     }
-}
-
-/// Bytes of an RDMA_ERROR message; `emit` writes it.
-pub fn error_message(xid: Xid, credits: u32, error: RdmaError, buf: &mut [u8]) -> usize {
-    use crate::rdma::v1::{Body, HeaderRepr};
-    let repr = HeaderRepr { xid, credits: credits.max(1), body: Body::Error(error) };
-    repr.emit(buf)
 }

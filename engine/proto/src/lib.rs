@@ -9,8 +9,14 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod connection;
+pub mod credit;
 pub mod ids;
 pub mod limits;
+pub mod output;
+pub mod payload;
 pub mod rdma;
+pub mod requester;
+pub mod responder;
 pub mod rpc;
 pub mod xdr;

@@ -23,6 +23,13 @@ pub const SEGMENTS_MAX: usize = 16;
 /// Upper bound of [`Limits::read_segments_max`]: every Read chunk at its fullest.
 pub const READ_SEGMENTS_MAX: usize = READ_CHUNKS_MAX * SEGMENTS_MAX;
 
+/// Data items with direct placement in one message of ours, in each direction.
+pub const ITEMS_MAX: usize = 4;
+
+/// Segments that one call of ours offers, over all its lists.
+pub const CALL_SEGMENTS_MAX: usize = 64;
+
+const _: () = assert!(ITEMS_MAX < READ_CHUNKS_MAX && ITEMS_MAX <= WRITE_CHUNKS_MAX);
 const _: () = assert!(INLINE_THRESHOLD_MIN_BYTES <= INLINE_THRESHOLD_MAX_BYTES);
 const _: () = assert!(INLINE_THRESHOLD_MAX_BYTES.is_multiple_of(INLINE_THRESHOLD_MIN_BYTES));
 // The code octet of RFC 8797 counts thresholds in units of 1024, from one to 256.

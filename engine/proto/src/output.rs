@@ -5,8 +5,8 @@
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
-use crate::rdma::error::RdmaError;
-use crate::rdma::segment::Segment;
+use crate::rdma::RdmaError;
+use crate::rdma::Segment;
 
 /// Names a transaction's place in a requester's or responder's table: index and generation, so
 /// that a stale name is recognised.
@@ -161,8 +161,8 @@ pub trait Output {
     fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool);
     /// The late end of a call that had failed before: its memory is free now.
     fn release_call(&mut self, slot: SlotId);
-    /// Answer with RDMA_ERROR.
-    fn send_error(&mut self, xid: Xid, error: RdmaError);
+    /// Answer a message whose version word was `version` with RDMA_ERROR.
+    fn send_error(&mut self, xid: Xid, version: u32, error: RdmaError);
     /// Answer a call beyond the grant with an RPC error (RFC 5666 section 3.3).
     fn refuse_call(&mut self, xid: Xid);
     /// Count a message that gets no answer.

@@ -5,7 +5,7 @@
 //! Used by the api to encode and decode, by the reactor to choose. No state outlives a message.
 
 use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
-use crate::rdma::segment::{ReadSegment, Segment};
+use crate::rdma::{ReadSegment, Segment};
 use crate::xdr::{DecodeError, Reader, Writer, roundup4};
 
 /// Transport header with three empty lists.
@@ -28,6 +28,8 @@ pub struct ChunkOffer {
 }
 
 impl ChunkOffer {
+    const NONE: Self = Self { handle: 0, length: 0, offset: 0, segment_bytes: 0 };
+
     /// How many segments it has: at least one.
     pub fn segment_count(&self) -> usize {
         if self.segment_bytes == 0 || self.length == 0 {
@@ -51,7 +53,7 @@ impl ChunkOffer {
 }
 
 /// The chunks of one call as its requester offers them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct CallChunks {
     /// Read chunks by rising position. For a long call the first has position zero.
     reads: [(u32, ChunkOffer); ITEMS_MAX + 1],
@@ -63,9 +65,13 @@ pub struct CallChunks {
 
 impl CallChunks {
     /// A call without chunks.
-    pub fn new() -> Self {
-        Self::default()
-    }
+    pub const EMPTY: Self = Self {
+        reads: [(0, ChunkOffer::NONE); ITEMS_MAX + 1],
+        read_count: 0,
+        writes: [ChunkOffer::NONE; ITEMS_MAX],
+        write_count: 0,
+        reply: None,
+    };
 
     /// Adds a Read chunk at `position` of the unreduced stream; positions come in rising order.
     /// `false` when there are too many.

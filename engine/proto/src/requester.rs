@@ -12,9 +12,9 @@ use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
 use crate::payload::{CallChunks, ChunkOffer, PLAIN_HEADER_BYTES};
-use crate::rdma::chunk_list::WriteChunk;
-use crate::rdma::error::RdmaError;
-use crate::rdma::segment::{ReadSegment, Segment};
+use crate::rdma::WriteChunk;
+use crate::rdma::RdmaError;
+use crate::rdma::{ReadSegment, Segment};
 use crate::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
 
 /// XID = generation and slot index; so many low bits are the index.
@@ -167,6 +167,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             emit_chunked(chunks, started.xid, self.credits.requested(), header)
         };
         Ok((started, length))
+    }
+
+    /// The XID of the next call, for bytes that must be final before it starts.
+    pub fn next_xid(&self) -> Xid {
+        let slot = self.slots.as_ref().get(usize::from(self.first_free));
+        let generation = slot.map_or(0, |slot| slot.generation);
+        xid_of(self.first_free, generation.wrapping_add(1))
     }
 
     /// A message that is not a call arrived: a reply or an RDMA_ERROR. Errors in it are never

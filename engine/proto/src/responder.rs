@@ -6,13 +6,13 @@
 //! header back when the call goes on, so that lists are read where they arrived.
 
 use crate::ids::Xid;
-use crate::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
+use crate::limits::READ_CHUNKS_MAX;
 use crate::output::{Dropped, Output, ReadRequest, SlotId, WriteRequest, WriteSource};
 use crate::payload::PLAIN_HEADER_BYTES;
-use crate::rdma::chunk_list::WriteChunk;
-use crate::rdma::error::RdmaError;
-use crate::rdma::segment::{ReadSegment, Segment};
-use crate::rdma::v1::{self, HeaderView, MessageType};
+use crate::rdma::WriteChunk;
+use crate::rdma::RdmaError;
+use crate::rdma::ReadSegment;
+use crate::rdma::v1::{self, HeaderView, MessageType, VERSION};
 use crate::rpc::{self, Direction};
 
 const NO_SLOT: u16 = u16::MAX;
@@ -194,7 +194,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             }
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
             // Reserved by RFC 8166 section 4.6: "responder SHOULD" answer ERR_CHUNK ...
-            MessageType::Msgp => out.send_error(view.xid(), RdmaError::Chunk),
+            MessageType::Msgp => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
             // ... and drop RDMA_DONE silently; an RDMA_ERROR is never answered (section 4.5).
             MessageType::Done => out.dropped(Dropped::Done),
             MessageType::Error => out.dropped(Dropped::UnexpectedError),
@@ -218,7 +218,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return not_a_call(view, out);
         }
         if view.check_call().is_err() {
-            return out.send_error(view.xid(), RdmaError::Chunk);
+            return out.send_error(view.xid(), VERSION, RdmaError::Chunk);
         }
         if view.reads().is_empty() {
             return match self.take(State::Delivered) {
@@ -227,7 +227,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             };
         }
         let Some(pull) = Pull::plan(view) else {
-            return out.send_error(view.xid(), RdmaError::Chunk);
+            return out.send_error(view.xid(), VERSION, RdmaError::Chunk);
         };
         let Some(slot) = self.take(State::Pulling) else {
             return out.refuse_call(view.xid());
@@ -338,18 +338,15 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return Ok(PLAIN_HEADER_BYTES);
         }
         if !reply_fits(view, shape) {
-            out.send_error(view.xid(), RdmaError::Chunk);
+            out.send_error(view.xid(), VERSION, RdmaError::Chunk);
             return Err(ReplyRefused::ChunkTooSmall);
         }
         write_chunks(view, shape, out);
         let kind = if shape.long_bytes.is_some() { MessageType::Nomsg } else { MessageType::Msg };
-        let mut lengths = [0; ITEMS_MAX];
-        for (place, placed) in lengths.iter_mut().zip(shape.placed) {
-            *place = *placed;
-        }
+        let lengths = &shape.placed[..shape.placed.len().min(view.writes().len())];
         let at = header.len() - v1::reply_header_bytes(view);
         let reply = shape.long_bytes;
-        Ok(v1::emit_reply(&mut header[at..], view.xid(), grant, kind, view, &lengths, reply))
+        Ok(v1::emit_reply(&mut header[at..], view.xid(), grant, kind, view, lengths, reply))
     }
 
     /// Gives a call up without a reply: the caller has answered it in another way. `false` when
@@ -385,7 +382,7 @@ fn carries_call(message: &[u8], xid: Xid) -> bool {
 fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
     match rpc::message_direction(view.payload()) {
         Some(Direction::Reply) => out.dropped(Dropped::WrongDirection),
-        _ => out.send_error(view.xid(), RdmaError::Chunk),
+        _ => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
     }
 }
 
@@ -412,11 +409,8 @@ fn write_chunks(view: &HeaderView<'_>, shape: &ReplyShape<'_>, out: &mut impl Ou
 /// Segments are filled in order without gaps (RFC 5666 section 3.7), never beyond their length.
 fn fill(chunk: &WriteChunk<'_>, bytes: u32, source: WriteSource, out: &mut impl Output) {
     let mut at = 0;
-    for segment in chunk.segments() {
-        let length = segment.length.min(bytes - at);
-        if length > 0 {
-            out.write(WriteRequest { source, at, to: Segment { length, ..segment } });
-        }
-        at += length;
+    for to in chunk.filled(bytes).filter(|segment| segment.length > 0) {
+        out.write(WriteRequest { source, at, to });
+        at += to.length;
     }
 }

@@ -88,6 +88,21 @@ pub enum DecodeError {
     },
     /// A call that carries its message inline also has a Position-Zero Read chunk.
     UnexpectedPositionZero,
+    /// The chunk that carries the item at `at` has neither its length nor that rounded up (RFC 5666
+    /// sections 3.4 and 3.7).
+    ChunkMismatch {
+        /// Offset of the count word in bytes.
+        at: usize,
+        /// The count received.
+        length: usize,
+        /// Bytes the chunk has.
+        chunk: usize,
+    },
+    /// No item of the stream stands where this Read chunk belongs.
+    ChunkUnused {
+        /// Which chunk, by rising position.
+        index: usize,
+    },
     /// A call of type RDMA_NOMSG has no Position-Zero Read chunk, so it has no message at all.
     MissingPositionZero,
 }
@@ -113,6 +128,10 @@ impl fmt::Display for DecodeError {
             Self::BadPosition { at, position } => {
                 write!(f, "position {position} at offset {at} is not a multiple of 4")
             }
+            Self::ChunkMismatch { at, length, chunk } => {
+                write!(f, "item at offset {at} has length {length}, its chunk {chunk}")
+            }
+            Self::ChunkUnused { index } => write!(f, "Read chunk {index} belongs to no item"),
             Self::UnexpectedPositionZero => f.write_str("Position-Zero Read chunk in an RDMA_MSG"),
             Self::MissingPositionZero => f.write_str("RDMA_NOMSG without Position-Zero Read chunk"),
         }

@@ -98,8 +98,9 @@ impl<'a> CallHeader<'a> {
         writer.len()
     }
 
+    /// Writes the header into a stream.
     #[inline]
-    fn write(&self, writer: &mut Writer<'_>) {
+    pub fn write(&self, writer: &mut Writer<'_>) {
         writer.u32(self.xid.0);
         writer.u32(CALL);
         writer.u32(RPC_VERSION);

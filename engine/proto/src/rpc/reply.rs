@@ -139,8 +139,9 @@ impl<'a> ReplyHeader<'a> {
         writer.len()
     }
 
+    /// Writes the header into a stream.
     #[inline]
-    fn write(&self, writer: &mut Writer<'_>) {
+    pub fn write(&self, writer: &mut Writer<'_>) {
         writer.u32(self.xid.0);
         writer.u32(REPLY);
         match &self.body {

@@ -1,0 +1,21 @@
+//! The reactor: one per core, between the drivers below and the api above.
+//!
+//! May use everything below it and `proto`, never the api: it reaches the application through
+//! [`ops::Upcalls`], and the api reaches it through [`ops::CoreOps`], where the driver's type ends.
+
+mod calls;
+mod connection;
+pub(crate) mod core;
+pub(crate) mod idle;
+pub(crate) mod mailbox;
+mod negotiate;
+pub(crate) mod ops;
+mod pulls;
+mod replies;
+mod sink;
+mod stats;
+
+pub use negotiate::Negotiated;
+pub use ops::{Backpressure, CallSpec};
+pub use replies::ReplyData;
+pub use stats::{StatsCells, StatsSnapshot};

@@ -1,0 +1,152 @@
+//! Fetching the Read chunks of arriving calls (RFC 5666 section 3.4): memory first, then RDMA
+//! Reads, never more than the queue pair may have outstanding. What cannot go on now is put off
+//! and tried again each turn; the calls in progress bound how much that can be.
+
+use super::core::{CoreCell, Reactor};
+use super::ops::{CallFrame, Upcalls};
+use super::replies::SYSTEM_ERR;
+use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrError, WrId};
+use crate::mem::Buf;
+use spinrpc_proto::output::{Output, ReadRequest, SlotId};
+use spinrpc_proto::rdma::v1::HeaderView;
+use spinrpc_proto::responder::Pulled;
+
+impl<F: Fabric> CoreCell<F> {
+    /// Goes on with every call that was put off.
+    pub(super) fn resume(&self, up: &mut impl Upcalls) {
+        let waiting = self.reactor().put_off.len();
+        for _ in 0..waiting {
+            let (conn, slot) = self.reactor().put_off.remove(0);
+            let frame = self.reactor().resume_call(conn, slot);
+            if let Some(frame) = frame {
+                self.deliver_call(frame, up);
+            }
+        }
+    }
+}
+
+impl<F: Fabric> Reactor<F> {
+    /// A call with Read chunks arrived: its message waits in its slot while they are fetched.
+    pub(super) fn begin_pull(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
+        let Some(c) = self.conns.find(conn) else { return };
+        c.serves[usize::from(slot.index)].message = Some(message);
+        self.pull(conn, slot);
+    }
+
+    fn resume_call(&mut self, conn: ConnId, slot: SlotId) -> Option<CallFrame> {
+        let c = self.conns.find(conn)?;
+        if c.proto.responder.pull_plan(slot).is_some() {
+            self.pull(conn, slot);
+            return None;
+        }
+        if !c.proto.responder.is_delivered(slot) {
+            return None;
+        }
+        let message = c.serves[usize::from(slot.index)].message.take()?;
+        self.frame_call(conn, slot, message)
+    }
+
+    /// Finds memory for the chunks of a call, unless it has it, and posts the next RDMA Reads.
+    fn pull(&mut self, conn: ConnId, slot: SlotId) {
+        if !self.find_memory(conn, slot) {
+            self.stats.no_buffer += 1;
+            self.put_off.push((conn, slot));
+            return;
+        }
+        let Some(c) = self.conns.find(conn) else { return };
+        let hold = &mut c.serves[usize::from(slot.index)];
+        let (Some(message), Some(sinks)) = (&hold.message, &mut hold.sinks) else { return };
+        let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) else { return };
+        let allowed = self.fabric.caps().reads_max.saturating_sub(c.reads_outstanding);
+        let room = usize::from(allowed).min(self.fabric.send_room(conn)) as u16;
+        let mut sink = ReadSink { fabric: &mut self.fabric, conn, sinks, bytes: 0 };
+        let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
+        let bytes = sink.bytes;
+        c.reads_outstanding += asked;
+        self.stats.bytes_read += bytes;
+        if asked == 0 {
+            self.put_off.push((conn, slot));
+        }
+    }
+
+    /// Whether the call has memory for all its Read chunks: all at once or none, so that two calls
+    /// cannot wait for each other.
+    fn find_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        let Some(plan) = c.proto.responder.pull_plan(slot) else { return false };
+        let Some(sinks) = &mut c.serves[usize::from(slot.index)].sinks else { return false };
+        if sinks.count == plan.chunks().len() {
+            return true;
+        }
+        sinks.count = plan.chunks().len();
+        for (index, chunk) in plan.chunks().iter().enumerate() {
+            let Some(mut bulk) = self.bulk.take(chunk.length as usize) else {
+                sinks.clear();
+                return false;
+            };
+            bulk.set_len(chunk.length as usize);
+            sinks.bulks[index] = Some(bulk);
+            sinks.chunks[index] = (chunk.position, chunk.length);
+        }
+        true
+    }
+
+    /// An RDMA Read completed. A failed one means that the queue pair goes down, which ends the
+    /// call.
+    pub(super) fn on_read(
+        &mut self,
+        conn: ConnId,
+        id: WrId,
+        result: Result<(), WrError>,
+    ) -> Option<CallFrame> {
+        let slot = slot_of(id);
+        let c = self.conns.find(conn)?;
+        c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
+        result.ok()?;
+        let message = c.serves.get_mut(usize::from(slot.index))?.message.take()?;
+        let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
+        let pulled = c.proto.responder.on_read_done(slot, &view, &mut Quiet);
+        if pulled == Pulled::Complete {
+            return self.frame_call(conn, slot, message);
+        }
+        c.serves[usize::from(slot.index)].message = Some(message);
+        if c.proto.responder.wants_reads(slot) {
+            self.pull(conn, slot);
+        }
+        None
+    }
+}
+
+/// Posts RDMA Reads into the memory of one call.
+struct ReadSink<'a, F: Fabric> {
+    fabric: &'a mut F,
+    conn: ConnId,
+    sinks: &'a mut super::connection::Sinks,
+    bytes: u64,
+}
+
+impl<F: Fabric> Output for ReadSink<'_, F> {
+    fn read(&mut self, read: ReadRequest) {
+        let Some(bulk) = &mut self.sinks.bulks[usize::from(read.chunk)] else { return };
+        let at = read.at as usize;
+        let length = read.from.length;
+        let from = RemoteSlice { handle: read.from.handle, length, offset: read.from.offset };
+        let into = bulk.lease(at..at + length as usize);
+        self.bytes += u64::from(length);
+        let posted = self.fabric.post(self.conn, SendWr::Read { id: wr_id(read.slot), from, into });
+        debug_assert!(posted.is_ok(), "room was checked");
+    }
+}
+
+/// Hears nothing: the caller acts on what the state machine returns.
+struct Quiet;
+
+impl Output for Quiet {}
+
+fn wr_id(slot: SlotId) -> WrId {
+    WrId(u64::from(slot.generation) << 16 | u64::from(slot.index))
+}
+
+fn slot_of(id: WrId) -> SlotId {
+    SlotId { index: id.0 as u16, generation: (id.0 >> 16) as u32 }
+}

@@ -1,0 +1,505 @@
+//! The server half of a core: bringing calls to their service, fetching their Read chunks, and
+//! sending replies.
+
+use super::connection::{Conn, Sinks};
+use super::core::{CoreCell, Reactor};
+use super::mailbox::{DeferredAnswer, DeferredReply};
+use super::ops::{CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls};
+use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrId};
+use crate::mem::{Buf, Bulk, Lease, SharedBulk};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::{Output, ReadRequest, SlotId, WriteRequest, WriteSource};
+use spinrpc_proto::payload::{Encoded, Item, Placement, StreamWriter};
+use spinrpc_proto::rdma::v1::HeaderView;
+use spinrpc_proto::rdma::{RdmaError, Segment};
+use spinrpc_proto::responder::{Pulled, ReplyRefused, ReplyShape};
+use spinrpc_proto::rpc::{AcceptStatus, ReplyHeader};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// RPC header of a successful reply without verifier.
+const REPLY_HEADER_BYTES: usize = 24;
+
+/// Registered data items of a reply, in the order in which its stream names them. Each goes by its
+/// Write chunk if the call offered one, else in the stream.
+#[derive(Debug, Default)]
+pub struct ReplyData {
+    items: [Option<ReplyItem>; ITEMS_MAX],
+    count: usize,
+}
+
+#[derive(Debug)]
+enum ReplyItem {
+    Owned(Bulk),
+    Shared(SharedBulk, Range<usize>),
+}
+
+impl ReplyItem {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Owned(bulk) => bulk.bytes(),
+            Self::Shared(bulk, range) => &bulk.bytes()[range.clone()],
+        }
+    }
+
+    fn lease(&mut self, at: usize, bytes: usize) -> Lease {
+        match self {
+            Self::Owned(bulk) => bulk.lease(at..at + bytes),
+            Self::Shared(bulk, range) => bulk.lease(range.start + at..range.start + at + bytes),
+        }
+    }
+}
+
+impl ReplyData {
+    /// No data items.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a buffer that goes back to its pool when it has been sent. At most four items; more
+    /// are refused when the stream is written, with SYSTEM_ERR to the peer.
+    #[must_use]
+    pub fn bulk(self, bulk: Bulk) -> Self {
+        self.push(ReplyItem::Owned(bulk))
+    }
+
+    /// Adds a range of memory that stays shared: many replies may send from it at once.
+    ///
+    /// # Panics
+    /// If the range reaches beyond the memory.
+    #[must_use]
+    pub fn shared(self, bulk: &SharedBulk, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= bulk.len(), "range beyond the memory");
+        self.push(ReplyItem::Shared(bulk.clone(), range))
+    }
+
+    fn push(mut self, item: ReplyItem) -> Self {
+        if let Some(place) = self.items.get_mut(self.count) {
+            *place = Some(item);
+            self.count += 1;
+        }
+        self
+    }
+}
+
+/// What of a call's lists decides how its reply is encoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyPlan {
+    header_bytes: usize,
+    threshold_bytes: usize,
+    write_chunks: u8,
+    reply_chunk_bytes: u64,
+}
+
+impl ReplyPlan {
+    fn of(view: &HeaderView<'_>, header_bytes: usize, threshold_bytes: usize) -> Self {
+        // Bit i: the call offers room for data item i.
+        let offered = view.writes().take(ITEMS_MAX).enumerate();
+        let write_chunks = offered.fold(0, |bits, (index, chunk)| {
+            bits | u8::from(chunk.total_length() > 0) << index
+        });
+        let reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
+        Self { header_bytes, threshold_bytes, write_chunks, reply_chunk_bytes }
+    }
+
+    /// Room for the stream of an inline reply.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.threshold_bytes.saturating_sub(self.header_bytes)
+    }
+
+    /// Whether a stream of this size may go by Reply chunk instead.
+    pub(crate) fn takes_long(&self, bytes: usize) -> bool {
+        bytes as u64 <= self.reply_chunk_bytes
+    }
+
+    /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666
+    /// section 3.6); without one an item stands in the stream.
+    fn placement(&self, index: usize) -> Placement {
+        match self.write_chunks >> index & 1 {
+            1 => Placement::Chunk,
+            _ => Placement::Inline,
+        }
+    }
+
+    /// Writes the RPC header of a successful reply and the results.
+    #[inline]
+    pub(crate) fn encode(
+        &self,
+        stream: &mut [u8],
+        data: &ReplyData,
+        encode: Encode<'_>,
+    ) -> Encoded {
+        let mut items = [Item { bytes: &[], placement: Placement::Inline }; ITEMS_MAX];
+        for (index, item) in data.items[..data.count].iter().flatten().enumerate() {
+            items[index] = Item { bytes: item.bytes(), placement: self.placement(index) };
+        }
+        let mut writer = StreamWriter::new(stream, &items[..data.count]);
+        ReplyHeader::success(Xid(0)).write(writer.xdr());
+        encode(&mut writer);
+        writer.finish()
+    }
+}
+
+/// A reply whose stream is being written.
+struct Stage {
+    message: Buf,
+    plan: ReplyPlan,
+}
+
+/// Where the stream of a finished reply is.
+enum StreamAt {
+    /// In the message, behind the room for the header.
+    Message(Buf),
+    /// In memory that goes by Reply chunk; the message carries the header only.
+    Long(Buf, Bulk),
+}
+
+impl<F: Fabric> CoreCell<F> {
+    /// Runs the service of a call, then gives its receive buffer back to the driver.
+    #[inline]
+    pub(super) fn deliver_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
+        let outcome = up.on_call(&mut frame);
+        self.reactor().finish_call(frame, outcome);
+    }
+
+    #[inline]
+    pub(super) fn send_reply(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>) {
+        let Some(mut stage) = self.reactor().stage_reply(to) else { return };
+        let plan = stage.plan;
+        let room = &mut stage.message.whole_mut()[plan.header_bytes..][..plan.inline_bytes()];
+        let encoded = plan.encode(room, &data, encode);
+        if encoded.items_missing {
+            return self.reactor().refuse(to, &SYSTEM_ERR);
+        }
+        if encoded.fits {
+            return self.reactor().post_reply(to, StreamAt::Message(stage.message), encoded, data);
+        }
+        self.send_long_reply(to, stage, &encoded, data, encode);
+    }
+
+    /// The results do not fit inline: they go by Reply chunk, if the call offered one that is long
+    /// enough (RFC 8166 section 4.3.3).
+    fn send_long_reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        stage: Stage,
+        first: &Encoded,
+        data: ReplyData,
+        encode: Encode<'_>,
+    ) {
+        if !stage.plan.takes_long(first.stream_bytes) {
+            return self.reactor().refuse_chunk(to);
+        }
+        let pool = self.reactor().bulk.clone();
+        let Some(mut stream) = pool.take(first.stream_bytes) else {
+            let mut reactor = self.reactor();
+            reactor.stats.no_buffer += 1;
+            return reactor.refuse(to, &SYSTEM_ERR);
+        };
+        stream.set_len(first.stream_bytes);
+        let encoded = stage.plan.encode(stream.bytes_mut(), &data, encode);
+        if !encoded.fits {
+            return self.reactor().refuse(to, &SYSTEM_ERR);
+        }
+        stream.set_len(encoded.stream_bytes);
+        self.reactor().post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
+    }
+}
+
+/// The answer to a call whose handler failed to answer it.
+pub(crate) const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
+
+impl<F: Fabric> Reactor<F> {
+    /// A call is whole: keeps a place in the send queue for its reply and makes its frame. Puts
+    /// it off when the queue has no place.
+    pub(super) fn frame_call(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        message: Buf,
+    ) -> Option<CallFrame> {
+        let c = self.conns.find(conn)?;
+        let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
+        let needed = 1 + reply_writes(&view);
+        let (header_bytes, long) = (view.header_bytes(), view.payload().is_empty());
+        if c.send_room(&self.fabric) < needed {
+            self.stats.queue_full += 1;
+            c.serves[usize::from(slot.index)].message = Some(message);
+            self.put_off.push((conn, slot));
+            return None;
+        }
+        c.send_reserved += needed;
+        let hold = &mut c.serves[usize::from(slot.index)];
+        hold.reserved = needed as u16;
+        self.stats.calls_received += 1;
+        Some(CallFrame { conn, slot, message, header_bytes, long, sinks: hold.sinks.take() })
+    }
+
+    /// The handler is done with a call for now. An answered one gives its buffers back; the
+    /// message of a deferred one stays, because the reply echoes its lists.
+    #[inline]
+    fn finish_call(&mut self, frame: CallFrame, outcome: CallOutcome) {
+        let Some(c) = self.conns.find(frame.conn) else { return };
+        let hold = &mut c.serves[usize::from(frame.slot.index)];
+        hold.sinks = frame.sinks;
+        match outcome {
+            CallOutcome::Deferred => hold.message = Some(frame.message),
+            CallOutcome::Done => {
+                if let Some(sinks) = &mut hold.sinks {
+                    sinks.clear();
+                }
+                self.repost(frame.conn, frame.message);
+            }
+        }
+    }
+
+    #[inline]
+    fn stage_reply(&mut self, to: &ReplyTarget<'_>) -> Option<Stage> {
+        let Some(c) = self.conns.find(to.conn) else {
+            self.stats.stale += 1;
+            return None;
+        };
+        let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
+        let plan = reply_plan(c, &view);
+        // As many buffers as slots, and a slot has one reply: there is one.
+        let message = c.sends.take();
+        if message.is_none() {
+            self.close_misused(to.conn, "send buffers ran out under replies");
+        }
+        message.map(|message| Stage { message, plan })
+    }
+
+    /// Posts the RDMA Writes of a reply and then its Send, and frees the slot.
+    #[inline]
+    fn post_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        stream: StreamAt,
+        encoded: Encoded,
+        data: ReplyData,
+    ) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        release(c, to.slot);
+        let header_bytes = reply_header_bytes(&view);
+        let (mut message, mut long) = match stream {
+            StreamAt::Message(message) => (message, None),
+            StreamAt::Long(message, stream) => (message, Some(stream)),
+        };
+        let xid = view.xid().0.to_be_bytes();
+        let stream_bytes = if long.is_some() { 0 } else { encoded.stream_bytes };
+        match &mut long {
+            Some(stream) => stream.bytes_mut()[..4].copy_from_slice(&xid),
+            None => message.whole_mut()[header_bytes..][..4].copy_from_slice(&xid),
+        }
+        let mut placed = [0; ITEMS_MAX];
+        for item in encoded.reduced() {
+            placed[usize::from(item.index)] = item.length;
+        }
+        self.stats.copies += (data.count - encoded.reduced().len()) as u64;
+        let shape = ReplyShape {
+            placed: &placed[..data.count],
+            long_bytes: long.as_ref().map(|_| encoded.stream_bytes as u32),
+        };
+        let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, long);
+        let header = &mut message.whole_mut()[..header_bytes];
+        let written = c.proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
+        let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
+        self.stats.bytes_written += bytes_written;
+        match written {
+            _ if overrun => self.close_misused(to.conn, "send queue overrun by RDMA Writes"),
+            Err(ReplyRefused::Stale) => self.stats.stale += 1,
+            Err(ReplyRefused::ChunkTooSmall) => self.send_error(to.conn, view.xid(), 1, RdmaError::Chunk),
+            Ok(length) => {
+                message.set_range(header_bytes - length..header_bytes + stream_bytes);
+                let invalidate = self.key_to_invalidate(to.conn, &view);
+                self.post_answer(to.conn, message, invalidate);
+            }
+        }
+    }
+
+    /// A key of this call to kill with the reply, if both ends agreed to that and the call names
+    /// exactly one, so that no other key would have to be invalidated by the requester anyway.
+    fn key_to_invalidate(&mut self, conn: ConnId, view: &HeaderView<'_>) -> Option<u32> {
+        let c = self.conns.find(conn)?;
+        if view.is_plain() || !c.negotiated.remote_invalidate() {
+            return None;
+        }
+        let reads = view.reads().map(|read| read.target.handle);
+        let writes = view.writes().chain(view.reply_chunk());
+        let mut all = reads.chain(writes.flat_map(|chunk| chunk.segments()).map(|s| s.handle));
+        let first = all.next()?;
+        all.all(|handle| handle == first).then_some(first)
+    }
+
+    /// Answers a call with an RPC error and frees its slot.
+    pub(super) fn refuse(&mut self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let xid = view.xid();
+        if !c.proto.responder.abandon(to.slot) {
+            self.stats.stale += 1;
+            return;
+        }
+        release(c, to.slot);
+        self.send_refusal(to.conn, xid, answer);
+    }
+
+    /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
+    fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let xid = view.xid();
+        if c.proto.responder.abandon(to.slot) {
+            release(c, to.slot);
+            self.send_error(to.conn, xid, 1, RdmaError::Chunk);
+        }
+    }
+
+    #[inline]
+    pub(super) fn post_answer(&mut self, conn: ConnId, message: Buf, invalidate: Option<u32>) {
+        self.stats.replies_sent += 1;
+        self.stats.bytes_inline += message.len() as u64;
+        if self.fabric.post(conn, SendWr::Send { message, invalidate }).is_err() {
+            self.close_misused(conn, "send queue overrun by a reply");
+        }
+    }
+
+    /// What another thread needs to answer a call; `None` when as many calls are deferred as the
+    /// mailbox has room for, or no memory for the reply is left.
+    pub(super) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
+        let c = self.conns.find(to.conn)?;
+        let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
+        let plan = reply_plan(c, &view);
+        if self.deferred >= self.deferred_max {
+            return None;
+        }
+        let mut stage = self.bulk.take(plan.inline_bytes())?;
+        stage.set_len(plan.inline_bytes());
+        self.deferred += 1;
+        let inbox = Arc::clone(&self.inbox);
+        Some(DeferTicket { inbox, pool: self.bulk.clone(), stage, plan })
+    }
+
+    /// The answer of a deferred call came by mail.
+    pub(super) fn finish_deferred(&mut self, reply: DeferredReply) {
+        self.deferred = self.deferred.saturating_sub(1);
+        let (conn, slot) = (reply.conn, reply.slot);
+        let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
+            self.stats.stale += 1;
+            return;
+        };
+        let to = ReplyTarget { conn, slot, message: message.bytes() };
+        match reply.answer {
+            DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),
+            DeferredAnswer::Results { stream, encoded, data } => {
+                self.post_deferred(&to, stream, encoded, data);
+            }
+        }
+        self.repost(conn, message);
+    }
+
+    fn post_deferred(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        mut stream: Bulk,
+        encoded: Encoded,
+        data: ReplyData,
+    ) {
+        let Some(mut stage) = self.stage_reply(to) else { return };
+        if encoded.items_missing || !encoded.fits {
+            return self.refuse(to, &SYSTEM_ERR);
+        }
+        stream.set_len(encoded.stream_bytes);
+        if encoded.stream_bytes <= stage.plan.inline_bytes() {
+            let at = stage.plan.header_bytes;
+            stage.message.whole_mut()[at..][..stream.len()].copy_from_slice(stream.bytes());
+            self.stats.copies += 1;
+            return self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
+        }
+        if !stage.plan.takes_long(encoded.stream_bytes) {
+            return self.refuse_chunk(to);
+        }
+        self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
+    }
+}
+
+impl Conn {
+    /// The message of a deferred call, and its sinks emptied, if the call is still open.
+    fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
+        if !self.proto.responder.is_delivered(slot) {
+            return None;
+        }
+        let hold = &mut self.serves[usize::from(slot.index)];
+        if let Some(sinks) = &mut hold.sinks {
+            sinks.clear();
+        }
+        hold.message.take()
+    }
+}
+
+/// Gives up the send-queue places that were kept for a reply.
+#[inline]
+fn release(c: &mut Conn, slot: SlotId) {
+    let hold = &mut c.serves[usize::from(slot.index)];
+    c.send_reserved = c.send_reserved.saturating_sub(usize::from(hold.reserved));
+    hold.reserved = 0;
+}
+
+#[inline]
+fn reply_plan(c: &Conn, view: &HeaderView<'_>) -> ReplyPlan {
+    ReplyPlan::of(view, reply_header_bytes(view), c.negotiated.send_bytes_max())
+}
+
+#[inline]
+fn reply_header_bytes(view: &HeaderView<'_>) -> usize {
+    spinrpc_proto::rdma::v1::reply_header_bytes(view)
+}
+
+/// RDMA Writes the reply may need: one for each segment offered.
+fn reply_writes(view: &HeaderView<'_>) -> usize {
+    if view.is_plain() {
+        return 0;
+    }
+    view.writes().chain(view.reply_chunk()).map(|chunk| chunk.segment_count()).sum()
+}
+
+/// Posts the RDMA Writes of one reply.
+struct WriteSink<'a, F: Fabric> {
+    fabric: &'a mut F,
+    conn: ConnId,
+    data: ReplyData,
+    long: Option<Bulk>,
+    bytes_written: u64,
+    overrun: bool,
+}
+
+impl<'a, F: Fabric> WriteSink<'a, F> {
+    #[inline]
+    fn new(fabric: &'a mut F, conn: ConnId, data: ReplyData, long: Option<Bulk>) -> Self {
+        Self { fabric, conn, data, long, bytes_written: 0, overrun: false }
+    }
+}
+
+impl<F: Fabric> Output for WriteSink<'_, F> {
+    fn write(&mut self, write: WriteRequest) {
+        let (at, bytes) = (write.at as usize, write.to.length as usize);
+        let from = match write.source {
+            WriteSource::Item(index) => {
+                let item = self.data.items[usize::from(index)].as_mut();
+                item.map(|item| item.lease(at, bytes))
+            }
+            WriteSource::Stream => self.long.as_mut().map(|bulk| bulk.lease(at..at + bytes)),
+        };
+        let Some(from) = from else { return };
+        self.bytes_written += bytes as u64;
+        let wr = SendWr::Write { from, to: remote(&write.to) };
+        self.overrun |= self.fabric.post(self.conn, wr).is_err();
+    }
+}
+
+#[inline]
+fn remote(segment: &Segment) -> RemoteSlice {
+    RemoteSlice { handle: segment.handle, length: segment.length, offset: segment.offset }
+}
