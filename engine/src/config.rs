@@ -3,8 +3,8 @@
 //! [`RawConfig`] holds what somebody wrote, [`RawConfig::validate`] checks it against the limits in
 //! [`KEYS`] and against the host, and [`Config`] is the only form the engine takes: once it exists,
 //! nothing in it needs checking again. Files are not read here; profiles belong to the tuning
-//! package. May use `sys` (which CPUs there are) and nothing else of the engine; `api`, `reactor`
-//! and the tools call it.
+//! package. May use `sys` (which CPUs there are) and `mem::budget`; `api`, `reactor` and the tools
+//! call it.
 
 mod cores;
 mod raw;
@@ -17,6 +17,8 @@ pub use raw::{
 };
 pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
 
+use crate::mem::budget::{RecvBudget, SendBudget};
+use crate::sys::mmap::HugePages;
 use std::time::Duration;
 
 /// A value that the engine cannot work with.
@@ -144,8 +146,12 @@ impl Config {
     }
 
     /// Whether arenas are made of huge pages.
-    pub fn hugepages(&self) -> Want {
-        self.raw.mem.hugepages
+    pub fn hugepages(&self) -> HugePages {
+        match self.raw.mem.hugepages {
+            Want::Off => HugePages::Off,
+            Want::Try => HugePages::Try,
+            Want::Require => HugePages::Require,
+        }
     }
 
     /// Whether a core's arena is touched at start, so that no page fault comes later.
@@ -237,33 +243,27 @@ impl Config {
     }
 }
 
-/// What follows from it. Pool sizes are sums of named holders: one line per place where a buffer
-/// can be, so that running out of buffers is a question that can be reviewed.
+/// What follows from it.
 impl Config {
     /// Slots for transactions of one connection: one per credit.
     pub fn slots_per_conn(&self) -> usize {
         to_usize(self.raw.rpc.credits)
     }
 
-    /// Receives kept posted on one connection.
-    pub fn receives_per_conn(&self) -> usize {
-        let credited = self.slots_per_conn();
-        let uncredited = 1; // an RDMA_ERROR, which takes no credit
-        credited + uncredited
+    /// Receive buffers of one connection. A buffer is posted again before anything leaves that
+    /// lets the peer send another message, so those in the hands of handlers are among `credits`.
+    pub fn recv_budget(&self) -> RecvBudget {
+        RecvBudget { credits: self.credits(), reverse: 0, grant_in_flight: 1, slack: 1 }
     }
 
-    /// Receive buffers that one connection can hold at a time.
-    pub fn recv_buffers_per_conn(&self) -> usize {
-        let posted = self.receives_per_conn();
-        let in_handlers = self.poll_budget().min(self.slots_per_conn()); // reposted at end of turn
-        posted + in_handlers
+    /// Send buffers of a connection that this side makes calls on.
+    pub fn requester_send_budget(&self) -> SendBudget {
+        SendBudget { replies: 0, calls: self.credits(), errors: 1, dones: 0 }
     }
 
-    /// Send buffers that one connection can hold at a time.
-    pub fn send_buffers_per_conn(&self) -> usize {
-        let calls_or_replies = self.slots_per_conn();
-        let errors = 1; // an RDMA_ERROR answers what no slot could be found for
-        calls_or_replies + errors
+    /// Send buffers of a connection that this side answers calls on.
+    pub fn responder_send_budget(&self) -> SendBudget {
+        SendBudget { replies: self.credits(), calls: 0, errors: 1, dones: 0 }
     }
 
     /// Bytes of one receive buffer.

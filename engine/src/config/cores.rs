@@ -2,6 +2,8 @@
 
 use super::raw::{RawCores, SmtPolicy};
 use super::{ConfigError, to_usize};
+use crate::sys::affinity;
+use crate::sys::topology::Topology;
 use std::fmt;
 use std::str::FromStr;
 
@@ -34,6 +36,26 @@ pub struct Host {
 }
 
 impl Host {
+    /// This host, as the calling thread may use it: ask before pinning that thread to a CPU.
+    ///
+    /// What the system does not say is left out: without sysfs there are no isolated CPUs and no
+    /// siblings, and a thread that cannot learn its CPUs is taken to have CPU 0 only. Makes system
+    /// calls and reads files.
+    pub fn current() -> Self {
+        let allowed = affinity::allowed().unwrap_or_default();
+        let allowed = if allowed.is_empty() { vec![0] } else { allowed.iter().collect() };
+        let Ok(topology) = Topology::current() else {
+            return Self { allowed, ..Self::default() };
+        };
+        let isolated = topology.isolated().iter().collect();
+        let siblings = topology.online().iter().filter_map(|cpu| topology.siblings(cpu));
+        let mut smt_siblings: Vec<Vec<usize>> =
+            siblings.filter(|core| core.len() > 1).map(|core| core.iter().collect()).collect();
+        smt_siblings.sort_unstable();
+        smt_siblings.dedup();
+        Self { allowed, isolated, smt_siblings }
+    }
+
     fn share_a_core(&self, a: usize, b: usize) -> bool {
         self.smt_siblings.iter().any(|core| core.contains(&a) && core.contains(&b))
     }
@@ -97,6 +119,13 @@ pub(super) fn automatic(cores: &RawCores, host: &Host) -> Vec<usize> {
 
 /// Highest CPU number a list may name, so that a short text cannot ask for a huge list.
 const CPU_MAX: usize = 4095;
+
+impl CoreList {
+    /// Takes what `text` says; `false`, and no change, when it is no list.
+    pub(super) fn read(&mut self, text: &str) -> bool {
+        text.parse().map(|cores| *self = cores).is_ok()
+    }
+}
 
 impl FromStr for CoreList {
     type Err = ();

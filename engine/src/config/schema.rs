@@ -112,9 +112,8 @@ impl Key {
                 true
             }
             (Field::Choice(place), Value::Text(name)) => place.set(name),
-            (Field::Cores(place), Value::Text(text)) => {
-                text.parse().map(|cores| *place = cores).is_ok()
-            }
+            (Field::Cores(place), Value::Text(text)) => place.read(text),
+            (Field::Cores(place), Value::Integer(cpu)) => place.read(&cpu.to_string()),
             _ => false,
         };
         if done { Ok(()) } else { Err(self.refuse(&value.to_string())) }
@@ -134,7 +133,7 @@ impl Key {
                 let names: Vec<_> = place.names().iter().map(|name| format!("{name:?}")).collect();
                 format!("one of {}", names.join(", "))
             }
-            Field::Cores(_) => "\"auto\" or a list of CPUs such as \"2-5,8\"".to_owned(),
+            Field::Cores(_) => "\"auto\", a CPU, or a list of CPUs such as \"2-5,8\"".to_owned(),
         }
     }
 
@@ -183,7 +182,7 @@ impl fmt::Display for Value {
 /// RFC 8797 section 4.1 codes an inline threshold as its number of KiB.
 const INLINE: Limits = Limits { min: 1024, max: 65536, step: Step::MultipleOf(1024) };
 const RING: Limits = Limits { min: 64, max: 4096, step: Step::PowerOfTwo };
-/// One transfer must fit the 32-bit length of a segment, with room for a few of them in an arena.
+/// A transfer must fit the 32-bit length of a segment.
 const BULK: Limits = Limits::between(4096, 1 << 30);
 /// Beyond a second, an idle phase is a hang to whoever waits.
 const IDLE_US: Limits = Limits::between(0, 1_000_000);
@@ -202,7 +201,7 @@ pub static KEYS: &[Key] = &[
         name: "cores.max",
         unit: "cores",
         effect: "Most cores that auto takes.",
-        reason: "One core serves millions of calls a second; more cost their CPUs when busy.",
+        reason: "Each core takes a CPU for itself when it is busy; add more when one is full.",
         field: |raw| Field::Integer(&mut raw.cores.max, Limits::between(1, 256)),
     },
     Key {
@@ -244,7 +243,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "poll.yield_us",
         unit: "µs",
-        effect: "Idle time a core then spends yielding its CPU before it parks.",
+        effect: "Idle time a core in mode adaptive then spends yielding its CPU before it parks.",
         reason: "Lets others run while a wake-up still costs no system call to the peer.",
         field: |raw| Field::Integer(&mut raw.poll.yield_us, IDLE_US),
     },
@@ -295,7 +294,7 @@ pub static KEYS: &[Key] = &[
         unit: "calls",
         effect: "Calls that may be outstanding on one connection: requested as a client, granted \
                  as a server; each costs buffers of the inline sizes on both sides.",
-        reason: "NFS servers grant 64 to 128, and 64 keep a core busy.",
+        reason: "NFS servers grant 64 to 128; the lower end takes less memory.",
         field: |raw| Field::Integer(&mut raw.rpc.credits, Limits::between(1, 1024)),
     },
     Key {

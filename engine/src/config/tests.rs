@@ -1,4 +1,5 @@
 use super::*;
+use crate::mem::budget::Budget;
 
 fn host(allowed: &[usize], isolated: &[usize], siblings: &[&[usize]]) -> Host {
     Host {
@@ -87,6 +88,10 @@ fn auto_puts_no_two_cores_on_one_physical_core_unless_allowed() {
 fn a_list_is_obeyed_as_written() {
     let written = |cores: &mut RawCores| cores.list = "3,0-1".parse().unwrap();
     assert_eq!(cpus(&four_cpus(), written), [3, 0, 1]);
+
+    let mut raw = RawConfig::default();
+    Key::find("cores.list").unwrap().set(&mut raw, &Value::Integer(2)).unwrap();
+    assert_eq!(raw.validate_for(&four_cpus()).unwrap().cpus(), [2]);
 }
 
 #[test]
@@ -108,7 +113,7 @@ fn lists_of_cpus_read_back_as_they_are_shown() {
 #[test]
 fn a_list_made_in_code_is_checked_like_a_written_one() {
     let message = refusal(|raw| raw.cores.list = CoreList::Cpus(vec![]));
-    assert!(message.starts_with("cores.list = \"\": expected \"auto\" or a list"), "{message}");
+    assert!(message.starts_with("cores.list = \"\": expected \"auto\", a CPU, or"), "{message}");
     refusal(|raw| raw.cores.list = CoreList::Cpus(vec![1, 1]));
 }
 
@@ -166,8 +171,8 @@ fn a_value_of_another_type_is_refused_and_changes_nothing() {
     let mut raw = RawConfig::default();
     for key in KEYS {
         let wrong = match key.default_value() {
-            Value::Integer(_) => Value::Flag(true),
-            _ => Value::Integer(1),
+            Value::Flag(_) => Value::Integer(1),
+            _ => Value::Flag(true),
         };
         let refused = key.set(&mut raw, &wrong).unwrap_err();
         assert_eq!((refused.key, refused.value), (key.name, wrong.to_string()));
@@ -238,12 +243,12 @@ fn zero_is_no_deadline() {
 }
 
 #[test]
-fn buffers_are_the_sum_of_their_holders() {
+fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
     let config = RawConfig::default().validate_for(&four_cpus()).unwrap();
-    assert_eq!(config.receives_per_conn(), 64 + 1);
-    assert_eq!(config.recv_buffers_per_conn(), 64 + 1 + 32);
-    assert_eq!(config.send_buffers_per_conn(), 64 + 1);
     assert_eq!(config.slots_per_conn(), 64);
+    assert_eq!(config.recv_budget().total(), 64 + 1 + 1);
+    assert_eq!(config.requester_send_budget().total(), 64 + 1);
+    assert_eq!(config.responder_send_budget().total(), 64 + 1);
 }
 
 /// RFC 8166 section 4.1: four fixed words and three lists, each ended by one word.
