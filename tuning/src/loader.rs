@@ -216,9 +216,11 @@ impl Layers {
         };
         let (name, written) = (name.trim(), written.trim());
         let key = Key::find(name).ok_or_else(|| unknown_key(name))?;
-        let value = document::parse_value(written);
-        let value = value.ok_or_else(|| key.refuse(written).to_string())?;
-        key.set(&mut self.raw, &value).map_err(|error| error.to_string())?;
+        let taken = document::parse_value(written)
+            .is_some_and(|value| key.set(&mut self.raw, &value).is_ok());
+        if !taken {
+            return Err(key.refuse(written).to_string());
+        }
         self.sources.insert(key.name, Source::Override);
         Ok(())
     }

@@ -15,7 +15,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Shows, checks and explains the profiles that spinrpc programs run with.
 #[derive(Parser)]
-#[command(name = "spintune", version, after_help = EXAMPLES)]
+#[command(name = "spintune", version, arg_required_else_help = false, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -77,7 +77,8 @@ impl Profile {
     /// Tells profiles apart in reports: two with equal values, from whatever files, have equal
     /// hashes on every host and in every build. `auto` counts as such, not as what it stands for.
     pub fn hash(&self) -> u64 {
-        let lines = KEYS.iter().map(|key| format!("{}={}\n", key.name, key.value(self.config.raw())));
+        let lines =
+            KEYS.iter().map(|key| format!("{}={}\n", key.name, key.value(self.config.raw())));
         lines.fold(FNV_OFFSET, |hash, line| fnv1a(hash, line.as_bytes()))
     }
 

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use spinrpc::config::{Key, Value};
+use spinrpc::mem::budget::Budget;
 use spinrpc_tuning::{Profile, Setting, Source, load, shipped};
+use std::collections::BTreeMap;
 
 /// The shipped profiles, one a line.
 pub(crate) fn list() -> String {
@@ -28,7 +30,7 @@ pub(crate) fn text(profile: &Profile) -> String {
     let mut rows = vec![["KEY", "VALUE", "UNIT", "FROM"].map(str::to_owned)];
     rows.extend(profile.settings().map(|setting| row(&setting)));
     let derived = derived(profile);
-    let facts = derived.iter().map(|fact| format!("{:<32}{:>9}\n", fact.name, fact.value));
+    let facts = derived.iter().map(|fact| format!("{:<32}{:>9}\n", fact.label, fact.value));
     format!(
         "profile {}, hash {:016x}\n\n{}\nWhat follows from it\n{}",
         profile.name(),
@@ -65,28 +67,32 @@ fn table(rows: &[[String; 4]]) -> String {
 }
 
 /// Sizes that the engine computes from the values.
-#[derive(Serialize)]
 struct Derived {
     name: &'static str,
+    label: &'static str,
     value: usize,
 }
 
 fn derived(profile: &Profile) -> Vec<Derived> {
     let config = profile.config();
-    let recv = config.recv_budget().total();
-    let send = config.responder_send_budget().total();
+    let recv = buffers(&config.recv_budget());
+    let send = buffers(&config.responder_send_budget());
     let buffers_bytes = recv * config.recv_buffer_bytes() + send * config.send_buffer_bytes();
     [
-        ("cores", config.cores()),
-        ("receive buffers per connection", recv),
-        ("bytes of a receive buffer", config.recv_buffer_bytes()),
-        ("send buffers per connection", send),
-        ("bytes of a send buffer", config.send_buffer_bytes()),
-        ("bytes of header room in it", config.headroom_bytes()),
-        ("buffer bytes per connection", buffers_bytes),
+        ("cores", "cores", config.cores()),
+        ("recv_buffers_per_conn", "receive buffers per connection", recv),
+        ("recv_buffer_bytes", "bytes of a receive buffer", config.recv_buffer_bytes()),
+        ("send_buffers_per_conn", "send buffers per connection", send),
+        ("send_buffer_bytes", "bytes of a send buffer", config.send_buffer_bytes()),
+        ("headroom_bytes", "bytes of it for the header", config.headroom_bytes()),
+        ("buffers_per_conn_bytes", "buffer bytes per connection", buffers_bytes),
     ]
-    .map(|(name, value)| Derived { name, value })
+    .map(|(name, label, value)| Derived { name, label, value })
     .into()
+}
+
+fn buffers(budget: &impl Budget) -> usize {
+    usize::try_from(budget.total()).unwrap_or(usize::MAX)
 }
 
 /// A profile for programs.
@@ -98,7 +104,7 @@ pub(crate) fn json(profile: &Profile) -> String {
         hash: format!("{:016x}", profile.hash()),
         cpus: profile.config().cpus(),
         keys: profile.settings().map(|setting| JsonKey::from(&setting)).collect(),
-        derived: derived(profile),
+        derived: derived(profile).iter().map(|fact| (fact.name, fact.value)).collect(),
     };
     let text = serde_json::to_string_pretty(&document);
     text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())) + "\n"
@@ -112,7 +118,7 @@ struct Document<'a> {
     hash: String,
     cpus: &'a [usize],
     keys: Vec<JsonKey>,
-    derived: Vec<Derived>,
+    derived: BTreeMap<&'static str, usize>,
 }
 
 #[derive(Serialize)]
