@@ -1,1 +1,41 @@
-//! Placeholder.
+//! Host profiles: TOML files that say how an engine runs on a host.
+//!
+//! The engine takes a checked [`Config`] and never opens a file; finding, reading, merging and
+//! explaining files is done here. The data flows one way: a name -> documents (`include` chain)
+//! -> layers over the defaults -> [`Profile`]. The programs of this workspace and `spintune` call
+//! it; it may use the engine's public API and the file system.
+//!
+//! ```
+//! let host = spinrpc::config::Host::current();
+//! let profile = spinrpc_tuning::load("latency", &host)?;
+//! let credits = profile.config().credits();
+//! # assert_eq!(credits, 64);
+//! # Ok::<(), spinrpc_tuning::ProfileError>(())
+//! ```
+//!
+//! A profile:
+//! ```toml
+//! schema = 1                    # the format; always 1
+//! include = ["latency"]         # taken first: beside this file, else a shipped profile
+//! description = "my server"     # shown in listings
+//!
+//! [rpc]
+//! credits = 128                 # the rest stays as included, else as in the defaults
+//! ```
+
+mod document;
+mod error;
+mod loader;
+mod nearest;
+mod profile;
+mod reference;
+mod shipped;
+
+pub use error::{Location, Problem, ProfileError};
+pub use loader::{Loader, load};
+pub use nearest::unknown_key;
+pub use profile::{Profile, Setting, Source};
+pub use reference::reference;
+pub use shipped::{Shipped, shipped};
+
+pub use spinrpc::config::Config;

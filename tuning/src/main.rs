@@ -1,2 +1,193 @@
-//! Placeholder.
-fn main() {}
+//! spintune: shows, checks and explains profiles.
+//!
+//! Answers go to standard output, problems to standard error, one line each.
+
+mod report;
+
+use clap::{Parser, Subcommand};
+use spinrpc::config::{CoreList, Host, Key};
+use spinrpc_tuning::{Loader, Profile, ProfileError};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Shows, checks and explains the profiles that spinrpc programs run with.
+#[derive(Parser)]
+#[command(name = "spintune", version, arg_required_else_help = false, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  spintune list                                  the shipped profiles
+  spintune show latency                          every value and where it comes from
+  spintune show ./site.toml --set rpc.credits=128 --json
+  spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
+  spintune explain rpc.credits                   what one key does and takes
+  spintune explain > site.toml                   all keys, as a profile to edit
+
+Exit status: 0 all is well, 1 a profile is invalid, 2 the command line is wrong.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print every key of a profile with its value, its unit and where it comes from
+    Show {
+        /// Name of a shipped profile, or path of a file
+        profile: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Print the names of the shipped profiles
+    List,
+    /// Check profiles, and print what is wrong with its place
+    Check {
+        /// Names of shipped profiles, or paths of files
+        #[arg(required = true, value_name = "FILE")]
+        profiles: Vec<String>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Print what a key does, what it takes and its default; all keys, as a profile, without KEY
+    Explain {
+        /// Full name of the key, such as rpc.credits
+        key: Option<String>,
+    },
+}
+
+/// What a profile is resolved for.
+#[derive(clap::Args)]
+struct Target {
+    /// Lay a value over the profile; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Resolve for a host with these CPUs instead of this one
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    cpus: Option<Cpus>,
+}
+
+#[derive(Clone)]
+struct Cpus(Vec<usize>);
+
+fn parse_cpus(text: &str) -> Result<Cpus, String> {
+    match text.parse() {
+        Ok(CoreList::Cpus(mut cpus)) => {
+            cpus.sort_unstable();
+            Ok(Cpus(cpus))
+        }
+        _ => Err("expected a list of CPUs such as 0-7,9".to_owned()),
+    }
+}
+
+impl Target {
+    fn load(&self, profile: &str) -> Result<Profile, ProfileError> {
+        let host = match &self.cpus {
+            Some(Cpus(cpus)) => Host { allowed: cpus.clone(), ..Host::default() },
+            None => Host::current(),
+        };
+        let loader = Loader::new(&host);
+        self.overrides.iter().fold(loader, Loader::set).load(profile)
+    }
+}
+
+/// What a run of the program comes to.
+struct Outcome {
+    answer: String,
+    problems: Vec<String>,
+    status: u8,
+}
+
+impl Outcome {
+    fn good(answer: String) -> Self {
+        Self { answer, problems: Vec::new(), status: 0 }
+    }
+
+    fn usage(problem: String) -> Self {
+        Self { answer: String::new(), problems: vec![problem], status: USAGE }
+    }
+
+    fn invalid(answer: String, problems: Vec<String>) -> Self {
+        Self { answer, problems, status: INVALID }
+    }
+}
+
+const INVALID: u8 = 1;
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::try_parse() {
+        Ok(arguments) => run(arguments.command),
+        Err(error) => explain_usage(&error),
+    };
+    for problem in &outcome.problems {
+        eprintln!("spintune: {problem}");
+    }
+    // A reader that has seen enough (`spintune explain | head`) is no failure.
+    let written = io::stdout().write_all(outcome.answer.as_bytes());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("spintune: standard output: {error}");
+            ExitCode::from(INVALID)
+        }
+        _ => ExitCode::from(outcome.status),
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Show { profile, json, target } => show(&profile, json, &target),
+        Command::List => Outcome::good(report::list()),
+        Command::Check { profiles, target } => check(&profiles, &target),
+        Command::Explain { key: Some(name) } => explain(&name),
+        Command::Explain { key: None } => Outcome::good(spinrpc_tuning::reference()),
+    }
+}
+
+fn show(name: &str, json: bool, target: &Target) -> Outcome {
+    match target.load(name) {
+        Ok(profile) if json => Outcome::good(report::json(&profile)),
+        Ok(profile) => Outcome::good(report::text(&profile)),
+        Err(error) => Outcome::invalid(String::new(), lines(&error)),
+    }
+}
+
+fn check(names: &[String], target: &Target) -> Outcome {
+    let (mut answer, mut problems) = (String::new(), Vec::new());
+    for name in names {
+        match target.load(name) {
+            Ok(_) => answer.push_str(&format!("{name}: valid\n")),
+            Err(error) => problems.append(&mut lines(&error)),
+        }
+    }
+    if problems.is_empty() { Outcome::good(answer) } else { Outcome::invalid(answer, problems) }
+}
+
+fn explain(name: &str) -> Outcome {
+    match Key::find(name) {
+        Some(key) => Outcome::good(report::explanation(key)),
+        None => Outcome::usage(spinrpc_tuning::unknown_key(name)),
+    }
+}
+
+fn lines(error: &ProfileError) -> Vec<String> {
+    error.problems().iter().map(ToString::to_string).collect()
+}
+
+/// Help and version as they are; mistakes in one line, without the usage that follows them.
+fn explain_usage(error: &clap::Error) -> Outcome {
+    let text = error.to_string();
+    if !error.use_stderr() {
+        return Outcome::good(text);
+    }
+    let is_part = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
+    let parts = text.lines().map(str::trim).filter(|line| !line.is_empty()).take_while(is_part);
+    let message = parts.collect::<Vec<_>>().join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    Outcome::usage(format!("{message} (see spintune --help)"))
+}

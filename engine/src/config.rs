@@ -1,0 +1,318 @@
+//! Configuration of an engine: raw -> validated -> derived.
+//!
+//! [`RawConfig`] holds what somebody wrote, [`RawConfig::validate`] checks it against the limits in
+//! [`KEYS`] and against the host, and [`Config`] is the only form the engine takes: once it exists,
+//! nothing in it needs checking again. Files are not read here; profiles belong to the tuning
+//! package. May use `sys` (which CPUs there are) and `mem::budget`; `api`, `reactor` and the tools
+//! call it.
+
+mod cores;
+mod raw;
+mod schema;
+
+pub use cores::{CoreList, Host};
+pub use raw::{
+    BulkView, IdlePolicy, NumaPolicy, RawConfig, RawCores, RawLimits, RawMem, RawPoll, RawRpc,
+    RawShm, SmtPolicy, Want,
+};
+pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
+
+use crate::mem::budget::{RecvBudget, SendBudget};
+use crate::sys::mmap::HugePages;
+use std::time::Duration;
+
+/// A value that the engine cannot work with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: expected {expected}")]
+#[non_exhaustive]
+pub struct ConfigError {
+    /// The key at fault, as in a profile: `rpc.credits`.
+    pub key: &'static str,
+    /// What it was set to, as it would stand in a profile.
+    pub value: String,
+    /// What is allowed instead.
+    pub expected: String,
+}
+
+/// A validated configuration: immutable, cheap to clone, and good for this host.
+///
+/// Made by [`RawConfig::validate`]. [`Config::default`] takes every default and works on any host,
+/// also on one with a single CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    raw: RawConfig,
+    cpus: Vec<usize>,
+}
+
+impl RawConfig {
+    /// Checks every key against its limits, the keys against each other, and the cores against the
+    /// CPUs that this process may use (it asks the system for them).
+    ///
+    /// # Errors
+    /// The first key that is wrong, with what is allowed.
+    pub fn validate(self) -> Result<Config, ConfigError> {
+        self.validate_for(&Host::current())
+    }
+
+    /// Like [`RawConfig::validate`], for a host that the caller describes.
+    ///
+    /// # Errors
+    /// The first key that is wrong, with what is allowed.
+    pub fn validate_for(mut self, host: &Host) -> Result<Config, ConfigError> {
+        for key in KEYS {
+            let value = key.value(&self);
+            key.set(&mut self, &value)?;
+        }
+        self.check_bulk_fits()?;
+        let cpus = cores::resolve(&self.cores, host)?;
+        Ok(Config { raw: self, cpus })
+    }
+
+    /// Bulk data of one call must fit the memory it is sent from and the memory it lands in.
+    fn check_bulk_fits(&self) -> Result<(), ConfigError> {
+        let bulk = [
+            ("rpc.max_read_bytes", self.rpc.max_read_bytes),
+            ("rpc.max_write_bytes", self.rpc.max_write_bytes),
+        ];
+        let arenas = [("shm.arena_mib", self.shm.arena_mib), ("mem.arena_mib", self.mem.arena_mib)];
+        for (key, bytes) in bulk {
+            for (arena, mib) in arenas {
+                if bytes > mib << 20 {
+                    return Err(ConfigError {
+                        key,
+                        value: bytes.to_string(),
+                        expected: format!("at most {arena} ({mib} MiB = {} bytes)", mib << 20),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let raw = RawConfig::default();
+        let cpus = cores::automatic(&raw.cores, &Host::current());
+        Self { raw, cpus }
+    }
+}
+
+/// What was configured.
+impl Config {
+    /// The values behind this configuration, to change a copy of them and validate it again.
+    pub fn raw(&self) -> &RawConfig {
+        &self.raw
+    }
+
+    /// The CPU of each core, by core number; never empty.
+    pub fn cpus(&self) -> &[usize] {
+        &self.cpus
+    }
+
+    /// How many cores the engine runs; at least 1.
+    pub fn cores(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// What a core does when it finds nothing to do.
+    pub fn idle_policy(&self) -> IdlePolicy {
+        self.raw.poll.mode
+    }
+
+    /// Most events a core takes from one source per turn.
+    pub fn poll_budget(&self) -> usize {
+        to_usize(self.raw.poll.budget)
+    }
+
+    /// How long an idle core spins before it starts to yield.
+    pub fn spin_time(&self) -> Duration {
+        Duration::from_micros(self.raw.poll.spin_us)
+    }
+
+    /// How long an idle core yields, after spinning, before it parks.
+    pub fn yield_time(&self) -> Duration {
+        Duration::from_micros(self.raw.poll.yield_us)
+    }
+
+    /// Longest time a core stays parked before it looks around.
+    pub fn park_time(&self) -> Duration {
+        Duration::from_micros(self.raw.poll.park_us)
+    }
+
+    /// Registered private memory of each core, in bytes.
+    pub fn arena_bytes(&self) -> usize {
+        mib_to_bytes(self.raw.mem.arena_mib)
+    }
+
+    /// Whether arenas are made of huge pages.
+    pub fn hugepages(&self) -> HugePages {
+        match self.raw.mem.hugepages {
+            Want::Off => HugePages::Off,
+            Want::Try => HugePages::Try,
+            Want::Require => HugePages::Require,
+        }
+    }
+
+    /// Whether a core's arena is touched at start, so that no page fault comes later.
+    pub fn prefault(&self) -> bool {
+        self.raw.mem.prefault
+    }
+
+    /// Whether a core's arena is locked in memory.
+    pub fn lock(&self) -> Want {
+        self.raw.mem.lock
+    }
+
+    /// Where a core's arena lies on a host with several NUMA nodes.
+    pub fn numa(&self) -> NumaPolicy {
+        self.raw.mem.numa
+    }
+
+    /// Calls a requester may have outstanding on one connection: requested as a client, granted as
+    /// a server (RFC 8166 section 3.3.1).
+    pub fn credits(&self) -> u32 {
+        to_u32(self.raw.rpc.credits)
+    }
+
+    /// Longest message sent inline, transport header included, in bytes; a peer may lower it
+    /// (RFC 8166 section 3.3.2).
+    pub fn inline_send_bytes(&self) -> usize {
+        to_usize(self.raw.rpc.inline_send_bytes)
+    }
+
+    /// Longest message received inline, transport header included, in bytes.
+    pub fn inline_recv_bytes(&self) -> usize {
+        to_usize(self.raw.rpc.inline_recv_bytes)
+    }
+
+    /// Most bytes that one reply brings to the requester by Write and Reply chunks.
+    pub fn read_bytes_max(&self) -> usize {
+        to_usize(self.raw.rpc.max_read_bytes)
+    }
+
+    /// Most bytes that one call brings to the responder by Read chunks.
+    pub fn write_bytes_max(&self) -> usize {
+        to_usize(self.raw.rpc.max_write_bytes)
+    }
+
+    /// Most segments of one chunk, sent or accepted.
+    pub fn segments_max(&self) -> usize {
+        to_usize(self.raw.rpc.max_segments)
+    }
+
+    /// Most Read chunks, and most Write chunks, of one message, sent or accepted.
+    pub fn chunks_max(&self) -> usize {
+        to_usize(self.raw.rpc.max_chunks)
+    }
+
+    /// Deadline of a call that names none; `None` waits for ever.
+    pub fn timeout(&self) -> Option<Duration> {
+        let timeout_ms = self.raw.rpc.timeout_ms;
+        (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
+    }
+
+    /// Slots of a shared-memory ring, one ring per direction and connection; a power of two.
+    pub fn shm_ring_slots(&self) -> usize {
+        to_usize(self.raw.shm.ring_slots)
+    }
+
+    /// Shared memory of one connection for bulk data, in bytes.
+    pub fn shm_arena_bytes(&self) -> usize {
+        mib_to_bytes(self.raw.shm.arena_mib)
+    }
+
+    /// How the application sees bulk data that arrived through shared memory.
+    pub fn shm_bulk(&self) -> BulkView {
+        self.raw.shm.bulk
+    }
+
+    /// How long an arriving message waits for a posted receive before the connection is lost.
+    pub fn shm_rnr_timeout(&self) -> Duration {
+        Duration::from_millis(self.raw.shm.rnr_timeout_ms)
+    }
+
+    /// Most connections of one core.
+    pub fn conns_max(&self) -> usize {
+        to_usize(self.raw.limits.conns)
+    }
+
+    /// Most connections that are being made or accepted at a time.
+    pub fn handshakes_max(&self) -> usize {
+        to_usize(self.raw.limits.handshakes)
+    }
+}
+
+/// What follows from it.
+impl Config {
+    /// Slots for transactions of one connection: one per credit.
+    pub fn slots_per_conn(&self) -> usize {
+        to_usize(self.raw.rpc.credits)
+    }
+
+    /// Receive buffers of one connection. A buffer is posted again before anything leaves that
+    /// lets the peer send another message, so those in the hands of handlers are among `credits`.
+    pub fn recv_budget(&self) -> RecvBudget {
+        RecvBudget { credits: self.credits(), reverse: 0, grant_in_flight: 1, slack: 1 }
+    }
+
+    /// Send buffers of a connection that this side makes calls on.
+    pub fn requester_send_budget(&self) -> SendBudget {
+        SendBudget { replies: 0, calls: self.credits(), errors: 1, dones: 0 }
+    }
+
+    /// Send buffers of a connection that this side answers calls on.
+    pub fn responder_send_budget(&self) -> SendBudget {
+        SendBudget { replies: self.credits(), calls: 0, errors: 1, dones: 0 }
+    }
+
+    /// Bytes of one receive buffer.
+    pub fn recv_buffer_bytes(&self) -> usize {
+        self.inline_recv_bytes()
+    }
+
+    /// Bytes of one send buffer: the inline message, behind headroom for its transport header,
+    /// whose length is known only when the payload has been encoded.
+    pub fn send_buffer_bytes(&self) -> usize {
+        self.headroom_bytes() + self.inline_send_bytes()
+    }
+
+    /// Room in front of the payload of a send buffer: the longest transport header these limits
+    /// allow, in whole cache lines.
+    pub fn headroom_bytes(&self) -> usize {
+        self.header_bytes_max().next_multiple_of(CACHE_LINE_BYTES)
+    }
+
+    /// Longest version-one transport header that these limits allow, in bytes: all lists full
+    /// (RFC 8166 section 4.1).
+    pub fn header_bytes_max(&self) -> usize {
+        let (chunks, segments) = (self.chunks_max(), self.segments_max());
+        let fixed = WORD_BYTES * 4; // xid, version, credits, procedure
+        let list_ends = WORD_BYTES * 3; // "no more" of Read list and Write list, Reply chunk or not
+        let read_list = chunks * segments * (WORD_BYTES * 2 + SEGMENT_BYTES); // "more", position
+        let write_list = chunks * (WORD_BYTES * 2 + segments * SEGMENT_BYTES); // "more", count
+        let reply_chunk = WORD_BYTES + segments * SEGMENT_BYTES; // count
+        fixed + list_ends + read_list + write_list + reply_chunk
+    }
+}
+
+const WORD_BYTES: usize = 4;
+/// Handle, length and offset of a segment on the wire.
+const SEGMENT_BYTES: usize = 16;
+const CACHE_LINE_BYTES: usize = 64;
+
+/// Lossless on the 64-bit hosts the engine runs on.
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+fn to_u32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+fn mib_to_bytes(mib: u64) -> usize {
+    to_usize(mib << 20)
+}
+
+#[cfg(test)]
+mod tests;

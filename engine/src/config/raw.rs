@@ -1,0 +1,251 @@
+//! The values as somebody wrote them: plain public fields, every one with its default.
+//!
+//! What each key does, its unit and its limits stand in one place, `schema.rs`; a field here says
+//! only what is needed to set it from code.
+
+use super::cores::CoreList;
+use super::schema::Choice;
+
+/// An unchecked configuration, grouped as in a profile.
+///
+/// Releases may add keys, so start from the defaults:
+/// ```no_run
+/// use spinrpc::config::{IdlePolicy, RawConfig};
+/// let mut raw = RawConfig::default();
+/// raw.poll.mode = IdlePolicy::Busy;
+/// raw.rpc.credits = 128;
+/// let config = raw.validate()?;
+/// # Ok::<(), spinrpc::config::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawConfig {
+    /// Which CPUs the cores run on.
+    pub cores: RawCores,
+    /// What a core does in a turn, and when it is idle.
+    pub poll: RawPoll,
+    /// Private registered memory.
+    pub mem: RawMem,
+    /// The protocol.
+    pub rpc: RawRpc,
+    /// The shared-memory fabric.
+    pub shm: RawShm,
+    /// Admission.
+    pub limits: RawLimits,
+}
+
+/// Keys `cores.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawCores {
+    /// CPUs to poll on; `Auto` picks them.
+    pub list: CoreList,
+    /// Most cores that `Auto` takes.
+    pub max: u64,
+    /// CPUs that `Auto` leaves to processes of the same host which come before this one.
+    pub skip: u64,
+    /// Whether `Auto` may put two cores on one physical core.
+    pub smt: SmtPolicy,
+}
+
+/// Keys `poll.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawPoll {
+    /// What a core does when it finds nothing to do.
+    pub mode: IdlePolicy,
+    /// Events per source and turn.
+    pub budget: u64,
+    /// Idle time spent spinning, in microseconds.
+    pub spin_us: u64,
+    /// Idle time spent yielding after that, in microseconds.
+    pub yield_us: u64,
+    /// Longest sleep after that, in microseconds.
+    pub park_us: u64,
+}
+
+/// Keys `mem.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawMem {
+    /// Registered memory of each core, in MiB.
+    pub arena_mib: u64,
+    /// Huge pages for it.
+    pub hugepages: Want,
+    /// Touch it at start.
+    pub prefault: bool,
+    /// Lock it in memory.
+    pub lock: Want,
+    /// Keep it on the core's NUMA node.
+    pub numa: NumaPolicy,
+}
+
+/// Keys `rpc.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawRpc {
+    /// Calls outstanding on one connection.
+    pub credits: u64,
+    /// Longest inline message sent, in bytes.
+    pub inline_send_bytes: u64,
+    /// Longest inline message received, in bytes.
+    pub inline_recv_bytes: u64,
+    /// Most bytes of results by Write and Reply chunks in one call.
+    pub max_read_bytes: u64,
+    /// Most bytes of arguments by Read chunks in one call.
+    pub max_write_bytes: u64,
+    /// Segments of one chunk.
+    pub max_segments: u64,
+    /// Chunks of one list.
+    pub max_chunks: u64,
+    /// Deadline of a call that names none, in milliseconds; 0 is none.
+    pub timeout_ms: u64,
+}
+
+/// Keys `shm.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawShm {
+    /// Slots of a ring; a power of two.
+    pub ring_slots: u64,
+    /// Shared memory of one connection for bulk data, in MiB.
+    pub arena_mib: u64,
+    /// How the application sees bulk data that arrived.
+    pub bulk: BulkView,
+    /// Patience with a peer that posts no receive, in milliseconds.
+    pub rnr_timeout_ms: u64,
+}
+
+/// Keys `limits.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawLimits {
+    /// Connections of one core.
+    pub conns: u64,
+    /// Connections being made or accepted at a time.
+    pub handshakes: u64,
+}
+
+impl Default for RawCores {
+    fn default() -> Self {
+        Self { list: CoreList::Auto, max: 1, skip: 0, smt: SmtPolicy::Avoid }
+    }
+}
+
+impl Default for RawPoll {
+    fn default() -> Self {
+        Self { mode: IdlePolicy::Adaptive, budget: 32, spin_us: 50, yield_us: 200, park_us: 1000 }
+    }
+}
+
+impl Default for RawMem {
+    fn default() -> Self {
+        Self {
+            arena_mib: 64,
+            hugepages: Want::Try,
+            prefault: true,
+            lock: Want::Try,
+            numa: NumaPolicy::Local,
+        }
+    }
+}
+
+impl Default for RawRpc {
+    fn default() -> Self {
+        Self {
+            credits: 64,
+            inline_send_bytes: 4096,
+            inline_recv_bytes: 4096,
+            max_read_bytes: 1 << 20,
+            max_write_bytes: 1 << 20,
+            max_segments: 16,
+            max_chunks: 4,
+            timeout_ms: 10_000,
+        }
+    }
+}
+
+impl Default for RawShm {
+    fn default() -> Self {
+        Self { ring_slots: 256, arena_mib: 16, bulk: BulkView::Lent, rnr_timeout_ms: 1000 }
+    }
+}
+
+impl Default for RawLimits {
+    fn default() -> Self {
+        Self { conns: 1024, handshakes: 64 }
+    }
+}
+
+/// What a core does when it finds nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdlePolicy {
+    /// Keeps polling: lowest latency, all of the CPU.
+    Busy,
+    /// Spins, then yields, then parks on an event.
+    Adaptive,
+    /// Parks at once: lowest use of the CPU.
+    Sleep,
+}
+
+/// How much something is wanted that a host may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Not asked for.
+    Off,
+    /// Asked for; without it the engine goes on.
+    Try,
+    /// Asked for; without it the engine does not start.
+    Require,
+}
+
+/// Where the arena of a core lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumaPolicy {
+    /// On the NUMA node of the core's CPU.
+    Local,
+    /// Wherever the system puts it.
+    Off,
+}
+
+/// Whether two cores may share a physical core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SmtPolicy {
+    /// One core per physical core.
+    Avoid,
+    /// Hardware threads count as CPUs.
+    Allow,
+}
+
+/// How the application sees bulk data that arrived through shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkView {
+    /// In place: the peer is trusted not to write to it after completion.
+    Lent,
+    /// As a private copy that the peer cannot reach.
+    Copy,
+}
+
+/// Implements [`Choice`] from the list of names and variants, in the order shown to people.
+macro_rules! choice {
+    ($type:ident: $($name:literal => $variant:ident),+) => {
+        impl Choice for $type {
+            fn names(&self) -> &'static [&'static str] {
+                &[$($name),+]
+            }
+
+            fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+
+            fn set(&mut self, name: &str) -> bool {
+                match name {
+                    $($name => *self = Self::$variant,)+
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
+}
+
+choice!(IdlePolicy: "busy" => Busy, "adaptive" => Adaptive, "sleep" => Sleep);
+choice!(Want: "off" => Off, "try" => Try, "require" => Require);
+choice!(NumaPolicy: "local" => Local, "off" => Off);
+choice!(SmtPolicy: "avoid" => Avoid, "allow" => Allow);
+choice!(BulkView: "lent" => Lent, "copy" => Copy);

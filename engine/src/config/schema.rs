@@ -1,0 +1,395 @@
+//! Every key of the configuration in one table: its limits, unit, effect and the reason of its
+//! default. Checks, messages, help and the commented `base` profile all come from here.
+
+use super::ConfigError;
+use super::cores::CoreList;
+use super::raw::RawConfig;
+use std::fmt;
+
+/// One key of the configuration.
+#[derive(Debug)]
+pub struct Key {
+    /// Full name, as written in a profile: `rpc.credits`.
+    pub name: &'static str,
+    /// What a number counts; empty where there is none.
+    pub unit: &'static str,
+    /// What it does, in one sentence.
+    pub effect: &'static str,
+    /// Why the default is what it is, in one sentence.
+    pub reason: &'static str,
+    field: fn(&mut RawConfig) -> Field<'_>,
+}
+
+/// A place in a [`RawConfig`], with what may be put there.
+pub enum Field<'a> {
+    /// A number within limits.
+    Integer(&'a mut u64, Limits),
+    /// Yes or no.
+    Flag(&'a mut bool),
+    /// One of a few names.
+    Choice(&'a mut dyn Choice),
+    /// `auto` or a list of CPUs.
+    Cores(&'a mut CoreList),
+}
+
+/// A value of an enum that is written by name.
+pub trait Choice {
+    /// All names, in the order to show them.
+    fn names(&self) -> &'static [&'static str];
+    /// The name of the present value.
+    fn name(&self) -> &'static str;
+    /// Takes the value of that name; `false`, and no change, when there is none.
+    fn set(&mut self, name: &str) -> bool;
+}
+
+/// Limits of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Smallest value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// Which values between them.
+    pub step: Step,
+}
+
+/// Which values between two limits are allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All.
+    Any,
+    /// Multiples of this.
+    MultipleOf(u64),
+    /// Powers of two.
+    PowerOfTwo,
+}
+
+/// A value as it stands in a profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// `64`
+    Integer(u64),
+    /// `true`
+    Flag(bool),
+    /// `"busy"`
+    Text(String),
+}
+
+impl Key {
+    /// The key of that full name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// The default, as it would stand in a profile.
+    pub fn default_value(&self) -> Value {
+        self.value(&RawConfig::default())
+    }
+
+    /// The value in `raw`, as it would stand in a profile.
+    pub fn value(&self, raw: &RawConfig) -> Value {
+        // One accessor serves reading and writing, so reading works on a copy.
+        match (self.field)(&mut raw.clone()) {
+            Field::Integer(place, _) => Value::Integer(*place),
+            Field::Flag(place) => Value::Flag(*place),
+            Field::Choice(place) => Value::Text(place.name().to_owned()),
+            Field::Cores(place) => Value::Text(place.to_string()),
+        }
+    }
+
+    /// Puts a value in its place.
+    ///
+    /// # Errors
+    /// It is of another type or outside the limits; `raw` is then as before.
+    pub fn set(&self, raw: &mut RawConfig, value: &Value) -> Result<(), ConfigError> {
+        let done = match ((self.field)(raw), value) {
+            (Field::Integer(place, limits), Value::Integer(number)) if limits.allow(*number) => {
+                *place = *number;
+                true
+            }
+            (Field::Flag(place), Value::Flag(flag)) => {
+                *place = *flag;
+                true
+            }
+            (Field::Choice(place), Value::Text(name)) => place.set(name),
+            (Field::Cores(place), Value::Text(text)) => place.read(text),
+            (Field::Cores(place), Value::Integer(cpu)) => place.read(&cpu.to_string()),
+            _ => false,
+        };
+        if done { Ok(()) } else { Err(self.refuse(&value.to_string())) }
+    }
+
+    /// The error for a value that this key cannot take, given as it was written.
+    pub fn refuse(&self, written: &str) -> ConfigError {
+        ConfigError { key: self.name, value: written.to_owned(), expected: self.allowed() }
+    }
+
+    /// What it takes, in words: `an integer from 1 to 1024`.
+    pub fn allowed(&self) -> String {
+        match (self.field)(&mut RawConfig::default()) {
+            Field::Integer(_, limits) => limits.to_string(),
+            Field::Flag(_) => "true or false".to_owned(),
+            Field::Choice(place) => {
+                let names: Vec<_> = place.names().iter().map(|name| format!("{name:?}")).collect();
+                format!("one of {}", names.join(", "))
+            }
+            Field::Cores(_) => "\"auto\", a CPU, or a list of CPUs such as \"2-5,8\"".to_owned(),
+        }
+    }
+
+    /// The group and the name within it: `("rpc", "credits")`.
+    pub fn parts(&self) -> (&'static str, &'static str) {
+        self.name.split_once('.').unwrap_or(("", self.name))
+    }
+}
+
+impl Limits {
+    const fn between(min: u64, max: u64) -> Self {
+        Self { min, max, step: Step::Any }
+    }
+
+    fn allow(self, number: u64) -> bool {
+        let on_step = match self.step {
+            Step::Any => true,
+            Step::MultipleOf(unit) => number.is_multiple_of(unit),
+            Step::PowerOfTwo => number.is_power_of_two(),
+        };
+        on_step && (self.min..=self.max).contains(&number)
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { min, max, step } = self;
+        match step {
+            Step::Any => write!(out, "an integer from {min} to {max}"),
+            Step::MultipleOf(unit) => write!(out, "a multiple of {unit} from {min} to {max}"),
+            Step::PowerOfTwo => write!(out, "a power of two from {min} to {max}"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(number) => number.fmt(out),
+            Self::Flag(flag) => flag.fmt(out),
+            Self::Text(text) => write!(out, "{text:?}"),
+        }
+    }
+}
+
+/// RFC 8797 section 4.1 codes an inline threshold as its number of KiB.
+const INLINE: Limits = Limits { min: 1024, max: 65536, step: Step::MultipleOf(1024) };
+const RING: Limits = Limits { min: 64, max: 4096, step: Step::PowerOfTwo };
+/// A transfer must fit the 32-bit length of a segment.
+const BULK: Limits = Limits::between(4096, 1 << 30);
+/// Beyond a second, an idle phase is a hang to whoever waits.
+const IDLE_US: Limits = Limits::between(0, 1_000_000);
+const ARENA_MIB: Limits = Limits::between(1, 65536);
+
+/// All keys, in the order to show them, those of a group together.
+pub static KEYS: &[Key] = &[
+    Key {
+        name: "cores.list",
+        unit: "",
+        effect: "CPUs to poll on, one core each, in this order; a list is obeyed as written.",
+        reason: "auto takes isolated CPUs, else the allowed ones and CPU 0 only when it must.",
+        field: |raw| Field::Cores(&mut raw.cores.list),
+    },
+    Key {
+        name: "cores.max",
+        unit: "cores",
+        effect: "Most cores that auto takes.",
+        reason: "Each core takes a CPU for itself when it is busy; add more when one is full.",
+        field: |raw| Field::Integer(&mut raw.cores.max, Limits::between(1, 256)),
+    },
+    Key {
+        name: "cores.skip",
+        unit: "CPUs",
+        effect: "CPUs that auto leaves to processes of this host which were placed before; \
+                 it begins again with the first when they run out.",
+        reason: "The first process takes the best CPU; give a client beside it 1.",
+        field: |raw| Field::Integer(&mut raw.cores.skip, Limits::between(0, 4095)),
+    },
+    Key {
+        name: "cores.smt",
+        unit: "",
+        effect: "Whether auto may put two cores on hardware threads of one physical core.",
+        reason: "Two pollers on one physical core take each other's cycles.",
+        field: |raw| Field::Choice(&mut raw.cores.smt),
+    },
+    Key {
+        name: "poll.mode",
+        unit: "",
+        effect: "What an idle core does: poll on, or spin, yield and park, or park at once.",
+        reason: "adaptive is near busy under load, and leaves the CPU to others when idle.",
+        field: |raw| Field::Choice(&mut raw.poll.mode),
+    },
+    Key {
+        name: "poll.budget",
+        unit: "events",
+        effect: "Most events a core takes from one source per turn.",
+        reason: "Enough to share a doorbell, few enough that no source waits long.",
+        field: |raw| Field::Integer(&mut raw.poll.budget, Limits::between(1, 1024)),
+    },
+    Key {
+        name: "poll.spin_us",
+        unit: "µs",
+        effect: "Idle time a core spends spinning in mode adaptive before it yields.",
+        reason: "Longer than a round trip, shorter than a time slice.",
+        field: |raw| Field::Integer(&mut raw.poll.spin_us, IDLE_US),
+    },
+    Key {
+        name: "poll.yield_us",
+        unit: "µs",
+        effect: "Idle time a core in mode adaptive then spends yielding its CPU before it parks.",
+        reason: "Lets others run while a wake-up still costs no system call to the peer.",
+        field: |raw| Field::Integer(&mut raw.poll.yield_us, IDLE_US),
+    },
+    Key {
+        name: "poll.park_us",
+        unit: "µs",
+        effect: "Longest time a parked core sleeps before it looks for work without a wake-up.",
+        reason: "A safety net: a thousand turns a second cost next to nothing.",
+        field: |raw| Field::Integer(&mut raw.poll.park_us, Limits::between(1, 1_000_000)),
+    },
+    Key {
+        name: "mem.arena_mib",
+        unit: "MiB",
+        effect: "Registered private memory of each core, where Read chunks and results land.",
+        reason: "Room for some sixty calls of the largest size at a time.",
+        field: |raw| Field::Integer(&mut raw.mem.arena_mib, ARENA_MIB),
+    },
+    Key {
+        name: "mem.hugepages",
+        unit: "",
+        effect: "Whether arenas are made of huge pages; require fails to start without them.",
+        reason: "They spare TLB misses where an administrator has reserved some.",
+        field: |raw| Field::Choice(&mut raw.mem.hugepages),
+    },
+    Key {
+        name: "mem.prefault",
+        unit: "",
+        effect: "Whether the arena of each core is touched at start.",
+        reason: "A page fault in the middle of a call costs more than the whole call.",
+        field: |raw| Field::Flag(&mut raw.mem.prefault),
+    },
+    Key {
+        name: "mem.lock",
+        unit: "",
+        effect: "Whether the arena of each core is locked in memory; require fails without it.",
+        reason: "Never swapped where RLIMIT_MEMLOCK allows it, and no failure where not.",
+        field: |raw| Field::Choice(&mut raw.mem.lock),
+    },
+    Key {
+        name: "mem.numa",
+        unit: "",
+        effect: "Whether the arena of each core lies on the NUMA node of its CPU.",
+        reason: "Memory of another node is slower; one node makes no difference.",
+        field: |raw| Field::Choice(&mut raw.mem.numa),
+    },
+    Key {
+        name: "rpc.credits",
+        unit: "calls",
+        effect: "Calls that may be outstanding on one connection: requested as a client, granted \
+                 as a server; each costs buffers of the inline sizes on both sides.",
+        reason: "NFS servers grant 64 to 128; the lower end takes less memory.",
+        field: |raw| Field::Integer(&mut raw.rpc.credits, Limits::between(1, 1024)),
+    },
+    Key {
+        name: "rpc.inline_send_bytes",
+        unit: "bytes",
+        effect: "Longest message sent inline, transport header included; the peer may lower it.",
+        reason: "What common peers offer; RFC 8166 guarantees 1024.",
+        field: |raw| Field::Integer(&mut raw.rpc.inline_send_bytes, INLINE),
+    },
+    Key {
+        name: "rpc.inline_recv_bytes",
+        unit: "bytes",
+        effect: "Longest message received inline: the size of every posted receive.",
+        reason: "What common peers offer; RFC 8166 guarantees 1024.",
+        field: |raw| Field::Integer(&mut raw.rpc.inline_recv_bytes, INLINE),
+    },
+    Key {
+        name: "rpc.max_read_bytes",
+        unit: "bytes",
+        effect: "Most bytes of results that one call may bring by Write and Reply chunks.",
+        reason: "The largest read that common NFS clients ask for.",
+        field: |raw| Field::Integer(&mut raw.rpc.max_read_bytes, BULK),
+    },
+    Key {
+        name: "rpc.max_write_bytes",
+        unit: "bytes",
+        effect: "Most bytes of arguments that one call may bring by Read chunks.",
+        reason: "The largest write that common NFS clients send.",
+        field: |raw| Field::Integer(&mut raw.rpc.max_write_bytes, BULK),
+    },
+    Key {
+        name: "rpc.max_segments",
+        unit: "segments",
+        effect: "Most segments of one chunk, sent or accepted; a peer that sends more gets \
+                 ERR_CHUNK.",
+        reason: "Peers that register page by page or in two extents stay within it.",
+        field: |raw| Field::Integer(&mut raw.rpc.max_segments, Limits::between(1, 64)),
+    },
+    Key {
+        name: "rpc.max_chunks",
+        unit: "chunks",
+        effect: "Most chunks of a Read list or a Write list, sent or accepted; a peer that sends \
+                 more gets ERR_CHUNK.",
+        reason: "Upper layers in use need one or two.",
+        field: |raw| Field::Integer(&mut raw.rpc.max_chunks, Limits::between(1, 8)),
+    },
+    Key {
+        name: "rpc.timeout_ms",
+        unit: "ms",
+        effect: "Deadline of a call that names none; 0 waits for ever.",
+        reason: "A dead server is noticed, a slow one is not mistaken for it.",
+        field: |raw| Field::Integer(&mut raw.rpc.timeout_ms, Limits::between(0, 86_400_000)),
+    },
+    Key {
+        name: "shm.ring_slots",
+        unit: "slots",
+        effect: "Slots of a shared-memory ring, one ring per direction and connection.",
+        reason: "Calls of all credits with their bulk transfers, without waiting for room.",
+        field: |raw| Field::Integer(&mut raw.shm.ring_slots, RING),
+    },
+    Key {
+        name: "shm.arena_mib",
+        unit: "MiB",
+        effect: "Shared memory of one connection for bulk arguments and results; only what is \
+                 used takes memory.",
+        reason: "Sixteen calls of the largest size at a time.",
+        field: |raw| Field::Integer(&mut raw.shm.arena_mib, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "shm.bulk",
+        unit: "",
+        effect: "How applications see bulk data that arrived: lent in place, or as a private copy.",
+        reason: "Saves a copy; peers of the same user are trusted not to write afterwards.",
+        field: |raw| Field::Choice(&mut raw.shm.bulk),
+    },
+    Key {
+        name: "shm.rnr_timeout_ms",
+        unit: "ms",
+        effect: "How long an arriving message waits for a posted receive before the connection \
+                 is lost.",
+        reason: "Longer than any pause of a live peer that keeps polling.",
+        field: |raw| Field::Integer(&mut raw.shm.rnr_timeout_ms, Limits::between(1, 60_000)),
+    },
+    Key {
+        name: "limits.conns",
+        unit: "connections",
+        effect: "Most connections of one core; more are refused.",
+        reason: "Bounds the memory of a core to about a gigabyte when all are in use.",
+        field: |raw| Field::Integer(&mut raw.limits.conns, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "limits.handshakes",
+        unit: "connections",
+        effect: "Most connections being made or accepted at a time; more are refused.",
+        reason: "Peers that connect and say nothing cannot use up descriptors.",
+        field: |raw| Field::Integer(&mut raw.limits.handshakes, Limits::between(1, 4096)),
+    },
+];

@@ -1,0 +1,264 @@
+use super::*;
+use crate::mem::budget::Budget;
+
+fn host(allowed: &[usize], isolated: &[usize], siblings: &[&[usize]]) -> Host {
+    Host {
+        allowed: allowed.to_vec(),
+        isolated: isolated.to_vec(),
+        smt_siblings: siblings.iter().map(|core| core.to_vec()).collect(),
+    }
+}
+
+fn four_cpus() -> Host {
+    host(&[0, 1, 2, 3], &[], &[])
+}
+
+/// The CPUs of a configuration that is all defaults but for what `change` does.
+fn cpus(host: &Host, change: impl FnOnce(&mut RawCores)) -> Vec<usize> {
+    let mut raw = RawConfig::default();
+    change(&mut raw.cores);
+    raw.validate_for(host).unwrap().cpus().to_vec()
+}
+
+fn refusal(change: impl FnOnce(&mut RawConfig)) -> String {
+    let mut raw = RawConfig::default();
+    change(&mut raw);
+    raw.validate_for(&four_cpus()).unwrap_err().to_string()
+}
+
+#[test]
+fn the_defaults_are_valid_on_every_host() {
+    let hosts = [
+        host(&[0], &[], &[]),
+        host(&[7], &[], &[]),
+        host(&[0, 1], &[], &[&[0, 1]]),
+        host(&[0, 1], &[0], &[]),
+        four_cpus(),
+        host(&[], &[], &[]), // a system that does not say
+    ];
+    for host in hosts {
+        let config = RawConfig::default().validate_for(&host).unwrap();
+        assert_eq!(config.cores(), 1, "{host:?}");
+    }
+}
+
+#[test]
+fn default_takes_one_of_the_cpus_of_this_host() {
+    let config = Config::default();
+    assert!(Host::current().allowed.contains(&config.cpus()[0]));
+    assert_eq!(config.raw(), &RawConfig::default());
+}
+
+#[test]
+fn auto_takes_only_isolated_cpus_that_are_allowed() {
+    let host = host(&[0, 1, 2, 3], &[2, 3, 4], &[]);
+    assert_eq!(cpus(&host, |cores| cores.max = 8), [2, 3]);
+}
+
+#[test]
+fn auto_leaves_cpu_0_to_the_kernel_where_two_others_remain() {
+    assert_eq!(cpus(&host(&[0, 1, 2], &[], &[]), |cores| cores.max = 8), [1, 2]);
+    assert_eq!(cpus(&host(&[0, 1], &[], &[]), |cores| cores.max = 8), [1, 0]);
+}
+
+#[test]
+fn server_and_client_of_a_two_cpu_host_get_a_cpu_each() {
+    for host in [host(&[0, 1], &[], &[]), host(&[0, 1], &[], &[&[0, 1]])] {
+        assert_eq!(cpus(&host, |cores| cores.skip = 0), [1]);
+        assert_eq!(cpus(&host, |cores| cores.skip = 1), [0]);
+    }
+}
+
+#[test]
+fn skip_begins_again_when_the_cpus_run_out() {
+    assert_eq!(cpus(&host(&[0], &[], &[]), |cores| cores.skip = 1), [0]);
+    let last_then_first = cpus(&four_cpus(), |cores| (cores.skip, cores.max) = (2, 2));
+    assert_eq!(last_then_first, [3, 1]);
+}
+
+#[test]
+fn auto_puts_no_two_cores_on_one_physical_core_unless_allowed() {
+    let host = host(&[0, 1, 2, 3, 4, 5], &[], &[&[0, 3], &[1, 4], &[2, 5]]);
+    assert_eq!(cpus(&host, |cores| cores.max = 8), [1, 2, 3]);
+    let all = |cores: &mut RawCores| (cores.max, cores.smt) = (8, SmtPolicy::Allow);
+    assert_eq!(cpus(&host, all), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_list_is_obeyed_as_written() {
+    let written = |cores: &mut RawCores| cores.list = "3,0-1".parse().unwrap();
+    assert_eq!(cpus(&four_cpus(), written), [3, 0, 1]);
+
+    let mut raw = RawConfig::default();
+    Key::find("cores.list").unwrap().set(&mut raw, &Value::Integer(2)).unwrap();
+    assert_eq!(raw.validate_for(&four_cpus()).unwrap().cpus(), [2]);
+}
+
+#[test]
+fn a_list_must_lie_within_the_cpus_of_the_process() {
+    let message = refusal(|raw| raw.cores.list = "1,9".parse().unwrap());
+    assert_eq!(message, "cores.list = \"1,9\": expected CPUs that this process may use: 0-3");
+}
+
+#[test]
+fn lists_of_cpus_read_back_as_they_are_shown() {
+    for text in ["auto", "0", "5,3", "0-2,7", "2-3,9-10"] {
+        assert_eq!(text.parse::<CoreList>().unwrap().to_string(), text);
+    }
+    for text in ["", "x", "-1", "3-1", "1,1", "0-2,2", "1,", "0-99999999", "1.5"] {
+        assert!(text.parse::<CoreList>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_list_made_in_code_is_checked_like_a_written_one() {
+    let message = refusal(|raw| raw.cores.list = CoreList::Cpus(vec![]));
+    assert!(message.starts_with("cores.list = \"\": expected \"auto\", a CPU, or"), "{message}");
+    refusal(|raw| raw.cores.list = CoreList::Cpus(vec![1, 1]));
+}
+
+#[test]
+fn numbers_outside_their_limits_are_refused_by_name() {
+    assert_eq!(
+        refusal(|raw| raw.rpc.credits = 0),
+        "rpc.credits = 0: expected an integer from 1 to 1024"
+    );
+    assert_eq!(
+        refusal(|raw| raw.rpc.inline_send_bytes = 1500),
+        "rpc.inline_send_bytes = 1500: expected a multiple of 1024 from 1024 to 65536"
+    );
+    assert_eq!(
+        refusal(|raw| raw.shm.ring_slots = 100),
+        "shm.ring_slots = 100: expected a power of two from 64 to 4096"
+    );
+}
+
+#[test]
+fn both_limits_of_every_number_belong_to_it_and_nothing_beyond() {
+    for key in KEYS {
+        let words = key.allowed();
+        let Some((from, to)) = words.split_once(" from ").and_then(|(_, r)| r.split_once(" to "))
+        else {
+            continue;
+        };
+        let (min, max): (u64, u64) = (from.parse().unwrap(), to.parse().unwrap());
+        let mut raw = RawConfig::default();
+        for inside in [min, max] {
+            assert_eq!(key.set(&mut raw, &Value::Integer(inside)), Ok(()), "{}", key.name);
+            assert_eq!(key.value(&raw), Value::Integer(inside), "{}", key.name);
+        }
+        for outside in [min.wrapping_sub(1), max + 1] {
+            assert!(key.set(&mut raw, &Value::Integer(outside)).is_err(), "{}", key.name);
+        }
+    }
+}
+
+#[test]
+fn bulk_must_fit_the_memory_it_passes_through() {
+    assert_eq!(
+        refusal(|raw| raw.rpc.max_read_bytes = (16 << 20) + 1),
+        "rpc.max_read_bytes = 16777217: expected at most shm.arena_mib (16 MiB = 16777216 bytes)"
+    );
+    let message = refusal(|raw| {
+        raw.rpc.max_write_bytes = 2 << 20;
+        raw.mem.arena_mib = 1;
+    });
+    assert!(message.ends_with("at most mem.arena_mib (1 MiB = 1048576 bytes)"), "{message}");
+}
+
+#[test]
+fn a_value_of_another_type_is_refused_and_changes_nothing() {
+    let mut raw = RawConfig::default();
+    for key in KEYS {
+        let wrong = match key.default_value() {
+            Value::Flag(_) => Value::Integer(1),
+            _ => Value::Flag(true),
+        };
+        let refused = key.set(&mut raw, &wrong).unwrap_err();
+        assert_eq!((refused.key, refused.value), (key.name, wrong.to_string()));
+    }
+    assert_eq!(raw, RawConfig::default());
+}
+
+#[test]
+fn every_name_of_every_choice_can_be_set() {
+    for key in KEYS {
+        let words = key.allowed();
+        let Some(names) = words.strip_prefix("one of ") else { continue };
+        for name in names.split(", ").map(|quoted| quoted.trim_matches('"')) {
+            let mut raw = RawConfig::default();
+            key.set(&mut raw, &Value::Text(name.to_owned())).unwrap();
+            assert_eq!(key.value(&raw), Value::Text(name.to_owned()));
+        }
+        assert!(key.set(&mut RawConfig::default(), &Value::Text("other".into())).is_err());
+    }
+}
+
+#[test]
+fn keys_are_unique_described_and_kept_together_by_group() {
+    let mut groups = Vec::new();
+    for key in KEYS {
+        let (group, name) = key.parts();
+        assert!(!group.is_empty() && !name.is_empty(), "{}", key.name);
+        assert!(key.effect.ends_with('.') && key.reason.ends_with('.'), "{}", key.name);
+        assert_eq!(KEYS.iter().filter(|other| other.name == key.name).count(), 1, "{}", key.name);
+        if groups.last() != Some(&group) {
+            assert!(!groups.contains(&group), "{group} is in two places");
+            groups.push(group);
+        }
+    }
+}
+
+/// A key must be the accessor of its own field: setting one may change no other.
+#[test]
+fn every_key_has_a_place_of_its_own() {
+    for key in KEYS {
+        let mut raw = RawConfig::default();
+        let others = other_values(&key.default_value());
+        let changed = others.iter().any(|value| key.set(&mut raw, value).is_ok());
+        assert!(changed && key.value(&raw) != key.default_value(), "{}", key.name);
+        for unchanged in KEYS.iter().filter(|other| other.name != key.name) {
+            assert_eq!(unchanged.value(&raw), unchanged.default_value(), "{}", key.name);
+        }
+    }
+}
+
+/// Values of the same type, one of which any key with this default takes.
+fn other_values(default: &Value) -> Vec<Value> {
+    let text = |name: &&str| Value::Text((*name).to_owned());
+    let others = match default {
+        Value::Integer(number) => [number * 2, number / 2, number + 1].map(Value::Integer).into(),
+        Value::Flag(flag) => vec![Value::Flag(!flag)],
+        Value::Text(_) => ["0", "off", "allow", "busy", "copy"].iter().map(text).collect(),
+    };
+    others.into_iter().filter(|other| other != default).collect()
+}
+
+#[test]
+fn zero_is_no_deadline() {
+    let mut raw = RawConfig::default();
+    raw.rpc.timeout_ms = 0;
+    assert_eq!(raw.validate_for(&four_cpus()).unwrap().timeout(), None);
+    assert_eq!(Config::default().timeout(), Some(Duration::from_secs(10)));
+}
+
+#[test]
+fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
+    let config = RawConfig::default().validate_for(&four_cpus()).unwrap();
+    assert_eq!(config.slots_per_conn(), 64);
+    assert_eq!(config.recv_budget().total(), 64 + 1 + 1);
+    assert_eq!(config.requester_send_budget().total(), 64 + 1);
+    assert_eq!(config.responder_send_budget().total(), 64 + 1);
+}
+
+/// RFC 8166 section 4.1: four fixed words and three lists, each ended by one word.
+#[test]
+fn headroom_takes_the_longest_header() {
+    let mut raw = RawConfig::default();
+    (raw.rpc.max_chunks, raw.rpc.max_segments) = (1, 1);
+    let config = raw.validate_for(&four_cpus()).unwrap();
+    let words = 4 + (6 + 1) + (2 + 4 + 1) + (1 + 1 + 4);
+    assert_eq!(config.header_bytes_max(), words * 4);
+    assert_eq!(config.headroom_bytes(), 128);
+    assert_eq!(config.send_buffer_bytes(), 128 + 4096);
+}

@@ -1,0 +1,124 @@
+//! What can be wrong with a profile, and where.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A place in a profile: `site.toml:12:3`, or `shipped:base.toml:12:3` for one that came with the
+/// program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Location {
+    /// The file, as it was named.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+}
+
+impl Location {
+    /// The place of byte `offset` of `text`.
+    pub(crate) fn of(file: &Arc<str>, text: &str, offset: usize) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            file: Arc::clone(file),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// One thing that is wrong; shown on one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// Where, if it is in a file.
+    pub location: Option<Location>,
+    /// What is wrong and what is allowed.
+    pub message: String,
+}
+
+impl Problem {
+    pub(crate) fn at(location: Location, message: impl fmt::Display) -> Self {
+        Self { location: Some(location), message: one_line(&message.to_string()) }
+    }
+
+    pub(crate) fn general(message: impl fmt::Display) -> Self {
+        Self { location: None, message: one_line(&message.to_string()) }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(location) = &self.location {
+            write!(out, "{location}: ")?;
+        }
+        out.write_str(&self.message)
+    }
+}
+
+fn one_line(message: &str) -> String {
+    message.split('\n').map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// A profile that cannot be used; shown with one line for each problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileError {
+    problems: Vec<Problem>,
+}
+
+impl ProfileError {
+    pub(crate) fn new(problems: Vec<Problem>) -> Self {
+        Self { problems }
+    }
+
+    /// Everything that was found, in the order of reading; never empty.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl From<Problem> for ProfileError {
+    fn from(problem: Problem) -> Self {
+        Self { problems: vec![problem] }
+    }
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(out, "{newline}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters_from_one() {
+        let file = Arc::from("f.toml");
+        let place = |offset| Location::of(&file, "µ = 1\nb = 2", offset).to_string();
+        assert_eq!(place(0), "f.toml:1:1");
+        assert_eq!(place("µ ".len()), "f.toml:1:3");
+        assert_eq!(place("µ = 1\nb".len()), "f.toml:2:2");
+        assert_eq!(place(999), "f.toml:2:6");
+    }
+
+    #[test]
+    fn a_problem_takes_one_line_whatever_its_cause_said() {
+        assert_eq!(Problem::general("a\n  b").to_string(), "a b");
+    }
+}

@@ -1,0 +1,235 @@
+//! From a name to a profile: finds the files, follows `include`, lays one over the other.
+
+use crate::document::{self, Document, Entry};
+use crate::error::{Problem, ProfileError};
+use crate::nearest::{did_you_mean, unknown_key};
+use crate::profile::{Profile, Source};
+use crate::shipped::{self, Shipped, shipped};
+use spinrpc::config::{Host, Key, RawConfig};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Loads a profile for a host: a shipped one by its name, or a file by its path.
+///
+/// A name with a `/`, or one that ends in `.toml`, is a path. Blocks while files are read.
+///
+/// # Errors
+/// Everything that is wrong in the file and in what it includes, each with its place.
+pub fn load(name: &str, host: &Host) -> Result<Profile, ProfileError> {
+    Loader::new(host).load(name)
+}
+
+/// Loads profiles, with values of the caller's laid over them.
+#[derive(Debug)]
+pub struct Loader<'a> {
+    host: &'a Host,
+    overrides: Vec<String>,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader for that host.
+    pub fn new(host: &'a Host) -> Self {
+        Self { host, overrides: Vec::new() }
+    }
+
+    /// Lays one value, `KEY=VALUE` as from a command line, over whatever is loaded: `poll.mode=busy`.
+    /// What is wrong with it, `load` says.
+    #[must_use]
+    pub fn set(mut self, key_and_value: impl Into<String>) -> Self {
+        self.overrides.push(key_and_value.into());
+        self
+    }
+
+    /// Loads a profile like [`load`].
+    ///
+    /// # Errors
+    /// Everything that is wrong in the file, in what it includes, and in the overrides.
+    pub fn load(&self, name: &str) -> Result<Profile, ProfileError> {
+        let origin = Origin::named(name).map_err(Problem::general)?;
+        let mut layers = Layers::default();
+        let description = layers.add(&origin).map_err(Problem::general)?;
+        for assignment in &self.overrides {
+            layers.overlay(assignment);
+        }
+        let (raw, sources) = layers.finish()?;
+        let config = raw.validate_for(self.host).map_err(|error| match sources.get(error.key) {
+            Some(Source::File(location)) => Problem::at(location.clone(), error),
+            _ => Problem::general(error),
+        })?;
+        Ok(Profile::new(name, description, config, sources))
+    }
+}
+
+/// Where a document comes from.
+#[derive(Clone, Debug)]
+enum Origin {
+    Shipped(&'static Shipped),
+    File { shown: PathBuf, canonical: PathBuf },
+}
+
+impl Origin {
+    fn named(name: &str) -> Result<Self, String> {
+        if let Some(profile) = shipped::find(name) {
+            return Ok(Self::Shipped(profile));
+        }
+        if name.contains('/') || name.ends_with(".toml") || Path::new(name).is_file() {
+            return Self::file(Path::new(name)).map_err(|error| format!("{name}: {error}"));
+        }
+        Err(no_such_profile(name))
+    }
+
+    fn file(path: &Path) -> io::Result<Self> {
+        Ok(Self::File { shown: path.to_owned(), canonical: path.canonicalize()? })
+    }
+
+    /// What `include` names in this document: a file beside it, else a shipped profile.
+    fn included(&self, name: &str) -> Result<Self, String> {
+        if let Self::File { shown, .. } = self {
+            let mut path = shown.with_file_name(name);
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                path.as_mut_os_string().push(".toml");
+            }
+            match Self::file(&path) {
+                Ok(file) => return Ok(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(format!("{}: {error}", path.display())),
+            }
+        }
+        shipped::find(name).map(Self::Shipped).ok_or_else(|| no_such_profile(name))
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Shipped(a), Self::Shipped(b)) => a.name == b.name,
+            (Self::File { canonical: a, .. }, Self::File { canonical: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Shipped(profile) => format!("shipped:{}.toml", profile.name),
+            Self::File { shown, .. } => shown.display().to_string(),
+        }
+    }
+
+    fn text(&self) -> io::Result<String> {
+        match self {
+            Self::Shipped(profile) => Ok(profile.toml.to_owned()),
+            Self::File { shown, .. } => read_bounded(shown),
+        }
+    }
+}
+
+/// Reads a file that is no longer than a profile can sensibly be, so that a wrong path, say to a
+/// device or a core dump, ends in an error and not in using up memory.
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let message = format!("longer than {FILE_BYTES_MAX} bytes, so not a profile");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(text)
+}
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+fn no_such_profile(name: &str) -> String {
+    let names: Vec<_> = shipped().iter().map(|profile| profile.name).collect();
+    let otherwise = format!("shipped are {}; a file is named by its path", names.join(", "));
+    format!("no profile {name:?}{}", did_you_mean(name, names.iter().copied(), &otherwise))
+}
+
+/// Documents laid over the defaults, each over those it includes.
+#[derive(Default)]
+struct Layers {
+    raw: RawConfig,
+    sources: BTreeMap<&'static str, Source>,
+    problems: Vec<Problem>,
+    /// The chain of documents whose includes are being read, outermost first.
+    open: Vec<Origin>,
+    done: Vec<Origin>,
+}
+
+impl Layers {
+    /// Lays a document, and before it what it includes, over the rest; returns its description.
+    fn add(&mut self, origin: &Origin) -> Result<Option<String>, String> {
+        let file = Arc::from(origin.shown());
+        let text = origin.text().map_err(|error| format!("{file}: {error}"))?;
+        let document = document::parse(&file, &text, &mut self.problems);
+        self.open.push(origin.clone());
+        self.include_all(origin, &document);
+        self.open.pop();
+        for entry in document.entries {
+            self.lay(entry);
+        }
+        self.done.push(origin.clone());
+        Ok(document.description)
+    }
+
+    fn include_all(&mut self, origin: &Origin, document: &Document) {
+        for (name, location) in &document.includes {
+            let added = origin.included(name).and_then(|included| self.include(&included));
+            if let Err(message) = added {
+                self.problems.push(Problem::at(location.clone(), format!("include: {message}")));
+            }
+        }
+    }
+
+    /// A document that is included on two ways counts once, where it comes first: the second time
+    /// it would undo what was laid over it in between.
+    fn include(&mut self, included: &Origin) -> Result<(), String> {
+        if self.done.iter().any(|done| done.is(included)) {
+            return Ok(());
+        }
+        if let Some(start) = self.open.iter().position(|open| open.is(included)) {
+            let cycle = self.open[start..].iter().chain([included]).map(Origin::shown);
+            return Err(format!("a cycle: {}", cycle.collect::<Vec<_>>().join(" -> ")));
+        }
+        if self.open.len() >= INCLUDE_DEPTH_MAX {
+            return Err(format!("more than {INCLUDE_DEPTH_MAX} files deep"));
+        }
+        self.add(included).map(drop)
+    }
+
+    fn lay(&mut self, entry: Entry) {
+        match entry.key.set(&mut self.raw, &entry.value) {
+            Ok(()) => drop(self.sources.insert(entry.key.name, Source::File(entry.location))),
+            Err(error) => self.problems.push(Problem::at(entry.location, error)),
+        }
+    }
+
+    fn overlay(&mut self, assignment: &str) {
+        if let Err(message) = self.try_overlay(assignment) {
+            self.problems.push(Problem::general(message));
+        }
+    }
+
+    fn try_overlay(&mut self, assignment: &str) -> Result<(), String> {
+        let Some((name, written)) = assignment.split_once('=') else {
+            return Err(format!("{assignment:?}: expected KEY=VALUE, such as poll.mode=busy"));
+        };
+        let (name, written) = (name.trim(), written.trim());
+        let key = Key::find(name).ok_or_else(|| unknown_key(name))?;
+        let taken = document::parse_value(written)
+            .is_some_and(|value| key.set(&mut self.raw, &value).is_ok());
+        if !taken {
+            return Err(key.refuse(written).to_string());
+        }
+        self.sources.insert(key.name, Source::Override);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(RawConfig, BTreeMap<&'static str, Source>), ProfileError> {
+        if self.problems.is_empty() {
+            Ok((self.raw, self.sources))
+        } else {
+            Err(ProfileError::new(self.problems))
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Finds the name that was probably meant.
+
+use spinrpc::config::KEYS;
+
+/// Says that a key does not exist, and which one was probably meant.
+pub fn unknown_key(name: &str) -> String {
+    let known = KEYS.iter().map(|key| key.name);
+    format!("unknown key {name:?}{}", did_you_mean(name, known, "no key is like it"))
+}
+
+/// `; did you mean "rpc.credits"?`, or `otherwise` where nothing is near.
+pub(crate) fn did_you_mean<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    match nearest(name, known) {
+        Some(meant) => format!("; did you mean {meant:?}?"),
+        None => format!("; {otherwise}"),
+    }
+}
+
+/// The known name closest to `name`, if it is close enough to be worth proposing.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.map(|candidate| (distance(name, candidate), candidate));
+    let (steps, candidate) = scored.min_by_key(|&(steps, _)| steps)?;
+    (steps <= (name.chars().count() / 3).max(1)).then_some(candidate)
+}
+
+/// How far apart two names are. A name without its group, or without the unit at its end, is only
+/// one step from the full one.
+fn distance(name: &str, candidate: &str) -> usize {
+    let shortened = candidate.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+    let whole = if shortened { 1 } else { edits(name, candidate) };
+    match candidate.split_once('.') {
+        Some((_, leaf)) if !name.contains('.') => whole.min(1 + distance(name, leaf)),
+        _ => whole,
+    }
+}
+
+/// Insertions, removals, replacements and swaps of neighbours that turn `a` into `b`
+/// (optimal string alignment), quadratic; unknown names come from files of bounded size, and are
+/// cut to a length that no key reaches.
+fn edits(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(NAME_CHARS_MAX).collect();
+    let b: Vec<char> = b.chars().collect();
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = step(&rows, &a, &b, i, j);
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+fn step(rows: &[Vec<usize>], a: &[char], b: &[char], i: usize, j: usize) -> usize {
+    if i == 0 || j == 0 {
+        return i + j;
+    }
+    let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+    let best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+    let swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+    if swap { best.min(rows[i - 2][j - 2] + 1) } else { best }
+}
+
+const NAME_CHARS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_of_the_finger_are_found() {
+        for (typed, meant) in [
+            ("rpc.credit", "rpc.credits"),
+            ("rcp.credits", "rpc.credits"),
+            ("rpc.credtis", "rpc.credits"),
+            ("credits", "rpc.credits"),
+            ("rpc.inline_send", "rpc.inline_send_bytes"),
+            ("rpc.timeout", "rpc.timeout_ms"),
+            ("poll.spin", "poll.spin_us"),
+            ("pol.mode", "poll.mode"),
+            ("mem.arena", "mem.arena_mib"),
+            ("rpc.credits.x", "rpc.credits"),
+        ] {
+            let message = unknown_key(typed);
+            assert_eq!(message, format!("unknown key {typed:?}; did you mean {meant:?}?"));
+        }
+    }
+
+    #[test]
+    fn far_names_get_no_proposal() {
+        for typed in ["colour", "verbs.device", "", "zzzzzzzzzzzzzzzzzzzz"] {
+            assert_eq!(unknown_key(typed), format!("unknown key {typed:?}; no key is like it"));
+        }
+    }
+
+    #[test]
+    fn edits_count_swaps_of_neighbours_once() {
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("abc", "abc"), 0);
+        assert_eq!(edits("abc", "acb"), 1);
+        assert_eq!(edits("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn a_huge_name_costs_no_more_than_a_long_one() {
+        unknown_key(&"x".repeat(1 << 20));
+    }
+}

@@ -1,0 +1,120 @@
+//! A profile that was found, read and checked.
+
+use crate::error::Location;
+use spinrpc::config::{Config, CoreList, KEYS, Key, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A valid profile, resolved for one host.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    name: String,
+    description: Option<String>,
+    config: Config,
+    sources: BTreeMap<&'static str, Source>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody set it.
+    Default,
+    /// The last file that set it.
+    File(Location),
+    /// [`crate::Loader::set`], as from a command line.
+    Override,
+}
+
+/// One key of a profile.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Setting<'a> {
+    /// The key.
+    pub key: &'static Key,
+    /// Its value as it was set.
+    pub value: Value,
+    /// What the value stands for on this host, where that is something else: `auto`.
+    pub resolved: Option<String>,
+    /// Who set it.
+    pub source: &'a Source,
+}
+
+impl Profile {
+    pub(crate) fn new(
+        name: &str,
+        description: Option<String>,
+        config: Config,
+        sources: BTreeMap<&'static str, Source>,
+    ) -> Self {
+        Self { name: name.to_owned(), description, config, sources }
+    }
+
+    /// The name or path it was loaded by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it says of itself.
+    pub fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    /// What the engine takes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Every key, in the order of the table of keys.
+    pub fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
+        KEYS.iter().map(|key| Setting {
+            key,
+            value: key.value(self.config.raw()),
+            resolved: self.resolved(key),
+            source: self.sources.get(key.name).unwrap_or(&Source::Default),
+        })
+    }
+
+    /// Tells profiles apart in reports: two with equal values, from whatever files, have equal
+    /// hashes on every host and in every build. `auto` counts as such, not as what it stands for.
+    pub fn hash(&self) -> u64 {
+        let lines =
+            KEYS.iter().map(|key| format!("{}={}\n", key.name, key.value(self.config.raw())));
+        lines.fold(FNV_OFFSET, |hash, line| fnv1a(hash, line.as_bytes()))
+    }
+
+    fn resolved(&self, key: &Key) -> Option<String> {
+        let is_auto = key.value(self.config.raw()) == Value::Text("auto".to_owned());
+        is_auto.then(|| CoreList::Cpus(self.config.cpus().to_vec()).to_string())
+    }
+}
+
+/// FNV-1a: the hashers of the standard library may change with its version.
+fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
+}
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+impl fmt::Display for Source {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => out.write_str("default"),
+            Self::File(location) => write!(out, "{}:{}", location.file, location.line),
+            Self::Override => out.write_str("override"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Vectors published with the algorithm.
+    #[test]
+    fn hash_is_fnv_1a() {
+        assert_eq!(fnv1a(FNV_OFFSET, b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(FNV_OFFSET, b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(FNV_OFFSET, b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

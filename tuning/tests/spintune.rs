@@ -1,0 +1,139 @@
+//! spintune as its users run it.
+#![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
+
+mod common;
+
+use common::Folder;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// Runs the program; cores are resolved for a host of four CPUs where it matters.
+fn spintune(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spintune")).args(arguments).output().unwrap()
+}
+
+fn answer(arguments: &[&str]) -> String {
+    let output = spintune(arguments);
+    let problems = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), problems.as_str()), (Some(0), ""), "{arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn problems(arguments: &[&str], status: i32) -> String {
+    let output = spintune(arguments);
+    let problems = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {problems}");
+    problems
+}
+
+#[test]
+fn list_names_the_shipped_profiles() {
+    let text = answer(&["list"]);
+    let names: Vec<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["base", "dev-vm", "latency", "throughput"]);
+    assert!(text.lines().all(|line| line.len() > 20), "each with its description: {text}");
+}
+
+#[test]
+fn show_prints_value_unit_and_origin_of_every_key() {
+    let text = answer(&["show", "latency", "--cpus", "0-3", "--set", "rpc.credits=9"]);
+    let row = |key: &str| {
+        let line = text.lines().find(|line| line.starts_with(key)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(row("cores.list").starts_with("cores.list auto -> 1 shipped:base.toml:"));
+    assert!(row("poll.mode").starts_with("poll.mode busy shipped:latency.toml:"));
+    assert_eq!(row("rpc.credits"), "rpc.credits 9 calls override");
+    for key in spinrpc::config::KEYS {
+        row(key.name);
+    }
+}
+
+#[test]
+fn show_names_the_default_where_no_file_sets_a_key() {
+    let folder = Folder::new("show_default");
+    folder.write("a.toml", "schema = 1\nrpc.credits = 9\n");
+    let text = answer(&["show", &folder.path("a.toml")]);
+    let row = text.lines().find(|line| line.starts_with("poll.spin_us")).unwrap();
+    assert!(row.ends_with("  default"), "{row}");
+}
+
+#[test]
+fn show_prints_json_for_programs() {
+    let text = answer(&["show", "dev-vm", "--json", "--cpus", "0-3"]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["schema"], 1);
+    assert_eq!(document["profile"], "dev-vm");
+    assert_eq!(document["cpus"], serde_json::json!([1]));
+    assert_eq!(document["derived"]["recv_buffer_bytes"], 4096);
+    let keys = document["keys"].as_array().unwrap();
+    assert_eq!(keys.len(), spinrpc::config::KEYS.len());
+    let cores = keys.iter().find(|key| key["key"] == "cores.list").unwrap();
+    assert_eq!((&cores["value"], &cores["resolved"]), (&"auto".into(), &"1".into()));
+    assert_eq!((&cores["source"], &cores["file"]), (&"file".into(), &"shipped:base.toml".into()));
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_place_and_the_nearest_one() {
+    let folder = Folder::new("unknown_key");
+    folder.write("site.toml", "schema = 1\n\n[rpc]\n  credit = 8\n");
+    let path = folder.path("site.toml");
+    let message = problems(&["show", &path], 1);
+    let meant = "unknown key \"rpc.credit\"; did you mean \"rpc.credits\"?";
+    assert_eq!(message, format!("spintune: {path}:4:3: {meant}\n"));
+}
+
+#[test]
+fn check_goes_through_all_and_fails_if_one_is_invalid() {
+    let folder = Folder::new("check");
+    folder.write("good.toml", "schema = 1\n");
+    folder.write("bad.toml", "schema = 1\nrpc.credits = 0\n");
+    let [good, bad] = ["good.toml", "bad.toml"].map(|name| folder.path(name));
+    let output = spintune(&["check", &bad, &good, "latency"]);
+    assert_eq!(output.status.code(), Some(1));
+    let answer = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answer, format!("{good}: valid\nlatency: valid\n"));
+    let problem = "rpc.credits = 0: expected an integer from 1 to 1024";
+    let problems = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(problems, format!("spintune: {bad}:2:15: {problem}\n"));
+}
+
+#[test]
+fn explain_says_what_a_key_does_and_takes() {
+    let text = answer(&["explain", "shm.ring_slots"]);
+    assert!(text.starts_with("shm.ring_slots (slots)\n"), "{text}");
+    assert!(text.contains("takes    a power of two from 64 to 4096\n"), "{text}");
+    assert!(text.contains("default  256\n"), "{text}");
+}
+
+#[test]
+fn explain_without_a_key_prints_a_valid_profile_of_all() {
+    let folder = Folder::new("explain_all");
+    folder.write("all.toml", &answer(&["explain"]));
+    answer(&["check", &folder.path("all.toml")]);
+}
+
+#[test]
+fn a_wrong_command_line_gets_one_line_and_status_2() {
+    for (arguments, words) in [
+        (&["explain", "rpc.credit"][..], "did you mean \"rpc.credits\"?"),
+        (&["shw"], "unrecognized subcommand 'shw'"),
+        (&[], "requires a subcommand"),
+        (&["check"], "<FILE>"),
+        (&["show"], "<PROFILE>"),
+        (&["show", "base", "--jsn"], "'--jsn'"),
+        (&["show", "base", "--cpus", "x"], "expected a list of CPUs such as 0-7,9"),
+    ] {
+        let message = problems(arguments, 2);
+        assert!(message.starts_with("spintune: ") && message.contains(words), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn help_shows_examples_and_exit_status() {
+    for flag in ["--help", "-h"] {
+        let text = answer(&[flag]);
+        assert!(text.contains("Examples:") && text.contains("Exit status: 0"), "{text}");
+    }
+}
