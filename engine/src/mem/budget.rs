@@ -12,7 +12,8 @@ pub struct RecvBudget {
     pub reverse: u32,
     /// A raised grant and the receive behind it cross on the way: one more.
     pub grant_in_flight: u32,
-    /// Messages no credit covers: RDMA_ERROR and RDMA_DONE (RFC 5666 section 3.3).
+    /// Messages outside of the credits: RDMA_ERROR (RFC 5666 section 4.2). RDMA_DONE is within them
+    /// (section 3.8).
     pub slack: u32,
 }
 

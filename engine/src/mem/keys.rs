@@ -21,9 +21,19 @@ pub struct KeyGenerator {
 const ROUNDS: usize = 3;
 
 /// Places a table may have; more would leave too few bits for the tag.
-const PLACES_MAX: usize = 1 << 20;
+const PLACES_MAX: usize = 1 << PLACES_BITS_MAX;
+
+const PLACES_BITS_MAX: u32 = 20;
+
+const _: () = assert!(
+    1 << (u32::BITS - PLACES_BITS_MAX) > KeyGenerator::DISTINCT_KEYS,
+    "all tags but one, the one of key 0, are used before one is repeated"
+);
 
 impl KeyGenerator {
+    /// So many keys of one place in a row differ, at least.
+    pub const DISTINCT_KEYS: usize = 4000;
+
     /// A generator for a table of `places`, seeded by the operating system (may block early at boot).
     ///
     /// # Errors
@@ -52,7 +62,7 @@ impl KeyGenerator {
         Ok(Self { secrets, index_bits, used: vec![0; places].into() })
     }
 
-    /// The next key of place `index`: never 0, never the one before, and none of the last 4,000.
+    /// The next key of place `index`: never 0, and none of the last [`Self::DISTINCT_KEYS`].
     ///
     /// # Panics
     /// If `index` is not below the number of places.

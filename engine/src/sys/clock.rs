@@ -26,7 +26,7 @@ pub struct Clock {
     ns_per_tick: u64,
 }
 
-/// Enough for an error of less than a nanosecond per second at rates up to 2^31 ticks per second.
+/// Enough to lose less than a nanosecond per second at rates up to 2^32 ticks per second.
 const FRACTION_BITS: u32 = 32;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
