@@ -360,3 +360,6 @@ fn whole_pages(len: usize, page_bytes: usize) -> io::Result<usize> {
         .filter(|len| *len > 0 && isize::try_from(*len).is_ok())
         .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
+
+#[cfg(test)]
+mod tests;
