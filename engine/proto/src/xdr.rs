@@ -375,14 +375,18 @@ impl<'a> Writer<'a> {
         self.len == 0
     }
 
-    /// Takes the next `N` bytes of the buffer, or only counts them.
+    /// What is left of the buffer, where the next item goes; `None` after an item did not fit.
+    #[inline]
+    fn room(&mut self) -> Option<&mut [u8]> {
+        self.buffer.get_mut(self.len..)
+    }
+
     #[inline]
     fn array<const N: usize>(&mut self, bytes: [u8; N]) {
-        let start = self.len;
-        self.len = start.saturating_add(N);
-        if let Some(slot) = self.buffer.get_mut(start..self.len) {
-            slot.copy_from_slice(&bytes);
+        if let Some(slot) = self.room().and_then(|room| room.first_chunk_mut()) {
+            *slot = bytes;
         }
+        self.len = self.len.saturating_add(N);
     }
 
     /// An unsigned integer.
@@ -418,13 +422,14 @@ impl<'a> Writer<'a> {
     /// Opaque data without count word, and zeros as its padding.
     #[inline]
     pub fn fixed(&mut self, data: &[u8]) {
-        let start = self.len;
-        self.len = start.saturating_add(roundup4(data.len()));
-        if let Some(slot) = self.buffer.get_mut(start..self.len) {
-            let (item, padding) = slot.split_at_mut(data.len());
+        let room = self.room().and_then(|room| room.split_at_mut_checked(data.len()));
+        if let Some((item, room)) = room
+            && let Some(padding) = room.get_mut(..padding(data.len()))
+        {
             item.copy_from_slice(data);
             padding.fill(0);
         }
+        self.len = self.len.saturating_add(roundup4(data.len()));
     }
 
     /// Opaque data with its count word. More bytes than a count word can say overflow any buffer.

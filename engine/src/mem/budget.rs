@@ -12,7 +12,8 @@ pub struct RecvBudget {
     pub reverse: u32,
     /// A raised grant and the receive behind it cross on the way: one more.
     pub grant_in_flight: u32,
-    /// Messages no credit covers: RDMA_ERROR and RDMA_DONE (RFC 5666 section 3.3).
+    /// Messages outside of the credits: RDMA_ERROR (RFC 5666 section 4.2). RDMA_DONE is within them
+    /// (section 3.8).
     pub slack: u32,
 }
 
@@ -101,5 +102,48 @@ impl BudgetError {
         let largest = terms.max_by_key(|(_, count)| *count);
         let (largest, largest_count) = largest.unwrap_or(("nothing", 0));
         Self { needed, connections, limit, largest, largest_count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECV: RecvBudget = RecvBudget { credits: 32, reverse: 4, grant_in_flight: 1, slack: 3 };
+    const SEND: SendBudget = SendBudget { replies: 32, calls: 64, errors: 2, dones: 1 };
+
+    #[test]
+    fn a_budget_is_the_sum_of_its_holders() {
+        assert_eq!(RECV.total(), 40);
+        assert_eq!(SEND.total(), 99);
+        let explained: Vec<_> = RECV.explain().collect();
+        let expected = [("credits", 32), ("reverse", 4), ("grant_in_flight", 1), ("slack", 3)];
+        assert_eq!(explained, expected);
+        let sum: u64 = SEND.explain().map(|(_, count)| u64::from(count)).sum();
+        assert_eq!(sum, SEND.total());
+    }
+
+    #[test]
+    fn a_budget_at_its_limit_is_fine() {
+        assert_eq!(RECV.check(10, 400), Ok(400));
+        assert_eq!(RECV.check(0, 0), Ok(0));
+    }
+
+    #[test]
+    fn a_budget_beyond_its_limit_names_its_largest_holder() {
+        let error = SEND.check(2, 197).unwrap_err();
+        assert_eq!((error.largest, error.largest_count, error.needed), ("calls", 64, 198));
+        assert_eq!(
+            error.to_string(),
+            "198 buffers needed for 2 connections, the limit is 197; \
+             most are for calls: 64 per connection"
+        );
+    }
+
+    #[test]
+    fn sums_beyond_32_bits_do_not_wrap() {
+        let huge = RecvBudget { credits: u32::MAX, reverse: u32::MAX, ..RECV };
+        assert_eq!(huge.total(), 2 * u64::from(u32::MAX) + 4);
+        assert!(huge.check(u32::MAX, u32::MAX).is_err());
     }
 }

@@ -1,12 +1,12 @@
 //! Pools of blocks for one-sided transfers, by size class, for any thread.
 
 use super::{Bulk, LINE_BYTES, PoolError, Region, RegionId};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crossbeam::queue::ArrayQueue;
 use std::fmt;
 use std::process::abort;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// One size class of a [`BulkPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,20 @@ struct Block {
     /// Handles that exist: a `Bulk` or `SharedBulk`s, and leases. Zero while in the free list.
     references: AtomicU32,
     class: u32,
-    offset: usize,
+    block_bytes: usize,
+    first_byte: NonNull<u8>,
+}
+
+// SAFETY: the address is that of the pool's region, which any thread may know; a block touches none
+// of the bytes itself.
+unsafe impl Send for Block {}
+// SAFETY: as above; the count is atomic and the rest does not change.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(class: u32, block_bytes: usize, first_byte: NonNull<u8>) -> Self {
+        Self { references: AtomicU32::new(0), class, block_bytes, first_byte }
+    }
 }
 
 impl PoolCore {
@@ -144,7 +157,9 @@ impl PoolCore {
             for _ in 0..class.count {
                 // Cannot be full: it has room for exactly these.
                 let _ = free.push(blocks.len() as u32);
-                blocks.push(Block { references: AtomicU32::new(0), class: number, offset });
+                // SAFETY: `new` checked that all strides lie within the region.
+                let first_byte = unsafe { region.as_ptr().add(offset) };
+                blocks.push(Block::new(number, class.block_bytes, first_byte));
                 offset += stride_bytes(class.block_bytes);
             }
             carved.push(Class { block_bytes: class.block_bytes, free });
@@ -155,7 +170,7 @@ impl PoolCore {
     /// The one block that is all of `region`.
     fn whole(region: Region) -> Self {
         let block_bytes = region.len();
-        let block = Block { references: AtomicU32::new(0), class: 0, offset: 0 };
+        let block = Block::new(0, block_bytes, region.as_ptr());
         let class = Class { block_bytes, free: ArrayQueue::new(1) };
         Self { region, classes: Box::new([class]), blocks: Box::new([block]) }
     }
@@ -199,6 +214,11 @@ impl BlockRef {
     }
 
     #[inline]
+    fn block(&self) -> &Block {
+        self.core().block(self.index)
+    }
+
+    #[inline]
     fn core(&self) -> &PoolCore {
         // SAFETY: `first` leaked a strong count, which the last reference to the block takes back,
         // so the pool lives at least as long as `self`.
@@ -208,23 +228,21 @@ impl BlockRef {
     /// Bytes the block has.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        let core = self.core();
-        core.classes[core.block(self.index).class as usize].block_bytes
+        self.block().block_bytes
     }
 
     /// First byte of the block.
     #[inline]
     pub(super) fn first_byte(&self) -> NonNull<u8> {
-        let core = self.core();
-        // SAFETY: the pool laid the block out within its region.
-        unsafe { core.region.as_ptr().add(core.block(self.index).offset) }
+        self.block().first_byte
     }
 
-    /// Offset of the block's first byte in its region.
+    /// Offset of the block's first byte in the whole that was registered.
     #[inline]
     pub(super) fn region_offset(&self) -> usize {
-        let core = self.core();
-        core.region.offset() + core.block(self.index).offset
+        let region = &self.core().region;
+        let in_part = self.first_byte().as_ptr().addr() - region.as_ptr().as_ptr().addr();
+        region.offset() + in_part
     }
 
     /// The region the block lies in.
@@ -238,7 +256,7 @@ impl BlockRef {
     #[inline]
     pub(super) fn is_only(&self) -> bool {
         // Acquire: pairs with the release in `drop`.
-        self.core().block(self.index).references.load(Ordering::Acquire) == 1
+        self.block().references.load(Ordering::Acquire) == 1
     }
 }
 
@@ -246,7 +264,7 @@ impl Clone for BlockRef {
     #[inline]
     fn clone(&self) -> Self {
         // Relaxed: `self` keeps the count above zero meanwhile.
-        let before = self.core().block(self.index).references.fetch_add(1, Ordering::Relaxed);
+        let before = self.block().references.fetch_add(1, Ordering::Relaxed);
         if before > u32::MAX / 2 {
             // Only leaking two billion handles gets here; a count that wraps would free the block
             // under its users. `Arc` does the same.
@@ -259,13 +277,14 @@ impl Clone for BlockRef {
 impl Drop for BlockRef {
     #[inline]
     fn drop(&mut self) {
-        let block = self.core().block(self.index);
+        let block = self.block();
         // Release: what this holder did to the bytes happens before the block is used again.
         if block.references.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // Pairs with the release of every other holder.
-        fence(Ordering::Acquire);
+        // Acquire: pairs with the release of every other holder. A load, as ThreadSanitizer does not
+        // understand fences.
+        block.references.load(Ordering::Acquire);
         // SAFETY: takes back the strong count that `first` leaked; this was the last reference.
         let core = unsafe { Arc::from_raw(self.core.as_ptr()) };
         // Cannot be full: the queue has room for every block of the class.

@@ -21,9 +21,19 @@ pub struct KeyGenerator {
 const ROUNDS: usize = 3;
 
 /// Places a table may have; more would leave too few bits for the tag.
-const PLACES_MAX: usize = 1 << 20;
+const PLACES_MAX: usize = 1 << PLACES_BITS_MAX;
+
+const PLACES_BITS_MAX: u32 = 20;
+
+const _: () = assert!(
+    1 << (u32::BITS - PLACES_BITS_MAX) > KeyGenerator::DISTINCT_KEYS,
+    "all tags but one, the one of key 0, are used before one is repeated"
+);
 
 impl KeyGenerator {
+    /// So many keys of one place in a row differ, at least.
+    pub const DISTINCT_KEYS: usize = 4000;
+
     /// A generator for a table of `places`, seeded by the operating system (may block early at boot).
     ///
     /// # Errors
@@ -52,7 +62,7 @@ impl KeyGenerator {
         Ok(Self { secrets, index_bits, used: vec![0; places].into() })
     }
 
-    /// The next key of place `index`: never 0, never the one before, and none of the last 4,000.
+    /// The next key of place `index`: never 0, and none of the last [`Self::DISTINCT_KEYS`].
     ///
     /// # Panics
     /// If `index` is not below the number of places.
@@ -103,4 +113,67 @@ fn split_mix(state: &mut u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_table_without_places_or_with_too_many_is_refused() {
+        for places in [0, PLACES_MAX + 1, usize::MAX] {
+            assert_eq!(KeyGenerator::new(places).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        assert!(KeyGenerator::new(PLACES_MAX).is_ok());
+    }
+
+    #[test]
+    fn connections_get_different_keys() {
+        let keys = |mut keys: KeyGenerator| [(); 4].map(|()| keys.next(0));
+        assert_ne!(keys(KeyGenerator::new(16).unwrap()), keys(KeyGenerator::new(16).unwrap()));
+        let seeded = |seed| keys(KeyGenerator::with_seed(16, seed).unwrap());
+        assert_eq!(seeded(1), seeded(1));
+        assert_ne!(seeded(1), seeded(2));
+    }
+
+    #[test]
+    fn every_tag_is_used_before_one_is_repeated() {
+        let mut keys = KeyGenerator::with_seed(PLACES_MAX, 5).unwrap();
+        for index in [0, 1, PLACES_MAX - 1] {
+            let of_index: Vec<u32> = (0..4095).map(|_| keys.next(index)).collect();
+            assert_eq!(of_index.iter().collect::<HashSet<_>>().len(), 4095);
+        }
+    }
+
+    #[test]
+    fn a_key_does_not_tell_the_next_one() {
+        let mut keys = KeyGenerator::with_seed(64, 5).unwrap();
+        let mut steps = HashSet::new();
+        let mut before = keys.next(9);
+        for _ in 0..1000 {
+            let key = keys.next(9);
+            steps.insert(key.wrapping_sub(before));
+            before = key;
+        }
+        assert!(steps.len() > 990, "the same steps come again and again: {}", steps.len());
+    }
+
+    proptest! {
+        #[test]
+        fn keys_name_their_place_and_are_never_zero_or_soon_repeated(
+            seed: u64, places in 1..2000_usize, which: usize,
+        ) {
+            let mut keys = KeyGenerator::with_seed(places, seed).unwrap();
+            let index = which % places;
+            let mut seen = HashSet::new();
+            for _ in 0..KeyGenerator::DISTINCT_KEYS {
+                let key = keys.next(index);
+                prop_assert_ne!(key, 0);
+                prop_assert_eq!(keys.index_of(key), index);
+                prop_assert!(seen.insert(key));
+            }
+        }
+    }
 }

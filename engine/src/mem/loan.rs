@@ -260,14 +260,9 @@ impl Lease {
     #[inline]
     #[must_use]
     pub fn split_to(&mut self, n: usize) -> Self {
-        let front = Self::new(
-            &self.block,
-            self.start..self.start + n.min(self.len),
-            usize::MAX,
-            self.writable,
-        );
+        let start = self.start;
         self.advance(n);
-        front
+        Self { block: self.block.clone(), writable: self.writable, start, len: n }
     }
 
     /// Gives up the first `n` bytes, which are done.

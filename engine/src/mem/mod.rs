@@ -45,3 +45,6 @@ pub enum PoolError {
         region_bytes: usize,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,12 @@
 //! A stretch of memory that is registered once and outlives everything carved from it.
 
 use super::LINE_BYTES;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::mmap::{Mapping, SharedMemory};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Names a region within this process; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,9 +82,11 @@ impl Region {
     }
 
     fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // In a cell, as the model checker's atomics cannot be made at compile time.
+        static NEXT: OnceLock<AtomicU64> = OnceLock::new();
         // Relaxed: only uniqueness matters.
-        let id = RegionId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let next = NEXT.get_or_init(|| AtomicU64::new(1)).fetch_add(1, Ordering::Relaxed);
+        let id = RegionId(next);
         Self { memory: Arc::new(Memory { id, base, backing }), offset: 0, len }
     }
 

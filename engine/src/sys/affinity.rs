@@ -124,3 +124,57 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
 fn is_pinned_to(cpu: usize) -> io::Result<bool> {
     Ok(allowed()?.iter().eq([cpu]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn parse(list: &str) -> Result<Vec<usize>, ParseCpuSetError> {
+        list.parse::<CpuSet>().map(|set| set.iter().collect())
+    }
+
+    #[test]
+    fn lists_read_as_the_kernel_writes_them() {
+        assert_eq!(parse("0-3,8\n"), Ok(vec![0, 1, 2, 3, 8]));
+        assert_eq!(parse("7"), Ok(vec![7]));
+        assert_eq!(parse("3,1-2,2"), Ok(vec![1, 2, 3]));
+        assert_eq!(parse("\n"), Ok(vec![]));
+        assert_eq!(parse("1023"), Ok(vec![1023]));
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for bad in ["x", "1,", ",", "-1", "1-", "3-1", "1024", "0-99999999999", "1 2", "1-2-3"] {
+            assert!(parse(bad).is_err(), "{bad:?} was taken for a list");
+        }
+        let message = parse("0,9-x").unwrap_err().to_string();
+        assert!(message.starts_with("\"9-x\" is not a CPU number below 1024"), "{message}");
+    }
+
+    #[test]
+    fn sets_print_as_the_lists_they_read() {
+        for list in ["", "0", "0-3,8", "1,3,5-6", "0-1023"] {
+            assert_eq!(list.parse::<CpuSet>().unwrap().to_string(), list);
+        }
+    }
+
+    #[test]
+    fn a_pinned_thread_may_run_on_one_cpu_only() {
+        for cpu in allowed().unwrap().iter() {
+            let pinned = thread::spawn(move || pin_current_thread(cpu).and_then(|()| allowed()));
+            assert_eq!(pinned.join().unwrap().unwrap(), CpuSet::from_iter([cpu]));
+        }
+    }
+
+    #[test]
+    fn pinning_to_a_cpu_that_is_not_there_says_so() {
+        let absent = (0..CPUS_MAX).rev().find(|cpu| !allowed().unwrap().contains(*cpu));
+        for cpu in [absent.unwrap(), CPUS_MAX, usize::MAX] {
+            let before = allowed().unwrap();
+            let error = pin_current_thread(cpu).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "CPU {cpu}: {error}");
+            assert_eq!(allowed().unwrap(), before);
+        }
+    }
+}

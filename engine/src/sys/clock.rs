@@ -26,7 +26,7 @@ pub struct Clock {
     ns_per_tick: u64,
 }
 
-/// Enough for an error of less than a nanosecond per second at rates up to 2^31 ticks per second.
+/// Enough to lose less than a nanosecond per second at rates up to 2^32 ticks per second.
 const FRACTION_BITS: u32 = 32;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -181,5 +181,82 @@ mod tsc {
     #[inline]
     pub(super) fn read() -> u64 {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn clock_of(ticks: u64, ns: u64) -> Option<Clock> {
+        let start = Sample { ticks: 77, ns: 33 };
+        Clock::from_samples(start, Sample { ticks: 77 + ticks, ns: 33 + ns })
+    }
+
+    /// Lets 20 ms pass on `clock` and compares with the standard library's, whatever interrupts.
+    fn keeps_time(clock: Clock) {
+        let outer = Instant::now();
+        let start = clock.now();
+        let inner = Instant::now();
+        while inner.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        let at_least = inner.elapsed().as_nanos() as f64;
+        let passed = clock.to_ns(clock.now().0 - start.0) as f64;
+        let at_most = outer.elapsed().as_nanos() as f64;
+        assert!(passed > 0.995 * at_least, "{clock:?}: {passed} ns for at least {at_least}");
+        assert!(passed < 1.005 * at_most, "{clock:?}: {passed} ns for at most {at_most}");
+    }
+
+    #[test]
+    fn clocks_keep_time() {
+        keeps_time(Clock::monotonic());
+        keeps_time(Clock::shared());
+    }
+
+    #[test]
+    fn the_shared_clock_is_calibrated_once() {
+        let rate = Clock::shared().ticks_per_second();
+        assert_eq!(Clock::shared().ticks_per_second(), rate);
+    }
+
+    #[test]
+    fn ticks_and_time_convert() {
+        let clock = clock_of(20_000_000, 8_000_000).unwrap();
+        assert_eq!(clock.ticks_per_second(), 2_500_000_000);
+        assert_eq!(clock.source(), ClockSource::Tsc);
+        assert!(clock.to_ns(2_500_000_000).abs_diff(1_000_000_000) <= 1);
+        assert_eq!(clock.from_duration(Duration::from_micros(2)), 5_000);
+        assert_eq!(clock.from_duration(Duration::MAX), u64::MAX);
+        assert_eq!(clock.to_ns(0), 0);
+    }
+
+    #[test]
+    fn years_of_ticks_convert() {
+        let clock = clock_of(20_000_000, 8_000_000).unwrap();
+        let ten_years = Duration::from_secs(10 * 365 * 86_400);
+        let ns = clock.to_ns(clock.from_duration(ten_years));
+        let lost = ten_years.as_nanos() as u64 - ns;
+        assert!(lost <= ten_years.as_secs(), "lost {lost} ns in ten years");
+    }
+
+    #[test]
+    fn a_counter_that_is_no_clock_is_not_used() {
+        assert!(clock_of(0, 8_000_000).is_none());
+        assert!(clock_of(20_000_000, 0).is_none());
+        assert!(clock_of(100, 8_000_000).is_none());
+        assert!(clock_of(u64::MAX / 2, 8_000_000).is_none());
+        let back = Sample { ticks: 0, ns: 0 };
+        assert!(Clock::from_samples(Sample { ticks: 1, ns: 1 }, back).is_none());
+    }
+
+    #[test]
+    fn the_kernel_clock_counts_nanoseconds() {
+        let clock = Clock::monotonic();
+        assert_eq!(clock.ticks_per_second(), 1_000_000_000);
+        assert_eq!(clock.to_ns(u64::MAX), u64::MAX);
+        assert_eq!(clock.from_duration(Duration::from_nanos(123)), 123);
+        assert_eq!(clock.source(), ClockSource::Monotonic);
     }
 }

@@ -9,7 +9,6 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, Ordering};
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -19,8 +18,8 @@ pub enum HugePages {
     /// Small pages only.
     #[default]
     Off,
-    /// Reserved huge pages if there are enough, otherwise small ones, which the kernel may merge
-    /// (transparent huge pages).
+    /// Reserved huge pages if there are enough and at least one would be filled; otherwise small
+    /// ones, which the kernel is asked to merge (transparent huge pages).
     Try,
     /// Reserved huge pages or an error.
     Require,
@@ -43,7 +42,8 @@ pub struct PageRequest {
     pub huge: HugePages,
     /// Have every page in place before the first use, so that the data path takes no page fault.
     pub prefault: bool,
-    /// Keep the pages in memory (mlock). Whether it worked: [`Mapping::is_locked`].
+    /// Keep the pages in memory (mlock), which brings them into being, too. Whether it worked:
+    /// [`Mapping::is_locked`].
     pub lock: bool,
     /// The NUMA node to take memory from as long as it has some. Ignored where there is only one.
     pub node: Option<u32>,
@@ -66,9 +66,9 @@ impl Mapping {
     /// an error.
     pub fn anonymous(len: usize, request: PageRequest) -> io::Result<Self> {
         let span = match request.huge {
-            HugePages::Off => None,
-            HugePages::Try => huge_span(len, request.node).ok(),
+            HugePages::Try if len >= HUGE_PAGE_BYTES => huge_span(len, request.node).ok(),
             HugePages::Require => Some(huge_span(len, request.node)?),
+            HugePages::Off | HugePages::Try => None,
         };
         let (span, pages) = match span {
             Some(span) => (span, PageKind::Huge2M),
@@ -120,7 +120,7 @@ fn small_span(len: usize, request: PageRequest) -> io::Result<Span> {
         span.advise_huge();
     }
     if request.prefault {
-        span.populate(0..span.len)?;
+        span.populate_or_touch(0..span.len)?;
     }
     Ok(span)
 }
@@ -189,7 +189,7 @@ impl SharedMemory {
     /// # Errors
     /// `InvalidInput` if the range is not within the memory; otherwise what the kernel reports.
     pub fn prefault(&self, range: Range<usize>) -> io::Result<()> {
-        self.span.populate(range)
+        self.span.populate_or_touch(range)
     }
 }
 
@@ -200,14 +200,15 @@ impl fmt::Debug for SharedMemory {
 }
 
 fn check_seals(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // Only a memfd has these seals. One of huge pages is refused by its file system: its holes,
-    // which the peer may punch, cannot be relied on to be filled again.
-    if fs::fstatfs(fd)?.f_type as u64 != TMPFS_MAGIC {
-        return Err(refused("the memory passed by the peer is no memfd of usual pages"));
-    }
-    let seals = fs::fcntl_get_seals(fd)?;
+    // Seals come first: asking for them never blocks, while a file system of the peer's making
+    // (FUSE) could keep every other question waiting.
+    let seals = fs::fcntl_get_seals(fd).map_err(|_| refused("it is no memfd"))?;
     if !seals.contains(SEALS) {
-        return Err(refused("the size of the memory passed by the peer is not sealed"));
+        return Err(refused("its size is not sealed"));
+    }
+    // The peer may punch holes, and those of huge pages cannot be relied on to be filled again.
+    if fs::fstatfs(fd)?.f_type as u64 != TMPFS_MAGIC {
+        return Err(refused("it has huge pages"));
     }
     Ok(())
 }
@@ -220,13 +221,15 @@ fn checked_len(fd: BorrowedFd<'_>, len_max: usize) -> io::Result<usize> {
     let size = fs::fstat(fd)?.st_size;
     let len = usize::try_from(size).unwrap_or(usize::MAX);
     if len == 0 || len > len_max || !len.is_multiple_of(param::page_size()) {
-        return Err(refused("the memory passed by the peer has a size that was not agreed on"));
+        let reason = format!("its {size} bytes are no whole pages, or not within 1 to {len_max}");
+        return Err(refused(&reason));
     }
     Ok(len)
 }
 
-fn refused(reason: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, reason)
+fn refused(reason: &str) -> io::Error {
+    let message = format!("shared memory passed by the peer is refused: {reason}");
+    io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 /// An address range of our own; dropping it unmaps it.
@@ -234,9 +237,10 @@ fn refused(reason: &'static str) -> io::Error {
 struct Span {
     base: NonNull<u8>,
     len: usize,
+    shared: bool,
 }
 
-// SAFETY: an address range; it touches the bytes only to bring pages into being, atomically.
+// SAFETY: an address range; it does not change the bytes.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
@@ -249,19 +253,19 @@ impl Span {
         let base = unsafe {
             mm::mmap_anonymous(ptr::null_mut(), len, protection, flags | MapFlags::PRIVATE)
         }?;
-        Self::new(base.cast(), len)
+        Self::new(base.cast(), len, false)
     }
 
     fn shared(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as in `anonymous`. The callers have sealed the file's size, or checked that it is.
         let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
-        Self::new(base.cast(), len)
+        Self::new(base.cast(), len, true)
     }
 
-    fn new(base: *mut u8, len: usize) -> io::Result<Self> {
+    fn new(base: *mut u8, len: usize, shared: bool) -> io::Result<Self> {
         let base = NonNull::new(base).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Self { base, len })
+        Ok(Self { base, len, shared })
     }
 
     fn lock(&self) -> io::Result<()> {
@@ -275,32 +279,44 @@ impl Span {
         let _ = unsafe { mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
     }
 
-    /// Brings the pages of `range` into being.
+    /// Brings the pages of `range` into being; what is missing is an error and not a signal.
     fn populate(&self, range: Range<usize>) -> io::Result<()> {
+        // SAFETY: the range is mapped, as the callers have checked; populating changes no bytes.
+        let populated = unsafe {
+            let start = self.base.add(range.start).as_ptr();
+            mm::madvise(start.cast(), range.len(), Advice::LinuxPopulateWrite)
+        };
+        Ok(populated?)
+    }
+
+    /// The same on kernels that cannot populate (before 5.14), as far as touching does it.
+    fn populate_or_touch(&self, range: Range<usize>) -> io::Result<()> {
         if range.start > range.end || range.end > self.len {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let page_bytes = param::page_size();
         let start = range.start - range.start % page_bytes;
-        let len = (range.end - start).next_multiple_of(page_bytes).min(self.len - start);
-        // SAFETY: the pages are within the mapping; populating changes none of their bytes.
-        let populated = unsafe {
-            mm::madvise(self.base.add(start).as_ptr().cast(), len, Advice::LinuxPopulateWrite)
-        };
-        match populated {
-            // Linux before 5.14 does not know it.
-            Err(rustix::io::Errno::INVAL) => self.touch(start..start + len, page_bytes),
-            other => return Ok(other?),
+        let pages = start..range.end.next_multiple_of(page_bytes);
+        match self.populate(pages.clone()) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.touch(pages),
+            other => return other,
         }
         Ok(())
     }
 
-    /// Writes to each page without changing it, whoever else writes there.
-    fn touch(&self, range: Range<usize>, page_bytes: usize) {
-        for offset in range.step_by(page_bytes) {
-            // SAFETY: within the mapping; an atomic access is fine next to those of others.
-            let byte = unsafe { AtomicU8::from_ptr(self.base.add(offset).as_ptr()) };
-            byte.fetch_or(0, Ordering::Relaxed);
+    /// Accesses each page. Shared ones come into being when they are read, private ones only when
+    /// they are written.
+    fn touch(&self, pages: Range<usize>) {
+        for offset in pages.step_by(param::page_size()) {
+            // SAFETY: the page is mapped. A shared one, which others may be using, is read only and
+            // the value not used; a private one is still all zero and known to its maker alone.
+            unsafe {
+                let byte = self.base.add(offset).as_ptr();
+                byte.read_volatile();
+                if !self.shared {
+                    byte.write_volatile(0);
+                }
+            }
         }
     }
 
@@ -344,3 +360,6 @@ fn whole_pages(len: usize, page_bytes: usize) -> io::Result<usize> {
         .filter(|len| *len > 0 && isize::try_from(*len).is_ok())
         .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
+
+#[cfg(test)]
+mod tests;

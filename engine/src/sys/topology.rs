@@ -104,3 +104,116 @@ fn read_list(path: &Path) -> io::Result<CpuSet> {
         io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::process;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A directory laid out as /sys, removed at the end.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(files: &[(&str, &str)]) -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("spinrpc-topology-{}-{number}", process::id());
+            let tree = Self(std::env::temp_dir().join(name));
+            for (path, text) in files {
+                let path = tree.0.join("devices/system").join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            tree
+        }
+
+        fn read(&self) -> io::Result<Topology> {
+            Topology::read(&self.0)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    #[test]
+    fn two_sockets_with_hyper_threads() {
+        let tree = Tree::new(&[
+            ("cpu/online", "0-7\n"),
+            ("cpu/isolated", "2-3,6-7\n"),
+            ("node/online", "0-1\n"),
+            ("node/node0/cpulist", "0,2,4,6\n"),
+            ("node/node1/cpulist", "1,3,5,7\n"),
+            ("cpu/cpu0/topology/thread_siblings_list", "0,4\n"),
+            ("cpu/cpu4/topology/thread_siblings_list", "0,4\n"),
+            ("cpu/cpu7/topology/thread_siblings_list", "3,7\n"),
+        ]);
+        let topology = tree.read().unwrap();
+        assert_eq!(topology.online(), &set("0-7"));
+        assert_eq!(topology.isolated(), &set("2-3,6-7"));
+        assert_eq!([0, 5, 6, 7].map(|cpu| topology.node_of(cpu)), [0, 1, 0, 1].map(Some));
+        assert_eq!(topology.siblings(4), Some(&set("0,4")));
+        assert_eq!(topology.siblings(7), Some(&set("3,7")));
+        assert_eq!(topology.nodes().len(), 2);
+    }
+
+    #[test]
+    fn a_cpu_that_is_offline_is_nowhere() {
+        let files = [("cpu/online", "0-1"), ("node/online", "0"), ("node/node0/cpulist", "0-1")];
+        let topology = Tree::new(&files).read().unwrap();
+        assert_eq!(topology.node_of(2), None);
+        assert_eq!(topology.siblings(2), None);
+    }
+
+    #[test]
+    fn a_node_may_have_memory_only() {
+        let tree = Tree::new(&[
+            ("cpu/online", "0-1\n"),
+            ("node/online", "0,8\n"),
+            ("node/node0/cpulist", "0-1\n"),
+            ("node/node8/cpulist", "\n"),
+        ]);
+        let topology = tree.read().unwrap();
+        assert_eq!(topology.nodes().nth(1), Some((8, &CpuSet::default())));
+    }
+
+    #[test]
+    fn without_nodes_and_siblings_each_cpu_is_a_core_of_node_0() {
+        let topology = Tree::new(&[("cpu/online", "0,2\n")]).read().unwrap();
+        assert_eq!(topology.nodes().collect::<Vec<_>>(), [(0, &set("0,2"))]);
+        assert_eq!(topology.siblings(2), Some(&set("2")));
+        assert!(topology.isolated().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let error = Tree::new(&[]).read().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("cpu/online"), "{error}");
+
+        let error = Tree::new(&[("cpu/online", "zero\n")]).read().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("cpu/online: \"zero\""), "{error}");
+
+        let files = [("cpu/online", "0"), ("node/online", "0-1"), ("node/node0/cpulist", "0")];
+        let error = Tree::new(&files).read().unwrap_err();
+        assert!(error.to_string().contains("node1/cpulist"), "{error}");
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let topology = Topology::current().unwrap();
+        for cpu in topology.online().iter() {
+            assert!(topology.siblings(cpu).unwrap().contains(cpu));
+            assert!(topology.node_of(cpu).is_some());
+        }
+    }
+}

@@ -244,8 +244,8 @@ fn check_chunk(
 /// What was seen of a Read list so far.
 #[derive(Default)]
 struct ReadTally {
+    /// Chunks by the position of their first segment; those without segments are not in use yet.
     chunks: [ReadChunkTally; READ_CHUNKS_MAX],
-    chunk_count: u16,
     segments: u16,
     total_bytes: u64,
 }
@@ -260,36 +260,12 @@ impl ReadTally {
     fn add(&mut self, segment: &ReadSegment, limits: &Limits) -> Result<(), DecodeError> {
         count_one(&mut self.segments, limits.read_segments_max, "segments in the Read list")?;
         count_bytes(&mut self.total_bytes, segment.target.length, limits)?;
-        let chunk = self.chunk_at(segment.position, limits)?;
+        let mut chunks = self.chunks.iter_mut().take(usize::from(limits.read_chunks_max));
+        let chunk = chunks
+            .find(|chunk| chunk.segments == 0 || chunk.position == segment.position)
+            .ok_or(DecodeError::LimitExceeded { what: "chunks in the Read list" })?;
+        chunk.position = segment.position;
         count_one(&mut chunk.segments, limits.segments_per_chunk_max, "segments in one chunk")
-    }
-
-    /// The tally of the chunk at `position`, a new one if that position was not seen before. The
-    /// search is linear because there are never more than [`READ_CHUNKS_MAX`].
-    fn chunk_at(
-        &mut self,
-        position: u32,
-        limits: &Limits,
-    ) -> Result<&mut ReadChunkTally, DecodeError> {
-        const EXCEEDED: DecodeError =
-            DecodeError::LimitExceeded { what: "chunks in the Read list" };
-        let seen = self.chunks.iter().take(usize::from(self.chunk_count));
-        let index = seen.clone().position(|chunk| chunk.position == position);
-        let index = match index {
-            Some(index) => index,
-            None => {
-                let index = usize::from(self.chunk_count);
-                count_one(
-                    &mut self.chunk_count,
-                    limits.read_chunks_max,
-                    "chunks in the Read list",
-                )?;
-                index
-            }
-        };
-        let chunk = self.chunks.get_mut(index).ok_or(EXCEEDED)?;
-        chunk.position = position;
-        Ok(chunk)
     }
 }
 

@@ -73,6 +73,7 @@ impl<'a> OpaqueAuth<'a> {
         Ok(Self { flavor, body })
     }
 
+    #[inline]
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
         debug_assert!(self.body.len() <= AUTH_BODY_MAX_BYTES, "auth body of {}", self.body.len());
         writer.u32(self.flavor.to_wire());

@@ -121,6 +121,7 @@ impl<'a> ReplyHeader<'a> {
 
     /// Bytes which [`Self::emit`] writes.
     #[must_use]
+    #[inline]
     pub fn buffer_len(&self) -> usize {
         let mut counter = Writer::new(&mut []);
         self.write(&mut counter);

@@ -1,0 +1,18 @@
+//! What the bytes of a peer turn into, and what this end sends, byte by byte.
+//!
+//! Tests of one message say it in the specification's words: receive X, expect Y. What must hold
+//! for all messages is in `properties`.
+// The helpers of tests are tests as well; clippy's exception for tests does not see that.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod boundary;
+mod properties;
+mod rpc;
+mod v1_received;
+mod v1_sent;
+mod xdr;
+
+/// The bytes of `words` on the wire.
+fn wire(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
