@@ -109,15 +109,22 @@ pub enum PeerMisbehaved {
     MalformedHeaders,
 }
 
-impl core::fmt::Display for PeerMisbehaved {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
+impl PeerMisbehaved {
+    /// What the peer did, in words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::ReadListInReply => "reply with a Read list",
             Self::WriteListChanged => "reply whose Write list is not the one offered",
             Self::ReplyChunkChanged => "reply whose Reply chunk is not the one offered",
             Self::NoReplyStream => "RDMA_NOMSG reply without a Reply chunk",
             Self::MalformedHeaders => "too many malformed transport headers",
-        })
+        }
+    }
+}
+
+impl core::fmt::Display for PeerMisbehaved {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -143,30 +150,31 @@ pub enum Dropped {
     WrongDirection,
 }
 
-/// The sink of everything that follows from an input.
+/// The sink of everything that follows from an input. A sink that is handed to one operation may
+/// leave out what that operation never asks for; its documentation says what it does ask for.
 pub trait Output {
     /// A call is whole: its message just arrived, or its last Read chunk did.
-    fn deliver_call(&mut self, slot: SlotId);
+    fn deliver_call(&mut self, _slot: SlotId) {}
     /// A call waits for its Read chunks: find memory for them, then
     /// [`crate::responder::Responder::pull`].
-    fn pull(&mut self, slot: SlotId);
+    fn pull(&mut self, _slot: SlotId) {}
     /// Post this RDMA Read.
-    fn read(&mut self, read: ReadRequest);
+    fn read(&mut self, _read: ReadRequest) {}
     /// Post this RDMA Write.
-    fn write(&mut self, write: WriteRequest);
+    fn write(&mut self, _write: WriteRequest) {}
     /// A call in flight has its reply; its keys must be dead before the application sees it.
-    fn deliver_reply(&mut self, reply: DeliveredReply);
+    fn deliver_reply(&mut self, _reply: DeliveredReply) {}
     /// A call ended without a reply. When `fenced`, its memory stays exposed and its slot taken
     /// until [`Output::release_call`].
-    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool);
+    fn fail_call(&mut self, _slot: SlotId, _token: u64, _failure: CallFailure, _fenced: bool) {}
     /// The late end of a call that had failed before: its memory is free now.
-    fn release_call(&mut self, slot: SlotId);
+    fn release_call(&mut self, _slot: SlotId) {}
     /// Answer a message whose version word was `version` with RDMA_ERROR.
-    fn send_error(&mut self, xid: Xid, version: u32, error: RdmaError);
+    fn send_error(&mut self, _xid: Xid, _version: u32, _error: RdmaError) {}
     /// Answer a call beyond the grant with an RPC error (RFC 5666 section 3.3).
-    fn refuse_call(&mut self, xid: Xid);
+    fn refuse_call(&mut self, _xid: Xid) {}
     /// Count a message that gets no answer.
-    fn dropped(&mut self, why: Dropped);
+    fn dropped(&mut self, _why: Dropped) {}
     /// Close the connection.
-    fn close(&mut self, why: PeerMisbehaved);
+    fn close(&mut self, _why: PeerMisbehaved) {}
 }

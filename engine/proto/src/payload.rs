@@ -237,10 +237,59 @@ impl<'a> StreamWriter<'a> {
         &mut self.xdr
     }
 
+    /// Writes an unsigned integer.
+    #[inline]
+    pub fn u32(&mut self, value: u32) {
+        self.xdr.u32(value);
+    }
+
+    /// Writes an integer.
+    #[inline]
+    pub fn i32(&mut self, value: i32) {
+        self.xdr.i32(value);
+    }
+
+    /// Writes an unsigned hyper integer.
+    #[inline]
+    pub fn u64(&mut self, value: u64) {
+        self.xdr.u64(value);
+    }
+
+    /// Writes a hyper integer.
+    #[inline]
+    pub fn i64(&mut self, value: i64) {
+        self.xdr.i64(value);
+    }
+
+    /// Writes a boolean.
+    #[inline]
+    pub fn bool(&mut self, value: bool) {
+        self.xdr.bool(value);
+    }
+
+    /// Writes `opaque[n]`: the bytes and their roundup, without a count.
+    #[inline]
+    pub fn fixed(&mut self, bytes: &[u8]) {
+        self.xdr.fixed(bytes);
+    }
+
+    /// Writes `opaque<>`: count, bytes, roundup. The bytes are copied into the stream; for large
+    /// ones give a registered buffer beside it and use [`StreamWriter::bulk`].
+    #[inline]
+    pub fn opaque(&mut self, bytes: &[u8]) {
+        self.xdr.opaque(bytes);
+    }
+
+    /// Writes a `string<>`.
+    #[inline]
+    pub fn string(&mut self, text: &str) {
+        self.xdr.string(text);
+    }
+
     /// Writes the next data item as `opaque<>`: its count word stays in the stream, the bytes go
     /// where its placement says. Roundup of a reduced item is neither in the chunk nor in the
     /// stream (RFC 8166 sections 3.4.5.2 and 3.4.6.2).
-    pub fn item(&mut self) {
+    pub fn bulk(&mut self) {
         let Some(item) = self.items.get(self.next_item) else {
             self.items_missing = true;
             return self.xdr.u32(0);

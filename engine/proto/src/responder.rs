@@ -57,6 +57,7 @@ pub struct PullChunk {
 pub struct Pull {
     chunks: [PullChunk; READ_CHUNKS_MAX],
     count: u8,
+    segments: u16,
     next_segment: u16,
     outstanding: u16,
 }
@@ -65,6 +66,7 @@ impl Pull {
     const NONE: Self = Self {
         chunks: [PullChunk { position: 0, length: 0, requested: 0 }; READ_CHUNKS_MAX],
         count: 0,
+        segments: 0,
         next_segment: 0,
         outstanding: 0,
     };
@@ -99,6 +101,7 @@ impl Pull {
         chunk.position = segment.position;
         chunk.length = chunk.length.checked_add(segment.target.length)?;
         self.count = self.count.max(index as u8 + 1);
+        self.segments += 1;
         Some(())
     }
 
@@ -189,7 +192,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     #[inline]
     pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         match view.message_type() {
-            MessageType::Msg if view.header_bytes() == PLAIN_HEADER_BYTES => {
+            MessageType::Msg if view.is_plain() => {
                 self.on_plain_call(view, out);
             }
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
@@ -285,20 +288,14 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         asked
     }
 
-    /// An RDMA Read of this call completed. `view` is the call's own header.
-    pub fn on_read_done(
-        &mut self,
-        id: SlotId,
-        view: &HeaderView<'_>,
-        out: &mut impl Output,
-    ) -> Pulled {
+    /// An RDMA Read of this call completed.
+    pub fn on_read_done(&mut self, id: SlotId, out: &mut impl Output) -> Pulled {
         if !self.in_state(id, State::Pulling) {
             return Pulled::Stale;
         }
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         slot.pull.outstanding = slot.pull.outstanding.saturating_sub(1);
-        let asked_all = usize::from(slot.pull.next_segment) == view.reads().len();
-        if !asked_all || slot.pull.outstanding > 0 {
+        if slot.pull.next_segment < slot.pull.segments || slot.pull.outstanding > 0 {
             return Pulled::More;
         }
         slot.state = State::Delivered;
@@ -306,18 +303,20 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Pulled::Complete
     }
 
-    /// Bytes of the transport header of the reply to this call.
+    /// The call was handed to its program and has not been answered.
     #[inline]
-    pub fn reply_header_bytes(view: &HeaderView<'_>) -> usize {
-        if view.header_bytes() == PLAIN_HEADER_BYTES {
-            return PLAIN_HEADER_BYTES;
-        }
-        v1::reply_header_bytes(view)
+    pub fn is_delivered(&self, id: SlotId) -> bool {
+        self.in_state(id, State::Delivered)
+    }
+
+    /// The call waits for its Read chunks, and not all RDMA Reads have been asked for.
+    pub fn wants_reads(&self, id: SlotId) -> bool {
+        self.pull_plan(id).is_some_and(|pull| pull.next_segment < pull.segments)
     }
 
     /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where
     /// `header` ends, frees the slot, and returns the header's length. The Send has to follow the
-    /// Writes. `view` is the call's own header; `header` has `reply_header_bytes`.
+    /// Writes. `view` is the call's own header; `header` has [`v1::reply_header_bytes`].
     #[inline]
     pub fn reply(
         &mut self,
@@ -332,7 +331,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         }
         self.free(id);
         let grant = self.grant();
-        if view.header_bytes() == PLAIN_HEADER_BYTES && shape.long_bytes.is_none() {
+        if view.is_plain() && shape.long_bytes.is_none() {
             let at = header.len() - PLAIN_HEADER_BYTES;
             v1::emit_msg_header(&mut header[at..], view.xid(), grant);
             return Ok(PLAIN_HEADER_BYTES);

@@ -190,7 +190,14 @@ pub enum DownCause {
     /// A work request failed; on a reliable connection that is the end of it.
     #[error("a work request failed: {0}")]
     WorkRequest(WrError),
-    /// The peer broke the rules of the fabric; says which.
-    #[error("the peer broke the fabric's rules: {0}")]
+    /// The peer broke the rules of the fabric or the protocol; says which.
+    #[error("the peer broke the rules: {0}")]
     PeerMisbehaved(&'static str),
+    /// A resource of this side that is sized never to run out did: a bug, or a configuration
+    /// beyond its checks; says which resource.
+    #[error("this side ran out of {0}, which is sized not to")]
+    Overrun(&'static str),
+    /// The engine is shutting down, or the application closed the connection.
+    #[error("the service refused the connection: {0}")]
+    Refused(&'static str),
 }

@@ -1,6 +1,6 @@
 //! The client half of a core: starting calls, and bringing their replies back to the application.
 
-use super::connection::{CallHold, Conn, HEADER_ROOM_BYTES};
+use super::connection::{CallHold, Conn};
 use super::core::{CoreCell, Reactor};
 use super::ops::{
     Backpressure, CallSpec, CallTarget, Deadline, Encode, ReplyBuffers, ReplyFrame, Upcalls,
@@ -55,7 +55,7 @@ impl<F: Fabric> CoreCell<F> {
         if encoded.items_missing || usize::from(encoded.items_used) != spec.argument_count() {
             return Err(Backpressure::Misuse("stream and spec differ in their data items"));
         }
-        if encoded.fits && spec.is_plain(stage.threshold_bytes) {
+        if encoded.fits && stage.stream_at == PLAIN_HEADER_BYTES {
             return self.reactor().send_plain_call(conn, stage, &encoded, target, spec);
         }
         self.start_chunked_call(conn, stage, encoded, target, spec, encode)
@@ -88,6 +88,7 @@ impl<F: Fabric> CoreCell<F> {
             return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
         }
         whole.set_len(encoded.stream_bytes);
+        stage.stream_at = self.reactor().config.headroom_bytes();
         self.reactor().send_call(conn, stage, &encoded, Some(whole), target, spec)
     }
 
@@ -147,8 +148,9 @@ impl<F: Fabric> Reactor<F> {
             let at = PLAIN_HEADER_BYTES;
             return Ok(Stage { message, stream_at: at, threshold_bytes, header_bytes: at });
         }
+        let stream_at = self.config.headroom_bytes();
         let header_bytes = spec.header_bytes(&self.config, c.negotiated.recv_bytes_max());
-        Ok(Stage { message, stream_at: HEADER_ROOM_BYTES, threshold_bytes, header_bytes })
+        Ok(Stage { message, stream_at, threshold_bytes, header_bytes })
     }
 
     fn deadline(&self, spec: &CallSpec) -> Instant {
@@ -206,12 +208,13 @@ impl<F: Fabric> Reactor<F> {
         let deadline = self.deadline(spec);
         let segment_bytes = self.config.segment_bytes();
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        c.proto.requester.check_room().map_err(|refused| self.stats.refuse(refused))?;
         let Some(mut hold) = c.spare_holds.pop() else { return Err(Backpressure::NoBuffer) };
         let mut offering = Offering {
             fabric: &mut self.fabric,
             conn,
             segment_bytes,
-            chunks: CallChunks::new(),
+            chunks: CallChunks::EMPTY,
             hold: &mut hold,
         };
         let offered = offering.offer_all(c, encoded, whole, spec);

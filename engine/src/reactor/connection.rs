@@ -1,26 +1,22 @@
 //! One connection as its core sees it: the protocol state, the buffers it lends to the driver, and
 //! the memory of every call in progress.
 
+use super::negotiate::Negotiated;
 use crate::config::Config;
 use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId};
-use crate::mem::{Buf, BufPool, Bulk};
+use crate::mem::budget::Budget;
+use crate::mem::{Buf, BufPool, Bulk, Region};
+use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::connection::{Connection, Side};
-use spinrpc_proto::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
+use spinrpc_proto::limits::{ITEMS_MAX, Limits, READ_CHUNKS_MAX};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 
-use super::negotiate::Negotiated;
-
-/// Receives beyond one per credit: a message may arrive while the handler of the one before it
-/// still holds its buffer, and RDMA_ERRORs and refusals need one too.
-pub(crate) const RECV_SLACK: usize = 2;
-/// Send buffers beyond one per call and reply: RDMA_ERRORs and refusals.
-const SEND_SLACK: usize = 2;
+/// RPC header and arguments around the bulk data of a long message.
+const LONG_MESSAGE_ROOM_BYTES: usize = 64 << 10;
 /// Arguments, results, Reply chunk and the message itself.
 const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
-/// Room in front of a stream for the longest transport header that is ever written.
-pub(crate) const HEADER_ROOM_BYTES: usize = 2048;
 
 /// Protocol state with slots on the heap, allocated when the connection opens.
 pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
@@ -76,6 +72,8 @@ pub(crate) struct ServeHold {
     pub(crate) sinks: Option<Box<Sinks>>,
     /// Send-queue places kept for its reply.
     pub(crate) reserved: u16,
+    /// It stands among the calls that wait for memory or room.
+    pub(crate) put_off: bool,
 }
 
 /// One connection of a core.
@@ -106,23 +104,22 @@ impl Conn {
         peer: String,
         first_xid: u32,
     ) -> Result<Self, FabricError> {
-        let credits = config.credits();
-        let (calls, serves) = match side {
-            Side::Client => (credits, 0),
-            Side::Server => (0, credits),
+        let slots = config.slots_per_conn();
+        let (calls, serves, sends) = match side {
+            Side::Client => (slots, 0, config.requester_send_budget().total()),
+            Side::Server => (0, slots, config.responder_send_budget().total()),
         };
         let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice());
-        let recv_bytes = config.recv_buffer_bytes();
-        let send_bytes = negotiated.send_bytes_max() + HEADER_ROOM_BYTES;
+        let recvs = config.recv_budget().total();
         Ok(Self {
             id,
-            proto: Connection::new(side, requester, responder, config.peer_limits()),
+            proto: Connection::new(side, requester, responder, peer_limits(config)),
             calls: (0..calls).map(|_| None).collect(),
             spare_holds: (0..calls).map(|_| Box::default()).collect(),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
-            recvs: buffers("receive", recv_bytes, credits + RECV_SLACK)?,
-            sends: buffers("send", send_bytes, credits + SEND_SLACK)?,
+            recvs: buffers("receive", config.recv_buffer_bytes(), recvs)?,
+            sends: buffers("send", config.send_buffer_bytes(), sends)?,
             negotiated,
             reads_outstanding: 0,
             send_reserved: 0,
@@ -170,14 +167,37 @@ impl Conn {
 
 impl ServeHold {
     fn new() -> Self {
-        Self { message: None, sinks: Some(Box::default()), reserved: 0 }
+        Self { message: None, sinks: Some(Box::default()), reserved: 0, put_off: false }
     }
 }
 
-fn buffers(what: &str, bytes: usize, count: usize) -> Result<BufPool, FabricError> {
-    BufPool::mapped(bytes, count).map_err(|source| FabricError {
-        op: format!("allocate {count} {what} buffers of {bytes} bytes"),
-        reason: source.to_string(),
-        source: Some(source),
-    })
+/// What a peer may ask for in one call.
+fn peer_limits(config: &Config) -> Limits {
+    let (chunks, segments) = (config.chunks_max() as u16, config.segments_max() as u16);
+    let payload_bytes = config.read_bytes_max().max(config.write_bytes_max());
+    Limits {
+        read_segments_max: chunks.saturating_mul(segments),
+        read_chunks_max: chunks,
+        write_chunks_max: chunks,
+        segments_per_chunk_max: segments,
+        payload_bytes_max: (payload_bytes + LONG_MESSAGE_ROOM_BYTES) as u32,
+    }
+    .clamped()
+}
+
+/// Buffers of a connection. They take address space when it opens, and memory as they are used:
+/// an idle connection holds next to none.
+fn buffers(what: &str, bytes: usize, count: u64) -> Result<BufPool, FabricError> {
+    let failed = |reason: String, source: Option<std::io::Error>| FabricError {
+        op: format!("map {count} {what} buffers of {bytes} bytes"),
+        reason,
+        source,
+    };
+    let count = count as usize;
+    let needed = BufPool::region_bytes(bytes, count).map_err(|e| failed(e.to_string(), None))?;
+    let request = PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
+    let mapping =
+        Mapping::anonymous(needed, request).map_err(|e| failed(e.to_string(), Some(e)))?;
+    BufPool::new(Region::from_mapping(mapping), bytes, count)
+        .map_err(|e| failed(e.to_string(), None))
 }

@@ -4,7 +4,7 @@ use super::connection::Sinks;
 use super::mailbox::PostReply;
 use super::negotiate::Negotiated;
 use super::replies::{ReplyData, ReplyPlan};
-use crate::fabric::{ConnId, DownCause};
+use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::{Buf, Bulk, BulkPool};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -193,7 +193,7 @@ pub(crate) trait Upcalls {
     /// A call ended without a reply.
     fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd);
     /// A connection request was answered.
-    fn on_connected(&mut self, request: u64, result: Result<ConnId, String>);
+    fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>);
     /// A connection was accepted, or one that was asked for is ready.
     fn on_up(&mut self, conn: ConnId, peer: &str, negotiated: Negotiated);
     /// A connection went down; its calls have ended before.

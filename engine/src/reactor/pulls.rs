@@ -16,8 +16,7 @@ impl<F: Fabric> CoreCell<F> {
     pub(super) fn resume(&self, up: &mut impl Upcalls) {
         let waiting = self.reactor().put_off.len();
         for _ in 0..waiting {
-            let (conn, slot) = self.reactor().put_off.remove(0);
-            let frame = self.reactor().resume_call(conn, slot);
+            let frame = self.reactor().resume_next();
             if let Some(frame) = frame {
                 self.deliver_call(frame, up);
             }
@@ -33,8 +32,19 @@ impl<F: Fabric> Reactor<F> {
         self.pull(conn, slot);
     }
 
-    fn resume_call(&mut self, conn: ConnId, slot: SlotId) -> Option<CallFrame> {
+    /// A call cannot go on now; it is tried again each turn. It stands in the list once.
+    pub(super) fn put_off(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let hold = &mut c.serves[usize::from(slot.index)];
+        if !std::mem::replace(&mut hold.put_off, true) {
+            self.put_off.push_back((conn, slot));
+        }
+    }
+
+    fn resume_next(&mut self) -> Option<CallFrame> {
+        let (conn, slot) = self.put_off.pop_front()?;
         let c = self.conns.find(conn)?;
+        c.serves[usize::from(slot.index)].put_off = false;
         if c.proto.responder.pull_plan(slot).is_some() {
             self.pull(conn, slot);
             return None;
@@ -50,8 +60,7 @@ impl<F: Fabric> Reactor<F> {
     fn pull(&mut self, conn: ConnId, slot: SlotId) {
         if !self.find_memory(conn, slot) {
             self.stats.no_buffer += 1;
-            self.put_off.push((conn, slot));
-            return;
+            return self.put_off(conn, slot);
         }
         let Some(c) = self.conns.find(conn) else { return };
         let hold = &mut c.serves[usize::from(slot.index)];
@@ -64,8 +73,8 @@ impl<F: Fabric> Reactor<F> {
         let bytes = sink.bytes;
         c.reads_outstanding += asked;
         self.stats.bytes_read += bytes;
-        if asked == 0 {
-            self.put_off.push((conn, slot));
+        if asked == 0 && c.proto.responder.wants_reads(slot) {
+            self.put_off(conn, slot);
         }
     }
 
@@ -104,8 +113,7 @@ impl<F: Fabric> Reactor<F> {
         c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
         result.ok()?;
         let message = c.serves.get_mut(usize::from(slot.index))?.message.take()?;
-        let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
-        let pulled = c.proto.responder.on_read_done(slot, &view, &mut Quiet);
+        let pulled = c.proto.responder.on_read_done(slot, &mut Quiet);
         if pulled == Pulled::Complete {
             return self.frame_call(conn, slot, message);
         }

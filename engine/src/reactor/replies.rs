@@ -226,7 +226,7 @@ impl<F: Fabric> Reactor<F> {
         if c.send_room(&self.fabric) < needed {
             self.stats.queue_full += 1;
             c.serves[usize::from(slot.index)].message = Some(message);
-            self.put_off.push((conn, slot));
+            self.put_off(conn, slot);
             return None;
         }
         c.send_reserved += needed;
@@ -265,7 +265,7 @@ impl<F: Fabric> Reactor<F> {
         // As many buffers as slots, and a slot has one reply: there is one.
         let message = c.sends.take();
         if message.is_none() {
-            self.close_misused(to.conn, "send buffers ran out under replies");
+            self.close_overrun(to.conn, "send buffers");
         }
         message.map(|message| Stage { message, plan })
     }
@@ -308,7 +308,7 @@ impl<F: Fabric> Reactor<F> {
         let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
         self.stats.bytes_written += bytes_written;
         match written {
-            _ if overrun => self.close_misused(to.conn, "send queue overrun by RDMA Writes"),
+            _ if overrun => self.close_overrun(to.conn, "send queue"),
             Err(ReplyRefused::Stale) => self.stats.stale += 1,
             Err(ReplyRefused::ChunkTooSmall) => self.send_error(to.conn, view.xid(), 1, RdmaError::Chunk),
             Ok(length) => {
@@ -362,7 +362,7 @@ impl<F: Fabric> Reactor<F> {
         self.stats.replies_sent += 1;
         self.stats.bytes_inline += message.len() as u64;
         if self.fabric.post(conn, SendWr::Send { message, invalidate }).is_err() {
-            self.close_misused(conn, "send queue overrun by a reply");
+            self.close_overrun(conn, "send queue");
         }
     }
 

@@ -1,15 +1,12 @@
-//! The reactor's sink for the protocol core: RDMA Reads go straight to the driver, everything else
-//! becomes one small event that the turn handles when the state machine has returned.
+//! The reactor's sink for received messages: what the state machine says becomes one small event
+//! that the turn handles when it has returned. RDMA Reads and Writes have sinks of their own, which
+//! post straight to the driver.
 
-use super::connection::Sinks;
-use crate::fabric::{Fabric, QpId, RemoteSlice, SendWr, WrId};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{
-    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest, SlotId,
-    WriteRequest,
+    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId,
 };
-use spinrpc_proto::rdma::error::RdmaError;
-use spinrpc_proto::rdma::segment::Segment;
+use spinrpc_proto::rdma::RdmaError;
 
 /// What followed from a message.
 pub(crate) enum Event {
@@ -19,7 +16,7 @@ pub(crate) enum Event {
     Reply(DeliveredReply),
     Failed { slot: SlotId, token: u64, failure: CallFailure, fenced: bool },
     Released(SlotId),
-    Error(Xid, RdmaError),
+    Error(Xid, u32, RdmaError),
     Refuse(Xid),
     Dropped(Dropped),
 }
@@ -47,14 +44,6 @@ impl Output for EventSink {
         self.event = Event::Pull(slot);
     }
 
-    fn read(&mut self, _: ReadRequest) {
-        debug_assert!(false, "reads are asked for through a ReadSink");
-    }
-
-    fn write(&mut self, _: WriteRequest) {
-        debug_assert!(false, "writes are asked for through a WriteSink");
-    }
-
     #[inline]
     fn deliver_reply(&mut self, reply: DeliveredReply) {
         self.event = Event::Reply(reply);
@@ -68,8 +57,8 @@ impl Output for EventSink {
         self.event = Event::Released(slot);
     }
 
-    fn send_error(&mut self, xid: Xid, error: RdmaError) {
-        self.event = Event::Error(xid, error);
+    fn send_error(&mut self, xid: Xid, version: u32, error: RdmaError) {
+        self.event = Event::Error(xid, version, error);
     }
 
     fn refuse_call(&mut self, xid: Xid) {

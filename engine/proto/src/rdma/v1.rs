@@ -281,6 +281,14 @@ impl<'a> HeaderView<'a> {
         RdmaError::parse(&mut Reader::new(self.bytes.get(START_BYTES..)?)).ok()
     }
 
+    /// An RDMA_MSG whose three lists are empty: the message is all in what follows the header.
+    #[must_use]
+    #[inline]
+    pub const fn is_plain(&self) -> bool {
+        self.header_bytes as usize == MSG_HEADER_BYTES
+            && matches!(self.message_type, MessageType::Msg)
+    }
+
     /// Length of the header in bytes.
     #[must_use]
     #[inline]

@@ -1,0 +1,97 @@
+//! What a core does when it finds nothing to do: spin, then yield, then park.
+
+use crate::config::{Config, IdlePolicy};
+use crate::sys::clock::{Clock, Ticks};
+use std::time::Duration;
+
+/// What to do before the next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing: poll again.
+    None,
+    /// Let another thread of this CPU run.
+    Yield,
+    /// Sleep until something arrives, for this long at most.
+    Park(Duration),
+}
+
+/// Counts how long a core has been idle and decides how it rests.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    policy: IdlePolicy,
+    clock: Clock,
+    spin_ticks: u64,
+    yield_ticks: u64,
+    park: Duration,
+    since: Option<Ticks>,
+}
+
+impl Idle {
+    pub(crate) fn new(config: &Config, clock: Clock) -> Self {
+        Self {
+            policy: config.idle_policy(),
+            clock,
+            spin_ticks: clock.from_duration(config.spin_time()),
+            yield_ticks: clock.from_duration(config.yield_time()),
+            park: config.park_time(),
+            since: None,
+        }
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: IdlePolicy) {
+        self.policy = policy;
+        self.since = None;
+    }
+
+    /// After a turn that handled `events`.
+    #[inline]
+    pub(crate) fn after_turn(&mut self, events: usize) -> Rest {
+        if self.policy == IdlePolicy::Busy {
+            return Rest::None;
+        }
+        if events > 0 {
+            self.since = None;
+            return Rest::None;
+        }
+        self.rest(self.clock.now())
+    }
+
+    fn rest(&mut self, now: Ticks) -> Rest {
+        let idle_ticks = now.0.saturating_sub(self.since.get_or_insert(now).0);
+        match self.policy {
+            IdlePolicy::Sleep => Rest::Park(self.park),
+            _ if idle_ticks < self.spin_ticks => Rest::None,
+            _ if idle_ticks < self.spin_ticks + self.yield_ticks => Rest::Yield,
+            _ => Rest::Park(self.park),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn idle(policy: IdlePolicy) -> Idle {
+        let mut idle = Idle::new(&Config::default(), Clock::shared());
+        idle.set_policy(policy);
+        (idle.spin_ticks, idle.yield_ticks) = (100, 100);
+        idle
+    }
+
+    #[test]
+    fn adaptive_spins_then_yields_then_parks_and_work_starts_it_over() {
+        let mut idle = idle(IdlePolicy::Adaptive);
+        assert_eq!(idle.rest(Ticks(1000)), Rest::None);
+        assert_eq!(idle.rest(Ticks(1099)), Rest::None);
+        assert_eq!(idle.rest(Ticks(1100)), Rest::Yield);
+        assert!(matches!(idle.rest(Ticks(1200)), Rest::Park(_)));
+        assert_eq!(idle.after_turn(1), Rest::None);
+        assert_eq!(idle.rest(Ticks(5000)), Rest::None);
+    }
+
+    #[test]
+    fn busy_never_rests_and_sleep_parks_at_once() {
+        assert_eq!(idle(IdlePolicy::Busy).after_turn(0), Rest::None);
+        assert!(matches!(idle(IdlePolicy::Sleep).after_turn(0), Rest::Park(_)));
+    }
+}
