@@ -1,3 +1,5 @@
+//! What is accepted, what is refused in which words, and what follows from it.
+
 use super::*;
 use crate::mem::budget::Budget;
 
