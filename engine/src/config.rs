@@ -3,8 +3,8 @@
 //! [`RawConfig`] holds what somebody wrote, [`RawConfig::validate`] checks it against the limits in
 //! [`KEYS`] and against the host, and [`Config`] is the only form the engine takes: once it exists,
 //! nothing in it needs checking again. Files are not read here; profiles belong to the tuning
-//! package. May use `sys` (which CPUs there are) and `mem::budget`; `api`, `reactor` and the tools
-//! call it.
+//! package. May use `sys` (which CPUs there are), `mem::budget` and the limits of `proto`; `api`,
+//! `reactor` and the tools call it.
 
 mod cores;
 mod raw;
@@ -19,6 +19,7 @@ pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
 
 use crate::mem::budget::{RecvBudget, SendBudget};
 use crate::sys::mmap::HugePages;
+use spinrpc_proto::limits::Limits as PeerLimits;
 use std::time::Duration;
 
 /// A value that the engine cannot work with.
@@ -63,13 +64,15 @@ impl RawConfig {
             let value = key.value(&self);
             key.set(&mut self, &value)?;
         }
-        self.check_bulk_fits()?;
+        self.check_arenas()?;
+        self.check_segments()?;
         let cpus = cores::resolve(&self.cores, host)?;
         Ok(Config { raw: self, cpus })
     }
 
-    /// Bulk data of one call must fit the memory it is sent from and the memory it lands in.
-    fn check_bulk_fits(&self) -> Result<(), ConfigError> {
+    /// Bulk data of one call must fit the memory it is sent from and the memory it lands in,
+    /// together with the rest of a long message.
+    fn check_arenas(&self) -> Result<(), ConfigError> {
         let bulk = [
             ("rpc.max_read_bytes", self.rpc.max_read_bytes),
             ("rpc.max_write_bytes", self.rpc.max_write_bytes),
@@ -77,16 +80,32 @@ impl RawConfig {
         let arenas = [("shm.arena_mib", self.shm.arena_mib), ("mem.arena_mib", self.mem.arena_mib)];
         for (key, bytes) in bulk {
             for (arena, mib) in arenas {
-                if bytes > mib << 20 {
-                    return Err(ConfigError {
-                        key,
-                        value: bytes.to_string(),
-                        expected: format!("at most {arena} ({mib} MiB = {} bytes)", mib << 20),
-                    });
+                let room_bytes = (mib << 20) - LONG_MESSAGE_ROOM_BYTES;
+                if bytes > room_bytes {
+                    let expected =
+                        format!("at most {room_bytes}, what {arena} = {mib} has room for");
+                    return Err(ConfigError { key, value: bytes.to_string(), expected });
                 }
             }
         }
         Ok(())
+    }
+
+    /// The largest transfer must be expressible in the segments that a chunk may have.
+    fn check_segments(&self) -> Result<(), ConfigError> {
+        let needed_bytes = self.longest_payload_bytes().div_ceil(self.rpc.max_segments);
+        if self.rpc.segment_bytes >= needed_bytes {
+            return Ok(());
+        }
+        Err(ConfigError {
+            key: "rpc.segment_bytes",
+            value: self.rpc.segment_bytes.to_string(),
+            expected: format!("at least {needed_bytes}, for rpc.max_segments of them per transfer"),
+        })
+    }
+
+    fn longest_payload_bytes(&self) -> u64 {
+        self.rpc.max_read_bytes.max(self.rpc.max_write_bytes) + LONG_MESSAGE_ROOM_BYTES
     }
 }
 
@@ -171,8 +190,8 @@ impl Config {
 
     /// Calls a requester may have outstanding on one connection: requested as a client, granted as
     /// a server (RFC 8166 section 3.3.1).
-    pub fn credits(&self) -> u32 {
-        to_u32(self.raw.rpc.credits)
+    pub fn credits(&self) -> usize {
+        to_usize(self.raw.rpc.credits)
     }
 
     /// Longest message sent inline, transport header included, in bytes; a peer may lower it
@@ -194,6 +213,11 @@ impl Config {
     /// Most bytes that one call brings to the responder by Read chunks.
     pub fn write_bytes_max(&self) -> usize {
         to_usize(self.raw.rpc.max_write_bytes)
+    }
+
+    /// Longest segment of a chunk that this side offers, in bytes.
+    pub fn segment_bytes(&self) -> usize {
+        to_usize(self.raw.rpc.segment_bytes)
     }
 
     /// Most segments of one chunk, sent or accepted.
@@ -247,23 +271,51 @@ impl Config {
 impl Config {
     /// Slots for transactions of one connection: one per credit.
     pub fn slots_per_conn(&self) -> usize {
-        to_usize(self.raw.rpc.credits)
+        self.credits()
+    }
+
+    /// What a peer may put into its chunk lists before it gets ERR_CHUNK.
+    pub fn peer_limits(&self) -> PeerLimits {
+        let (chunks, segments) =
+            (to_u16(self.raw.rpc.max_chunks), to_u16(self.raw.rpc.max_segments));
+        PeerLimits {
+            read_segments_max: chunks * segments,
+            read_chunks_max: chunks,
+            write_chunks_max: chunks,
+            segments_per_chunk_max: segments,
+            payload_bytes_max: to_u32(self.raw.longest_payload_bytes()),
+        }
     }
 
     /// Receive buffers of one connection. A buffer is posted again before anything leaves that
     /// lets the peer send another message, so those in the hands of handlers are among `credits`.
     pub fn recv_budget(&self) -> RecvBudget {
-        RecvBudget { credits: self.credits(), reverse: 0, grant_in_flight: 1, slack: 1 }
+        RecvBudget {
+            credits: to_u32(self.raw.rpc.credits),
+            reverse: 0,
+            grant_in_flight: 1,
+            slack: 1,
+        }
     }
 
     /// Send buffers of a connection that this side makes calls on.
     pub fn requester_send_budget(&self) -> SendBudget {
-        SendBudget { replies: 0, calls: self.credits(), errors: 1, dones: 0 }
+        SendBudget {
+            replies: 0,
+            calls: to_u32(self.raw.rpc.credits),
+            errors: SEND_ERRORS,
+            dones: 0,
+        }
     }
 
     /// Send buffers of a connection that this side answers calls on.
     pub fn responder_send_budget(&self) -> SendBudget {
-        SendBudget { replies: self.credits(), calls: 0, errors: 1, dones: 0 }
+        SendBudget {
+            replies: to_u32(self.raw.rpc.credits),
+            calls: 0,
+            errors: SEND_ERRORS,
+            dones: 0,
+        }
     }
 
     /// Bytes of one receive buffer.
@@ -296,6 +348,10 @@ impl Config {
     }
 }
 
+/// RDMA_ERROR messages on their way: one being sent while the next is written.
+const SEND_ERRORS: u32 = 2;
+/// What a long message carries beside the bulk data: RPC header and other arguments or results.
+const LONG_MESSAGE_ROOM_BYTES: u64 = 64 << 10;
 const WORD_BYTES: usize = 4;
 /// Handle, length and offset of a segment on the wire.
 const SEGMENT_BYTES: usize = 16;
@@ -304,6 +360,10 @@ const CACHE_LINE_BYTES: usize = 64;
 /// Lossless on the 64-bit hosts the engine runs on.
 fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+fn to_u16(value: u64) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
 }
 
 fn to_u32(value: u64) -> u32 {

@@ -168,7 +168,7 @@ fn everything_wrong_is_reported_at_once_in_the_order_of_the_file() {
         "bad.toml:2:15: description: expected a string\n\
          bad.toml:4:1: unknown key \"rpc.credit\"; did you mean \"rpc.credits\"?\n\
          bad.toml:5:11: rpc.credits = \"many\": expected an integer from 1 to 1024\n\
-         bad.toml:6:16: rpc.max_segments = -1: expected an integer from 1 to 64\n\
+         bad.toml:6:16: rpc.max_segments = -1: expected an integer from 1 to 16\n\
          bad.toml:7:21: rpc.inline_send_bytes = 1500: expected a multiple of 1024 from 1024 to \
          65536\n\
          bad.toml:9:8: poll.mode = \"lazy\": expected one of \"busy\", \"adaptive\", \"sleep\"\n\
@@ -195,8 +195,8 @@ fn keys_that_do_not_go_together_are_shown_where_the_first_was_set() {
     folder.write("a.toml", "schema = 1\n[rpc]\nmax_read_bytes = 33554432\n");
     assert_eq!(
         refusal(&folder, "a.toml"),
-        "a.toml:3:1: rpc.max_read_bytes = 33554432: expected at most shm.arena_mib \
-         (16 MiB = 16777216 bytes)"
+        "a.toml:3:1: rpc.max_read_bytes = 33554432: expected at most 16711680, what \
+         shm.arena_mib = 16 has room for"
     );
 }
 

@@ -89,6 +89,8 @@ pub struct RawRpc {
     pub max_read_bytes: u64,
     /// Most bytes of arguments by Read chunks in one call.
     pub max_write_bytes: u64,
+    /// Longest segment of a chunk that this side offers, in bytes.
+    pub segment_bytes: u64,
     /// Segments of one chunk.
     pub max_segments: u64,
     /// Chunks of one list.
@@ -151,6 +153,7 @@ impl Default for RawRpc {
             inline_recv_bytes: 4096,
             max_read_bytes: 1 << 20,
             max_write_bytes: 1 << 20,
+            segment_bytes: 16 << 20,
             max_segments: 16,
             max_chunks: 4,
             timeout_ms: 10_000,

@@ -4,6 +4,7 @@
 use super::ConfigError;
 use super::cores::CoreList;
 use super::raw::RawConfig;
+use spinrpc_proto::limits::{READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use std::fmt;
 
 /// One key of the configuration.
@@ -181,6 +182,7 @@ impl fmt::Display for Value {
 
 /// RFC 8797 section 4.1 codes an inline threshold as its number of KiB.
 const INLINE: Limits = Limits { min: 1024, max: 65536, step: Step::MultipleOf(1024) };
+const _: () = assert!(READ_CHUNKS_MAX == WRITE_CHUNKS_MAX); // rpc.max_chunks is for both
 const RING: Limits = Limits { min: 64, max: 4096, step: Step::PowerOfTwo };
 /// A transfer must fit the 32-bit length of a segment.
 const BULK: Limits = Limits::between(4096, 1 << 30);
@@ -326,12 +328,21 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.rpc.max_write_bytes, BULK),
     },
     Key {
+        name: "rpc.segment_bytes",
+        unit: "bytes",
+        effect: "Longest segment of a chunk that this side offers; longer buffers become several.",
+        reason: "One segment for every transfer of the usual sizes: the shortest headers.",
+        field: |raw| Field::Integer(&mut raw.rpc.segment_bytes, BULK),
+    },
+    Key {
         name: "rpc.max_segments",
         unit: "segments",
         effect: "Most segments of one chunk, sent or accepted; a peer that sends more gets \
                  ERR_CHUNK.",
         reason: "Peers that register page by page or in two extents stay within it.",
-        field: |raw| Field::Integer(&mut raw.rpc.max_segments, Limits::between(1, 64)),
+        field: |raw| {
+            Field::Integer(&mut raw.rpc.max_segments, Limits::between(1, SEGMENTS_MAX as u64))
+        },
     },
     Key {
         name: "rpc.max_chunks",
@@ -339,7 +350,9 @@ pub static KEYS: &[Key] = &[
         effect: "Most chunks of a Read list or a Write list, sent or accepted; a peer that sends \
                  more gets ERR_CHUNK.",
         reason: "Upper layers in use need one or two.",
-        field: |raw| Field::Integer(&mut raw.rpc.max_chunks, Limits::between(1, 8)),
+        field: |raw| {
+            Field::Integer(&mut raw.rpc.max_chunks, Limits::between(1, READ_CHUNKS_MAX as u64))
+        },
     },
     Key {
         name: "rpc.timeout_ms",

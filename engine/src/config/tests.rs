@@ -1,3 +1,5 @@
+//! What is accepted, what is refused in which words, and what follows from it.
+
 use super::*;
 use crate::mem::budget::Budget;
 
@@ -154,16 +156,48 @@ fn both_limits_of_every_number_belong_to_it_and_nothing_beyond() {
 }
 
 #[test]
-fn bulk_must_fit_the_memory_it_passes_through() {
+fn bulk_and_the_message_around_it_must_fit_the_memory_they_pass_through() {
+    let room = (16 << 20) - (64 << 10);
     assert_eq!(
-        refusal(|raw| raw.rpc.max_read_bytes = (16 << 20) + 1),
-        "rpc.max_read_bytes = 16777217: expected at most shm.arena_mib (16 MiB = 16777216 bytes)"
+        refusal(|raw| raw.rpc.max_read_bytes = room + 1),
+        "rpc.max_read_bytes = 16711681: expected at most 16711680, what shm.arena_mib = 16 has \
+         room for"
     );
     let message = refusal(|raw| {
         raw.rpc.max_write_bytes = 2 << 20;
         raw.mem.arena_mib = 1;
     });
-    assert!(message.ends_with("at most mem.arena_mib (1 MiB = 1048576 bytes)"), "{message}");
+    assert!(message.ends_with("at most 983040, what mem.arena_mib = 1 has room for"), "{message}");
+
+    let mut raw = RawConfig::default();
+    (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (room, room);
+    raw.validate_for(&four_cpus()).unwrap();
+}
+
+#[test]
+fn the_largest_transfer_must_be_expressible_in_segments() {
+    let needed = ((1 << 20) + (64 << 10)) / 16;
+    assert_eq!(
+        refusal(|raw| raw.rpc.segment_bytes = needed - 1),
+        "rpc.segment_bytes = 69631: expected at least 69632, for rpc.max_segments of them per \
+         transfer"
+    );
+    let mut raw = RawConfig::default();
+    raw.rpc.segment_bytes = needed;
+    assert_eq!(raw.validate_for(&four_cpus()).unwrap().segment_bytes(), 69632);
+}
+
+#[test]
+fn a_peer_may_send_what_this_side_may() {
+    let limits = RawConfig::default().validate_for(&four_cpus()).unwrap().peer_limits();
+    assert!(limits.within_bounds());
+    assert_eq!((limits.read_chunks_max, limits.write_chunks_max), (4, 4));
+    assert_eq!((limits.segments_per_chunk_max, limits.read_segments_max), (16, 4 * 16));
+    assert_eq!(limits.payload_bytes_max, (1 << 20) + (64 << 10));
+
+    let mut raw = RawConfig::default();
+    (raw.rpc.max_chunks, raw.rpc.max_segments) = (8, 16);
+    assert!(raw.validate_for(&four_cpus()).unwrap().peer_limits().within_bounds());
 }
 
 #[test]
@@ -247,8 +281,8 @@ fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
     let config = RawConfig::default().validate_for(&four_cpus()).unwrap();
     assert_eq!(config.slots_per_conn(), 64);
     assert_eq!(config.recv_budget().total(), 64 + 1 + 1);
-    assert_eq!(config.requester_send_budget().total(), 64 + 1);
-    assert_eq!(config.responder_send_budget().total(), 64 + 1);
+    assert_eq!(config.requester_send_budget().total(), 64 + 2);
+    assert_eq!(config.responder_send_budget().total(), 64 + 2);
 }
 
 /// RFC 8166 section 4.1: four fixed words and three lists, each ended by one word.
