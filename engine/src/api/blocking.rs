@@ -1,0 +1,139 @@
+//! A client for tools and tests: one connection, one call at a time, on the calling thread.
+
+use super::client::{Client as CoreClient, Reply, ReplyHandler, Token};
+use super::codec::{Decoder, Encoder};
+use super::core::Core;
+use super::engine::Engine;
+use super::errors::{CallError, ConnectError};
+use super::service::ConnectionEvent;
+use crate::config::Config;
+use crate::mem::Bulk;
+use crate::reactor::CallSpec;
+use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::xdr::DecodeError;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Calls and waits. It owns an engine with one core, which moves only during its methods: between
+/// calls the connection is served by nobody, which a server bears for as long as it likes.
+pub struct Client {
+    core: Core,
+    client: CoreClient,
+    arrived: Rc<RefCell<Option<Arrived>>>,
+    _engine: Engine,
+}
+
+/// A reply, copied out of the turn it arrived in.
+struct Arrived {
+    result: Result<(), CallError>,
+    stream: Vec<u8>,
+    placed: Vec<u32>,
+    results: Vec<Option<Bulk>>,
+}
+
+struct Keep(Rc<RefCell<Option<Arrived>>>);
+
+impl ReplyHandler for Keep {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let arrived = match reply {
+            Ok(reply) => Arrived {
+                result: Ok(()),
+                stream: reply.stream.to_vec(),
+                placed: reply.placed.to_vec(),
+                results: reply.results.iter_mut().map(Option::take).collect(),
+            },
+            Err(error) => Arrived {
+                result: Err(error),
+                stream: Vec::new(),
+                placed: Vec::new(),
+                results: Vec::new(),
+            },
+        };
+        *self.0.borrow_mut() = Some(arrived);
+    }
+
+    fn on_event(&mut self, _: &ConnectionEvent) {}
+}
+
+impl Client {
+    /// Connects with the default configuration.
+    ///
+    /// # Errors
+    /// [`ConnectError`] says why there is no connection.
+    pub fn connect(address: &str, program: Program, version: Version) -> Result<Self, ConnectError> {
+        Self::connect_with(Config::default(), address, program, version)
+    }
+
+    /// Connects; the engine uses the first core of `config`.
+    ///
+    /// # Errors
+    /// [`ConnectError`] says why there is no connection.
+    pub fn connect_with(
+        config: Config,
+        address: &str,
+        program: Program,
+        version: Version,
+    ) -> Result<Self, ConnectError> {
+        let failed = |error: super::EngineError| ConnectError::Fabric(error.to_string());
+        let engine = Engine::new(config).map_err(failed)?;
+        let mut core = engine.core(0).map_err(failed)?;
+        let arrived = Rc::new(RefCell::new(None));
+        let keep = Keep(Rc::clone(&arrived));
+        let client = core.connect_wait(address, program, version, |_| keep, CONNECT_TIMEOUT)?;
+        Ok(Self { core, client, arrived, _engine: engine })
+    }
+
+    /// Calls with short arguments and results, and waits for the reply.
+    ///
+    /// # Errors
+    /// [`CallError`] says why there is no result, and whether to try again.
+    pub fn call<T>(
+        &mut self,
+        procedure: Procedure,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, CallError> {
+        self.call_with(procedure, &mut CallSpec::new(), encode, decode)
+    }
+
+    /// Calls as `spec` says and waits for the reply.
+    ///
+    /// # Errors
+    /// [`CallError`] says why there is no result, and whether to try again.
+    pub fn call_with<T>(
+        &mut self,
+        procedure: Procedure,
+        spec: &mut CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, CallError> {
+        self.client.call(procedure, Token(0), spec, encode)?;
+        let arrived = Rc::clone(&self.arrived);
+        self.core.run_until(|| arrived.borrow().is_some());
+        let taken = self.arrived.borrow_mut().take();
+        let Some(mut arrived) = taken else { return Err(CallError::Cancelled) };
+        arrived.result?;
+        let mut results =
+            Decoder::results(&arrived.stream, &arrived.placed, &mut arrived.results);
+        Ok(decode(&mut results)?)
+    }
+
+    /// Registered memory of the connection, as [`crate::Client::bulk`].
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.client.bulk(bytes)
+    }
+
+    /// Whether the connection is up, as far as the last call knew.
+    pub fn is_up(&self) -> bool {
+        self.client.is_up()
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("blocking::Client").field("up", &self.is_up()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! A call in the hands of its handler.
+
+use super::codec::{Decoder, Encoder};
+use super::service::ConnectionId;
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::ReplyData;
+use crate::reactor::mailbox::{DeferredAnswer, DeferredReply, PostReply};
+use crate::reactor::ops::{CallOutcome, CoreOps, DeferTicket, ReplyTarget, RpcRefusal};
+use crate::fabric::ConnId;
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// One call, to be answered once: [`reply`](Call::reply), [`reject`](Call::reject) or
+/// [`defer`](Call::defer). Dropping it unanswered sends SYSTEM_ERR and counts it
+/// (`calls_dropped`).
+pub struct Call<'a> {
+    pub(super) ops: &'a dyn CoreOps,
+    pub(super) to: ReplyTarget<'a>,
+    pub(super) header: CallHeader<'a>,
+    pub(super) arguments: Option<Decoder<'a>>,
+    pub(super) outcome: &'a Cell<Option<CallOutcome>>,
+}
+
+impl<'a> Call<'a> {
+    /// The program called.
+    pub fn program(&self) -> Program {
+        self.header.program
+    }
+
+    /// Its version.
+    pub fn version(&self) -> Version {
+        self.header.version
+    }
+
+    /// The procedure called.
+    #[inline]
+    pub fn procedure(&self) -> Procedure {
+        self.header.procedure
+    }
+
+    /// The transaction id, unique among the calls of this connection in progress.
+    pub fn xid(&self) -> Xid {
+        self.header.xid
+    }
+
+    /// Who calls, as the caller says.
+    pub fn credential(&self) -> OpaqueAuth<'a> {
+        self.header.credential
+    }
+
+    /// The connection it came by.
+    pub fn connection(&self) -> ConnectionId {
+        ConnectionId(self.to.conn)
+    }
+
+    /// The arguments. They can be taken once; after that this is a reader at its end.
+    #[inline]
+    pub fn args(&mut self) -> Decoder<'a> {
+        self.arguments.take().unwrap_or_else(Decoder::exhausted)
+    }
+
+    /// Answers with results. `encode` writes them; it may run twice.
+    #[inline]
+    pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
+        self.reply_with(ReplyData::new(), encode);
+    }
+
+    /// Answers with results and registered data items, which `encode` names with
+    /// [`Encoder::bulk`] in the same order. Each goes straight into the caller's memory if the call
+    /// offered a Write chunk for it.
+    #[inline]
+    pub fn reply_with(self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
+        self.outcome.set(Some(CallOutcome::Done));
+        self.ops.reply(&self.to, data, &encode);
+    }
+
+    /// Answers with an RPC error: [`AcceptStatus::ProcUnavail`], [`AcceptStatus::GarbageArgs`] or
+    /// [`AcceptStatus::SystemErr`].
+    pub fn reject(self, status: AcceptStatus) {
+        self.refuse(&RpcRefusal::Accepted(status));
+    }
+
+    /// Denies the call for its credential (RFC 5531 section 9).
+    pub fn deny(self, why: AuthStat) {
+        self.refuse(&RpcRefusal::Denied(RejectStatus::AuthError(why)));
+    }
+
+    fn refuse(&self, answer: &RpcRefusal) {
+        self.outcome.set(Some(CallOutcome::Done));
+        self.ops.reject(&self.to, answer);
+    }
+
+    /// Takes the call out of the handler, to be answered later or by another thread. `None` if no
+    /// memory for its reply is left or too many calls are deferred; then it is answered with
+    /// SYSTEM_ERR. Arguments that are still needed have to be copied, or taken with
+    /// [`Decoder::data`], before.
+    pub fn defer(self) -> Option<Deferred> {
+        let ticket = self.ops.defer(&self.to)?;
+        self.outcome.set(Some(CallOutcome::Deferred));
+        let DeferTicket { inbox, pool, stage, plan } = ticket;
+        let (conn, slot) = (self.to.conn, self.to.slot);
+        Some(Deferred { inbox, conn, slot, room: Some(Room { pool, stage, plan }) })
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.outcome.get().is_none() {
+            self.outcome.set(Some(CallOutcome::Done));
+            self.ops.drop_call(&self.to);
+        }
+    }
+}
+
+impl std::fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+/// A call that is answered later, from any thread. Dropping it unanswered sends SYSTEM_ERR. An
+/// answer to a connection that has gone down meanwhile goes nowhere and is counted (`stale`).
+pub struct Deferred {
+    inbox: Arc<dyn PostReply>,
+    conn: ConnId,
+    slot: SlotId,
+    room: Option<Room>,
+}
+
+/// What encoding a reply away from its core needs.
+struct Room {
+    pool: BulkPool,
+    stage: Bulk,
+    plan: crate::reactor::ReplyPlan,
+}
+
+impl Deferred {
+    /// Answers with results. `encode` writes them on this thread; it may run twice.
+    pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
+        self.reply_with(ReplyData::new(), encode);
+    }
+
+    /// Answers with results and registered data items, as [`Call::reply_with`].
+    pub fn reply_with(mut self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
+        if let Some(room) = self.room.take() {
+            self.post(room.encode(data, &encode));
+        }
+    }
+
+    /// Answers with an RPC error.
+    pub fn reject(mut self, status: AcceptStatus) {
+        self.room = None;
+        self.post(DeferredAnswer::Reject(status));
+    }
+
+    fn post(&self, answer: DeferredAnswer) {
+        self.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
+    }
+}
+
+impl Room {
+    /// Encodes inline; results that are too long for that go into memory for a Reply chunk, if
+    /// there is one that takes them.
+    fn encode(self, data: ReplyData, encode: &dyn Fn(&mut Encoder<'_>)) -> DeferredAnswer {
+        let Self { pool, mut stage, plan } = self;
+        let encoded = plan.encode(stage.bytes_mut(), &data, encode);
+        if encoded.fits || !plan.takes_long(encoded.stream_bytes) {
+            return DeferredAnswer::Results { stream: stage, encoded, data };
+        }
+        let Some(mut stream) = pool.take(encoded.stream_bytes) else {
+            return DeferredAnswer::Reject(AcceptStatus::SystemErr);
+        };
+        stream.set_len(encoded.stream_bytes);
+        let encoded = plan.encode(stream.bytes_mut(), &data, encode);
+        DeferredAnswer::Results { stream, encoded, data }
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        if self.room.take().is_some() {
+            self.post(DeferredAnswer::Reject(AcceptStatus::SystemErr));
+        }
+    }
+}
+
+impl std::fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deferred").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,260 @@
+//! What a client holds and implements.
+
+use super::codec::{Decoder, Encoder};
+use super::errors::{CallError, ConnectError};
+use super::service::ConnectionEvent;
+use crate::fabric::ConnId;
+use crate::mem::Bulk;
+use crate::reactor::ops::{CallTarget, CoreOps, Deadline};
+use crate::reactor::{Backpressure, CallSpec};
+use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The application's name of a call; it comes back with the reply. Tokens of calls in flight need
+/// not differ, but [`Client::cancel`] finds only one of equal ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// Where a client's connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkState {
+    Connecting,
+    /// Connected, and the first call is out.
+    Probing(ConnId),
+    Up(ConnId),
+    Down,
+}
+
+/// What the clones of a client and the core's dispatch share.
+pub(super) struct Link {
+    pub(super) ops: Rc<dyn CoreOps>,
+    pub(super) state: Cell<LinkState>,
+    pub(super) program: Program,
+    pub(super) version: Version,
+    pub(super) failure: RefCell<Option<ConnectError>>,
+    credential: RefCell<Option<Vec<u8>>>,
+}
+
+impl Link {
+    pub(super) fn new(ops: Rc<dyn CoreOps>, program: Program, version: Version) -> Rc<Self> {
+        Rc::new(Self {
+            ops,
+            state: Cell::new(LinkState::Connecting),
+            program,
+            version,
+            failure: RefCell::new(None),
+            credential: RefCell::new(None),
+        })
+    }
+
+    pub(super) fn start(
+        &self,
+        conn: ConnId,
+        procedure: Procedure,
+        token: u64,
+        spec: &mut CallSpec,
+        encode: &dyn Fn(&mut Encoder<'_>),
+    ) -> Result<(), Backpressure> {
+        let body = self.credential.borrow();
+        let credential = match &*body {
+            Some(body) => OpaqueAuth { flavor: AuthFlavor::Sys, body },
+            None => OpaqueAuth::NONE,
+        };
+        let (program, version) = (self.program, self.version);
+        let target = CallTarget { program, version, procedure, credential, token };
+        self.ops.call(conn, &target, spec, encode)
+    }
+}
+
+/// Makes calls to one program over one connection. It belongs to its core's thread; clones are the
+/// same client. No method blocks.
+#[derive(Clone)]
+pub struct Client(pub(super) Rc<Link>);
+
+impl Client {
+    /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core.
+    ///
+    /// `encode` writes the arguments; it may run twice. Registered buffers move out of `spec` into
+    /// the call, so that the spec can be used again.
+    ///
+    /// # Errors
+    /// [`Backpressure`]: nothing was sent, and the spec keeps its buffers.
+    #[inline]
+    pub fn call(
+        &self,
+        procedure: Procedure,
+        token: Token,
+        spec: &mut CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+    ) -> Result<(), Backpressure> {
+        let conn = match self.0.state.get() {
+            LinkState::Up(conn) => conn,
+            LinkState::Down => return Err(Backpressure::Down),
+            LinkState::Connecting | LinkState::Probing(_) => return Err(Backpressure::Connecting),
+        };
+        self.0.start(conn, procedure, token.0, spec, &encode)
+    }
+
+    /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
+    /// (AUTH_NONE). `false` if it is too long for a credential; then nothing changes.
+    pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> bool {
+        let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
+        let encoded = user.map(|user| user.emit(&mut body));
+        match encoded {
+            Some(Err(_)) => return false,
+            Some(Ok(length)) => *self.0.credential.borrow_mut() = Some(body[..length].to_vec()),
+            None => *self.0.credential.borrow_mut() = None,
+        }
+        true
+    }
+
+    fn conn(&self) -> Option<ConnId> {
+        match self.0.state.get() {
+            LinkState::Up(conn) => Some(conn),
+            _ => None,
+        }
+    }
+
+    /// Registered memory of this connection, for arguments and results: `bytes` long, what its
+    /// last user left in it. `None` while not connected, if `bytes` is longer than the longest
+    /// block, or if all is lent out.
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.0.ops.conn_bulk(self.conn()?, bytes)
+    }
+
+    /// Gives a call up: its handler has got [`CallError::Cancelled`] when the next turn ends. The
+    /// server may still execute it; its buffers stay with the connection until the server answers.
+    pub fn cancel(&self, token: Token) -> bool {
+        self.conn().is_some_and(|conn| self.0.ops.cancel(conn, token.0))
+    }
+
+    /// Whether calls may be made.
+    pub fn is_up(&self) -> bool {
+        self.conn().is_some()
+    }
+
+    /// Calls sent whose replies have not arrived.
+    pub fn in_flight(&self) -> usize {
+        self.conn().and_then(|conn| self.0.ops.in_flight(conn)).unwrap_or(0)
+    }
+
+    /// Closes the connection. The handler hears [`ConnectionEvent::Down`] in a later turn.
+    pub fn close(&self) {
+        match self.0.state.get() {
+            LinkState::Up(conn) | LinkState::Probing(conn) => self.0.ops.close(conn),
+            LinkState::Connecting | LinkState::Down => {}
+        }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("state", &self.0.state.get()).finish_non_exhaustive()
+    }
+}
+
+impl CallSpec {
+    /// The configured deadline, a short reply, no buffers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives the call up after `time`: its handler gets [`CallError::TimedOut`].
+    #[must_use]
+    pub fn deadline(mut self, time: Duration) -> Self {
+        self.deadline = Deadline::After(time);
+        self
+    }
+
+    /// Waits for ever.
+    #[must_use]
+    pub fn no_deadline(mut self) -> Self {
+        self.deadline = Deadline::None;
+        self
+    }
+
+    /// How many bytes the results may take, those in `result_into` not counted. Results that may
+    /// not fit inline get a Reply chunk; a server cannot send longer ones than are announced here
+    /// or fit inline.
+    #[must_use]
+    pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
+        self.reply_bytes_max = bytes;
+        self
+    }
+
+    /// Adds a data item of the arguments, from [`Client::bulk`]; the stream names it with
+    /// [`Encoder::bulk`]. It is sent inline if it fits, else the server fetches it. At most four.
+    #[must_use]
+    pub fn argument(mut self, bulk: Bulk) -> Self {
+        self.add_argument(bulk);
+        self
+    }
+
+    /// Adds a buffer from [`Client::bulk`] in which the server places the next data item of the
+    /// results; its length is the room there is. At most four.
+    #[must_use]
+    pub fn result_into(mut self, bulk: Bulk) -> Self {
+        self.add_result_into(bulk);
+        self
+    }
+
+    /// As [`CallSpec::argument`], for a spec that is used again. `false` when there are four.
+    pub fn add_argument(&mut self, bulk: Bulk) -> bool {
+        put(&mut self.arguments, bulk)
+    }
+
+    /// As [`CallSpec::result_into`], for a spec that is used again. `false` when there are four.
+    pub fn add_result_into(&mut self, bulk: Bulk) -> bool {
+        put(&mut self.results, bulk)
+    }
+}
+
+fn put(places: &mut [Option<Bulk>; ITEMS_MAX], bulk: Bulk) -> bool {
+    let place = places.iter_mut().find(|place| place.is_none());
+    place.map(|place| *place = Some(bulk)).is_some()
+}
+
+/// Gets the replies of one client, on its core's thread.
+pub trait ReplyHandler {
+    /// A call ended. It may start calls with the [`Client`] it was made with.
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>);
+
+    /// The connection came up, went down, or never came up.
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        let _ = event;
+    }
+}
+
+/// A successful reply.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    pub(super) stream: &'a [u8],
+    pub(super) placed: &'a [u32],
+    pub(super) arguments: &'a mut [Option<Bulk>],
+    pub(super) results: &'a mut [Option<Bulk>],
+}
+
+impl<'a> Reply<'a> {
+    /// The results. They can be taken once; after that this is a reader at its end.
+    #[inline]
+    pub fn results(&mut self) -> Decoder<'a> {
+        let results = std::mem::take(&mut self.results);
+        Decoder::results(std::mem::take(&mut self.stream), self.placed, results)
+    }
+
+    /// The next argument buffer of the call, for another one. Buffers that are not taken go back
+    /// to the connection.
+    pub fn take_argument(&mut self) -> Option<Bulk> {
+        self.arguments.iter_mut().find_map(Option::take)
+    }
+
+    /// The next result buffer, if [`Reply::results`] was not called: its length says how many
+    /// bytes were placed.
+    pub fn take_result(&mut self) -> Option<Bulk> {
+        self.results.iter_mut().find_map(Option::take)
+    }
+}

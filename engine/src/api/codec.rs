@@ -1,0 +1,163 @@
+//! Reading arguments and results, wherever their bytes came to lie.
+
+use crate::mem::Bulk;
+use spinrpc_proto::payload::{Beside, Found, StreamReader};
+use spinrpc_proto::xdr::DecodeError;
+
+/// Writes arguments or results: plain XDR, and [`bulk`](Encoder::bulk) where a registered buffer
+/// given beside the stream stands as `opaque<>`. It never fails: what does not fit inline makes the
+/// engine ask for the same stream again with more room, so the closure that writes must be
+/// repeatable.
+pub use spinrpc_proto::payload::StreamWriter as Encoder;
+
+/// A data item of an argument or a result.
+#[derive(Debug)]
+pub enum Data<'a> {
+    /// It came in the message.
+    Inline(&'a [u8]),
+    /// It was placed in registered memory, which is the application's now.
+    Bulk(Bulk),
+}
+
+impl Data<'_> {
+    /// The bytes, wherever they are.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline(bytes) => bytes,
+            Self::Bulk(bulk) => bulk.bytes(),
+        }
+    }
+}
+
+/// Reads arguments (in a handler) or results (in a reply). Every method returns a [`DecodeError`]
+/// for bytes that do not fit; none panics on what a peer sent.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    stream: StreamReader<'a>,
+    /// The buffers that were not looked at yet.
+    bulks: &'a mut [Option<Bulk>],
+    /// How many were.
+    seen: usize,
+    is_call: bool,
+}
+
+impl<'a> Decoder<'a> {
+    /// Reads the arguments at byte `base` of a call.
+    pub(super) fn arguments(
+        stream: &'a [u8],
+        base: usize,
+        chunks: &'a [(u32, u32)],
+        bulks: &'a mut [Option<Bulk>],
+    ) -> Self {
+        let stream = StreamReader::new(stream, base, Beside::Reads(chunks));
+        Self { stream, bulks, seen: 0, is_call: true }
+    }
+
+    /// Reads the results of a reply.
+    pub(super) fn results(
+        stream: &'a [u8],
+        placed: &'a [u32],
+        bulks: &'a mut [Option<Bulk>],
+    ) -> Self {
+        let stream = StreamReader::new(stream, 0, Beside::Writes(placed));
+        Self { stream, bulks, seen: 0, is_call: false }
+    }
+
+    /// A reader at its end.
+    pub(super) fn exhausted() -> Self {
+        Self::results(&[], &[], &mut [])
+    }
+
+    /// Reads an unsigned integer.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.stream.xdr().u32()
+    }
+
+    /// Reads an integer.
+    #[inline]
+    pub fn i32(&mut self) -> Result<i32, DecodeError> {
+        self.stream.xdr().i32()
+    }
+
+    /// Reads an unsigned hyper integer.
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.stream.xdr().u64()
+    }
+
+    /// Reads a hyper integer.
+    #[inline]
+    pub fn i64(&mut self) -> Result<i64, DecodeError> {
+        self.stream.xdr().i64()
+    }
+
+    /// Reads a boolean.
+    #[inline]
+    pub fn bool(&mut self) -> Result<bool, DecodeError> {
+        self.stream.xdr().bool()
+    }
+
+    /// Reads `opaque[length]`.
+    #[inline]
+    pub fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        self.stream.xdr().fixed(length)
+    }
+
+    /// Reads a `string<max_bytes>`.
+    #[inline]
+    pub fn string(&mut self, max_bytes: usize) -> Result<&'a str, DecodeError> {
+        self.stream.xdr().string(max_bytes)
+    }
+
+    /// Reads an `opaque<max_bytes>`. In a call its bytes may have come as a Read chunk; they are
+    /// borrowed from there. In a reply this is for items without direct placement.
+    #[inline]
+    pub fn opaque(&mut self, max_bytes: usize) -> Result<&'a [u8], DecodeError> {
+        if !self.is_call {
+            return self.stream.xdr().opaque(max_bytes);
+        }
+        match self.stream.item(max_bytes)? {
+            Found::Inline(bytes) => Ok(bytes),
+            Found::Chunk { index, length } => {
+                let bulk = self.bulk_at(index).and_then(|bulk| bulk.as_ref());
+                bulk.and_then(|bulk| bulk.bytes().get(..length)).ok_or(LOST)
+            }
+        }
+    }
+
+    /// Reads an `opaque<max_bytes>` with direct placement. Bytes that came in registered memory
+    /// come with that memory: in a call that of the server's pool, in a reply the buffer given by
+    /// [`CallSpec::result_into`](crate::CallSpec::result_into), its length set.
+    pub fn data(&mut self, max_bytes: usize) -> Result<Data<'a>, DecodeError> {
+        match self.stream.item(max_bytes)? {
+            Found::Inline(bytes) => Ok(Data::Inline(bytes)),
+            Found::Chunk { index, length } => {
+                let mut bulk = self.bulk_at(index).and_then(Option::take).ok_or(LOST)?;
+                if length > bulk.capacity() {
+                    return Err(LOST);
+                }
+                bulk.set_len(length);
+                Ok(Data::Bulk(bulk))
+            }
+        }
+    }
+
+    /// Every byte and every chunk was read: worth a check before acting on arguments.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        self.stream.finish()
+    }
+
+    /// The buffer of chunk `index`; chunks are met in rising order.
+    fn bulk_at(&mut self, index: usize) -> Option<&'a mut Option<Bulk>> {
+        let rest = std::mem::take(&mut self.bulks);
+        let (_, rest) = rest.split_at_mut_checked(index.checked_sub(self.seen)?)?;
+        let (bulk, rest) = rest.split_first_mut()?;
+        self.bulks = rest;
+        self.seen = index + 1;
+        Some(bulk)
+    }
+}
+
+/// The chunk's memory is not there: it was taken before, or the peer placed more than was offered.
+const LOST: DecodeError = DecodeError::LimitExceeded { what: "bytes in a chunk" };

@@ -1,0 +1,159 @@
+//! A core as its thread holds it.
+
+use super::client::{Client, Link, LinkState, ReplyHandler};
+use super::dispatch::ClientEntry;
+use super::errors::ConnectError;
+use super::runtime::CoreDriver;
+use crate::config::{Config, IdlePolicy};
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::idle::{Idle, Rest};
+use crate::sys::clock::Clock;
+use spinrpc_proto::ids::{Program, Version};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long the driver may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A reactor that belongs to the calling thread, which is pinned to the core's CPU. It moves only
+/// while this thread calls [`Core::poll_once`] or [`Core::run_until`]: a thread that does something
+/// else for long lets its peers wait.
+pub struct Core {
+    driver: Box<dyn CoreDriver>,
+    idle: Idle,
+    index: usize,
+    pool: BulkPool,
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Completions and letters handled; zero is an idle turn.
+    pub events: usize,
+}
+
+impl Core {
+    pub(super) fn new(driver: Box<dyn CoreDriver>, config: &Config, index: usize) -> Self {
+        let pool = driver.ops().pool();
+        Self { driver, idle: Idle::new(config, Clock::shared()), index, pool }
+    }
+
+    /// Which core of its engine this is.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Asks for a connection and returns at once. `make` makes the handler of its replies, which
+    /// may keep the [`Client`] to start calls with; the handler hears
+    /// [`Up`](crate::ConnectionEvent::Up) when calls may be made.
+    ///
+    /// # Errors
+    /// None yet: that the address is wrong or nobody listens is heard by the handler.
+    pub fn connect<H: ReplyHandler + 'static>(
+        &mut self,
+        address: &str,
+        program: Program,
+        version: Version,
+        make: impl FnOnce(Client) -> H,
+    ) -> Result<Client, ConnectError> {
+        let ops = self.driver.ops();
+        let link = Link::new(Rc::clone(&ops), program, version);
+        let client = Client(Rc::clone(&link));
+        let entry = ClientEntry::new(link, Box::new(make(client.clone())));
+        let request = ops.connect(address, CONNECT_TIMEOUT);
+        self.driver.add_client(request, entry);
+        Ok(client)
+    }
+
+    /// As [`Core::connect`], and polls until the connection is up (blocks this thread).
+    ///
+    /// # Errors
+    /// [`ConnectError`] says why there is none.
+    pub fn connect_wait<H: ReplyHandler + 'static>(
+        &mut self,
+        address: &str,
+        program: Program,
+        version: Version,
+        make: impl FnOnce(Client) -> H,
+        timeout: Duration,
+    ) -> Result<Client, ConnectError> {
+        let client = self.connect(address, program, version, make)?;
+        let end = Instant::now() + timeout;
+        let mut in_time = true;
+        self.run_until(|| {
+            in_time = Instant::now() < end;
+            matches!(client.0.state.get(), LinkState::Up(_) | LinkState::Down) || !in_time
+        });
+        if client.is_up() {
+            return Ok(client);
+        }
+        client.close();
+        Err(client.0.failure.borrow_mut().take().unwrap_or(ConnectError::TimedOut(timeout)))
+    }
+
+    /// One turn: reaps what has completed, runs handlers, flushes. Never blocks.
+    #[inline]
+    pub fn poll_once(&mut self) -> Work {
+        Work { events: self.driver.turn() }
+    }
+
+    /// Turns until `done`, resting between idle turns as the idle policy says. `done` is asked
+    /// once per turn.
+    pub fn run_until(&mut self, mut done: impl FnMut() -> bool) {
+        while !done() {
+            let events = self.driver.turn();
+            match self.idle.after_turn(events) {
+                Rest::None => {}
+                Rest::Yield => std::thread::yield_now(),
+                Rest::Park(at_most) => self.driver.park(at_most),
+            }
+        }
+    }
+
+    /// Changes what this core does when it is idle.
+    pub fn set_idle(&mut self, policy: IdlePolicy) {
+        self.idle.set_policy(policy);
+    }
+
+    /// Registered memory of this core, for data items of replies: `bytes` long. `None` if that is
+    /// longer than the longest block, or all is lent out.
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        take(&self.pool, bytes)
+    }
+
+    /// What a service factory gets, for services made outside of one.
+    pub fn context(&self) -> CoreContext {
+        CoreContext { index: self.index, pool: self.pool.clone() }
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// What a service may know of its core. It can be kept, and sent to other threads.
+#[derive(Clone, Debug)]
+pub struct CoreContext {
+    pub(super) index: usize,
+    pub(super) pool: BulkPool,
+}
+
+impl CoreContext {
+    /// Which core of its engine this is.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Registered memory of this core, as [`Core::bulk`].
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        take(&self.pool, bytes)
+    }
+}
+
+fn take(pool: &BulkPool, bytes: usize) -> Option<Bulk> {
+    let mut bulk = pool.take(bytes)?;
+    bulk.set_len(bytes);
+    Some(bulk)
+}

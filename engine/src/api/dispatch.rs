@@ -1,0 +1,287 @@
+//! From the reactor to the application: finds the service of a call and the handler of a reply,
+//! and runs it.
+
+use super::call::Call;
+use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
+use super::codec::Decoder;
+use super::errors::{CallError, ConnectError};
+use super::service::{ConnectionEvent, ConnectionId, Service};
+use crate::fabric::{ConnId, DownCause, FabricError};
+use crate::mem::Bulk;
+use crate::reactor::connection::Sinks;
+use crate::reactor::ops::{
+    CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyTarget, RpcRefusal,
+    Upcalls,
+};
+use crate::reactor::Negotiated;
+use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::rpc::{
+    self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus, ReplyBody, ReplyHeader,
+};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// The NULL procedure, which every program has (RFC 5531 section 12).
+const NULL: Procedure = Procedure(0);
+
+/// One program of one core.
+pub(super) struct ServiceEntry {
+    pub(super) program: Program,
+    pub(super) version: Version,
+    pub(super) service: Box<dyn Service>,
+}
+
+/// One client of one core.
+pub(super) struct ClientEntry {
+    pub(super) link: Rc<Link>,
+    pub(super) handler: Box<dyn ReplyHandler>,
+    conn: Option<ConnId>,
+    up: Option<(String, Negotiated)>,
+    failed_calls: usize,
+}
+
+impl ClientEntry {
+    pub(super) fn new(link: Rc<Link>, handler: Box<dyn ReplyHandler>) -> Self {
+        Self { link, handler, conn: None, up: None, failed_calls: 0 }
+    }
+
+    fn fail(&mut self, error: ConnectError) {
+        self.link.state.set(LinkState::Down);
+        *self.link.failure.borrow_mut() = Some(error.clone());
+        self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
+    }
+}
+
+/// The application's side of a core.
+pub(super) struct Dispatch {
+    ops: Rc<dyn CoreOps>,
+    services: Vec<ServiceEntry>,
+    /// By index of the connection.
+    clients: Vec<Option<ClientEntry>>,
+    connecting: Vec<(u64, ClientEntry)>,
+}
+
+impl Dispatch {
+    pub(super) fn new(ops: Rc<dyn CoreOps>, services: Vec<ServiceEntry>) -> Self {
+        Self { ops, services, clients: Vec::new(), connecting: Vec::new() }
+    }
+
+    pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
+        Rc::clone(&self.ops)
+    }
+
+    pub(super) fn add_client(&mut self, request: u64, entry: ClientEntry) {
+        self.connecting.push((request, entry));
+    }
+
+    #[inline]
+    fn client(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
+        let entry = self.clients.get_mut(conn.index as usize)?.as_mut()?;
+        (entry.conn == Some(conn)).then_some(entry)
+    }
+
+    /// Finds the service, or the answer when there is none (RFC 5531 section 9).
+    #[inline]
+    fn find(&mut self, program: Program, version: Version) -> Result<&mut ServiceEntry, AcceptStatus> {
+        let found = self
+            .services
+            .iter()
+            .position(|entry| entry.program == program && entry.version == version);
+        match found {
+            Some(index) => Ok(&mut self.services[index]),
+            None => Err(self.not_served(program)),
+        }
+    }
+
+    #[cold]
+    fn not_served(&self, program: Program) -> AcceptStatus {
+        let served = self.services.iter().filter(|entry| entry.program == program);
+        let versions = served.map(|entry| entry.version.0);
+        match (versions.clone().min(), versions.max()) {
+            (Some(low), Some(high)) => AcceptStatus::ProgMismatch { low, high },
+            _ => AcceptStatus::ProgUnavail,
+        }
+    }
+
+    fn serve(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        stream: &[u8],
+        chunks: &[(u32, u32)],
+        bulks: &mut [Option<Bulk>],
+    ) -> CallOutcome {
+        let (header, base) = match CallHeader::parse(stream) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.refuse(to, &refusal(&error)),
+        };
+        let ops = Rc::clone(&self.ops);
+        let entry = match self.find(header.program, header.version) {
+            Ok(entry) => entry,
+            Err(status) => return self.refuse(to, &RpcRefusal::Accepted(status)),
+        };
+        let outcome = Cell::new(None);
+        let arguments = Decoder::arguments(&stream[base..], base, chunks, bulks);
+        entry.service.call(Call {
+            ops: &*ops,
+            to: *to,
+            header,
+            arguments: Some(arguments),
+            outcome: &outcome,
+        });
+        outcome.get().unwrap_or(CallOutcome::Done)
+    }
+
+    fn refuse(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) -> CallOutcome {
+        self.ops.reject(to, answer);
+        CallOutcome::Done
+    }
+
+    /// The first reply of a connection says whether the server serves the program at all.
+    fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        match reply_status(stream) {
+            Ok(_) | Err(CallError::Accepted(AcceptStatus::ProcUnavail)) => {
+                entry.link.state.set(LinkState::Up(conn));
+                let Some((peer, negotiated)) = entry.up.take() else { return };
+                let connection = ConnectionId(conn);
+                entry.handler.on_event(&ConnectionEvent::Up { connection, peer, negotiated });
+            }
+            Err(error) => Self::fail_probe(entry, conn, error),
+        }
+    }
+
+    fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+        entry.fail(match error {
+            CallError::Accepted(status) => ConnectError::NotServed(status),
+            other => ConnectError::FirstCall(other.to_string()),
+        });
+        entry.link.ops.close(conn);
+    }
+}
+
+impl Upcalls for Dispatch {
+    #[inline]
+    fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
+        let message = frame.message.bytes();
+        let to = ReplyTarget { conn: frame.conn, slot: frame.slot, message };
+        let Some(sinks) = &mut frame.sinks else {
+            return self.serve(&to, &message[frame.header_bytes..], &[], &mut []);
+        };
+        let Sinks { chunks, count, bulks } = &mut **sinks;
+        let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
+        if !frame.long {
+            return self.serve(&to, &message[frame.header_bytes..], chunks, bulks);
+        }
+        // A long call: the first chunk, at position zero, is the message (RFC 5666 section 5.1).
+        let Some((Some(stream), bulks)) = bulks.split_first_mut() else {
+            return self.refuse(&to, &GARBAGE_ARGS);
+        };
+        let same_xid = message.first_chunk::<4>() == stream.bytes().first_chunk::<4>();
+        if !same_xid {
+            return self.refuse(&to, &GARBAGE_ARGS);
+        }
+        self.serve(&to, stream.bytes(), &chunks[1..], bulks)
+    }
+
+    #[inline]
+    fn on_reply(&mut self, frame: ReplyFrame<'_>) {
+        let Some(entry) = self.client(frame.conn) else { return };
+        if let LinkState::Probing(conn) = entry.link.state.get() {
+            return Self::finish_probe(entry, conn, frame.stream);
+        }
+        let token = Token(frame.token);
+        let results_at = match reply_status(frame.stream) {
+            Ok(at) => at,
+            Err(error) => return entry.handler.on_reply(token, Err(error)),
+        };
+        let (arguments, results) = match frame.buffers {
+            Some(buffers) => (&mut buffers.arguments[..], &mut buffers.results[..]),
+            None => Default::default(),
+        };
+        let stream = &frame.stream[results_at..];
+        let reply = Reply { stream, placed: frame.placed, arguments, results };
+        entry.handler.on_reply(token, Ok(reply));
+    }
+
+    fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd) {
+        let Some(entry) = self.client(conn) else { return };
+        let error = match end {
+            CallEnd::Failed(failure) => CallError::from(failure),
+            CallEnd::Down(cause) => {
+                entry.failed_calls += 1;
+                CallError::Disconnected(cause)
+            }
+        };
+        if matches!(entry.link.state.get(), LinkState::Probing(_)) {
+            return Self::fail_probe(entry, conn, error);
+        }
+        entry.handler.on_reply(Token(token), Err(error));
+    }
+
+    fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>) {
+        let waiting = self.connecting.iter().position(|(number, _)| *number == request);
+        let Some(index) = waiting else { return };
+        let (_, mut entry) = self.connecting.swap_remove(index);
+        let conn = match result {
+            Ok(conn) => conn,
+            Err(error) => return entry.fail(ConnectError::Fabric(error.to_string())),
+        };
+        entry.conn = Some(conn);
+        entry.link.state.set(LinkState::Probing(conn));
+        let place = conn.index as usize;
+        if self.clients.len() <= place {
+            self.clients.resize_with(place + 1, || None);
+        }
+        self.clients[place] = Some(entry);
+    }
+
+    fn on_up(&mut self, conn: ConnId, peer: &str, negotiated: Negotiated) {
+        let Some(entry) = self.client(conn) else {
+            let (connection, peer) = (ConnectionId(conn), peer.to_owned());
+            let event = ConnectionEvent::Up { connection, peer, negotiated };
+            return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
+        };
+        entry.up = Some((peer.to_owned(), negotiated));
+        // One call opens the window: exactly one credit is there until its reply (RFC 8166
+        // section 3.3.3), and the application need not know.
+        let started = entry.link.start(conn, NULL, 0, &mut CallSpec::new(), &|_| {});
+        if let Err(refused) = started {
+            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
+        }
+    }
+
+    fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
+        let (connection, cause) = (ConnectionId(conn), cause.clone());
+        let Some(mut entry) = self.client(conn).and_then(|_| self.clients[conn.index as usize].take())
+        else {
+            let event = ConnectionEvent::Down { connection, cause, in_flight: 0 };
+            return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
+        };
+        if entry.link.state.replace(LinkState::Down) != LinkState::Down {
+            let in_flight = entry.failed_calls;
+            entry.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });
+        }
+    }
+}
+
+const GARBAGE_ARGS: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::GarbageArgs);
+
+fn refusal(error: &rpc::CallError) -> RpcRefusal {
+    match error {
+        rpc::CallError::RpcVersion { .. } => RpcRefusal::Denied(RejectStatus::RpcMismatch {
+            low: RPC_VERSION,
+            high: RPC_VERSION,
+        }),
+        rpc::CallError::Malformed(_) | rpc::CallError::NotACall => GARBAGE_ARGS,
+    }
+}
+
+/// Where the results of a successful reply start, or the error that the server answered.
+#[inline]
+fn reply_status(stream: &[u8]) -> Result<usize, CallError> {
+    let (header, results_at) = ReplyHeader::parse(stream)?;
+    match header.body {
+        ReplyBody::Accepted { status: AcceptStatus::Success, .. } => Ok(results_at),
+        ReplyBody::Accepted { status, .. } => Err(CallError::Accepted(status)),
+        ReplyBody::Denied(status) => Err(CallError::Rejected(status)),
+    }
+}

@@ -1,0 +1,192 @@
+//! The engine: what a process has one of. It holds the configuration, the listeners and the
+//! control thread, and starts cores.
+
+use super::core::{Core, CoreContext};
+use super::errors::EngineError;
+use super::runtime::{Backend, Runtime};
+use super::service::Service;
+use crate::config::Config;
+use crate::fabric::shm::ShmConnector;
+use crate::reactor::StatsSnapshot;
+use spinrpc_proto::ids::{Program, Version};
+use std::sync::Arc;
+
+/// A process's engine; clones are the same one. Dropping the last one, and its cores, closes every
+/// connection and leaves nothing behind.
+///
+/// ```
+/// use spinrpc::{Call, Config, CoreContext, Engine, Program, Service, Version, blocking};
+///
+/// struct Echo;
+/// impl Service for Echo {
+///     fn call(&mut self, mut call: Call<'_>) {
+///         match call.args().opaque(1024) {
+///             Ok(data) => call.reply(|results| results.opaque(data)),
+///             Err(_) => call.reject(spinrpc::AcceptStatus::GarbageArgs),
+///         }
+///     }
+/// }
+///
+/// let (program, version) = (Program(0x2000_0001), Version(1));
+/// let engine = Engine::new(Config::default())?;
+/// engine.serve(program, version, |_: &CoreContext| Echo);
+/// engine.listen("shm:doc-engine")?;
+/// let server = engine.start()?;
+///
+/// let mut client = blocking::Client::connect("shm:doc-engine", program, version)?;
+/// let answer = client.call(
+///     spinrpc::Procedure(1),
+///     |args| args.opaque(b"hello"),
+///     |results| results.opaque(1024).map(<[u8]>::to_vec),
+/// )?;
+/// assert_eq!(answer, b"hello");
+/// engine.shutdown();
+/// server.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Engine(Arc<dyn Backend>);
+
+impl Engine {
+    /// Starts the control thread. No core runs yet.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the driver cannot be started.
+    pub fn new(config: Config) -> Result<Self, EngineError> {
+        let connector = ShmConnector::new(super::runtime::shm_config(&config), config.cores())?;
+        Ok(Self(Runtime::start(connector, config)))
+    }
+
+    /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores
+    /// that have started already do not get it.
+    pub fn serve<S: Service + 'static>(
+        &self,
+        program: Program,
+        version: Version,
+        factory: impl Fn(&CoreContext) -> S + Send + Sync + 'static,
+    ) {
+        let factory = move |context: &CoreContext| Box::new(factory(context)) as Box<dyn Service>;
+        self.0.add_service(program, version, Box::new(factory));
+    }
+
+    /// Accepts connections at `address` (`shm:NAME`, or `shm:/path` for a socket file) from now on,
+    /// and spreads them over the cores. Blocks until the address is taken.
+    ///
+    /// # Errors
+    /// [`EngineError::Fabric`] if the address is wrong or taken.
+    pub fn listen(&self, address: &str) -> Result<(), EngineError> {
+        self.0.listen(address)
+    }
+
+    /// Makes the calling thread core number `index`: pins it and gives it the core's memory.
+    ///
+    /// # Errors
+    /// [`EngineError`] if there is no such core, it runs already, or its memory or CPU cannot be
+    /// had.
+    pub fn core(&self, index: usize) -> Result<Core, EngineError> {
+        self.0.start_core(index)
+    }
+
+    /// Runs every configured core on a thread of its own and returns.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a core cannot be started; then none runs.
+    pub fn start(&self) -> Result<Running, EngineError> {
+        Running::start(self)
+    }
+
+    /// Runs every configured core and blocks until [`Engine::shutdown`].
+    ///
+    /// # Errors
+    /// [`EngineError`] if a core cannot be started.
+    pub fn run(&self) -> Result<(), EngineError> {
+        self.start()?.join()
+    }
+
+    /// Tells every core to close its connections and every thread of [`Engine::start`] to end.
+    pub fn shutdown(&self) {
+        self.0.shutdown();
+    }
+
+    /// Whether [`Engine::shutdown`] was called.
+    pub fn is_shut_down(&self) -> bool {
+        self.0.is_shut_down()
+    }
+
+    /// How many cores are configured.
+    pub fn cores(&self) -> usize {
+        self.0.config().cores()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        self.0.config()
+    }
+
+    /// What a core has counted, from any thread, without disturbing it. All zero for a core that
+    /// does not exist.
+    pub fn stats(&self, core: usize) -> StatsSnapshot {
+        self.0.stats(core)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("config", self.config()).finish_non_exhaustive()
+    }
+}
+
+/// The threads of [`Engine::start`].
+#[derive(Debug)]
+pub struct Running(Vec<std::thread::JoinHandle<()>>);
+
+impl Running {
+    fn start(engine: &Engine) -> Result<Self, EngineError> {
+        let mut threads = Vec::with_capacity(engine.cores());
+        let (report, started) = std::sync::mpsc::channel();
+        for index in 0..engine.cores() {
+            let (engine, report) = (engine.clone(), report.clone());
+            let thread = std::thread::Builder::new().name(format!("spinrpc-core-{index}"));
+            let body = move || run_core(&engine, index, &report);
+            threads.push(thread.spawn(body).map_err(|e| EngineError::Host(e.to_string()))?);
+        }
+        drop(report);
+        let failed = started.iter().take(threads.len()).find_map(Result::err);
+        let running = Self(threads);
+        match failed {
+            None => Ok(running),
+            Some(error) => {
+                engine.shutdown();
+                running.join()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until every core has ended (blocks).
+    ///
+    /// # Errors
+    /// [`EngineError::Host`] if a handler panicked.
+    pub fn join(self) -> Result<(), EngineError> {
+        let results: Vec<_> = self.0.into_iter().map(std::thread::JoinHandle::join).collect();
+        match results.iter().any(Result::is_err) {
+            true => Err(EngineError::Host("a core's thread panicked in a handler".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+fn run_core(
+    engine: &Engine,
+    index: usize,
+    report: &std::sync::mpsc::Sender<Result<(), EngineError>>,
+) {
+    match engine.core(index) {
+        Err(error) => drop(report.send(Err(error))),
+        Ok(mut core) => {
+            drop(report.send(Ok(())));
+            core.run_until(|| engine.is_shut_down());
+            core.drain();
+        }
+    }
+}

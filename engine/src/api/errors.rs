@@ -1,0 +1,112 @@
+//! Errors that say who is to blame and what to do.
+
+use crate::config::ConfigError;
+use crate::fabric::{DownCause, FabricError};
+use spinrpc_proto::output::{CallFailure, PeerMisbehaved};
+use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::rpc::{AcceptStatus, RejectStatus};
+use spinrpc_proto::xdr::DecodeError;
+use std::time::Duration;
+
+/// Why a call has no result.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The server took the call and answered with an error: unknown program, version or procedure,
+    /// arguments it cannot decode, or trouble of its own (RFC 5531 section 9).
+    #[error("the server answered {0:?}")]
+    Accepted(AcceptStatus),
+    /// The server denied the call: RPC version or credential.
+    #[error("the server denied the call: {0:?}")]
+    Rejected(RejectStatus),
+    /// The deadline passed. The server may still execute the call.
+    #[error("the deadline passed; the server may still execute the call")]
+    TimedOut,
+    /// The application cancelled it. The server may still execute the call.
+    #[error("cancelled; the server may still execute the call")]
+    Cancelled,
+    /// The connection went down. The server may have executed the call.
+    #[error("the connection went down: {0}")]
+    Disconnected(DownCause),
+    /// The server's transport refused the call: its chunk lists, its size or its version (RFC 8166
+    /// section 4.5). The same call will be refused again.
+    #[error("the server's transport refused the call: {0:?}")]
+    Rdma(RdmaError),
+    /// The server's reply cannot be decoded.
+    #[error("the reply cannot be decoded: {0}")]
+    Decode(#[from] DecodeError),
+    /// The server's transport broke the protocol; the connection is being closed.
+    #[error("the server broke the protocol: {0}")]
+    PeerMisbehaved(PeerMisbehaved),
+    /// The blocking client could not start the call.
+    #[error("the call was not started: {0}")]
+    NotStarted(#[from] crate::Backpressure),
+}
+
+impl CallError {
+    /// Whether the same call may succeed later, on this connection or another, provided that
+    /// executing it twice does no harm.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::TimedOut | Self::Disconnected(_) => true,
+            Self::Accepted(status) => *status == AcceptStatus::SystemErr,
+            Self::NotStarted(refused) => refused.is_transient(),
+            _ => false,
+        }
+    }
+}
+
+impl From<CallFailure> for CallError {
+    fn from(failure: CallFailure) -> Self {
+        match failure {
+            CallFailure::Cancelled => Self::Cancelled,
+            CallFailure::Rdma(error) => Self::Rdma(error),
+            CallFailure::Misbehaved(why) => Self::PeerMisbehaved(why),
+            _ => Self::TimedOut,
+        }
+    }
+}
+
+impl crate::Backpressure {
+    /// Whether the call may be started later, when replies have come.
+    pub fn is_transient(&self) -> bool {
+        use crate::Backpressure::{Connecting, NoBuffer, NoCredit, SendQueueFull};
+        matches!(self, NoCredit | NoBuffer | SendQueueFull | Connecting)
+    }
+}
+
+/// Why a connection did not come up.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nobody answers, or the address is wrong, or the handshake failed; the text says which.
+    #[error("{0}")]
+    Fabric(String),
+    /// The server does not serve this program and version.
+    #[error("the server does not serve the program: {0:?}")]
+    NotServed(AcceptStatus),
+    /// The first call ended with an error.
+    #[error("the first call failed: {0}")]
+    FirstCall(String),
+    /// No answer in time.
+    #[error("no connection within {0:?}")]
+    TimedOut(Duration),
+}
+
+/// Why an engine or a core could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// A key of the configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The driver.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A limit or the host; says what and what to do.
+    #[error("{0}")]
+    Host(String),
+    /// The application asked for something that cannot be; says what.
+    #[error("misuse: {0}")]
+    ApiMisuse(String),
+}

@@ -1,0 +1,24 @@
+//! What an application links: [`Engine`], [`Core`], [`Service`] and [`Call`], [`Client`] and
+//! [`ReplyHandler`], and the errors.
+//!
+//! May use the reactor and protocol types; of the drivers it knows only which one to start, in
+//! `engine.rs`. Nothing here is generic over a driver.
+
+pub mod blocking;
+mod call;
+mod client;
+mod codec;
+mod core;
+mod dispatch;
+mod engine;
+mod errors;
+mod runtime;
+mod service;
+
+pub use call::{Call, Deferred};
+pub use client::{Client, Reply, ReplyHandler, Token};
+pub use codec::{Data, Decoder, Encoder};
+pub use core::{Core, CoreContext, Work};
+pub use engine::Engine;
+pub use errors::{CallError, ConnectError, EngineError};
+pub use service::{ConnectionEvent, ConnectionId, Service};

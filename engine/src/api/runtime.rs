@@ -1,0 +1,306 @@
+//! The part of an engine that knows the driver's type: the control thread, the mailboxes and the
+//! making of cores. Above it everything is behind [`Backend`] and [`CoreDriver`].
+
+use super::core::{Core, CoreContext};
+use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
+use super::errors::EngineError;
+use super::service::Service;
+use crate::config::Config;
+use crate::fabric::shm::ShmConfig;
+use crate::fabric::{Acceptor, Completions, Connector, Fabric};
+use crate::reactor::core::{CoreCell, Reactor};
+use crate::reactor::mailbox::{Inbox, Mail};
+use crate::reactor::memory;
+use crate::reactor::ops::CoreOps;
+use crate::reactor::{Negotiated, StatsCells, StatsSnapshot};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::affinity;
+use spinrpc_proto::ids::{Program, Version};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// An engine without its driver's type.
+pub(super) trait Backend: Send + Sync {
+    fn config(&self) -> &Config;
+    fn add_service(&self, program: Program, version: Version, factory: ServiceFactory);
+    fn listen(&self, address: &str) -> Result<(), EngineError>;
+    fn start_core(&self, index: usize) -> Result<Core, EngineError>;
+    fn shutdown(&self);
+    fn is_shut_down(&self) -> bool;
+    fn stats(&self, core: usize) -> StatsSnapshot;
+}
+
+/// A core without its driver's type.
+pub(super) trait CoreDriver {
+    fn turn(&mut self) -> usize;
+    fn park(&mut self, at_most: Duration);
+    fn add_client(&mut self, request: u64, entry: ClientEntry);
+    fn ops(&self) -> Rc<dyn CoreOps>;
+    fn connections(&self) -> usize;
+}
+
+/// Makes a program's service for one core.
+pub(super) type ServiceFactory = Box<dyn Fn(&CoreContext) -> Box<dyn Service> + Send + Sync>;
+
+type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
+
+/// What the control thread is asked for.
+struct ConnectJob {
+    core: usize,
+    request: u64,
+    address: String,
+    timeout: Duration,
+}
+
+/// An engine over one driver.
+pub(super) struct Runtime<C: Connector> {
+    connector: Arc<C>,
+    config: Config,
+    private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
+    cores: Vec<CorePlace<EndpointOf<C>>>,
+    services: Mutex<Vec<(Program, Version, ServiceFactory)>>,
+    listeners: Mutex<Vec<Box<dyn Send>>>,
+    jobs: Mutex<Option<Sender<ConnectJob>>>,
+    control: Mutex<Option<JoinHandle<()>>>,
+    shut_down: Arc<AtomicBool>,
+}
+
+/// What outlives a core's thread.
+struct CorePlace<E> {
+    inbox: Arc<Inbox<E>>,
+    cells: Arc<StatsCells>,
+    taken: AtomicBool,
+}
+
+impl<C: Connector> Runtime<C> {
+    pub(super) fn start(connector: C, config: Config) -> Arc<dyn Backend> {
+        let connector = Arc::new(connector);
+        let private_data = Negotiated::private_data(&config, connector.remote_invalidate());
+        let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new()).collect();
+        let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
+        let (jobs, work) = channel();
+        let runner = ControlThread { connector: Arc::clone(&connector), inboxes, private_data };
+        let control = std::thread::Builder::new()
+            .name("spinrpc-control".into())
+            .spawn(move || runner.run(&work))
+            .ok();
+        Arc::new(Self {
+            connector,
+            config,
+            private_data,
+            cores,
+            services: Mutex::default(),
+            listeners: Mutex::default(),
+            jobs: Mutex::new(Some(jobs)),
+            control: Mutex::new(control),
+            shut_down: Arc::default(),
+        })
+    }
+
+    fn core_place(&self, index: usize) -> Result<&CorePlace<EndpointOf<C>>, EngineError> {
+        let count = self.cores.len();
+        let place = self.cores.get(index).ok_or_else(|| {
+            EngineError::ApiMisuse(format!("core {index} of {count}: cores count from zero"))
+        })?;
+        // Relaxed: it only decides who is first; what the core needs is behind locks and queues.
+        if place.taken.swap(true, Ordering::Relaxed) {
+            return Err(EngineError::ApiMisuse(format!("core {index} was started before")));
+        }
+        Ok(place)
+    }
+
+    fn requests(&self, core: usize) -> Result<crate::reactor::core::ConnectRequests, EngineError> {
+        let jobs = lock(&self.jobs).clone();
+        let jobs = jobs.ok_or_else(|| EngineError::ApiMisuse("the engine was shut down".into()))?;
+        let next = Cell::new(0);
+        Ok(Box::new(move |address, timeout| {
+            let request = next.replace(next.get() + 1);
+            let address = address.to_owned();
+            // If the control thread is gone the engine is ending; the request is never answered.
+            drop(jobs.send(ConnectJob { core, request, address, timeout }));
+            request
+        }))
+    }
+}
+
+impl<C: Connector> Backend for Runtime<C> {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn add_service(&self, program: Program, version: Version, factory: ServiceFactory) {
+        lock(&self.services).push((program, version, factory));
+    }
+
+    fn listen(&self, address: &str) -> Result<(), EngineError> {
+        let inboxes = self.cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
+        let spread = Box::new(Spread { inboxes, next: 0 });
+        let guard = self.connector.listen(address, &self.private_data, spread)?;
+        lock(&self.listeners).push(guard);
+        Ok(())
+    }
+
+    fn start_core(&self, index: usize) -> Result<Core, EngineError> {
+        let place = self.core_place(index)?;
+        let cpu = self.config.cpus()[index];
+        affinity::pin_current_thread(cpu).map_err(|error| {
+            EngineError::Host(format!("core {index} cannot be pinned to CPU {cpu}: {error}"))
+        })?;
+        let fabric = self.connector.fabric(index)?;
+        let pool = memory::core_pool(&self.config, cpu)?;
+        let context = CoreContext { index, pool: pool.clone() };
+        let services = lock(&self.services)
+            .iter()
+            .map(|(program, version, factory)| ServiceEntry {
+                program: *program,
+                version: *version,
+                service: factory(&context),
+            })
+            .collect();
+        let inbox = Arc::clone(&place.inbox);
+        let reactor =
+            Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells));
+        let cell = Rc::new(CoreCell::new(reactor, self.requests(index)?));
+        let dispatch = Dispatch::new(Rc::clone(&cell) as Rc<dyn CoreOps>, services);
+        let batch = Completions::with_limit(self.config.poll_budget());
+        Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
+    }
+
+    fn shutdown(&self) {
+        self.shut_down.store(true, Ordering::Relaxed);
+        lock(&self.listeners).clear();
+        for core in &self.cores {
+            // A full mailbox is being read; its core looks at the flag after this turn.
+            drop(core.inbox.post(Mail::Shutdown));
+        }
+    }
+
+    fn is_shut_down(&self) -> bool {
+        self.shut_down.load(Ordering::Relaxed)
+    }
+
+    fn stats(&self, core: usize) -> StatsSnapshot {
+        self.cores.get(core).map(|core| core.cells.snapshot()).unwrap_or_default()
+    }
+}
+
+impl<C: Connector> Drop for Runtime<C> {
+    fn drop(&mut self) {
+        self.shutdown();
+        // Without a sender the control thread's queue ends.
+        *lock(&self.jobs) = None;
+        if let Some(control) = lock(&self.control).take() {
+            drop(control.join());
+        }
+    }
+}
+
+impl<E> CorePlace<E> {
+    fn new() -> Self {
+        let inbox = Arc::new(Inbox::new(memory::MAILBOX_LETTERS));
+        Self { inbox, cells: Arc::default(), taken: AtomicBool::new(false) }
+    }
+}
+
+/// One core's reactor with the application on top of it.
+struct Runner<F: Fabric> {
+    cell: Rc<CoreCell<F>>,
+    dispatch: Dispatch,
+    batch: Completions,
+}
+
+impl<F: Fabric> CoreDriver for Runner<F> {
+    #[inline]
+    fn turn(&mut self) -> usize {
+        self.cell.turn(&mut self.batch, &mut self.dispatch)
+    }
+
+    fn park(&mut self, at_most: Duration) {
+        self.cell.park(at_most);
+    }
+
+    fn add_client(&mut self, request: u64, entry: ClientEntry) {
+        self.dispatch.add_client(request, entry);
+    }
+
+    fn ops(&self) -> Rc<dyn CoreOps> {
+        self.dispatch.ops()
+    }
+
+    fn connections(&self) -> usize {
+        self.cell.connections()
+    }
+}
+
+/// Makes connections, so that no core waits for a peer.
+struct ControlThread<C: Connector> {
+    connector: Arc<C>,
+    inboxes: Vec<Arc<Inbox<EndpointOf<C>>>>,
+    private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
+}
+
+impl<C: Connector> ControlThread<C> {
+    fn run(&self, jobs: &Receiver<ConnectJob>) {
+        for job in jobs {
+            let result = self.connector.connect(
+                &job.address,
+                job.core,
+                &self.private_data,
+                job.timeout,
+            );
+            deliver(&self.inboxes[job.core], Mail::Connected { request: job.request, result });
+        }
+    }
+}
+
+/// Spreads accepted connections over the cores in turn.
+struct Spread<E> {
+    inboxes: Vec<Arc<Inbox<E>>>,
+    next: usize,
+}
+
+impl<E: Send> Acceptor<E> for Spread<E> {
+    fn pick_core(&mut self) -> Option<usize> {
+        let core = self.next;
+        self.next = (core + 1) % self.inboxes.len();
+        Some(core)
+    }
+
+    fn accepted(&mut self, core: usize, endpoint: E) {
+        // A full mailbox drops the endpoint, which closes the connection: the peer hears of it.
+        if self.inboxes[core].post(Mail::Accepted(endpoint)).is_err() {
+            tracing::warn!(core, "a connection was closed: the core's mailbox is full");
+        }
+    }
+}
+
+/// Puts mail in; waits (on the control thread) while the core's mailbox is full.
+fn deliver<E>(inbox: &Inbox<E>, mail: Mail<E>) {
+    let mut mail = mail;
+    while let Err(back) = inbox.post(mail) {
+        mail = back;
+        std::thread::yield_now();
+    }
+}
+
+/// A panic of another thread while it held this lock leaves nothing half done here.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The driver's settings that follow from the configuration.
+pub(super) fn shm_config(config: &Config) -> ShmConfig {
+    ShmConfig {
+        ring_slots: config.shm_ring_slots() as u32,
+        arena: memory::classes(config.shm_arena_bytes()),
+        recv_queue_depth: config.slots_per_conn() as u16 + memory::RECV_QUEUE_SLACK,
+        send_queue_depth: memory::send_queue_depth(config),
+        conns_max: config.conns_max() as u32,
+        rnr_timeout: config.shm_rnr_timeout(),
+        ..ShmConfig::default()
+    }
+}
