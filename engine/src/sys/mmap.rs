@@ -127,10 +127,10 @@ fn small_span(len: usize, request: PageRequest) -> io::Result<Span> {
 
 /// Memory that two processes map at the same time: a memfd whose size is sealed.
 ///
-/// A peer that is out to do harm can write any bytes at any time, but it cannot shrink the file under
-/// us, so no access within [`SharedMemory::len`] can fail (SIGBUS) but for want of memory. Nobody may
-/// therefore make a Rust reference to its bytes, atomics apart, unless the peer is trusted with it.
-/// Pages come into being when they are first touched. Dropping it closes and unmaps.
+/// A hostile peer may write any bytes at any time: no Rust reference may be made to them, atomics
+/// apart, unless the peer is trusted with it. It cannot shrink the file under us: no access within
+/// [`SharedMemory::len`] fails (SIGBUS) but for want of memory. Pages come into being when they are
+/// first touched. Dropping it closes and unmaps.
 pub struct SharedMemory {
     span: Span,
     fd: OwnedFd,
