@@ -8,6 +8,11 @@ use std::rc::Rc;
 
 /// Equal-size buffers carved from one region, for one core: neither it nor its buffers can leave
 /// the thread. Clones are the same pool. The memory lives until the last [`Buf`] is gone.
+///
+/// ```compile_fail
+/// fn is_send<T: Send>() {}
+/// is_send::<spinrpc::mem::Buf>();
+/// ```
 #[derive(Clone)]
 pub struct BufPool(Rc<PoolCore>);
 

@@ -148,21 +148,31 @@ fn monotonic_ns() -> u64 {
 mod tsc {
     use std::arch::x86_64::{__cpuid, _rdtsc};
 
-    /// The counter runs at one rate, whatever the core's frequency and sleep state ("invariant
-    /// TSC"), or the kernel found it good enough to keep time with, as under hypervisors that hide
-    /// that flag.
+    /// The counter runs at one rate in all cores, whatever their frequency and sleep state.
     pub(super) fn is_usable() -> bool {
-        const POWER_MANAGEMENT: u32 = 0x8000_0007;
-        const INVARIANT_TSC: u32 = 1 << 8;
-        let highest = __cpuid(0x8000_0000).eax;
-        let invariant =
-            highest >= POWER_MANAGEMENT && __cpuid(POWER_MANAGEMENT).edx & INVARIANT_TSC != 0;
-        invariant || kernel_trusts_it()
+        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        is_trusted(std::fs::read_to_string(path).unwrap_or_default().trim(), is_invariant)
     }
 
-    fn kernel_trusts_it() -> bool {
-        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        std::fs::read_to_string(path).is_ok_and(|source| source.trim() == "tsc")
+    /// The kernel watches the counter and leaves it for a slower source when cores disagree; then
+    /// the processor's word ("invariant TSC") counts for nothing. Sources of hypervisors say nothing
+    /// about it.
+    pub(super) fn is_trusted(kernel_source: &str, is_invariant: fn() -> bool) -> bool {
+        match kernel_source {
+            "tsc" => true,
+            "hpet" | "acpi_pm" | "refined-jiffies" | "jiffies" => false,
+            _ => is_invariant(),
+        }
+    }
+
+    #[allow(unused_unsafe, reason = "unsafe to call in the oldest Rust we build with only")]
+    fn is_invariant() -> bool {
+        const EXTENDED: u32 = 0x8000_0000;
+        const POWER_MANAGEMENT: u32 = 0x8000_0007;
+        const INVARIANT_TSC: u32 = 1 << 8;
+        // SAFETY: CPUID exists on every x86-64 processor and has no other effect.
+        let (highest, power) = unsafe { (__cpuid(EXTENDED), __cpuid(POWER_MANAGEMENT)) };
+        highest.eax >= POWER_MANAGEMENT && power.edx & INVARIANT_TSC != 0
     }
 
     #[inline]
@@ -213,6 +223,16 @@ mod tests {
     fn clocks_keep_time() {
         keeps_time(Clock::monotonic());
         keeps_time(Clock::shared());
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_counter_that_the_kernel_gave_up_is_not_used() {
+        let (yes, no) = (|| true, || false);
+        assert!(tsc::is_trusted("tsc", no));
+        assert!(tsc::is_trusted("kvm-clock", yes) && !tsc::is_trusted("kvm-clock", no));
+        assert!(!tsc::is_trusted("hpet", yes));
+        assert!(tsc::is_trusted("", yes));
     }
 
     #[test]

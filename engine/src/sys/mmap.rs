@@ -127,10 +127,10 @@ fn small_span(len: usize, request: PageRequest) -> io::Result<Span> {
 
 /// Memory that two processes map at the same time: a memfd whose size is sealed.
 ///
-/// A peer that is out to do harm can write any bytes at any time, but it cannot shrink the file under
-/// us, so no access within [`SharedMemory::len`] can fail (SIGBUS) but for want of memory. Nobody may
-/// therefore make a Rust reference to its bytes, atomics apart, unless the peer is trusted with it.
-/// Pages come into being when they are first touched. Dropping it closes and unmaps.
+/// A hostile peer may write any bytes at any time: no Rust reference may be made to them, atomics
+/// apart, unless the peer is trusted with it. It cannot shrink the file under us: no access within
+/// [`SharedMemory::len`] fails (SIGBUS) but for want of memory. Pages come into being when they are
+/// first touched. Dropping it closes and unmaps.
 pub struct SharedMemory {
     span: Span,
     fd: OwnedFd,
@@ -320,30 +320,36 @@ impl Span {
         }
     }
 
-    /// Asks for memory of `node` while it has some: a strict binding would rather kill the process
-    /// than use another node.
+    /// Asks for memory of `node` where there are several; a wish, too.
     fn prefer_node(&self, node: Option<u32>) {
-        const WORD_BITS: usize = u64::BITS as usize;
-        let Some(node) = node.map(|node| node as usize) else { return };
-        let mut mask = [0_u64; 16];
-        let several = Topology::current().is_ok_and(|topology| topology.nodes().len() > 1);
-        if !several || node >= mask.len() * WORD_BITS {
-            return;
+        let several = || Topology::current().is_ok_and(|topology| topology.nodes().len() > 1);
+        if let Some(node) = node.filter(|_| several()) {
+            // A machine that refuses it has told `Topology` of a node that is gone.
+            let _ = self.place(node);
         }
-        mask[node / WORD_BITS] = 1 << (node % WORD_BITS);
-        // SAFETY: the range is mapped and `mask` has as many bits as said (the kernel takes one
-        // off). A placement that is refused changes nothing.
-        unsafe {
+    }
+
+    /// Memory of `node` as long as it has some: a strict binding would rather kill the process than
+    /// use that of another node.
+    fn place(&self, node: u32) -> io::Result<()> {
+        let mut mask = [0_u64; 16];
+        let word = mask.get_mut((node / u64::BITS) as usize);
+        *word.ok_or(io::ErrorKind::InvalidInput)? = 1 << (node % u64::BITS);
+        // The kernel takes one off.
+        let mask_bits = size_of_val(&mask) * 8 + 1;
+        // SAFETY: the range is mapped, and `mask` has as many bits as said.
+        let result = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
                 self.base.as_ptr(),
                 self.len,
-                libc::MPOL_PREFERRED,
+                libc::c_long::from(libc::MPOL_PREFERRED),
                 mask.as_ptr(),
-                mask.len() * WORD_BITS + 1,
-                0,
+                mask_bits,
+                0 as libc::c_long,
             )
         };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 

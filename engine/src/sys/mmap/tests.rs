@@ -84,6 +84,18 @@ fn a_node_is_a_wish() {
 }
 
 #[test]
+fn memory_is_placed_on_nodes_that_exist() {
+    let mapping = Mapping::anonymous(1, PageRequest::default()).unwrap();
+    let placed = mapping.span.place(0).map_err(|error| error.raw_os_error());
+    // A kernel without NUMA, or a container, may not know the call or forbid it.
+    let refused = [Err(Some(libc::ENOSYS)), Err(Some(libc::EPERM))];
+    assert!(placed == Ok(()) || refused.contains(&placed), "{placed:?}");
+    for absent in [1023, 1024, u32::MAX] {
+        assert!(mapping.span.place(absent).is_err(), "node {absent}");
+    }
+}
+
+#[test]
 fn lengths_that_cannot_be_are_refused() {
     for len in [0, usize::MAX, usize::MAX / 2 + 1] {
         let error = Mapping::anonymous(len, PageRequest::default()).unwrap_err();
