@@ -65,6 +65,11 @@ impl Layout {
         TABLES_AT + side as usize * TABLE_WORDS
     }
 
+    /// Bytes of the longest message.
+    pub(super) fn message_bytes_max(self) -> usize {
+        self.ring(Side::Connector).message_bytes_max()
+    }
+
     fn ring_words(self) -> usize {
         self.slots as usize * SLOT_WORDS
     }

@@ -39,6 +39,11 @@ impl Window {
         inside.then(|| unsafe { self.memory.as_ptr().add(range.start) })
     }
 
+    /// Brings all pages into being, so that the data path takes no page fault.
+    pub(super) fn prefault(&self) -> std::io::Result<()> {
+        self.memory.prefault(0..self.memory.len())
+    }
+
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.count, "word {at} is outside of a window of {}", self.count);
