@@ -23,7 +23,7 @@ fn main() -> Result<(), Failure> {
     let cores: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let (here, there) = if let [here, there] = cores[..] { (here, there) } else { (0, 1) };
     let idle: usize = std::env::var("IDLE").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    for _ in 0..5 {
+    for _ in 0..7 {
         let line = cache_line_round_trip(here, there);
         let one = ping_pong(here, there, 136, 120, 1, idle)?;
         let null = ping_pong(here, there, 68, 52, DEPTH, 0)?;
@@ -44,9 +44,7 @@ fn cache_line_round_trip(here: usize, there: usize) -> f64 {
         scope.spawn(|| {
             let _ = affinity::pin_current_thread(there);
             for round in 0..u64::from(ROUNDS) {
-                while word.load(Ordering::Acquire) != 2 * round + 1 {
-                    std::hint::spin_loop();
-                }
+                while word.load(Ordering::Acquire) != 2 * round + 1 {}
                 word.store(2 * round + 2, Ordering::Release);
             }
         });
@@ -54,9 +52,7 @@ fn cache_line_round_trip(here: usize, there: usize) -> f64 {
         let start = Instant::now();
         for round in 0..u64::from(ROUNDS) {
             word.store(2 * round + 1, Ordering::Release);
-            while word.load(Ordering::Acquire) != 2 * round + 2 {
-                std::hint::spin_loop();
-            }
+            while word.load(Ordering::Acquire) != 2 * round + 2 {}
         }
         start.elapsed().as_nanos() as f64 / f64::from(ROUNDS)
     })

@@ -146,25 +146,34 @@ impl<W: Words> Producer<W> {
     #[inline]
     pub fn push(&mut self, lead: Option<u32>, message: &[u8]) -> Result<(), PushError> {
         let lead_words = usize::from(lead.is_some());
+        let first_bytes = SLOT_PAYLOAD_BYTES - lead_words * WORD_BYTES;
+        let Some((first, rest)) = message.split_at_checked(first_bytes) else {
+            self.reserve(1)?;
+            self.publish(lead, message, message.len(), 1);
+            return Ok(());
+        };
         let slots = slots_of(message.len(), lead_words);
-        self.reserve(slots)?;
+        self.push_rest(rest, message.len(), slots)?;
+        self.publish(lead, first, message.len(), slots);
+        Ok(())
+    }
+
+    /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
+    #[inline]
+    fn publish(&mut self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
         let at = self.place.slot(self.next);
-        if let Some(lead) = lead {
-            self.words.store(at + 1, u64::from(lead), Ordering::Relaxed);
-        }
-        let (first, rest) = message
-            .split_at_checked(SLOT_PAYLOAD_BYTES - lead_words * WORD_BYTES)
-            .unwrap_or((message, &[]));
-        if slots > 1 {
-            self.push_rest(rest);
-        }
-        self.write_lines_from_behind(at, 1 + lead_words, first);
-        let flags = if lead.is_some() { FLAG_LEAD } else { 0 };
+        let (skip, flags) = match lead {
+            Some(lead) => {
+                self.words.store(at + 1, u64::from(lead), Ordering::Relaxed);
+                (2, FLAG_LEAD)
+            }
+            None => (1, 0),
+        };
+        self.write_lines_from_behind(at, skip, first);
         // Release pairs with the Acquire of `arrival`: the header makes the whole message visible.
-        self.words.store(at, header(self.next, flags, message.len()), Ordering::Release);
+        self.words.store(at, header(self.next, flags, length), Ordering::Release);
         self.next += slots as u64;
         self.words.prefetch_write(self.place.slot(self.next));
-        Ok(())
     }
 
     /// The consumer watches the line of the header, and takes it away whenever it looks: so the
@@ -183,13 +192,18 @@ impl<W: Words> Producer<W> {
     /// The slots after the first one. Nobody looks at them before the first header is there, so
     /// that header publishes them too.
     #[cold]
-    fn push_rest(&self, rest: &[u8]) {
+    fn push_rest(&mut self, rest: &[u8], length: usize, slots: usize) -> Result<(), PushError> {
+        if length > self.place.message_bytes_max() {
+            return Err(PushError::TooLong);
+        }
+        self.reserve(slots)?;
         for (index, part) in (self.next + 1..).zip(rest.chunks(SLOT_PAYLOAD_BYTES)) {
             let at = self.place.slot(index);
             self.words.write(at + 1, part);
             let header = header(index, FLAG_CONTINUED, part.len());
             self.words.store(at, header, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     /// Sees to it that `slots` are free.
@@ -201,9 +215,6 @@ impl<W: Words> Producer<W> {
 
     #[cold]
     fn reserve_slowly(&mut self, slots: u64) -> Result<(), PushError> {
-        if slots > u64::from(self.place.slots) / 2 {
-            return Err(PushError::TooLong);
-        }
         // Acquire pairs with the Release of `publish_progress`: the consumer has read the slots
         // out before we fill them again.
         let consumed = self.words.load(self.place.control + CONSUMED, Ordering::Acquire);
