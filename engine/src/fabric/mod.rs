@@ -80,7 +80,12 @@ pub trait Fabric: Sized + 'static {
 
     /// Lets the peer reach the leased bytes with one right, under a key never used before.
     /// The exposure holds the lease until [`Fabric::revoke`] or a remote invalidation ends it.
-    fn expose(&mut self, qp: QpId, memory: Lease, access: Access) -> Result<RemoteSlice, ExposeError>;
+    fn expose(
+        &mut self,
+        qp: QpId,
+        memory: Lease,
+        access: Access,
+    ) -> Result<RemoteSlice, ExposeError>;
 
     /// Ends an exposure: when this returns, the key is dead. A key that is dead already is fine.
     fn revoke(&mut self, qp: QpId, handle: u32);

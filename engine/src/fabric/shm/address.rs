@@ -1,0 +1,94 @@
+//! Addresses: `shm:NAME`, which leaves nothing behind, and `shm:/absolute/path`, a socket file.
+
+use rustix::net::SocketAddrUnix;
+use std::path::{Path, PathBuf};
+
+const NAME_BYTES_MAX: usize = 64;
+const PATH_BYTES_MAX: usize = 107;
+
+/// An address that is none; says what is wrong and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{address}\" is no shm address: {reason}; allowed are shm:NAME (1 to 64 letters, digits, \
+     '.', '-', '_') and shm:/absolute/path (up to 107 bytes)"
+)]
+pub struct AddressError {
+    /// What was given.
+    pub address: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// A checked address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    /// A name in the abstract namespace, which the kernel forgets with its socket.
+    Name(String),
+    /// A socket file.
+    Path(PathBuf),
+}
+
+impl Address {
+    pub(super) fn parse(address: &str) -> Result<Self, AddressError> {
+        let wrong = |reason| AddressError { address: address.into(), reason };
+        let rest = address.strip_prefix("shm:").ok_or_else(|| wrong("it must start with shm:"))?;
+        if rest.starts_with('/') {
+            let fits = rest.len() <= PATH_BYTES_MAX && !rest.contains('\0');
+            return fits
+                .then(|| Self::Path(rest.into()))
+                .ok_or_else(|| wrong("the path is too long"));
+        }
+        if rest.is_empty() || rest.len() > NAME_BYTES_MAX {
+            return Err(wrong("the name is empty or too long"));
+        }
+        if !rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)) {
+            return Err(wrong("the name has a character that is not allowed"));
+        }
+        Ok(Self::Name(rest.into()))
+    }
+
+    /// The socket address, names being apart for each user.
+    pub(super) fn socket_address(&self) -> rustix::io::Result<SocketAddrUnix> {
+        match self {
+            Self::Name(name) => {
+                let uid = rustix::process::geteuid().as_raw();
+                SocketAddrUnix::new_abstract_name(format!("spinrpc/{uid}/{name}").as_bytes())
+            }
+            Self::Path(path) => SocketAddrUnix::new(path),
+        }
+    }
+
+    /// The socket file, if it is one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Name(_) => None,
+            Self::Path(path) => Some(path),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_absolute_paths_are_addresses() {
+        assert_eq!(Address::parse("shm:echo-1.a_B"), Ok(Address::Name("echo-1.a_B".into())));
+        assert_eq!(Address::parse("shm:/run/x"), Ok(Address::Path("/run/x".into())));
+    }
+
+    #[test]
+    fn anything_else_is_refused_in_one_line_with_what_is_allowed() {
+        let long_name = format!("shm:{}", "x".repeat(65));
+        let long_path = format!("shm:/{}", "x".repeat(107));
+        for address in
+            ["", "echo", "tcp:1", "shm:", "shm:a b", "shm:./x", "shm:a/b", &long_name, &long_path]
+        {
+            let error = Address::parse(address).unwrap_err().to_string();
+            assert!(
+                error.contains("allowed are shm:NAME") && error.lines().count() == 1,
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What of the driver can be set, and its limits.
+
+use crate::mem::{BulkClass, BulkPool};
+use crate::sync::bell::BELL_BITS;
+use crate::sync::ring::{RING_SLOTS_MAX, RING_SLOTS_MIN};
+use std::time::Duration;
+
+/// Settings of the shared-memory driver; a plain value, checked when a connector is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShmConfig {
+    /// Slots of 256 bytes per ring, of which a connection has two: a power of two, 16 to 65536.
+    /// The connecting side decides. The longest message takes half of a ring.
+    pub ring_slots: u32,
+    /// What a connection's memory for RDMA Reads and Writes is cut into. It takes address space
+    /// when a connection is made, and memory when it is used.
+    pub arena: Vec<BulkClass>,
+    /// Largest arena of a peer that is accepted, in bytes.
+    pub peer_arena_bytes_max: usize,
+    /// Receives one queue pair may have posted.
+    pub recv_queue_depth: u16,
+    /// Work requests one queue pair holds that found no room at the peer.
+    pub send_queue_depth: u16,
+    /// Connections per core, 1 to 4096.
+    pub conns_max: u32,
+    /// How long an arrived message may wait for a posted receive.
+    pub rnr_timeout: Duration,
+    /// Connections a core looks at in every poll; the others must ring its bell.
+    pub hot_max: u32,
+    /// Polls without a message after which a connection must ring.
+    pub idle_polls: u32,
+    /// Bytes that Reads and Writes of one queue pair copy per flush, so that long transfers of one
+    /// do not hold up short messages of others.
+    pub copy_bytes_per_flush: usize,
+    /// Have the pages of the rings in place when a connection is adopted.
+    pub prefault: bool,
+    /// How long a peer may take for its part of the handshake.
+    pub handshake_timeout: Duration,
+}
+
+impl Default for ShmConfig {
+    fn default() -> Self {
+        Self {
+            ring_slots: 256,
+            arena: vec![
+                BulkClass { block_bytes: 4 << 10, count: 128 },
+                BulkClass { block_bytes: 64 << 10, count: 40 },
+                BulkClass { block_bytes: (1 << 20) + (64 << 10), count: 12 },
+            ],
+            peer_arena_bytes_max: 1 << 30,
+            recv_queue_depth: 256,
+            send_queue_depth: 256,
+            conns_max: BELL_BITS as u32,
+            rnr_timeout: Duration::from_secs(1),
+            hot_max: 32,
+            idle_polls: 2048,
+            copy_bytes_per_flush: 256 << 10,
+            prefault: true,
+            handshake_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A setting that cannot be: which one, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {reason}")]
+pub struct ShmConfigError {
+    /// The field of [`ShmConfig`].
+    pub key: &'static str,
+    /// What is allowed.
+    pub reason: String,
+}
+
+impl ShmConfig {
+    /// Checks every field against its limits.
+    ///
+    /// # Errors
+    /// The first field that is out of them.
+    pub fn validate(&self) -> Result<(), ShmConfigError> {
+        let slots = RING_SLOTS_MIN..=RING_SLOTS_MAX;
+        if !self.ring_slots.is_power_of_two() || !slots.contains(&self.ring_slots) {
+            let reason =
+                format!("must be a power of two from {RING_SLOTS_MIN} to {RING_SLOTS_MAX}");
+            return Err(ShmConfigError { key: "ring_slots", reason });
+        }
+        BulkPool::region_bytes(&self.arena)
+            .map_err(|error| ShmConfigError { key: "arena", reason: error.to_string() })?;
+        let conns_max = (1, BELL_BITS as u64);
+        within("conns_max", u64::from(self.conns_max), conns_max)?;
+        within("recv_queue_depth", u64::from(self.recv_queue_depth), (1, u64::from(u16::MAX)))?;
+        within("send_queue_depth", u64::from(self.send_queue_depth), (1, u64::from(u16::MAX)))?;
+        within("hot_max", u64::from(self.hot_max), conns_max)?;
+        within("idle_polls", u64::from(self.idle_polls), (1, u64::from(u32::MAX)))?;
+        within("copy_bytes_per_flush", self.copy_bytes_per_flush as u64, (4096, 1 << 30))
+    }
+}
+
+fn within(key: &'static str, value: u64, (least, most): (u64, u64)) -> Result<(), ShmConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(ShmConfigError { key, reason: format!("must be from {least} to {most}, not {value}") })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_an_arena_is_about_16_mib() {
+        let config = ShmConfig::default();
+        assert_eq!(config.validate(), Ok(()));
+        let arena_bytes = BulkPool::region_bytes(&config.arena).unwrap();
+        assert!((15 << 20..17 << 20).contains(&arena_bytes), "{arena_bytes}");
+    }
+
+    #[test]
+    fn a_field_out_of_its_limits_is_named_with_what_is_allowed() {
+        let base = ShmConfig::default;
+        for (config, message) in [
+            (ShmConfig { ring_slots: 100, ..base() }, "ring_slots: must be a power of two"),
+            (ShmConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
+            (
+                ShmConfig { conns_max: 4097, ..base() },
+                "conns_max: must be from 1 to 4096, not 4097",
+            ),
+            (ShmConfig { hot_max: 0, ..base() }, "hot_max: must be from 1"),
+        ] {
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+}

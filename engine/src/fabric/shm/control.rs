@@ -1,0 +1,243 @@
+//! The control thread of a connector: it accepts, and watches over the peers of all connections.
+//!
+//! Everything here is off the data path. A peer that says nothing, or dies in the middle, holds up
+//! nobody: every socket is waited for at once, and the handshake has a deadline.
+
+mod listener;
+mod mailbox;
+
+pub(super) use listener::{Listener, listen};
+pub(super) use mailbox::{Mailbox, WatchLease};
+
+use super::core::CoreShared;
+use super::endpoint::PeerState;
+use super::socket::{self, Credentials};
+use listener::Pending;
+use mailbox::Command;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// Events taken from the kernel at a time.
+const EVENTS_MAX: usize = 64;
+
+/// Handle on the control thread, which ends with the last one.
+#[derive(Debug)]
+pub(super) struct Control {
+    mailbox: Arc<Mailbox>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Control {
+    const THREAD_NAME: &str = "spinrpc-shm";
+
+    /// Starts the thread.
+    pub(super) fn start() -> io::Result<Arc<Self>> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let state = State::new(Arc::clone(&mailbox))?;
+        let thread =
+            thread::Builder::new().name(Self::THREAD_NAME.into()).spawn(move || state.run())?;
+        Ok(Arc::new(Self { mailbox, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Where to leave commands for it.
+    pub(super) fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.mailbox.stop();
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // On the thread itself (an acceptor held the last handle) there is nobody to wait for.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
+        {
+            // It has no result; a panic in an acceptor has been reported by the hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An established connection's socket, and whom to tell when the peer is gone.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) socket: OwnedFd,
+    pub(super) peer: Arc<PeerState>,
+    pub(super) core: Arc<CoreShared>,
+    pub(super) place: u32,
+    pub(super) credentials: Credentials,
+}
+
+impl Watch {
+    fn report(&self) {
+        self.peer.set_gone();
+        self.core.notify(self.place);
+    }
+}
+
+/// A process at the other end of some connections.
+struct Process {
+    pidfd: OwnedFd,
+    pid: u32,
+    watches: Vec<u64>,
+}
+
+enum Entry {
+    Listener(Listener),
+    Pending(Pending),
+    Watch(Watch),
+    Process(Process),
+}
+
+/// What the thread knows, by the token that the kernel gives back with an event.
+struct State {
+    epoll: OwnedFd,
+    mailbox: Arc<Mailbox>,
+    entries: HashMap<u64, Entry>,
+    /// Tokens of processes, by process id.
+    processes: HashMap<u32, u64>,
+}
+
+impl State {
+    fn new(mailbox: Arc<Mailbox>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let state = Self { epoll, mailbox, entries: HashMap::new(), processes: HashMap::new() };
+        state.add(Mailbox::TOKEN, state.mailbox.event())?;
+        Ok(state)
+    }
+
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.mailbox.is_stopped() {
+            let timeout = self.next_deadline().map(|deadline| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+            });
+            // Nothing but a signal ends the wait early.
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
+            for event in events.drain(..) {
+                self.handle(event.data.u64());
+            }
+            self.expire(Instant::now());
+        }
+    }
+
+    fn handle(&mut self, token: u64) {
+        if token == Mailbox::TOKEN {
+            return self.obey();
+        }
+        match self.entries.get(&token) {
+            Some(Entry::Listener(_)) => self.accept(token),
+            Some(Entry::Pending(_)) => self.answer(token),
+            // Nothing is sent after the handshake, so whatever happens here is the end.
+            Some(Entry::Watch(watch)) => {
+                watch.report();
+                self.remove(token);
+            }
+            Some(Entry::Process(_)) => self.process_ended(token),
+            None => {}
+        }
+    }
+
+    fn obey(&mut self) {
+        self.mailbox.clear_event();
+        while let Some(command) = self.mailbox.take() {
+            match command {
+                Command::Listen(token, listener) => self.start_listener(token, *listener),
+                Command::Watch(token, watch) => self.watch(token, *watch),
+                Command::Remove(token, done) => {
+                    self.remove(token);
+                    // Nobody waits for most of them.
+                    let _ = done.map(|done| done.send(()));
+                }
+                Command::Retire(link) => drop(link),
+            }
+        }
+    }
+
+    /// Watches over an established connection: its socket, and the process behind it, as others
+    /// may have inherited the socket.
+    fn watch(&mut self, token: u64, watch: Watch) {
+        let credentials = watch.credentials;
+        let added = self.add(token, watch.socket.as_fd());
+        if added.is_err() || self.watch_process(token, &watch, credentials).is_err() {
+            tracing::warn!("a peer cannot be watched; its connection is given up");
+            watch.report();
+        }
+        self.entries.insert(token, Entry::Watch(watch));
+    }
+
+    fn watch_process(&mut self, token: u64, watch: &Watch, peer: Credentials) -> io::Result<()> {
+        if peer.pid == std::process::id() {
+            return Ok(());
+        }
+        if let Some(Entry::Process(process)) =
+            self.processes.get(&peer.pid).and_then(|known| self.entries.get_mut(known))
+            // The id may belong to another process by now.
+            && !socket::is_readable(process.pidfd.as_fd())
+        {
+            process.watches.push(token);
+            return Ok(());
+        }
+        let pidfd = socket::peer_pidfd(watch.socket.as_fd(), peer)?;
+        let own = self.mailbox.next_token();
+        self.add(own, pidfd.as_fd())?;
+        self.processes.insert(peer.pid, own);
+        let process = Process { pidfd, pid: peer.pid, watches: vec![token] };
+        self.entries.insert(own, Entry::Process(process));
+        Ok(())
+    }
+
+    fn process_ended(&mut self, token: u64) {
+        let Some(Entry::Process(process)) = self.remove(token) else { return };
+        if self.processes.get(&process.pid) == Some(&token) {
+            self.processes.remove(&process.pid);
+        }
+        for watch in process.watches {
+            if let Some(Entry::Watch(watch)) = self.remove(watch) {
+                watch.report();
+            }
+        }
+    }
+
+    /// Forgets an entry, closing what it held.
+    fn remove(&mut self, token: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&token)?;
+        if let Entry::Watch(watch) = &entry {
+            self.unwatch_process(token, watch.credentials.pid);
+        }
+        Some(entry)
+    }
+
+    /// A process without connections need not be watched.
+    fn unwatch_process(&mut self, watch: u64, pid: u32) {
+        let Some(token) = self.processes.get(&pid).copied() else { return };
+        let Some(Entry::Process(process)) = self.entries.get_mut(&token) else { return };
+        process.watches.retain(|other| *other != watch);
+        if process.watches.is_empty() {
+            self.entries.remove(&token);
+            self.processes.remove(&pid);
+        }
+    }
+
+    fn add(&self, token: u64, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        Ok(epoll::add(&self.epoll, fd, data, flags)?)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = self.entries.values().filter_map(|entry| match entry {
+            Entry::Pending(pending) => Some(pending.deadline),
+            Entry::Listener(listener) => listener.paused_until,
+            Entry::Watch(_) | Entry::Process(_) => None,
+        });
+        deadlines.min()
+    }
+}

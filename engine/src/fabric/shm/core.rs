@@ -1,0 +1,189 @@
+//! What a core shares with its peers and with the control thread: two bells, and how to wake it.
+
+use super::super::Wake;
+use super::window::Window;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::bell::{BELL_PARKED_WORD, BELL_WORDS, Bell};
+use crate::sync::words::{HeapWords, WORD_BYTES};
+use crate::sys::mmap::SharedMemory;
+use crossbeam::queue::ArrayQueue;
+use std::io;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One core as others see it.
+#[derive(Debug)]
+pub(super) struct CoreShared {
+    /// Rung by peers. In shared memory: any peer of this core can clear what others rang, so it is
+    /// a hint, and the core makes rounds besides.
+    pub(super) bell: PeerBell,
+    /// Rung by this process only.
+    pub(super) notices: Bell<HeapWords>,
+    /// Places in the core's table that no connection has.
+    pub(super) free: ArrayQueue<u32>,
+    /// Somebody called `wake`.
+    wake_requested: AtomicBool,
+    /// A fabric runs on it.
+    pub(super) taken: AtomicBool,
+}
+
+impl CoreShared {
+    /// A core with `places` places for connections.
+    pub(super) fn new(places: u32) -> io::Result<Self> {
+        let memory = SharedMemory::create("spinrpc-bell", PeerBell::BYTES)?;
+        let free = ArrayQueue::new(places as usize);
+        for place in 0..places {
+            // Has room for all of them.
+            let _ = free.push(place);
+        }
+        Ok(Self {
+            bell: PeerBell::new(Arc::new(memory))?,
+            notices: Bell::new(HeapWords::new(BELL_WORDS)).ok_or(io::ErrorKind::InvalidInput)?,
+            free,
+            wake_requested: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells the core, from this process, to look at the connection in `place`.
+    pub(super) fn notify(&self, place: u32) {
+        if self.notices.ring(place) {
+            self.wake_parked();
+        }
+    }
+
+    /// Makes this core, which is awake, look at `place` in its next poll.
+    pub(super) fn notify_self(&self, place: u32) {
+        let parked = self.notices.ring(place);
+        debug_assert!(!parked, "only the core itself calls this");
+    }
+
+    /// Sleeps until rung, notified, woken, or `at_most` is over.
+    pub(super) fn park(&self, at_most: Duration) {
+        // The shared word first: whoever sees the private one sees this one, too, and can end the
+        // sleep by changing it.
+        if self.bell.bell.park() && self.notices.park() && !self.take_wake_request() {
+            self.bell.sleep(at_most);
+            self.take_wake_request();
+        }
+        self.notices.awake();
+        self.bell.bell.awake();
+    }
+
+    fn take_wake_request(&self) -> bool {
+        // Relaxed: the fence of `notices.park` pairs with the one in `wake`.
+        self.wake_requested.swap(false, Ordering::Relaxed)
+    }
+
+    /// The core is parked by its private word, which no peer can touch.
+    fn wake_parked(&self) {
+        self.bell.bell.unpark();
+        self.bell.wake();
+    }
+}
+
+impl Wake for CoreShared {
+    fn wake(&self) {
+        self.wake_requested.store(true, Ordering::Relaxed);
+        // Pairs with the fence of `notices.park`: either the core sees the request, or we see that
+        // it is parked.
+        fence(Ordering::SeqCst);
+        if self.notices.unpark() {
+            self.wake_parked();
+        }
+    }
+}
+
+/// A bell in shared memory, and the futex in it.
+#[derive(Clone, Debug)]
+pub(super) struct PeerBell {
+    bell: Arc<Bell<Window>>,
+    memory: Arc<SharedMemory>,
+}
+
+impl PeerBell {
+    /// Bytes of the memory, page-rounded by the kernel.
+    pub(super) const BYTES: usize = BELL_WORDS * WORD_BYTES;
+
+    /// The bell in `memory`.
+    pub(super) fn new(memory: Arc<SharedMemory>) -> io::Result<Self> {
+        let bell = Bell::new(Window::new(Arc::clone(&memory)))
+            .ok_or_else(|| io::Error::other("the memory is too small for a bell"))?;
+        Ok(Self { bell: Arc::new(bell), memory })
+    }
+
+    /// The bits.
+    #[inline]
+    pub(super) fn bits(&self) -> &Bell<Window> {
+        &self.bell
+    }
+
+    /// Rings for `place`, and wakes the listener if it sleeps (system call).
+    pub(super) fn ring(&self, place: u32) {
+        if self.bell.ring(place) {
+            self.wake();
+        }
+    }
+
+    /// The memory, to be passed to peers.
+    pub(super) fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    fn futex(&self) -> NonNull<u32> {
+        let half = usize::from(cfg!(target_endian = "big"));
+        // SAFETY: `Bell::new` has checked that the memory has this word.
+        unsafe { self.memory.as_ptr().cast::<u32>().add(BELL_PARKED_WORD * 2 + half) }
+    }
+
+    fn wake(&self) {
+        let nothing: *const libc::timespec = null();
+        // SAFETY: the address is mapped as long as `self` lives; the kernel only looks up waiters.
+        unsafe { libc::syscall(libc::SYS_futex, self.futex(), libc::FUTEX_WAKE, 1, nothing) };
+    }
+
+    /// However it ends (woken, time over, a signal, a word that is no longer 1), the caller goes on.
+    fn sleep(&self, at_most: Duration) {
+        let timeout = libc::timespec {
+            tv_sec: at_most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: at_most.subsec_nanos().into(),
+        };
+        let nothing: *mut u32 = null_mut();
+        // SAFETY: the futex word is mapped as long as `self` lives, and `timeout` is on the stack.
+        unsafe {
+            let word = self.futex();
+            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 1, &timeout, nothing, 0)
+        };
+    }
+}
+
+/// A place in a core's table, held for a connection.
+#[derive(Debug)]
+pub(super) struct PlaceLease {
+    core: Arc<CoreShared>,
+    place: u32,
+}
+
+impl PlaceLease {
+    /// `None` when the core has as many connections as it takes.
+    pub(super) fn take(core: &Arc<CoreShared>) -> Option<Self> {
+        let place = core.free.pop()?;
+        Some(Self { core: Arc::clone(core), place })
+    }
+
+    pub(super) fn core(&self) -> &Arc<CoreShared> {
+        &self.core
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.place
+    }
+}
+
+impl Drop for PlaceLease {
+    fn drop(&mut self) {
+        // Has room: the place was taken from here.
+        let _ = self.core.free.push(self.place);
+    }
+}

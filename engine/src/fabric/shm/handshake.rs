@@ -1,0 +1,247 @@
+//! The handshake: one packet each way, with the memory of the connection.
+//!
+//! The connector sends HELLO with the connection's memory, its arena and its core's bell; the
+//! listener answers ACCEPT with its own arena and bell, or REJECT. Everything that arrives is
+//! checked before it is mapped.
+
+use super::core::{CoreShared, PeerBell, PlaceLease};
+use super::endpoint::PRIVATE_DATA_BYTES;
+use super::layout::Layout;
+use super::socket::{self, Received};
+use super::window::Window;
+use crate::mem::{BulkClass, BulkPool, Region};
+use crate::sync::bell::BELL_BITS;
+use crate::sys::mmap::SharedMemory;
+use std::fmt;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+const MAGIC: [u8; 8] = *b"spinshm\n";
+const VERSION: u32 = 1;
+
+/// Bytes of either packet.
+pub(super) const PACKET_BYTES: usize = 32 + PRIVATE_DATA_BYTES;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Hello,
+    Accept,
+    Reject(Refusal),
+}
+
+/// Why a listener refuses a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The packet, or a descriptor with it, is not what the handshake says.
+    Malformed,
+    /// Another version of the handshake.
+    Version,
+    /// Another user.
+    Credentials,
+    /// A size is beyond the listener's limits.
+    Limits,
+    /// The listener has as many connections as it takes.
+    Full,
+    /// The listener could not, for want of memory or descriptors.
+    Resources,
+}
+
+const REFUSALS: [Refusal; 6] = [
+    Refusal::Malformed,
+    Refusal::Version,
+    Refusal::Credentials,
+    Refusal::Limits,
+    Refusal::Full,
+    Refusal::Resources,
+];
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "the handshake is malformed",
+            Self::Version => "it speaks another version of the handshake",
+            Self::Credentials => "the processes belong to different users",
+            Self::Limits => "rings or arena are outside of the listener's limits",
+            Self::Full => "the listener has as many connections as it takes",
+            Self::Resources => "the listener is out of memory or descriptors",
+        })
+    }
+}
+
+/// Either packet of the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) kind: Kind,
+    /// Of each ring; the connector decides.
+    pub(super) slots: u32,
+    /// What the receiver of this packet rings at the sender's bell.
+    pub(super) place: u32,
+    pub(super) arena_bytes: u64,
+    pub(super) private_data: [u8; PRIVATE_DATA_BYTES],
+}
+
+impl Packet {
+    pub(super) fn reject(refusal: Refusal) -> Self {
+        let private_data = [0; PRIVATE_DATA_BYTES];
+        Self { kind: Kind::Reject(refusal), slots: 0, place: 0, arena_bytes: 0, private_data }
+    }
+
+    pub(super) fn encode(&self) -> [u8; PACKET_BYTES] {
+        let kind = match self.kind {
+            Kind::Hello => 1,
+            Kind::Accept => 2,
+            Kind::Reject(refusal) => 16 + refusal as u32,
+        };
+        let mut packet = [0; PACKET_BYTES];
+        packet[..8].copy_from_slice(&MAGIC);
+        packet[8..12].copy_from_slice(&VERSION.to_ne_bytes());
+        packet[12..16].copy_from_slice(&kind.to_ne_bytes());
+        packet[16..20].copy_from_slice(&self.slots.to_ne_bytes());
+        packet[20..24].copy_from_slice(&self.place.to_ne_bytes());
+        packet[24..32].copy_from_slice(&self.arena_bytes.to_ne_bytes());
+        packet[32..].copy_from_slice(&self.private_data);
+        packet
+    }
+
+    pub(super) fn decode(packet: &[u8]) -> Result<Self, Refusal> {
+        let packet: &[u8; PACKET_BYTES] = packet.try_into().map_err(|_| Refusal::Malformed)?;
+        let word = |at: usize| {
+            u32::from_ne_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]])
+        };
+        if packet[..8] != MAGIC {
+            return Err(Refusal::Malformed);
+        }
+        if word(8) != VERSION {
+            return Err(Refusal::Version);
+        }
+        let kind = match word(12) {
+            1 => Kind::Hello,
+            2 => Kind::Accept,
+            other => {
+                let refusal = REFUSALS.into_iter().find(|refusal| 16 + *refusal as u32 == other);
+                Kind::Reject(refusal.ok_or(Refusal::Malformed)?)
+            }
+        };
+        let mut arena_bytes = [0; 8];
+        arena_bytes.copy_from_slice(&packet[24..32]);
+        let mut private_data = [0; PRIVATE_DATA_BYTES];
+        private_data.copy_from_slice(&packet[32..]);
+        let arena_bytes = u64::from_ne_bytes(arena_bytes);
+        Ok(Self { kind, slots: word(16), place: word(20), arena_bytes, private_data })
+    }
+}
+
+/// Takes the packet that has arrived at `socket`, with exactly `N` descriptors if it is of `kind`.
+pub(super) fn receive<const N: usize>(
+    socket: BorrowedFd<'_>,
+    kind: Kind,
+) -> Result<(Packet, [OwnedFd; N]), Refusal> {
+    // One byte more, so that a longer packet shows.
+    let mut bytes = [0; PACKET_BYTES + 1];
+    let got = socket::receive(socket, &mut bytes).map_err(|_| Refusal::Malformed)?;
+    let Received { length, fds } = got;
+    let packet = Packet::decode(&bytes[..length])?;
+    if let Kind::Reject(refusal) = packet.kind {
+        return Err(refusal);
+    }
+    let fds = fds.try_into().map_err(|_| Refusal::Malformed)?;
+    if packet.kind != kind || packet.place as usize >= BELL_BITS {
+        return Err(Refusal::Malformed);
+    }
+    Ok((packet, fds))
+}
+
+/// One side's own memory for a new connection.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) arena: Arc<SharedMemory>,
+    pub(super) bulk: BulkPool,
+    pub(super) place: PlaceLease,
+}
+
+impl Own {
+    /// An arena cut into `classes`, and a place at `core`.
+    pub(super) fn new(core: &Arc<CoreShared>, classes: &[BulkClass]) -> Result<Self, OwnError> {
+        let place = PlaceLease::take(core).ok_or(OwnError::Full)?;
+        let other = |error| OwnError::Resources(io::Error::other(error));
+        let bytes = BulkPool::region_bytes(classes).map_err(other)?;
+        let arena = SharedMemory::create("spinrpc-arena", bytes).map_err(OwnError::Resources)?;
+        let arena = Arc::new(arena);
+        // SAFETY: the range is used by this pool only. The peer is a process of the same user, and
+        // is trusted not to write to memory that it has no live key for (module `exposure`).
+        let region = unsafe { Region::from_shared(Arc::clone(&arena), 0..arena.len()) };
+        let region = region.map_err(|error| OwnError::Resources(io::Error::other(error)))?;
+        let bulk = BulkPool::new(region, classes).map_err(other)?;
+        Ok(Self { arena, bulk, place })
+    }
+}
+
+/// Why a side has no memory for a connection.
+#[derive(Debug)]
+pub(super) enum OwnError {
+    /// The core has as many connections as it takes.
+    Full,
+    /// The system refused.
+    Resources(io::Error),
+}
+
+/// Maps the rings and tables that the connector made.
+pub(super) fn map_connection(fd: OwnedFd, layout: Layout) -> Result<Window, Refusal> {
+    let bytes_max = layout.bytes().next_multiple_of(rustix::param::page_size());
+    let memory = SharedMemory::from_fd(fd, bytes_max).map_err(|_| Refusal::Malformed)?;
+    if memory.len() < layout.bytes() {
+        return Err(Refusal::Malformed);
+    }
+    Ok(Window::new(Arc::new(memory)))
+}
+
+/// Maps the peer's arena.
+pub(super) fn map_arena(fd: OwnedFd, bytes: u64, bytes_max: usize) -> Result<Window, Refusal> {
+    let memory = SharedMemory::from_fd(fd, bytes_max).map_err(|_| Refusal::Limits)?;
+    if memory.len() as u64 != bytes {
+        return Err(Refusal::Malformed);
+    }
+    Ok(Window::new(Arc::new(memory)))
+}
+
+/// Maps the bell of the peer's core.
+pub(super) fn map_bell(fd: OwnedFd) -> Result<PeerBell, Refusal> {
+    let bytes_max = PeerBell::BYTES.next_multiple_of(rustix::param::page_size());
+    let memory = SharedMemory::from_fd(fd, bytes_max).map_err(|_| Refusal::Malformed)?;
+    PeerBell::new(Arc::new(memory)).map_err(|_| Refusal::Malformed)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn hello() -> Packet {
+        let private_data = std::array::from_fn(|index| index as u8);
+        Packet { kind: Kind::Hello, slots: 256, place: 7, arena_bytes: 1 << 33, private_data }
+    }
+
+    #[test]
+    fn packets_come_back_as_they_were() {
+        let kinds = REFUSALS.map(Kind::Reject).into_iter().chain([Kind::Hello, Kind::Accept]);
+        for kind in kinds {
+            let packet = Packet { kind, ..hello() };
+            assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let good = hello().encode();
+        assert_eq!(Packet::decode(&good[1..]), Err(Refusal::Malformed));
+        assert_eq!(Packet::decode(&[]), Err(Refusal::Malformed));
+        for (at, refusal) in
+            [(0, Refusal::Malformed), (8, Refusal::Version), (13, Refusal::Malformed)]
+        {
+            let mut bad = good;
+            bad[at] ^= 0x40;
+            assert_eq!(Packet::decode(&bad), Err(refusal));
+        }
+    }
+}

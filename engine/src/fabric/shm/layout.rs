@@ -1,0 +1,104 @@
+//! Where things lie in the memory of one connection. Both sides compute it from the number of slots
+//! they agreed on; nothing about it is read from the memory.
+
+use super::exposure::TABLE_WORDS;
+use crate::sync::ring::{CONTROL_WORDS, RING_SLOTS_MAX, RING_SLOTS_MIN, RingPlace, SLOT_WORDS};
+use crate::sync::words::WORD_BYTES;
+
+/// Which end of a connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Made the connection.
+    Connector,
+    /// Accepted it.
+    Listener,
+}
+
+impl Side {
+    /// The other end.
+    pub(super) const fn peer(self) -> Self {
+        match self {
+            Self::Connector => Self::Listener,
+            Self::Listener => Self::Connector,
+        }
+    }
+}
+
+/// The shape of a connection's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    slots: u32,
+}
+
+const PAGE_WORDS: usize = 4096 / WORD_BYTES;
+const TABLES_AT: usize = PAGE_WORDS;
+const RINGS_AT: usize = TABLES_AT + 2 * TABLE_WORDS;
+
+// Both control blocks fit the first page, and slots start at a multiple of their size.
+const _: () = assert!(2 * CONTROL_WORDS <= PAGE_WORDS);
+const _: () = assert!(RINGS_AT.is_multiple_of(SLOT_WORDS));
+
+impl Layout {
+    /// The layout for rings of `slots`; `None` when that is not a number of slots a ring can have.
+    pub(super) fn new(slots: u32) -> Option<Self> {
+        let allowed = slots.is_power_of_two() && (RING_SLOTS_MIN..=RING_SLOTS_MAX).contains(&slots);
+        allowed.then_some(Self { slots })
+    }
+
+    /// Bytes of the memory.
+    pub(super) fn bytes(self) -> usize {
+        (RINGS_AT + 2 * self.ring_words()) * WORD_BYTES
+    }
+
+    /// The ring that `side` sends on.
+    pub(super) fn ring(self, side: Side) -> RingPlace {
+        let index = side as usize;
+        RingPlace {
+            control: index * CONTROL_WORDS,
+            slots_at: RINGS_AT + index * self.ring_words(),
+            slots: self.slots,
+        }
+    }
+
+    /// First word of the table of what `side` exposes.
+    pub(super) fn table(self, side: Side) -> usize {
+        TABLES_AT + side as usize * TABLE_WORDS
+    }
+
+    /// Bytes of the longest message.
+    pub(super) fn message_bytes_max(self) -> usize {
+        self.ring(Side::Connector).message_bytes_max()
+    }
+
+    fn ring_words(self) -> usize {
+        self.slots as usize * SLOT_WORDS
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_all_of_it_is_inside() {
+        let layout = Layout::new(64).unwrap();
+        let words = layout.bytes() / WORD_BYTES;
+        let mut spans = Vec::new();
+        for side in [Side::Connector, Side::Listener] {
+            let ring = layout.ring(side);
+            spans.push((ring.control, ring.control + CONTROL_WORDS));
+            spans.push((layout.table(side), layout.table(side) + TABLE_WORDS));
+            spans.push((ring.slots_at, ring.slots_at + 64 * SLOT_WORDS));
+        }
+        spans.sort_unstable();
+        assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{spans:?}");
+        assert_eq!(spans.last().unwrap().1, words);
+    }
+
+    #[test]
+    fn numbers_of_slots_that_no_ring_can_have_are_refused() {
+        for slots in [0, 1, 8, 100, RING_SLOTS_MAX * 2, u32::MAX] {
+            assert_eq!(Layout::new(slots), None);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The shared-memory driver: two processes (or threads) of one host, no device, no privileges.
+//!
+//! A connection is one sealed memfd with a ring per direction and a table of memory keys per side,
+//! and one arena per side for what the peer may RDMA Read and Write. Each core has a bell, on which
+//! peers ring for connections that the core does not look at all the time. There are no locks and no
+//! pointers in shared memory, and nothing that outlives the processes: a crash at any instruction
+//! ends one connection.
+//!
+//! Everything read from shared memory is copied out once and then checked. May use `mem`, `sync`
+//! and `sys`; the reactor calls it through the traits of [`fabric`](super).
+#![allow(unsafe_code)]
+
+mod address;
+mod config;
+mod connector;
+mod control;
+mod core;
+mod driver;
+mod endpoint;
+mod exposure;
+mod handshake;
+mod layout;
+mod queue_pair;
+mod socket;
+mod window;
+
+pub use address::AddressError;
+pub use config::{ShmConfig, ShmConfigError};
+pub use connector::ShmConnector;
+pub use driver::ShmFabric;
+pub use endpoint::ShmEndpoint;

@@ -1,0 +1,390 @@
+//! One connection's queue pair: receive queue, send queue, keys, and how it ends.
+//!
+//! It behaves as a reliable-connected queue pair does: a message consumes a posted receive, work
+//! requests take effect in the order of posting, and any error ends the connection.
+
+use super::super::{
+    Access, CompletionKind, Completions, DownCause, ExposeError, Full, QpId, RemoteSlice, SendWr,
+    WrError, WrId,
+};
+use super::config::ShmConfig;
+use super::endpoint::Link;
+use super::exposure::{Exposures, PeerTable};
+use super::layout::Layout;
+use super::window::{Window, copy_bytes};
+use crate::mem::{Buf, Bulk, Lease};
+use crate::sync::ring::{Arrival, Consumer, Corrupt, Producer, PushError};
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+// Why a side ended the connection, for the other one.
+pub(super) const CLOSED_IN_GOOD_ORDER: u64 = 1;
+const CLOSED_NOT_READY: u64 = 2;
+const CLOSED_LENGTH: u64 = 3;
+
+/// What a look at a queue pair found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nothing.
+    Nothing,
+    /// Messages, and no more for now.
+    Messages,
+    /// More than could be taken: no room for completions, or no posted receive.
+    More,
+}
+
+/// What became of the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It is empty.
+    Empty,
+    /// It waits for room at the peer, or for its next turn.
+    Waiting,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub(super) id: QpId,
+    tx: Producer<Window>,
+    rx: Consumer<Window>,
+    recv_queue: VecDeque<Buf>,
+    send_queue: VecDeque<SendWr>,
+    /// Reads posted whose completions the reactor has not got yet.
+    reads: usize,
+    /// Since when a message waits for a receive.
+    not_ready_since: Option<Instant>,
+    /// Looks in a row that found nothing.
+    pub(super) empty_looks: u32,
+    /// In the core's list of those that it looks at in every poll.
+    pub(super) hot: bool,
+    /// In the core's list of those that sent something since the last bell check.
+    pub(super) sent: bool,
+    /// In the core's list of those with a send queue that is not empty.
+    pub(super) waiting: bool,
+    /// Set when it went down: the first cause.
+    pub(super) cause: Option<DownCause>,
+    exposures: Exposures,
+    peer_table: PeerTable,
+    limits: Limits,
+    link: Link,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    recv_queue_depth: usize,
+    send_queue_depth: usize,
+    copy_bytes_per_flush: usize,
+    rnr_timeout: Duration,
+}
+
+impl QueuePair {
+    /// The queue pair of a fresh connection.
+    pub(super) fn new(id: QpId, link: Link, config: &ShmConfig) -> io::Result<Self> {
+        let Link { side, layout, ref window, .. } = link;
+        let (tx, rx) = ring_ends(layout, &link).ok_or(io::ErrorKind::InvalidInput)?;
+        let arena = link.bulk.region_id();
+        let exposures = Exposures::new(window.clone(), layout.table(side), arena)?;
+        let peer_table = layout.table(side.peer());
+        let peer_table = PeerTable::new(window.clone(), peer_table, link.peer_arena.clone());
+        let limits = Limits {
+            recv_queue_depth: config.recv_queue_depth.into(),
+            send_queue_depth: config.send_queue_depth.into(),
+            copy_bytes_per_flush: config.copy_bytes_per_flush,
+            rnr_timeout: config.rnr_timeout,
+        };
+        Ok(Self {
+            id,
+            tx,
+            rx,
+            recv_queue: VecDeque::with_capacity(limits.recv_queue_depth),
+            send_queue: VecDeque::with_capacity(limits.send_queue_depth),
+            reads: 0,
+            not_ready_since: None,
+            empty_looks: 0,
+            hot: false,
+            sent: false,
+            waiting: false,
+            cause: None,
+            exposures,
+            peer_table,
+            limits,
+            link,
+        })
+    }
+
+    /// Moves what has arrived into posted receives, as far as `out` has room.
+    #[inline]
+    pub(super) fn receive(&mut self, out: &mut Completions) -> Result<Seen, DownCause> {
+        let mut seen = Seen::Nothing;
+        while let Some(arrival) = self.rx.arrival()? {
+            if out.room() == 0 {
+                return Ok(Seen::More);
+            }
+            let Some(mut message) = self.recv_queue.pop_front() else {
+                return self.wait_for_receive();
+            };
+            if let Err(cause) = self.take(arrival, &mut message) {
+                self.recv_queue.push_front(message);
+                return Err(cause);
+            }
+            let invalidated = arrival.lead.filter(|handle| self.exposures.revoke(*handle));
+            out.push(self.id, CompletionKind::Received { message, invalidated });
+            seen = Seen::Messages;
+        }
+        Ok(seen)
+    }
+
+    #[inline]
+    fn take(&mut self, arrival: Arrival, into: &mut Buf) -> Result<(), DownCause> {
+        if arrival.length > into.capacity() {
+            return Err(DownCause::WorkRequest(WrError::Length));
+        }
+        into.set_range(0..arrival.length);
+        Ok(self.rx.take(arrival, into.bytes_mut())?)
+    }
+
+    /// Receiver not ready: the message stays in the ring, for a while.
+    #[cold]
+    fn wait_for_receive(&mut self) -> Result<Seen, DownCause> {
+        let since = *self.not_ready_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > self.limits.rnr_timeout {
+            return Err(DownCause::ReceiverNotReady);
+        }
+        Ok(Seen::More)
+    }
+
+    /// The checks that cost more than a look at the ring: has the peer ended the connection?
+    /// Called when nothing was found; what was sent before the end is taken first.
+    pub(super) fn check_end(&self) -> Result<(), DownCause> {
+        // Gone first: a peer that closes and then goes has closed by the time we look.
+        let gone = self.link.peer.gone();
+        match self.rx.closed() {
+            0 if gone => Err(DownCause::PeerDied),
+            0 => Ok(()),
+            // Something may have been sent between our look at the ring and the close.
+            _ if !matches!(self.rx.arrival(), Ok(None)) => Ok(()),
+            CLOSED_NOT_READY => Err(DownCause::ReceiverNotReady),
+            CLOSED_LENGTH => Err(DownCause::WorkRequest(WrError::Length)),
+            _ => Err(DownCause::Remote),
+        }
+    }
+
+    /// Whether the peer must ring from now on; false if it has sent something just now.
+    pub(super) fn go_idle(&mut self) -> bool {
+        self.empty_looks = 0;
+        self.rx.go_idle()
+    }
+
+    /// The core looks by itself from now on.
+    pub(super) fn go_busy(&mut self) {
+        self.empty_looks = 0;
+        self.rx.go_busy();
+    }
+
+    /// Brings near what the next look will need.
+    pub(super) fn prefetch(&self) {
+        self.rx.prefetch();
+    }
+
+    #[inline]
+    pub(super) fn post_recv(&mut self, buf: Buf) -> Result<(), Full<Buf>> {
+        if self.recv_queue.len() == self.limits.recv_queue_depth || self.cause.is_some() {
+            return Err(Full(buf));
+        }
+        self.recv_queue.push_back(buf);
+        self.not_ready_since = None;
+        Ok(())
+    }
+
+    /// Sends at once what can be sent at once; queues the rest.
+    #[inline]
+    pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
+        if self.cause.is_some() {
+            return Err(Full(wr));
+        }
+        if let (true, SendWr::Send { message, invalidate }) = (self.send_queue.is_empty(), &wr) {
+            match self.push(*invalidate, message) {
+                Ok(true) => return Ok(Ok(Progress::Empty)),
+                Ok(false) => {}
+                Err(cause) => return Ok(Err(cause)),
+            }
+        }
+        if self.send_room() == 0 {
+            return Err(Full(wr));
+        }
+        self.reads += usize::from(matches!(wr, SendWr::Read { .. }));
+        self.send_queue.push_back(wr);
+        Ok(Ok(Progress::Waiting))
+    }
+
+    /// Work requests that can be queued. Reads keep their place until their completion is taken.
+    pub(super) fn send_room(&self) -> usize {
+        if self.cause.is_some() {
+            return 0;
+        }
+        self.limits.send_queue_depth - self.send_queue.len().max(self.reads)
+    }
+
+    #[inline]
+    fn push(&mut self, lead: Option<u32>, message: &Buf) -> Result<bool, DownCause> {
+        match self.tx.push(lead, message.bytes()) {
+            Ok(()) => Ok(true),
+            Err(PushError::Full) => Ok(false),
+            Err(PushError::TooLong) => Err(DownCause::WorkRequest(WrError::Length)),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
+        }
+    }
+
+    /// Goes on with the send queue. Finished Reads go to `done`.
+    pub(super) fn progress(
+        &mut self,
+        done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
+    ) -> Result<Progress, DownCause> {
+        let mut budget = self.limits.copy_bytes_per_flush;
+        while let Some(wr) = self.send_queue.pop_front() {
+            match wr {
+                SendWr::Send { ref message, invalidate } => {
+                    if !self.push(invalidate, message)? {
+                        self.send_queue.push_front(wr);
+                        return Ok(Progress::Waiting);
+                    }
+                }
+                SendWr::Write { from, to } => {
+                    let rest = self.copy(Access::RemoteWrite, to, from, &mut budget);
+                    let Some((to, from)) = rest.map_err(DownCause::WorkRequest)? else { continue };
+                    self.send_queue.push_front(SendWr::Write { from, to });
+                    return Ok(Progress::Waiting);
+                }
+                SendWr::Read { .. } if done.len() == done.capacity() => {
+                    self.send_queue.push_front(wr);
+                    return Ok(Progress::Waiting);
+                }
+                SendWr::Read { id, from, into } => {
+                    match self.copy(Access::RemoteRead, from, into, &mut budget) {
+                        Ok(None) => done.push_back((self.id, id, Ok(()))),
+                        Ok(Some((from, into))) => {
+                            self.send_queue.push_front(SendWr::Read { id, from, into });
+                            return Ok(Progress::Waiting);
+                        }
+                        Err(error) => {
+                            done.push_back((self.id, id, Err(error)));
+                            return Err(DownCause::WorkRequest(error));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Progress::Empty)
+    }
+
+    /// Copies between the peer's memory and ours as far as the budget goes; gives back what is
+    /// left. The key is checked each time: it may die between two steps.
+    fn copy(
+        &self,
+        access: Access,
+        mut remote: RemoteSlice,
+        mut local: Lease,
+        budget: &mut usize,
+    ) -> Result<Option<(RemoteSlice, Lease)>, WrError> {
+        if remote.length as usize != local.len() {
+            return Err(WrError::Length);
+        }
+        let there = self.peer_table.check(remote, access)?;
+        let step = local.len().min(*budget);
+        let here = local.as_ptr();
+        // SAFETY: `check` has found `remote.length` mapped bytes at `there`; the lease vouches for
+        // as many at `here`, which nobody has a reference to while it is out. Different mappings
+        // cannot overlap.
+        match access {
+            Access::RemoteWrite => unsafe { copy_bytes(here, there, step) },
+            // SAFETY: as above; and the lease may be written to.
+            Access::RemoteRead if local.writable() => unsafe { copy_bytes(there, here, step) },
+            Access::RemoteRead => return Err(WrError::RemoteAccess),
+        }
+        *budget -= step;
+        local.advance(step);
+        remote.offset += step as u64;
+        remote.length -= step as u32;
+        Ok((remote.length > 0).then_some((remote, local)))
+    }
+
+    /// The reactor has got the completion of a Read.
+    pub(super) fn read_taken(&mut self) {
+        self.reads -= 1;
+    }
+
+    /// Whether the peer must be rung for what was sent; the caller has fenced.
+    #[inline]
+    pub(super) fn ring_if_wanted(&self) {
+        if self.tx.wants_bell() {
+            self.link.peer_bell.ring(self.link.peer_place);
+        }
+    }
+
+    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.link.bulk.take(bytes)
+    }
+
+    pub(super) fn expose(
+        &mut self,
+        memory: Lease,
+        access: Access,
+    ) -> Result<RemoteSlice, ExposeError> {
+        if self.cause.is_some() {
+            return Err(ExposeError::Down);
+        }
+        self.exposures.expose(memory, access)
+    }
+
+    pub(super) fn revoke(&mut self, handle: u32) {
+        self.exposures.revoke(handle);
+    }
+
+    /// Ends the connection for `cause`, and tells the peer. Only the first cause counts.
+    pub(super) fn go_down(&mut self, cause: DownCause) {
+        self.link.close(match cause {
+            DownCause::ReceiverNotReady => CLOSED_NOT_READY,
+            DownCause::WorkRequest(WrError::Length) => CLOSED_LENGTH,
+            _ => CLOSED_IN_GOOD_ORDER,
+        });
+        self.exposures.revoke_all();
+        self.cause.get_or_insert(cause);
+    }
+
+    /// Gives back what was posted, as far as `out` has room; true when the last one, `Down`, is out.
+    pub(super) fn drain(&mut self, out: &mut Completions) -> bool {
+        while out.room() > 0 {
+            let kind = if let Some(wr) = self.send_queue.pop_front() {
+                let SendWr::Read { id, .. } = wr else { continue };
+                CompletionKind::Read { id, result: Err(WrError::Flushed) }
+            } else if let Some(buf) = self.recv_queue.pop_front() {
+                CompletionKind::RecvFlushed { buf }
+            } else {
+                let cause = self.cause.take().unwrap_or(DownCause::Local);
+                out.push(self.id, CompletionKind::Down { cause });
+                return true;
+            };
+            out.push(self.id, kind);
+        }
+        false
+    }
+
+    /// What is to be given up on the control thread, as unmapping takes long.
+    pub(super) fn into_link(self) -> Link {
+        self.link
+    }
+}
+
+impl From<Corrupt> for DownCause {
+    fn from(Corrupt(what): Corrupt) -> Self {
+        Self::PeerMisbehaved(what)
+    }
+}
+
+fn ring_ends(layout: Layout, link: &Link) -> Option<(Producer<Window>, Consumer<Window>)> {
+    let tx = Producer::new(link.window.clone(), layout.ring(link.side))?;
+    let rx = Consumer::new(link.window.clone(), layout.ring(link.side.peer()))?;
+    Some((tx, rx))
+}

@@ -1,0 +1,234 @@
+//! A window on memory that another process writes: the only way this driver touches such memory.
+//!
+//! Words go through relaxed atomics, long copies through an instruction the compiler cannot look
+//! into, so that nothing the other side does meanwhile is undefined behaviour here. No reference to
+//! the bytes ever exists.
+
+use crate::sync::atomic::Ordering;
+use crate::sync::words::{WORD_BYTES, Words, tail_of_word, word_of_tail};
+use crate::sys::mmap::SharedMemory;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+// Not those of `sync::atomic`: this memory comes from outside and cannot hold a model's atomics.
+use std::sync::atomic::AtomicU64;
+
+/// Words of a shared mapping; clones are windows on the same words.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    base: NonNull<AtomicU64>,
+    count: usize,
+    memory: Arc<SharedMemory>,
+}
+
+// SAFETY: the words are atomics in a mapping that `memory` keeps alive; any thread may use them.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// All whole words of `memory`.
+    pub(super) fn new(memory: Arc<SharedMemory>) -> Self {
+        Self { base: memory.as_ptr().cast(), count: memory.len() / WORD_BYTES, memory }
+    }
+
+    /// Where the bytes of `range` start; `None` if the mapping does not have them.
+    pub(super) fn bytes(&self, range: Range<usize>) -> Option<NonNull<u8>> {
+        let inside = range.start <= range.end && range.end <= self.memory.len();
+        // SAFETY: the start is within the mapping, as was just checked.
+        inside.then(|| unsafe { self.memory.as_ptr().add(range.start) })
+    }
+
+    /// Brings all pages into being, so that the data path takes no page fault.
+    pub(super) fn prefault(&self) -> std::io::Result<()> {
+        self.memory.prefault(0..self.memory.len())
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < self.count, "word {at} is outside of a window of {}", self.count);
+        // SAFETY: within the mapping, as was just checked; mappings start at a page, so the word is
+        // aligned; everybody accesses it atomically or not as Rust memory at all.
+        unsafe { self.base.add(at).as_ref() }
+    }
+
+    /// The words from `at` on that `bytes` bytes take.
+    #[inline]
+    fn span(&self, at: usize, bytes: usize) -> *const AtomicU64 {
+        let end = at.checked_add(bytes.div_ceil(WORD_BYTES));
+        assert!(end.is_some_and(|end| end <= self.count), "{bytes} bytes at word {at} are outside");
+        // SAFETY: `at` is at most the count, as was just checked.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+}
+
+impl Words for Window {
+    #[inline]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.word(at).load(order)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, value: u64, order: Ordering) {
+        self.word(at).store(value, order);
+    }
+
+    #[inline]
+    fn swap(&self, at: usize, value: u64, order: Ordering) -> u64 {
+        self.word(at).swap(value, order)
+    }
+
+    #[inline]
+    fn fetch_or(&self, at: usize, bits: u64, order: Ordering) -> u64 {
+        self.word(at).fetch_or(bits, order)
+    }
+
+    #[inline]
+    fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64 {
+        self.word(at).fetch_and(bits, order)
+    }
+
+    #[inline]
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let to = self.span(at, bytes.len());
+        let (whole, tail) = bytes.as_chunks::<WORD_BYTES>();
+        for (index, word) in whole.iter().enumerate() {
+            // SAFETY: `span` has checked all words that `bytes` take.
+            unsafe { (*to.add(index)).store(u64::from_ne_bytes(*word), Ordering::Relaxed) };
+        }
+        if !tail.is_empty() {
+            // SAFETY: as above; the tail lies in the word after the whole ones.
+            unsafe { (*to.add(whole.len())).store(word_of_tail(tail), Ordering::Relaxed) };
+        }
+    }
+
+    #[inline]
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        let from = self.span(at, bytes.len());
+        let (whole, tail) = bytes.as_chunks_mut::<WORD_BYTES>();
+        for (index, word) in whole.iter_mut().enumerate() {
+            // SAFETY: `span` has checked all words that `bytes` take.
+            *word = unsafe { (*from.add(index)).load(Ordering::Relaxed) }.to_ne_bytes();
+        }
+        if !tail.is_empty() {
+            // SAFETY: as above; the tail lies in the word after the whole ones.
+            tail_of_word(unsafe { (*from.add(whole.len())).load(Ordering::Relaxed) }, tail);
+        }
+    }
+
+    #[inline]
+    fn prefetch_write(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which faults on no address and changes nothing.
+        unsafe {
+            std::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) self.base.as_ptr().wrapping_add(at),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    #[inline]
+    fn prefetch_read(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which faults on no address and changes nothing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(at).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}
+
+/// Copies `len` bytes, of which either side may be written by others meanwhile.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes, and no Rust reference to either
+/// exists. The two do not overlap.
+#[inline]
+pub(super) unsafe fn copy_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as the caller promises; the compiler sees an opaque instruction, so a race on the
+    // bytes is one of the hardware's memory, where it only tears the copy. Stores after `rep movs`
+    // are not seen before its own, so a later Release store publishes them.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rsi") from.as_ptr() => _,
+            inout("rdi") to.as_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as the caller promises.
+    unsafe {
+        copy_bytes_atomically(from, to, len);
+    }
+}
+
+/// The same by relaxed atomics: words where both sides are aligned to each other, else bytes.
+///
+/// # Safety
+/// As [`copy_bytes`].
+#[cfg(any(not(target_arch = "x86_64"), test))]
+unsafe fn copy_bytes_atomically(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    use std::sync::atomic::AtomicU8;
+    let byte = |at: usize| {
+        // SAFETY: `at` is below `len`, for which the caller vouches.
+        let (from, to) = unsafe {
+            (&*from.as_ptr().add(at).cast::<AtomicU8>(), &*to.as_ptr().add(at).cast::<AtomicU8>())
+        };
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    };
+    let skew = (from.as_ptr() as usize ^ to.as_ptr() as usize) % WORD_BYTES;
+    let lead = if skew == 0 { from.as_ptr().align_offset(WORD_BYTES).min(len) } else { len };
+    (0..lead).for_each(byte);
+    let words = (len - lead) / WORD_BYTES;
+    for index in 0..words {
+        let at = lead + index * WORD_BYTES;
+        // SAFETY: within `len`; both are aligned, as the lead made one and the skew is zero.
+        let (from, to) = unsafe {
+            (&*from.as_ptr().add(at).cast::<AtomicU64>(), &*to.as_ptr().add(at).cast::<AtomicU64>())
+        };
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    (lead + words * WORD_BYTES..len).for_each(byte);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_copies_copy_every_length_at_every_alignment() {
+        let from: Vec<u8> = (0..200).collect();
+        for (start, at, len) in (0..9).flat_map(|a| (0..9).map(move |b| (a, b, 170 - a * b))) {
+            let (mut by_string, mut by_atomics) = (vec![0; 200], vec![0; 200]);
+            for (to, atomics) in [(&mut by_string, false), (&mut by_atomics, true)] {
+                let source = NonNull::from(&from[start..start + len]).cast();
+                let target = NonNull::from(&mut to[at..at + len]).cast();
+                // SAFETY: both ranges are `len` bytes of different live vectors.
+                unsafe {
+                    if atomics {
+                        copy_bytes_atomically(source, target, len);
+                    } else {
+                        copy_bytes(source, target, len);
+                    }
+                }
+            }
+            assert_eq!(by_string[at..at + len], from[start..start + len]);
+            assert!(by_string[at + len..].iter().chain(&by_string[..at]).all(|byte| *byte == 0));
+            assert_eq!(by_string, by_atomics);
+        }
+    }
+}

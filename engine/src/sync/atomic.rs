@@ -1,0 +1,9 @@
+//! The one place atomics come from, so that a model checker can take their place (`--cfg loom`).
+//!
+//! Memory that is mapped from outside cannot hold loom's atomics; it uses the standard ones behind
+//! [`Words`](super::words::Words).
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(not(loom))]
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};

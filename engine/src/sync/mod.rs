@@ -1,0 +1,16 @@
+//! Lock-free building blocks: a ring of messages, a bell of ready bits, and the words under both.
+//!
+//! Nothing here knows what the words lie in: plain heap memory, memory shared with another
+//! process, or the model of a checker. The algorithms assume that whoever is at the other side may
+//! write anything at any time; what that can break is written at each method. Uses `std` only.
+//! `mem`, `fabric` and `reactor` are the callers.
+
+pub mod atomic;
+pub mod bell;
+pub mod ring;
+pub mod words;
+
+#[cfg(all(test, loom))]
+mod loom_models;
+
+pub use crossbeam::utils::CachePadded;

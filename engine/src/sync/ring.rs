@@ -1,0 +1,346 @@
+//! A ring of messages from one producer to one consumer, in slots of 256 bytes.
+//!
+//! The first word of a slot is its header: sequence, flags and length in one atomic word, stored
+//! last. The consumer looks only at the header of its next slot, so that flag and data arrive in
+//! one cache line and nobody reads an index of the other side on the way. A message that does not
+//! fit goes on in the next slots; its first header is published last, when all of it is there.
+//!
+//! The consumer says how far it has read only every quarter of the ring, in a line of its own; the
+//! producer reads that only when the ring looks full.
+//!
+//! Both sides treat what the other writes as hostile. A consumer that lies about its progress loses
+//! its own messages; a producer that lies in a header is [`Corrupt`]; neither can do more.
+
+use super::atomic::{Ordering, fence};
+use super::words::{LINE_WORDS, PADDED_WORDS, WORD_BYTES, Words};
+
+/// Words of one slot, header included.
+pub const SLOT_WORDS: usize = 32;
+
+/// Bytes of a message that one slot holds.
+pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
+
+/// Words of the control block of one ring.
+pub const CONTROL_WORDS: usize = 4 * PADDED_WORDS;
+
+/// Fewest and most slots of a ring.
+pub const RING_SLOTS_MIN: u32 = 16;
+/// See [`RING_SLOTS_MIN`].
+pub const RING_SLOTS_MAX: u32 = 1 << 16;
+
+// Lines of the control block: written by the consumer, by the consumer when it goes idle, and by
+// the producer when it ends.
+const CONSUMED: usize = 0;
+const NEED_BELL: usize = PADDED_WORDS;
+const CLOSED: usize = 2 * PADDED_WORDS;
+
+const FLAG_CONTINUED: u64 = 1;
+const FLAG_LEAD: u64 = 2;
+const LENGTH_BITS: u32 = 24;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+
+// The longest message fills half of the largest ring; its length must fit the header.
+const _: () = assert!((RING_SLOTS_MAX as usize / 2) * SLOT_PAYLOAD_BYTES <= LENGTH_MASK as usize);
+
+/// Where a ring lies in its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingPlace {
+    /// First word of the control block, of [`CONTROL_WORDS`].
+    pub control: usize,
+    /// First word of the slots.
+    pub slots_at: usize,
+    /// How many slots: a power of two.
+    pub slots: u32,
+}
+
+impl RingPlace {
+    /// Bytes of the longest message.
+    ///
+    /// Half of the ring: less than a quarter is read but not yet published, so such a message
+    /// always finds room in the end.
+    pub const fn message_bytes_max(&self) -> usize {
+        // One word of the first slot may be taken by the lead.
+        self.slots as usize / 2 * SLOT_PAYLOAD_BYTES - WORD_BYTES
+    }
+
+    fn fits(&self, words: usize) -> bool {
+        self.slots.is_power_of_two()
+            && (RING_SLOTS_MIN..=RING_SLOTS_MAX).contains(&self.slots)
+            && self.control.checked_add(CONTROL_WORDS).is_some_and(|end| end <= words)
+            && (self.slots as usize * SLOT_WORDS)
+                .checked_add(self.slots_at)
+                .is_some_and(|end| end <= words)
+    }
+
+    #[inline]
+    fn slot(&self, index: u64) -> usize {
+        self.slots_at + (index as usize & (self.slots as usize - 1)) * SLOT_WORDS
+    }
+}
+
+/// The other side wrote what no correct one writes; says what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt(pub &'static str);
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushError {
+    /// No room for now.
+    Full,
+    /// Longer than [`RingPlace::message_bytes_max`].
+    TooLong,
+    /// The consumer broke the ring.
+    Corrupt(Corrupt),
+}
+
+/// A message that has arrived and not been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Bytes of the message.
+    pub length: usize,
+    /// The word that came before the message, if one did.
+    pub lead: Option<u32>,
+}
+
+/// The sending end of a ring.
+#[derive(Debug)]
+pub struct Producer<W> {
+    words: W,
+    place: RingPlace,
+    /// Index of the next slot to fill; free-running.
+    next: u64,
+    /// What the consumer said last, as far as we looked.
+    consumed: u64,
+}
+
+/// The receiving end of a ring.
+#[derive(Debug)]
+pub struct Consumer<W> {
+    words: W,
+    place: RingPlace,
+    /// Index of the next slot to read; free-running.
+    next: u64,
+    /// What we told the producer last.
+    published: u64,
+}
+
+/// Slots that a message of `length` bytes behind `lead_words` words takes.
+#[inline]
+fn slots_of(length: usize, lead_words: usize) -> usize {
+    (length + lead_words * WORD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES).max(1)
+}
+
+/// The header that says slot `index` is filled.
+#[inline]
+fn header(index: u64, flags: u64, length: usize) -> u64 {
+    ((index + 1) << 32) | (flags << LENGTH_BITS) | length as u64
+}
+
+impl<W: Words> Producer<W> {
+    /// The sending end of a fresh ring. `None` when it does not fit its words.
+    pub fn new(words: W, place: RingPlace) -> Option<Self> {
+        place.fits(words.count()).then_some(Self { words, place, next: 0, consumed: 0 })
+    }
+
+    /// Puts one message into the ring and makes it visible. `lead` travels in front of it.
+    #[inline]
+    pub fn push(&mut self, lead: Option<u32>, message: &[u8]) -> Result<(), PushError> {
+        let lead_words = usize::from(lead.is_some());
+        let first_bytes = SLOT_PAYLOAD_BYTES - lead_words * WORD_BYTES;
+        let Some((first, rest)) = message.split_at_checked(first_bytes) else {
+            self.reserve(1)?;
+            self.publish(lead, message, message.len(), 1);
+            return Ok(());
+        };
+        let slots = slots_of(message.len(), lead_words);
+        self.push_rest(rest, message.len(), slots)?;
+        self.publish(lead, first, message.len(), slots);
+        Ok(())
+    }
+
+    /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
+    #[inline]
+    fn publish(&mut self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
+        let at = self.place.slot(self.next);
+        let (skip, flags) = match lead {
+            Some(lead) => {
+                self.words.store(at + 1, u64::from(lead), Ordering::Relaxed);
+                (2, FLAG_LEAD)
+            }
+            None => (1, 0),
+        };
+        self.write_lines_from_behind(at, skip, first);
+        // Release pairs with the Acquire of `arrival`: the header makes the whole message visible.
+        self.words.store(at, header(self.next, flags, length), Ordering::Release);
+        self.next += slots as u64;
+        self.words.prefetch_write(self.place.slot(self.next));
+    }
+
+    /// The consumer watches the line of the header, and takes it away whenever it looks: so the
+    /// lines behind it are filled first, and that line last and at once.
+    #[inline]
+    fn write_lines_from_behind(&self, at: usize, skip: usize, bytes: &[u8]) {
+        match bytes.split_at_checked((LINE_WORDS - skip) * WORD_BYTES) {
+            Some((line, behind)) => {
+                self.words.write(at + LINE_WORDS, behind);
+                self.words.write(at + skip, line);
+            }
+            None => self.words.write(at + skip, bytes),
+        }
+    }
+
+    /// The slots after the first one. Nobody looks at them before the first header is there, so
+    /// that header publishes them too.
+    #[cold]
+    fn push_rest(&mut self, rest: &[u8], length: usize, slots: usize) -> Result<(), PushError> {
+        if length > self.place.message_bytes_max() {
+            return Err(PushError::TooLong);
+        }
+        self.reserve(slots)?;
+        for (index, part) in (self.next + 1..).zip(rest.chunks(SLOT_PAYLOAD_BYTES)) {
+            let at = self.place.slot(index);
+            self.words.write(at + 1, part);
+            let header = header(index, FLAG_CONTINUED, part.len());
+            self.words.store(at, header, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that `slots` are free.
+    #[inline]
+    fn reserve(&mut self, slots: usize) -> Result<(), PushError> {
+        let free = u64::from(self.place.slots) - (self.next - self.consumed);
+        if slots as u64 <= free { Ok(()) } else { self.reserve_slowly(slots as u64) }
+    }
+
+    #[cold]
+    fn reserve_slowly(&mut self, slots: u64) -> Result<(), PushError> {
+        // Acquire pairs with the Release of `publish_progress`: the consumer has read the slots
+        // out before we fill them again.
+        let consumed = self.words.load(self.place.control + CONSUMED, Ordering::Acquire);
+        if consumed < self.consumed || consumed > self.next {
+            return Err(PushError::Corrupt(Corrupt("ring progress out of range")));
+        }
+        self.consumed = consumed;
+        let free = u64::from(self.place.slots) - (self.next - consumed);
+        if slots <= free { Ok(()) } else { Err(PushError::Full) }
+    }
+
+    /// Whether the consumer went idle and must be rung.
+    ///
+    /// The caller has put a `fence(SeqCst)` between its pushes and this; one fence serves many
+    /// rings. It pairs with the fence of [`Consumer::go_idle`].
+    #[inline]
+    pub fn wants_bell(&self) -> bool {
+        self.words.load(self.place.control + NEED_BELL, Ordering::Relaxed) != 0
+    }
+
+    /// Says that nothing more will come, and why (not zero). The consumer must be rung after it.
+    pub fn close(&mut self, reason: u64) {
+        // Release pairs with the Acquire of `closed`: all messages are there before.
+        self.words.store(self.place.control + CLOSED, reason, Ordering::Release);
+    }
+}
+
+impl<W: Words> Consumer<W> {
+    /// The receiving end of a fresh ring. `None` when it does not fit its words.
+    pub fn new(words: W, place: RingPlace) -> Option<Self> {
+        place.fits(words.count()).then_some(Self { words, place, next: 0, published: 0 })
+    }
+
+    /// The message that waits, if one does.
+    #[inline]
+    pub fn arrival(&self) -> Result<Option<Arrival>, Corrupt> {
+        let at = self.place.slot(self.next);
+        // Acquire pairs with the Release of `push`.
+        let header = self.words.load(at, Ordering::Acquire);
+        if (header >> 32) as u32 != (self.next + 1) as u32 {
+            return Ok(None);
+        }
+        let length = (header & LENGTH_MASK) as usize;
+        let flags = header >> LENGTH_BITS & 0xff;
+        if flags & !FLAG_LEAD != 0 {
+            return Err(Corrupt("ring slot with flags that no message starts with"));
+        }
+        if length > self.place.message_bytes_max() {
+            return Err(Corrupt("ring slot with a message longer than the ring takes"));
+        }
+        let lead = (flags != 0).then(|| self.words.load(at + 1, Ordering::Relaxed) as u32);
+        Ok(Some(Arrival { length, lead }))
+    }
+
+    /// Copies the waiting message out and frees its slots. `into` has the length of `arrival`.
+    #[inline]
+    pub fn take(&mut self, arrival: Arrival, into: &mut [u8]) -> Result<(), Corrupt> {
+        debug_assert_eq!(arrival.length, into.len());
+        let at = self.place.slot(self.next);
+        let lead_words = usize::from(arrival.lead.is_some());
+        let slots = slots_of(into.len(), lead_words);
+        let first = (SLOT_PAYLOAD_BYTES - lead_words * WORD_BYTES).min(into.len());
+        let (first, rest) = into.split_at_mut(first);
+        self.words.read(at + 1 + lead_words, first);
+        if slots > 1 {
+            self.take_rest(rest)?;
+        }
+        self.next += slots as u64;
+        if self.next - self.published >= u64::from(self.place.slots) / 4 {
+            self.publish_progress();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn take_rest(&self, rest: &mut [u8]) -> Result<(), Corrupt> {
+        for (index, part) in (self.next + 1..).zip(rest.chunks_mut(SLOT_PAYLOAD_BYTES)) {
+            let at = self.place.slot(index);
+            // The first header has made these visible.
+            let found = self.words.load(at, Ordering::Relaxed);
+            if found != header(index, FLAG_CONTINUED, part.len()) {
+                return Err(Corrupt("ring slot that does not continue its message"));
+            }
+            self.words.read(at + 1, part);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn publish_progress(&mut self) {
+        self.published = self.next;
+        // Release pairs with the Acquire of `reserve_slowly`: our reads are over.
+        self.words.store(self.place.control + CONSUMED, self.next, Ordering::Release);
+    }
+
+    /// Asks the producer to ring from now on. False when a message waits already: then the ring
+    /// is not idle, and the producer need not ring.
+    pub fn go_idle(&mut self) -> bool {
+        self.words.store(self.place.control + NEED_BELL, 1, Ordering::Relaxed);
+        // Pairs with the producer's fence before `wants_bell`: either it sees that we want the
+        // bell, or we see its message.
+        fence(Ordering::SeqCst);
+        if matches!(self.arrival(), Ok(None)) {
+            return true;
+        }
+        self.go_busy();
+        false
+    }
+
+    /// The consumer looks by itself from now on; rings on the way are harmless.
+    pub fn go_busy(&mut self) {
+        self.words.store(self.place.control + NEED_BELL, 0, Ordering::Relaxed);
+    }
+
+    /// The producer's reason to end, or zero. Messages from before it may still wait.
+    pub fn closed(&self) -> u64 {
+        // Acquire pairs with the Release of `close`.
+        self.words.load(self.place.control + CLOSED, Ordering::Acquire)
+    }
+
+    /// Hints that this ring will be looked at soon.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.words.prefetch_read(self.place.slot(self.next));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

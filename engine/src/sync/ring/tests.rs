@@ -1,0 +1,165 @@
+use super::super::words::HeapWords;
+use super::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const SLOTS: u32 = 16;
+const PLACE: RingPlace = RingPlace { control: 0, slots_at: CONTROL_WORDS, slots: SLOTS };
+const WORDS: usize = CONTROL_WORDS + SLOTS as usize * SLOT_WORDS;
+
+fn ring() -> (Producer<HeapWords>, Consumer<HeapWords>, HeapWords) {
+    let words = HeapWords::new(WORDS);
+    let producer = Producer::new(words.clone(), PLACE).unwrap();
+    (producer, Consumer::new(words.clone(), PLACE).unwrap(), words)
+}
+
+fn take(consumer: &mut Consumer<HeapWords>) -> Result<Option<(Option<u32>, Vec<u8>)>, Corrupt> {
+    let Some(arrival) = consumer.arrival()? else { return Ok(None) };
+    let mut message = vec![0; arrival.length];
+    consumer.take(arrival, &mut message)?;
+    Ok(Some((arrival.lead, message)))
+}
+
+fn pattern(length: usize, seed: u8) -> Vec<u8> {
+    (0..length).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push { length: usize, lead: Option<u32> },
+    Take,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let length = prop_oneof![0..80_usize, 230..270_usize, 0..=PLACE.message_bytes_max()];
+    prop_oneof![
+        (length, any::<Option<u32>>()).prop_map(|(length, lead)| Step::Push { length, lead }),
+        Just(Step::Take),
+        Just(Step::Take),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_ring_is_a_bounded_queue(steps in proptest::collection::vec(step(), 1..400)) {
+        let (mut producer, mut consumer, _) = ring();
+        let mut oracle = VecDeque::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Push { length, lead } => {
+                    let message = pattern(length, number as u8);
+                    match producer.push(lead, &message) {
+                        Ok(()) => oracle.push_back((lead, message)),
+                        Err(error) => {
+                            prop_assert_eq!(error, PushError::Full);
+                            prop_assert!(!oracle.is_empty(), "an empty ring takes any message");
+                        }
+                    }
+                }
+                Step::Take => prop_assert_eq!(take(&mut consumer), Ok(oracle.pop_front())),
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_in_the_ring_are_a_message_or_corrupt_but_never_worse(
+        scribbles in proptest::collection::vec((0..WORDS, any::<u64>()), 1..64),
+        headers in proptest::collection::vec((0..4_u64, any::<u8>(), 0..5000_usize), 0..4),
+    ) {
+        let (mut producer, mut consumer, words) = ring();
+        for (at, value) in scribbles {
+            words.store(at, value, Ordering::Relaxed);
+        }
+        for (slot, flags, length) in headers {
+            let header = header(slot, u64::from(flags), length);
+            words.store(PLACE.slot(slot), header, Ordering::Relaxed);
+        }
+        for _ in 0..SLOTS {
+            let _ = producer.push(None, &[7; 100]);
+            let _ = take(&mut consumer);
+        }
+    }
+}
+
+#[test]
+fn a_message_longer_than_half_the_ring_is_refused() {
+    let (mut producer, ..) = ring();
+    let longest = PLACE.message_bytes_max();
+    assert_eq!(producer.push(None, &vec![0; longest + 9]), Err(PushError::TooLong));
+    assert_eq!(producer.push(Some(1), &vec![0; longest]), Ok(()));
+}
+
+#[test]
+fn sequences_go_on_over_the_32_bit_wrap() {
+    let (mut producer, mut consumer, words) = ring();
+    let start = (1 << 32) - 3;
+    producer.next = start;
+    producer.consumed = start;
+    consumer.next = start;
+    consumer.published = start;
+    words.store(CONSUMED, start, Ordering::Relaxed);
+    for number in 0..64_u8 {
+        producer.push(None, &[number; 300]).unwrap();
+        assert_eq!(take(&mut consumer), Ok(Some((None, vec![number; 300]))));
+    }
+}
+
+#[test]
+fn a_consumer_that_claims_more_than_was_sent_is_corrupt() {
+    let (mut producer, _, words) = ring();
+    words.store(CONSUMED, 17, Ordering::Relaxed);
+    for _ in 0..SLOTS {
+        producer.push(None, &[]).unwrap();
+    }
+    assert!(matches!(producer.push(None, &[]), Err(PushError::Corrupt(_))));
+}
+
+#[test]
+fn a_message_that_starts_with_a_continuation_is_corrupt() {
+    let (_, consumer, words) = ring();
+    words.store(PLACE.slot(0), header(0, FLAG_CONTINUED, 8), Ordering::Relaxed);
+    assert!(consumer.arrival().is_err());
+}
+
+#[test]
+fn a_message_whose_continuation_is_of_another_lap_is_corrupt() {
+    let (mut producer, mut consumer, words) = ring();
+    producer.push(None, &[1; 600]).unwrap();
+    let stale = header(1, FLAG_CONTINUED, SLOT_PAYLOAD_BYTES) ^ 1 << 32;
+    words.store(PLACE.slot(1), stale, Ordering::Relaxed);
+    assert!(take(&mut consumer).is_err());
+}
+
+#[test]
+fn a_ring_that_does_not_fit_its_words_is_refused() {
+    for place in [
+        RingPlace { slots: 15, ..PLACE },
+        RingPlace { slots: 8, ..PLACE },
+        RingPlace { slots: 32, ..PLACE },
+        RingPlace { control: WORDS, ..PLACE },
+        RingPlace { slots_at: usize::MAX, ..PLACE },
+    ] {
+        assert!(Producer::new(HeapWords::new(WORDS), place).is_none(), "{place:?}");
+        assert!(Consumer::new(HeapWords::new(WORDS), place).is_none(), "{place:?}");
+    }
+}
+
+#[test]
+fn an_idle_consumer_is_rung_and_one_with_a_message_does_not_go_idle() {
+    let (mut producer, mut consumer, _) = ring();
+    assert!(!producer.wants_bell());
+    assert!(consumer.go_idle());
+    assert!(producer.wants_bell());
+    producer.push(None, &[1]).unwrap();
+    assert!(!consumer.go_idle());
+    assert!(!producer.wants_bell());
+}
+
+#[test]
+fn what_was_sent_before_the_close_is_still_there_after_it() {
+    let (mut producer, mut consumer, _) = ring();
+    producer.push(None, b"last words").unwrap();
+    producer.close(3);
+    assert_eq!(consumer.closed(), 3);
+    assert_eq!(take(&mut consumer), Ok(Some((None, b"last words".to_vec()))));
+}

@@ -1,0 +1,160 @@
+//! Words: a stretch of 64-bit atomics that somebody else may read and write at the same time.
+//!
+//! Bytes go in and out by whole words with relaxed loads and stores, which is what makes it sound
+//! to copy memory that a hostile process rewrites meanwhile: the copy may be torn, never undefined.
+
+use super::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// Bytes of one word.
+pub const WORD_BYTES: usize = size_of::<u64>();
+
+/// Words that destructive interference reaches over: two cache lines, as the adjacent-line
+/// prefetcher pulls them in pairs.
+pub const PADDED_WORDS: usize = 16;
+
+/// Words of one cache line.
+pub const LINE_WORDS: usize = 8;
+
+/// A stretch of 64-bit atomic words.
+///
+/// Every index is checked; one outside panics, so callers mask what they got from elsewhere.
+pub trait Words {
+    /// How many words there are.
+    fn count(&self) -> usize;
+
+    /// The word at `at` and its operations.
+    fn load(&self, at: usize, order: Ordering) -> u64;
+
+    /// Replaces the word at `at`.
+    fn store(&self, at: usize, value: u64, order: Ordering);
+
+    /// Replaces the word at `at`, giving the old one.
+    fn swap(&self, at: usize, value: u64, order: Ordering) -> u64;
+
+    /// Sets bits of the word at `at`, giving the old one.
+    fn fetch_or(&self, at: usize, bits: u64, order: Ordering) -> u64;
+
+    /// Keeps only `bits` of the word at `at`, giving the old one.
+    fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64;
+
+    /// Copies `bytes` to the words from `at` on; what the last word has too much becomes zero.
+    #[inline]
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let (whole, tail) = bytes.as_chunks::<WORD_BYTES>();
+        for (index, word) in whole.iter().enumerate() {
+            self.store(at + index, u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+        if !tail.is_empty() {
+            self.store(at + whole.len(), word_of_tail(tail), Ordering::Relaxed);
+        }
+    }
+
+    /// Copies the words from `at` on to `bytes`.
+    #[inline]
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        let (whole, tail) = bytes.as_chunks_mut::<WORD_BYTES>();
+        for (index, word) in whole.iter_mut().enumerate() {
+            *word = self.load(at + index, Ordering::Relaxed).to_ne_bytes();
+        }
+        if !tail.is_empty() {
+            tail_of_word(self.load(at + whole.len(), Ordering::Relaxed), tail);
+        }
+    }
+
+    /// Asks for the cache line of `at` in a state to write; a hint only.
+    #[inline]
+    fn prefetch_write(&self, _at: usize) {}
+
+    /// Asks for the cache line of `at` in a state to read; a hint only.
+    #[inline]
+    fn prefetch_read(&self, _at: usize) {}
+}
+
+/// The word whose first bytes are `tail` (fewer than eight), the others zero.
+///
+/// By halves, because a copy of unknown length below eight bytes is a function call.
+#[inline]
+pub fn word_of_tail(tail: &[u8]) -> u64 {
+    let mut word = [0; WORD_BYTES];
+    let mut at = 0;
+    if let Some(four) = tail.first_chunk::<4>() {
+        word[..4].copy_from_slice(four);
+        at = 4;
+    }
+    for (to, from) in word[at..].iter_mut().zip(&tail[at..]) {
+        *to = *from;
+    }
+    u64::from_ne_bytes(word)
+}
+
+/// Fills `tail` (fewer than eight bytes) with the first bytes of `word`.
+#[inline]
+pub fn tail_of_word(word: u64, tail: &mut [u8]) {
+    let word = word.to_ne_bytes();
+    let mut at = 0;
+    if let Some(four) = tail.first_chunk_mut::<4>() {
+        four.copy_from_slice(&word[..4]);
+        at = 4;
+    }
+    for (to, from) in tail[at..].iter_mut().zip(&word[at..]) {
+        *to = *from;
+    }
+}
+
+/// Words in private heap memory, shared between threads only; clones are the same words.
+#[derive(Clone, Debug)]
+pub struct HeapWords(Arc<[AtomicU64]>);
+
+impl HeapWords {
+    /// `count` words, all zero.
+    pub fn new(count: usize) -> Self {
+        Self((0..count).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Words for HeapWords {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.0[at].load(order)
+    }
+
+    fn store(&self, at: usize, value: u64, order: Ordering) {
+        self.0[at].store(value, order);
+    }
+
+    fn swap(&self, at: usize, value: u64, order: Ordering) -> u64 {
+        self.0[at].swap(value, order)
+    }
+
+    fn fetch_or(&self, at: usize, bits: u64, order: Ordering) -> u64 {
+        self.0[at].fetch_or(bits, order)
+    }
+
+    fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64 {
+        self.0[at].fetch_and(bits, order)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_every_length_come_back_and_leave_their_neighbours_alone() {
+        for length in 0..=40 {
+            let words = HeapWords::new(8);
+            words.store(7, u64::MAX, Ordering::Relaxed);
+            let sent: Vec<u8> = (1..=length).collect();
+            words.write(1, &sent);
+            let mut got = vec![0; sent.len()];
+            words.read(1, &mut got);
+            assert_eq!(got, sent);
+            assert_eq!(words.load(0, Ordering::Relaxed), 0);
+            assert_eq!(words.load(7, Ordering::Relaxed), u64::MAX);
+        }
+    }
+}
