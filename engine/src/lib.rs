@@ -3,8 +3,23 @@
 //! Data flows one way: wire -> proto -> reactor -> api, and back. Each module's head says what it
 //! is for, what it may touch and who calls it; `tests/architecture.rs` checks the edges.
 
+pub mod api;
 pub mod config;
 pub mod fabric;
 pub mod mem;
+mod reactor;
 pub mod sync;
 pub mod sys;
+
+pub use api::{
+    Call, CallError, Client, ConnectError, ConnectionEvent, ConnectionId, Core, CoreContext, Data,
+    Decoder, Deferred, Encoder, Engine, EngineError, Reply, ReplyHandler, Running, Service, Token,
+    Work, blocking,
+};
+pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
+pub use fabric::DownCause;
+pub use mem::{Bulk, SharedBulk};
+pub use reactor::{Backpressure, CallSpec, Negotiated, ReplyData, StatsSnapshot};
+pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+pub use spinrpc_proto::rpc::{AcceptStatus, AuthStat, AuthSys, OpaqueAuth, RejectStatus};
+pub use spinrpc_proto::xdr::DecodeError;

@@ -38,7 +38,12 @@ where
     R: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>,
 {
     /// A new connection.
-    pub fn new(side: Side, requester: Requester<Q>, responder: Responder<R>, limits: Limits) -> Self {
+    pub fn new(
+        side: Side,
+        requester: Requester<Q>,
+        responder: Responder<R>,
+        limits: Limits,
+    ) -> Self {
         Self { requester, responder, side, limits, malformed: 0 }
     }
 

@@ -12,10 +12,10 @@ use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
 use crate::payload::{CallChunks, ChunkOffer, PLAIN_HEADER_BYTES};
-use crate::rdma::WriteChunk;
 use crate::rdma::RdmaError;
-use crate::rdma::{ReadSegment, Segment};
+use crate::rdma::WriteChunk;
 use crate::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
+use crate::rdma::{ReadSegment, Segment};
 
 /// XID = generation and slot index; so many low bits are the index.
 const INDEX_BITS: u32 = 11;
@@ -260,9 +260,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// number of slots.
     pub fn find(&self, token: u64) -> Option<SlotId> {
         let slots = self.slots.as_ref().iter();
-        slots.enumerate().find(|(_, s)| s.state == State::InFlight && s.token == token).map(
-            |(index, slot)| SlotId { index: index as u16, generation: slot.generation },
-        )
+        slots
+            .enumerate()
+            .find(|(_, s)| s.state == State::InFlight && s.token == token)
+            .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
     }
 
     /// When [`Requester::on_time`] has something to do at the earliest.

@@ -9,9 +9,9 @@ use crate::ids::Xid;
 use crate::limits::READ_CHUNKS_MAX;
 use crate::output::{Dropped, Output, ReadRequest, SlotId, WriteRequest, WriteSource};
 use crate::payload::PLAIN_HEADER_BYTES;
-use crate::rdma::WriteChunk;
 use crate::rdma::RdmaError;
 use crate::rdma::ReadSegment;
+use crate::rdma::WriteChunk;
 use crate::rdma::v1::{self, HeaderView, MessageType, VERSION};
 use crate::rpc::{self, Direction};
 
@@ -258,8 +258,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// The Read chunks of a call that waits for them.
     pub fn pull_plan(&self, id: SlotId) -> Option<&Pull> {
-        self.in_state(id, State::Pulling)
-            .then(|| &self.slots.as_ref()[usize::from(id.index)].pull)
+        self.in_state(id, State::Pulling).then(|| &self.slots.as_ref()[usize::from(id.index)].pull)
     }
 
     /// Asks for the next RDMA Reads of a call, at most `room` of them, and says how many. `view`

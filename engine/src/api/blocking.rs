@@ -63,7 +63,11 @@ impl Client {
     ///
     /// # Errors
     /// [`ConnectError`] says why there is no connection.
-    pub fn connect(address: &str, program: Program, version: Version) -> Result<Self, ConnectError> {
+    pub fn connect(
+        address: &str,
+        program: Program,
+        version: Version,
+    ) -> Result<Self, ConnectError> {
         Self::connect_with(Config::default(), address, program, version)
     }
 
@@ -116,8 +120,7 @@ impl Client {
         let taken = self.arrived.borrow_mut().take();
         let Some(mut arrived) = taken else { return Err(CallError::Cancelled) };
         arrived.result?;
-        let mut results =
-            Decoder::results(&arrived.stream, &arrived.placed, &mut arrived.results);
+        let mut results = Decoder::results(&arrived.stream, &arrived.placed, &mut arrived.results);
         Ok(decode(&mut results)?)
     }
 

@@ -2,11 +2,11 @@
 
 use super::codec::{Decoder, Encoder};
 use super::service::ConnectionId;
+use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::ReplyData;
 use crate::reactor::mailbox::{DeferredAnswer, DeferredReply, PostReply};
 use crate::reactor::ops::{CallOutcome, CoreOps, DeferTicket, ReplyTarget, RpcRefusal};
-use crate::fabric::ConnId;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// How long the driver may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a core that ends waits for its connections to go down.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A reactor that belongs to the calling thread, which is pinned to the core's CPU. It moves only
 /// while this thread calls [`Core::poll_once`] or [`Core::run_until`]: a thread that does something
 /// else for long lets its peers wait.
@@ -107,6 +110,14 @@ impl Core {
                 Rest::Yield => std::thread::yield_now(),
                 Rest::Park(at_most) => self.driver.park(at_most),
             }
+        }
+    }
+
+    /// Turns until every connection is down, for a second at most: what a thread does last.
+    pub(super) fn drain(&mut self) {
+        let end = Instant::now() + DRAIN_TIMEOUT;
+        while self.driver.connections() > 0 && Instant::now() < end {
+            self.driver.turn();
         }
     }
 

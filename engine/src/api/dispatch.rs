@@ -8,12 +8,12 @@ use super::errors::{CallError, ConnectError};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::Bulk;
+use crate::reactor::Negotiated;
 use crate::reactor::connection::Sinks;
 use crate::reactor::ops::{
     CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyTarget, RpcRefusal,
     Upcalls,
 };
-use crate::reactor::Negotiated;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::rpc::{
     self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus, ReplyBody, ReplyHeader,
@@ -82,7 +82,11 @@ impl Dispatch {
 
     /// Finds the service, or the answer when there is none (RFC 5531 section 9).
     #[inline]
-    fn find(&mut self, program: Program, version: Version) -> Result<&mut ServiceEntry, AcceptStatus> {
+    fn find(
+        &mut self,
+        program: Program,
+        version: Version,
+    ) -> Result<&mut ServiceEntry, AcceptStatus> {
         let found = self
             .services
             .iter()
@@ -138,14 +142,15 @@ impl Dispatch {
 
     /// The first reply of a connection says whether the server serves the program at all.
     fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
-        match reply_status(stream) {
-            Ok(_) | Err(CallError::Accepted(AcceptStatus::ProcUnavail)) => {
+        let status = reply_status(stream).map(|_| ());
+        match status {
+            Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
+            _ => {
                 entry.link.state.set(LinkState::Up(conn));
                 let Some((peer, negotiated)) = entry.up.take() else { return };
                 let connection = ConnectionId(conn);
                 entry.handler.on_event(&ConnectionEvent::Up { connection, peer, negotiated });
             }
-            Err(error) => Self::fail_probe(entry, conn, error),
         }
     }
 
@@ -251,8 +256,9 @@ impl Upcalls for Dispatch {
 
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
         let (connection, cause) = (ConnectionId(conn), cause.clone());
-        let Some(mut entry) = self.client(conn).and_then(|_| self.clients[conn.index as usize].take())
-        else {
+        let known = self.client(conn).is_some();
+        let taken = self.clients.get_mut(conn.index as usize).filter(|_| known);
+        let Some(mut entry) = taken.and_then(Option::take) else {
             let event = ConnectionEvent::Down { connection, cause, in_flight: 0 };
             return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
         };
@@ -263,14 +269,19 @@ impl Upcalls for Dispatch {
     }
 }
 
+/// Whether the program answered, although it has no NULL procedure.
+fn is_served(error: &CallError) -> bool {
+    use AcceptStatus::{GarbageArgs, ProcUnavail, SystemErr};
+    matches!(error, CallError::Accepted(ProcUnavail | GarbageArgs | SystemErr))
+}
+
 const GARBAGE_ARGS: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::GarbageArgs);
 
 fn refusal(error: &rpc::CallError) -> RpcRefusal {
     match error {
-        rpc::CallError::RpcVersion { .. } => RpcRefusal::Denied(RejectStatus::RpcMismatch {
-            low: RPC_VERSION,
-            high: RPC_VERSION,
-        }),
+        rpc::CallError::RpcVersion { .. } => {
+            RpcRefusal::Denied(RejectStatus::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION })
+        }
         rpc::CallError::Malformed(_) | rpc::CallError::NotACall => GARBAGE_ARGS,
     }
 }

@@ -53,7 +53,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if the driver cannot be started.
     pub fn new(config: Config) -> Result<Self, EngineError> {
-        let connector = ShmConnector::new(super::runtime::shm_config(&config), config.cores())?;
+        let connector = ShmConnector::new(super::runtime::shm_config(&config))?;
         Ok(Self(Runtime::start(connector, config)))
     }
 

@@ -19,6 +19,6 @@ pub use call::{Call, Deferred};
 pub use client::{Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder};
 pub use core::{Core, CoreContext, Work};
-pub use engine::Engine;
+pub use engine::{Engine, Running};
 pub use errors::{CallError, ConnectError, EngineError};
 pub use service::{ConnectionEvent, ConnectionId, Service};

@@ -13,7 +13,7 @@ use crate::reactor::mailbox::{Inbox, Mail};
 use crate::reactor::memory;
 use crate::reactor::ops::CoreOps;
 use crate::reactor::{Negotiated, StatsCells, StatsSnapshot};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::affinity;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
@@ -246,12 +246,8 @@ struct ControlThread<C: Connector> {
 impl<C: Connector> ControlThread<C> {
     fn run(&self, jobs: &Receiver<ConnectJob>) {
         for job in jobs {
-            let result = self.connector.connect(
-                &job.address,
-                job.core,
-                &self.private_data,
-                job.timeout,
-            );
+            let result =
+                self.connector.connect(&job.address, job.core, &self.private_data, job.timeout);
             deliver(&self.inboxes[job.core], Mail::Connected { request: job.request, result });
         }
     }
@@ -294,9 +290,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// The driver's settings that follow from the configuration.
 pub(super) fn shm_config(config: &Config) -> ShmConfig {
+    let largest = config.peer_limits().payload_bytes_max as usize;
     ShmConfig {
         ring_slots: config.shm_ring_slots() as u32,
-        arena: memory::classes(config.shm_arena_bytes()),
+        arena: memory::classes(config.shm_arena_bytes(), largest),
         recv_queue_depth: config.slots_per_conn() as u16 + memory::RECV_QUEUE_SLACK,
         send_queue_depth: memory::send_queue_depth(config),
         conns_max: config.conns_max() as u32,

@@ -118,6 +118,9 @@ pub trait Connector: Send + Sync + 'static {
     /// The data plane it makes connections for.
     type Fabric: Fabric;
 
+    /// Whether its data planes understand Send With Invalidate: it is told to peers.
+    fn remote_invalidate(&self) -> bool;
+
     /// Makes the data plane of core number `core`. Called once per core, on the core's own thread,
     /// so that memory is local to it.
     fn fabric(&self, core: usize) -> Result<Self::Fabric, FabricError>;

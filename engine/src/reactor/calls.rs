@@ -80,9 +80,8 @@ impl<F: Fabric> CoreCell<F> {
             return self.reactor().send_call(conn, stage, &encoded, None, target, spec);
         }
         let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
-        let mut whole = self
-            .bulk_of(conn, needed_bytes)
-            .ok_or(Backpressure::TooLarge { needed_bytes })?;
+        let mut whole =
+            self.bulk_of(conn, needed_bytes).ok_or(Backpressure::TooLarge { needed_bytes })?;
         let encoded = encode_call(whole.bytes_mut(), target, spec, encode, Placement::Inline);
         if !encoded.fits {
             return Err(Backpressure::Misuse("the stream changed while it was encoded again"));

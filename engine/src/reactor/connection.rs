@@ -81,6 +81,8 @@ pub(crate) struct Conn {
     pub(crate) id: ConnId,
     pub(crate) proto: Protocol,
     pub(crate) calls: Box<[Option<Box<CallHold>>]>,
+    /// Boxes for the calls that need them: a box moves at the price of a pointer.
+    #[allow(clippy::vec_box)]
     pub(crate) spare_holds: Vec<Box<CallHold>>,
     pub(crate) serves: Box<[ServeHold]>,
     pub(crate) recvs: BufPool,
@@ -91,7 +93,6 @@ pub(crate) struct Conn {
     pub(crate) send_reserved: usize,
     /// Why this side began to close it; the first cause stands.
     pub(crate) closing: Option<DownCause>,
-    pub(crate) peer: String,
 }
 
 impl Conn {
@@ -101,7 +102,6 @@ impl Conn {
         side: Side,
         config: &Config,
         negotiated: Negotiated,
-        peer: String,
         first_xid: u32,
     ) -> Result<Self, FabricError> {
         let slots = config.slots_per_conn();
@@ -124,7 +124,6 @@ impl Conn {
             reads_outstanding: 0,
             send_reserved: 0,
             closing: None,
-            peer,
         })
     }
 

@@ -7,8 +7,9 @@
 use super::calls::ArrivedReply;
 use super::connection::Conn;
 use super::mailbox::{Inbox, Mail};
+use super::memory::DEFERRED_MAX;
 use super::negotiate::{Negotiated, Offer};
-use super::ops::{CallEnd, CallFrame, ReplyTarget, RpcRefusal, Upcalls};
+use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
 use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
@@ -22,8 +23,8 @@ use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::{CallFailure, Output, PeerMisbehaved, SlotId};
 use spinrpc_proto::rdma::{RdmaError, v1};
-use spinrpc_proto::rpc::{ReplyHeader, RejectStatus};
-use std::cell::{Cell, RefCell, RefMut};
+use spinrpc_proto::rpc::ReplyHeader;
+use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -51,6 +52,7 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) next_deadline: Instant,
     pub(super) default_timeout_ticks: u64,
     pub(super) put_off: VecDeque<(ConnId, SlotId)>,
+    given_up: VecDeque<GivenUp>,
     pub(super) deferred: usize,
     pub(super) deferred_max: usize,
     cells: Arc<StatsCells>,
@@ -117,7 +119,7 @@ impl<F: Fabric> CoreCell<F> {
             self.advance(completion.qp, completion.kind, up);
         }
         let letters = self.read_mail(up);
-        self.keep_deadlines(up);
+        self.end_overdue(up);
         if self.reactor().has_put_off() {
             self.resume(up);
         }
@@ -198,21 +200,40 @@ impl<F: Fabric> CoreCell<F> {
         up.on_down(conn, &cause);
     }
 
-    fn keep_deadlines(&self, up: &mut impl Upcalls) {
-        if !self.reactor().deadline_passed() {
-            return;
+    /// Tells the application of calls that passed their deadline or were cancelled. Their memory
+    /// stays fenced until the responder answers or the connection goes.
+    fn end_overdue(&self, up: &mut impl Upcalls) {
+        if self.reactor().deadline_passed() {
+            self.reactor().expire();
         }
-        let failed = self.reactor().expire();
-        for (conn, token) in failed {
-            up.on_call_failed(conn, token, CallEnd::Failed(CallFailure::TimedOut));
+        loop {
+            let ended = self.reactor().given_up.pop_front();
+            let Some(GivenUp { conn, token, failure }) = ended else { return };
+            up.on_call_failed(conn, token, CallEnd::Failed(failure));
         }
     }
 
-    pub(super) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
+    /// Sleeps until there is work, for `at_most`, and not beyond the next deadline.
+    pub(crate) fn park(&self, at_most: std::time::Duration) {
         let mut reactor = self.reactor();
+        let until_deadline = reactor.until_deadline();
+        if !reactor.has_put_off() {
+            reactor.stats.parks += 1;
+            reactor.fabric.park(at_most.min(until_deadline));
+        }
+    }
+
+    /// Connections that are not down yet.
+    pub(crate) fn connections(&self) -> usize {
+        self.reactor().conns.ids().len()
+    }
+
+    pub(super) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
+        let reactor = &mut *self.reactor();
         let Some(c) = reactor.conns.find(conn) else { return false };
         let Some(slot) = c.proto.requester.find(token) else { return false };
-        c.proto.requester.cancel(slot, &mut EventSink::new())
+        let mut sink = GiveUp { conn, calls: &mut reactor.given_up };
+        c.proto.requester.cancel(slot, &mut sink)
     }
 }
 
@@ -233,8 +254,9 @@ impl<F: Fabric> Reactor<F> {
                 Some(timeout) => clock.from_duration(timeout),
                 None => u64::MAX,
             },
-            deferred_max: config.deferred_max(),
-            put_off: VecDeque::with_capacity(config.credits()),
+            deferred_max: DEFERRED_MAX,
+            put_off: VecDeque::with_capacity(config.slots_per_conn()),
+            given_up: VecDeque::with_capacity(config.slots_per_conn()),
             conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
@@ -270,10 +292,15 @@ impl<F: Fabric> Reactor<F> {
         self.worked = events > 0;
         self.stats.polls += 1;
         self.stats.empty_polls += u64::from(events == 0);
-        if events > 0 || self.stats.polls % PUBLISH_EVERY == 0 {
+        if events > 0 || self.stats.polls.is_multiple_of(PUBLISH_EVERY) {
             self.cells.publish(&self.stats);
         }
         events
+    }
+
+    fn until_deadline(&self) -> std::time::Duration {
+        let ticks = self.next_deadline.0.saturating_sub(self.clock.now().0);
+        std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 
     /// The turn's time stamp, or the time now between turns.
@@ -296,12 +323,10 @@ impl<F: Fabric> Reactor<F> {
             self.close_peer(qp, why);
         }
         match sink.event {
-            Event::Call(slot) => {
-                self.frame_call(qp, slot, message).map_or(Step::Done, Step::Call)
+            Event::Call(slot) => self.frame_call(qp, slot, message).map_or(Step::Done, Step::Call),
+            Event::Reply(reply) => {
+                self.arrive_reply(qp, message, reply, invalidated).map_or(Step::Done, Step::Reply)
             }
-            Event::Reply(reply) => self
-                .arrive_reply(qp, message, reply, invalidated)
-                .map_or(Step::Done, Step::Reply),
             other => self.on_rare(qp, message, other),
         }
     }
@@ -314,7 +339,7 @@ impl<F: Fabric> Reactor<F> {
         }
         self.repost(qp, message);
         match event {
-            Event::Failed { slot, token, failure, .. } => {
+            Event::Failed { slot, token, failure } => {
                 self.forget_call(qp, slot);
                 return Step::Failed { token, failure };
             }
@@ -420,8 +445,7 @@ impl<F: Fabric> Reactor<F> {
         let peer = endpoint.peer_name();
         let id = self.fabric.adopt(endpoint)?;
         self.next_xid = self.next_xid.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
-        let opened =
-            Conn::open(id, side, &self.config, negotiated, peer.clone(), self.next_xid);
+        let opened = Conn::open(id, side, &self.config, negotiated, self.next_xid);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.post_receives(&mut self.fabric);
         self.conns.insert(conn);
@@ -442,29 +466,34 @@ impl<F: Fabric> Reactor<F> {
 
     /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
     /// of connections, but runs only when some deadline was reached.
-    fn expire(&mut self) -> Vec<(ConnId, u64)> {
+    fn expire(&mut self) {
         let now = Instant(self.time().0);
-        let mut expired = Expired::default();
+        let before = self.given_up.len();
         self.next_deadline = Instant(u64::MAX);
         for conn in self.conns.0.iter_mut().flatten() {
-            expired.conn = Some(conn.id);
-            conn.proto.requester.on_time(now, &mut expired);
+            let mut sink = GiveUp { conn: conn.id, calls: &mut self.given_up };
+            conn.proto.requester.on_time(now, &mut sink);
             self.next_deadline = self.next_deadline.min(conn.proto.requester.next_deadline());
         }
-        self.stats.timeouts += expired.calls.len() as u64;
-        expired.calls
+        self.stats.timeouts += (self.given_up.len() - before) as u64;
     }
 }
 
-/// Collects the calls that passed their deadline.
-#[derive(Default)]
-struct Expired {
-    conn: Option<ConnId>,
-    calls: Vec<(ConnId, u64)>,
+/// A call the application has not been told of yet.
+struct GivenUp {
+    conn: ConnId,
+    token: u64,
+    failure: CallFailure,
 }
 
-impl Output for Expired {
-    fn fail_call(&mut self, _: SlotId, token: u64, _: CallFailure, _: bool) {
-        self.calls.extend(self.conn.map(|conn| (conn, token)));
+/// Collects the calls of one connection that are given up.
+struct GiveUp<'a> {
+    conn: ConnId,
+    calls: &'a mut VecDeque<GivenUp>,
+}
+
+impl Output for GiveUp<'_> {
+    fn fail_call(&mut self, _: SlotId, token: u64, failure: CallFailure, _fenced: bool) {
+        self.calls.push_back(GivenUp { conn: self.conn, token, failure });
     }
 }

@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::replies::ReplyData;
 
-/// One piece of mail.
+/// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Mail<E> {
     /// What became of connection request number `request`.
     Connected { request: u64, result: Result<E, FabricError> },
@@ -31,6 +32,7 @@ pub(crate) struct DeferredReply {
 }
 
 /// What a deferred call is answered with.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and the data items beside it.
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
@@ -56,6 +58,7 @@ impl<E> Inbox<E> {
     }
 
     /// Puts mail in; gives it back when the box is full.
+    #[allow(clippy::result_large_err)]
     pub(crate) fn post(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
         self.queue.push(mail)?;
         if let Some(waker) = self.waker.get() {

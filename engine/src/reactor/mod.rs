@@ -4,18 +4,22 @@
 //! [`ops::Upcalls`], and the api reaches it through [`ops::CoreOps`], where the driver's type ends.
 
 mod calls;
-mod connection;
+pub(crate) mod connection;
 pub(crate) mod core;
 pub(crate) mod idle;
 pub(crate) mod mailbox;
+pub(crate) mod memory;
 mod negotiate;
 pub(crate) mod ops;
 mod pulls;
 mod replies;
+mod seam;
 mod sink;
 mod stats;
 
 pub use negotiate::Negotiated;
 pub use ops::{Backpressure, CallSpec};
 pub use replies::ReplyData;
-pub use stats::{StatsCells, StatsSnapshot};
+pub(crate) use replies::ReplyPlan;
+pub(crate) use stats::StatsCells;
+pub use stats::StatsSnapshot;

@@ -9,7 +9,7 @@ const FLAG_REMOTE_INVALIDATE: u8 = 1;
 /// What a peer that says nothing is taken to support (RFC 8797 section 3).
 const DEFAULT_BYTES: usize = 1024;
 /// Length of the message.
-pub(crate) const PRIVATE_DATA_BYTES: usize = 8;
+const PRIVATE_DATA_BYTES: usize = 8;
 
 /// What one end says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl Offer {
     /// Finds the message anywhere in the private data: the lower layer may have put bytes in front
     /// (section 5.2). Nothing that can be understood means the defaults.
     pub(crate) fn decode(private_data: &[u8]) -> Self {
-        let found = private_data.windows(PRIVATE_DATA_BYTES).find(|window| {
-            window[..4] == MAGIC.to_be_bytes() && window[4] == VERSION
-        });
+        let found = private_data
+            .windows(PRIVATE_DATA_BYTES)
+            .find(|window| window[..4] == MAGIC.to_be_bytes() && window[4] == VERSION);
         let Some(&[_, _, _, _, _, flags, send, recv]) = found else { return Self::silent() };
         Self {
             send_bytes: (usize::from(send) + 1) * 1024,
@@ -65,6 +65,16 @@ pub struct Negotiated {
 }
 
 impl Negotiated {
+    pub(crate) const PRIVATE_DATA_BYTES: usize = PRIVATE_DATA_BYTES;
+
+    /// What this engine sends while connecting.
+    pub(crate) fn private_data(
+        config: &Config,
+        remote_invalidate: bool,
+    ) -> [u8; PRIVATE_DATA_BYTES] {
+        Offer::of(config, remote_invalidate).encode()
+    }
+
     /// Thresholds are the minimum of what one side sends and the other receives; remote
     /// invalidation needs both flags (RFC 8797 section 4).
     pub(crate) fn between(ours: &Offer, theirs: &Offer) -> Self {

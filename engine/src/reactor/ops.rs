@@ -39,6 +39,8 @@ pub(crate) trait CoreOps {
     fn close(&self, conn: ConnId);
     /// Answers a call.
     fn reply(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>);
+    /// Answers a call that its handler dropped.
+    fn drop_call(&self, to: &ReplyTarget<'_>);
     /// Answers a call with an RPC error.
     fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
     /// What a deferred reply to this call needs to know; `None` when too many are out.

@@ -4,7 +4,6 @@
 
 use super::core::{CoreCell, Reactor};
 use super::ops::{CallFrame, Upcalls};
-use super::replies::SYSTEM_ERR;
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrError, WrId};
 use crate::mem::Buf;
 use spinrpc_proto::output::{Output, ReadRequest, SlotId};

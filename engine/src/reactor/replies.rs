@@ -1,25 +1,22 @@
 //! The server half of a core: bringing calls to their service, fetching their Read chunks, and
 //! sending replies.
 
-use super::connection::{Conn, Sinks};
+use super::connection::Conn;
 use super::core::{CoreCell, Reactor};
 use super::mailbox::{DeferredAnswer, DeferredReply};
 use super::ops::{CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls};
-use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrId};
+use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr};
 use crate::mem::{Buf, Bulk, Lease, SharedBulk};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::output::{Output, ReadRequest, SlotId, WriteRequest, WriteSource};
+use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::payload::{Encoded, Item, Placement, StreamWriter};
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rdma::{RdmaError, Segment};
-use spinrpc_proto::responder::{Pulled, ReplyRefused, ReplyShape};
+use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 use spinrpc_proto::rpc::{AcceptStatus, ReplyHeader};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// RPC header of a successful reply without verifier.
-const REPLY_HEADER_BYTES: usize = 24;
 
 /// Registered data items of a reply, in the order in which its stream names them. Each goes by its
 /// Write chunk if the call offered one, else in the stream.
@@ -96,9 +93,8 @@ impl ReplyPlan {
     fn of(view: &HeaderView<'_>, header_bytes: usize, threshold_bytes: usize) -> Self {
         // Bit i: the call offers room for data item i.
         let offered = view.writes().take(ITEMS_MAX).enumerate();
-        let write_chunks = offered.fold(0, |bits, (index, chunk)| {
-            bits | u8::from(chunk.total_length() > 0) << index
-        });
+        let write_chunks = offered
+            .fold(0, |bits, (index, chunk)| bits | u8::from(chunk.total_length() > 0) << index);
         let reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
         Self { header_bytes, threshold_bytes, write_chunks, reply_chunk_bytes }
     }
@@ -310,7 +306,9 @@ impl<F: Fabric> Reactor<F> {
         match written {
             _ if overrun => self.close_overrun(to.conn, "send queue"),
             Err(ReplyRefused::Stale) => self.stats.stale += 1,
-            Err(ReplyRefused::ChunkTooSmall) => self.send_error(to.conn, view.xid(), 1, RdmaError::Chunk),
+            Err(ReplyRefused::ChunkTooSmall) => {
+                self.send_error(to.conn, view.xid(), 1, RdmaError::Chunk)
+            }
             Ok(length) => {
                 message.set_range(header_bytes - length..header_bytes + stream_bytes);
                 let invalidate = self.key_to_invalidate(to.conn, &view);

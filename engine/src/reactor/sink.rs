@@ -3,9 +3,7 @@
 //! post straight to the driver.
 
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{
-    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId,
-};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId};
 use spinrpc_proto::rdma::RdmaError;
 
 /// What followed from a message.
@@ -14,7 +12,7 @@ pub(crate) enum Event {
     Call(SlotId),
     Pull(SlotId),
     Reply(DeliveredReply),
-    Failed { slot: SlotId, token: u64, failure: CallFailure, fenced: bool },
+    Failed { slot: SlotId, token: u64, failure: CallFailure },
     Released(SlotId),
     Error(Xid, u32, RdmaError),
     Refuse(Xid),
@@ -49,8 +47,8 @@ impl Output for EventSink {
         self.event = Event::Reply(reply);
     }
 
-    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
-        self.event = Event::Failed { slot, token, failure, fenced };
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, _fenced: bool) {
+        self.event = Event::Failed { slot, token, failure };
     }
 
     fn release_call(&mut self, slot: SlotId) {

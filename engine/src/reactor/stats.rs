@@ -12,7 +12,7 @@ macro_rules! counters {
 
         /// The published cells of one core.
         #[derive(Debug, Default)]
-        pub struct StatsCells { $($name: AtomicU64,)+ }
+        pub(crate) struct StatsCells { $($name: AtomicU64,)+ }
 
         impl StatsCells {
             /// Publishes what the core counted. Only the core's own thread calls it, so plain
@@ -22,7 +22,7 @@ macro_rules! counters {
             }
 
             /// Reads every cell, from any thread.
-            pub fn snapshot(&self) -> StatsSnapshot {
+            pub(crate) fn snapshot(&self) -> StatsSnapshot {
                 StatsSnapshot { $($name: self.$name.load(Ordering::Relaxed),)+ }
             }
         }

@@ -78,6 +78,10 @@ impl Environment {
 impl Connector for ShmConnector {
     type Fabric = ShmFabric;
 
+    fn remote_invalidate(&self) -> bool {
+        true
+    }
+
     fn fabric(&self, core: usize) -> Result<ShmFabric, FabricError> {
         let shared = self.environment.core(core)?;
         // Acquire pairs with the Release of the previous fabric's end.

@@ -1,0 +1,75 @@
+//! How much memory a core and its connections have: sizes that follow from the configuration.
+
+use crate::config::{Config, NumaPolicy, Want};
+use crate::fabric::FabricError;
+use crate::mem::{BulkClass, BulkPool, Region};
+use crate::sys::mmap::{Mapping, PageRequest};
+use crate::sys::topology::Topology;
+
+/// Letters a core's mailbox holds: deferred replies, new connections, and shutdown.
+pub(crate) const MAILBOX_LETTERS: usize = 4096;
+/// Calls of one core that may be deferred at a time: their replies always find room in the mailbox.
+pub(crate) const DEFERRED_MAX: usize = MAILBOX_LETTERS / 2;
+/// Receives beyond one per credit.
+pub(crate) const RECV_QUEUE_SLACK: u16 = 2;
+
+const SMALL_BLOCK_BYTES: usize = 8 << 10;
+const MIDDLE_BLOCK_BYTES: usize = 128 << 10;
+const LARGE_BLOCK_BYTES: usize = (1 << 20) + (64 << 10);
+
+/// Cuts an arena into blocks: a sixteenth of it small ones, an eighth middle ones, the rest large
+/// ones, of which there is at least one.
+pub(crate) fn classes(arena_bytes: usize, largest_bytes: usize) -> Vec<BulkClass> {
+    let large = LARGE_BLOCK_BYTES.max(largest_bytes);
+    let small_count = (arena_bytes / 16 / SMALL_BLOCK_BYTES).max(1);
+    let middle_count = (arena_bytes / 8 / MIDDLE_BLOCK_BYTES).max(1);
+    let rest = arena_bytes
+        .saturating_sub(small_count * SMALL_BLOCK_BYTES + middle_count * MIDDLE_BLOCK_BYTES);
+    vec![
+        BulkClass { block_bytes: SMALL_BLOCK_BYTES, count: small_count },
+        BulkClass { block_bytes: MIDDLE_BLOCK_BYTES, count: middle_count },
+        BulkClass { block_bytes: large, count: (rest / large).max(1) },
+    ]
+}
+
+/// Work requests one queue pair holds: every call and reply at once, and for replies as many RDMA
+/// Writes as one call can ask for.
+pub(crate) fn send_queue_depth(config: &Config) -> u16 {
+    let limits = config.peer_limits();
+    let writes =
+        usize::from(limits.write_chunks_max + 1) * usize::from(limits.segments_per_chunk_max);
+    (config.slots_per_conn() * 4 + writes * 4).min(usize::from(u16::MAX)) as u16
+}
+
+/// The private registered memory of a core, for RDMA Read sinks, long replies and the
+/// application's results. Called on the core's own thread, which is pinned already.
+pub(crate) fn core_pool(config: &Config, cpu: usize) -> Result<BulkPool, FabricError> {
+    let failed = |reason: String, source: Option<std::io::Error>| FabricError {
+        op: format!("map {} MiB of registered memory (mem.arena_mib)", config.arena_bytes() >> 20),
+        reason,
+        source,
+    };
+    let classes = classes(config.arena_bytes(), config.peer_limits().payload_bytes_max as usize);
+    let bytes = BulkPool::region_bytes(&classes).map_err(|e| failed(e.to_string(), None))?;
+    let request = PageRequest {
+        huge: config.hugepages(),
+        prefault: config.prefault(),
+        lock: config.lock() != Want::Off,
+        node: numa_node(config, cpu),
+    };
+    let mapping = Mapping::anonymous(bytes, request).map_err(|e| failed(e.to_string(), Some(e)))?;
+    if config.lock() == Want::Require && !mapping.is_locked() {
+        return Err(failed(LOCK_REMEDY.into(), None));
+    }
+    BulkPool::new(Region::from_mapping(mapping), &classes).map_err(|e| failed(e.to_string(), None))
+}
+
+const LOCK_REMEDY: &str = "mem.lock = require, and the memory cannot be locked: raise the limit \
+     (ulimit -l; LimitMEMLOCK= for a service), shrink mem.arena_mib, or set mem.lock = try";
+
+fn numa_node(config: &Config, cpu: usize) -> Option<u32> {
+    match config.numa() {
+        NumaPolicy::Off => None,
+        NumaPolicy::Local => Topology::current().ok().and_then(|topology| topology.node_of(cpu)),
+    }
+}
