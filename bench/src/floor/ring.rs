@@ -59,24 +59,32 @@ impl Ring {
         &self.lines[first..first + self.slot_lines]
     }
 
+    /// A message in private memory, to send from or to receive into.
+    fn message(&self) -> Vec<u64> {
+        vec![0x5a; self.payload_words]
+    }
+
+    /// Copies the message into its slot.
     #[inline]
-    fn send(&self, number: u64) {
+    fn send(&self, number: u64, message: &[u64]) {
         let slot = self.slot(number);
-        for index in 1..=self.payload_words {
-            word(slot, index).store(number, Ordering::Relaxed);
+        for (index, &payload) in (1..).zip(black_box(message)) {
+            word(slot, index).store(payload, Ordering::Relaxed);
         }
         // Pairs with the acquire in `receive`: who sees the number sees the payload.
         word(slot, 0).store(number, Ordering::Release);
     }
 
+    /// Copies the message out of its slot, if it is there.
     #[inline]
-    fn receive(&self, number: u64) -> bool {
+    fn receive(&self, number: u64, message: &mut [u64]) -> bool {
         let slot = self.slot(number);
         if word(slot, 0).load(Ordering::Acquire) != number {
             return false;
         }
-        let words = 1..=self.payload_words;
-        black_box(words.fold(0, |all, index| all ^ word(slot, index).load(Ordering::Relaxed)));
+        for (index, payload) in (1..).zip(black_box(message)) {
+            *payload = word(slot, index).load(Ordering::Relaxed);
+        }
         true
     }
 }
@@ -87,11 +95,12 @@ fn word(slot: &[Line], index: usize) -> &AtomicU64 {
 }
 
 fn answer(calls: &Ring, replies: &Ring, stop: &AtomicBool) {
+    let (mut call, reply) = (calls.message(), replies.message());
     let mut next = 1;
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..POLLS_PER_STOP_CHECK {
-            if calls.receive(next) {
-                replies.send(next);
+            if calls.receive(next, &mut call) {
+                replies.send(next, &reply);
                 next += 1;
             }
         }
@@ -99,13 +108,14 @@ fn answer(calls: &Ring, replies: &Ring, stop: &AtomicBool) {
 }
 
 fn ask(calls: &Ring, replies: &Ring, depth: u64, duration: Duration) -> f64 {
-    (1..=depth).for_each(|number| calls.send(number));
+    let (call, mut reply) = (calls.message(), replies.message());
+    (1..=depth).for_each(|number| calls.send(number, &call));
     let mut next = 1;
     let mut exchange = |count: u64| {
         let end = next + count;
         while next < end {
-            if replies.receive(next) {
-                calls.send(next + depth);
+            if replies.receive(next, &mut reply) {
+                calls.send(next + depth, &call);
                 next += 1;
             }
         }
@@ -135,21 +145,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_seen_once_published_and_not_before() {
+    fn a_message_is_seen_whole_once_published_and_not_before() {
         let ring = Ring::new(68);
-        assert!(!ring.receive(1));
-        ring.send(1);
-        assert!(ring.receive(1));
-        assert!(!ring.receive(2));
+        let mut received = vec![0; 9];
+        assert!(!ring.receive(1, &mut received));
+        ring.send(1, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(ring.receive(1, &mut received));
+        assert_eq!(received, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(!ring.receive(2, &mut received));
     }
 
     #[test]
     fn a_slot_is_reused_after_a_lap() {
         let ring = Ring::new(8);
         let lap = SLOTS as u64;
-        ring.send(1);
-        ring.send(1 + lap);
-        assert!(!ring.receive(1) && ring.receive(1 + lap));
+        ring.send(1, &[7]);
+        ring.send(1 + lap, &[8]);
+        assert!(!ring.receive(1, &mut [0]) && ring.receive(1 + lap, &mut [0]));
     }
 
     #[test]
