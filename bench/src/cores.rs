@@ -1,9 +1,10 @@
 //! Which cores a measurement runs on, and pinning to them.
 //!
-//! Reads the affinity mask of the process; `cli` parses lists with it, the commands choose with it.
+//! Picks by the engine's own rules; `cli` parses lists with it, the commands choose with it.
 
 use crate::failure::Failure;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use spinrpc::config::{self, Host, RawConfig, SmtPolicy};
+use spinrpc::sys::affinity::pin_current_thread;
 use std::str::FromStr;
 
 /// Cores by number, in the order given: `0,2` or `4-7`.
@@ -29,6 +30,12 @@ impl From<usize> for CoreList {
     }
 }
 
+impl From<&[usize]> for CoreList {
+    fn from(cores: &[usize]) -> Self {
+        Self(cores.to_vec())
+    }
+}
+
 impl From<CorePair> for CoreList {
     fn from(pair: CorePair) -> Self {
         Self(vec![pair.client, pair.server])
@@ -39,21 +46,10 @@ impl FromStr for CoreList {
     type Err = CoreListError;
 
     fn from_str(text: &str) -> Result<Self, CoreListError> {
-        let mut cores = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let parse = |number: &str| number.trim().parse().map_err(|_| CoreListError);
-            let (first, last): (usize, usize) = (parse(first)?, parse(last)?);
-            if last >= CpuSet::MAX_CPU || first > last {
-                return Err(CoreListError);
-            }
-            cores.extend(first..=last);
+        match text.parse() {
+            Ok(config::CoreList::Cpus(cores)) => Ok(Self(cores)),
+            _ => Err(CoreListError),
         }
-        let count = cores.len();
-        let mut unique = cores.clone();
-        unique.sort_unstable();
-        unique.dedup();
-        if unique.len() == count { Ok(Self(cores)) } else { Err(CoreListError) }
     }
 }
 
@@ -72,45 +68,49 @@ pub(crate) struct CorePair {
 }
 
 impl CorePair {
-    /// The wanted pair, or the last two cores this process may use: the first is where kernels
-    /// like to put their own work.
+    /// The wanted pair, or the two that profiles take when they leave it open: the best core for
+    /// the server, the next best for the client.
     pub(crate) fn choose(wanted: Option<&CoreList>) -> Result<Self, Failure> {
-        let allowed = allowed_cores()?;
-        let (client, server) = match (wanted.map(CoreList::as_slice), allowed.as_slice()) {
-            (Some(&[client, server]), _) => (client, server),
-            (Some(_), _) => return Err(Failure::Usage(PAIR_WANTED.to_owned())),
-            (None, &[.., client, server]) => (client, server),
-            (None, _) => return Err(Failure::Measurement(TWO_NEEDED.to_owned())),
+        let host = Host::current();
+        let Some(wanted) = wanted else { return Self::automatic(&host) };
+        let &[client, server] = wanted.as_slice() else {
+            return Err(Failure::Usage(PAIR_WANTED.to_owned()));
         };
-        check_allowed(&[client, server])?;
+        check_allowed(wanted.as_slice(), &host)?;
         Ok(Self { client, server })
+    }
+
+    fn automatic(host: &Host) -> Result<Self, Failure> {
+        [SmtPolicy::Avoid, SmtPolicy::Allow]
+            .into_iter()
+            .find_map(|smt| Self::of_best(smt, host))
+            .ok_or_else(|| Failure::Measurement(TWO_NEEDED.to_owned()))
+    }
+
+    fn of_best(smt: SmtPolicy, host: &Host) -> Option<Self> {
+        let mut raw = RawConfig::default();
+        raw.cores.max = 2;
+        raw.cores.smt = smt;
+        let config = raw.validate_for(host).ok()?;
+        let &[server, client] = config.cpus() else { return None };
+        Some(Self { client, server })
     }
 }
 
 /// Refuses cores this process may not run on, naming those it may.
-pub(crate) fn check_allowed(wanted: &[usize]) -> Result<(), Failure> {
-    let allowed = allowed_cores()?;
-    match wanted.iter().find(|core| !allowed.contains(core)) {
+fn check_allowed(wanted: &[usize], host: &Host) -> Result<(), Failure> {
+    match wanted.iter().find(|core| !host.allowed.contains(core)) {
         None => Ok(()),
         Some(core) => Err(Failure::Usage(format!(
             "core {core} is not available to this process; it may use {}",
-            CoreList(allowed).show()
+            config::CoreList::Cpus(host.allowed.clone())
         ))),
     }
 }
 
-/// Cores in the affinity mask of the calling thread, ascending.
-pub(crate) fn allowed_cores() -> Result<Vec<usize>, Failure> {
-    let set = sched_getaffinity(None)
-        .map_err(|error| Failure::system("reading the affinity mask", error))?;
-    Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
-}
-
 /// Binds the calling thread to one core.
 pub(crate) fn pin(core: usize) -> Result<(), Failure> {
-    let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(None, &set)
+    pin_current_thread(core)
         .map_err(|error| Failure::system(format!("pinning a thread to core {core}"), error))
 }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn gaps_repeats_and_nonsense_are_refused() {
-        for text in ["", "a", "1,", "3-1", "1,1", "0-4000", "-1"] {
+        for text in ["", "a", "1,", "3-1", "1,1", "0-5000", "-1"] {
             assert_eq!(parse(text), Err(CoreListError), "{text:?}");
         }
     }
@@ -147,7 +147,29 @@ mod tests {
 
     #[test]
     fn a_core_outside_the_mask_is_named_with_those_inside() {
-        let message = check_allowed(&[CpuSet::MAX_CPU - 1]).unwrap_err().to_string();
-        assert!(message.contains("may use"), "{message}");
+        let host = Host { allowed: vec![0, 1, 2], ..Host::default() };
+        let message = check_allowed(&[1, 7], &host).unwrap_err().to_string();
+        assert_eq!(message, "core 7 is not available to this process; it may use 0-2");
+    }
+
+    #[test]
+    fn the_server_gets_the_best_core_and_the_client_the_next() {
+        let host = Host { allowed: vec![0, 1], ..Host::default() };
+        let pair = CorePair::automatic(&host).unwrap();
+        assert_eq!((pair.client, pair.server), (0, 1));
+    }
+
+    #[test]
+    fn two_hardware_threads_will_do_where_there_is_nothing_else() {
+        let smt_siblings = vec![vec![2, 3]];
+        let host = Host { allowed: vec![2, 3], isolated: Vec::new(), smt_siblings };
+        let pair = CorePair::automatic(&host).unwrap();
+        assert_ne!(pair.client, pair.server);
+    }
+
+    #[test]
+    fn one_core_is_not_enough() {
+        let host = Host { allowed: vec![5], ..Host::default() };
+        assert!(matches!(CorePair::automatic(&host), Err(Failure::Measurement(_))));
     }
 }

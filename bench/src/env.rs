@@ -152,6 +152,14 @@ fn steal_ticks(stat: &str, core: usize) -> Option<u64> {
     line.split_ascii_whitespace().nth(STEAL_COLUMN)?.parse().ok()
 }
 
+/// Memory of a process, what it shares with others counted in shares (see proc_pid_smaps(5)); 0
+/// when the kernel does not tell.
+pub(crate) fn memory_bytes(process: u32) -> f64 {
+    value_of(&format!("/proc/{process}/smaps_rollup"), "Pss:")
+        .and_then(|value| value.split(' ').next()?.parse::<f64>().ok())
+        .map_or(0.0, |kib| kib * 1024.0)
+}
+
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
@@ -200,6 +208,12 @@ mod tests {
     fn the_chosen_word_is_in_brackets() {
         assert_eq!(chosen("always [madvise] never".to_owned()), Some("madvise".to_owned()));
         assert_eq!(chosen("always".to_owned()), None);
+    }
+
+    #[test]
+    fn a_process_takes_memory() {
+        assert!(memory_bytes(std::process::id()) > 0.0);
+        assert_eq!(memory_bytes(0), 0.0);
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl Recorder {
         self.ticks.saturating_record(ticks);
     }
 
+    /// How many were recorded.
+    pub(crate) fn samples(&self) -> u64 {
+        self.ticks.len()
+    }
+
     /// Forgets every sample.
     pub(crate) fn reset(&mut self) {
         self.ticks.reset();

@@ -4,6 +4,7 @@
 //! `load` is the only module that talks to the engine; `floor` measures what the machine allows;
 //! `report` prints. Results go to standard output, progress and errors to standard error.
 
+mod child;
 mod cli;
 mod cores;
 mod env;
@@ -12,9 +13,13 @@ mod floor;
 mod floor_job;
 mod latency;
 mod load;
+mod main_job;
 mod pattern;
+mod profile;
 mod progress;
 mod report;
+mod run;
+mod serve;
 mod units;
 
 use cli::{Cli, Command, Parsed};
@@ -44,6 +49,8 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
     };
     match cli.command {
         Some(Command::Floor(args)) => floor_job::run(&args),
-        _ => Err(Failure::Measurement("the engine is not linked in yet".to_owned())),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Serve(args)) => serve::run(&args),
+        None => main_job::run(&cli.main_job),
     }
 }

@@ -141,7 +141,7 @@ impl Workload {
         match self.op {
             Operation::Echo => (
                 call + ECHO_WORDS_BYTES + XDR_COUNT_BYTES + self.call_bytes.next_multiple_of(4),
-                reply + XDR_COUNT_BYTES + self.reply_bytes.next_multiple_of(4),
+                reply + WRONG_AT_BYTES + XDR_COUNT_BYTES + self.reply_bytes.next_multiple_of(4),
             ),
             _ => (call, reply),
         }
@@ -194,10 +194,25 @@ pub(crate) struct CoreUse {
     pub(crate) copies: u64,
 }
 
+impl CoreUse {
+    /// Adds what another of `cores` cores did: counts add up, the busy shares to their mean.
+    pub(crate) fn plus(self, other: Self, cores: usize) -> Self {
+        Self {
+            busy_percent: self.busy_percent + other.busy_percent / cores as f64,
+            polls: self.polls + other.polls,
+            empty_polls: self.empty_polls + other.empty_polls,
+            credit_stalls: self.credit_stalls + other.credit_stalls,
+            queue_full: self.queue_full + other.queue_full,
+            copies: self.copies + other.copies,
+        }
+    }
+}
+
 const TRANSPORT_BYTES: usize = 28;
 const CALL_BYTES: usize = 40;
 const REPLY_BYTES: usize = 24;
 const ECHO_WORDS_BYTES: usize = 8;
+const WRONG_AT_BYTES: usize = 4;
 const XDR_COUNT_BYTES: usize = 4;
 
 #[cfg(test)]
@@ -212,7 +227,7 @@ mod tests {
     #[test]
     fn an_echo_carries_its_payload_twice() {
         let echo = Workload::ping_pong(Operation::Echo, 64);
-        assert_eq!(echo.message_bytes(), (144, 120));
+        assert_eq!(echo.message_bytes(), (144, 124));
         assert_eq!(echo.payload_bytes(), 128);
     }
 
