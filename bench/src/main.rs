@@ -1,2 +1,56 @@
-//! Placeholder.
-fn main() {}
+//! spinperf: measures spinrpc between two processes of one host, beside the host's own limits.
+//!
+//! `cli` reads the command line; `main_job`, `serve`, `run` and `floor_job` are the commands;
+//! `load` is the only module that talks to the engine; `floor` measures what the machine allows;
+//! `report` prints. Results go to standard output, progress and errors to standard error.
+
+mod child;
+mod cli;
+mod cores;
+mod env;
+mod failure;
+mod floor;
+mod floor_job;
+mod latency;
+mod load;
+mod main_job;
+mod pattern;
+mod profile;
+mod progress;
+mod report;
+mod run;
+mod serve;
+mod units;
+
+use cli::{Cli, Command, Parsed};
+use failure::Failure;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::parse(std::env::args_os()).and_then(obey) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("spinperf: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn obey(parsed: Parsed) -> Result<(), Failure> {
+    let cli: Cli = match parsed {
+        Parsed::Run(cli) => *cli,
+        Parsed::Text(text) => {
+            print!("{text}");
+            return Ok(());
+        }
+    };
+    match cli.command {
+        Some(Command::Floor(args)) => floor_job::run(&args),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Serve(args)) => serve::run(&args),
+        None => main_job::run(&cli.main_job),
+    }
+}

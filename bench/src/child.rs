@@ -1,0 +1,76 @@
+//! The server process of the main job: this program again, on another core.
+//!
+//! It ends with its handle, and by itself when this process is gone, however that came about.
+
+use crate::cores::CoreList;
+use crate::failure::Failure;
+use rustix::process::{Pid, Signal, kill_process};
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// A running `spinperf serve`; dropping it kills it.
+pub(crate) struct ServerProcess {
+    child: Child,
+}
+
+impl ServerProcess {
+    /// Starts a server and waits until it listens at `address`.
+    pub(crate) fn start(address: &str, core: usize, profile: &str) -> Result<Self, Failure> {
+        let program =
+            env::current_exe().map_err(|error| Failure::system("finding this program", error))?;
+        let child = Command::new(program)
+            .args(["serve", "--attached", "--address", address, "--profile", profile])
+            .args(["--cores", &CoreList::from(core).show()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| Failure::system("starting the server process", error))?;
+        let mut server = Self { child };
+        server.wait_until_listening()?;
+        Ok(server)
+    }
+
+    /// Its process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Takes the server off its core until [`ServerProcess::resume`], so that the core is free for
+    /// the floor.
+    pub(crate) fn pause(&self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Puts it back to work.
+    pub(crate) fn resume(&self) -> Result<(), Failure> {
+        self.signal(Signal::CONT)
+    }
+
+    fn wait_until_listening(&mut self) -> Result<(), Failure> {
+        let output = self.child.stdout.take().map(BufReader::new);
+        let line = output.and_then(|output| output.lines().next()?.ok());
+        match line {
+            Some(line) if line.contains(LISTENING) => Ok(()),
+            _ => Err(Failure::Measurement("the server process ended early".to_owned())),
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        Pid::from_raw(self.child.id().cast_signed())
+            .ok_or(rustix::io::Errno::SRCH)
+            .and_then(|pid| kill_process(pid, signal))
+            .map_err(|error| Failure::system("signalling the server process", error))
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // It may have ended already; either way nothing is left to wait for afterwards.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a server prints once it can be called.
+pub(crate) const LISTENING: &str = "listening on";

@@ -1,0 +1,271 @@
+//! The command line. Only the client has workload options: operation and sizes travel in the
+//! arguments of each call, so a server needs no flags that must match.
+
+use crate::cores::CoreList;
+use crate::failure::Failure;
+use crate::load::{Operation, Workload};
+use crate::pattern::Verify;
+use crate::units::{parse_size, parse_time};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measures spinrpc: ONC RPC over RDMA between two processes of this host, with this host's own
+/// limits beside every result. Without a command it does the whole job in under a minute.
+#[derive(Debug, Parser)]
+#[command(name = "spinperf", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) main_job: MainJobArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer the calls of `spinperf run` until interrupted.
+    Serve(ServeArgs),
+    /// Measure one workload against a `spinperf serve`.
+    Run(RunArgs),
+    /// Measure what this machine itself allows: cache line, bare ring, memcpy.
+    Floor(FloorArgs),
+}
+
+/// Options of the whole job.
+#[derive(Args, Debug)]
+pub(crate) struct MainJobArgs {
+    /// Core of the client and core of the server, such as 0,1 [default: the last two allowed]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    /// Profile of both processes
+    #[arg(long, default_value = PROFILE)]
+    pub(crate) profile: String,
+    /// How often everything is measured; results are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) repeats: u32,
+    /// Time per measurement
+    #[arg(long, default_value = "300ms", value_parser = parse_time)]
+    pub(crate) duration: Duration,
+    /// Also write everything to this file, schema spinperf/1
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// Where to listen: shm:NAME
+    #[arg(long)]
+    pub(crate) address: String,
+    /// Cores to poll on, one thread each [default: the profile's]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    /// Profile: a name, or the path of a TOML file
+    #[arg(long, default_value = PROFILE)]
+    pub(crate) profile: String,
+    /// End when standard input does, and with the parent process
+    #[arg(long, hide = true)]
+    pub(crate) attached: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Where the server listens: shm:NAME
+    #[arg(long)]
+    pub(crate) address: String,
+    /// What every call does
+    #[arg(long, value_enum, default_value_t = Operation::Echo)]
+    pub(crate) op: Operation,
+    /// Payload of a call (null has none): bytes echoed, read or written
+    #[arg(long, default_value = "64", value_parser = parse_payload)]
+    pub(crate) size: usize,
+    /// Payload of the reply to an echo [default: that of the call]
+    #[arg(long, value_parser = parse_payload)]
+    pub(crate) reply_size: Option<usize>,
+    /// Calls under way at a time, per connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) depth: u32,
+    /// Connections per core, all of them busy
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) connections: u32,
+    /// Further connections per core that stay idle
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4096))]
+    pub(crate) idle_connections: u32,
+    /// Measured time of one repeat
+    #[arg(long, default_value = "3s", value_parser = parse_time)]
+    pub(crate) duration: Duration,
+    /// Time before it that is not measured
+    #[arg(long, default_value = "500ms", value_parser = parse_time)]
+    pub(crate) warmup: Duration,
+    /// End a repeat after this many calls per core, if that comes first
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) calls: Option<u64>,
+    /// How often to measure; results are medians
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) repeats: u32,
+    /// Cores to call from, one thread each [default: the profile's]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    /// Profile: a name, or the path of a TOML file
+    #[arg(long, default_value = PROFILE)]
+    pub(crate) profile: String,
+    /// What of every payload is checked, at both ends
+    #[arg(long, value_enum, default_value_t = Verify::Off)]
+    pub(crate) verify: Verify,
+    /// Also write everything to this file, schema spinperf/1
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FloorArgs {
+    /// The two cores, such as 0,1 [default: the last two allowed]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    /// How often everything is measured; results are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) repeats: u32,
+    /// Time per measurement
+    #[arg(long, default_value = "100ms", value_parser = parse_time)]
+    pub(crate) duration: Duration,
+    /// Also write everything to this file, schema spinperf/1
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// The workload these options describe.
+    pub(crate) fn workload(&self) -> Workload {
+        let call_bytes = if self.op == Operation::Null { 0 } else { self.size };
+        Workload {
+            op: self.op,
+            call_bytes,
+            reply_bytes: self.reply_size.unwrap_or(call_bytes),
+            depth: self.depth as usize,
+            connections: self.connections as usize,
+            idle_connections: self.idle_connections as usize,
+            verify: self.verify,
+        }
+    }
+
+    fn check(self) -> Result<Self, Failure> {
+        let sized = self.op == Operation::Echo || self.reply_size.is_none();
+        if sized {
+            return Ok(self);
+        }
+        let op = self.op.name();
+        Err(Failure::Usage(format!("--reply-size goes with --op echo only, not with {op}")))
+    }
+}
+
+/// What to do, or the text that ends the program at once.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// Do this.
+    Run(Box<Cli>),
+    /// Print this help or version text and end well.
+    Text(String),
+}
+
+/// Reads the command line; a wrong one is one line that says what is allowed.
+pub(crate) fn parse<I, T>(arguments: I) -> Result<Parsed, Failure>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<std::ffi::OsString> + Clone,
+{
+    match Cli::try_parse_from(arguments) {
+        Ok(Cli { command: Some(Command::Run(run)), main_job }) => {
+            let command = Some(Command::Run(run.check()?));
+            Ok(Parsed::Run(Box::new(Cli { command, main_job })))
+        }
+        Ok(cli) => Ok(Parsed::Run(Box::new(cli))),
+        Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string())),
+        Err(error) => Err(Failure::Usage(one_line(&error.render().to_string()))),
+    }
+}
+
+/// The first paragraph of a message of clap on one line, without its `error: `.
+fn one_line(message: &str) -> String {
+    let body = message.strip_prefix("error: ").unwrap_or(message);
+    let kept = body.lines().take_while(|line| !line.starts_with("Usage:"));
+    let kept = kept.filter(|line| !line.starts_with("For more information"));
+    let words: Vec<&str> = kept.flat_map(str::split_whitespace).collect();
+    words.join(" ")
+}
+
+fn parse_payload(text: &str) -> Result<usize, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    if bytes > PAYLOAD_BYTES_MAX {
+        return Err("at most 64MiB".to_owned());
+    }
+    Ok(bytes)
+}
+
+const PROFILE: &str = "latency";
+const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage_error(line: &str) -> String {
+        match parse(std::iter::once("spinperf").chain(line.split(' '))) {
+            Err(Failure::Usage(message)) => message,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn run(line: &str) -> RunArgs {
+        match parse(std::iter::once("spinperf").chain(line.split(' '))) {
+            Ok(Parsed::Run(cli)) => match cli.command {
+                Some(Command::Run(run)) => run,
+                other => panic!("{line}: {other:?}"),
+            },
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_means_the_whole_job() {
+        let Ok(Parsed::Run(cli)) = parse(["spinperf"]) else { panic!("not a job") };
+        assert!(cli.command.is_none());
+        assert_eq!(cli.main_job.repeats, 5);
+    }
+
+    #[test]
+    fn a_run_describes_its_workload() {
+        let args = run("run --address shm:x --op echo --size 4k --reply-size 8 --depth 32");
+        let workload = args.workload();
+        assert_eq!((workload.call_bytes, workload.reply_bytes), (4096, 8));
+        assert_eq!(workload.depth, 32);
+        assert_eq!(run("run --address shm:x --op null").workload().call_bytes, 0);
+    }
+
+    #[test]
+    fn wrong_values_get_one_line_that_says_what_is_allowed() {
+        for (line, allowed) in [
+            ("run --address shm:x --op nil", "null"),
+            ("run --address shm:x --size 4q", "1MiB"),
+            ("run --address shm:x --duration 3", "500ms"),
+            ("run --address shm:x --depth 0", "1..=4096"),
+            ("run --address shm:x --op read --reply-size 4", "--op echo"),
+            ("run", "--address"),
+            ("floor --cores 1,1", "0,2"),
+            ("frobnicate", "frobnicate"),
+        ] {
+            let message = usage_error(line);
+            assert!(message.contains(allowed), "{line}: {message}");
+            assert!(!message.contains('\n'), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn help_is_not_an_error() {
+        let Ok(Parsed::Text(text)) = parse(["spinperf", "--help"]) else { panic!("no text") };
+        assert!(text.contains("floor"));
+    }
+}

@@ -1,0 +1,175 @@
+//! Which cores a measurement runs on, and pinning to them.
+//!
+//! Picks by the engine's own rules; `cli` parses lists with it, the commands choose with it.
+
+use crate::failure::Failure;
+use spinrpc::config::{self, Host, RawConfig, SmtPolicy};
+use spinrpc::sys::affinity::pin_current_thread;
+use std::str::FromStr;
+
+/// Cores by number, in the order given: `0,2` or `4-7`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CoreList(Vec<usize>);
+
+impl CoreList {
+    /// The numbers, at least one, each once.
+    pub(crate) fn as_slice(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// As the command line takes it.
+    pub(crate) fn show(&self) -> String {
+        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        numbers.join(",")
+    }
+}
+
+impl From<usize> for CoreList {
+    fn from(core: usize) -> Self {
+        Self(vec![core])
+    }
+}
+
+impl From<&[usize]> for CoreList {
+    fn from(cores: &[usize]) -> Self {
+        Self(cores.to_vec())
+    }
+}
+
+impl From<CorePair> for CoreList {
+    fn from(pair: CorePair) -> Self {
+        Self(vec![pair.client, pair.server])
+    }
+}
+
+impl FromStr for CoreList {
+    type Err = CoreListError;
+
+    fn from_str(text: &str) -> Result<Self, CoreListError> {
+        match text.parse() {
+            Ok(config::CoreList::Cpus(cores)) => Ok(Self(cores)),
+            _ => Err(CoreListError),
+        }
+    }
+}
+
+/// A core list that could not be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a list of cores; give numbers, each once, with commas and ranges: 1 or 0,2 or 4-7")]
+pub(crate) struct CoreListError;
+
+/// The two cores of a measurement between two processes or threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct CorePair {
+    /// Where calls are made.
+    pub(crate) client: usize,
+    /// Where they are answered.
+    pub(crate) server: usize,
+}
+
+impl CorePair {
+    /// The wanted pair, or the two that profiles take when they leave it open: the best core for
+    /// the server, the next best for the client.
+    pub(crate) fn choose(wanted: Option<&CoreList>) -> Result<Self, Failure> {
+        let host = Host::current();
+        let Some(wanted) = wanted else { return Self::automatic(&host) };
+        let &[client, server] = wanted.as_slice() else {
+            return Err(Failure::Usage(PAIR_WANTED.to_owned()));
+        };
+        check_allowed(wanted.as_slice(), &host)?;
+        Ok(Self { client, server })
+    }
+
+    fn automatic(host: &Host) -> Result<Self, Failure> {
+        [SmtPolicy::Avoid, SmtPolicy::Allow]
+            .into_iter()
+            .find_map(|smt| Self::of_best(smt, host))
+            .ok_or_else(|| Failure::Measurement(TWO_NEEDED.to_owned()))
+    }
+
+    fn of_best(smt: SmtPolicy, host: &Host) -> Option<Self> {
+        let mut raw = RawConfig::default();
+        raw.cores.max = 2;
+        raw.cores.smt = smt;
+        let config = raw.validate_for(host).ok()?;
+        let &[server, client] = config.cpus() else { return None };
+        Some(Self { client, server })
+    }
+}
+
+/// Refuses cores this process may not run on, naming those it may.
+fn check_allowed(wanted: &[usize], host: &Host) -> Result<(), Failure> {
+    match wanted.iter().find(|core| !host.allowed.contains(core)) {
+        None => Ok(()),
+        Some(core) => Err(Failure::Usage(format!(
+            "core {core} is not available to this process; it may use {}",
+            config::CoreList::Cpus(host.allowed.clone())
+        ))),
+    }
+}
+
+/// Binds the calling thread to one core.
+pub(crate) fn pin(core: usize) -> Result<(), Failure> {
+    pin_current_thread(core)
+        .map_err(|error| Failure::system(format!("pinning a thread to core {core}"), error))
+}
+
+const PAIR_WANTED: &str = "--cores takes two cores here: CLIENT,SERVER, such as 0,1";
+const TWO_NEEDED: &str = "this process may use one core only; client and server need one each";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Vec<usize>, CoreListError> {
+        text.parse::<CoreList>().map(|list| list.0)
+    }
+
+    #[test]
+    fn lists_and_ranges_keep_their_order() {
+        assert_eq!(parse("3"), Ok(vec![3]));
+        assert_eq!(parse("1,0"), Ok(vec![1, 0]));
+        assert_eq!(parse("4-6,2"), Ok(vec![4, 5, 6, 2]));
+    }
+
+    #[test]
+    fn gaps_repeats_and_nonsense_are_refused() {
+        for text in ["", "a", "1,", "3-1", "1,1", "0-5000", "-1"] {
+            assert_eq!(parse(text), Err(CoreListError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_pair_is_two_cores() {
+        let one = "0".parse::<CoreList>().unwrap();
+        assert!(matches!(CorePair::choose(Some(&one)), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn a_core_outside_the_mask_is_named_with_those_inside() {
+        let host = Host { allowed: vec![0, 1, 2], ..Host::default() };
+        let message = check_allowed(&[1, 7], &host).unwrap_err().to_string();
+        assert_eq!(message, "core 7 is not available to this process; it may use 0-2");
+    }
+
+    #[test]
+    fn the_server_gets_the_best_core_and_the_client_the_next() {
+        let host = Host { allowed: vec![0, 1], ..Host::default() };
+        let pair = CorePair::automatic(&host).unwrap();
+        assert_eq!((pair.client, pair.server), (0, 1));
+    }
+
+    #[test]
+    fn two_hardware_threads_will_do_where_there_is_nothing_else() {
+        let smt_siblings = vec![vec![2, 3]];
+        let host = Host { allowed: vec![2, 3], isolated: Vec::new(), smt_siblings };
+        let pair = CorePair::automatic(&host).unwrap();
+        assert_ne!(pair.client, pair.server);
+    }
+
+    #[test]
+    fn one_core_is_not_enough() {
+        let host = Host { allowed: vec![5], ..Host::default() };
+        assert!(matches!(CorePair::automatic(&host), Err(Failure::Measurement(_))));
+    }
+}

@@ -1,0 +1,40 @@
+//! Why spinperf ends without a result, and the exit code that says so to scripts.
+//!
+//! Every command returns it; only `main` prints it, on one line.
+
+use crate::pattern::Mismatch;
+use std::process::ExitCode;
+
+/// What ended a command. The message is one line and says what is allowed where that helps.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The command line cannot be obeyed.
+    #[error("{0}")]
+    Usage(String),
+    /// The measurement could not be made, or its connection was lost.
+    #[error("{0}")]
+    Measurement(String),
+    /// Data came back different from what was sent.
+    #[error("verification failed: {0}")]
+    Verification(#[from] Mismatch),
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// Its answer.
+        source: std::io::Error,
+    },
+}
+
+impl Failure {
+    /// Wraps an answer of the operating system with what was attempted.
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        Self::System { what: what.into(), source: source.into() }
+    }
+
+    /// 2 for a wrong command line, 1 for everything else.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
+    }
+}

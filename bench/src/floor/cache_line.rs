@@ -1,0 +1,70 @@
+//! The shortest round trip two cores can have: one writes a line, the other sees it and writes one
+//! back. No message format can be faster than this.
+
+use super::on_two_cores;
+use crate::cores::CorePair;
+use crate::failure::Failure;
+use crate::latency::median;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Median over batches of the mean round trip of a batch, in nanoseconds.
+pub(super) fn round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, Failure> {
+    let (there, back) = (Line::default(), Line::default());
+    on_two_cores(cores, |stop| answer(&there, &back, stop), || ask(&there, &back, duration))
+}
+
+/// A counter alone on its cache line, and on the neighbour that prefetchers pair with it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+fn answer(there: &Line, back: &Line, stop: &AtomicBool) {
+    let mut seen = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..SPINS_PER_STOP_CHECK {
+            let count = there.0.load(Ordering::Acquire);
+            if count != seen {
+                seen = count;
+                back.0.store(count, Ordering::Release);
+            }
+        }
+    }
+}
+
+fn ask(there: &Line, back: &Line, duration: Duration) -> f64 {
+    let mut count = 0;
+    let mut batch = || {
+        let start = Instant::now();
+        for _ in 0..BATCH {
+            count += 1;
+            there.0.store(count, Ordering::Release);
+            while back.0.load(Ordering::Acquire) != count {}
+        }
+        start.elapsed().as_nanos() as f64 / BATCH as f64
+    };
+    let start = Instant::now();
+    while start.elapsed() < duration / 4 {
+        batch();
+    }
+    let mut means = Vec::new();
+    while means.is_empty() || start.elapsed() < duration + duration / 4 {
+        means.push(batch());
+    }
+    median(means)
+}
+
+const BATCH: u64 = 1000;
+const SPINS_PER_STOP_CHECK: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_takes_time_to_come_back() {
+        let Ok(cores) = CorePair::choose(None) else { return };
+        let ns = round_trip_ns(cores, Duration::from_millis(5)).unwrap();
+        assert!(ns > 1.0, "{ns}");
+    }
+}

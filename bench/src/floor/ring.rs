@@ -1,0 +1,174 @@
+//! A bare ring with messages as long as an RPC call and its reply: what is left of an exchange
+//! when headers, credits and dispatch are taken away.
+//!
+//! Every slot carries the number of the message it holds, published last. There are no shared
+//! indices: a closed loop of at most [`SLOTS`] exchanges never overwrites a message not yet read.
+
+use super::on_two_cores;
+use crate::cores::CorePair;
+use crate::failure::Failure;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Lengths of the two messages of an exchange.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Messages {
+    pub(super) call_bytes: usize,
+    pub(super) reply_bytes: usize,
+}
+
+/// Exchanges per second with `depth` under way (at most [`SLOTS`]).
+pub(super) fn exchanges_per_second(
+    cores: CorePair,
+    duration: Duration,
+    depth: usize,
+    messages: Messages,
+) -> Result<f64, Failure> {
+    let depth = depth.clamp(1, SLOTS) as u64;
+    let calls = Ring::new(messages.call_bytes);
+    let replies = Ring::new(messages.reply_bytes);
+    on_two_cores(
+        cores,
+        |stop| answer(&calls, &replies, stop),
+        || ask(&calls, &replies, depth, duration),
+    )
+}
+
+/// One direction. The first word of a slot is the number of its message, counted from 1.
+struct Ring {
+    lines: Vec<Line>,
+    slot_lines: usize,
+    payload_words: usize,
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Line([AtomicU64; LINE_WORDS]);
+
+impl Ring {
+    fn new(message_bytes: usize) -> Self {
+        let payload_words = message_bytes.div_ceil(WORD_BYTES);
+        let slot_lines = (1 + payload_words).div_ceil(LINE_WORDS);
+        let lines = (0..SLOTS * slot_lines).map(|_| Line::default()).collect();
+        Self { lines, slot_lines, payload_words }
+    }
+
+    fn slot(&self, number: u64) -> &[Line] {
+        let first = number as usize % SLOTS * self.slot_lines;
+        &self.lines[first..first + self.slot_lines]
+    }
+
+    /// A message in private memory, to send from or to receive into.
+    fn message(&self) -> Vec<u64> {
+        vec![0x5a; self.payload_words]
+    }
+
+    /// Copies the message into its slot.
+    #[inline]
+    fn send(&self, number: u64, message: &[u64]) {
+        let slot = self.slot(number);
+        for (index, &payload) in (1..).zip(black_box(message)) {
+            word(slot, index).store(payload, Ordering::Relaxed);
+        }
+        // Pairs with the acquire in `receive`: who sees the number sees the payload.
+        word(slot, 0).store(number, Ordering::Release);
+    }
+
+    /// Copies the message out of its slot, if it is there.
+    #[inline]
+    fn receive(&self, number: u64, message: &mut [u64]) -> bool {
+        let slot = self.slot(number);
+        if word(slot, 0).load(Ordering::Acquire) != number {
+            return false;
+        }
+        for (index, payload) in (1..).zip(black_box(message)) {
+            *payload = word(slot, index).load(Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+#[inline]
+fn word(slot: &[Line], index: usize) -> &AtomicU64 {
+    &slot[index / LINE_WORDS].0[index % LINE_WORDS]
+}
+
+fn answer(calls: &Ring, replies: &Ring, stop: &AtomicBool) {
+    let (mut call, reply) = (calls.message(), replies.message());
+    let mut next = 1;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..POLLS_PER_STOP_CHECK {
+            if calls.receive(next, &mut call) {
+                replies.send(next, &reply);
+                next += 1;
+            }
+        }
+    }
+}
+
+fn ask(calls: &Ring, replies: &Ring, depth: u64, duration: Duration) -> f64 {
+    let (call, mut reply) = (calls.message(), replies.message());
+    (1..=depth).for_each(|number| calls.send(number, &call));
+    let mut next = 1;
+    let mut exchange = |count: u64| {
+        let end = next + count;
+        while next < end {
+            if replies.receive(next, &mut reply) {
+                calls.send(next + depth, &call);
+                next += 1;
+            }
+        }
+    };
+    let start = Instant::now();
+    while start.elapsed() < duration / 4 {
+        exchange(BATCH);
+    }
+    let start = Instant::now();
+    let mut count = 0;
+    while count == 0 || start.elapsed() < duration {
+        exchange(BATCH);
+        count += BATCH;
+    }
+    count as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Slots of one direction, and so the largest depth.
+const SLOTS: usize = 64;
+const BATCH: u64 = 1000;
+const POLLS_PER_STOP_CHECK: u32 = 64;
+const WORD_BYTES: usize = 8;
+const LINE_WORDS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_seen_whole_once_published_and_not_before() {
+        let ring = Ring::new(68);
+        let mut received = vec![0; 9];
+        assert!(!ring.receive(1, &mut received));
+        ring.send(1, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(ring.receive(1, &mut received));
+        assert_eq!(received, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(!ring.receive(2, &mut received));
+    }
+
+    #[test]
+    fn a_slot_is_reused_after_a_lap() {
+        let ring = Ring::new(8);
+        let lap = SLOTS as u64;
+        ring.send(1, &[7]);
+        ring.send(1 + lap, &[8]);
+        assert!(!ring.receive(1, &mut [0]) && ring.receive(1 + lap, &mut [0]));
+    }
+
+    #[test]
+    fn a_deeper_loop_is_not_slower_than_none() {
+        let Ok(cores) = CorePair::choose(None) else { return };
+        let messages = Messages { call_bytes: 68, reply_bytes: 52 };
+        let rate = exchanges_per_second(cores, Duration::from_millis(5), 32, messages).unwrap();
+        assert!(rate > 1000.0, "{rate}");
+    }
+}

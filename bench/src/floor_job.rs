@@ -1,0 +1,45 @@
+//! `spinperf floor`: the limits of this machine by themselves.
+
+use crate::cli::FloorArgs;
+use crate::cores::{CoreList, CorePair};
+use crate::env::{Environment, ProfileId, StealMeter};
+use crate::failure::Failure;
+use crate::floor::Probe;
+use crate::load::{Operation, Workload};
+use crate::progress::Progress;
+use crate::report::{FloorRow, Report, json, table};
+
+/// Measures every limit `repeats` times, in turns, and prints the medians.
+pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
+    let pair = CorePair::choose(args.cores.as_ref())?;
+    let cores = CoreList::from(pair);
+    let profile = ProfileId { name: "none".to_owned(), hash: "-".to_owned() };
+    let mut report = Report::new(Environment::observe(&cores, profile));
+    let steal = StealMeter::start(&cores);
+    let mut rows: Vec<FloorRow> =
+        probes().into_iter().map(|probe| FloorRow::new(probe, Vec::new())).collect();
+    let mut progress = Progress::start(args.repeats as usize * rows.len());
+    for _ in 0..args.repeats {
+        for row in &mut rows {
+            progress.step(&row.name);
+            row.add(row.probe.measure(pair, args.duration)?);
+        }
+    }
+    report.floor = rows;
+    report.interference = steal.stop();
+    report.notes.push(NOTE.to_owned());
+    print!("{}", table::render(&report));
+    args.json.as_ref().map_or(Ok(()), |path| json::write(&report, path))
+}
+
+/// The limits that the workloads of the main job are compared with.
+fn probes() -> Vec<Probe> {
+    let null = Workload::ping_pong(Operation::Null, 0);
+    let mut probes = null.probes();
+    probes.extend(Workload::ping_pong(Operation::Echo, 64).probes().into_iter().skip(1));
+    probes.extend(null.at_depth(32).probes());
+    probes.extend(Workload::ping_pong(Operation::Read, 1 << 20).probes());
+    probes
+}
+
+const NOTE: &str = "two threads stand in for two processes: caches do not tell them apart";

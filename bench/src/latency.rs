@@ -1,0 +1,145 @@
+//! Latencies of single calls: one histogram per core, every sample recorded, percentiles at the end.
+//!
+//! Samples are clock ticks, since converting each to nanoseconds would cost as much as recording
+//! it. `load` records; `report` reads the summary.
+
+use crate::failure::Failure;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Records the round trips of one core, in clock ticks.
+pub(crate) struct Recorder {
+    ticks: Histogram<u64>,
+}
+
+impl Recorder {
+    /// A recorder for up to a minute per sample of a clock of at most 10 GHz; anything longer
+    /// counts as that. Allocates here, never while recording.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)
+            .map(|ticks| Self { ticks })
+            .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))
+    }
+
+    /// Records one round trip.
+    #[inline]
+    pub(crate) fn record(&mut self, ticks: u64) {
+        self.ticks.saturating_record(ticks);
+    }
+
+    /// How many were recorded.
+    pub(crate) fn samples(&self) -> u64 {
+        self.ticks.len()
+    }
+
+    /// Forgets every sample.
+    pub(crate) fn reset(&mut self) {
+        self.ticks.reset();
+    }
+
+    /// Adds the samples of another core.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // Cannot fail: both histograms have the same bounds.
+        let _ = self.ticks.add(&other.ticks);
+    }
+
+    /// The percentiles, with `ns_per_tick` of the clock that gave the samples.
+    pub(crate) fn summary(&self, ns_per_tick: f64) -> LatencySummary {
+        let at = |percent: f64| self.ticks.value_at_quantile(percent / 100.0) as f64 * ns_per_tick;
+        LatencySummary {
+            samples: self.ticks.len(),
+            p50_ns: at(50.0),
+            p90_ns: at(90.0),
+            p99_ns: at(99.0),
+            p99_9_ns: at(99.9),
+            p99_99_ns: at(99.99),
+            max_ns: self.ticks.max() as f64 * ns_per_tick,
+        }
+    }
+}
+
+/// Full round trips, from call to reply handler, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct LatencySummary {
+    /// How many calls were recorded: all of them.
+    pub(crate) samples: u64,
+    pub(crate) p50_ns: f64,
+    pub(crate) p90_ns: f64,
+    pub(crate) p99_ns: f64,
+    pub(crate) p99_9_ns: f64,
+    pub(crate) p99_99_ns: f64,
+    pub(crate) max_ns: f64,
+}
+
+/// Whether enough samples lie beyond a percentile for it to mean anything.
+pub(crate) fn is_supported(percent: f64, samples: u64) -> bool {
+    let beyond = samples as f64 * (1.0 - percent / 100.0);
+    beyond + ROUNDING >= BEYOND_MIN
+}
+
+/// The middle of the values, or the mean of the two middle ones; 0 of none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n.is_multiple_of(2) => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+        n => sorted[n / 2],
+    }
+}
+
+/// Fewest samples beyond a percentile for which it is printed without parentheses.
+const BEYOND_MIN: f64 = 10.0;
+/// 1 - 0.9999 is not exactly 0.0001 in binary.
+const ROUNDING: f64 = 1e-6;
+const SIGNIFICANT_DIGITS: u8 = 3;
+const TICKS_MAX: u64 = 60 * 10_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_needs_ten_samples_beyond_it() {
+        assert!(is_supported(50.0, 20) && !is_supported(50.0, 19));
+        assert!(is_supported(99.0, 1_000) && !is_supported(99.0, 999));
+        assert!(is_supported(99.9, 10_000) && !is_supported(99.9, 9_999));
+        assert!(is_supported(99.99, 100_000) && !is_supported(99.99, 99_999));
+    }
+
+    #[test]
+    fn every_sample_counts_and_ticks_become_nanoseconds() {
+        let mut recorder = Recorder::new().unwrap();
+        (1..=1000).for_each(|ticks| recorder.record(ticks));
+        let summary = recorder.summary(0.5);
+        assert_eq!(summary.samples, 1000);
+        assert!((summary.p50_ns - 250.0).abs() < 1.0, "{summary:?}");
+        assert!((summary.p99_ns - 495.0).abs() < 1.0, "{summary:?}");
+        assert!((summary.max_ns - 500.0).abs() < 1.0, "{summary:?}");
+    }
+
+    #[test]
+    fn merging_cores_keeps_all_samples() {
+        let (mut one, mut two) = (Recorder::new().unwrap(), Recorder::new().unwrap());
+        one.record(10);
+        two.record(1_000_000);
+        one.merge(&two);
+        let summary = one.summary(1.0);
+        assert_eq!(summary.samples, 2);
+        assert!(summary.max_ns >= 1_000_000.0);
+    }
+
+    #[test]
+    fn an_outlier_beyond_the_range_is_kept_at_its_end() {
+        let mut recorder = Recorder::new().unwrap();
+        recorder.record(u64::MAX);
+        assert_eq!(recorder.summary(1.0).samples, 1);
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median([]), 0.0);
+    }
+}

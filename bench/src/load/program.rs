@@ -1,0 +1,93 @@
+//! The benchmark program, as XDR (RFC 4506):
+//!
+//! ```text
+//! struct echo_args   { unsigned reply_bytes; unsigned check; opaque data<>; };
+//! struct echo_result { unsigned wrong_at; opaque data<>; };
+//! struct read_args   { unsigned offset; unsigned length; };
+//! struct read_result { opaque data<>; };                      /* DDP-eligible */
+//! struct write_args  { unsigned check; opaque data<>; };      /* DDP-eligible */
+//! struct write_result { unsigned wrong_at; unsigned count; };
+//! struct core_status { unsigned hyper ticks, busy_ticks, polls, empty_polls,
+//!                      credit_stalls, queue_full, copies; };
+//!
+//! program SPINPERF {
+//!     version SPINPERF_V1 {
+//!         void         NULL(void)         = 0;
+//!         echo_result  ECHO(echo_args)    = 1;
+//!         read_result  READ(read_args)    = 2;
+//!         write_result WRITE(write_args)  = 3;
+//!         core_status  STATUS(void)       = 4;
+//!     } = 1;
+//! } = 0x20005350;
+//! ```
+//!
+//! `check` is 0, or a verify mode in its two high bits and the number of the call, which seeds the
+//! data, in the others. `wrong_at` is the index of the first byte the server found wrong, or all
+//! ones. A reply to an echo is the start of what was sent; a longer one is the start of the data
+//! that READ serves, whose seed is [`SERVED_SEED`]. The status is of the core that answers.
+
+use crate::pattern::Verify;
+use spinrpc::{Procedure, Program, Version};
+
+/// In the range that RFC 5531 section 13 leaves to users.
+pub(super) const PROGRAM: Program = Program(0x2000_5350);
+pub(super) const VERSION: Version = Version(1);
+
+pub(super) const NULL: Procedure = Procedure(0);
+pub(super) const ECHO: Procedure = Procedure(1);
+pub(super) const READ: Procedure = Procedure(2);
+pub(super) const WRITE: Procedure = Procedure(3);
+pub(super) const STATUS: Procedure = Procedure(4);
+
+/// Seed of the data that READ serves.
+pub(super) const SERVED_SEED: u64 = 0;
+/// Verified reads begin at one of so many offsets, [`READ_STRIDE_BYTES`] apart, so that the data of
+/// one call differs from that of the next.
+pub(super) const READ_OFFSETS: u64 = 1024;
+pub(super) const READ_STRIDE_BYTES: u64 = 64;
+/// What the server has to serve beyond the longest read.
+pub(super) const READ_WINDOW_BYTES: usize = (READ_OFFSETS * READ_STRIDE_BYTES) as usize;
+
+/// What the receiver of data compares it with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Check {
+    pub(super) verify: Verify,
+    pub(super) seed: u64,
+}
+
+impl Check {
+    /// The check of call number `seed`, which counts modulo 2^30.
+    pub(super) fn new(verify: Verify, seed: u64) -> Self {
+        Self { verify, seed: seed & SEED_MASK }
+    }
+
+    pub(super) fn to_wire(self) -> u32 {
+        self.verify.to_wire() << SEED_BITS | self.seed as u32
+    }
+
+    /// `None` for a mode that this version does not know.
+    pub(super) fn from_wire(word: u32) -> Option<Self> {
+        let verify = Verify::from_wire(word >> SEED_BITS)?;
+        Some(Self::new(verify, u64::from(word)))
+    }
+}
+
+/// Says in a result that no byte was wrong.
+pub(super) const NONE_WRONG: u32 = u32::MAX;
+
+const SEED_BITS: u32 = 30;
+const SEED_MASK: u64 = (1 << SEED_BITS) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_survives_the_wire() {
+        for check in [Check::new(Verify::Full, 77), Check::new(Verify::Touch, SEED_MASK)] {
+            assert_eq!(Check::from_wire(check.to_wire()), Some(check));
+        }
+        assert_eq!(Check::new(Verify::Off, 0).to_wire(), 0);
+        assert_eq!(Check::from_wire(u32::MAX), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! One client core at work: opens the connections of a workload, drives them, asks the server what
+//! it did meanwhile, and closes them again.
+
+use super::driver::{Driver, LaneHandler, Tally};
+use super::program::{PROGRAM, STATUS, VERSION};
+use super::workload::{CoreUse, Limits, Measurement, Workload};
+use crate::failure::Failure;
+use crate::latency::Recorder;
+use spinrpc::sys::clock::Clock;
+use spinrpc::{CallError, CallSpec, Client, Core, Engine, Reply, ReplyHandler, Token};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A client core with a connection for questions; lives on the core's thread.
+pub(crate) struct Session {
+    engine: Engine,
+    core: Core,
+    index: usize,
+    address: String,
+    status: Client,
+    answer: StatusAnswer,
+}
+
+/// What a core counted, and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Status {
+    ticks: u64,
+    busy_ticks: u64,
+    polls: u64,
+    empty_polls: u64,
+    credit_stalls: u64,
+    queue_full: u64,
+    copies: u64,
+}
+
+type StatusAnswer = Rc<Cell<Option<Result<Status, Lost>>>>;
+
+/// Why there is no status.
+#[derive(Clone, Copy, Debug)]
+struct Lost;
+
+impl Session {
+    /// Makes the calling thread core `index` of the engine and connects it.
+    pub(crate) fn open(engine: &Engine, index: usize, address: &str) -> Result<Self, Failure> {
+        let mut core = engine
+            .core(index)
+            .map_err(|error| Failure::Measurement(format!("client core {index}: {error}")))?;
+        let answer = StatusAnswer::default();
+        let handler = StatusHandler(answer.clone());
+        let status = core
+            .connect_wait(address, PROGRAM, VERSION, |_| handler, CONNECT_TIMEOUT)
+            .map_err(|error| Failure::Measurement(format!("connecting to {address}: {error}")))?;
+        let address = address.to_owned();
+        Ok(Self { engine: engine.clone(), core, index, address, status, answer })
+    }
+
+    /// Opens the connections of a workload.
+    pub(crate) fn load(&mut self, workload: Workload) -> Result<Load, Failure> {
+        let driver = Driver::new(workload)?;
+        let mut idle = Vec::with_capacity(workload.idle_connections);
+        for _ in 0..workload.idle_connections {
+            idle.push(self.connect(|_| IdleHandler)?);
+        }
+        for lane in 0..workload.connections {
+            let handler = LaneHandler { driver: driver.clone(), lane };
+            let client = self.connect(|_| handler)?;
+            driver.borrow_mut().add_lane(client)?;
+        }
+        Ok(Load { workload, driver, idle })
+    }
+
+    /// Drives a load once and says what both sides did.
+    pub(crate) fn measure(&mut self, load: &Load, limits: Limits) -> Result<Measurement, Failure> {
+        let before = self.server_status()?;
+        let driven = self.drive(load, limits)?;
+        let server = before.until(self.server_status()?);
+        Ok(combine(&load.workload, vec![driven], server))
+    }
+
+    /// Drives a load once; the samples are this core's.
+    pub(super) fn drive(&mut self, load: &Load, limits: Limits) -> Result<Driven, Failure> {
+        let before = self.own_status();
+        let tally = self.run_loop(&load.driver, limits)?;
+        Ok(Driven { tally, client: before.until(self.own_status()) })
+    }
+
+    fn run_loop(&mut self, driver: &RefCell<Driver>, limits: Limits) -> Result<Tally, Failure> {
+        let clock = Clock::shared();
+        driver.borrow_mut().start(
+            clock.from_duration(limits.warmup),
+            clock.from_duration(limits.duration),
+            limits.calls,
+        );
+        self.core.run_until(|| driver.borrow_mut().turn());
+        driver.borrow_mut().finish()
+    }
+
+    /// Closes the connections of a load and waits until they are gone.
+    pub(crate) fn unload(&mut self, load: Load) {
+        let clients: Vec<Client> = load.driver.borrow_mut().close().chain(load.idle).collect();
+        clients.iter().for_each(Client::close);
+        let deadline = std::time::Instant::now() + CLOSE_TIMEOUT;
+        self.core.run_until(|| {
+            !clients.iter().any(Client::is_up) || std::time::Instant::now() > deadline
+        });
+    }
+
+    fn own_status(&self) -> Status {
+        let stats = self.engine.stats(self.index);
+        Status {
+            ticks: Clock::shared().now().0,
+            busy_ticks: stats.busy_ticks,
+            polls: stats.polls,
+            empty_polls: stats.empty_polls,
+            credit_stalls: stats.credit_stalls,
+            queue_full: stats.queue_full,
+            copies: stats.copies,
+        }
+    }
+
+    /// Asks the server's core that serves this one. Blocks for a round trip.
+    pub(super) fn server_status(&mut self) -> Result<Status, Failure> {
+        self.answer.set(None);
+        self.status
+            .call(STATUS, Token(0), &mut CallSpec::new(), |_| {})
+            .map_err(|refused| Failure::Measurement(format!("asking the server: {refused}")))?;
+        let answer = self.answer.clone();
+        self.core.run_until(|| answer.get().is_some());
+        match self.answer.get() {
+            Some(Ok(status)) => Ok(status),
+            _ => Err(Failure::Measurement("the server was lost".to_owned())),
+        }
+    }
+
+    fn connect<H: ReplyHandler + 'static>(
+        &mut self,
+        make: impl FnOnce(Client) -> H,
+    ) -> Result<Client, Failure> {
+        self.core
+            .connect_wait(&self.address, PROGRAM, VERSION, make, CONNECT_TIMEOUT)
+            .map_err(|error| Failure::Measurement(format!("connecting: {error}")))
+    }
+}
+
+/// The connections of a workload, ready to be driven.
+pub(crate) struct Load {
+    workload: Workload,
+    driver: Rc<RefCell<Driver>>,
+    idle: Vec<Client>,
+}
+
+/// One drive of one core.
+pub(super) struct Driven {
+    tally: Tally,
+    client: CoreUse,
+}
+
+/// Puts the cores of one repeat together; `driven` must not be empty.
+pub(super) fn combine(workload: &Workload, driven: Vec<Driven>, server: CoreUse) -> Measurement {
+    let clock = Clock::shared();
+    let seconds = |ticks: u64| ticks as f64 / clock.ticks_per_second() as f64;
+    let cores = driven.len();
+    let mut all: Option<Recorder> = None;
+    let (mut calls_per_second, mut elapsed_s) = (0.0, 0.0);
+    let mut client = CoreUse::default();
+    for Driven { tally, client: core } in driven {
+        let core_s = seconds(tally.ticks.max(1));
+        calls_per_second += tally.recorder.samples() as f64 / core_s;
+        elapsed_s = f64::max(elapsed_s, core_s);
+        client = client.plus(core, cores);
+        match &mut all {
+            Some(all) => all.merge(&tally.recorder),
+            None => all = Some(tally.recorder),
+        }
+    }
+    let latency =
+        all.map(|all| all.summary(1e9 / clock.ticks_per_second() as f64)).unwrap_or_default();
+    Measurement {
+        calls: latency.samples,
+        elapsed_s,
+        calls_per_second,
+        bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
+        latency,
+        client,
+        server,
+    }
+}
+
+struct StatusHandler(StatusAnswer);
+
+impl ReplyHandler for StatusHandler {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        self.0.set(Some(reply.map_err(|_| Lost).and_then(|mut reply| decode_status(&mut reply))));
+    }
+}
+
+fn decode_status(reply: &mut Reply<'_>) -> Result<Status, Lost> {
+    let mut results = reply.results();
+    let mut next = || results.u64().map_err(|_| Lost);
+    Ok(Status {
+        ticks: next()?,
+        busy_ticks: next()?,
+        polls: next()?,
+        empty_polls: next()?,
+        credit_stalls: next()?,
+        queue_full: next()?,
+        copies: next()?,
+    })
+}
+
+/// Handler of a connection that does nothing.
+struct IdleHandler;
+
+impl ReplyHandler for IdleHandler {
+    fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
+}
+
+impl Status {
+    /// What happened from `self` to `after`.
+    pub(super) fn until(self, after: Self) -> CoreUse {
+        let ticks = (after.ticks - self.ticks).max(1);
+        let busy_ticks = after.busy_ticks.wrapping_sub(self.busy_ticks);
+        CoreUse {
+            busy_percent: busy_ticks as f64 * 100.0 / ticks as f64,
+            polls: after.polls.wrapping_sub(self.polls),
+            empty_polls: after.empty_polls.wrapping_sub(self.empty_polls),
+            credit_stalls: after.credit_stalls.wrapping_sub(self.credit_stalls),
+            queue_full: after.queue_full.wrapping_sub(self.queue_full),
+            copies: after.copies.wrapping_sub(self.copies),
+        }
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,0 +1,251 @@
+//! What is measured, and what a measurement yields. Plain data: the command line makes workloads,
+//! the client turns them into measurements, reports print both.
+
+use crate::floor::Probe;
+use crate::latency::LatencySummary;
+use crate::pattern::Verify;
+use crate::units::show_size;
+use serde::Serialize;
+use std::time::Duration;
+
+/// What every call of a workload does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Operation {
+    /// Nothing: no arguments, no results.
+    Null,
+    /// Sends bytes and gets bytes back, inline as long as they fit.
+    Echo,
+    /// Gets bytes by a Write chunk.
+    Read,
+    /// Sends bytes by a Read chunk.
+    Write,
+}
+
+impl Operation {
+    /// As the command line spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Echo => "echo",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// A closed loop: every connection keeps `depth` calls under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Workload {
+    /// What each call does.
+    pub(crate) op: Operation,
+    /// Payload of a call; for a read, the bytes asked for.
+    pub(crate) call_bytes: usize,
+    /// Payload of the reply to an echo.
+    pub(crate) reply_bytes: usize,
+    /// Calls under way on each busy connection.
+    pub(crate) depth: usize,
+    /// Busy connections of each client core.
+    pub(crate) connections: usize,
+    /// Connections of each client core that exist and do nothing.
+    pub(crate) idle_connections: usize,
+    /// What of each payload is compared with what it must be.
+    pub(crate) verify: Verify,
+}
+
+impl Workload {
+    /// One call at a time on one connection, unverified.
+    pub(crate) fn ping_pong(op: Operation, bytes: usize) -> Self {
+        Self {
+            op,
+            call_bytes: bytes,
+            reply_bytes: bytes,
+            depth: 1,
+            connections: 1,
+            idle_connections: 0,
+            verify: Verify::Off,
+        }
+    }
+
+    /// The same with `depth` calls under way.
+    pub(crate) fn at_depth(self, depth: usize) -> Self {
+        Self { depth, ..self }
+    }
+
+    /// The same with `verify` checking the data.
+    pub(crate) fn verified(self, verify: Verify) -> Self {
+        Self { verify, ..self }
+    }
+
+    /// The same beside `idle_connections` that do nothing.
+    pub(crate) fn beside(self, idle_connections: usize) -> Self {
+        Self { idle_connections, ..self }
+    }
+
+    /// Payload that one call moves, there and back, in bytes.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        match self.op {
+            Operation::Null => 0,
+            Operation::Echo => self.call_bytes + self.reply_bytes,
+            Operation::Read | Operation::Write => self.call_bytes,
+        }
+    }
+
+    /// The limits of the machine this workload is bounded by, to measure beside it.
+    pub(crate) fn probes(&self) -> Vec<Probe> {
+        let (call_bytes, reply_bytes) = self.message_bytes();
+        match (self.op, self.depth * self.connections) {
+            (Operation::Null | Operation::Echo, 1) => {
+                vec![Probe::CacheLine, Probe::RingRoundTrip { call_bytes, reply_bytes }]
+            }
+            (Operation::Null | Operation::Echo, depth) => {
+                vec![Probe::RingRate { depth, call_bytes, reply_bytes }]
+            }
+            (Operation::Read | Operation::Write, blocks) => {
+                vec![Probe::Copy { block_bytes: self.call_bytes, blocks }]
+            }
+        }
+    }
+
+    /// A few words for a table: `echo 64 B, depth 32, verify full`.
+    pub(crate) fn name(&self) -> String {
+        let mut name = self.op.name().to_owned();
+        if self.op != Operation::Null {
+            name += &format!(" {}", show_size(self.call_bytes));
+        }
+        if self.op == Operation::Echo && self.reply_bytes != self.call_bytes {
+            name += &format!(" -> {}", show_size(self.reply_bytes));
+        }
+        match self.depth {
+            1 => {}
+            depth => name += &format!(", depth {depth}"),
+        }
+        if self.connections > 1 {
+            name += &format!(", {} conns", self.connections);
+        }
+        if self.idle_connections > 0 {
+            name += &format!(", {} idle", self.idle_connections);
+        }
+        match self.verify {
+            Verify::Off => name,
+            Verify::Touch => name + ", verify touch",
+            Verify::Full => name + ", verify full",
+        }
+    }
+
+    /// Lengths of the messages of one call, when everything is inline: a version-one transport
+    /// header without chunks (RFC 8166 section 4.2), an RPC header with AUTH_NONE twice (RFC 5531
+    /// section 9), and the arguments or results.
+    fn message_bytes(&self) -> (usize, usize) {
+        let (call, reply) = (TRANSPORT_BYTES + CALL_BYTES, TRANSPORT_BYTES + REPLY_BYTES);
+        match self.op {
+            Operation::Echo => (
+                call + ECHO_WORDS_BYTES + XDR_COUNT_BYTES + self.call_bytes.next_multiple_of(4),
+                reply + WRONG_AT_BYTES + XDR_COUNT_BYTES + self.reply_bytes.next_multiple_of(4),
+            ),
+            _ => (call, reply),
+        }
+    }
+}
+
+/// When a repeat begins to count and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Unmeasured time at the beginning.
+    pub(crate) warmup: Duration,
+    /// Measured time.
+    pub(crate) duration: Duration,
+    /// Ends the repeat earlier, after so many measured calls of each core.
+    pub(crate) calls: Option<u64>,
+}
+
+/// One repeat of one workload.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Measurement {
+    /// Whole calls: sent, answered, and their reply handler run.
+    pub(crate) calls: u64,
+    /// Time they took together, in seconds.
+    pub(crate) elapsed_s: f64,
+    pub(crate) calls_per_second: f64,
+    /// Payload there and back.
+    pub(crate) bytes_per_second: f64,
+    /// Of every call.
+    pub(crate) latency: LatencySummary,
+    /// What the client's cores did meanwhile.
+    pub(crate) client: CoreUse,
+    /// What the server's cores did meanwhile.
+    pub(crate) server: CoreUse,
+}
+
+/// What the cores of one side did during a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct CoreUse {
+    /// Share of the time spent in turns that found work.
+    pub(crate) busy_percent: f64,
+    /// Turns of the core.
+    pub(crate) polls: u64,
+    /// Turns that found nothing.
+    pub(crate) empty_polls: u64,
+    /// Calls put off because the responder had granted no credit for them.
+    pub(crate) credit_stalls: u64,
+    /// Times a send queue or ring had no room.
+    pub(crate) queue_full: u64,
+    /// Bulk copies made.
+    pub(crate) copies: u64,
+}
+
+impl CoreUse {
+    /// Adds what another of `cores` cores did: counts add up, the busy shares to their mean.
+    pub(crate) fn plus(self, other: Self, cores: usize) -> Self {
+        Self {
+            busy_percent: self.busy_percent + other.busy_percent / cores as f64,
+            polls: self.polls + other.polls,
+            empty_polls: self.empty_polls + other.empty_polls,
+            credit_stalls: self.credit_stalls + other.credit_stalls,
+            queue_full: self.queue_full + other.queue_full,
+            copies: self.copies + other.copies,
+        }
+    }
+}
+
+const TRANSPORT_BYTES: usize = 28;
+const CALL_BYTES: usize = 40;
+const REPLY_BYTES: usize = 24;
+const ECHO_WORDS_BYTES: usize = 8;
+const WRONG_AT_BYTES: usize = 4;
+const XDR_COUNT_BYTES: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_null_call_is_68_bytes_and_its_reply_52() {
+        assert_eq!(Workload::ping_pong(Operation::Null, 0).message_bytes(), (68, 52));
+    }
+
+    #[test]
+    fn an_echo_carries_its_payload_twice() {
+        let echo = Workload::ping_pong(Operation::Echo, 64);
+        assert_eq!(echo.message_bytes(), (144, 124));
+        assert_eq!(echo.payload_bytes(), 128);
+    }
+
+    #[test]
+    fn latency_is_compared_with_lines_throughput_with_rings_and_bulk_with_copies() {
+        let null = Workload::ping_pong(Operation::Null, 0);
+        assert_eq!(null.probes()[0], Probe::CacheLine);
+        let deep = Probe::RingRate { depth: 32, call_bytes: 68, reply_bytes: 52 };
+        assert_eq!(null.at_depth(32).probes(), [deep]);
+        let copy = Probe::Copy { block_bytes: 1 << 20, blocks: 2 };
+        assert_eq!(Workload::ping_pong(Operation::Read, 1 << 20).at_depth(2).probes(), [copy]);
+    }
+
+    #[test]
+    fn a_name_tells_what_differs_from_a_plain_call() {
+        let echo = Workload::ping_pong(Operation::Echo, 64);
+        assert_eq!(echo.name(), "echo 64 B");
+        let many = echo.at_depth(8).beside(1000).verified(Verify::Full);
+        assert_eq!(many.name(), "echo 64 B, depth 8, 1000 idle, verify full");
+    }
+}

@@ -1,0 +1,196 @@
+//! `spinperf` without a command: everything a reader wants to know of this machine, in a minute.
+//!
+//! This process is the client, a child is the server, each on its own core. Every repeat measures
+//! every workload, and just before each the limits it is compared with, on the same two cores,
+//! while the server is stopped: so a ratio compares results of the same second.
+
+use crate::child::ServerProcess;
+use crate::cli::MainJobArgs;
+use crate::cores::{CoreList, CorePair};
+use crate::env::{Environment, StealMeter, memory_bytes};
+use crate::failure::Failure;
+use crate::latency::median;
+use crate::load::{Limits, Measurement, Operation, Session, Workload};
+use crate::pattern::Verify;
+use crate::profile::{self, Side};
+use crate::progress::Progress;
+use crate::report::{FloorValue, Goal, Ratio, Repeat, Report, Row, json, table};
+use std::time::Duration;
+
+/// Measures everything and prints it.
+pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
+    let pair = CorePair::choose(args.cores.as_ref())?;
+    profile::raise_descriptor_limit();
+    let client_core = CoreList::from(pair.client);
+    let profile = profile::load(&args.profile, Side::Client, Some(&client_core))?;
+    let cores = CoreList::from(pair);
+    let mut report = Report::new(Environment::observe(&cores, profile.id));
+    let steal = StealMeter::start(&cores);
+    let address = format!("shm:spinperf-{}", std::process::id());
+    let server = ServerProcess::start(&address, pair.server, &args.profile)?;
+    let engine = profile::engine(&profile.config)?;
+    let session = Session::open(&engine, 0, &address)?;
+    // Beside them there are the measured connection and the one that asks the server for its counts.
+    let idle = IDLE_CONNECTIONS.min(profile.config.conns_max().saturating_sub(2));
+    let mut job = MainJob { pair, args, server, session, idle_bytes: Vec::new() };
+    report.notes.push(job.verify()?);
+    report.rows = job.measure(&workloads(idle))?;
+    engine.shutdown();
+    report.goals = goals(&report.rows, idle, &job.idle_bytes);
+    drop(job);
+    report.interference = steal.stop();
+    report.collect_floor();
+    report.notes.extend(NOTES.map(str::to_owned));
+    print!("{}", table::render(&report));
+    args.json.as_ref().map_or(Ok(()), |path| json::write(&report, path))
+}
+
+struct MainJob<'a> {
+    pair: CorePair,
+    args: &'a MainJobArgs,
+    server: ServerProcess,
+    session: Session,
+    /// Memory that each idle connection took, in each repeat.
+    idle_bytes: Vec<f64>,
+}
+
+impl MainJob<'_> {
+    /// Sends known data every way there is and compares every byte at both ends; says how much.
+    fn verify(&mut self) -> Result<String, Failure> {
+        let mut done = Vec::new();
+        for (workload, calls) in verified_workloads() {
+            let limits =
+                Limits { warmup: Duration::ZERO, duration: VERIFY_TIME, calls: Some(calls) };
+            let load = self.session.load(workload.verified(Verify::Full))?;
+            let measured = self.session.measure(&load, limits)?;
+            self.session.unload(load);
+            done.push(format!("{} x {}", measured.calls, workload.name()));
+        }
+        Ok(format!(
+            "before measuring, every byte was compared at both ends: {}; \
+             the measured rows check lengths only",
+            done.join(", ")
+        ))
+    }
+
+    fn measure(&mut self, workloads: &[Workload]) -> Result<Vec<Row>, Failure> {
+        let mut repeats: Vec<Vec<Repeat>> = vec![Vec::new(); workloads.len()];
+        let mut progress = Progress::start(self.args.repeats as usize * workloads.len());
+        for _ in 0..self.args.repeats {
+            for (workload, done) in workloads.iter().zip(&mut repeats) {
+                progress.step(&workload.name());
+                done.push(self.repeat(*workload)?);
+            }
+        }
+        add_idle_ratio(workloads, &mut repeats);
+        Ok(workloads.iter().zip(repeats).map(|(w, done)| Row::new(*w, done)).collect())
+    }
+
+    fn repeat(&mut self, workload: Workload) -> Result<Repeat, Failure> {
+        let floor = self.floor(&workload)?;
+        let before = self.memory_bytes();
+        let load = self.session.load(workload)?;
+        if workload.idle_connections > 0 {
+            let grown = self.memory_bytes() - before;
+            self.idle_bytes.push(grown / workload.idle_connections as f64);
+        }
+        let limits =
+            Limits { warmup: self.args.duration / 6, duration: self.args.duration, calls: None };
+        let measured: Measurement = self.session.measure(&load, limits)?;
+        self.session.unload(load);
+        Ok(Repeat::new(measured, floor))
+    }
+
+    /// The limits of a workload, with the server off its core.
+    fn floor(&self, workload: &Workload) -> Result<Vec<FloorValue>, Failure> {
+        self.server.pause()?;
+        let measure = |probe: crate::floor::Probe| {
+            let value = probe.measure(self.pair, self.args.duration / FLOOR_SHARE)?;
+            Ok(FloorValue { probe, value })
+        };
+        let floor = workload.probes().into_iter().map(measure).collect();
+        self.server.resume()?;
+        floor
+    }
+
+    /// Memory of client and server together, what they share counted once.
+    fn memory_bytes(&self) -> f64 {
+        memory_bytes(std::process::id()) + memory_bytes(self.server.id())
+    }
+}
+
+/// What is verified before anything is measured, and how many calls of it.
+fn verified_workloads() -> [(Workload, u64); 4] {
+    let of = Workload::ping_pong;
+    [
+        (of(Operation::Echo, 64).at_depth(32), 20_000),
+        (of(Operation::Echo, 64 << 10).at_depth(4), 500),
+        (of(Operation::Read, BULK_BYTES).at_depth(BULK_DEPTH), 100),
+        (of(Operation::Write, BULK_BYTES).at_depth(BULK_DEPTH), 100),
+    ]
+}
+
+/// What is measured, in this order.
+fn workloads(idle: usize) -> Vec<Workload> {
+    let null = Workload::ping_pong(Operation::Null, 0);
+    let echo = Workload::ping_pong(Operation::Echo, 64);
+    let mut all = vec![echo, echo.beside(idle), null];
+    all.extend([2, 4, 8, 16, 32, 64].map(|depth| null.at_depth(depth)));
+    let bulk = |op| Workload::ping_pong(op, BULK_BYTES).at_depth(BULK_DEPTH);
+    all.extend([bulk(Operation::Read), bulk(Operation::Write)]);
+    all
+}
+
+/// Compares the echo beside idle connections with the one alone, repeat by repeat.
+fn add_idle_ratio(workloads: &[Workload], repeats: &mut [Vec<Repeat>]) {
+    let Some(crowded) = workloads.iter().position(|one| one.idle_connections > 0) else { return };
+    let without = workloads[crowded].beside(0);
+    let Some(alone) = workloads.iter().position(|one| *one == without) else { return };
+    for repeat in 0..repeats[alone].len() {
+        let p50_ns = repeats[alone][repeat].measurement.latency.p50_ns;
+        let crowded = &mut repeats[crowded][repeat];
+        let ratio = crowded.measurement.latency.p50_ns / p50_ns;
+        crowded.ratios = vec![Ratio { to: ALONE, ratio }];
+    }
+}
+
+fn goals(rows: &[Row], idle: usize, idle_bytes: &[f64]) -> Vec<Goal> {
+    let ratio = |workload: Workload, to: &str| {
+        let row = rows.iter().find(|row| row.workload == workload)?;
+        row.median.ratios.iter().find(|ratio| ratio.to == to).map(|ratio| ratio.median)
+    };
+    let echo = Workload::ping_pong(Operation::Echo, 64);
+    let bulk = |op| Workload::ping_pong(op, BULK_BYTES).at_depth(BULK_DEPTH);
+    let copy = |op| ratio(bulk(op), "memcpy");
+    [
+        ratio(echo, "cache-line RTT").map(|measured| {
+            Goal::at_most("64-byte echo p50, x cache-line RTT", measured, 2.0).aiming_for(1.5)
+        }),
+        copy(Operation::Read).map(|r| Goal::at_least("1 MiB read, x memcpy", r, 0.8)),
+        copy(Operation::Write).map(|r| Goal::at_least("1 MiB write, x memcpy", r, 0.8)),
+        ratio(echo.beside(idle), ALONE)
+            .map(|r| Goal::at_most(format!("echo p50 beside {idle} idle, x alone"), r, 1.2)),
+        (!idle_bytes.is_empty()).then(|| {
+            let mib = median(idle_bytes.iter().copied()) / f64::from(1 << 20);
+            Goal::at_most("memory per idle connection, both ends, MiB", mib, 1.0)
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+const IDLE_CONNECTIONS: usize = 1000;
+const BULK_BYTES: usize = 1 << 20;
+/// One transfer under way while the reply to another is handled.
+const BULK_DEPTH: usize = 2;
+/// Every probe gets this part of the time of a measurement.
+const FLOOR_SHARE: u32 = 6;
+/// Verification ends by its number of calls; this ends it on a machine that is in trouble.
+const VERIFY_TIME: Duration = Duration::from_secs(10);
+const ALONE: &str = "alone";
+const NOTES: [&str; 3] = [
+    "ratios are taken within each repeat, against limits measured just before it on the same cores",
+    "null calls at depth 32 beside UCX messages: bench/peers/ucx/compare.sh",
+    "tails on a virtual or shared machine tell more about the host than about this program",
+];

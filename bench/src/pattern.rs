@@ -1,0 +1,169 @@
+//! Data that proves where it came from: every byte depends on a seed and on its own position.
+//!
+//! A reply of an earlier call, a page that was never copied, bytes shifted by one or cut short all
+//! differ from what this module expects. Client and server share it; it uses nothing of the rest.
+
+use std::fmt;
+
+/// How much of every payload is compared with what it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verify {
+    /// Only lengths are checked.
+    Off,
+    /// One byte of every cache line is checked, at both ends.
+    Touch,
+    /// Every byte is checked, at both ends.
+    Full,
+}
+
+impl Verify {
+    /// As it travels in an argument word.
+    pub(crate) fn to_wire(self) -> u32 {
+        match self {
+            Self::Off => 0,
+            Self::Touch => 1,
+            Self::Full => 2,
+        }
+    }
+
+    /// From an argument word; `None` for a word no client of this version sends.
+    pub(crate) fn from_wire(word: u32) -> Option<Self> {
+        [Self::Off, Self::Touch, Self::Full].into_iter().find(|mode| mode.to_wire() == word)
+    }
+}
+
+/// The first byte that is not what it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    /// Index within the payload; equal to `length` when the payload ended too early.
+    pub(crate) index: u64,
+    /// Length the payload must have, in bytes.
+    pub(crate) length: u64,
+    /// Seed of the pattern: the number of the call.
+    pub(crate) seed: u64,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, length, seed } = self;
+        write!(f, "byte {index} of {length} is wrong (pattern of call {seed})")
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// Fills `bytes` with the pattern of `seed`, beginning at `position`, a multiple of 8.
+pub(crate) fn fill(bytes: &mut [u8], seed: u64, position: u64) {
+    for (index, chunk) in (position / WORD_BYTES..).zip(bytes.chunks_mut(WORD_BYTES as usize)) {
+        chunk.copy_from_slice(&word(seed, index)[..chunk.len()]);
+    }
+}
+
+/// Compares `bytes` with `length` bytes of the pattern of `seed` from `position`, a multiple of 8.
+pub(crate) fn check(
+    bytes: &[u8],
+    length: usize,
+    seed: u64,
+    position: u64,
+    verify: Verify,
+) -> Result<(), Mismatch> {
+    let wrong = if bytes.len() == length {
+        first_wrong(bytes, seed, position, verify)
+    } else {
+        Some(bytes.len().min(length))
+    };
+    match wrong {
+        None => Ok(()),
+        Some(index) => Err(Mismatch { index: index as u64, length: length as u64, seed }),
+    }
+}
+
+fn first_wrong(bytes: &[u8], seed: u64, position: u64, verify: Verify) -> Option<usize> {
+    let step_words = match verify {
+        Verify::Off => return None,
+        Verify::Touch => CACHE_LINE_BYTES / WORD_BYTES as usize,
+        Verify::Full => 1,
+    };
+    bytes.chunks(WORD_BYTES as usize).enumerate().step_by(step_words).find_map(|(index, chunk)| {
+        let found = if verify == Verify::Touch { &chunk[..1] } else { chunk };
+        let expected = word(seed, position / WORD_BYTES + index as u64);
+        if *found == expected[..found.len()] {
+            return None;
+        }
+        let wrong = found.iter().zip(expected).position(|(&byte, right)| byte != right)?;
+        Some(index * WORD_BYTES as usize + wrong)
+    })
+}
+
+/// Eight bytes of the pattern: a mix in which each bit of seed and index reaches every byte.
+fn word(seed: u64, index: u64) -> [u8; WORD_BYTES as usize] {
+    let mut mixed = seed.wrapping_mul(0xd134_2543_de82_ef95) ^ index;
+    mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 29)).to_le_bytes()
+}
+
+const WORD_BYTES: u64 = 8;
+const CACHE_LINE_BYTES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(length: usize, seed: u64, position: u64) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        fill(&mut bytes, seed, position);
+        bytes
+    }
+
+    #[test]
+    fn what_was_filled_checks() {
+        for length in [0, 1, 7, 8, 63, 64, 65, 4096] {
+            for verify in [Verify::Off, Verify::Touch, Verify::Full] {
+                let bytes = sample(length, 9, 128);
+                assert_eq!(check(&bytes, length, 9, 128, verify), Ok(()), "{length} {verify:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn full_finds_any_flipped_byte_and_says_where() {
+        for index in 0..200 {
+            let mut bytes = sample(200, 3, 0);
+            bytes[index] ^= 0x10;
+            let mismatch = check(&bytes, 200, 3, 0, Verify::Full).unwrap_err();
+            assert_eq!(mismatch, Mismatch { index: index as u64, length: 200, seed: 3 });
+        }
+    }
+
+    #[test]
+    fn touch_finds_a_flipped_byte_at_the_start_of_a_cache_line_only() {
+        let mut bytes = sample(256, 3, 0);
+        bytes[65] ^= 1;
+        assert_eq!(check(&bytes, 256, 3, 0, Verify::Touch), Ok(()));
+        bytes[128] ^= 1;
+        assert_eq!(check(&bytes, 256, 3, 0, Verify::Touch).unwrap_err().index, 128);
+    }
+
+    #[test]
+    fn a_wrong_length_is_a_mismatch_even_unverified() {
+        let bytes = sample(64, 3, 0);
+        assert_eq!(check(&bytes, 65, 3, 0, Verify::Off).unwrap_err().index, 64);
+        assert_eq!(check(&bytes, 10, 3, 0, Verify::Off).unwrap_err().index, 10);
+    }
+
+    #[test]
+    fn data_of_another_call_or_another_place_is_a_mismatch() {
+        let bytes = sample(64, 3, 64);
+        assert!(check(&bytes, 64, 4, 64, Verify::Touch).is_err());
+        assert!(check(&bytes, 64, 3, 128, Verify::Touch).is_err());
+    }
+
+    #[test]
+    fn a_verify_mode_survives_the_wire() {
+        for mode in [Verify::Off, Verify::Touch, Verify::Full] {
+            assert_eq!(Verify::from_wire(mode.to_wire()), Some(mode));
+        }
+        assert_eq!(Verify::from_wire(3), None);
+    }
+}

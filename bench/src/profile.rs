@@ -1,0 +1,72 @@
+//! From a profile's name to a running engine's configuration.
+
+use crate::cores::CoreList;
+use crate::env::ProfileId;
+use crate::failure::Failure;
+use crate::load::{Operation, Workload};
+use crate::units::show_size;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use spinrpc::config::Host;
+use spinrpc::{Config, Engine};
+use spinrpc_tuning::{Loader, ProfileError};
+
+/// A configuration with the name it goes by in reports.
+pub(crate) struct Profile {
+    pub(crate) config: Config,
+    pub(crate) id: ProfileId,
+}
+
+/// Loads a profile for the side of a client or a server, so that the two take different cores when
+/// the profile leaves the choice open; `cores` take the place of the profile's own.
+pub(crate) fn load(name: &str, side: Side, cores: Option<&CoreList>) -> Result<Profile, Failure> {
+    let host = Host::current();
+    let unusable = |error: ProfileError| {
+        let problems = error.to_string();
+        Failure::Usage(format!("profile {name}: {}", problems.replace('\n', "; ")))
+    };
+    let plain = Loader::new(&host).load(name).map_err(unusable)?;
+    let own = match (cores, side) {
+        (Some(cores), _) => format!("cores.list={}", cores.show()),
+        (None, Side::Server) => "cores.skip=0".to_owned(),
+        (None, Side::Client) => "cores.skip=1".to_owned(),
+    };
+    let placed = Loader::new(&host).set(own).load(name).map_err(unusable)?;
+    let id = ProfileId { name: plain.name().to_owned(), hash: format!("{:016x}", plain.hash()) };
+    Ok(Profile { config: placed.config().clone(), id })
+}
+
+/// Who loads a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Comes second, and takes the next best core.
+    Client,
+    /// Comes first.
+    Server,
+}
+
+/// An engine with this configuration, without cores yet.
+pub(crate) fn engine(config: &Config) -> Result<Engine, Failure> {
+    Engine::new(config.clone())
+        .map_err(|error| Failure::Measurement(format!("starting the engine: {error}")))
+}
+
+/// Refuses a payload beyond what the profile lets a call carry.
+pub(crate) fn check_fits(config: &Config, workload: &Workload) -> Result<(), Failure> {
+    let (key, bytes_max) = match workload.op {
+        Operation::Read => ("rpc.max_read_bytes", config.read_bytes_max()),
+        _ => ("rpc.max_write_bytes", config.write_bytes_max()),
+    };
+    let bytes = workload.call_bytes.max(workload.reply_bytes);
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    let (bytes, allowed) = (show_size(bytes), show_size(bytes_max));
+    Err(Failure::Usage(format!("a payload of {bytes} is too large: {key} allows {allowed}")))
+}
+
+/// Lets this process open as many descriptors as it may: connections need some each.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // What is refused here shows later, as a connection that cannot be made.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

@@ -1,0 +1,354 @@
+//! From measurements to what is printed and written: medians, ratios, goals.
+//!
+//! The commands fill a [`Report`]; `table` prints it for people, `json` writes it for programs.
+
+pub(crate) mod json;
+pub(crate) mod table;
+
+use crate::env::{Environment, Interference};
+use crate::floor::Probe;
+use crate::latency::{LatencySummary, median};
+use crate::load::{CoreUse, Measurement, Workload};
+use serde::Serialize;
+
+/// Everything one command found out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Which document this is; changes when a field changes its meaning or goes away.
+    pub(crate) schema: &'static str,
+    pub(crate) environment: Environment,
+    pub(crate) interference: Interference,
+    /// Limits of the machine, each over all its repeats.
+    pub(crate) floor: Vec<FloorRow>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) goals: Vec<Goal>,
+    /// What the reader must know about these figures.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Report {
+    /// A report without results.
+    pub(crate) fn new(environment: Environment) -> Self {
+        Self {
+            schema: json::SCHEMA,
+            environment,
+            interference: Interference::default(),
+            floor: Vec::new(),
+            rows: Vec::new(),
+            goals: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Adds every limit that was measured beside the rows, each probe once.
+    pub(crate) fn collect_floor(&mut self) {
+        let measured = self.rows.iter().flat_map(|row| &row.repeats).flat_map(|r| &r.floor);
+        for value in measured {
+            match self.floor.iter_mut().find(|row| row.probe == value.probe) {
+                Some(row) => row.add(value.value),
+                None => self.floor.push(FloorRow::new(value.probe, vec![value.value])),
+            }
+        }
+    }
+}
+
+/// One limit of the machine over its repeats.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FloorRow {
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) probe: Probe,
+    /// In the unit of the probe: nanoseconds, per second, or bytes per second.
+    pub(crate) values: Vec<f64>,
+    pub(crate) median: f64,
+}
+
+impl FloorRow {
+    /// The values of one probe and their median.
+    pub(crate) fn new(probe: Probe, values: Vec<f64>) -> Self {
+        let median = median(values.iter().copied());
+        Self { name: probe.name(), probe, values, median }
+    }
+
+    /// Adds one more value.
+    pub(crate) fn add(&mut self, value: f64) {
+        self.values.push(value);
+        self.median = median(self.values.iter().copied());
+    }
+}
+
+/// One limit measured just before one repeat.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct FloorValue {
+    #[serde(flatten)]
+    pub(crate) probe: Probe,
+    pub(crate) value: f64,
+}
+
+impl FloorValue {
+    /// The measurement as a multiple of this limit. Above 1 is slower for a round trip, and faster
+    /// for a rate.
+    pub(crate) fn ratio(&self, measurement: &Measurement) -> Ratio {
+        let measured = match self.probe {
+            Probe::CacheLine | Probe::RingRoundTrip { .. } => measurement.latency.p50_ns,
+            Probe::RingRate { .. } => measurement.calls_per_second,
+            Probe::Copy { .. } => measurement.bytes_per_second,
+        };
+        Ratio { to: self.probe.short_name(), ratio: measured / self.value }
+    }
+}
+
+/// A result as a multiple of something measured in the same minute.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Ratio {
+    /// What it is a multiple of.
+    pub(crate) to: &'static str,
+    pub(crate) ratio: f64,
+}
+
+/// One repeat of a workload, with the limits measured just before it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Repeat {
+    #[serde(flatten)]
+    pub(crate) measurement: Measurement,
+    pub(crate) floor: Vec<FloorValue>,
+    pub(crate) ratios: Vec<Ratio>,
+}
+
+impl Repeat {
+    /// Compares a measurement with the limits measured just before it.
+    pub(crate) fn new(measurement: Measurement, floor: Vec<FloorValue>) -> Self {
+        let ratios = floor.iter().map(|value| value.ratio(&measurement)).collect();
+        Self { measurement, floor, ratios }
+    }
+}
+
+/// All repeats of one workload.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) workload: Workload,
+    pub(crate) repeats: Vec<Repeat>,
+    pub(crate) median: Summary,
+    /// What kept the rate from being higher.
+    pub(crate) bounded_by: String,
+}
+
+impl Row {
+    /// Summarises the repeats of a workload; there must be at least one.
+    pub(crate) fn new(workload: Workload, repeats: Vec<Repeat>) -> Self {
+        let median = Summary::of(&repeats);
+        let bounded_by = bounded_by(&median);
+        Self { name: workload.name(), workload, repeats, median, bounded_by }
+    }
+}
+
+/// Medians over the repeats of a row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    /// Calls of all repeats together.
+    pub(crate) calls: u64,
+    /// Samples of the smallest repeat: what supports the percentiles.
+    pub(crate) samples_min: u64,
+    pub(crate) calls_per_second: f64,
+    /// Slowest and fastest repeat.
+    pub(crate) calls_per_second_spread: [f64; 2],
+    pub(crate) bytes_per_second: f64,
+    /// Medians of the percentiles of the repeats; `max_ns` is the largest of all.
+    pub(crate) latency: LatencySummary,
+    pub(crate) ratios: Vec<RatioSummary>,
+    pub(crate) client_busy_percent: f64,
+    pub(crate) server_busy_percent: f64,
+    /// Credit stalls for each call of the client.
+    pub(crate) credit_stalls_per_call: f64,
+    /// Refusals of a full queue, on both sides, for each call.
+    pub(crate) queue_full_per_call: f64,
+}
+
+/// A ratio over the repeats: each repeat compared with its own limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct RatioSummary {
+    pub(crate) to: &'static str,
+    pub(crate) median: f64,
+    /// Smallest and largest.
+    pub(crate) spread: [f64; 2],
+}
+
+impl Summary {
+    fn of(repeats: &[Repeat]) -> Self {
+        let of = |value: fn(&Measurement) -> f64| {
+            median(repeats.iter().map(|repeat| value(&repeat.measurement)))
+        };
+        let per_call = |count: fn(&CoreUse) -> u64, m: &Measurement| {
+            (count(&m.client) + count(&m.server)) as f64 / m.calls.max(1) as f64
+        };
+        Self {
+            calls: repeats.iter().map(|repeat| repeat.measurement.calls).sum(),
+            samples_min: repeats.iter().map(|r| r.measurement.latency.samples).min().unwrap_or(0),
+            calls_per_second: of(|m| m.calls_per_second),
+            calls_per_second_spread: spread(
+                repeats.iter().map(|repeat| repeat.measurement.calls_per_second),
+            ),
+            bytes_per_second: of(|m| m.bytes_per_second),
+            latency: latency_medians(repeats),
+            ratios: ratio_medians(repeats),
+            client_busy_percent: of(|m| m.client.busy_percent),
+            server_busy_percent: of(|m| m.server.busy_percent),
+            credit_stalls_per_call: median(
+                repeats.iter().map(|r| per_call(|side| side.credit_stalls, &r.measurement)),
+            ),
+            queue_full_per_call: median(
+                repeats.iter().map(|r| per_call(|side| side.queue_full, &r.measurement)),
+            ),
+        }
+    }
+}
+
+fn latency_medians(repeats: &[Repeat]) -> LatencySummary {
+    let of = |value: fn(&LatencySummary) -> f64| {
+        median(repeats.iter().map(|repeat| value(&repeat.measurement.latency)))
+    };
+    LatencySummary {
+        samples: repeats.iter().map(|repeat| repeat.measurement.latency.samples).sum(),
+        p50_ns: of(|latency| latency.p50_ns),
+        p90_ns: of(|latency| latency.p90_ns),
+        p99_ns: of(|latency| latency.p99_ns),
+        p99_9_ns: of(|latency| latency.p99_9_ns),
+        p99_99_ns: of(|latency| latency.p99_99_ns),
+        max_ns: spread(repeats.iter().map(|repeat| repeat.measurement.latency.max_ns))[1],
+    }
+}
+
+fn ratio_medians(repeats: &[Repeat]) -> Vec<RatioSummary> {
+    let Some(first) = repeats.first() else { return Vec::new() };
+    let summarise = |(index, ratio): (usize, &Ratio)| {
+        let values = || repeats.iter().filter_map(move |r| Some(r.ratios.get(index)?.ratio));
+        RatioSummary { to: ratio.to, median: median(values()), spread: spread(values()) }
+    };
+    first.ratios.iter().enumerate().map(summarise).collect()
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    let (low, high) =
+        values.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
+    if low.is_finite() { [low, high] } else { [0.0, 0.0] }
+}
+
+/// The first of: credits, full queues, a saturated core, or the time a round trip takes.
+fn bounded_by(summary: &Summary) -> String {
+    let saturated = |busy_percent: f64| busy_percent >= SATURATED_PERCENT;
+    let (client, server) = (summary.client_busy_percent, summary.server_busy_percent);
+    let limit = match (saturated(client), saturated(server)) {
+        _ if summary.credit_stalls_per_call > STALLS_NOTICED => "credits",
+        _ if summary.queue_full_per_call > STALLS_NOTICED => "full queues",
+        (true, true) => "both cores",
+        (true, false) => "client core",
+        (false, true) => "server core",
+        (false, false) => "round trip",
+    };
+    format!("{limit} (client {client:.0}% busy, server {server:.0}%)")
+}
+
+/// A promise about speed, as a bound on one result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Goal {
+    pub(crate) name: String,
+    pub(crate) measured: f64,
+    /// What `measured` must not be above (or below, see `at_most`).
+    pub(crate) bound: f64,
+    pub(crate) at_most: bool,
+    /// What is hoped for beyond the bound.
+    pub(crate) aim: Option<f64>,
+    pub(crate) met: bool,
+}
+
+impl Goal {
+    /// Met when `measured <= bound`.
+    pub(crate) fn at_most(name: impl Into<String>, measured: f64, bound: f64) -> Self {
+        let met = measured <= bound;
+        Self { name: name.into(), measured, bound, at_most: true, aim: None, met }
+    }
+
+    /// Met when `measured >= bound`.
+    pub(crate) fn at_least(name: impl Into<String>, measured: f64, bound: f64) -> Self {
+        let met = measured >= bound;
+        Self { name: name.into(), measured, bound, at_most: false, aim: None, met }
+    }
+
+    /// Names what is hoped for beyond the bound.
+    pub(crate) fn aiming_for(self, aim: f64) -> Self {
+        Self { aim: Some(aim), ..self }
+    }
+}
+
+/// From here on a core has no time left for more calls.
+const SATURATED_PERCENT: f64 = 90.0;
+/// Stalls per call from which on they, and not a core, set the pace.
+const STALLS_NOTICED: f64 = 0.01;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::load::Operation;
+
+    /// A repeat of `calls` calls in one second with every percentile at `p50_ns`.
+    pub(crate) fn repeat(calls: u64, p50_ns: f64, floor: &[(Probe, f64)]) -> Repeat {
+        let latency = LatencySummary {
+            samples: calls,
+            p50_ns,
+            p90_ns: p50_ns,
+            p99_ns: p50_ns,
+            p99_9_ns: p50_ns,
+            p99_99_ns: p50_ns,
+            max_ns: p50_ns,
+        };
+        let measurement = Measurement {
+            calls,
+            elapsed_s: 1.0,
+            calls_per_second: calls as f64,
+            bytes_per_second: calls as f64 * 128.0,
+            latency,
+            client: CoreUse { busy_percent: 95.0, ..CoreUse::default() },
+            server: CoreUse { busy_percent: 40.0, ..CoreUse::default() },
+        };
+        let value = |&(probe, value): &(Probe, f64)| FloorValue { probe, value };
+        Repeat::new(measurement, floor.iter().map(value).collect())
+    }
+
+    fn echo() -> Workload {
+        Workload::ping_pong(Operation::Echo, 64)
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_repeat_and_then_the_median() {
+        let repeats = [(300.0, 100.0), (900.0, 450.0), (250.0, 100.0)]
+            .map(|(p50, line)| repeat(1000, p50, &[(Probe::CacheLine, line)]));
+        let row = Row::new(echo(), repeats.to_vec());
+        let ratio = row.median.ratios[0];
+        assert_eq!((ratio.to, ratio.median, ratio.spread), ("cache-line RTT", 2.5, [2.0, 3.0]));
+    }
+
+    #[test]
+    fn a_row_counts_all_calls_and_takes_the_middle_rate_and_the_largest_maximum() {
+        let repeats = [10, 30, 20].map(|calls| repeat(calls, calls as f64, &[]));
+        let row = Row::new(echo(), repeats.to_vec());
+        assert_eq!((row.median.calls, row.median.samples_min), (60, 10));
+        assert_eq!(row.median.calls_per_second, 20.0);
+        assert_eq!(row.median.calls_per_second_spread, [10.0, 30.0]);
+        assert_eq!(row.median.latency.max_ns, 30.0);
+    }
+
+    #[test]
+    fn a_saturated_core_is_named_unless_credits_ran_out_first() {
+        let mut one = repeat(100, 1.0, &[]);
+        assert!(Row::new(echo(), vec![one.clone()]).bounded_by.starts_with("client core"));
+        one.measurement.client.credit_stalls = 50;
+        assert!(Row::new(echo(), vec![one]).bounded_by.starts_with("credits"));
+    }
+
+    #[test]
+    fn goals_bound_from_one_side() {
+        assert!(Goal::at_most("p50", 2.0, 2.0).met && !Goal::at_most("p50", 2.1, 2.0).met);
+        assert!(Goal::at_least("rate", 0.8, 0.8).met && !Goal::at_least("rate", 0.7, 0.8).met);
+    }
+}

@@ -1,0 +1,51 @@
+//! `spinperf serve`: answers calls until it is interrupted.
+
+use crate::child::LISTENING;
+use crate::cli::ServeArgs;
+use crate::failure::Failure;
+use crate::load;
+use crate::profile::{self, Side};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use spinrpc::Engine;
+use std::io::{Read, Write};
+use std::thread;
+
+/// Serves at the address; returns when the engine is told to stop.
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    if args.attached {
+        // The death signal comes first: should the parent be gone already, the end of standard
+        // input tells.
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|error| Failure::system("binding to the parent process", error))?;
+    }
+    profile::raise_descriptor_limit();
+    let profile = profile::load(&args.profile, Side::Server, args.cores.as_ref())?;
+    let engine = profile::engine(&profile.config)?;
+    load::serve(&engine, &profile.config, &args.address)?;
+    if args.attached {
+        stop_at_end_of_input(engine.clone())?;
+    }
+    announce(&args.address)?;
+    engine.run().map_err(|error| Failure::Measurement(format!("serving: {error}")))
+}
+
+fn announce(address: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout();
+    writeln!(output, "spinperf: {LISTENING} {address}")
+        .and_then(|()| output.flush())
+        .map_err(|error| Failure::system("writing to standard output", error))
+}
+
+fn stop_at_end_of_input(engine: Engine) -> Result<(), Failure> {
+    let wait = move || {
+        let mut rest = Vec::new();
+        // An input that cannot be read is one that has ended.
+        let _ = std::io::stdin().read_to_end(&mut rest);
+        engine.shutdown();
+    };
+    thread::Builder::new()
+        .name("parent-watch".to_owned())
+        .spawn(wait)
+        .map(drop)
+        .map_err(|error| Failure::system("starting a thread", error))
+}

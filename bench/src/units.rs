@@ -1,0 +1,131 @@
+//! Sizes and times as people write them, for the command line, and as people read them, for tables.
+//!
+//! Uses nothing of the rest; `cli` parses with it, `report` prints with it.
+
+use std::time::Duration;
+
+/// A quantity that could not be read; the message says what is allowed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UnitError {
+    #[error("not a size; give bytes, or a number with k, M or G (powers of 1024): 64, 4k, 1MiB")]
+    Size,
+    #[error("not a time; give a number with ns, us, ms, s or m: 500ms, 3s")]
+    Time,
+    #[error("too large")]
+    TooLarge,
+}
+
+/// Reads a size in bytes: `64`, `4k`, `1MiB`. Units are powers of 1024.
+pub(crate) fn parse_size(text: &str) -> Result<usize, UnitError> {
+    let (number, unit) = split(text).ok_or(UnitError::Size)?;
+    let factor: usize = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        _ => return Err(UnitError::Size),
+    };
+    let count: usize = number.parse().map_err(|_| UnitError::Size)?;
+    count.checked_mul(factor).ok_or(UnitError::TooLarge)
+}
+
+/// Reads a time: `500ms`, `3s`, `1.5s`. A bare number is refused, since nobody knows its unit.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, UnitError> {
+    let (number, unit) = split(text).ok_or(UnitError::Time)?;
+    let unit_seconds = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(UnitError::Time),
+    };
+    let count: f64 = number.parse().map_err(|_| UnitError::Time)?;
+    Duration::try_from_secs_f64(count * unit_seconds).map_err(|_| UnitError::TooLarge)
+}
+
+/// A size in the largest unit that keeps it whole: `64 B`, `4 KiB`, `1 MiB`.
+pub(crate) fn show_size(bytes: usize) -> String {
+    match bytes {
+        0 => "0 B".to_owned(),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+/// A time in microseconds, with as many decimals as four digits leave room for.
+pub(crate) fn show_us(ns: f64) -> String {
+    let us = ns / 1000.0;
+    match us {
+        _ if us < 10.0 => format!("{us:.3}"),
+        _ if us < 100.0 => format!("{us:.2}"),
+        _ if us < 1000.0 => format!("{us:.1}"),
+        _ => format!("{us:.0}"),
+    }
+}
+
+/// A count or rate with a decimal suffix: `812`, `41.5k`, `12.3M`.
+pub(crate) fn show_count(count: f64) -> String {
+    match count {
+        _ if count < 1e4 => format!("{count:.0}"),
+        _ if count < 1e6 => format!("{:.1}k", count / 1e3),
+        _ if count < 1e9 => format!("{:.2}M", count / 1e6),
+        _ => format!("{:.2}G", count / 1e9),
+    }
+}
+
+/// Parts a quantity into its number and its unit; `None` when it does not begin with a digit.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (end > 0).then(|| (&text[..end], text[end..].trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        assert_eq!(parse_size("64"), Ok(64));
+        assert_eq!(parse_size("4k"), Ok(4096));
+        assert_eq!(parse_size("4 KiB"), Ok(4096));
+        assert_eq!(parse_size("1MiB"), Ok(1 << 20));
+        assert_eq!(parse_size("2g"), Ok(2 << 30));
+    }
+
+    #[test]
+    fn a_size_with_an_unknown_unit_a_fraction_or_no_number_is_refused() {
+        for text in ["", "k", "4q", "-1", "1.5k", "four"] {
+            assert_eq!(parse_size(text), Err(UnitError::Size), "{text:?}");
+        }
+        assert_eq!(parse_size("99999999999G"), Err(UnitError::TooLarge));
+    }
+
+    #[test]
+    fn times_carry_a_unit() {
+        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("3s"), Ok(Duration::from_secs(3)));
+        assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_time("20us"), Ok(Duration::from_micros(20)));
+    }
+
+    #[test]
+    fn a_time_without_a_unit_is_refused() {
+        for text in ["", "3", "s", "3 parsecs", "-1s"] {
+            assert_eq!(parse_time(text), Err(UnitError::Time), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn shown_values_stay_short() {
+        assert_eq!(show_size(1 << 20), "1 MiB");
+        assert_eq!(show_size(4096), "4 KiB");
+        assert_eq!(show_size(100), "100 B");
+        assert_eq!(show_us(234.0), "0.234");
+        assert_eq!(show_us(104_250.0), "104.2");
+        assert_eq!(show_count(12_345_678.0), "12.35M");
+        assert_eq!(show_count(950.0), "950");
+    }
+}

@@ -1,0 +1,48 @@
+//! What spinperf says to people and scripts: one-line errors, exit codes, help.
+
+mod common;
+
+use common::{spinperf, text};
+
+#[test]
+fn a_wrong_command_line_is_one_line_and_exit_code_2() {
+    for (arguments, allowed) in [
+        (vec!["run"], "--address"),
+        (vec!["run", "--address", "shm:x", "--op", "nil"], "null, echo, read, write"),
+        (vec!["run", "--address", "shm:x", "--size", "4q"], "1MiB"),
+        (vec!["run", "--address", "shm:x", "--duration", "3"], "500ms"),
+        (vec!["run", "--address", "shm:x", "--size", "32MiB"], "rpc.max_write_bytes"),
+        (vec!["run", "--address", "shm:x", "--profile", "latencie"], "latency"),
+        (vec!["floor", "--cores", "0"], "CLIENT,SERVER"),
+        (vec!["floor", "--cores", "0,4000"], "may use"),
+        (vec!["--repeats", "0"], "1..=99"),
+        (vec!["fly"], "fly"),
+    ] {
+        let output = spinperf(&arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+        assert!(error.contains(allowed), "{arguments:?}: {error}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_one_line_and_exit_code_1() {
+    let arguments = ["run", "--address", "shm:spinperf-test-nobody", "--profile", "dev-vm"];
+    let output = spinperf(&arguments);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let message = error.lines().last().unwrap_or_default();
+    assert!(message.contains("shm:spinperf-test-nobody"), "{error}");
+}
+
+#[test]
+fn help_and_version_are_answers_not_errors() {
+    let help = spinperf(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    let help = text(&help.stdout);
+    assert!(["serve", "run", "floor"].iter().all(|command| help.contains(command)), "{help}");
+    let version = spinperf(&["--version"]);
+    assert!(text(&version.stdout).contains(env!("CARGO_PKG_VERSION")));
+}

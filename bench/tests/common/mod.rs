@@ -1,0 +1,76 @@
+//! Starting spinperf and reading what it says.
+#![allow(dead_code, reason = "not every test binary uses all of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Runs spinperf to its end.
+pub(crate) fn spinperf(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+/// A spinperf that has not started yet.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spinperf"));
+    command.args(arguments);
+    command
+}
+
+/// One polling pair at a time: more would only take each other's cores.
+pub(crate) fn cores() -> MutexGuard<'static, ()> {
+    static CORES: Mutex<()> = Mutex::new(());
+    CORES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether client and server can have a core each here.
+pub(crate) fn two_cores() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2)
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A server that listens; killed when dropped.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+}
+
+impl Server {
+    pub(crate) fn start(name: &str) -> Self {
+        let address = format!("shm:spinperf-test-{name}-{}", std::process::id());
+        let mut child = command(&["serve", "--address", &address, "--profile", "dev-vm"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let server = Self { child, address };
+        assert!(line.contains("listening"), "{line:?}");
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for a process to end by itself; kills it and fails when it does not.
+pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> Option<i32> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::yield_now();
+    }
+    let _ = child.kill();
+    panic!("still running after {limit:?}");
+}

@@ -1,0 +1,120 @@
+//! Client and server as two processes, with every byte verified at both ends.
+
+#![allow(clippy::unwrap_used, reason = "a test ends here")]
+
+mod common;
+
+use common::{Server, command, cores, spinperf, text, two_cores, wait_at_most};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+const CALLS: u64 = 300;
+
+/// Runs a verified workload bounded by its number of calls, and returns its row.
+fn measured(server: &Server, name: &str, options: &[&str]) -> Value {
+    let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
+    let calls = CALLS.to_string();
+    let mut arguments = vec!["run", "--address", &server.address, "--profile", "dev-vm"];
+    arguments.extend(["--verify", "full", "--warmup", "0ms", "--duration", "20s"]);
+    arguments.extend(["--calls", &calls, "--json", path.to_str().unwrap()]);
+    arguments.extend(options);
+    let output = spinperf(&arguments);
+    assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
+    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    report["rows"][0].clone()
+}
+
+#[test]
+fn every_operation_brings_every_byte_back() {
+    let _cores = cores();
+    let server = Server::start("ops");
+    for (name, options) in [
+        ("null", &["--op", "null"][..]),
+        ("echo", &["--op", "echo", "--size", "64"]),
+        ("odd", &["--op", "echo", "--size", "61", "--reply-size", "7"]),
+        ("grow", &["--op", "echo", "--size", "8", "--reply-size", "20000"]),
+        ("long", &["--op", "echo", "--size", "64k"]),
+        ("read", &["--op", "read", "--size", "1MiB"]),
+        ("small-read", &["--op", "read", "--size", "100"]),
+        ("write", &["--op", "write", "--size", "1MiB"]),
+        ("small-write", &["--op", "write", "--size", "101"]),
+        ("deep", &["--op", "echo", "--size", "512", "--depth", "32", "--connections", "3"]),
+        ("stalled", &["--op", "null", "--depth", "500"]),
+        ("idle", &["--op", "echo", "--idle-connections", "20"]),
+    ] {
+        let row = measured(&server, name, options);
+        assert_eq!(row["median"]["calls"], CALLS, "{name}: {row}");
+        assert_eq!(row["median"]["latency"]["samples"], CALLS, "{name}: {row}");
+        assert!(row["median"]["latency"]["p50_ns"].as_f64().unwrap() > 0.0, "{name}: {row}");
+    }
+}
+
+#[test]
+fn repeats_are_all_in_the_document() {
+    let _cores = cores();
+    let server = Server::start("repeats");
+    let row = measured(&server, "repeats", &["--op", "echo", "--repeats", "3"]);
+    assert_eq!(row["repeats"].as_array().unwrap().len(), 3);
+    assert_eq!(row["median"]["calls"], 3 * CALLS);
+}
+
+/// The client hears of a killed server within a second and says so.
+#[test]
+fn a_killed_server_ends_the_run_with_exit_code_1() {
+    let _cores = cores();
+    let mut server = Server::start("killed");
+    let arguments = ["run", "--address", &server.address, "--profile", "dev-vm"];
+    let mut client = command(&arguments)
+        .args(["--op", "echo", "--depth", "4", "--warmup", "0ms", "--duration", "30s"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(client.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains("measuring"), "{line:?}");
+    server.child.kill().unwrap();
+    assert_eq!(wait_at_most(&mut client, Duration::from_secs(5)), Some(1));
+}
+
+#[test]
+fn an_attached_server_ends_with_its_standard_input() {
+    let _cores = cores();
+    let address = format!("shm:spinperf-test-attached-{}", std::process::id());
+    let arguments = ["serve", "--attached", "--address", &address, "--profile", "dev-vm"];
+    let mut server =
+        command(&arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("listening"), "{line:?}");
+    drop(server.stdin.take());
+    assert_eq!(wait_at_most(&mut server, Duration::from_secs(5)), Some(0));
+}
+
+#[test]
+fn the_whole_job_verifies_measures_and_judges() {
+    if !two_cores() {
+        return;
+    }
+    let _cores = cores();
+    let output = spinperf(&["--profile", "dev-vm", "--repeats", "1", "--duration", "6ms"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    for part in [
+        "limits of this machine",
+        "echo 64 B",
+        "null, depth 32",
+        "read 1 MiB",
+        "write 1 MiB",
+        "x cache-line RTT",
+        "x memcpy",
+        "goals",
+        "every byte was compared at both ends",
+    ] {
+        assert!(table.contains(part), "no {part} in\n{table}");
+    }
+}
