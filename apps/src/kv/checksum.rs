@@ -21,7 +21,9 @@ const fn table() -> [u32; 256] {
 
 /// The checksum of `bytes`.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, &byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(byte)) & 0xff) as usize])
+    !bytes
+        .iter()
+        .fold(!0, |crc, &byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(byte)) & 0xff) as usize])
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use crate::kv::protocol::{
     VALUE_BYTES_MAX,
 };
 use spinrpc::blocking;
-use spinrpc::{Bulk, CallError, CallSpec, ConnectError, Data, DecodeError, Procedure, ResultsReader};
+use spinrpc::{
+    Bulk, CallError, CallSpec, ConnectError, Data, DecodeError, Procedure, ResultsReader,
+};
 
 /// Why the store did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -69,12 +71,17 @@ impl Client {
         check_key(key)?;
         let room = self.memory(VALUE_BYTES_MAX)?;
         let mut spec = CallSpec::new().result_into(room);
-        self.call(protocol::GET, &mut spec, |args| args.opaque(key), |results| {
-            Ok(match results.data(VALUE_BYTES_MAX)? {
-                Data::Inline(bytes) => take(bytes),
-                Data::Bulk(bulk) => take(bulk.bytes()),
-            })
-        })
+        self.call(
+            protocol::GET,
+            &mut spec,
+            |args| args.opaque(key),
+            |results| {
+                Ok(match results.data(VALUE_BYTES_MAX)? {
+                    Data::Inline(bytes) => take(bytes),
+                    Data::Bulk(bulk) => take(bulk.bytes()),
+                })
+            },
+        )
     }
 
     /// Stores `value` under `key`, over an older one.

@@ -105,8 +105,7 @@ impl Store {
         prefix: &'a [u8],
         after: &'a [u8],
     ) -> impl Iterator<Item = (&'a [u8], &'a Value)> {
-        let start =
-            if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
+        let start = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
         let from = self.entries.range::<[u8], _>((start, Bound::Unbounded));
         from.map(|(key, value)| (&**key, value)).take_while(move |(key, _)| key.starts_with(prefix))
     }

@@ -120,7 +120,8 @@ fn scan(address: &str, prefix: &[u8]) -> Result<(), Box<dyn Error>> {
     while more {
         let page = client.scan(prefix, &after)?;
         for entry in &page.entries {
-            let (key, bytes, crc) = (entry.key.escape_ascii(), entry.value_bytes, entry.value_crc32);
+            let (key, bytes, crc) =
+                (entry.key.escape_ascii(), entry.value_bytes, entry.value_crc32);
             println!("{bytes:>8} {crc:08x} {key}");
         }
         let last = page.entries.into_iter().last();
