@@ -21,7 +21,7 @@ pub fn run<C: Parser>(program: impl FnOnce(C) -> Result<(), Box<dyn Error>>) -> 
             print!("{error}");
             ExitCode::SUCCESS
         }
-        Err(error) => refuse(&one_line(&error.to_string()), 2),
+        Err(error) => refuse(&explain::<C>(&error), 2),
     }
 }
 
@@ -33,6 +33,17 @@ fn is_answer(kind: ErrorKind) -> bool {
 fn refuse(message: &str, code: u8) -> ExitCode {
     eprintln!("{message}");
     ExitCode::from(code)
+}
+
+/// What is wrong and what is allowed. For an unknown command clap says the first part only.
+fn explain<C: Parser>(error: &clap::Error) -> String {
+    let wrong = one_line(&error.to_string());
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return wrong;
+    }
+    let program = C::command();
+    let commands: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+    format!("{wrong}: commands are {}", commands.join(", "))
 }
 
 /// The first paragraph of a message, on one line.
@@ -60,6 +71,28 @@ mod tests {
     fn a_refusal_is_one_line_with_what_is_allowed() {
         let clap = "error: invalid value 'x'\n  [possible values: a, b]\n\nFor more, try --help";
         assert_eq!(one_line(clap), "error: invalid value 'x' [possible values: a, b]");
+    }
+
+    #[derive(Debug, Parser)]
+    #[command(arg_required_else_help = false)]
+    enum Sample {
+        Serve,
+        Call { text: String },
+    }
+
+    #[test]
+    fn a_wrong_or_missing_command_is_answered_with_those_there_are() {
+        for line in [&["sample"][..], &["sample", "bogus"]] {
+            let explained = explain::<Sample>(&Sample::try_parse_from(line).unwrap_err());
+            assert_eq!(explained.lines().count(), 1, "{explained}");
+            assert!(explained.contains("serve, call"), "{explained}");
+        }
+    }
+
+    #[test]
+    fn a_missing_argument_is_named() {
+        let error = Sample::try_parse_from(["sample", "call"]).unwrap_err();
+        assert!(explain::<Sample>(&error).contains("<TEXT>"), "{error}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Sends a text to another process of this host and back, by RPC-over-RDMA.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "spin-echo", version, arg_required_else_help = false)]
 enum Command {
     /// Echoes texts until it is interrupted.
     Serve {

@@ -16,7 +16,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Keeps values in the memory of one process for others of this host.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "spin-kv", version, arg_required_else_help = false)]
 enum Command {
     /// Serves an empty store until it is interrupted.
     Serve {
