@@ -13,7 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sync", &["sys"]),
     ("mem", &["sys", "sync"]),
     ("fabric", &["mem", "sys", "sync"]),
-    ("config", &["sys"]),
+    ("config", &["mem", "sys", "sync"]),
     ("reactor", &["config", "fabric", "mem", "sys", "sync"]),
     ("api", &["config", "reactor", "fabric", "mem", "sys", "sync"]),
 ];
