@@ -9,7 +9,7 @@ use crate::kv::protocol::{
 };
 use spinrpc::blocking;
 use spinrpc::{
-    Bulk, CallError, CallSpec, ConnectError, Data, DecodeError, Procedure, ResultsReader,
+    Bulk, CallError, CallSpec, ConnectError, Data, DecodeError, Decoder, Encoder, Procedure,
 };
 
 /// Why the store did not do as asked.
@@ -97,7 +97,7 @@ impl Client {
         bulk.set_len(value.len());
         bulk.bytes_mut().copy_from_slice(value);
         let mut spec = CallSpec::new().argument(bulk);
-        let encode = |args: &mut spinrpc::CallArgs<'_>| {
+        let encode = |args: &mut Encoder<'_>| {
             args.opaque(key);
             args.bulk();
         };
@@ -132,10 +132,10 @@ impl Client {
         &mut self,
         procedure: Procedure,
         spec: &mut CallSpec,
-        encode: impl Fn(&mut spinrpc::CallArgs<'_>),
-        decode: impl FnOnce(&mut ResultsReader<'_>) -> Result<T, DecodeError>,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, Error> {
-        let decode = |results: &mut ResultsReader<'_>| match Status::decode(results)? {
+        let decode = |results: &mut Decoder<'_>| match Status::decode(results)? {
             Some(Status::Ok) => Ok(Ok(decode(results)?)),
             Some(status) => Ok(Err(Error::Status(status))),
             None => Ok(Err(Error::UnknownStatus)),

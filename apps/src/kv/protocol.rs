@@ -2,7 +2,7 @@
 //!
 //! Used by the service and the client; bounds are checked where bytes come from a peer.
 
-use spinrpc::{Args, CallArgs, DecodeError, Procedure, Program, Results, ResultsReader, Version};
+use spinrpc::{DecodeError, Decoder, Encoder, Procedure, Program, Version};
 
 /// Program number, from the range for everybody's own use (RFC 5531 section 13.3).
 pub const PROGRAM: Program = Program(0x2000_6b76);
@@ -49,14 +49,14 @@ impl Status {
     ///
     /// # Errors
     /// When the results end before it.
-    pub fn decode(results: &mut ResultsReader<'_>) -> Result<Option<Self>, DecodeError> {
+    pub fn decode(results: &mut Decoder<'_>) -> Result<Option<Self>, DecodeError> {
         let word = results.u32()?;
         let all = [Self::Ok, Self::NotFound, Self::NoSpace, Self::InvalidKey, Self::Busy];
         Ok(all.into_iter().find(|status| *status as u32 == word))
     }
 
     /// Writes the status word.
-    pub fn encode(self, results: &mut Results<'_>) {
+    pub fn encode(self, results: &mut Encoder<'_>) {
         results.u32(self as u32);
     }
 }
@@ -77,14 +77,14 @@ impl<'a> ScanArgs<'a> {
     ///
     /// # Errors
     /// When they end early or a key is too long.
-    pub fn decode(args: &mut Args<'a>) -> Result<Self, DecodeError> {
+    pub fn decode(args: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         let prefix = args.opaque(KEY_BYTES_MAX)?;
         let after = args.opaque(KEY_BYTES_MAX)?;
         Ok(Self { prefix, after, entries_max: args.u32()? })
     }
 
     /// Writes the arguments.
-    pub fn encode(&self, args: &mut CallArgs<'_>) {
+    pub fn encode(&self, args: &mut Encoder<'_>) {
         args.opaque(self.prefix);
         args.opaque(self.after);
         args.u32(self.entries_max);
@@ -103,12 +103,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn decode(results: &mut ResultsReader<'_>) -> Result<Self, DecodeError> {
+    fn decode(results: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let key = results.opaque(KEY_BYTES_MAX)?.to_vec();
         Ok(Self { key, value_bytes: results.u32()?, value_crc32: results.u32()? })
     }
 
-    fn encode(&self, results: &mut Results<'_>) {
+    fn encode(&self, results: &mut Encoder<'_>) {
         results.opaque(&self.key);
         results.u32(self.value_bytes);
         results.u32(self.value_crc32);
@@ -129,14 +129,14 @@ impl Page {
     ///
     /// # Errors
     /// When the results end early; a count beyond the limit ends them early too.
-    pub fn decode(results: &mut ResultsReader<'_>) -> Result<Self, DecodeError> {
+    pub fn decode(results: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let count = (results.u32()? as usize).min(SCAN_ENTRIES_MAX);
         let entries = (0..count).map(|_| Entry::decode(results)).collect::<Result<_, _>>()?;
         Ok(Self { entries, more: results.bool()? })
     }
 
     /// Writes what follows the status.
-    pub fn encode(&self, results: &mut Results<'_>) {
+    pub fn encode(&self, results: &mut Encoder<'_>) {
         results.u32(self.entries.len() as u32);
         for entry in &self.entries {
             entry.encode(results);

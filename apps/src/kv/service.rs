@@ -10,7 +10,7 @@ use crate::kv::scanner::{Job, Scanner};
 use crate::kv::store::{Capacity, Store, Value};
 use spinrpc::config::RawConfig;
 use spinrpc::{
-    AcceptError, Args, Bulk, Call, CoreContext, Data, DecodeError, Engine, ReplyData, Service,
+    AcceptStatus, Bulk, Call, CoreContext, Data, DecodeError, Decoder, Engine, ReplyData, Service,
 };
 use std::error::Error;
 
@@ -52,7 +52,7 @@ impl Service for KvService {
             protocol::PUT => self.put(call),
             protocol::DELETE => self.delete(call),
             protocol::SCAN => self.scan(call),
-            _ => call.reject(AcceptError::ProcUnavail),
+            _ => call.reject(AcceptStatus::ProcUnavail),
         }
     }
 }
@@ -65,7 +65,7 @@ impl KvService {
     }
 
     fn get(&mut self, mut call: Call<'_>) {
-        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptError::GarbageArgs) };
+        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptStatus::GarbageArgs) };
         match self.store.get(key) {
             None => call.reply(|results| Status::NotFound.encode(results)),
             Some(Value::Small(bytes)) => call.reply(|results| {
@@ -84,7 +84,7 @@ impl KvService {
 
     fn put(&mut self, mut call: Call<'_>) {
         let decoded = last(call.args(), |args| Ok((key(args)?, args.data(VALUE_BYTES_MAX)?)));
-        let Ok((key, data)) = decoded else { return call.reject(AcceptError::GarbageArgs) };
+        let Ok((key, data)) = decoded else { return call.reject(AcceptStatus::GarbageArgs) };
         let status = match self.value(data) {
             Some(value) => self.store.put(key, value),
             None => Status::NoSpace,
@@ -93,16 +93,16 @@ impl KvService {
     }
 
     fn delete(&mut self, mut call: Call<'_>) {
-        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptError::GarbageArgs) };
+        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptStatus::GarbageArgs) };
         let status = self.store.delete(key);
         call.reply(|results| status.encode(results));
     }
 
     fn scan(&mut self, mut call: Call<'_>) {
         let Ok(args) = last(call.args(), ScanArgs::decode) else {
-            return call.reject(AcceptError::GarbageArgs);
+            return call.reject(AcceptStatus::GarbageArgs);
         };
-        let Some(scanner) = &self.scanner else { return call.reject(AcceptError::SystemErr) };
+        let Some(scanner) = &self.scanner else { return call.reject(AcceptStatus::SystemErr) };
         let entries_max = (args.entries_max as usize).min(SCAN_ENTRIES_MAX);
         let mut keys = self.store.scan(args.prefix, args.after);
         let page = keys.by_ref().take(entries_max);
@@ -134,14 +134,14 @@ impl KvService {
     }
 }
 
-fn key<'a>(args: &mut Args<'a>) -> Result<&'a [u8], DecodeError> {
+fn key<'a>(args: &mut Decoder<'a>) -> Result<&'a [u8], DecodeError> {
     args.opaque(KEY_BYTES_MAX)
 }
 
 /// Decodes with `decode`, and makes sure that nothing is left over.
 fn last<'a, T>(
-    mut args: Args<'a>,
-    decode: impl FnOnce(&mut Args<'a>) -> Result<T, DecodeError>,
+    mut args: Decoder<'a>,
+    decode: impl FnOnce(&mut Decoder<'a>) -> Result<T, DecodeError>,
 ) -> Result<T, DecodeError> {
     let decoded = decode(&mut args)?;
     args.finish()?;

@@ -1,7 +1,7 @@
 //! The server: a service, and an engine that polls for its calls.
 
 use crate::{ECHO, NULL, PROGRAM, TEXT_BYTES_MAX, VERSION};
-use spinrpc::{AcceptError, Call, Config, DecodeError, Engine, Service};
+use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service};
 use std::error::Error;
 
 /// Echoes until the process is ended. Nothing is left behind then, not even after a kill.
@@ -22,9 +22,9 @@ impl Service for Echo {
             NULL => call.reply(|_results| {}),
             ECHO => match text(&mut call) {
                 Ok(text) => call.reply(|results| results.string(text)),
-                Err(_) => call.reject(AcceptError::GarbageArgs),
+                Err(_) => call.reject(AcceptStatus::GarbageArgs),
             },
-            _ => call.reject(AcceptError::ProcUnavail),
+            _ => call.reject(AcceptStatus::ProcUnavail),
         }
     }
 }
