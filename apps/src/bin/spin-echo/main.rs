@@ -1,0 +1,57 @@
+//! spin-echo: the smallest server and the smallest client on spinrpc. Copy it.
+//!
+//! `serve.rs` is the server, `call.rs` the client. What both must agree on stands here.
+
+mod call;
+mod serve;
+
+use clap::Parser;
+use spinrpc::{Procedure, Program, Version};
+use spinrpc_apps::command_line;
+use std::process::ExitCode;
+
+/// Numbers from 0x20000000 to 0x3fffffff are for everybody's own use (RFC 5531 section 13.3).
+const PROGRAM: Program = Program(0x2000_ec40);
+const VERSION: Version = Version(1);
+/// Does nothing, as procedure 0 of every program (RFC 5531 section 12.1).
+const NULL: Procedure = Procedure(0);
+/// Answers with its argument, a string.
+const ECHO: Procedure = Procedure(1);
+/// Longest text, in bytes. It travels inline in both directions.
+const TEXT_BYTES_MAX: usize = 512;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Sends a text to another process of this host and back, by RPC-over-RDMA.
+#[derive(Parser)]
+#[command(name = "spin-echo", version, arg_required_else_help = false)]
+enum Command {
+    /// Echoes texts until it is interrupted.
+    Serve {
+        /// Where to listen: shm:NAME
+        #[arg(value_parser = command_line::address)]
+        address: String,
+    },
+    /// Sends one text and prints what comes back.
+    Call {
+        /// Where the server listens: shm:NAME
+        #[arg(value_parser = command_line::address)]
+        address: String,
+        /// The text, of at most 512 bytes
+        #[arg(value_parser = text)]
+        text: String,
+    },
+}
+
+fn text(text: &str) -> Result<String, String> {
+    let fits = text.len() <= TEXT_BYTES_MAX;
+    fits.then(|| text.to_owned()).ok_or_else(|| format!("at most {TEXT_BYTES_MAX} bytes"))
+}
+
+fn main() -> ExitCode {
+    command_line::run(|command| match command {
+        Command::Serve { address } => serve::run(&address),
+        Command::Call { address, text } => call::run(&address, &text),
+    })
+}

@@ -1,0 +1,38 @@
+//! The server: a service, and an engine that polls for its calls.
+
+use crate::{ECHO, NULL, PROGRAM, TEXT_BYTES_MAX, VERSION};
+use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service};
+use std::error::Error;
+
+/// Echoes until the process is ended. Nothing is left behind then, not even after a kill.
+pub(crate) fn run(address: &str) -> Result<(), Box<dyn Error>> {
+    let engine = Engine::new(Config::default())?;
+    engine.serve(PROGRAM, VERSION, |_core| Echo);
+    engine.listen(address)?;
+    println!("listening on {address}");
+    Ok(engine.run()?)
+}
+
+/// One is made for each core, and is only ever called on that core's thread.
+struct Echo;
+
+impl Service for Echo {
+    fn call(&mut self, mut call: Call<'_>) {
+        match call.procedure() {
+            NULL => call.reply(|_results| {}),
+            ECHO => match text(&mut call) {
+                Ok(text) => call.reply(|results| results.string(text)),
+                Err(_) => call.reject(AcceptStatus::GarbageArgs),
+            },
+            _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+}
+
+/// The argument lies in the receive buffer; nothing is copied until the reply is written.
+fn text<'a>(call: &mut Call<'a>) -> Result<&'a str, DecodeError> {
+    let mut args = call.args();
+    let text = args.string(TEXT_BYTES_MAX)?;
+    args.finish()?;
+    Ok(text)
+}

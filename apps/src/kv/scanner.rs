@@ -1,0 +1,74 @@
+//! Answers scans from a second thread.
+//!
+//! A checksum reads the whole value, of up to a megabyte, and a scan may want a hundred of them:
+//! on the polling thread every other call would wait for that. So the service picks the entries,
+//! which is quick, and a thread of its own does the arithmetic and sends the reply.
+
+use crate::kv::checksum::crc32;
+use crate::kv::protocol::{Entry, Page, Status};
+use crate::kv::store::Value;
+use spinrpc::Deferred;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+/// Scans waiting at a time; a further one is answered [`Status::Busy`].
+const JOBS_MAX: usize = 64;
+
+/// One scan: what it found, and the call to answer.
+pub(crate) struct Job {
+    /// Keys and values of the page, in order.
+    pub(crate) found: Vec<(Vec<u8>, Value)>,
+    /// There are keys behind the last one.
+    pub(crate) more: bool,
+    /// The call.
+    pub(crate) call: Deferred,
+}
+
+/// The service's end of the thread. Dropping it waits for the thread to finish what it has.
+pub(crate) struct Scanner {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scanner {
+    /// Starts the thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (jobs, queue) = sync_channel(JOBS_MAX);
+        let builder = thread::Builder::new().name("kv-scanner".to_owned());
+        let thread = builder.spawn(move || answer_all(&queue))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Hands a scan over; never blocks.
+    pub(crate) fn submit(&self, job: Job) {
+        let Some(jobs) = &self.jobs else { return };
+        if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) = jobs.try_send(job) {
+            job.call.reply(|results| Status::Busy.encode(results));
+        }
+    }
+}
+
+impl Drop for Scanner {
+    fn drop(&mut self) {
+        self.jobs = None; // the thread ends with its queue
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn answer_all(queue: &Receiver<Job>) {
+    while let Ok(job) = queue.recv() {
+        let page = Page { entries: job.found.into_iter().map(entry).collect(), more: job.more };
+        job.call.reply(|results| {
+            Status::Ok.encode(results);
+            page.encode(results);
+        });
+    }
+}
+
+fn entry((key, value): (Vec<u8>, Value)) -> Entry {
+    let bytes = value.bytes();
+    Entry { key, value_bytes: bytes.len() as u32, value_crc32: crc32(bytes) }
+}

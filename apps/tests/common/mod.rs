@@ -1,0 +1,74 @@
+//! Two processes for a test: a server that is ended with it, and clients that must end in time.
+
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// No step of a test takes nearly as long, however loaded the machine is.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server process at an address of its own.
+pub(crate) struct Server {
+    program: &'static str,
+    address: String,
+    process: Child,
+}
+
+impl Server {
+    /// Starts `program serve` and waits until it listens.
+    pub(crate) fn start(program: &'static str, name: &str) -> io::Result<Self> {
+        let address = format!("shm:{name}-{}", std::process::id());
+        let mut command = Command::new(program);
+        let process = command.args(["serve", &address]).stdout(Stdio::piped()).spawn()?;
+        let mut server = Self { program, address, process };
+        let line = server.first_line()?;
+        let listening = format!("listening on {}", server.address);
+        if line == listening { Ok(server) } else { Err(io::Error::other(line)) }
+    }
+
+    fn first_line(&mut self) -> io::Result<String> {
+        let stdout = self.process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        in_time(move || {
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line)?;
+            Ok(line.trim_end().to_owned())
+        })
+    }
+
+    /// The client process `program VERB ADDRESS ARGUMENTS…`, at its end.
+    pub(crate) fn client(&self, verb: &str, arguments: &[&str]) -> io::Result<Output> {
+        let mut command = Command::new(self.program);
+        command.arg(verb).arg(&self.address).args(arguments);
+        in_time(move || command.output())
+    }
+
+    /// Standard output of a client that must end well.
+    pub(crate) fn answer(&self, verb: &str, arguments: &[&str]) -> io::Result<Vec<u8>> {
+        let output = self.client(verb, arguments)?;
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// `work` on another thread, given up when it takes too long.
+fn in_time<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || drop(done.send(work())));
+    result.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// One line of complaint, and the exit code.
+pub(crate) fn refusal(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}

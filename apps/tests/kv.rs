@@ -1,0 +1,97 @@
+//! spin-kv, from outside: a store in one process, and what others put into it and get back.
+
+mod common;
+
+use common::{Server, refusal};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-kv");
+
+/// A file of `bytes` bytes in which no two words are alike.
+fn value_file(name: &str, bytes: u32) -> io::Result<(PathBuf, Vec<u8>)> {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut content: Vec<u8> = (0..=bytes / 4).flat_map(u32::to_le_bytes).collect();
+    content.truncate(bytes as usize);
+    fs::write(&path, &content)?;
+    Ok((path, content))
+}
+
+fn scanned(server: &Server, prefix: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&server.answer("scan", &[prefix])?).into_owned())
+}
+
+#[test]
+fn a_value_is_there_from_put_to_delete() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv")?;
+    server.answer("put", &["colour", "red"])?;
+    server.answer("put", &["colour", "blue"])?;
+    assert_eq!(server.answer("get", &["colour"])?, b"blue");
+    server.answer("delete", &["colour"])?;
+    for verb in ["get", "delete"] {
+        let (code, line) = refusal(&server.client(verb, &["colour"])?);
+        assert_eq!((code, line.as_str()), (Some(1), "no such key\n"), "{verb}");
+    }
+    Ok(())
+}
+
+#[test]
+fn values_of_every_path_come_back_whole() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-sizes")?;
+    // Empty, small, the border of small, inline, around the inline threshold, chunks, the limit.
+    for bytes in [0, 1, 512, 513, 3000, 4096, 70_001, 1 << 20] {
+        let (path, content) = value_file(&format!("value-{bytes}"), bytes)?;
+        let path = path.to_string_lossy();
+        server.answer("put", &["key", "--file", &path])?;
+        assert_eq!(server.answer("get", &["key"])?, content, "{bytes} bytes");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_value_beyond_the_limit_is_refused_in_one_line() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-limit")?;
+    let (path, _) = value_file("too-long", (1 << 20) + 1)?;
+    let output = server.client("put", &["key", "--file", &path.to_string_lossy()])?;
+    let (code, line) = refusal(&output);
+    assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
+    assert!(line.contains("at most 1048576"), "{line}");
+    Ok(())
+}
+
+#[test]
+fn a_full_store_says_so_and_serves_on() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-full")?;
+    let (path, content) = value_file("megabyte", 1 << 20)?;
+    let path = path.to_string_lossy();
+    let put = |key: u32| server.client("put", &[&key.to_string(), "--file", &path]);
+    let mut full = None;
+    for key in 0..100 {
+        let output = put(key)?;
+        if !output.status.success() {
+            full = Some((key, refusal(&output).1));
+            break;
+        }
+    }
+    let (stored, complaint) = full.ok_or_else(|| io::Error::other("100 MiB were accepted"))?;
+    assert_eq!(complaint, "the store is full: delete something\n");
+    assert!(stored > 0);
+    server.answer("delete", &["0"])?;
+    server.answer("put", &["again", "--file", &path])?;
+    assert_eq!(server.answer("get", &["again"])?, content);
+    Ok(())
+}
+
+#[test]
+fn a_scan_lists_keys_in_order_with_sizes_and_checksums() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-scan")?;
+    for (key, value) in [("b", "123456789"), ("c", "x"), ("a", "")] {
+        server.answer("put", &[key, value])?;
+    }
+    let all = "       0 00000000 a\n       9 cbf43926 b\n       1 8cdc1683 c\n";
+    assert_eq!(scanned(&server, "")?, all);
+    assert_eq!(scanned(&server, "b")?, "       9 cbf43926 b\n");
+    assert_eq!(scanned(&server, "z")?, "");
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! The rules at work on small sources: each one refuses what it is there to refuse, and leaves
+//! alone what only looks like it.
+
+use crate::edges;
+use crate::lexer::blank;
+use crate::manifest;
+use crate::paths::paths;
+use crate::rules;
+use crate::source::{Manifest, Source, Violation, mark_test_modules};
+
+type Rule = fn(&Source) -> Vec<Violation>;
+
+/// What `rule` says about `text` standing at `path`.
+fn verdict(rule: Rule, path: &str, text: &str) -> Vec<String> {
+    rule(&Source::new(path, text)).iter().map(Violation::to_string).collect()
+}
+
+#[track_caller]
+fn refused(rule: Rule, path: &str, text: &str, says: &str) {
+    let found = verdict(rule, path, text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains(says), "{:?} does not say {says:?}", found[0]);
+}
+
+#[track_caller]
+fn accepted(rule: Rule, path: &str, text: &str) {
+    assert_eq!(verdict(rule, path, text), Vec::<String>::new());
+}
+
+#[track_caller]
+fn manifest_refused(path: &str, text: &str, says: &str) {
+    let manifest = Manifest { path: path.to_owned(), text: text.to_owned() };
+    let found: Vec<String> =
+        manifest::crate_edges(&manifest).iter().map(Violation::to_string).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains(says), "{:?} does not say {says:?}", found[0]);
+}
+
+fn named(path: &str, text: &str) -> Vec<String> {
+    paths(&Source::new(path, text)).iter().map(|path| path.segments.join("::")).collect()
+}
+
+#[test]
+fn comments_strings_and_characters_are_not_code() {
+    let kept = ["a /* x /* y */ z */ b", "a // x\nb", "a \"x\\\"y\" b", "a r#\"x\"y\"# b"];
+    for text in kept {
+        assert_eq!(blank(text).split_whitespace().collect::<Vec<_>>(), ["a", "b"], "{text}");
+    }
+    for text in ["a '{' b", "a '\\'' b", "a 'ß' b", "a '\\u{7d}' b", "a b\"{\" b", "a br\"\\\" b"]
+    {
+        assert!(!blank(text).contains(['{', '}', '"', '\\']), "{text}: {}", blank(text));
+        assert!(blank(text).ends_with(" b"), "{text}: {}", blank(text));
+    }
+}
+
+#[test]
+fn lifetimes_raw_names_and_unclosed_literals_are_survived() {
+    assert_eq!(blank("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
+    assert_eq!(blank("let r#type = 'x'; r"), "let r#type =    ; r");
+    for text in ["\"", "'\\", "/* /*", "r##\"x\"#", "'", "\"\\", "r#"] {
+        assert_eq!(blank(text).len(), text.len(), "{text}");
+    }
+}
+
+#[test]
+fn blanking_keeps_offsets_and_lines() {
+    let text = "\"ä\n\" x // ö\ny";
+    assert_eq!((blank(text).len(), blank(text).lines().count()), (text.len(), 3));
+}
+
+#[test]
+fn use_trees_are_followed_to_their_leaves() {
+    let text = "use crate::{mem::{self, Buf as B}, sync::ring::*}; use std::sync::Arc as A;";
+    let found = named("engine/src/fabric/wr.rs", text);
+    let wanted = ["crate::mem", "crate::mem::Buf", "crate::sync::ring::*", "std::sync::Arc"];
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn super_and_self_are_resolved() {
+    let text = "use super::wr::X; mod tests { use super::super::shm; } fn f() { self::g::<u8>() }";
+    let found = named("engine/src/fabric/sim/mod.rs", text);
+    assert_eq!(found, ["crate::fabric::wr::X", "crate::fabric::shm", "crate::fabric::sim::g"]);
+}
+
+#[test]
+fn an_upward_import_is_refused_however_it_is_written() {
+    let path = "engine/src/mem/pool.rs";
+    for text in [
+        "use crate::fabric::WrId;",
+        "use crate::{sync::Ring, fabric::{WrId}};",
+        "use super::super::fabric::WrId;",
+        "fn f(x: crate::fabric::WrId) {}",
+    ] {
+        refused(edges::module_edges, path, text, "`mem` names `fabric`");
+    }
+    accepted(edges::module_edges, path, "use crate::{sys::clock, sync}; use super::budget;");
+}
+
+#[test]
+fn a_driver_does_not_know_rpc() {
+    let text = "use spinrpc_proto::Xid;";
+    refused(edges::module_edges, "engine/src/fabric/shm/qp.rs", text, "protocol core");
+    accepted(edges::module_edges, "engine/src/reactor/turn.rs", text);
+}
+
+#[test]
+fn names_at_the_root_and_unknown_modules_are_refused() {
+    let text = "use crate::Engine;";
+    refused(edges::module_edges, "engine/src/reactor/turn.rs", text, "name the module");
+    refused(edges::module_edges, "engine/src/misc.rs", "", "no place among the layers");
+    accepted(edges::module_edges, "engine/src/lib.rs", "pub use api::Engine; pub mod api;");
+}
+
+#[test]
+fn the_reactor_does_not_reach_into_the_api() {
+    let text = "use crate::api::Engine;";
+    refused(edges::module_edges, "engine/src/reactor/mod.rs", text, "lies above");
+}
+
+#[test]
+fn drivers_keep_to_themselves() {
+    let text = "use crate::fabric::sim::Clock;";
+    refused(edges::driver_edges, "engine/src/fabric/shm/ring.rs", text, "driver `sim`");
+    refused(edges::driver_edges, "engine/src/reactor/turn.rs", text, "driver `sim`");
+    accepted(edges::driver_edges, "engine/src/fabric/sim/net.rs", text);
+    accepted(edges::driver_edges, "engine/src/api/start.rs", text);
+}
+
+#[test]
+fn a_second_file_of_the_api_naming_a_driver_is_refused() {
+    let file = |name: &str| Source::new(name, "use crate::fabric::shm::Shm;");
+    let one = [file("engine/src/api/start.rs"), file("engine/src/fabric/shm/mod.rs")];
+    assert!(edges::drivers_in_api(&one).is_empty());
+    let two = [file("engine/src/api/start.rs"), file("engine/src/api/call.rs")];
+    assert_eq!(edges::drivers_in_api(&two).len(), 1);
+}
+
+#[test]
+fn proto_with_std_is_refused_outside_its_tests() {
+    let path = "engine/proto/src/credit.rs";
+    refused(edges::proto_is_core_only, path, "use std::vec::Vec;", "`std::vec::Vec`");
+    refused(edges::proto_is_core_only, path, "extern crate alloc;", "`alloc`");
+    accepted(edges::proto_is_core_only, path, "#[cfg(test)]\nmod tests { use std::vec::Vec; }");
+    accepted(edges::proto_is_core_only, path, "// as std::vec does\nuse core::fmt;");
+}
+
+#[test]
+fn proto_without_its_attributes_is_refused() {
+    let path = "engine/proto/src/lib.rs";
+    refused(edges::proto_is_core_only, path, "#![no_std]", "`#![forbid(unsafe_code)]` is missing");
+    accepted(edges::proto_is_core_only, path, "#![no_std]\n#![forbid(unsafe_code)]");
+}
+
+#[test]
+fn atomics_past_the_seam_are_refused() {
+    let path = "engine/src/reactor/stats.rs";
+    let text = "use std::sync::{Arc, atomic::AtomicU64};";
+    refused(edges::atomics_by_sync_only, path, text, "std::sync::atomic::AtomicU64");
+    accepted(edges::atomics_by_sync_only, "engine/src/sync/mod.rs", text);
+    accepted(edges::atomics_by_sync_only, path, "use std::sync::Arc; use crate::sync::AtomicU64;");
+    let tests = format!("#[cfg(all(test, not_loom))] mod tests {{ {text} }}");
+    accepted(edges::atomics_by_sync_only, path, &tests);
+}
+
+#[test]
+fn crates_point_downwards() {
+    manifest_refused(
+        "engine/Cargo.toml",
+        "[dependencies]\nspinrpc-tuning.workspace = true",
+        "tuning",
+    );
+    manifest_refused("engine/Cargo.toml", "[dev-dependencies]\nspinrpc-apps = \"1\"", "apps");
+    manifest_refused(
+        "engine/Cargo.toml",
+        "[target.'cfg(x)'.dependencies]\nmimalloc = \"1\"",
+        "mimalloc",
+    );
+    manifest_refused("engine/proto/Cargo.toml", "[dependencies]\nlibc = \"1\"", "no dependencies");
+    manifest_refused("extra/Cargo.toml", "", "without a place");
+}
+
+/// A function of `lines` lines, with a brace in a string that must not end it.
+fn function_of(lines: usize) -> String {
+    format!("fn f<'a>() -> [u8; 2] {{ \"}}\";\n{}}}\n", "\n".repeat(lines - 2))
+}
+
+#[test]
+fn functions_may_have_seventy_lines() {
+    accepted(rules::function_length, "bench/src/main.rs", &function_of(70));
+    refused(rules::function_length, "bench/src/main.rs", &function_of(71), "fn f has 71 lines");
+    let nested = format!("mod tests {{ impl X {{ #[test] {} }} }}", function_of(71));
+    refused(rules::function_length, "engine/tests/kill.rs", &nested, "fn f has 71 lines");
+}
+
+#[test]
+fn declarations_and_function_types_have_no_length() {
+    let text = format!("trait T {{ fn f(&self); }} type F = fn(u8);{}fn g() {{}}", "\n".repeat(80));
+    accepted(rules::function_length, "engine/src/api/mod.rs", &text);
+}
+
+#[test]
+fn files_may_have_eight_hundred_lines() {
+    accepted(rules::file_length, "apps/src/lib.rs", &"\n".repeat(800));
+    refused(rules::file_length, "apps/src/lib.rs", &"\n".repeat(801), "801 lines");
+}
+
+#[test]
+fn unsafe_outside_its_homes_is_refused() {
+    let text = "fn f() { unsafe { g() } }";
+    refused(rules::unsafe_places, "engine/src/reactor/turn.rs", text, "unsafe");
+    accepted(rules::unsafe_places, "engine/src/fabric/shm/ring.rs", text);
+    accepted(rules::unsafe_places, "engine/src/api/call.rs", "#![deny(unsafe_code)] // unsafe");
+}
+
+#[test]
+fn a_library_with_an_allocator_is_refused() {
+    let text = "#[global_allocator]\nstatic A: MiMalloc = MiMalloc;";
+    refused(rules::allocator_in_programs_only, "tuning/src/lib.rs", text, "in a library");
+    accepted(rules::allocator_in_programs_only, "tuning/src/main.rs", text);
+    accepted(rules::allocator_in_programs_only, "apps/src/bin/spin-echo/main.rs", text);
+}
+
+#[test]
+fn unfinished_code_is_refused() {
+    let note = concat!("// TO", "DO: later");
+    refused(rules::unfinished, "bench/src/main.rs", note, concat!("TO", "DO"));
+    for text in ["fn f() { todo!() }", "#[ignore = \"slow\"]", "dbg!(x);", "unimplemented!()"] {
+        assert_eq!(verdict(rules::unfinished, "engine/tests/kill.rs", text).len(), 1, "{text}");
+    }
+    accepted(rules::unfinished, "engine/src/lib.rs", "let text = \"dbg!\"; // says dbg!");
+}
+
+#[test]
+fn a_file_without_a_head_is_refused() {
+    refused(rules::head, "engine/src/mem/pool.rs", "// Pool.\n", "no head");
+    accepted(rules::head, "engine/src/mem/pool.rs", "//! Pools by size class.\n");
+}
+
+#[test]
+fn unwraps_outside_tests_are_refused() {
+    let path = "engine/src/mem/pool.rs";
+    refused(rules::unwraps, path, "fn f() { x.unwrap() }", "unwrap");
+    refused(rules::unwraps, path, "fn f() { x\n  .expect(\"y\") }", "expect");
+    accepted(rules::unwraps, path, "fn f() { x.unwrap_or(1) } // .unwrap()");
+    accepted(rules::unwraps, path, "#[test]\nfn f() { x.unwrap() }");
+    accepted(rules::unwraps, "engine/tests/kill.rs", "fn f() { x.unwrap() }");
+    let after = "#[cfg(test)] use a::{b, c};\nfn f() { x.unwrap() }";
+    refused(rules::unwraps, path, after, ":2:");
+}
+
+#[test]
+fn modules_declared_for_tests_are_tests_in_their_own_files_too() {
+    let mut sources = [
+        Source::new("engine/src/mem/mod.rs", "#[cfg(test)]\nmod oracle;\nmod pool;"),
+        Source::new("engine/src/mem/oracle.rs", "fn f() { x.unwrap() }"),
+        Source::new("engine/src/mem/pool.rs", "fn f() { x.unwrap() }"),
+    ];
+    mark_test_modules(&mut sources);
+    let broken = |index: usize| rules::unwraps(&sources[index]).len();
+    assert_eq!((broken(1), broken(2)), (0, 1));
+}
