@@ -8,7 +8,6 @@
 use crate::ids::Xid;
 use crate::limits::READ_CHUNKS_MAX;
 use crate::output::{Dropped, Output, ReadRequest, SlotId, WriteRequest, WriteSource};
-use crate::payload::PLAIN_HEADER_BYTES;
 use crate::rdma::RdmaError;
 use crate::rdma::ReadSegment;
 use crate::rdma::WriteChunk;
@@ -313,6 +312,23 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.pull_plan(id).is_some_and(|pull| pull.next_segment < pull.segments)
     }
 
+    /// Answers a call that had no chunks, inline: writes the transport header into the first bytes
+    /// of `header` and frees the slot. The Send has to follow.
+    #[inline]
+    pub fn reply_plain(
+        &mut self,
+        id: SlotId,
+        xid: Xid,
+        header: &mut [u8],
+    ) -> Result<(), ReplyRefused> {
+        if !self.in_state(id, State::Delivered) {
+            return Err(ReplyRefused::Stale);
+        }
+        self.free(id);
+        v1::emit_msg_header(header, xid, self.grant());
+        Ok(())
+    }
+
     /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where
     /// `header` ends, frees the slot, and returns the header's length. The Send has to follow the
     /// Writes. `view` is the call's own header; `header` has [`v1::reply_header_bytes`].
@@ -330,11 +346,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         }
         self.free(id);
         let grant = self.grant();
-        if view.is_plain() && shape.long_bytes.is_none() {
-            let at = header.len() - PLAIN_HEADER_BYTES;
-            v1::emit_msg_header(&mut header[at..], view.xid(), grant);
-            return Ok(PLAIN_HEADER_BYTES);
-        }
         if !reply_fits(view, shape) {
             out.send_error(view.xid(), VERSION, RdmaError::Chunk);
             return Err(ReplyRefused::ChunkTooSmall);

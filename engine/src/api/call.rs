@@ -20,8 +20,16 @@ pub struct Call<'a> {
     pub(super) ops: &'a dyn CoreOps,
     pub(super) to: ReplyTarget<'a>,
     pub(super) header: CallHeader<'a>,
-    pub(super) arguments: Option<Decoder<'a>>,
+    pub(super) arguments: Option<Arguments<'a>>,
     pub(super) outcome: &'a Cell<Option<CallOutcome>>,
+}
+
+/// Where the arguments of a call are.
+pub(super) struct Arguments<'a> {
+    pub(super) stream: &'a [u8],
+    pub(super) base: usize,
+    pub(super) chunks: &'a [(u32, u32)],
+    pub(super) bulks: &'a mut [Option<Bulk>],
 }
 
 impl<'a> Call<'a> {
@@ -59,13 +67,17 @@ impl<'a> Call<'a> {
     /// The arguments. They can be taken once; after that this is a reader at its end.
     #[inline]
     pub fn args(&mut self) -> Decoder<'a> {
-        self.arguments.take().unwrap_or_else(Decoder::exhausted)
+        match self.arguments.take() {
+            Some(a) => Decoder::arguments(a.stream, a.base, a.chunks, a.bulks),
+            None => Decoder::exhausted(),
+        }
     }
 
     /// Answers with results. `encode` writes them; it may run twice.
     #[inline]
     pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
-        self.reply_with(ReplyData::new(), encode);
+        self.outcome.set(Some(CallOutcome::Done));
+        self.ops.reply(&self.to, &encode);
     }
 
     /// Answers with results and registered data items, which `encode` names with
@@ -74,7 +86,7 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn reply_with(self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
         self.outcome.set(Some(CallOutcome::Done));
-        self.ops.reply(&self.to, data, &encode);
+        self.ops.reply_with(&self.to, data, &encode);
     }
 
     /// Answers with an RPC error: [`AcceptStatus::ProcUnavail`], [`AcceptStatus::GarbageArgs`] or

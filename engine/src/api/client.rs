@@ -5,7 +5,7 @@ use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
-use crate::reactor::ops::{CallTarget, CoreOps, Deadline};
+use crate::reactor::ops::{CallTarget, CoreOps, Deadline, HeaderTemplate};
 use crate::reactor::{Backpressure, CallSpec};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -33,10 +33,10 @@ pub(super) enum LinkState {
 pub(super) struct Link {
     pub(super) ops: Rc<dyn CoreOps>,
     pub(super) state: Cell<LinkState>,
-    pub(super) program: Program,
-    pub(super) version: Version,
     pub(super) failure: RefCell<Option<ConnectError>>,
-    credential: RefCell<Option<Vec<u8>>>,
+    program: Program,
+    version: Version,
+    header: RefCell<HeaderTemplate>,
 }
 
 impl Link {
@@ -44,10 +44,10 @@ impl Link {
         Rc::new(Self {
             ops,
             state: Cell::new(LinkState::Connecting),
+            failure: RefCell::new(None),
             program,
             version,
-            failure: RefCell::new(None),
-            credential: RefCell::new(None),
+            header: RefCell::new(HeaderTemplate::new(program, version, OpaqueAuth::NONE)),
         })
     }
 
@@ -59,14 +59,13 @@ impl Link {
         spec: &mut CallSpec,
         encode: &dyn Fn(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
-        let body = self.credential.borrow();
-        let credential = match &*body {
-            Some(body) => OpaqueAuth { flavor: AuthFlavor::Sys, body },
-            None => OpaqueAuth::NONE,
-        };
-        let (program, version) = (self.program, self.version);
-        let target = CallTarget { program, version, procedure, credential, token };
+        let header = self.header.borrow();
+        let target = CallTarget { header: &header, procedure, token };
         self.ops.call(conn, &target, spec, encode)
+    }
+
+    fn set_credential(&self, credential: OpaqueAuth<'_>) {
+        *self.header.borrow_mut() = HeaderTemplate::new(self.program, self.version, credential);
     }
 }
 
@@ -106,8 +105,11 @@ impl Client {
         let encoded = user.map(|user| user.emit(&mut body));
         match encoded {
             Some(Err(_)) => return false,
-            Some(Ok(length)) => *self.0.credential.borrow_mut() = Some(body[..length].to_vec()),
-            None => *self.0.credential.borrow_mut() = None,
+            Some(Ok(length)) => {
+                let body = &body[..length];
+                self.0.set_credential(OpaqueAuth { flavor: AuthFlavor::Sys, body });
+            }
+            None => self.0.set_credential(OpaqueAuth::NONE),
         }
         true
     }

@@ -1,9 +1,8 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
-use super::call::Call;
+use super::call::{Arguments, Call};
 use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
-use super::codec::Decoder;
 use super::errors::{CallError, ConnectError};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::{ConnId, DownCause, FabricError};
@@ -80,23 +79,12 @@ impl Dispatch {
         (entry.conn == Some(conn)).then_some(entry)
     }
 
-    /// Finds the service, or the answer when there is none (RFC 5531 section 9).
     #[inline]
-    fn find(
-        &mut self,
-        program: Program,
-        version: Version,
-    ) -> Result<&mut ServiceEntry, AcceptStatus> {
-        let found = self
-            .services
-            .iter()
-            .position(|entry| entry.program == program && entry.version == version);
-        match found {
-            Some(index) => Ok(&mut self.services[index]),
-            None => Err(self.not_served(program)),
-        }
+    fn find(&self, program: Program, version: Version) -> Option<usize> {
+        self.services.iter().position(|entry| entry.program == program && entry.version == version)
     }
 
+    /// The answer when there is no such service (RFC 5531 section 9).
     #[cold]
     fn not_served(&self, program: Program) -> AcceptStatus {
         let served = self.services.iter().filter(|entry| entry.program == program);
@@ -118,15 +106,14 @@ impl Dispatch {
             Ok(parsed) => parsed,
             Err(error) => return self.refuse(to, &refusal(&error)),
         };
-        let ops = Rc::clone(&self.ops);
-        let entry = match self.find(header.program, header.version) {
-            Ok(entry) => entry,
-            Err(status) => return self.refuse(to, &RpcRefusal::Accepted(status)),
+        let Some(index) = self.find(header.program, header.version) else {
+            let status = self.not_served(header.program);
+            return self.refuse(to, &RpcRefusal::Accepted(status));
         };
         let outcome = Cell::new(None);
-        let arguments = Decoder::arguments(&stream[base..], base, chunks, bulks);
-        entry.service.call(Call {
-            ops: &*ops,
+        let arguments = Arguments { stream: &stream[base..], base, chunks, bulks };
+        self.services[index].service.call(Call {
+            ops: &*self.ops,
             to: *to,
             header,
             arguments: Some(arguments),
@@ -167,7 +154,8 @@ impl Upcalls for Dispatch {
     #[inline]
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
         let message = frame.message.bytes();
-        let to = ReplyTarget { conn: frame.conn, slot: frame.slot, message };
+        let (conn, slot, plain) = (frame.conn, frame.slot, frame.plain);
+        let to = ReplyTarget { conn, slot, message, plain };
         let Some(sinks) = &mut frame.sinks else {
             return self.serve(&to, &message[frame.header_bytes..], &[], &mut []);
         };

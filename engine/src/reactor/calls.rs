@@ -14,7 +14,6 @@ use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
 use spinrpc_proto::requester::CallRefused;
-use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
 
 /// Bytes of one segment in the Read list.
 const READ_SEGMENT_BYTES: usize = 24;
@@ -322,15 +321,7 @@ fn encode_call(
         count += 1;
     }
     let mut writer = StreamWriter::new(stream, &items[..count]);
-    let header = CallHeader {
-        xid: Xid(0),
-        program: target.program,
-        version: target.version,
-        procedure: target.procedure,
-        credential: target.credential,
-        verifier: OpaqueAuth::NONE,
-    };
-    header.write(writer.xdr());
+    target.header.write(target.procedure, &mut writer);
     encode(&mut writer);
     writer.finish()
 }

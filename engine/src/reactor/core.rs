@@ -4,12 +4,11 @@
 //! deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
 //! runs, so that handlers may start calls and answer others.
 
-use super::calls::ArrivedReply;
 use super::connection::Conn;
 use super::mailbox::{Inbox, Mail};
 use super::memory::DEFERRED_MAX;
 use super::negotiate::{Negotiated, Offer};
-use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
+use super::ops::{CallEnd, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
 use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
@@ -28,8 +27,12 @@ use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Empty turns between two publications of the statistics.
-const PUBLISH_EVERY: u64 = 1024;
+/// Turns with work after which the statistics are published; else the next idle turn does it.
+const PUBLISH_AFTER: u32 = 64;
+/// Idle turns between two publications.
+const PUBLISH_IDLE_EVERY: u64 = 1024;
+/// Idle turns between two looks at the clock.
+const STAMP_EVERY: u64 = 4;
 
 /// A core's state behind the seam: what handlers and the turn share.
 pub(crate) struct CoreCell<F: Fabric> {
@@ -57,10 +60,10 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) deferred_max: usize,
     cells: Arc<StatsCells>,
     offer: Offer,
-    /// The turn's time stamp; `None` between turns.
-    turn: Option<Ticks>,
-    last_turn: Ticks,
-    worked: bool,
+    now: Ticks,
+    in_turn: bool,
+    /// Turns with work since the statistics were published.
+    unpublished: u32,
     next_xid: u32,
 }
 
@@ -93,14 +96,6 @@ impl ConnTable {
     }
 }
 
-/// What a received message leads to, once the state is no longer borrowed.
-enum Step {
-    Done,
-    Call(CallFrame),
-    Reply(ArrivedReply),
-    Failed { token: u64, failure: CallFailure },
-}
-
 impl<F: Fabric> CoreCell<F> {
     pub(crate) fn new(reactor: Reactor<F>, connect: ConnectRequests) -> Self {
         Self { state: RefCell::new(reactor), connect }
@@ -114,38 +109,74 @@ impl<F: Fabric> CoreCell<F> {
 
     /// One turn. Returns how many completions and letters it handled.
     pub(crate) fn turn(&self, batch: &mut Completions, up: &mut impl Upcalls) -> usize {
-        let reaped = self.reactor().begin_turn(batch);
+        let mut events = self.reactor().begin_turn(batch);
         for completion in batch.drain() {
             self.advance(completion.qp, completion.kind, up);
         }
-        let letters = self.read_mail(up);
-        self.end_overdue(up);
-        if self.reactor().has_put_off() {
-            self.resume(up);
+        if self.reactor().needs_attention() {
+            events += self.attend(up);
         }
-        self.reactor().end_turn(reaped + letters)
+        self.reactor().end_turn(events);
+        events
     }
 
     #[inline]
     fn advance(&self, qp: QpId, kind: CompletionKind, up: &mut impl Upcalls) {
-        let step = match kind {
+        match kind {
             CompletionKind::Received { message, invalidated } => {
-                self.reactor().on_message(qp, message, invalidated)
+                self.on_message(qp, message, invalidated, up);
             }
             CompletionKind::Read { id, result } => {
-                self.reactor().on_read(qp, id, result).map_or(Step::Done, Step::Call)
+                let whole = self.reactor().on_read(qp, id, result);
+                if let Some(frame) = whole {
+                    self.deliver_call(frame, up);
+                }
             }
-            CompletionKind::RecvFlushed { buf } => return drop(buf),
-            CompletionKind::Down { cause } => return self.on_down(qp, &cause, up),
-        };
-        match step {
-            Step::Done => {}
-            Step::Call(frame) => self.deliver_call(frame, up),
-            Step::Reply(arrived) => self.deliver_reply(arrived, up),
-            Step::Failed { token, failure } => {
-                up.on_call_failed(qp, token, CallEnd::Failed(failure));
+            CompletionKind::RecvFlushed { buf } => drop(buf),
+            CompletionKind::Down { cause } => self.on_down(qp, &cause, up),
+        }
+    }
+
+    /// A message goes through the protocol core; what follows is done when the state is no longer
+    /// borrowed, because it may run a handler.
+    #[inline]
+    fn on_message(&self, qp: QpId, message: Buf, invalidated: Option<u32>, up: &mut impl Upcalls) {
+        let mut reactor = self.reactor();
+        let Some(c) = reactor.conns.find(qp) else { return };
+        let mut sink = EventSink::new();
+        c.proto.on_receive(message.bytes(), &mut sink);
+        match sink.event {
+            Event::Call(slot) => {
+                let framed = reactor.frame_call(qp, slot, message);
+                drop(reactor);
+                if let Some(frame) = framed {
+                    self.deliver_call(frame, up);
+                }
+            }
+            Event::Reply(reply) => {
+                let arrived = reactor.arrive_reply(qp, message, reply, invalidated);
+                drop(reactor);
+                if let Some(arrived) = arrived {
+                    self.deliver_reply(arrived, up);
+                }
+            }
+            event => {
+                let failed = reactor.on_rare(qp, message, event, sink.close);
+                drop(reactor);
+                if let Some((token, failure)) = failed {
+                    up.on_call_failed(qp, token, CallEnd::Failed(failure));
+                }
             }
         }
+    }
+
+    /// Mail, deadlines, and calls that wait for memory: what most turns have none of.
+    #[cold]
+    fn attend(&self, up: &mut impl Upcalls) -> usize {
+        let letters = self.read_mail(up);
+        self.end_overdue(up);
+        self.resume(up);
+        letters
     }
 
     fn read_mail(&self, up: &mut impl Upcalls) -> usize {
@@ -203,9 +234,7 @@ impl<F: Fabric> CoreCell<F> {
     /// Tells the application of calls that passed their deadline or were cancelled. Their memory
     /// stays fenced until the responder answers or the connection goes.
     fn end_overdue(&self, up: &mut impl Upcalls) {
-        if self.reactor().deadline_passed() {
-            self.reactor().expire();
-        }
+        self.reactor().expire();
         loop {
             let ended = self.reactor().given_up.pop_front();
             let Some(GivenUp { conn, token, failure }) = ended else { return };
@@ -217,9 +246,11 @@ impl<F: Fabric> CoreCell<F> {
     pub(crate) fn park(&self, at_most: std::time::Duration) {
         let mut reactor = self.reactor();
         let until_deadline = reactor.until_deadline();
-        if !reactor.has_put_off() {
+        if !reactor.needs_attention() {
             reactor.stats.parks += 1;
+            reactor.publish();
             reactor.fabric.park(at_most.min(until_deadline));
+            reactor.now = reactor.clock.now();
         }
     }
 
@@ -261,9 +292,9 @@ impl<F: Fabric> Reactor<F> {
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
             deferred: 0,
-            turn: None,
-            last_turn: clock.now(),
-            worked: false,
+            in_turn: false,
+            now: clock.now(),
+            unpublished: 0,
             next_xid: clock.now().0 as u32,
             fabric,
             config,
@@ -276,26 +307,58 @@ impl<F: Fabric> Reactor<F> {
 
     #[inline]
     fn begin_turn(&mut self, batch: &mut Completions) -> usize {
-        let now = self.clock.now();
-        if self.worked {
-            self.stats.busy_ticks += now.0.wrapping_sub(self.last_turn.0);
-        }
-        self.last_turn = now;
-        self.turn = Some(now);
+        self.in_turn = true;
         self.fabric.poll(batch)
     }
 
     #[inline]
-    fn end_turn(&mut self, events: usize) -> usize {
+    fn needs_attention(&self) -> bool {
+        !self.inbox.is_empty()
+            || self.now.0 >= self.next_deadline.0
+            || !self.given_up.is_empty()
+            || !self.put_off.is_empty()
+    }
+
+    /// Flushes, and stamps the time: after the work and not before it, so that a message does not
+    /// wait for the clock. Of turns without work only every fourth reads it.
+    #[inline]
+    fn end_turn(&mut self, events: usize) {
         self.fabric.flush();
-        self.turn = None;
-        self.worked = events > 0;
+        self.in_turn = false;
         self.stats.polls += 1;
-        self.stats.empty_polls += u64::from(events == 0);
-        if events > 0 || self.stats.polls.is_multiple_of(PUBLISH_EVERY) {
-            self.cells.publish(&self.stats);
+        if events > 0 {
+            let now = self.clock.now();
+            self.stats.busy_ticks += now.0.wrapping_sub(self.now.0);
+            self.now = now;
+            self.unpublished += 1;
+            if self.unpublished > PUBLISH_AFTER {
+                self.publish();
+            }
+        } else {
+            self.end_idle_turn();
         }
-        events
+    }
+
+    #[inline]
+    fn end_idle_turn(&mut self) {
+        self.stats.empty_polls += 1;
+        if self.stats.polls.is_multiple_of(STAMP_EVERY) {
+            self.now = self.clock.now();
+        }
+        if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        self.unpublished = 0;
+        self.cells.publish(&self.stats);
+    }
+
+    /// The time of the turn, a few turns old at the most; between turns the time now.
+    #[inline]
+    pub(super) fn time(&self) -> Ticks {
+        if self.in_turn { self.now } else { self.clock.now() }
     }
 
     fn until_deadline(&self) -> std::time::Duration {
@@ -303,45 +366,27 @@ impl<F: Fabric> Reactor<F> {
         std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 
-    /// The turn's time stamp, or the time now between turns.
-    #[inline]
-    pub(super) fn time(&self) -> Ticks {
-        self.turn.unwrap_or_else(|| self.clock.now())
-    }
-
-    #[inline]
-    fn has_put_off(&self) -> bool {
-        !self.put_off.is_empty()
-    }
-
-    #[inline]
-    fn on_message(&mut self, qp: QpId, message: Buf, invalidated: Option<u32>) -> Step {
-        let Some(c) = self.conns.find(qp) else { return Step::Done };
-        let mut sink = EventSink::new();
-        c.proto.on_receive(message.bytes(), &mut sink);
-        if let Some(why) = sink.close {
-            self.close_peer(qp, why);
-        }
-        match sink.event {
-            Event::Call(slot) => self.frame_call(qp, slot, message).map_or(Step::Done, Step::Call),
-            Event::Reply(reply) => {
-                self.arrive_reply(qp, message, reply, invalidated).map_or(Step::Done, Step::Reply)
-            }
-            other => self.on_rare(qp, message, other),
-        }
-    }
-
+    /// Everything but a call and a reply. A call that failed is the application's to hear of.
     #[cold]
-    fn on_rare(&mut self, qp: QpId, message: Buf, event: Event) -> Step {
+    fn on_rare(
+        &mut self,
+        qp: QpId,
+        message: Buf,
+        event: Event,
+        close: Option<PeerMisbehaved>,
+    ) -> Option<(u64, CallFailure)> {
+        if let Some(why) = close {
+            self.begin_close(qp, DownCause::PeerMisbehaved(why.as_str()));
+        }
         if let Event::Pull(slot) = event {
             self.begin_pull(qp, slot, message);
-            return Step::Done;
+            return None;
         }
         self.repost(qp, message);
         match event {
             Event::Failed { slot, token, failure } => {
                 self.forget_call(qp, slot);
-                return Step::Failed { token, failure };
+                return Some((token, failure));
             }
             Event::Released(slot) => self.forget_call(qp, slot),
             Event::Error(xid, version, error) => self.send_error(qp, xid, version, error),
@@ -355,7 +400,7 @@ impl<F: Fabric> Reactor<F> {
             }
             Event::None | Event::Call(_) | Event::Pull(_) | Event::Reply(_) => {}
         }
-        Step::Done
+        None
     }
 
     /// The memory of a call that ended without a reply goes back.
@@ -404,10 +449,6 @@ impl<F: Fabric> Reactor<F> {
         let length = header.emit(&mut message.whole_mut()[at..]);
         message.set_range(0..at + length);
         self.post_answer(conn, message, None);
-    }
-
-    fn close_peer(&mut self, conn: ConnId, why: PeerMisbehaved) {
-        self.begin_close(conn, DownCause::PeerMisbehaved(why.as_str()));
     }
 
     pub(super) fn close_misbehaving(&mut self, conn: ConnId, why: &'static str) {
@@ -459,15 +500,13 @@ impl<F: Fabric> Reactor<F> {
         Some(gone)
     }
 
-    #[inline]
-    fn deadline_passed(&self) -> bool {
-        self.turn.is_some_and(|now| now.0 >= self.next_deadline.0)
-    }
-
     /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
     /// of connections, but runs only when some deadline was reached.
     fn expire(&mut self) {
-        let now = Instant(self.time().0);
+        let now = Instant(self.now.0);
+        if now < self.next_deadline {
+            return;
+        }
         let before = self.given_up.len();
         self.next_deadline = Instant(u64::MAX);
         for conn in self.conns.0.iter_mut().flatten() {

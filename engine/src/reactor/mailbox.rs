@@ -68,10 +68,11 @@ impl<E> Inbox<E> {
     }
 
     #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     pub(crate) fn take(&self) -> Option<Mail<E>> {
-        if self.queue.is_empty() {
-            return None;
-        }
         self.queue.pop()
     }
 }

@@ -6,11 +6,11 @@ use super::negotiate::Negotiated;
 use super::replies::{ReplyData, ReplyPlan};
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::{Buf, Bulk, BulkPool};
-use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::StreamWriter;
-use spinrpc_proto::rpc::{AcceptStatus, OpaqueAuth, RejectStatus};
+use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +38,9 @@ pub(crate) trait CoreOps {
     /// Begins to close a connection.
     fn close(&self, conn: ConnId);
     /// Answers a call.
-    fn reply(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>);
+    fn reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>);
+    /// Answers a call with results and data items.
+    fn reply_with(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>);
     /// Answers a call that its handler dropped.
     fn drop_call(&self, to: &ReplyTarget<'_>);
     /// Answers a call with an RPC error.
@@ -51,11 +53,33 @@ pub(crate) trait CoreOps {
 
 /// Which procedure a call goes to, and who calls.
 pub(crate) struct CallTarget<'a> {
-    pub(crate) program: Program,
-    pub(crate) version: Version,
+    pub(crate) header: &'a HeaderTemplate,
     pub(crate) procedure: Procedure,
-    pub(crate) credential: OpaqueAuth<'a>,
     pub(crate) token: u64,
+}
+
+/// The RPC header of one client's calls, written once: per call only the XID and the procedure
+/// are put in.
+pub(crate) struct HeaderTemplate(Vec<u8>);
+
+impl HeaderTemplate {
+    pub(crate) fn new(program: Program, version: Version, credential: OpaqueAuth<'_>) -> Self {
+        let (xid, procedure, verifier) = (Xid(0), Procedure(0), OpaqueAuth::NONE);
+        let header = CallHeader { xid, program, version, procedure, credential, verifier };
+        let mut bytes = vec![0; header.buffer_len()];
+        header.emit(&mut bytes);
+        Self(bytes)
+    }
+
+    /// Writes the header. Its words stand where RFC 5531 section 9 has them: the procedure is the
+    /// sixth.
+    #[inline]
+    pub(crate) fn write(&self, procedure: Procedure, stream: &mut StreamWriter<'_>) {
+        let (before, behind) = self.0.split_at(20);
+        stream.fixed(before);
+        stream.u32(procedure.0);
+        stream.fixed(&behind[4..]);
+    }
 }
 
 /// A call being answered: where it is and its message, whose chunk lists the reply echoes.
@@ -64,6 +88,8 @@ pub(crate) struct ReplyTarget<'a> {
     pub(crate) conn: ConnId,
     pub(crate) slot: SlotId,
     pub(crate) message: &'a [u8],
+    /// The call has no chunk lists, so that the reply has none to echo.
+    pub(crate) plain: bool,
 }
 
 /// An RPC-level answer that carries no results.
@@ -144,6 +170,8 @@ pub(crate) struct CallFrame {
     pub(crate) message: Buf,
     /// Length of the transport header at the start of `message`.
     pub(crate) header_bytes: usize,
+    /// The call has no chunk lists.
+    pub(crate) plain: bool,
     /// The RPC message is in the first sink, not behind the header.
     pub(crate) long: bool,
     pub(crate) sinks: Option<Box<Sinks>>,

@@ -10,13 +10,21 @@ use crate::mem::{Buf, Bulk, Lease, SharedBulk};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
-use spinrpc_proto::payload::{Encoded, Item, Placement, StreamWriter};
+use spinrpc_proto::payload::{Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter};
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 use spinrpc_proto::rpc::{AcceptStatus, ReplyHeader};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// The RPC header of a successful reply without verifier (RFC 5531 section 9): XID (put in when it
+/// is posted), REPLY, MSG_ACCEPTED, AUTH_NONE of length zero, SUCCESS.
+const SUCCESS_HEADER: [u8; 24] = {
+    let mut header = [0; 24];
+    header[7] = 1;
+    header
+};
 
 /// Registered data items of a reply, in the order in which its stream names them. Each goes by its
 /// Write chunk if the call offered one, else in the stream.
@@ -159,7 +167,25 @@ impl<F: Fabric> CoreCell<F> {
         self.reactor().finish_call(frame, outcome);
     }
 
+    /// The common case: the call had no chunks, and the reply has no data items.
     #[inline]
+    pub(super) fn send_plain_reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
+        let Some((mut message, threshold_bytes)) = self.reactor().stage_plain_reply(to) else {
+            return;
+        };
+        let stream = &mut message.whole_mut()[PLAIN_HEADER_BYTES..threshold_bytes];
+        let mut writer = StreamWriter::new(stream, &[]);
+        writer.fixed(&SUCCESS_HEADER);
+        encode(&mut writer);
+        let encoded = writer.finish();
+        if encoded.fits && !encoded.items_missing {
+            return self.reactor().post_plain_reply(to, message, encoded.stream_bytes);
+        }
+        // It does not fit inline after all: an error, which the general case knows.
+        drop(message);
+        self.send_reply(to, ReplyData::new(), encode);
+    }
+
     pub(super) fn send_reply(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>) {
         let Some(mut stage) = self.reactor().stage_reply(to) else { return };
         let plan = stage.plan;
@@ -217,8 +243,10 @@ impl<F: Fabric> Reactor<F> {
     ) -> Option<CallFrame> {
         let c = self.conns.find(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
-        let needed = 1 + reply_writes(&view);
-        let (header_bytes, long) = (view.header_bytes(), view.payload().is_empty());
+        let plain = view.is_plain();
+        let needed = if plain { 1 } else { 1 + reply_writes(&view) };
+        let header_bytes = view.header_bytes();
+        let long = !plain && view.payload().is_empty();
         if c.send_room(&self.fabric) < needed {
             self.stats.queue_full += 1;
             c.serves[usize::from(slot.index)].message = Some(message);
@@ -228,8 +256,9 @@ impl<F: Fabric> Reactor<F> {
         c.send_reserved += needed;
         let hold = &mut c.serves[usize::from(slot.index)];
         hold.reserved = needed as u16;
+        let sinks = if plain { None } else { hold.sinks.take() };
         self.stats.calls_received += 1;
-        Some(CallFrame { conn, slot, message, header_bytes, long, sinks: hold.sinks.take() })
+        Some(CallFrame { conn, slot, message, header_bytes, plain, long, sinks })
     }
 
     /// The handler is done with a call for now. An answered one gives its buffers back; the
@@ -238,19 +267,49 @@ impl<F: Fabric> Reactor<F> {
     fn finish_call(&mut self, frame: CallFrame, outcome: CallOutcome) {
         let Some(c) = self.conns.find(frame.conn) else { return };
         let hold = &mut c.serves[usize::from(frame.slot.index)];
-        hold.sinks = frame.sinks;
-        match outcome {
-            CallOutcome::Deferred => hold.message = Some(frame.message),
-            CallOutcome::Done => {
-                if let Some(sinks) = &mut hold.sinks {
-                    sinks.clear();
-                }
-                self.repost(frame.conn, frame.message);
+        let deferred = outcome == CallOutcome::Deferred;
+        if let Some(mut sinks) = frame.sinks {
+            if !deferred {
+                sinks.clear();
             }
+            hold.sinks = Some(sinks);
+        }
+        if deferred {
+            hold.message = Some(frame.message);
+        } else {
+            self.repost(frame.conn, frame.message);
         }
     }
 
     #[inline]
+    fn stage_plain_reply(&mut self, to: &ReplyTarget<'_>) -> Option<(Buf, usize)> {
+        let Some(c) = self.conns.find(to.conn) else {
+            self.stats.stale += 1;
+            return None;
+        };
+        let threshold_bytes = c.negotiated.send_bytes_max();
+        let message = c.sends.take();
+        if message.is_none() {
+            self.close_overrun(to.conn, "send buffers");
+        }
+        message.map(|message| (message, threshold_bytes))
+    }
+
+    #[inline]
+    fn post_plain_reply(&mut self, to: &ReplyTarget<'_>, mut message: Buf, stream_bytes: usize) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        release(c, to.slot);
+        let (header, stream) = message.whole_mut().split_at_mut(PLAIN_HEADER_BYTES);
+        let Some(xid) = to.message.first_chunk::<4>() else { return };
+        stream[..4].copy_from_slice(xid);
+        if c.proto.responder.reply_plain(to.slot, Xid(u32::from_be_bytes(*xid)), header).is_err() {
+            self.stats.stale += 1;
+            return;
+        }
+        message.set_range(0..PLAIN_HEADER_BYTES + stream_bytes);
+        self.post_answer(to.conn, message, None);
+    }
+
     fn stage_reply(&mut self, to: &ReplyTarget<'_>) -> Option<Stage> {
         let Some(c) = self.conns.find(to.conn) else {
             self.stats.stale += 1;
@@ -267,7 +326,6 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// Posts the RDMA Writes of a reply and then its Send, and frees the slot.
-    #[inline]
     fn post_reply(
         &mut self,
         to: &ReplyTarget<'_>,
@@ -388,7 +446,7 @@ impl<F: Fabric> Reactor<F> {
             self.stats.stale += 1;
             return;
         };
-        let to = ReplyTarget { conn, slot, message: message.bytes() };
+        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match reply.answer {
             DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),
             DeferredAnswer::Results { stream, encoded, data } => {

@@ -42,7 +42,15 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
         self.reactor().begin_close(conn, DownCause::Local);
     }
 
-    fn reply(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>) {
+    fn reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
+        if to.plain {
+            self.send_plain_reply(to, encode);
+        } else {
+            self.send_reply(to, ReplyData::new(), encode);
+        }
+    }
+
+    fn reply_with(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>) {
         self.send_reply(to, data, encode);
     }
 
