@@ -206,11 +206,13 @@ impl CallSpec {
 
     /// As [`CallSpec::argument`], for a spec that is used again. `false` when there are four.
     pub fn add_argument(&mut self, bulk: Bulk) -> bool {
+        self.has_buffers = true;
         put(&mut self.arguments, bulk)
     }
 
     /// As [`CallSpec::result_into`], for a spec that is used again. `false` when there are four.
     pub fn add_result_into(&mut self, bulk: Bulk) -> bool {
+        self.has_buffers = true;
         put(&mut self.results, bulk)
     }
 }

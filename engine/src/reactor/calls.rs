@@ -314,13 +314,26 @@ fn encode_call(
     encode: Encode<'_>,
     placement: Placement,
 ) -> Encoded {
+    if !spec.has_buffers {
+        return encode_items(stream, target, &[], encode);
+    }
     let mut items = [Item { bytes: &[], placement }; ITEMS_MAX];
     let mut count = 0;
     for (argument, item) in spec.arguments.iter().flatten().zip(&mut items) {
         item.bytes = argument.bytes();
         count += 1;
     }
-    let mut writer = StreamWriter::new(stream, &items[..count]);
+    encode_items(stream, target, &items[..count], encode)
+}
+
+#[inline]
+fn encode_items(
+    stream: &mut [u8],
+    target: &CallTarget<'_>,
+    items: &[Item<'_>],
+    encode: Encode<'_>,
+) -> Encoded {
+    let mut writer = StreamWriter::new(stream, items);
     target.header.write(target.procedure, &mut writer);
     encode(&mut writer);
     writer.finish()
@@ -414,12 +427,13 @@ impl CallSpec {
     /// Nothing beside the stream, and no Reply chunk needed.
     #[inline]
     fn is_plain(&self, recv_bytes_max: usize) -> bool {
-        self.reply_chunk_bytes(recv_bytes_max).is_none()
-            && self.arguments.iter().all(Option::is_none)
-            && self.results.iter().all(Option::is_none)
+        !self.has_buffers && self.reply_chunk_bytes(recv_bytes_max).is_none()
     }
 
     fn argument_count(&self) -> usize {
+        if !self.has_buffers {
+            return 0;
+        }
         self.arguments.iter().flatten().count()
     }
 
@@ -448,6 +462,7 @@ impl CallSpec {
     fn move_into(&mut self, hold: &mut CallHold) {
         hold.arguments = std::mem::take(&mut self.arguments);
         hold.results = std::mem::take(&mut self.results);
+        self.has_buffers = false;
     }
 }
 

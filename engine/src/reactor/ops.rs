@@ -117,6 +117,8 @@ pub struct CallSpec {
     pub(crate) reply_bytes_max: usize,
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+    /// Whether any of them is there: most calls have none.
+    pub(crate) has_buffers: bool,
 }
 
 /// When a call is given up.
