@@ -16,14 +16,19 @@ use std::time::{Duration, Instant};
 type Failure = Box<dyn Error + Send + Sync>;
 
 const ADDRESS: &str = "shm:floor";
-const ROUNDS: u32 = 200_000;
+const ROUNDS: u32 = 40_000;
 const DEPTH: usize = 32;
 
 fn main() -> Result<(), Failure> {
     let cores: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let (here, there) = if let [here, there] = cores[..] { (here, there) } else { (0, 1) };
     let idle: usize = std::env::var("IDLE").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    for _ in 0..7 {
+    while std::env::var_os("WORK_ONLY").is_some() {
+        println!("work {:.1} ns", work(here, 68, 52)?);
+    }
+    println!("work of an exchange, both ends: {:.1} ns", work(here, 136, 120)?);
+    println!("work of a null exchange, both ends: {:.1} ns", work(here, 68, 52)?);
+    for _ in 0..25 {
         let line = cache_line_round_trip(here, there);
         let one = ping_pong(here, there, 136, 120, 1, idle)?;
         let null = ping_pong(here, there, 68, 52, DEPTH, 0)?;
@@ -75,7 +80,6 @@ struct End {
     fabric: ShmFabric,
     pool: BufPool,
     batch: Completions,
-    got: Vec<CompletionKind>,
 }
 
 impl End {
@@ -86,20 +90,16 @@ impl End {
         let pool = BufPool::new(Region::from_mapping(region), 4096, 1024)?;
         let fabric = connector.fabric(core)?;
         let batch = Completions::with_limit(64);
-        Ok(Self { fabric, pool, batch, got: Vec::with_capacity(64) })
+        Ok(Self { fabric, pool, batch })
     }
 
     fn adopt(&mut self, endpoint: ShmEndpoint) -> Result<QpId, Failure> {
         let qp = self.fabric.adopt(endpoint)?;
         for _ in 0..2 * DEPTH {
-            self.post_recv(qp)?;
+            let buf = self.pool.take().ok_or("no buffer")?;
+            self.fabric.post_recv(qp, buf).map_err(|_| "receive queue full")?;
         }
         Ok(qp)
-    }
-
-    fn post_recv(&mut self, qp: QpId) -> Result<(), Failure> {
-        let buf = self.pool.take().ok_or("no buffer")?;
-        self.fabric.post_recv(qp, buf).map_err(|_| "receive queue full".into())
     }
 
     #[inline]
@@ -117,14 +117,12 @@ impl End {
         if self.fabric.poll(&mut self.batch) == 0 {
             return Ok(0);
         }
-        self.got.extend(self.batch.drain().map(|completion| completion.kind));
         let mut messages = 0;
-        while let Some(kind) = self.got.pop() {
-            let CompletionKind::Received { message, .. } = kind else {
-                return Err(format!("the connection went down: {kind:?}").into());
+        for completion in self.batch.drain() {
+            let CompletionKind::Received { message, .. } = completion.kind else {
+                return Err("the connection went down".into());
             };
-            drop(message);
-            self.post_recv(qp)?;
+            self.fabric.post_recv(qp, message).map_err(|_| "receive queue full")?;
             messages += 1;
         }
         Ok(messages)
@@ -169,7 +167,7 @@ fn ping_pong(
                 end.fabric.adopt(connector.connect(ADDRESS, 0, &[], Duration::from_secs(5))?)?;
             }
             drive(&mut end, qp, request, depth, ROUNDS / 4)?;
-            let rounds = if depth > 1 { ROUNDS * 20 } else { ROUNDS };
+            let rounds = if depth > 1 { ROUNDS * 10 } else { ROUNDS };
             let start = Instant::now();
             drive(&mut end, qp, request, depth, rounds)?;
             Ok((start.elapsed().as_nanos() as f64 / f64::from(rounds), end))
@@ -182,6 +180,31 @@ fn ping_pong(
     });
     drop(guard);
     result
+}
+
+/// Nanoseconds of work that one exchange takes, both ends on one core: nothing crosses over.
+fn work(here: usize, request: usize, reply: usize) -> Result<f64, Failure> {
+    let _ = affinity::pin_current_thread(here);
+    let connector = ShmConnector::new(ShmConfig::default())?;
+    let (sender, receiver) = channel();
+    let _guard = connector.listen(ADDRESS, &[], Box::new(HandOver(sender)))?;
+    let (mut client, mut server) = (End::new(&connector, 0)?, End::new(&connector, 1)?);
+    let from = client.adopt(connector.connect(ADDRESS, 0, &[], Duration::from_secs(5))?)?;
+    let to = server.adopt(receiver.recv_timeout(Duration::from_secs(5))?)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..100 {
+        let start = Instant::now();
+        for round in 0..ROUNDS / 100 {
+            client.send(from, request, round.into())?;
+            client.fabric.flush();
+            while server.turn(to)? == 0 {}
+            server.send(to, reply, round.into())?;
+            server.fabric.flush();
+            while client.turn(from)? == 0 {}
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS / 100));
+    }
+    Ok(best)
 }
 
 /// Makes `rounds` exchanges.

@@ -255,6 +255,10 @@ impl<W: Words> Consumer<W> {
         // Acquire pairs with the Release of `push`.
         let header = self.words.load(at, Ordering::Acquire);
         if (header >> 32) as u32 != (self.next + 1) as u32 {
+            // The lines behind the header, so that a message of three lines takes one transfer more
+            // than one of a single line, at most. They are near already unless it is being written.
+            self.words.prefetch_read(at + LINE_WORDS);
+            self.words.prefetch_read(at + 2 * LINE_WORDS);
             return Ok(None);
         }
         let length = (header & LENGTH_MASK) as usize;
