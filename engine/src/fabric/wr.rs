@@ -122,29 +122,38 @@ pub enum CompletionKind {
 /// A bounded batch of completions, allocated once.
 #[derive(Debug)]
 pub struct Completions {
-    entries: Vec<Completion>,
-    limit: usize,
+    /// Places and not a `Vec`, so that a completion is written where it lies: one that is moved
+    /// there in larger pieces than it was made of stalls the core (store forwarding).
+    places: Box<[Option<Completion>]>,
+    count: usize,
 }
 
 impl Completions {
     /// A batch of at most `limit`.
     pub fn with_limit(limit: usize) -> Self {
-        Self { entries: Vec::with_capacity(limit), limit }
+        Self { places: (0..limit).map(|_| None).collect(), count: 0 }
     }
 
-    /// Adds one; the caller has checked [`Completions::room`].
+    /// Adds one. The caller has checked [`Completions::room`]: beyond it nothing is added.
+    #[inline(always)]
     pub fn push(&mut self, qp: QpId, kind: CompletionKind) {
         debug_assert!(self.room() > 0, "a driver pushed past the batch limit");
-        self.entries.push(Completion { qp, kind });
+        if let Some(place) = self.places.get_mut(self.count) {
+            *place = Some(Completion { qp, kind });
+            self.count += 1;
+        }
     }
 
     /// How many more fit.
+    #[inline]
     pub fn room(&self) -> usize {
-        self.limit - self.entries.len().min(self.limit)
+        self.places.len() - self.count
     }
 
     /// Empties the batch in order.
+    #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
-        self.entries.drain(..)
+        let count = std::mem::take(&mut self.count);
+        self.places[..count].iter_mut().filter_map(Option::take)
     }
 }

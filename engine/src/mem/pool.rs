@@ -1,9 +1,9 @@
 //! A core's pool of equal-size message buffers.
 
+use super::buf::Slot;
 use super::{Buf, LINE_BYTES, PoolError, Region, RegionId};
 use std::cell::Cell;
 use std::fmt;
-use std::ptr::NonNull;
 use std::rc::Rc;
 
 /// Equal-size buffers carved from one region, for one core: neither it nor its buffers can leave
@@ -34,14 +34,13 @@ impl BufPool {
         let base = unsafe { region.as_ptr().add(lead_in) };
         let free: Box<[Cell<u32>]> = (0..count).rev().map(Cell::new).collect();
         let stride = stride_bytes(buf_bytes);
-        Ok(Self(Rc::new(PoolCore {
-            base,
-            stride,
-            capacity,
-            available: Cell::new(count),
-            free,
-            region,
-        })))
+        let slot = |index: u32| {
+            // SAFETY: the region has `count` strides behind `base`, as was just checked.
+            let first = unsafe { base.add(index as usize * stride) };
+            Slot::new(first, index, capacity)
+        };
+        let slots = (0..count).map(slot).collect();
+        Ok(Self(Rc::new(PoolCore { capacity, available: Cell::new(count), free, slots, region })))
     }
 
     /// Bytes a line-aligned region must have for this pool.
@@ -66,7 +65,7 @@ impl BufPool {
     #[inline]
     pub fn take(&self) -> Option<Buf> {
         let index = self.0.pop()?;
-        Some(Buf::new(Rc::clone(&self.0), index))
+        Some(Buf::new(&self.0, index))
     }
 
     /// How many buffers are in the pool now.
@@ -103,33 +102,24 @@ impl fmt::Debug for BufPool {
 
 /// What a pool and its buffers share.
 pub(super) struct PoolCore {
-    base: NonNull<u8>,
-    stride: usize,
     capacity: u32,
     /// The first `available` entries of `free` are the indices in the pool.
     available: Cell<u32>,
     free: Box<[Cell<u32>]>,
+    slots: Box<[Slot]>,
     region: Region,
 }
 
 impl PoolCore {
-    /// Bytes of each buffer.
-    #[inline]
-    pub(super) fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
     /// The region the buffers lie in.
     pub(super) fn region(&self) -> &Region {
         &self.region
     }
 
-    /// First byte of buffer `index`, which this pool has handed out.
+    /// What is kept about buffer `index`, which this pool has.
     #[inline]
-    pub(super) fn first_byte(&self, index: u32) -> NonNull<u8> {
-        // SAFETY: `index` is below `free.len()`, and `new` checked that as many strides lie within
-        // the region.
-        unsafe { self.base.add(index as usize * self.stride) }
+    pub(super) fn slot(&self, index: u32) -> &Slot {
+        &self.slots[index as usize]
     }
 
     #[inline]

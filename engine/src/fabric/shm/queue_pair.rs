@@ -129,11 +129,20 @@ impl QueuePair {
                 self.recv_queue.push_front(message);
                 return Err(cause);
             }
-            let invalidated = arrival.lead.filter(|handle| self.exposures.revoke(*handle));
-            out.push(self.id, CompletionKind::Received { message, invalidated });
+            match arrival.lead {
+                // Two pushes: a completion whose every field is known here is written in place.
+                None => out.push(self.id, CompletionKind::Received { message, invalidated: None }),
+                Some(handle) => self.receive_invalidate(message, handle, out),
+            }
             seen = Seen::Messages;
         }
         Ok(seen)
+    }
+
+    #[cold]
+    fn receive_invalidate(&mut self, message: Buf, handle: u32, out: &mut Completions) {
+        let invalidated = Some(handle).filter(|handle| self.exposures.revoke(*handle));
+        out.push(self.id, CompletionKind::Received { message, invalidated });
     }
 
     #[inline]
