@@ -6,8 +6,8 @@ use super::errors::EngineError;
 use super::runtime::{Backend, Runtime};
 use super::service::Service;
 use crate::config::Config;
-use crate::fabric::shm::ShmConnector;
-use crate::reactor::StatsSnapshot;
+use crate::fabric::shm::{ShmConfig, ShmConnector};
+use crate::reactor::{StatsSnapshot, memory};
 use spinrpc_proto::ids::{Program, Version};
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if the driver cannot be started.
     pub fn new(config: Config) -> Result<Self, EngineError> {
-        let connector = ShmConnector::new(super::runtime::shm_config(&config))?;
+        let connector = ShmConnector::new(shm_config(&config))?;
         Ok(Self(Runtime::start(connector, config)))
     }
 
@@ -188,5 +188,19 @@ fn run_core(
             core.run_until(|| engine.is_shut_down());
             core.drain();
         }
+    }
+}
+
+/// The driver's settings that follow from the configuration.
+fn shm_config(config: &Config) -> ShmConfig {
+    let largest = config.peer_limits().payload_bytes_max as usize;
+    ShmConfig {
+        ring_slots: config.shm_ring_slots() as u32,
+        arena: memory::classes(config.shm_arena_bytes(), largest),
+        recv_queue_depth: config.slots_per_conn() as u16 + memory::RECV_QUEUE_SLACK,
+        send_queue_depth: memory::send_queue_depth(config),
+        conns_max: config.conns_max() as u32,
+        rnr_timeout: config.shm_rnr_timeout(),
+        ..ShmConfig::default()
     }
 }

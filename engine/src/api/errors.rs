@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::fabric::{DownCause, FabricError};
+use crate::reactor::Backpressure;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rpc::{AcceptStatus, RejectStatus};
@@ -40,7 +41,7 @@ pub enum CallError {
     PeerMisbehaved(PeerMisbehaved),
     /// The blocking client could not start the call.
     #[error("the call was not started: {0}")]
-    NotStarted(#[from] crate::Backpressure),
+    NotStarted(#[from] Backpressure),
 }
 
 impl CallError {
@@ -67,10 +68,10 @@ impl From<CallFailure> for CallError {
     }
 }
 
-impl crate::Backpressure {
+impl Backpressure {
     /// Whether the call may be started later, when replies have come.
     pub fn is_transient(&self) -> bool {
-        use crate::Backpressure::{Connecting, NoBuffer, NoCredit, SendQueueFull};
+        use Backpressure::{Connecting, NoBuffer, NoCredit, SendQueueFull};
         matches!(self, NoCredit | NoBuffer | SendQueueFull | Connecting)
     }
 }

@@ -6,7 +6,6 @@ use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
 use super::errors::EngineError;
 use super::service::Service;
 use crate::config::Config;
-use crate::fabric::shm::ShmConfig;
 use crate::fabric::{Acceptor, Completions, Connector, Fabric};
 use crate::reactor::core::{CoreCell, Reactor};
 use crate::reactor::mailbox::{Inbox, Mail};
@@ -286,18 +285,4 @@ fn deliver<E>(inbox: &Inbox<E>, mail: Mail<E>) {
 /// A panic of another thread while it held this lock leaves nothing half done here.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The driver's settings that follow from the configuration.
-pub(super) fn shm_config(config: &Config) -> ShmConfig {
-    let largest = config.peer_limits().payload_bytes_max as usize;
-    ShmConfig {
-        ring_slots: config.shm_ring_slots() as u32,
-        arena: memory::classes(config.shm_arena_bytes(), largest),
-        recv_queue_depth: config.slots_per_conn() as u16 + memory::RECV_QUEUE_SLACK,
-        send_queue_depth: memory::send_queue_depth(config),
-        conns_max: config.conns_max() as u32,
-        rnr_timeout: config.shm_rnr_timeout(),
-        ..ShmConfig::default()
-    }
 }

@@ -7,3 +7,8 @@
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Atomics for memory that is mapped from outside: never those of a model.
+pub mod mapped {
+    pub use std::sync::atomic::{AtomicU8, AtomicU64};
+}

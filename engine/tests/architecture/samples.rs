@@ -159,7 +159,7 @@ fn atomics_past_the_seam_are_refused() {
     refused(edges::atomics_by_sync_only, path, text, "std::sync::atomic::AtomicU64");
     accepted(edges::atomics_by_sync_only, "engine/src/sync/mod.rs", text);
     accepted(edges::atomics_by_sync_only, path, "use std::sync::Arc; use crate::sync::AtomicU64;");
-    let tests = format!("#[cfg(all(test, not_loom))] mod tests {{ {text} }}");
+    let tests = format!("#[cfg(all(test, not(loom)))] mod tests {{ {text} }}");
     accepted(edges::atomics_by_sync_only, path, &tests);
 }
 
@@ -247,6 +247,20 @@ fn unwraps_outside_tests_are_refused() {
     accepted(rules::unwraps, "engine/tests/kill.rs", "fn f() { x.unwrap() }");
     let after = "#[cfg(test)] use a::{b, c};\nfn f() { x.unwrap() }";
     refused(rules::unwraps, path, after, ":2:");
+}
+
+#[test]
+fn only_conditions_that_need_tests_make_tests() {
+    let broken = |condition: &str| {
+        let text = format!("#[cfg({condition})]\nfn f() {{ x.unwrap() }}");
+        rules::unwraps(&Source::new("engine/src/mem/pool.rs", text)).len()
+    };
+    for condition in ["test", "all(test, not(loom))", "any(test, all(loom, test))"] {
+        assert_eq!(broken(condition), 0, "{condition}");
+    }
+    for condition in ["not(test)", "any(test, loom)", "feature = \"test\"", "any(not(x), test)"] {
+        assert_eq!(broken(condition), 1, "{condition}");
+    }
 }
 
 #[test]

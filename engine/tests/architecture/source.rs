@@ -174,15 +174,44 @@ impl Source {
     }
 }
 
-/// `#[test]`, or `#[cfg(…)]` with the word `test` in it and no `not`.
+/// `#[test]`, or a `#[cfg(…)]` that holds for tests only.
 fn is_test_attribute(tokens: &[Token<'_>], index: usize) -> bool {
     let [hash, open, name, ..] = &tokens[index..] else { return false };
-    if hash.text != "#" || open.text != "[" {
-        return false;
+    let begins = hash.text == "#" && open.text == "[";
+    match name.text {
+        "test" => begins,
+        "cfg" => begins && needs_test(tokens, index + 4),
+        _ => false,
     }
-    let body = &tokens[index + 2..lexer::closing(tokens, index + 1)];
-    let has = |word| body.iter().any(|token| token.text == word);
-    matches!(name.text, "cfg" | "test") && has("test") && !has("not")
+}
+
+/// The condition that begins at `index` cannot hold without `test`: all of an `any` and one of an
+/// `all` do so. What `not` encloses proves nothing.
+fn needs_test(tokens: &[Token<'_>], index: usize) -> bool {
+    let Some(token) = tokens.get(index) else { return false };
+    let parts = || conditions(tokens, index + 1).into_iter();
+    match token.text {
+        "test" => true,
+        "all" => parts().any(|part| needs_test(tokens, part)),
+        "any" => parts().all(|part| needs_test(tokens, part)),
+        _ => false,
+    }
+}
+
+/// Where each condition in the parentheses opened at `open` begins.
+fn conditions(tokens: &[Token<'_>], open: usize) -> Vec<usize> {
+    let close = lexer::closing(tokens, open);
+    let (mut found, mut index) = (vec![open + 1], open + 1);
+    while index < close {
+        match tokens[index].text {
+            "(" => index = lexer::closing(tokens, index),
+            "," => found.push(index + 1),
+            _ => {}
+        }
+        index += 1;
+    }
+    found.retain(|&begin| begin < close);
+    found
 }
 
 /// A file whose module is declared under `#[cfg(test)]` is all test.

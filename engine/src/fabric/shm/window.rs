@@ -5,13 +5,12 @@
 //! the bytes ever exists.
 
 use crate::sync::atomic::Ordering;
+use crate::sync::atomic::mapped::AtomicU64;
 use crate::sync::words::{WORD_BYTES, Words, tail_of_word, word_of_tail};
 use crate::sys::mmap::SharedMemory;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-// Not those of `sync::atomic`: this memory comes from outside and cannot hold a model's atomics.
-use std::sync::atomic::AtomicU64;
 
 /// Words of a shared mapping; clones are windows on the same words.
 #[derive(Clone, Debug)]
@@ -182,7 +181,7 @@ pub(super) unsafe fn copy_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
 /// As [`copy_bytes`].
 #[cfg(any(not(target_arch = "x86_64"), test))]
 unsafe fn copy_bytes_atomically(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
-    use std::sync::atomic::AtomicU8;
+    use crate::sync::atomic::mapped::AtomicU8;
     let byte = |at: usize| {
         // SAFETY: `at` is below `len`, for which the caller vouches.
         let (from, to) = unsafe {

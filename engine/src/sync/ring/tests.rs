@@ -1,3 +1,5 @@
+//! The ring against a queue that is plainly right, and against a peer that writes anything.
+
 use super::super::words::HeapWords;
 use super::*;
 use proptest::prelude::*;
