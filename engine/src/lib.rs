@@ -23,3 +23,8 @@ pub use reactor::{Backpressure, CallSpec, Negotiated, ReplyData, StatsSnapshot};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{AcceptStatus, AuthStat, AuthSys, OpaqueAuth, RejectStatus};
 pub use spinrpc_proto::xdr::DecodeError;
+
+/// The code in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -18,6 +18,13 @@ pub trait Service {
     }
 }
 
+/// A closure is a service that needs no events.
+impl<F: FnMut(Call<'_>)> Service for F {
+    fn call(&mut self, call: Call<'_>) {
+        self(call);
+    }
+}
+
 /// Names a connection of one core; never used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub(crate) ConnId);

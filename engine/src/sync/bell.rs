@@ -98,7 +98,8 @@ impl<W: Words> Bell<W> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::super::words::HeapWords;
     use super::*;

@@ -346,5 +346,6 @@ impl<W: Words> Consumer<W> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -303,10 +303,10 @@ impl QueuePair {
         let there = self.peer_table.check(remote, access)?;
         let step = local.len().min(*budget);
         let here = local.as_ptr();
-        // SAFETY: `check` has found `remote.length` mapped bytes at `there`; the lease vouches for
-        // as many at `here`, which nobody has a reference to while it is out. Different mappings
-        // cannot overlap.
         match access {
+            // SAFETY: `check` has found `remote.length` mapped bytes at `there`; the lease vouches
+            // for as many at `here`, which nobody has a reference to while it is out. Different
+            // mappings cannot overlap.
             Access::RemoteWrite => unsafe { copy_bytes(here, there, step) },
             // SAFETY: as above; and the lease may be written to.
             Access::RemoteRead if local.writable() => unsafe { copy_bytes(there, here, step) },

@@ -15,7 +15,10 @@ fn ring() -> (Producer<HeapWords>, Consumer<HeapWords>, HeapWords) {
     (producer, Consumer::new(words.clone(), PLACE).unwrap(), words)
 }
 
-fn take(consumer: &mut Consumer<HeapWords>) -> Result<Option<(Option<u32>, Vec<u8>)>, Corrupt> {
+/// The lead word, if there is one, and the bytes.
+type Message = (Option<u32>, Vec<u8>);
+
+fn take(consumer: &mut Consumer<HeapWords>) -> Result<Option<Message>, Corrupt> {
     let Some(arrival) = consumer.arrival()? else { return Ok(None) };
     let mut message = vec![0; arrival.length];
     consumer.take(arrival, &mut message)?;
