@@ -261,7 +261,7 @@ impl Config {
         to_usize(self.raw.limits.conns)
     }
 
-    /// Most connections that are being made or accepted at a time.
+    /// Most connections that are being accepted at a time.
     pub fn handshakes_max(&self) -> usize {
         to_usize(self.raw.limits.handshakes)
     }

@@ -201,6 +201,7 @@ fn shm_config(config: &Config) -> ShmConfig {
         send_queue_depth: memory::send_queue_depth(config),
         conns_max: config.conns_max() as u32,
         rnr_timeout: config.shm_rnr_timeout(),
+        handshakes_max: config.handshakes_max(),
         ..ShmConfig::default()
     }
 }

@@ -117,7 +117,7 @@ pub struct RawShm {
 pub struct RawLimits {
     /// Connections of one core.
     pub conns: u64,
-    /// Connections being made or accepted at a time.
+    /// Connections being accepted at a time.
     pub handshakes: u64,
 }
 

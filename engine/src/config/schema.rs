@@ -401,7 +401,8 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "limits.handshakes",
         unit: "connections",
-        effect: "Most connections being made or accepted at a time; more are refused.",
+        effect: "Most connections being accepted at a time; one more, and that which has been \
+                 silent for longest is refused.",
         reason: "Peers that connect and say nothing cannot use up descriptors.",
         field: |raw| Field::Integer(&mut raw.limits.handshakes, Limits::between(1, 4096)),
     },

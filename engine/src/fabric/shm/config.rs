@@ -35,6 +35,9 @@ pub struct ShmConfig {
     pub prefault: bool,
     /// How long a peer may take for its part of the handshake.
     pub handshake_timeout: Duration,
+    /// Handshakes that may be open at a time. One more, and the oldest has to go: it is the one
+    /// whose peer has been silent for longest.
+    pub handshakes_max: usize,
 }
 
 impl Default for ShmConfig {
@@ -56,6 +59,7 @@ impl Default for ShmConfig {
             copy_bytes_per_flush: 256 << 10,
             prefault: true,
             handshake_timeout: Duration::from_secs(1),
+            handshakes_max: 64,
         }
     }
 }
@@ -88,6 +92,7 @@ impl ShmConfig {
         within("conns_max", u64::from(self.conns_max), conns_max)?;
         within("recv_queue_depth", u64::from(self.recv_queue_depth), (1, u64::from(u16::MAX)))?;
         within("send_queue_depth", u64::from(self.send_queue_depth), (1, u64::from(u16::MAX)))?;
+        within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
         within("hot_max", u64::from(self.hot_max), conns_max)?;
         within("idle_polls", u64::from(self.idle_polls), (1, u64::from(u32::MAX)))?;
         within("copy_bytes_per_flush", self.copy_bytes_per_flush as u64, (4096, 1 << 30))

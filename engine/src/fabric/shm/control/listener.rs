@@ -16,10 +16,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Handshakes that may be open at a time. One more, and the oldest has to go: it is the one whose
-/// peer has been silent for longest.
-const PENDING_MAX: usize = 64;
-
 /// How long a listener rests when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -88,11 +84,13 @@ impl State {
     pub(super) fn accept(&mut self, token: u64) {
         loop {
             let Some(Entry::Listener(listener)) = self.entries.get_mut(&token) else { return };
-            let deadline = Instant::now() + listener.environment.config.handshake_timeout;
+            let config = &listener.environment.config;
+            let (deadline, max) =
+                (Instant::now() + config.handshake_timeout, config.handshakes_max);
             match socket::accept(listener.socket.as_fd()) {
                 Ok(None) => return,
                 Ok(Some(socket)) => {
-                    self.start_handshake(Pending { socket, listener: token, deadline })
+                    self.start_handshake(Pending { socket, listener: token, deadline }, max);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection cannot be accepted; trying again soon");
@@ -105,7 +103,7 @@ impl State {
         }
     }
 
-    fn start_handshake(&mut self, pending: Pending) {
+    fn start_handshake(&mut self, pending: Pending, handshakes_max: usize) {
         let open = self.entries.iter().filter_map(|(token, entry)| match entry {
             Entry::Pending(pending) => Some((pending.deadline, *token)),
             _ => None,
@@ -113,7 +111,7 @@ impl State {
         let (count, oldest) = open.fold((0, None), |(count, oldest), one| {
             (count + 1, Some(oldest.map_or(one, |oldest| one.min(oldest))))
         });
-        if let Some((_, oldest)) = oldest.filter(|_| count >= PENDING_MAX) {
+        if let Some((_, oldest)) = oldest.filter(|_| count >= handshakes_max) {
             self.remove(oldest);
         }
         let token = self.mailbox.next_token();
