@@ -205,7 +205,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     #[inline]
     fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        if !carries_call(view.payload(), view.xid()) {
+        if !carries_call(view) {
             return not_a_call(view, out);
         }
         match self.take(State::Delivered) {
@@ -216,7 +216,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     fn on_chunked_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         let inline = view.message_type() == MessageType::Msg;
-        if inline && !carries_call(view.payload(), view.xid()) {
+        if inline && !carries_call(view) {
             return not_a_call(view, out);
         }
         if view.check_call().is_err() {
@@ -381,9 +381,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
 /// The RPC message starts with the XID of the transport header and is a call.
 #[inline]
-fn carries_call(message: &[u8], xid: Xid) -> bool {
-    let same_xid = message.first_chunk::<4>().is_some_and(|word| *word == xid.0.to_be_bytes());
-    same_xid && rpc::message_direction(message) == Some(Direction::Call)
+fn carries_call(view: &HeaderView<'_>) -> bool {
+    rpc::opens_with(view.payload(), view.xid(), Direction::Call)
 }
 
 /// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: "header XID

@@ -17,12 +17,8 @@ const ERROR: u32 = 4;
 const NO_LISTS: [u32; 3] = [0, 0, 0];
 
 /// Below the constant bounds, so that the one cannot pass for the other.
-const LIMITS: Limits = Limits {
-    read_segments_max: 16,
-    read_chunks_max: 4,
-    write_chunks_max: 4,
-    ..Limits::DEFAULT
-};
+const LIMITS: Limits =
+    Limits { read_segments_max: 16, read_chunks_max: 4, write_chunks_max: 4, ..Limits::DEFAULT };
 
 /// A message of the given type, version one, with 32 credits.
 fn message(message_type: u32, body: &[u32]) -> Vec<u8> {
