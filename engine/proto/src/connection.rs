@@ -77,7 +77,7 @@ where
         error: HeaderError,
         out: &mut impl Output,
     ) {
-        self.malformed += 1;
+        self.malformed = self.malformed.saturating_add(1);
         if self.malformed > MALFORMED_MAX {
             return out.close(PeerMisbehaved::MalformedHeaders);
         }

@@ -469,9 +469,10 @@ fn returned_length(offer: &ChunkOffer, chunk: &WriteChunk<'_>) -> Option<u32> {
     let (mut total, mut ended) = (0u32, false);
     for (returned, ours) in chunk.segments().zip(offer.segments()) {
         let same = returned.handle == ours.handle && returned.offset == ours.offset;
-        // The roundup may be counted in the last segment although it was not transferred.
-        let room = crate::xdr::roundup4(ours.length as usize) as u32;
-        if !same || returned.length > room || (ended && returned.length > 0) {
+        // RFC 5666 section 3.7 counts the roundup in the length although it was not transferred,
+        // RFC 8166 section 3.4.6.2 does not.
+        let room = ours.length.saturating_add(3) & !3;
+        if !same || returned.length > room.max(ours.length) || (ended && returned.length > 0) {
             return None;
         }
         ended = returned.length < ours.length;
