@@ -14,7 +14,10 @@ use crate::rdma::WriteChunk;
 use crate::rdma::v1::{self, HeaderView, MessageType, VERSION};
 use crate::rpc::{self, Direction};
 
-const NO_SLOT: u16 = u16::MAX;
+/// Most slots a responder may have.
+pub const SLOTS_MAX: usize = u16::MAX as usize + 1;
+/// Beyond every index.
+const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -30,7 +33,7 @@ enum State {
 pub struct ServeSlot {
     state: State,
     generation: u32,
-    next_free: u16,
+    next_free: u32,
     pull: Pull,
 }
 
@@ -159,31 +162,37 @@ pub enum ReplyRefused {
 #[derive(Debug)]
 pub struct Responder<S> {
     slots: S,
-    first_free: u16,
-    in_progress: u16,
+    first_free: u32,
+    in_progress: u32,
+    grant: u32,
 }
 
 impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
-    /// A responder that grants one credit for each slot.
+    /// A responder that grants one credit for each slot, of which it uses at most [`SLOTS_MAX`].
     pub fn new(mut slots: S) -> Self {
-        let count = slots.as_ref().len().min(usize::from(NO_SLOT));
+        let count = slots.as_ref().len().min(SLOTS_MAX);
         for (index, slot) in slots.as_mut()[..count].iter_mut().enumerate() {
-            let next = if index + 1 < count { (index + 1) as u16 } else { NO_SLOT };
+            let next = if index + 1 < count { (index + 1) as u32 } else { NO_SLOT };
             *slot = ServeSlot { next_free: next, ..ServeSlot::FREE };
         }
-        Self { first_free: if count == 0 { NO_SLOT } else { 0 }, slots, in_progress: 0 }
+        Self {
+            first_free: if count == 0 { NO_SLOT } else { 0 },
+            slots,
+            in_progress: 0,
+            grant: (count as u32).max(1),
+        }
     }
 
     /// The credit word of our replies: one per slot, never zero (RFC 8166 section 3.3.1). The
     /// caller has as many receives posted, less those that hold a call in progress.
     #[inline]
     pub fn grant(&self) -> u32 {
-        (self.slots.as_ref().len() as u32).max(1)
+        self.grant
     }
 
     /// Calls delivered or being fetched.
     #[inline]
-    pub fn in_progress(&self) -> u16 {
+    pub fn in_progress(&self) -> u32 {
         self.in_progress
     }
 
@@ -241,12 +250,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     #[inline]
     fn take(&mut self, state: State) -> Option<SlotId> {
         let index = self.first_free;
-        let slot = self.slots.as_mut().get_mut(usize::from(index))?;
+        let slot = self.slots.as_mut().get_mut(index as usize)?;
         self.first_free = slot.next_free;
         slot.state = state;
         slot.generation = slot.generation.wrapping_add(1);
         self.in_progress += 1;
-        Some(SlotId { index, generation: slot.generation })
+        Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
     #[inline]
@@ -374,7 +383,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         slot.state = State::Free;
         slot.next_free = next_free;
-        self.first_free = id.index;
+        self.first_free = u32::from(id.index);
         self.in_progress -= 1;
     }
 }
