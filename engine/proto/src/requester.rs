@@ -146,8 +146,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Takes a slot and a credit for a call and writes its transport header, which ends where
-    /// `header` ends; returns the call and the header's length. `header` must have
-    /// `chunks.header_bytes()`. The Send has to follow.
+    /// `header` ends; returns the call and the header's length. The Send has to follow.
+    ///
+    /// # Panics
+    /// If `header` is shorter than `chunks.header_bytes()`.
+    ///
+    /// # Errors
+    /// As [`CallRefused`] says; then nothing was taken.
     #[inline]
     pub fn start_call(
         &mut self,

@@ -2,6 +2,16 @@
 //! their transport header and RDMA Writes (RFC 5666 sections 3.4 to 3.7, RFC 8166 sections 3.4,
 //! 3.5 and 4.3).
 //!
+//! ```text
+//!            call with Read chunks          last RDMA Read: deliver_call
+//!   Free --------------------------> Pulling -------------------------> Delivered
+//!    ^ |                                |                                 ^   |
+//!    | +--------------------------------|---------------------------------+   |
+//!    |   call without: deliver_call     | abandon                             |
+//!    +----------------------------------+-------------------------------------+
+//!                                                             reply, abandon
+//! ```
+//!
 //! It keeps no message bytes: the caller holds the message of each call by its slot and gives its
 //! header back when the call goes on, so that lists are read where they arrived.
 
@@ -340,7 +350,14 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where
     /// `header` ends, frees the slot, and returns the header's length. The Send has to follow the
-    /// Writes. `view` is the call's own header; `header` has [`v1::reply_header_bytes`].
+    /// Writes. `view` is the call's own header.
+    ///
+    /// # Panics
+    /// If `header` is shorter than [`v1::reply_header_bytes`].
+    ///
+    /// # Errors
+    /// As [`ReplyRefused`] says; nothing was asked for but, for a chunk that is too small,
+    /// [`Output::send_error`].
     #[inline]
     pub fn reply(
         &mut self,
