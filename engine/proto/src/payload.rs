@@ -216,7 +216,8 @@ pub struct StreamWriter<'a> {
 }
 
 impl<'a> StreamWriter<'a> {
-    /// Writes into `buf`, with at most [`ITEMS_MAX`] items (more are not seen).
+    /// Writes into `buf`, with at most [`ITEMS_MAX`] items (more are not seen, and missed when the
+    /// stream asks for them).
     #[inline]
     pub fn new(buf: &'a mut [u8], items: &'a [Item<'a>]) -> Self {
         Self {
@@ -290,7 +291,7 @@ impl<'a> StreamWriter<'a> {
     /// where its placement says. Roundup of a reduced item is neither in the chunk nor in the
     /// stream (RFC 8166 sections 3.4.5.2 and 3.4.6.2).
     pub fn bulk(&mut self) {
-        let Some(item) = self.items.get(self.next_item) else {
+        let Some(item) = self.items.iter().take(ITEMS_MAX).nth(self.next_item) else {
             self.items_missing = true;
             return self.xdr.u32(0);
         };
