@@ -384,17 +384,22 @@ impl<'a> StreamReader<'a> {
         &mut self.xdr
     }
 
-    /// Reads one `opaque<max>` wherever its bytes are.
+    /// Reads one `opaque<max>` wherever its bytes are. A failed read leaves the reader as it was.
     ///
     /// "The byte count in the stream equals the sum of its chunk lengths" (RFC 5666 section 3.4);
     /// a chunk may or may not include the roundup (section 3.7), so both lengths are accepted.
+    ///
+    /// # Errors
+    /// [`DecodeError::ChunkMismatch`] for a chunk of another length, or as [`Reader::opaque`].
     pub fn item(&mut self, max_bytes: usize) -> Result<Found<'a>, DecodeError> {
         let at = self.xdr.position();
         let mut ahead = self.xdr.clone();
         let length = ahead.u32()? as usize;
         let position = self.base + ahead.position() + self.removed_bytes;
         let Some(chunk_bytes) = self.chunk_here(position) else {
-            return self.xdr.opaque(max_bytes).map(Found::Inline);
+            let bytes = self.xdr.opaque(max_bytes)?;
+            self.next_chunk += usize::from(self.has_unused_write_chunk());
+            return Ok(Found::Inline(bytes));
         };
         if length > max_bytes {
             return Err(DecodeError::TooLong { at, length, max: max_bytes });
@@ -409,29 +414,39 @@ impl<'a> StreamReader<'a> {
     }
 
     /// Bytes of the chunk that carries the item at `position`, if one does.
-    fn chunk_here(&mut self, position: usize) -> Option<usize> {
+    fn chunk_here(&self, position: usize) -> Option<usize> {
         match self.beside {
             Beside::Reads(chunks) => {
                 let (at, bytes) = *chunks.get(self.next_chunk)?;
                 (at as usize == position).then_some(bytes as usize)
             }
+            // Nothing placed means that the item stands in the stream (RFC 8166 section 4.3.2).
             Beside::Writes(placed) => {
-                // Each item consumes one entry (RFC 5666 section 3.6). Nothing placed in it means
-                // that the item stands in the stream (RFC 8166 section 4.3.2).
                 let bytes = *placed.get(self.next_chunk)? as usize;
-                self.next_chunk += usize::from(bytes == 0);
                 (bytes > 0).then_some(bytes)
             }
         }
     }
 
-    /// Every byte and every chunk was read.
+    /// Each item consumes one entry of the Write list, used or not (RFC 5666 section 3.6).
+    fn has_unused_write_chunk(&self) -> bool {
+        matches!(self.beside, Beside::Writes(placed) if self.next_chunk < placed.len())
+    }
+
+    /// Every byte was read, and every chunk that has any.
+    ///
+    /// # Errors
+    /// [`DecodeError::ChunkUnused`] or [`DecodeError::TrailingBytes`].
     pub fn finish(self) -> Result<(), DecodeError> {
-        if let Beside::Reads(chunks) = self.beside
-            && self.next_chunk < chunks.len()
-        {
-            return Err(DecodeError::ChunkUnused { index: self.next_chunk });
+        let unused = match self.beside {
+            Beside::Reads(chunks) => (self.next_chunk < chunks.len()).then_some(self.next_chunk),
+            Beside::Writes(placed) => {
+                (self.next_chunk..placed.len()).find(|chunk| placed[*chunk] > 0)
+            }
+        };
+        match unused {
+            Some(index) => Err(DecodeError::ChunkUnused { index }),
+            None => self.xdr.finish(),
         }
-        self.xdr.finish()
     }
 }
