@@ -4,7 +4,7 @@
 //!
 //! Used by the api to encode and decode, by the reactor to choose. No state outlives a message.
 
-use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
+use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX, SEGMENTS_MAX};
 use crate::rdma::{ReadSegment, Segment};
 use crate::xdr::{DecodeError, Reader, Writer, roundup4};
 
@@ -74,25 +74,44 @@ impl CallChunks {
     };
 
     /// Adds a Read chunk at `position` of the unreduced stream; positions come in rising order.
-    /// `false` when there are too many.
+    /// `false`, and nothing is added, when there are too many chunks or segments.
+    #[must_use]
     pub fn push_read(&mut self, position: u32, offer: ChunkOffer) -> bool {
-        let Some(place) = self.reads.get_mut(usize::from(self.read_count)) else { return false };
+        let has_room = self.has_room(&offer);
+        let place = self.reads.get_mut(usize::from(self.read_count)).filter(|_| has_room);
+        let Some(place) = place else { return false };
         *place = (position, offer);
         self.read_count += 1;
         true
     }
 
-    /// Adds a Write chunk; `false` when there are too many.
+    /// Adds a Write chunk; `false`, and nothing is added, when there are too many chunks or
+    /// segments.
+    #[must_use]
     pub fn push_write(&mut self, offer: ChunkOffer) -> bool {
-        let Some(place) = self.writes.get_mut(usize::from(self.write_count)) else { return false };
+        let has_room = self.has_room(&offer);
+        let place = self.writes.get_mut(usize::from(self.write_count)).filter(|_| has_room);
+        let Some(place) = place else { return false };
         *place = offer;
         self.write_count += 1;
         true
     }
 
-    /// Offers a Reply chunk.
-    pub fn set_reply(&mut self, offer: ChunkOffer) {
-        self.reply = Some(offer);
+    /// Offers a Reply chunk, after all other chunks; `false`, and nothing is offered, when there
+    /// are too many segments.
+    #[must_use]
+    pub fn set_reply(&mut self, offer: ChunkOffer) -> bool {
+        let has_room = self.reply.is_none() && self.has_room(&offer);
+        if has_room {
+            self.reply = Some(offer);
+        }
+        has_room
+    }
+
+    /// A responder with the default limits takes no longer chunk, and the header no more segments.
+    fn has_room(&self, offer: &ChunkOffer) -> bool {
+        let segments = offer.segment_count();
+        segments <= SEGMENTS_MAX && self.segment_count() + segments <= CALL_SEGMENTS_MAX
     }
 
     /// The Read chunks with their positions.
@@ -121,7 +140,7 @@ impl CallChunks {
         self.reads().first().is_some_and(|(position, _)| *position == 0)
     }
 
-    /// Segments in all lists together.
+    /// Segments in all lists together: at most [`CALL_SEGMENTS_MAX`].
     pub fn segment_count(&self) -> usize {
         let offers = self.reads().iter().map(|(_, offer)| offer).chain(self.writes());
         offers.chain(self.reply()).map(ChunkOffer::segment_count).sum()
@@ -135,8 +154,7 @@ impl CallChunks {
         PLAIN_HEADER_BYTES + reads * READ_SEGMENT_BYTES + writes + reply
     }
 
-    /// The Read list, segment by segment, into `out`; returns how many there are. A list with more
-    /// than [`CALL_SEGMENTS_MAX`] is cut: check [`CallChunks::segment_count`] before.
+    /// The Read list, segment by segment, into `out`; returns how many there are.
     pub fn read_segments(&self, out: &mut [ReadSegment; CALL_SEGMENTS_MAX]) -> usize {
         let all = self.reads().iter().flat_map(|(position, offer)| {
             offer.segments().map(|target| ReadSegment { position: *position, target })
