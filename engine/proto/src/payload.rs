@@ -404,8 +404,9 @@ impl<'a> StreamReader<'a> {
 
     /// Reads one `opaque<max>` wherever its bytes are. A failed read leaves the reader as it was.
     ///
-    /// "The byte count in the stream equals the sum of its chunk lengths" (RFC 5666 section 3.4);
-    /// a chunk may or may not include the roundup (section 3.7), so both lengths are accepted.
+    /// "Any byte count in the XDR stream MUST match the sum of the byte counts present in the
+    /// corresponding read or write chunk list" (RFC 5666 section 3.4); a chunk may or may not
+    /// include the roundup (section 3.7), so both lengths are accepted.
     ///
     /// # Errors
     /// [`DecodeError::ChunkMismatch`] for a chunk of another length, or as [`Reader::opaque`].

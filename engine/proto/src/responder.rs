@@ -214,9 +214,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
                 self.on_plain_call(view, out);
             }
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
-            // Reserved by RFC 8166 section 4.6: "responder SHOULD" answer ERR_CHUNK ...
+            // Both are reserved by RFC 8166 section 4.6: RDMA_MSGP is answered with ERR_CHUNK ...
             MessageType::Msgp => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
-            // ... and drop RDMA_DONE silently; an RDMA_ERROR is never answered (section 4.5).
+            // ... and RDMA_DONE dropped; an RDMA_ERROR is never answered (section 4.5).
             MessageType::Done => out.dropped(Dropped::Done),
             MessageType::Error => out.dropped(Dropped::UnexpectedError),
         }
@@ -411,8 +411,8 @@ fn carries_call(view: &HeaderView<'_>) -> bool {
     rpc::opens_with(view.payload(), view.xid(), Direction::Call)
 }
 
-/// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: "header XID
-/// equals RPC XID" (RFC 5666 section 4.1).
+/// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: the XID of
+/// the header must be that of the RPC message (RFC 5666 section 4.1).
 fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
     match rpc::message_direction(view.payload()) {
         Some(Direction::Reply) => out.dropped(Dropped::WrongDirection),

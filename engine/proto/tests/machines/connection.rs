@@ -108,7 +108,7 @@ fn short_messages_are_dropped() {
 
 #[test]
 fn a_client_never_answers_what_it_cannot_read() {
-    // RFC 8166 section 4.5: "a Requester MUST NOT send RDMA_ERROR" about a reply.
+    // RFC 8166 section 4.5: a requester sends no RDMA_ERROR about a reply.
     let mut client = connection(Side::Client);
     for (message, _) in answered() {
         let dropped = [Event::Dropped(Dropped::MalformedReply)];

@@ -229,7 +229,7 @@ fn receive_a_reply_both_inline_and_in_the_reply_chunk() {
 
 #[test]
 fn receive_a_read_list_in_a_reply() {
-    // RFC 8166 section 4.3.1: "the Responder MUST leave the Read list empty".
+    // RFC 8166 section 4.3.1: a responder leaves the Read list of a reply empty.
     let lists = Chunks::none().read(24, 5, 100);
     for chunks in [CallChunks::EMPTY, two_results(), long_reply()] {
         assert_eq!(inline_misbehaves(&chunks, &lists), PeerMisbehaved::ReadListInReply);

@@ -24,7 +24,7 @@ fn start_all(caller: &mut Caller) -> (u32, CallRefused) {
 
 #[test]
 fn until_the_first_reply_there_is_exactly_one_credit() {
-    // RFC 8166 section 3.3.3: "a Requester MUST assume that it has exactly one credit".
+    // RFC 8166 section 3.3.3. RFC 5666 section 6.1: "the client MUST NOT assume more than one".
     let mut caller = Caller::new(32);
     assert_eq!(start_all(&mut caller), (1, CallRefused::NoCredit));
 }
@@ -40,6 +40,8 @@ fn send_a_call_expect_it_to_ask_for_a_credit_per_slot() {
 
 #[test]
 fn receive_a_grant_expect_so_many_calls_in_flight() {
+    // RFC 5666 section 3.3: "The RPC client MUST NOT send unacknowledged requests in excess of this
+    // granted RPC server credit limit."
     let mut caller = Caller::new(32);
     let first = caller.call(0);
     caller.receive(&plain_reply(first.xid, 5));

@@ -276,7 +276,8 @@ fn items_beyond_the_most_a_message_may_have_are_missing() {
 
 #[test]
 fn a_chunk_of_another_length_than_its_item_is_an_error() {
-    // RFC 5666 section 3.4: "the byte count in the stream must match the sum of the chunk lengths".
+    // RFC 5666 section 3.4: "Any byte count in the XDR stream MUST match the sum of the byte counts
+    // present in the corresponding read or write chunk list."
     let count = crate::messages::wire(&[5]);
     for length in [0, 4, 6, 7, 9, 12] {
         let mismatch = DecodeError::ChunkMismatch { at: 0, length: 5, chunk: length as usize };
