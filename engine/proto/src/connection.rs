@@ -77,12 +77,12 @@ where
         error: HeaderError,
         out: &mut impl Output,
     ) {
-        self.malformed += 1;
+        self.malformed = self.malformed.saturating_add(1);
         if self.malformed > MALFORMED_MAX {
             return out.close(PeerMisbehaved::MalformedHeaders);
         }
         match side {
-            // "A requester MUST drop silently" what it cannot parse (RFC 8166 section 4.5).
+            // A requester drops what it cannot parse, and never answers it (RFC 8166 section 4.5).
             Side::Client => out.dropped(Dropped::MalformedReply),
             Side::Server if claims_error(message) => out.dropped(Dropped::UnexpectedError),
             Side::Server => answer(error, out),

@@ -35,7 +35,8 @@ impl Credits {
         self.in_flight
     }
 
-    /// Whether one more call may be sent: "MUST NOT have more unanswered calls than granted".
+    /// Whether one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
+    /// excess of this granted RPC server credit limit" (RFC 5666 section 3.3).
     #[inline]
     pub const fn available(&self) -> bool {
         self.in_flight < self.granted

@@ -37,6 +37,12 @@ const _: () = assert!(INLINE_THRESHOLD_MAX_BYTES / INLINE_THRESHOLD_MIN_BYTES ==
 const _: () = assert!(READ_CHUNKS_MAX <= READ_SEGMENTS_MAX && SEGMENTS_MAX <= READ_SEGMENTS_MAX);
 const _: () = assert!(WRITE_CHUNKS_MAX <= READ_SEGMENTS_MAX && READ_SEGMENTS_MAX <= 0xffff);
 const _: () = assert!(Limits::DEFAULT.within_bounds());
+// Two ends of this crate understand each other: what a call of ours may offer at the most, the
+// default limits accept. A long call has its Position-Zero chunk beside those of its items.
+const _: () = assert!(ITEMS_MAX < Limits::DEFAULT.read_chunks_max as usize);
+const _: () = assert!(ITEMS_MAX <= Limits::DEFAULT.write_chunks_max as usize);
+const _: () = assert!(CALL_SEGMENTS_MAX <= Limits::DEFAULT.read_segments_max as usize);
+const _: () = assert!(SEGMENTS_MAX <= Limits::DEFAULT.segments_per_chunk_max as usize);
 
 /// What one connection accepts in the chunk lists of a peer. More is answered with ERR_CHUNK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +63,9 @@ impl Limits {
     /// The limits of a connection that was configured with nothing else: payloads of 1 MiB, with
     /// room for the RPC header and the arguments around them in a long message.
     pub const DEFAULT: Self = Self {
-        read_segments_max: 16,
-        read_chunks_max: 4,
-        write_chunks_max: 4,
+        read_segments_max: 128,
+        read_chunks_max: 8,
+        write_chunks_max: 8,
         segments_per_chunk_max: 16,
         payload_bytes_max: (1 << 20) + (64 << 10),
     };

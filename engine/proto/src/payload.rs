@@ -4,7 +4,7 @@
 //!
 //! Used by the api to encode and decode, by the reactor to choose. No state outlives a message.
 
-use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
+use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX, SEGMENTS_MAX};
 use crate::rdma::{ReadSegment, Segment};
 use crate::xdr::{DecodeError, Reader, Writer, roundup4};
 
@@ -74,25 +74,44 @@ impl CallChunks {
     };
 
     /// Adds a Read chunk at `position` of the unreduced stream; positions come in rising order.
-    /// `false` when there are too many.
+    /// `false`, and nothing is added, when there are too many chunks or segments.
+    #[must_use]
     pub fn push_read(&mut self, position: u32, offer: ChunkOffer) -> bool {
-        let Some(place) = self.reads.get_mut(usize::from(self.read_count)) else { return false };
+        let has_room = self.has_room(&offer);
+        let place = self.reads.get_mut(usize::from(self.read_count)).filter(|_| has_room);
+        let Some(place) = place else { return false };
         *place = (position, offer);
         self.read_count += 1;
         true
     }
 
-    /// Adds a Write chunk; `false` when there are too many.
+    /// Adds a Write chunk; `false`, and nothing is added, when there are too many chunks or
+    /// segments.
+    #[must_use]
     pub fn push_write(&mut self, offer: ChunkOffer) -> bool {
-        let Some(place) = self.writes.get_mut(usize::from(self.write_count)) else { return false };
+        let has_room = self.has_room(&offer);
+        let place = self.writes.get_mut(usize::from(self.write_count)).filter(|_| has_room);
+        let Some(place) = place else { return false };
         *place = offer;
         self.write_count += 1;
         true
     }
 
-    /// Offers a Reply chunk.
-    pub fn set_reply(&mut self, offer: ChunkOffer) {
-        self.reply = Some(offer);
+    /// Offers a Reply chunk, after all other chunks; `false`, and nothing is offered, when there
+    /// are too many segments.
+    #[must_use]
+    pub fn set_reply(&mut self, offer: ChunkOffer) -> bool {
+        let has_room = self.reply.is_none() && self.has_room(&offer);
+        if has_room {
+            self.reply = Some(offer);
+        }
+        has_room
+    }
+
+    /// A responder with the default limits takes no longer chunk, and the header no more segments.
+    fn has_room(&self, offer: &ChunkOffer) -> bool {
+        let segments = offer.segment_count();
+        segments <= SEGMENTS_MAX && self.segment_count() + segments <= CALL_SEGMENTS_MAX
     }
 
     /// The Read chunks with their positions.
@@ -121,7 +140,7 @@ impl CallChunks {
         self.reads().first().is_some_and(|(position, _)| *position == 0)
     }
 
-    /// Segments in all lists together.
+    /// Segments in all lists together: at most [`CALL_SEGMENTS_MAX`].
     pub fn segment_count(&self) -> usize {
         let offers = self.reads().iter().map(|(_, offer)| offer).chain(self.writes());
         offers.chain(self.reply()).map(ChunkOffer::segment_count).sum()
@@ -135,8 +154,7 @@ impl CallChunks {
         PLAIN_HEADER_BYTES + reads * READ_SEGMENT_BYTES + writes + reply
     }
 
-    /// The Read list, segment by segment, into `out`; returns how many there are. A list with more
-    /// than [`CALL_SEGMENTS_MAX`] is cut: check [`CallChunks::segment_count`] before.
+    /// The Read list, segment by segment, into `out`; returns how many there are.
     pub fn read_segments(&self, out: &mut [ReadSegment; CALL_SEGMENTS_MAX]) -> usize {
         let all = self.reads().iter().flat_map(|(position, offer)| {
             offer.segments().map(|target| ReadSegment { position: *position, target })
@@ -216,7 +234,8 @@ pub struct StreamWriter<'a> {
 }
 
 impl<'a> StreamWriter<'a> {
-    /// Writes into `buf`, with at most [`ITEMS_MAX`] items (more are not seen).
+    /// Writes into `buf`, with at most [`ITEMS_MAX`] items (more are not seen, and missed when the
+    /// stream asks for them).
     #[inline]
     pub fn new(buf: &'a mut [u8], items: &'a [Item<'a>]) -> Self {
         Self {
@@ -290,7 +309,7 @@ impl<'a> StreamWriter<'a> {
     /// where its placement says. Roundup of a reduced item is neither in the chunk nor in the
     /// stream (RFC 8166 sections 3.4.5.2 and 3.4.6.2).
     pub fn bulk(&mut self) {
-        let Some(item) = self.items.get(self.next_item) else {
+        let Some(item) = self.items.iter().take(ITEMS_MAX).nth(self.next_item) else {
             self.items_missing = true;
             return self.xdr.u32(0);
         };
@@ -383,17 +402,23 @@ impl<'a> StreamReader<'a> {
         &mut self.xdr
     }
 
-    /// Reads one `opaque<max>` wherever its bytes are.
+    /// Reads one `opaque<max>` wherever its bytes are. A failed read leaves the reader as it was.
     ///
-    /// "The byte count in the stream equals the sum of its chunk lengths" (RFC 5666 section 3.4);
-    /// a chunk may or may not include the roundup (section 3.7), so both lengths are accepted.
+    /// "Any byte count in the XDR stream MUST match the sum of the byte counts present in the
+    /// corresponding read or write chunk list" (RFC 5666 section 3.4); a chunk may or may not
+    /// include the roundup (section 3.7), so both lengths are accepted.
+    ///
+    /// # Errors
+    /// [`DecodeError::ChunkMismatch`] for a chunk of another length, or as [`Reader::opaque`].
     pub fn item(&mut self, max_bytes: usize) -> Result<Found<'a>, DecodeError> {
         let at = self.xdr.position();
         let mut ahead = self.xdr.clone();
         let length = ahead.u32()? as usize;
         let position = self.base + ahead.position() + self.removed_bytes;
         let Some(chunk_bytes) = self.chunk_here(position) else {
-            return self.xdr.opaque(max_bytes).map(Found::Inline);
+            let bytes = self.xdr.opaque(max_bytes)?;
+            self.next_chunk += usize::from(self.has_unused_write_chunk());
+            return Ok(Found::Inline(bytes));
         };
         if length > max_bytes {
             return Err(DecodeError::TooLong { at, length, max: max_bytes });
@@ -408,29 +433,39 @@ impl<'a> StreamReader<'a> {
     }
 
     /// Bytes of the chunk that carries the item at `position`, if one does.
-    fn chunk_here(&mut self, position: usize) -> Option<usize> {
+    fn chunk_here(&self, position: usize) -> Option<usize> {
         match self.beside {
             Beside::Reads(chunks) => {
                 let (at, bytes) = *chunks.get(self.next_chunk)?;
                 (at as usize == position).then_some(bytes as usize)
             }
+            // Nothing placed means that the item stands in the stream (RFC 8166 section 4.3.2).
             Beside::Writes(placed) => {
-                // Each item consumes one entry (RFC 5666 section 3.6). Nothing placed in it means
-                // that the item stands in the stream (RFC 8166 section 4.3.2).
                 let bytes = *placed.get(self.next_chunk)? as usize;
-                self.next_chunk += usize::from(bytes == 0);
                 (bytes > 0).then_some(bytes)
             }
         }
     }
 
-    /// Every byte and every chunk was read.
+    /// Each item consumes one entry of the Write list, used or not (RFC 5666 section 3.6).
+    fn has_unused_write_chunk(&self) -> bool {
+        matches!(self.beside, Beside::Writes(placed) if self.next_chunk < placed.len())
+    }
+
+    /// Every byte was read, and every chunk that has any.
+    ///
+    /// # Errors
+    /// [`DecodeError::ChunkUnused`] or [`DecodeError::TrailingBytes`].
     pub fn finish(self) -> Result<(), DecodeError> {
-        if let Beside::Reads(chunks) = self.beside
-            && self.next_chunk < chunks.len()
-        {
-            return Err(DecodeError::ChunkUnused { index: self.next_chunk });
+        let unused = match self.beside {
+            Beside::Reads(chunks) => (self.next_chunk < chunks.len()).then_some(self.next_chunk),
+            Beside::Writes(placed) => {
+                (self.next_chunk..placed.len()).find(|chunk| placed[*chunk] > 0)
+            }
+        };
+        match unused {
+            Some(index) => Err(DecodeError::ChunkUnused { index }),
+            None => self.xdr.finish(),
         }
-        self.xdr.finish()
     }
 }

@@ -1,9 +1,21 @@
 //! The requester of one connection: who may call, which reply belongs to which call, and whether
 //! the reply kept the rules (RFC 5666 section 3.3, RFC 8166 sections 3.3 and 4.3).
 //!
-//! A transaction's state is its place: a slot is free, in flight, or fenced (the application was
-//! told of a failure, but the responder may still touch the call's memory). Waiting lists do not
-//! exist; a caller without a credit is refused.
+//! A transaction's state is its place:
+//!
+//! ```text
+//!            start_call                  cancel, on_time
+//!   Free ----------------> InFlight ------------------------> Fenced
+//!    ^                        |      the application hears       |
+//!    |                        |      of its failure now          |
+//!    +------------------------+----------------------------------+
+//!      reply: deliver_reply,            reply or RDMA_ERROR: release_call
+//!      RDMA_ERROR or bad reply: fail_call
+//! ```
+//!
+//! A fenced call keeps its slot, its credit and its memory, because the responder may still write
+//! into that memory. [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a
+//! caller without a credit is refused. Used by the connection; the reactor starts the calls.
 
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
@@ -16,6 +28,7 @@ use crate::rdma::RdmaError;
 use crate::rdma::WriteChunk;
 use crate::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
 use crate::rdma::{ReadSegment, Segment};
+use crate::rpc::{self, Direction};
 
 /// XID = generation and slot index; so many low bits are the index.
 const INDEX_BITS: u32 = 11;
@@ -133,8 +146,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Takes a slot and a credit for a call and writes its transport header, which ends where
-    /// `header` ends; returns the call and the header's length. `header` must have
-    /// `chunks.header_bytes()`. The Send has to follow.
+    /// `header` ends; returns the call and the header's length. The Send has to follow.
+    ///
+    /// # Panics
+    /// If `header` is shorter than `chunks.header_bytes()`.
+    ///
+    /// # Errors
+    /// As [`CallRefused`] says; then nothing was taken.
     #[inline]
     pub fn start_call(
         &mut self,
@@ -184,6 +202,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             return out.dropped(Dropped::UnmatchedReply);
         };
         match view.message_type() {
+            MessageType::Msg if !carries_reply(view) => out.dropped(stray(view)),
             MessageType::Msg | MessageType::Nomsg => self.on_reply(index, view, out),
             MessageType::Error => self.on_error(index, view.error(), out),
             _ => out.dropped(Dropped::UnexpectedType),
@@ -332,6 +351,22 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 }
 
+/// The RPC message starts with the XID of the transport header (RFC 5666 section 4.1) and is a reply.
+#[inline]
+fn carries_reply(view: &HeaderView<'_>) -> bool {
+    rpc::opens_with(view.payload(), view.xid(), Direction::Reply)
+}
+
+/// Why a message with the XID of a call in flight is not its reply. The peer numbers its own calls
+/// as it likes, and the credit word means what the direction says (RFC 8167 sections 4 and 5).
+#[cold]
+fn stray(view: &HeaderView<'_>) -> Dropped {
+    match rpc::message_direction(view.payload()) {
+        Some(Direction::Call) => Dropped::WrongDirection,
+        _ => Dropped::MalformedReply,
+    }
+}
+
 #[inline]
 fn xid_of(index: u16, generation: u32) -> Xid {
     Xid(generation << INDEX_BITS | u32::from(index))
@@ -439,9 +474,10 @@ fn returned_length(offer: &ChunkOffer, chunk: &WriteChunk<'_>) -> Option<u32> {
     let (mut total, mut ended) = (0u32, false);
     for (returned, ours) in chunk.segments().zip(offer.segments()) {
         let same = returned.handle == ours.handle && returned.offset == ours.offset;
-        // The roundup may be counted in the last segment although it was not transferred.
-        let room = crate::xdr::roundup4(ours.length as usize) as u32;
-        if !same || returned.length > room || (ended && returned.length > 0) {
+        // RFC 5666 section 3.7 counts the roundup in the length although it was not transferred,
+        // RFC 8166 section 3.4.6.2 does not.
+        let room = ours.length.saturating_add(3) & !3;
+        if !same || returned.length > room.max(ours.length) || (ended && returned.length > 0) {
             return None;
         }
         ended = returned.length < ours.length;

@@ -2,6 +2,16 @@
 //! their transport header and RDMA Writes (RFC 5666 sections 3.4 to 3.7, RFC 8166 sections 3.4,
 //! 3.5 and 4.3).
 //!
+//! ```text
+//!            call with Read chunks          last RDMA Read: deliver_call
+//!   Free --------------------------> Pulling -------------------------> Delivered
+//!    ^ |                                |                                 ^   |
+//!    | +--------------------------------|---------------------------------+   |
+//!    |   call without: deliver_call     | abandon                             |
+//!    +----------------------------------+-------------------------------------+
+//!                                                             reply, abandon
+//! ```
+//!
 //! It keeps no message bytes: the caller holds the message of each call by its slot and gives its
 //! header back when the call goes on, so that lists are read where they arrived.
 
@@ -14,7 +24,10 @@ use crate::rdma::WriteChunk;
 use crate::rdma::v1::{self, HeaderView, MessageType, VERSION};
 use crate::rpc::{self, Direction};
 
-const NO_SLOT: u16 = u16::MAX;
+/// Most slots a responder may have.
+pub const SLOTS_MAX: usize = u16::MAX as usize + 1;
+/// Beyond every index.
+const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -30,7 +43,7 @@ enum State {
 pub struct ServeSlot {
     state: State,
     generation: u32,
-    next_free: u16,
+    next_free: u32,
     pull: Pull,
 }
 
@@ -159,31 +172,37 @@ pub enum ReplyRefused {
 #[derive(Debug)]
 pub struct Responder<S> {
     slots: S,
-    first_free: u16,
-    in_progress: u16,
+    first_free: u32,
+    in_progress: u32,
+    grant: u32,
 }
 
 impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
-    /// A responder that grants one credit for each slot.
+    /// A responder that grants one credit for each slot, of which it uses at most [`SLOTS_MAX`].
     pub fn new(mut slots: S) -> Self {
-        let count = slots.as_ref().len().min(usize::from(NO_SLOT));
+        let count = slots.as_ref().len().min(SLOTS_MAX);
         for (index, slot) in slots.as_mut()[..count].iter_mut().enumerate() {
-            let next = if index + 1 < count { (index + 1) as u16 } else { NO_SLOT };
+            let next = if index + 1 < count { (index + 1) as u32 } else { NO_SLOT };
             *slot = ServeSlot { next_free: next, ..ServeSlot::FREE };
         }
-        Self { first_free: if count == 0 { NO_SLOT } else { 0 }, slots, in_progress: 0 }
+        Self {
+            first_free: if count == 0 { NO_SLOT } else { 0 },
+            slots,
+            in_progress: 0,
+            grant: (count as u32).max(1),
+        }
     }
 
     /// The credit word of our replies: one per slot, never zero (RFC 8166 section 3.3.1). The
     /// caller has as many receives posted, less those that hold a call in progress.
     #[inline]
     pub fn grant(&self) -> u32 {
-        (self.slots.as_ref().len() as u32).max(1)
+        self.grant
     }
 
     /// Calls delivered or being fetched.
     #[inline]
-    pub fn in_progress(&self) -> u16 {
+    pub fn in_progress(&self) -> u32 {
         self.in_progress
     }
 
@@ -195,9 +214,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
                 self.on_plain_call(view, out);
             }
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
-            // Reserved by RFC 8166 section 4.6: "responder SHOULD" answer ERR_CHUNK ...
+            // Both are reserved by RFC 8166 section 4.6: RDMA_MSGP is answered with ERR_CHUNK ...
             MessageType::Msgp => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
-            // ... and drop RDMA_DONE silently; an RDMA_ERROR is never answered (section 4.5).
+            // ... and RDMA_DONE dropped; an RDMA_ERROR is never answered (section 4.5).
             MessageType::Done => out.dropped(Dropped::Done),
             MessageType::Error => out.dropped(Dropped::UnexpectedError),
         }
@@ -205,7 +224,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     #[inline]
     fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        if !carries_call(view.payload(), view.xid()) {
+        if !carries_call(view) {
             return not_a_call(view, out);
         }
         match self.take(State::Delivered) {
@@ -216,7 +235,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     fn on_chunked_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         let inline = view.message_type() == MessageType::Msg;
-        if inline && !carries_call(view.payload(), view.xid()) {
+        if inline && !carries_call(view) {
             return not_a_call(view, out);
         }
         if view.check_call().is_err() {
@@ -241,12 +260,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     #[inline]
     fn take(&mut self, state: State) -> Option<SlotId> {
         let index = self.first_free;
-        let slot = self.slots.as_mut().get_mut(usize::from(index))?;
+        let slot = self.slots.as_mut().get_mut(index as usize)?;
         self.first_free = slot.next_free;
         slot.state = state;
         slot.generation = slot.generation.wrapping_add(1);
         self.in_progress += 1;
-        Some(SlotId { index, generation: slot.generation })
+        Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
     #[inline]
@@ -331,7 +350,14 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where
     /// `header` ends, frees the slot, and returns the header's length. The Send has to follow the
-    /// Writes. `view` is the call's own header; `header` has [`v1::reply_header_bytes`].
+    /// Writes. `view` is the call's own header.
+    ///
+    /// # Panics
+    /// If `header` is shorter than [`v1::reply_header_bytes`].
+    ///
+    /// # Errors
+    /// As [`ReplyRefused`] says; nothing was asked for but, for a chunk that is too small,
+    /// [`Output::send_error`].
     #[inline]
     pub fn reply(
         &mut self,
@@ -374,20 +400,19 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         slot.state = State::Free;
         slot.next_free = next_free;
-        self.first_free = id.index;
+        self.first_free = u32::from(id.index);
         self.in_progress -= 1;
     }
 }
 
 /// The RPC message starts with the XID of the transport header and is a call.
 #[inline]
-fn carries_call(message: &[u8], xid: Xid) -> bool {
-    let same_xid = message.first_chunk::<4>().is_some_and(|word| *word == xid.0.to_be_bytes());
-    same_xid && rpc::message_direction(message) == Some(Direction::Call)
+fn carries_call(view: &HeaderView<'_>) -> bool {
+    rpc::opens_with(view.payload(), view.xid(), Direction::Call)
 }
 
-/// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: "header XID
-/// equals RPC XID" (RFC 5666 section 4.1).
+/// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: the XID of
+/// the header must be that of the RPC message (RFC 5666 section 4.1).
 fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
     match rpc::message_direction(view.payload()) {
         Some(Direction::Reply) => out.dropped(Dropped::WrongDirection),

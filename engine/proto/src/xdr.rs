@@ -98,9 +98,10 @@ pub enum DecodeError {
         /// Bytes the chunk has.
         chunk: usize,
     },
-    /// No item of the stream stands where this Read chunk belongs.
+    /// No item of the stream stands where this Read chunk belongs, or the stream has no item for
+    /// the bytes that were placed in this Write chunk.
     ChunkUnused {
-        /// Which chunk, by rising position.
+        /// Which chunk: a Read chunk by rising position, a Write chunk in the order of its list.
         index: usize,
     },
     /// A call of type RDMA_NOMSG has no Position-Zero Read chunk, so it has no message at all.
@@ -131,7 +132,9 @@ impl fmt::Display for DecodeError {
             Self::ChunkMismatch { at, length, chunk } => {
                 write!(f, "item at offset {at} has length {length}, its chunk {chunk}")
             }
-            Self::ChunkUnused { index } => write!(f, "Read chunk {index} belongs to no item"),
+            Self::ChunkUnused { index } => {
+                write!(f, "chunk {index} belongs to no item of the stream")
+            }
             Self::UnexpectedPositionZero => f.write_str("Position-Zero Read chunk in an RDMA_MSG"),
             Self::MissingPositionZero => f.write_str("RDMA_NOMSG without Position-Zero Read chunk"),
         }

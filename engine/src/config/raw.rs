@@ -155,7 +155,7 @@ impl Default for RawRpc {
             max_write_bytes: 1 << 20,
             segment_bytes: 16 << 20,
             max_segments: 16,
-            max_chunks: 4,
+            max_chunks: 8,
             timeout_ms: 10_000,
         }
     }

@@ -191,13 +191,13 @@ fn the_largest_transfer_must_be_expressible_in_segments() {
 fn a_peer_may_send_what_this_side_may() {
     let limits = RawConfig::default().validate_for(&four_cpus()).unwrap().peer_limits();
     assert!(limits.within_bounds());
-    assert_eq!((limits.read_chunks_max, limits.write_chunks_max), (4, 4));
-    assert_eq!((limits.segments_per_chunk_max, limits.read_segments_max), (16, 4 * 16));
-    assert_eq!(limits.payload_bytes_max, (1 << 20) + (64 << 10));
+    assert_eq!(limits, PeerLimits::DEFAULT);
 
     let mut raw = RawConfig::default();
-    (raw.rpc.max_chunks, raw.rpc.max_segments) = (8, 16);
-    assert!(raw.validate_for(&four_cpus()).unwrap().peer_limits().within_bounds());
+    (raw.rpc.max_chunks, raw.rpc.max_segments) = (2, 3);
+    let limits = raw.validate_for(&four_cpus()).unwrap().peer_limits();
+    assert_eq!((limits.read_chunks_max, limits.write_chunks_max), (2, 2));
+    assert_eq!((limits.segments_per_chunk_max, limits.read_segments_max), (3, 2 * 3));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::ops::{
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
+use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream};
 use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
@@ -374,26 +374,23 @@ impl<F: Fabric> Offering<'_, F> {
                 // The stream's first word is the XID, which must be right before the peer may look.
                 put_xid(message.bytes_mut(), c.proto.requester.next_xid());
                 let offer = self.expose(&mut message, Access::RemoteRead)?;
-                self.chunks.push_read(0, offer);
+                require_room(self.chunks.push_read(0, offer))?;
                 self.hold.message = Some(message);
             }
             None => self.offer_reads(encoded, spec)?,
         }
         for result in spec.results.iter_mut().flatten() {
             let offer = self.expose(result, Access::RemoteWrite)?;
-            self.chunks.push_write(offer);
+            require_room(self.chunks.push_write(offer))?;
         }
         if let Some(bytes) = spec.reply_chunk_bytes(c.negotiated.recv_bytes_max()) {
             let mut reply = self.fabric.bulk(self.conn, bytes).ok_or(Backpressure::NoBuffer)?;
             reply.set_len(bytes);
             let offer = self.expose(&mut reply, Access::RemoteWrite)?;
-            self.chunks.set_reply(offer);
+            require_room(self.chunks.set_reply(offer))?;
             self.hold.reply = Some(reply);
         }
-        match self.chunks.segment_count() > CALL_SEGMENTS_MAX {
-            true => Err(Backpressure::Misuse("more segments than one call may offer")),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
@@ -401,7 +398,7 @@ impl<F: Fabric> Offering<'_, F> {
             let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
             let Some(argument) = argument else { continue };
             let offer = self.expose(argument, Access::RemoteRead)?;
-            self.chunks.push_read(item.position, offer);
+            require_room(self.chunks.push_read(item.position, offer))?;
         }
         Ok(())
     }
@@ -421,6 +418,10 @@ impl<F: Fabric> Offering<'_, F> {
             segment_bytes: self.segment_bytes as u32,
         })
     }
+}
+
+fn require_room(taken: bool) -> Result<(), Backpressure> {
+    taken.then_some(()).ok_or(Backpressure::Misuse("more segments than one call may offer"))
 }
 
 impl CallSpec {

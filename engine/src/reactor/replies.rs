@@ -11,7 +11,7 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::payload::{Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter};
-use spinrpc_proto::rdma::v1::HeaderView;
+use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 use spinrpc_proto::rpc::{AcceptStatus, ReplyHeader};
@@ -246,7 +246,8 @@ impl<F: Fabric> Reactor<F> {
         let plain = view.is_plain();
         let needed = if plain { 1 } else { 1 + reply_writes(&view) };
         let header_bytes = view.header_bytes();
-        let long = !plain && view.payload().is_empty();
+        // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
+        let long = view.message_type() == MessageType::Nomsg;
         if c.send_room(&self.fabric) < needed {
             self.stats.queue_full += 1;
             c.serves[usize::from(slot.index)].message = Some(message);

@@ -15,6 +15,8 @@ pub use auth::{
 pub use call::{CallError, CallHeader};
 pub use reply::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
 
+use crate::ids::Xid;
+
 /// The version of RPC itself which this crate speaks (RFC 5531 section 9).
 pub const RPC_VERSION: u32 = 2;
 
@@ -42,6 +44,19 @@ pub fn message_direction(message: &[u8]) -> Option<Direction> {
         REPLY => Some(Direction::Reply),
         _ => None,
     }
+}
+
+/// Whether `message` starts with the first two words of an RPC message of this XID and direction:
+/// the XID of the transport header is that of the RPC message (RFC 5666 section 4.1).
+#[must_use]
+#[inline]
+pub fn opens_with(message: &[u8], xid: Xid, direction: Direction) -> bool {
+    let word = match direction {
+        Direction::Call => CALL,
+        Direction::Reply => REPLY,
+    };
+    let expected = u64::from(xid.0) << 32 | u64::from(word);
+    message.first_chunk::<8>().is_some_and(|words| u64::from_be_bytes(*words) == expected)
 }
 
 /// The word at `index` (in words) of a header whose size is known when compiling.

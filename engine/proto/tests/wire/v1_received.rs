@@ -16,13 +16,17 @@ const DONE: u32 = 3;
 const ERROR: u32 = 4;
 const NO_LISTS: [u32; 3] = [0, 0, 0];
 
+/// Below the constant bounds, so that the one cannot pass for the other.
+const LIMITS: Limits =
+    Limits { read_segments_max: 16, read_chunks_max: 4, write_chunks_max: 4, ..Limits::DEFAULT };
+
 /// A message of the given type, version one, with 32 credits.
 fn message(message_type: u32, body: &[u32]) -> Vec<u8> {
     wire(&[&[XID, 1, 32, message_type], body].concat())
 }
 
 fn check(bytes: &[u8]) -> Result<HeaderView<'_>, HeaderError> {
-    HeaderView::new_checked(bytes, &Limits::DEFAULT)
+    HeaderView::new_checked(bytes, &LIMITS)
 }
 
 /// Expects the message to be one to answer with ERR_CHUNK, and says why.
@@ -147,7 +151,7 @@ fn receive_rdma_msgp() {
     assert_eq!(view.check_call(), Ok(()));
     let cut = message(MSGP, &[4096, 512, 0, 0]);
     let error = DecodeError::Truncated { at: 32, wanted: 4 };
-    assert_eq!(malformed(&cut, &Limits::DEFAULT), error);
+    assert_eq!(malformed(&cut, &LIMITS), error);
 }
 
 #[test]
@@ -240,7 +244,7 @@ fn receive_a_link_that_is_neither_null_nor_present() {
         let mut lists = NO_LISTS;
         lists[index] = 2;
         let error = DecodeError::BadBool { at, value: 2 };
-        assert_eq!(malformed(&message(MSG, &lists), &Limits::DEFAULT), error);
+        assert_eq!(malformed(&message(MSG, &lists), &LIMITS), error);
     }
 }
 
@@ -254,7 +258,7 @@ fn receive_lists_cut_short_anywhere() {
     let bytes = message(NOMSG, &words);
     assert!(check(&bytes).is_ok());
     for length in 28..bytes.len() {
-        let error = malformed(&bytes[..length], &Limits::DEFAULT);
+        let error = malformed(&bytes[..length], &LIMITS);
         assert!(matches!(error, DecodeError::Truncated { .. }), "{length}: {error:?}");
     }
 }
@@ -264,20 +268,20 @@ fn receive_a_list_that_never_ends() {
     let ones = message(MSG, &[1; 4096]);
     // A position of 1 is not where an XDR item can begin, and found first.
     let error = DecodeError::BadPosition { at: 20, position: 1 };
-    assert_eq!(malformed(&ones, &Limits::DEFAULT), error);
+    assert_eq!(malformed(&ones, &LIMITS), error);
     let endless = message(MSG, &vec![read(0, 1, 1); 1000].concat());
-    assert_eq!(limit_exceeded(&endless, &Limits::DEFAULT), "segments in the Read list");
+    assert_eq!(limit_exceeded(&endless, &LIMITS), "segments in the Read list");
 }
 
 #[test]
 fn receive_a_segment_count_beyond_the_message() {
     for count in [17, u32::MAX] {
         let bytes = message(MSG, &[0, 1, count, 0]);
-        assert_eq!(limit_exceeded(&bytes, &Limits::DEFAULT), "segments in one chunk");
+        assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in one chunk");
     }
     let bytes = message(MSG, &[0, 1, 16, 0]);
     let error = DecodeError::Truncated { at: 28, wanted: 16 };
-    assert_eq!(malformed(&bytes, &Limits::DEFAULT), error);
+    assert_eq!(malformed(&bytes, &LIMITS), error);
 }
 
 #[test]
@@ -285,11 +289,11 @@ fn receive_as_many_segments_as_the_limits_allow_and_one_more() {
     let entries: Vec<_> = (0..17).map(|n| read(8 * (n % 4), n, 1)).collect();
     assert!(check(&message(MSG, &read_list(&entries[..16]))).is_ok());
     let bytes = message(MSG, &read_list(&entries));
-    assert_eq!(limit_exceeded(&bytes, &Limits::DEFAULT), "segments in the Read list");
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in the Read list");
     assert!(check(&message(MSG, &write_list(&[&[1; 16]]))).is_ok());
     assert!(check(&message(MSG, &reply_chunk(&[1; 16]))).is_ok());
     let bytes = message(MSG, &reply_chunk(&[1; 17]));
-    assert_eq!(limit_exceeded(&bytes, &Limits::DEFAULT), "segments in one chunk");
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in one chunk");
 }
 
 #[test]
@@ -309,10 +313,10 @@ fn receive_as_many_chunks_as_the_limits_allow_and_one_more() {
     // RFC 8166 section 3.4.5 lets the list be in any order; it is handed on as it is.
     assert_eq!(positions, [20, 4, 16, 8]);
     let bytes = message(MSG, &read_list(&entries));
-    assert_eq!(limit_exceeded(&bytes, &Limits::DEFAULT), "chunks in the Read list");
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "chunks in the Read list");
     assert!(check(&message(MSG, &write_list(&[&[1][..]; 4]))).is_ok());
     let bytes = message(MSG, &write_list(&[&[1][..]; 5]));
-    assert_eq!(limit_exceeded(&bytes, &Limits::DEFAULT), "chunks in the Write list");
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "chunks in the Write list");
 }
 
 #[test]
@@ -355,9 +359,9 @@ fn receive_a_segment_that_runs_past_the_address_space() {
     let segment = |length, low| [0, 0, 1, 1, 7, length, u32::MAX, low];
     assert!(check(&message(MSG, &segment(15, 0xffff_fff0))).is_ok());
     let bytes = message(MSG, &segment(16, 0xffff_fff0));
-    assert_eq!(malformed(&bytes, &Limits::DEFAULT), DecodeError::SegmentWraps { at: 32 });
+    assert_eq!(malformed(&bytes, &LIMITS), DecodeError::SegmentWraps { at: 32 });
     let bytes = message(MSG, &[1, 4, 7, 1, u32::MAX, u32::MAX, 0, 0, 0]);
-    assert_eq!(malformed(&bytes, &Limits::DEFAULT), DecodeError::SegmentWraps { at: 24 });
+    assert_eq!(malformed(&bytes, &LIMITS), DecodeError::SegmentWraps { at: 24 });
 }
 
 #[test]
@@ -365,7 +369,7 @@ fn receive_a_position_that_is_no_multiple_of_four() {
     for position in [1, 2, 3, 0xffff_fffd] {
         let bytes = message(MSG, &read_list(&[read(position, 1, 4)]));
         let error = DecodeError::BadPosition { at: 20, position };
-        assert_eq!(malformed(&bytes, &Limits::DEFAULT), error);
+        assert_eq!(malformed(&bytes, &LIMITS), error);
     }
     assert!(check(&message(MSG, &read_list(&[read(0xffff_fffc, 1, 4)]))).is_ok());
 }
@@ -377,7 +381,7 @@ fn segments_of_length_zero_are_allowed_and_counted() {
     assert_eq!((chunk.segment_count(), chunk.total_length()), (3, 5));
     let entries = vec![read(4, 1, 0); 17];
     let bytes = message(MSG, &read_list(&entries));
-    assert_eq!(limit_exceeded(&bytes, &Limits::DEFAULT), "segments in the Read list");
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in the Read list");
 }
 
 #[test]

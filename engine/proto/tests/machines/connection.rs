@@ -1,0 +1,171 @@
+//! What a connection makes of messages whose header it cannot use (RFC 5666 section 4.2, RFC 8166
+//! section 4.5).
+
+use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::output::{Dropped, PeerMisbehaved};
+use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::requester::{CallSlot, Requester};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+
+use crate::messages::{
+    Chunks, NEVER, plain_call, plain_reply, rdma_error, rpc_call, segment, wire,
+};
+use crate::recorder::{Event, Recorder};
+
+const XID: Xid = Xid(0xaabb_ccdd);
+const ERR_CHUNK: Event = Event::Error(XID, 1, RdmaError::Chunk);
+
+type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
+
+fn connection(side: Side) -> Proto {
+    let (calls, serves) = match side {
+        Side::Client => (4, 0),
+        Side::Server => (0, 4),
+    };
+    let requester = Requester::new(vec![CallSlot::FREE; calls], 5);
+    let responder = Responder::new(vec![ServeSlot::FREE; serves]);
+    Connection::new(side, requester, responder, Limits::DEFAULT)
+}
+
+fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
+    let mut out = Recorder::default();
+    connection.on_receive(message, &mut out);
+    out.take()
+}
+
+fn server_receives(message: &[u8]) -> Vec<Event> {
+    receive(&mut connection(Side::Server), message)
+}
+
+/// Messages that deserve an answer from a server, with that answer.
+fn answered() -> Vec<(Vec<u8>, Event)> {
+    let supported = RdmaError::Version { low: 1, high: 1 };
+    let versions = [0, 2, 3, u32::MAX].map(|version| {
+        let message = wire(&[XID.0, version, 32, 0, 0, 0, 0]);
+        (message, Event::Error(XID, version, supported))
+    });
+    let mut endless = Chunks::none();
+    for position in 0..9 {
+        endless = endless.read(40 + position * 4, 1, 0);
+    }
+    let too_long = Chunks::none().write(&vec![segment(1, 1); 17]);
+    let malformed = [
+        wire(&[XID.0, 1, 32, 5, 0, 0, 0]),
+        wire(&[XID.0, 1, 32, 0, 2, 0, 0]),
+        wire(&[XID.0, 1, 32, 0, 1, 41, 7, 8]),
+        wire(&[XID.0, 1, 32, 1, 0, 0, 1, u32::MAX]),
+        endless.msg(XID, 32, &rpc_call(XID)),
+        too_long.msg(XID, 32, &rpc_call(XID)),
+        Chunks::none().read(40, 1, u32::MAX).msg(XID, 32, &rpc_call(XID)),
+    ];
+    versions.into_iter().chain(malformed.map(|message| (message, ERR_CHUNK))).collect()
+}
+
+#[test]
+fn a_server_answers_a_call_it_cannot_read() {
+    // RFC 5666 section 4.2: ERR_VERS with the range supported, in a message of the version that the
+    // peer is known to take; ERR_CHUNK for everything else.
+    for (message, answer) in answered() {
+        assert_eq!(server_receives(&message), [answer], "{message:x?}");
+    }
+}
+
+#[test]
+fn a_server_goes_on_after_a_call_it_cannot_read() {
+    let mut server = connection(Side::Server);
+    for (message, answer) in answered() {
+        assert_eq!(receive(&mut server, &message), [answer]);
+        let events = receive(&mut server, &plain_call(XID));
+        let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+        assert!(server.responder.abandon(slot));
+    }
+}
+
+#[test]
+fn an_error_is_never_answered() {
+    // RFC 8166 section 4.5: or two ends could go on for ever.
+    for version in [0, 1, 2, u32::MAX] {
+        for body in [&[][..], &[1], &[1, 1], &[1, 1, 2], &[2], &[3], &[9; 9]] {
+            let events = server_receives(&rdma_error(XID, version, body));
+            assert_eq!(events, [Event::Dropped(Dropped::UnexpectedError)], "{version} {body:?}");
+        }
+    }
+}
+
+#[test]
+fn short_messages_are_dropped() {
+    // RFC 8166 section 4.5: what is shorter than 28 octets is no call, whatever its words say.
+    for version in [1, 2] {
+        for length in 0..28 {
+            let message = &wire(&[XID.0, version, 32, 0, 0, 0, 0])[..length];
+            assert_eq!(server_receives(message), [Event::Dropped(Dropped::TooShort)]);
+        }
+    }
+}
+
+#[test]
+fn a_client_never_answers_what_it_cannot_read() {
+    // RFC 8166 section 4.5: a requester sends no RDMA_ERROR about a reply.
+    let mut client = connection(Side::Client);
+    for (message, _) in answered() {
+        let dropped = [Event::Dropped(Dropped::MalformedReply)];
+        assert_eq!(receive(&mut client, &message), dropped, "{message:x?}");
+    }
+}
+
+#[test]
+fn a_client_serves_nothing() {
+    let mut client = connection(Side::Client);
+    let calls = [
+        plain_call(XID),
+        Chunks::none().read(0, 1, 100).nomsg(XID, 32),
+        Chunks::none().msgp(XID, 32, &rpc_call(XID)),
+    ];
+    for message in calls {
+        let events = receive(&mut client, &message);
+        assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+    }
+}
+
+#[test]
+fn a_client_hears_that_the_server_speaks_another_version() {
+    let mut client = connection(Side::Client);
+    let chunks = &CallChunks::EMPTY;
+    let (call, _) = client.requester.start_call(3, NEVER, chunks, &mut [0; 28]).unwrap();
+    let events = receive(&mut client, &rdma_error(call.xid, 2, &[1, 2, 2]));
+    assert!(matches!(events[..], [Event::Failed { token: 3, fenced: false, .. }]));
+    let (call, _) = client.requester.start_call(4, NEVER, chunks, &mut [0; 28]).unwrap();
+    let events = receive(&mut client, &plain_reply(call.xid, 4));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 4));
+}
+
+#[test]
+fn too_many_malformed_messages_end_the_connection() {
+    for side in [Side::Client, Side::Server] {
+        let mut connection = connection(side);
+        for _ in 0..MALFORMED_MAX {
+            let events = receive(&mut connection, &wire(&[XID.0, 1, 32, 77, 0, 0, 0]));
+            assert!(!matches!(events[..], [Event::Closed(_)]));
+        }
+        let events = receive(&mut connection, &wire(&[XID.0, 1, 32, 77, 0, 0, 0]));
+        assert_eq!(events, [Event::Closed(PeerMisbehaved::MalformedHeaders)]);
+        assert_eq!(connection.side(), side);
+    }
+}
+
+#[test]
+fn the_limits_are_those_of_the_connection() {
+    let limits = Limits { write_chunks_max: 1, ..Limits::DEFAULT };
+    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
+    let requester = Requester::new(Vec::new(), 0);
+    let mut server: Proto = Connection::new(Side::Server, requester, responder, limits);
+    assert_eq!(*server.limits(), limits);
+    let one = Chunks::none().write(&[segment(1, 8)]);
+    let two = one.clone().write(&[segment(2, 8)]);
+    let events = receive(&mut server, &one.msg(XID, 32, &rpc_call(XID)));
+    assert!(matches!(events[..], [Event::Call(_)]));
+    assert_eq!(receive(&mut server, &two.msg(XID, 32, &rpc_call(XID))), [ERR_CHUNK]);
+}

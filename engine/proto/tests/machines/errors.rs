@@ -1,0 +1,96 @@
+//! What ends a call without a reply, and what only looks like its reply (RFC 5666 sections 4.1
+//! to 4.3, RFC 8166 sections 4.5 and 4.6, RFC 8167 section 4).
+
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::output::{CallFailure, Dropped};
+use spinrpc_proto::rdma::RdmaError;
+
+use crate::messages::{Caller, Chunks, rdma_done, rdma_error, rpc_call, rpc_reply, wire};
+use crate::recorder::Event;
+
+#[test]
+fn receive_rdma_error_expect_the_call_to_end_for_good() {
+    // RFC 8166 section 4.5: an RDMA_ERROR completes the call. RFC 5666 section 4.3 puts 8 words
+    // behind a code that it does not define, RFC 8166 none.
+    let unknown = [&[3][..], &[0; 8]].concat();
+    for (version, body, error) in [
+        (1, &[2][..], RdmaError::Chunk),
+        (1, &[1, 1, 1], RdmaError::Version { low: 1, high: 1 }),
+        (1, &unknown, RdmaError::Other(3)),
+        (1, &[3], RdmaError::Other(3)),
+        (2, &[1, 2, 2], RdmaError::Version { low: 2, high: 2 }),
+    ] {
+        let mut caller = Caller::granted(2);
+        let call = caller.call(5);
+        let failure = CallFailure::Rdma(error);
+        let failed = Event::Failed { slot: call.slot, token: 5, failure, fenced: false };
+        let message = rdma_error(call.xid, version, body);
+        assert_eq!(caller.receive(&message), [failed]);
+        assert_eq!(caller.requester.credits().in_flight(), 0);
+        assert_eq!(caller.receive(&message), [Event::Dropped(Dropped::UnmatchedReply)]);
+    }
+}
+
+#[test]
+fn the_credit_word_of_rdma_error_is_not_a_grant() {
+    // Nothing says what it would mean; the limit comes from replies.
+    let mut caller = Caller::new(32);
+    let call = caller.call(5);
+    caller.receive(&rdma_error(call.xid, 1, &[2]));
+    assert_eq!(caller.requester.credits().granted(), 1);
+    assert_eq!(caller.requester.check_room(), Ok(()));
+}
+
+#[test]
+fn receive_an_error_of_no_call_expect_it_dropped() {
+    let mut caller = Caller::granted(2);
+    let events = caller.receive(&rdma_error(Xid(1), 1, &[2]));
+    assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+}
+
+/// Receives what `message` makes of the XID of a call in flight; expects it dropped, the call in
+/// flight as before, and its reply welcome.
+fn drops(message: impl FnOnce(Xid) -> Vec<u8>) -> Dropped {
+    let mut caller = Caller::new(32);
+    let call = caller.call(5);
+    let events = caller.receive(&message(call.xid));
+    let [Event::Dropped(why)] = events[..] else { panic!("one dropped message, not {events:?}") };
+    assert_eq!(caller.requester.credits().in_flight(), 1);
+    assert_eq!(caller.requester.credits().granted(), 1, "a dropped message grants nothing");
+    let events = caller.receive(&crate::messages::plain_reply(call.xid, 32));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 5));
+    why
+}
+
+#[test]
+fn receive_rdma_msgp_or_rdma_done_expect_them_dropped() {
+    // RFC 8166 section 4.6: a requester discards both.
+    let msgp = |xid| Chunks::none().msgp(xid, 32, &rpc_reply(xid));
+    assert_eq!(drops(msgp), Dropped::UnexpectedType);
+    assert_eq!(drops(rdma_done), Dropped::UnexpectedType);
+}
+
+#[test]
+fn receive_a_call_of_the_peer_with_the_xid_of_ours() {
+    // RFC 8167 section 4: each direction has XIDs of its own, and credits of its own.
+    let reverse = |xid| Chunks::none().msg(xid, 32, &rpc_call(xid));
+    assert_eq!(drops(reverse), Dropped::WrongDirection);
+    let with_chunk = |xid| Chunks::none().read(40, 5, 8).msg(xid, 32, &rpc_call(xid));
+    assert_eq!(drops(with_chunk), Dropped::WrongDirection);
+}
+
+#[test]
+fn receive_a_reply_whose_rpc_message_has_another_xid() {
+    // RFC 5666 section 4.1: the XID of the header is that of the RPC message.
+    let other = |xid: Xid| Chunks::none().msg(xid, 32, &rpc_reply(Xid(!xid.0)));
+    assert_eq!(drops(other), Dropped::MalformedReply);
+}
+
+#[test]
+fn receive_a_reply_that_is_no_rpc_message() {
+    assert_eq!(drops(|xid| Chunks::none().msg(xid, 32, &[])), Dropped::MalformedReply);
+    let cut = |xid: Xid| Chunks::none().msg(xid, 32, &wire(&[xid.0]));
+    assert_eq!(drops(cut), Dropped::MalformedReply);
+    let neither = |xid: Xid| Chunks::none().msg(xid, 32, &wire(&[xid.0, 2, 0, 0, 0, 0]));
+    assert_eq!(drops(neither), Dropped::MalformedReply);
+}

@@ -1,0 +1,22 @@
+//! The state machines, message by message: receive X, expect Y.
+//!
+//! `recorder` is the sink that writes down what follows from a message, `messages` builds what a
+//! peer sends. What must hold for every history is in `model`, what must hold for any bytes in
+//! `hostile`.
+// The helpers of tests are tests as well; clippy's exception for tests does not see that.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod call_headers;
+mod connection;
+mod deadlines;
+mod errors;
+mod hostile;
+mod messages;
+mod model;
+mod pulls;
+mod recorder;
+mod replies;
+mod reply_shapes;
+mod requester;
+mod responder;
+mod stream;

@@ -1,0 +1,192 @@
+//! What a peer sends, and a machine of ours that receives it.
+
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::rdma::v1::{Body, HeaderRepr, HeaderView, Lists, MessageType};
+use spinrpc_proto::rdma::{ReadSegment, Segment};
+use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+
+use crate::recorder::{Event, Recorder};
+
+/// No deadline.
+pub(crate) const NEVER: Instant = Instant(u64::MAX);
+
+/// The bytes of `words` on the wire.
+pub(crate) fn wire(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// An RPC call of 40 bytes, without arguments.
+pub(crate) fn rpc_call(xid: Xid) -> Vec<u8> {
+    wire(&[xid.0, 0, 2, 100_003, 3, 0, 0, 0, 0, 0])
+}
+
+/// An RPC reply that says success, without results.
+pub(crate) fn rpc_reply(xid: Xid) -> Vec<u8> {
+    wire(&[xid.0, 1, 0, 0, 0, 0])
+}
+
+/// A segment whose offset does not fit 32 bits.
+pub(crate) fn segment(handle: u32, length: u32) -> Segment {
+    Segment { handle, length, offset: u64::from(handle) << 32 | 0x40 }
+}
+
+/// The chunk lists of a message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chunks {
+    pub(crate) reads: Vec<ReadSegment>,
+    pub(crate) writes: Vec<Vec<Segment>>,
+    pub(crate) reply: Option<Vec<Segment>>,
+}
+
+impl Chunks {
+    pub(crate) fn none() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn read(mut self, position: u32, handle: u32, length: u32) -> Self {
+        self.reads.push(ReadSegment { position, target: segment(handle, length) });
+        self
+    }
+
+    pub(crate) fn write(mut self, segments: &[Segment]) -> Self {
+        self.writes.push(segments.to_vec());
+        self
+    }
+
+    pub(crate) fn reply(mut self, segments: &[Segment]) -> Self {
+        self.reply = Some(segments.to_vec());
+        self
+    }
+
+    fn emit(&self, kind: MessageType, xid: Xid, credits: u32) -> Vec<u8> {
+        let writes: Vec<&[Segment]> = self.writes.iter().map(Vec::as_slice).collect();
+        let lists = Lists { reads: &self.reads, writes: &writes, reply: self.reply.as_deref() };
+        let body = match kind {
+            MessageType::Nomsg => Body::Nomsg(lists),
+            MessageType::Msgp => Body::Msgp { align: 4096, thresh: 512, lists },
+            _ => Body::Msg(lists),
+        };
+        let header = HeaderRepr { xid, credits: credits.max(1), body };
+        let mut bytes = vec![0; header.buffer_len()];
+        header.emit(&mut bytes);
+        // A zero is what peers have sent although they must not.
+        bytes[8..12].copy_from_slice(&credits.to_be_bytes());
+        bytes
+    }
+
+    /// RDMA_MSG with these lists and the RPC message `payload`.
+    pub(crate) fn msg(&self, xid: Xid, credits: u32, payload: &[u8]) -> Vec<u8> {
+        [&self.emit(MessageType::Msg, xid, credits), payload].concat()
+    }
+
+    /// RDMA_NOMSG with these lists.
+    pub(crate) fn nomsg(&self, xid: Xid, credits: u32) -> Vec<u8> {
+        self.emit(MessageType::Nomsg, xid, credits)
+    }
+
+    /// RDMA_MSGP with these lists.
+    pub(crate) fn msgp(&self, xid: Xid, credits: u32, payload: &[u8]) -> Vec<u8> {
+        [&self.emit(MessageType::Msgp, xid, credits), payload].concat()
+    }
+}
+
+/// RDMA_MSG without chunks that carries an RPC call.
+pub(crate) fn plain_call(xid: Xid) -> Vec<u8> {
+    Chunks::none().msg(xid, 32, &rpc_call(xid))
+}
+
+/// RDMA_MSG without chunks that carries an RPC reply.
+pub(crate) fn plain_reply(xid: Xid, grant: u32) -> Vec<u8> {
+    Chunks::none().msg(xid, grant, &rpc_reply(xid))
+}
+
+/// RDMA_ERROR with this body.
+pub(crate) fn rdma_error(xid: Xid, version: u32, body: &[u32]) -> Vec<u8> {
+    wire(&[&[xid.0, version, 999, 4], body].concat())
+}
+
+/// RDMA_DONE.
+pub(crate) fn rdma_done(xid: Xid) -> Vec<u8> {
+    wire(&[xid.0, 1, 32, 3])
+}
+
+/// The header of a message that is well-formed.
+pub(crate) fn view(bytes: &[u8]) -> HeaderView<'_> {
+    HeaderView::new_checked(bytes, &Limits::DEFAULT).unwrap()
+}
+
+/// A requester and what follows from its inputs.
+pub(crate) struct Caller {
+    pub(crate) requester: Requester<Vec<CallSlot>>,
+    pub(crate) out: Recorder,
+}
+
+impl Caller {
+    /// A new connection.
+    pub(crate) fn new(slots: usize) -> Self {
+        let requester = Requester::new(vec![CallSlot::FREE; slots], 0x1234_5678);
+        Self { requester, out: Recorder::default() }
+    }
+
+    /// A connection with as many credits granted as it has slots.
+    pub(crate) fn granted(slots: usize) -> Self {
+        let mut caller = Self::new(slots);
+        let first = caller.call(0);
+        caller.receive(&plain_reply(first.xid, slots as u32));
+        caller
+    }
+
+    /// Starts a call without chunks or deadline.
+    pub(crate) fn call(&mut self, token: u64) -> StartedCall {
+        self.call_with(token, NEVER, &CallChunks::EMPTY).0
+    }
+
+    /// Starts a call; also returns its transport header.
+    pub(crate) fn call_with(
+        &mut self,
+        token: u64,
+        deadline: Instant,
+        chunks: &CallChunks,
+    ) -> (StartedCall, Vec<u8>) {
+        let mut room = vec![0xee; chunks.header_bytes() + 20];
+        let started = self.requester.start_call(token, deadline, chunks, &mut room);
+        let (started, length) = started.unwrap();
+        let header = room.split_off(room.len() - length);
+        assert!(room.iter().all(|byte| *byte == 0xee), "a header ends where its buffer ends");
+        (started, header)
+    }
+
+    /// What follows from a message.
+    pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
+        self.requester.on_receive(&view(message), &mut self.out);
+        self.out.take()
+    }
+
+    pub(crate) fn at(&mut self, now: u64) -> Vec<Event> {
+        self.requester.on_time(Instant(now), &mut self.out);
+        self.out.take()
+    }
+}
+
+/// A responder and what follows from its inputs.
+pub(crate) struct Server {
+    pub(crate) responder: Responder<Vec<ServeSlot>>,
+    pub(crate) out: Recorder,
+}
+
+impl Server {
+    /// A new connection.
+    pub(crate) fn new(slots: usize) -> Self {
+        let responder = Responder::new(vec![ServeSlot::FREE; slots]);
+        Self { responder, out: Recorder::default() }
+    }
+
+    /// What follows from a message.
+    pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
+        self.responder.on_receive(&view(message), &mut self.out);
+        self.out.take()
+    }
+}

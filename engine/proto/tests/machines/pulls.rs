@@ -1,0 +1,143 @@
+//! How a responder fetches the Read chunks of a call (RFC 5666 section 3.4, RFC 8166 section 3.4.5).
+
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::output::{ReadRequest, SlotId};
+use spinrpc_proto::responder::Pulled;
+
+use crate::messages::{Chunks, Server, plain_call, rpc_call, segment, view};
+use crate::recorder::Event;
+
+const XID: Xid = Xid(17);
+
+/// A call with these Read segments (position, handle, length) that waits for memory.
+fn waiting(reads: &[(u32, u32, u32)]) -> (Server, SlotId, Vec<u8>) {
+    let mut server = Server::new(2);
+    let lists = reads
+        .iter()
+        .fold(Chunks::none(), |lists, (at, handle, length)| lists.read(*at, *handle, *length));
+    let message = lists.msg(XID, 32, &rpc_call(XID));
+    let events = server.receive(&message);
+    let [Event::Pull(slot)] = events[..] else { panic!("{events:?}") };
+    (server, slot, message)
+}
+
+fn read(slot: SlotId, chunk: u8, at: u32, handle: u32, length: u32) -> Event {
+    Event::Read(ReadRequest { slot, chunk, at, from: segment(handle, length) })
+}
+
+fn pull(server: &mut Server, slot: SlotId, message: &[u8], room: u16) -> Vec<Event> {
+    let asked = server.responder.pull(slot, &view(message), room, &mut server.out);
+    let events = server.out.take();
+    assert_eq!(usize::from(asked), events.len());
+    events
+}
+
+fn read_done(server: &mut Server, slot: SlotId) -> (Pulled, Vec<Event>) {
+    (server.responder.on_read_done(slot, &mut server.out), server.out.take())
+}
+
+#[test]
+fn a_call_is_delivered_when_its_last_read_is_done() {
+    let (mut server, slot, message) = waiting(&[(40, 1, 1000)]);
+    assert!(server.responder.wants_reads(slot) && !server.responder.is_delivered(slot));
+    assert_eq!(pull(&mut server, slot, &message, 16), [read(slot, 0, 0, 1, 1000)]);
+    assert!(!server.responder.wants_reads(slot));
+    assert_eq!(read_done(&mut server, slot), (Pulled::Complete, vec![Event::Call(slot)]));
+    assert!(server.responder.is_delivered(slot));
+    assert_eq!(server.responder.pull_plan(slot), None);
+}
+
+#[test]
+fn segments_of_one_position_follow_each_other_in_one_chunk() {
+    // RFC 8166 section 3.4.5: segments of the same position make up one chunk, in list order.
+    let (mut server, slot, message) = waiting(&[(40, 3, 100), (40, 1, 50), (40, 2, 7)]);
+    let plan = server.responder.pull_plan(slot).unwrap().chunks();
+    assert_eq!((plan.len(), plan[0].position, plan[0].length), (1, 40, 157));
+    let reads = [read(slot, 0, 0, 3, 100), read(slot, 0, 100, 1, 50), read(slot, 0, 150, 2, 7)];
+    assert_eq!(pull(&mut server, slot, &message, 16), reads);
+}
+
+#[test]
+fn positions_may_come_in_any_order() {
+    // RFC 8166 section 3.4.5: the Read list need not be sorted.
+    let (mut server, slot, message) =
+        waiting(&[(1040, 1, 10), (36, 2, 600), (1040, 3, 20), (36, 4, 400)]);
+    let plan = server.responder.pull_plan(slot).unwrap().chunks();
+    let chunks: Vec<_> = plan.iter().map(|chunk| (chunk.position, chunk.length)).collect();
+    assert_eq!(chunks, [(36, 1000), (1040, 30)]);
+    let reads = [
+        read(slot, 1, 0, 1, 10),
+        read(slot, 0, 0, 2, 600),
+        read(slot, 1, 10, 3, 20),
+        read(slot, 0, 600, 4, 400),
+    ];
+    assert_eq!(pull(&mut server, slot, &message, 16), reads);
+}
+
+#[test]
+fn the_message_of_a_long_call_is_its_first_chunk() {
+    let mut server = Server::new(1);
+    let message = Chunks::none().read(40, 2, 8).read(0, 1, 500).nomsg(XID, 32);
+    let events = server.receive(&message);
+    let [Event::Pull(slot)] = events[..] else { panic!("{events:?}") };
+    let plan = server.responder.pull_plan(slot).unwrap().chunks();
+    assert_eq!((plan[0].position, plan[0].length), (0, 500));
+    let reads = [read(slot, 1, 0, 2, 8), read(slot, 0, 0, 1, 500)];
+    assert_eq!(pull(&mut server, slot, &message, 16), reads);
+}
+
+#[test]
+fn no_more_reads_are_asked_for_than_there_is_room() {
+    // RFC 5666 section 3.3 leaves limits like that of RDMA Reads in progress to other layers.
+    let segments: Vec<_> = (0..5).map(|n| (40, n, 100)).collect();
+    let (mut server, slot, message) = waiting(&segments);
+    assert_eq!(pull(&mut server, slot, &message, 0), []);
+    let first = [read(slot, 0, 0, 0, 100), read(slot, 0, 100, 1, 100)];
+    assert_eq!(pull(&mut server, slot, &message, 2), first);
+    for _ in 0..2 {
+        assert_eq!(read_done(&mut server, slot), (Pulled::More, vec![]));
+        assert!(server.responder.wants_reads(slot), "nothing is on its way, but three are left");
+    }
+    assert_eq!(pull(&mut server, slot, &message, 1), [read(slot, 0, 200, 2, 100)]);
+    let last = [read(slot, 0, 300, 3, 100), read(slot, 0, 400, 4, 100)];
+    assert_eq!(pull(&mut server, slot, &message, 16), last);
+    assert_eq!(pull(&mut server, slot, &message, 16), []);
+    for _ in 0..2 {
+        assert_eq!(read_done(&mut server, slot), (Pulled::More, vec![]));
+    }
+    assert_eq!(read_done(&mut server, slot), (Pulled::Complete, vec![Event::Call(slot)]));
+}
+
+#[test]
+fn segments_of_length_zero_are_read_like_others() {
+    let (mut server, slot, message) = waiting(&[(40, 1, 0), (40, 2, 5)]);
+    let reads = [read(slot, 0, 0, 1, 0), read(slot, 0, 0, 2, 5)];
+    assert_eq!(pull(&mut server, slot, &message, 16), reads);
+    assert_eq!(read_done(&mut server, slot).0, Pulled::More);
+    assert_eq!(read_done(&mut server, slot).0, Pulled::Complete);
+}
+
+#[test]
+fn a_read_that_ends_after_its_call_changes_nothing() {
+    let (mut server, slot, message) = waiting(&[(40, 1, 8), (40, 2, 8)]);
+    pull(&mut server, slot, &message, 16);
+    server.responder.abandon(slot);
+    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
+    // Nor for the next call in its place, which waits for reads of its own.
+    server.receive(&plain_call(XID));
+    let events = server.receive(&message);
+    let [Event::Pull(next)] = events[..] else { panic!("{events:?}") };
+    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
+    assert_eq!(pull(&mut server, slot, &message, 16), []);
+    assert_eq!(pull(&mut server, next, &message, 16).len(), 2);
+}
+
+#[test]
+fn a_delivered_call_is_not_fetched_again() {
+    let (mut server, slot, message) = waiting(&[(40, 1, 8)]);
+    pull(&mut server, slot, &message, 16);
+    read_done(&mut server, slot);
+    assert_eq!(pull(&mut server, slot, &message, 16), []);
+    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
+    assert!(!server.responder.wants_reads(slot));
+}

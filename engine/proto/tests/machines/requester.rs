@@ -1,0 +1,180 @@
+//! Credits and XIDs of the requester (RFC 5666 sections 3.3 and 4.1, RFC 8166 section 3.3).
+
+use std::collections::HashSet;
+
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::output::{Dropped, ReplyStream};
+use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, SLOTS_MAX};
+
+use crate::messages::{Caller, NEVER, plain_reply, view};
+use crate::recorder::Event;
+
+/// Starts calls until one is refused; how many there were, and why no more.
+fn start_all(caller: &mut Caller) -> (u32, CallRefused) {
+    let mut header = [0; 28];
+    for started in 0.. {
+        let chunks = &CallChunks::EMPTY;
+        if let Err(refused) = caller.requester.start_call(started, NEVER, chunks, &mut header) {
+            return (started as u32, refused);
+        }
+    }
+    unreachable!("calls without end")
+}
+
+#[test]
+fn until_the_first_reply_there_is_exactly_one_credit() {
+    // RFC 8166 section 3.3.3. RFC 5666 section 6.1: "the client MUST NOT assume more than one".
+    let mut caller = Caller::new(32);
+    assert_eq!(start_all(&mut caller), (1, CallRefused::NoCredit));
+}
+
+#[test]
+fn send_a_call_expect_it_to_ask_for_a_credit_per_slot() {
+    let mut caller = Caller::new(32);
+    let (started, header) = caller.call_with(7, NEVER, &CallChunks::EMPTY);
+    let header = view(&header);
+    assert!(header.is_plain());
+    assert_eq!((header.xid(), header.credits()), (started.xid, 32));
+}
+
+#[test]
+fn receive_a_grant_expect_so_many_calls_in_flight() {
+    // RFC 5666 section 3.3: "The RPC client MUST NOT send unacknowledged requests in excess of this
+    // granted RPC server credit limit."
+    let mut caller = Caller::new(32);
+    let first = caller.call(0);
+    caller.receive(&plain_reply(first.xid, 5));
+    assert_eq!(start_all(&mut caller), (5, CallRefused::NoCredit));
+    assert_eq!(caller.requester.credits().in_flight(), 5);
+}
+
+#[test]
+fn receive_a_grant_of_zero_expect_it_to_count_as_one() {
+    // RFC 8166 section 3.3.1 forbids it; a requester that obeyed it would never call again.
+    let mut caller = Caller::new(32);
+    let first = caller.call(0);
+    caller.receive(&plain_reply(first.xid, 0));
+    assert_eq!(start_all(&mut caller), (1, CallRefused::NoCredit));
+}
+
+#[test]
+fn receive_a_grant_above_the_request_expect_the_request() {
+    // RFC 8166 section 3.3.1: in flight are at most the smaller of credits requested and granted.
+    let mut caller = Caller::new(3);
+    let first = caller.call(0);
+    caller.receive(&plain_reply(first.xid, u32::MAX));
+    assert_eq!(caller.requester.credits().granted(), 3);
+    assert_eq!(start_all(&mut caller).0, 3);
+}
+
+#[test]
+fn receive_a_lower_grant_expect_no_call_until_fewer_are_in_flight() {
+    // RFC 5666 section 3.3: the responder may lower the grant at each reply.
+    let mut caller = Caller::granted(4);
+    let calls: Vec<_> = (0..4).map(|token| caller.call(token)).collect();
+    caller.receive(&plain_reply(calls[0].xid, 2));
+    assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
+    caller.receive(&plain_reply(calls[1].xid, 2));
+    assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
+    caller.receive(&plain_reply(calls[2].xid, 2));
+    assert_eq!(start_all(&mut caller).0, 1);
+}
+
+#[test]
+fn xids_are_unique_while_in_flight() {
+    // RFC 5531 section 9: the XID pairs a reply with its call.
+    let mut caller = Caller::granted(64);
+    let xids: HashSet<Xid> = (0..64).map(|token| caller.call(token).xid).collect();
+    assert_eq!(xids.len(), 64);
+}
+
+#[test]
+fn the_next_xid_is_known_before_the_call() {
+    // A long call has its XID in memory that the peer reads (RFC 5666 section 5.1).
+    let mut caller = Caller::granted(3);
+    for token in 0..3 {
+        let next = caller.requester.next_xid();
+        assert_eq!(caller.call(token).xid, next);
+    }
+    assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
+}
+
+#[test]
+fn receive_a_reply_expect_the_token_of_its_call() {
+    let mut caller = Caller::granted(8);
+    let calls: Vec<_> = (100..108).map(|token| (token, caller.call(token))).collect();
+    for (token, call) in calls.into_iter().rev() {
+        let events = caller.receive(&plain_reply(call.xid, 8));
+        let [Event::Reply(reply)] = events[..] else { panic!("one reply, not {events:?}") };
+        assert_eq!((reply.token, reply.slot), (token, call.slot));
+        assert_eq!(reply.stream, ReplyStream::Inline { header_bytes: 28 });
+        assert_eq!(reply.placed, [0; 4]);
+    }
+    assert_eq!(caller.requester.credits().in_flight(), 0);
+}
+
+#[test]
+fn receive_a_second_reply_to_a_call_expect_it_dropped() {
+    let mut caller = Caller::granted(1);
+    let old = caller.call(1);
+    caller.receive(&plain_reply(old.xid, 1));
+    let stale = [Event::Dropped(Dropped::UnmatchedReply)];
+    assert_eq!(caller.receive(&plain_reply(old.xid, 1)), stale);
+    // The slot is the same, its generation is not.
+    let new = caller.call(2);
+    assert_eq!(old.slot.index, new.slot.index);
+    assert_ne!((old.slot, old.xid), (new.slot, new.xid));
+    assert_eq!(caller.receive(&plain_reply(old.xid, 1)), stale);
+    assert_eq!(caller.requester.credits().in_flight(), 1);
+    assert!(matches!(caller.receive(&plain_reply(new.xid, 1))[..], [Event::Reply(_)]));
+}
+
+#[test]
+fn an_unmatched_reply_grants_nothing() {
+    let mut caller = Caller::new(32);
+    let call = caller.call(1);
+    for xid in [call.xid.0 ^ 1, call.xid.0 ^ 0x7ff, call.xid.0 ^ 0x8000_0000, 0] {
+        let events = caller.receive(&plain_reply(Xid(xid), 32));
+        assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+    }
+    assert_eq!(caller.requester.credits().granted(), 1);
+}
+
+#[test]
+fn generations_wrap_without_harm() {
+    let mut requester = Requester::new(vec![CallSlot::FREE; 1], u32::MAX - 1);
+    let mut xids = HashSet::new();
+    for token in 0..4 {
+        let mut header = [0; 28];
+        let chunks = &CallChunks::EMPTY;
+        let (call, _) = requester.start_call(token, NEVER, chunks, &mut header).unwrap();
+        assert!(xids.insert(call.xid));
+        let mut out = crate::recorder::Recorder::default();
+        requester.on_receive(&view(&plain_reply(call.xid, 1)), &mut out);
+        assert!(matches!(out.take()[..], [Event::Reply(reply)] if reply.token == token));
+    }
+}
+
+#[test]
+fn a_requester_without_slots_calls_nobody() {
+    // The side that only serves has none.
+    let mut caller = Caller::new(0);
+    assert_eq!(caller.requester.check_room(), Err(CallRefused::NoSlot));
+    let events = caller.receive(&plain_reply(caller.requester.next_xid(), 32));
+    assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+}
+
+#[test]
+fn slots_beyond_the_most_an_xid_can_name_are_not_used() {
+    let mut caller = Caller::granted(SLOTS_MAX + 5);
+    assert_eq!(caller.requester.credits().requested(), SLOTS_MAX as u32);
+    assert_eq!(start_all(&mut caller), (SLOTS_MAX as u32, CallRefused::NoCredit));
+}
+
+#[test]
+#[should_panic]
+fn a_buffer_too_short_for_the_header_is_a_mistake_of_the_caller() {
+    let mut requester = Requester::new(vec![CallSlot::FREE; 1], 0);
+    let _ = requester.start_call(0, NEVER, &CallChunks::EMPTY, &mut [0; 27]);
+}
