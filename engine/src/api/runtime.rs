@@ -216,6 +216,13 @@ struct Runner<F: Fabric> {
     batch: Completions,
 }
 
+/// Clients that outlive the core keep its state, but not its connections.
+impl<F: Fabric> Drop for Runner<F> {
+    fn drop(&mut self) {
+        self.cell.end();
+    }
+}
+
 impl<F: Fabric> CoreDriver for Runner<F> {
     #[inline]
     fn turn(&mut self) -> usize {

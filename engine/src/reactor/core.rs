@@ -263,6 +263,14 @@ impl<F: Fabric> CoreCell<F> {
         }
     }
 
+    /// The core moves no more: its peers hear that now. Nothing is done while a panic unwinds
+    /// through a step that holds the state.
+    pub(crate) fn end(&self) {
+        if let Ok(mut reactor) = self.state.try_borrow_mut() {
+            reactor.close_all();
+        }
+    }
+
     /// Connections that are not down yet.
     pub(crate) fn connections(&self) -> usize {
         self.reactor().conns.ids().len()
