@@ -148,7 +148,9 @@ impl Client {
     pub fn close(&self) {
         match self.0.state.get() {
             LinkState::Up(conn) | LinkState::Probing(conn) => self.0.ops.close(conn),
-            LinkState::Connecting | LinkState::Down => {}
+            // What the control thread still brings is closed when it comes.
+            LinkState::Connecting => self.0.state.set(LinkState::Down),
+            LinkState::Down => {}
         }
     }
 }

@@ -219,7 +219,9 @@ impl Upcalls for Dispatch {
             Err(error) => return entry.fail(ConnectError::Fabric(error.to_string())),
         };
         entry.conn = Some(conn);
-        entry.link.state.set(LinkState::Probing(conn));
+        if entry.link.state.get() == LinkState::Connecting {
+            entry.link.state.set(LinkState::Probing(conn));
+        }
         let place = conn.index as usize;
         if self.clients.len() <= place {
             self.clients.resize_with(place + 1, || None);
@@ -233,6 +235,10 @@ impl Upcalls for Dispatch {
             let event = ConnectionEvent::Up { connection, peer, negotiated };
             return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
         };
+        if entry.link.state.get() == LinkState::Down {
+            entry.link.ops.close(conn);
+            return entry.fail(ConnectError::FirstCall("closed while connecting".into()));
+        }
         entry.up = Some((peer.to_owned(), negotiated));
         // One call opens the window: exactly one credit is there until its reply (RFC 8166
         // section 3.3.3), and the application need not know.

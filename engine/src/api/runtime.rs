@@ -48,11 +48,16 @@ pub(super) type ServiceFactory = Box<dyn Fn(&CoreContext) -> Box<dyn Service> + 
 type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
 
 /// What the control thread is asked for.
-struct ConnectJob {
-    core: usize,
-    request: u64,
-    address: String,
-    timeout: Duration,
+enum Job {
+    Connect {
+        core: usize,
+        request: u64,
+        address: String,
+        timeout: Duration,
+    },
+    /// The engine is gone. Cores that outlive it keep their end of the queue, so that the end of
+    /// the queue cannot be the signal.
+    Stop,
 }
 
 /// An engine over one driver.
@@ -63,7 +68,7 @@ pub(super) struct Runtime<C: Connector> {
     cores: Vec<CorePlace<EndpointOf<C>>>,
     services: Mutex<Vec<(Program, Version, ServiceFactory)>>,
     listeners: Mutex<Vec<Box<dyn Send>>>,
-    jobs: Mutex<Option<Sender<ConnectJob>>>,
+    jobs: Mutex<Sender<Job>>,
     control: Mutex<Option<JoinHandle<()>>>,
     shut_down: Arc<AtomicBool>,
 }
@@ -94,7 +99,7 @@ impl<C: Connector> Runtime<C> {
             cores,
             services: Mutex::default(),
             listeners: Mutex::default(),
-            jobs: Mutex::new(Some(jobs)),
+            jobs: Mutex::new(jobs),
             control: Mutex::new(control),
             shut_down: Arc::default(),
         })
@@ -112,17 +117,16 @@ impl<C: Connector> Runtime<C> {
         Ok(place)
     }
 
-    fn requests(&self, core: usize) -> Result<crate::reactor::core::ConnectRequests, EngineError> {
+    fn requests(&self, core: usize) -> crate::reactor::core::ConnectRequests {
         let jobs = lock(&self.jobs).clone();
-        let jobs = jobs.ok_or_else(|| EngineError::ApiMisuse("the engine was shut down".into()))?;
         let next = Cell::new(0);
-        Ok(Box::new(move |address, timeout| {
+        Box::new(move |address, timeout| {
             let request = next.replace(next.get() + 1);
             let address = address.to_owned();
-            // If the control thread is gone the engine is ending; the request is never answered.
-            drop(jobs.send(ConnectJob { core, request, address, timeout }));
+            // If the control thread is gone so is the engine; the request is never answered.
+            drop(jobs.send(Job::Connect { core, request, address, timeout }));
             request
-        }))
+        })
     }
 }
 
@@ -163,7 +167,7 @@ impl<C: Connector> Backend for Runtime<C> {
         let inbox = Arc::clone(&place.inbox);
         let reactor =
             Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells));
-        let cell = Rc::new(CoreCell::new(reactor, self.requests(index)?));
+        let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
         let dispatch = Dispatch::new(Rc::clone(&cell) as Rc<dyn CoreOps>, services);
         let batch = Completions::with_limit(self.config.poll_budget());
         Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
@@ -190,8 +194,7 @@ impl<C: Connector> Backend for Runtime<C> {
 impl<C: Connector> Drop for Runtime<C> {
     fn drop(&mut self) {
         self.shutdown();
-        // Without a sender the control thread's queue ends.
-        *lock(&self.jobs) = None;
+        drop(lock(&self.jobs).send(Job::Stop));
         if let Some(control) = lock(&self.control).take() {
             drop(control.join());
         }
@@ -210,6 +213,13 @@ struct Runner<F: Fabric> {
     cell: Rc<CoreCell<F>>,
     dispatch: Dispatch,
     batch: Completions,
+}
+
+/// Clients that outlive the core keep its state, but not its connections.
+impl<F: Fabric> Drop for Runner<F> {
+    fn drop(&mut self) {
+        self.cell.end();
+    }
 }
 
 impl<F: Fabric> CoreDriver for Runner<F> {
@@ -243,11 +253,11 @@ struct ControlThread<C: Connector> {
 }
 
 impl<C: Connector> ControlThread<C> {
-    fn run(&self, jobs: &Receiver<ConnectJob>) {
+    fn run(&self, jobs: &Receiver<Job>) {
         for job in jobs {
-            let result =
-                self.connector.connect(&job.address, job.core, &self.private_data, job.timeout);
-            deliver(&self.inboxes[job.core], Mail::Connected { request: job.request, result });
+            let Job::Connect { core, request, address, timeout } = job else { return };
+            let result = self.connector.connect(&address, core, &self.private_data, timeout);
+            deliver(&self.inboxes[core], Mail::Connected { request, result });
         }
     }
 }

@@ -181,16 +181,19 @@ impl<F: Fabric> Reactor<F> {
         put_xid(stream, started.xid);
         stage.message.set_range(stage.stream_at - header_bytes..end);
         self.next_deadline = self.next_deadline.min(deadline);
-        self.post_call(conn, stage.message)
+        self.post_call(conn, stage.message);
+        Ok(())
     }
 
     #[inline]
-    fn post_call(&mut self, conn: ConnId, message: Buf) -> Result<(), Backpressure> {
+    fn post_call(&mut self, conn: ConnId, message: Buf) {
         self.stats.calls_sent += 1;
         self.stats.bytes_inline += message.len() as u64;
-        self.fabric
-            .post(conn, SendWr::Send { message, invalidate: None })
-            .map_err(|_| Backpressure::Down)
+        if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
+            // There was room before the encoder ran: it has closed the connection, or filled the
+            // queue. The call is in flight by now, and ends with the connection: once.
+            self.close_overrun(conn, "send queue");
+        }
     }
 
     /// Sends a call with buffers. On an error the buffers are back in the spec.
@@ -238,7 +241,8 @@ impl<F: Fabric> Reactor<F> {
         message.set_range(stage.stream_at - header_bytes..stage.stream_at + stream_bytes);
         c.calls[usize::from(started.slot.index)] = Some(hold);
         self.next_deadline = self.next_deadline.min(deadline);
-        self.post_call(conn, message)
+        self.post_call(conn, message);
+        Ok(())
     }
 
     /// A reply matched a call: kills the keys of the call and takes its memory out of the slot.

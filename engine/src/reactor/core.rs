@@ -222,7 +222,12 @@ impl<F: Fabric> CoreCell<F> {
     /// The last completion of a connection: every call of it ends now.
     fn on_down(&self, conn: ConnId, cause: &DownCause, up: &mut impl Upcalls) {
         let Some(mut gone) = self.reactor().remove(conn) else { return };
-        let cause = gone.closing.take().unwrap_or_else(|| cause.clone());
+        // The driver's cause is Local when the reactor was first to end it, and knows why.
+        let cause = match (cause, gone.closing.take()) {
+            (DownCause::Local, Some(reason)) => reason,
+            _ => cause.clone(),
+        };
+        self.end_given_up(up);
         gone.proto.requester.on_down(|_, token| {
             if let Some(token) = token {
                 up.on_call_failed(conn, token, CallEnd::Down(cause.clone()));
@@ -235,6 +240,10 @@ impl<F: Fabric> CoreCell<F> {
     /// stays fenced until the responder answers or the connection goes.
     fn end_overdue(&self, up: &mut impl Upcalls) {
         self.reactor().expire();
+        self.end_given_up(up);
+    }
+
+    fn end_given_up(&self, up: &mut impl Upcalls) {
         loop {
             let ended = self.reactor().given_up.pop_front();
             let Some(GivenUp { conn, token, failure }) = ended else { return };
@@ -251,6 +260,14 @@ impl<F: Fabric> CoreCell<F> {
             reactor.publish();
             reactor.fabric.park(at_most.min(until_deadline));
             reactor.now = reactor.clock.now();
+        }
+    }
+
+    /// The core moves no more: its peers hear that now. Nothing is done while a panic unwinds
+    /// through a step that holds the state.
+    pub(crate) fn end(&self) {
+        if let Ok(mut reactor) = self.state.try_borrow_mut() {
+            reactor.close_all();
         }
     }
 

@@ -1,0 +1,488 @@
+//! Calls and replies over shared memory, as an application sees them.
+
+mod common;
+
+use common::caller::{Caller, all_words, client_config, one_opaque, open, run_core};
+use common::program::{DROP, ECHO, FAIL, LATER, NULL, WHO};
+use common::{PROGRAM, Server, VERSION, pattern, small, small_with, unique_address, valid};
+use common::{LIMIT, wait_until};
+use spinrpc::config::CoreList;
+use spinrpc::{
+    AcceptStatus, AuthSys, Backpressure, CallError, CallSpec, Client, ConnectError,
+    ConnectionEvent, DownCause, Encoder, Engine, Procedure, Program, Reply, ReplyHandler, Token, Version,
+};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+#[test]
+fn null_and_echo_answer_with_what_was_asked() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    for length in [0, 1, 2, 3, 4, 5, 63, 64, 1000, 3000] {
+        let sent = pattern(length as u32, length);
+        let echoed = caller.call(ECHO, |args| args.opaque(&sent)).unwrap();
+        assert_eq!(echoed, sent, "{length} bytes");
+    }
+    let mut words = Caller::connect(&server.address, all_words);
+    assert!(words.call(NULL, |_| {}).unwrap().is_empty());
+}
+
+#[test]
+fn as_many_calls_as_credits_are_in_flight_then_no_credit_until_replies_come() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    for token in 0..64 {
+        caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
+    }
+    assert_eq!(caller.start(LATER, 64, |args| args.u32(64)), Err(Backpressure::NoCredit));
+    assert!(Backpressure::NoCredit.is_transient());
+    assert_eq!(caller.client.in_flight(), 64);
+    run_core(&mut caller.core, "64 calls at the server", || server.shared.waiting() == 64);
+    let (_, first) = server.shared.pop().unwrap();
+    first.reply(|results| results.opaque(b"first"));
+    assert_eq!(caller.reply().unwrap(), b"first");
+    caller.start(LATER, 64, |args| args.u32(64)).unwrap();
+    assert_eq!(caller.start(LATER, 65, |args| args.u32(65)), Err(Backpressure::NoCredit));
+    run_core(&mut caller.core, "the 65th call", || server.shared.waiting() == 64);
+    while let Some((number, deferred)) = server.shared.pop() {
+        deferred.reply(|results| results.opaque(&number.to_be_bytes()));
+    }
+    let tokens: HashSet<u64> = caller
+        .replies(64)
+        .into_iter()
+        .inspect(|(token, reply)| {
+            assert_eq!(reply.as_ref().unwrap()[..], (*token as u32).to_be_bytes());
+        })
+        .map(|(token, _)| token)
+        .collect();
+    assert_eq!(tokens, (1..=64).collect());
+    assert_eq!(caller.client.in_flight(), 0);
+}
+
+#[test]
+fn a_depth_of_one_or_of_many_credits_is_kept() {
+    for credits in [1, 2, 200] {
+        let server = Server::with(small_with(|raw| {
+            raw.rpc.credits = credits;
+            raw.mem.arena_mib = 32;
+        }));
+        let raw = small_with(|raw| raw.rpc.credits = 128);
+        let mut caller = Caller::connect_with(raw, &server.address, all_words);
+        let granted = credits.min(128);
+        for token in 0..granted {
+            caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
+        }
+        assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::NoCredit));
+        let waiting = granted as usize;
+        run_core(&mut caller.core, "all calls", || server.shared.waiting() == waiting);
+        while let Some((_, deferred)) = server.shared.pop() {
+            deferred.reply(|_| {});
+        }
+        assert!(caller.replies(waiting).iter().all(|(_, reply)| reply.is_ok()));
+    }
+}
+
+#[test]
+fn many_calls_through_a_full_window_keep_their_tokens() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    let (mut sent, mut heard) = (0_u64, 0);
+    while heard < 20_000 {
+        while sent < 20_000
+            && caller.start(ECHO, sent, |args| args.opaque(&sent.to_be_bytes())).is_ok()
+        {
+            sent += 1;
+        }
+        caller.run_until("a reply", |heard| !heard.replies.is_empty());
+        for (token, reply) in std::mem::take(&mut caller.heard.borrow_mut().replies) {
+            assert_eq!(reply.unwrap(), token.to_be_bytes());
+            heard += 1;
+        }
+    }
+    server.wait_for("the server's count of calls", |stats| stats.calls_received == 20_001);
+}
+
+/// RFC 5531 section 9: the accept statuses reach the caller as they were sent.
+#[test]
+fn error_answers_reach_the_caller_as_they_are() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for (procedure, status) in [
+        (Procedure(4711), AcceptStatus::ProcUnavail),
+        (FAIL, AcceptStatus::SystemErr),
+        (ECHO, AcceptStatus::GarbageArgs),
+        (DROP, AcceptStatus::SystemErr),
+    ] {
+        // More than an echo takes; the others take nothing.
+        let garbage = |args: &mut Encoder<'_>| args.u32(u32::MAX);
+        let nothing = |_: &mut Encoder<'_>| {};
+        let encode: &dyn Fn(&mut Encoder<'_>) =
+            if procedure == ECHO { &garbage } else { &nothing };
+        let error = caller.call(procedure, encode).unwrap_err();
+        assert!(matches!(error, CallError::Accepted(s) if s == status), "{procedure:?}: {error:?}");
+    }
+    assert!(caller.call(NULL, |_| {}).is_ok(), "the connection lives on");
+    server.wait_for("the dropped call", |stats| stats.calls_dropped == 1);
+}
+
+#[test]
+fn a_program_or_version_that_is_not_served_is_a_connect_error() {
+    let server = Server::start();
+    for (program, version, status) in [
+        (Program(0x2000_1234), VERSION, AcceptStatus::ProgUnavail),
+        (PROGRAM, Version(9), AcceptStatus::ProgMismatch { low: 3, high: 3 }),
+    ] {
+        let engine = Engine::new(valid(client_config())).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let heard = Listener::default();
+        let make = |_: Client| heard.clone();
+        let error = core.connect_wait(&server.address, program, version, make, LIMIT).unwrap_err();
+        assert!(matches!(error, ConnectError::NotServed(s) if s == status), "{error:?}");
+        assert_eq!(error.to_string().lines().count(), 1, "{error}");
+        assert_eq!(*heard.0.borrow(), ["connect failed"]);
+        run_core(&mut core, "the end", || engine.stats(0).connections_closed == 1);
+        assert_eq!(*heard.0.borrow(), ["connect failed"], "and nothing after it");
+    }
+}
+
+#[test]
+fn the_range_of_served_versions_is_told() {
+    let engine = Engine::new(valid(small())).unwrap();
+    for version in [2, 7, 4] {
+        let shared = std::sync::Arc::default();
+        engine.serve(PROGRAM, Version(version), move |context| {
+            common::program::TestProgram::new(context.clone(), std::sync::Arc::clone(&shared))
+        });
+    }
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let config = valid(client_config());
+    let client = spinrpc::blocking::Client::connect_with(config, &address, PROGRAM, Version(3));
+    let expected = AcceptStatus::ProgMismatch { low: 2, high: 7 };
+    assert!(matches!(client, Err(ConnectError::NotServed(status)) if status == expected));
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn the_credential_of_the_caller_arrives() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    assert_eq!(caller.call(WHO, |_| {}).unwrap(), [0, 0], "AUTH_NONE");
+    let user = AuthSys {
+        stamp: 0x1234_5678,
+        machine_name: b"host",
+        uid: 1000,
+        gid: 100,
+        groups: Default::default(),
+    };
+    assert!(caller.client.set_auth_sys(Some(&user)));
+    let body = [0x1234_5678, 4, u32::from_be_bytes(*b"host"), 1000, 100, 0];
+    let expected: Vec<u32> = [1, 24].into_iter().chain(body).collect();
+    assert_eq!(caller.call(WHO, |_| {}).unwrap(), expected);
+    assert!(caller.client.set_auth_sys(None));
+    assert_eq!(caller.call(WHO, |_| {}).unwrap(), [0, 0]);
+}
+
+/// Starts the next call from inside the handler until it has made enough.
+struct Chain {
+    client: Client,
+    left: Rc<RefCell<u32>>,
+}
+
+impl ReplyHandler for Chain {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let number = reply.unwrap().results().opaque(8).unwrap().to_vec();
+        let mut left = self.left.borrow_mut();
+        assert_eq!(number, left.to_be_bytes());
+        *left -= 1;
+        if *left > 0 {
+            let next = left.to_be_bytes();
+            let spec = &mut CallSpec::new();
+            self.client.call(ECHO, Token(0), spec, |args| args.opaque(&next)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_reply_handler_may_start_the_next_call() {
+    let server = Server::start();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let left = Rc::new(RefCell::new(1000_u32));
+    let make = |client| Chain { client, left: Rc::clone(&left) };
+    let client = core.connect_wait(&server.address, PROGRAM, VERSION, make, LIMIT).unwrap();
+    let first = 1000_u32.to_be_bytes();
+    client.call(ECHO, Token(0), &mut CallSpec::new(), |args| args.opaque(&first)).unwrap();
+    run_core(&mut core, "a chain of 1000 calls", || *left.borrow() == 0);
+}
+
+/// Notes the events of a connection, in order.
+#[derive(Clone, Default)]
+struct Listener(Rc<RefCell<Vec<&'static str>>>);
+
+impl ReplyHandler for Listener {
+    fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {
+        self.0.borrow_mut().push("reply");
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        self.0.borrow_mut().push(match event {
+            ConnectionEvent::Up { .. } => "up",
+            ConnectionEvent::Down { .. } => "down",
+            ConnectionEvent::ConnectFailed { .. } => "connect failed",
+            _ => "other",
+        });
+    }
+}
+
+#[test]
+fn connect_returns_at_once_and_the_handler_hears_up_and_down() {
+    let server = Server::start();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let heard = Listener::default();
+    let client = core.connect(&server.address, PROGRAM, VERSION, |_| heard.clone()).unwrap();
+    assert!(!client.is_up());
+    let early = client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    assert_eq!(early, Err(Backpressure::Connecting));
+    run_core(&mut core, "the connection", || client.is_up());
+    client.close();
+    run_core(&mut core, "its end", || heard.0.borrow().len() == 2);
+    assert_eq!(*heard.0.borrow(), ["up", "down"]);
+    let late = client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    assert_eq!(late, Err(Backpressure::Down));
+    server.wait_for("its end at the server", |stats| stats.connections_closed == 1);
+}
+
+#[test]
+fn several_clients_on_one_core_do_not_mix_their_replies() {
+    let server = Server::start();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let clients: Vec<_> =
+        (0..8).map(|_| open(&mut core, &server.address, one_opaque).unwrap()).collect();
+    for round in 0..50_u64 {
+        for (index, (client, _)) in clients.iter().enumerate() {
+            let sent = pattern(index as u32, 40 + index);
+            let spec = &mut CallSpec::new();
+            client.call(ECHO, Token(round), spec, |args| args.opaque(&sent)).unwrap();
+        }
+    }
+    let all = || clients.iter().all(|(_, heard)| heard.borrow().replies.len() == 50);
+    run_core(&mut core, "400 replies", all);
+    for (index, (_, heard)) in clients.iter().enumerate() {
+        let expected = pattern(index as u32, 40 + index);
+        for (token, reply) in &heard.borrow().replies {
+            assert_eq!(reply.as_ref().unwrap(), &expected, "client {index}, token {token}");
+        }
+    }
+}
+
+#[test]
+fn connections_are_spread_over_the_cores_of_a_server() {
+    let cpus = valid(small()).cpus().to_vec();
+    let second = if cpus == [0] { 0 } else { 1 - cpus[0].min(1) };
+    let list = if second == cpus[0] { vec![cpus[0]] } else { vec![cpus[0], second] };
+    let cores = list.len();
+    let server = Server::with(small_with(|raw| raw.cores.list = CoreList::Cpus(list)));
+    assert_eq!(server.engine.cores(), cores);
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let clients: Vec<_> =
+        (0..4).map(|_| open(&mut core, &server.address, one_opaque).unwrap()).collect();
+    for (client, heard) in &clients {
+        client.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"x")).unwrap();
+        run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
+    }
+    for index in 0..cores {
+        wait_until("every core to serve its share", || {
+            let stats = server.engine.stats(index);
+            let share = 4 / cores as u64;
+            stats.connections_opened == share && stats.calls_received == 2 * share
+        });
+    }
+}
+
+#[test]
+fn two_engines_in_one_process_call_each_other() {
+    let (one, other) = (Server::start(), Server::start());
+    let mut to_one = Caller::connect(&one.address, one_opaque);
+    let mut to_other = Caller::connect(&other.address, one_opaque);
+    for round in 0..100_u32 {
+        let sent = round.to_be_bytes();
+        assert_eq!(to_one.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+        assert_eq!(to_other.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+    }
+}
+
+#[test]
+fn shut_down_with_calls_in_flight_every_call_ends_once_with_disconnected() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for token in 0..40 {
+        caller.start(LATER, token, |args| args.u32(0)).unwrap();
+    }
+    run_core(&mut caller.core, "40 calls", || server.shared.waiting() == 40);
+    let shared = std::sync::Arc::clone(&server.shared);
+    server.stop();
+    let (cause, in_flight) = caller.down();
+    assert_eq!((cause, in_flight), (DownCause::Remote, 40));
+    expect_disconnected(&mut caller, 40);
+    drop(shared);
+}
+
+#[track_caller]
+fn expect_disconnected(caller: &mut Caller<Vec<u32>>, count: usize) {
+    let replies = caller.replies(count);
+    let tokens: HashSet<u64> = replies.iter().map(|(token, _)| *token).collect();
+    assert_eq!(tokens.len(), count, "each call ends once");
+    for (_, reply) in replies {
+        let error = reply.unwrap_err();
+        assert!(matches!(error, CallError::Disconnected(_)), "{error:?}");
+        assert!(error.is_retryable());
+    }
+    for _ in 0..100 {
+        caller.core.poll_once();
+    }
+    assert!(caller.heard.borrow().replies.is_empty(), "and not again");
+    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down));
+    assert_eq!(caller.client.in_flight(), 0);
+}
+
+#[test]
+fn close_by_the_client_ends_every_call_once() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for token in 0..10 {
+        caller.start(LATER, token, |args| args.u32(0)).unwrap();
+    }
+    run_core(&mut caller.core, "10 calls", || server.shared.waiting() == 10);
+    caller.client.close();
+    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down), "closing already");
+    assert_eq!(caller.down(), (DownCause::Local, 10));
+    expect_disconnected(&mut caller, 10);
+    wait_until("the server's event", || server.shared.downs() == 1);
+    while let Some((_, deferred)) = server.shared.pop() {
+        deferred.reply(|_| {});
+    }
+    server.wait_for("ten stale answers", |stats| stats.stale == 10);
+}
+
+#[test]
+fn close_inside_the_encoder_ends_the_call_once() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let client = caller.client.clone();
+    let started = caller.start(NULL, 7, |_| client.close());
+    caller.down();
+    let expected = usize::from(started.is_ok());
+    assert_eq!(caller.heard.borrow().replies.len(), expected, "{started:?}");
+}
+
+#[test]
+fn a_dropped_core_closes_its_connections_although_a_client_is_kept() {
+    let server = Server::start();
+    let Caller { client, core, engine, .. } = Caller::connect(&server.address, all_words);
+    drop(core);
+    server.wait_for("the end of the connection", |stats| stats.connections_closed == 1);
+    let late = client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    assert!(late.is_err(), "nobody would ever hear its end");
+    drop(engine);
+}
+
+#[test]
+fn engine_core_and_client_may_be_dropped_in_any_order() {
+    let server = Server::start();
+    let (done, finished) = std::sync::mpsc::channel();
+    let address = server.address.clone();
+    std::thread::spawn(move || {
+        let Caller { client, core, engine, .. } = Caller::connect(&address, all_words);
+        drop(engine);
+        drop(core);
+        drop(client);
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(LIMIT).expect("dropping the engine before its core hangs");
+}
+
+#[test]
+fn connect_to_nobody_or_nowhere_is_a_one_line_error_and_the_core_goes_on() {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let nobody = unique_address();
+    for (address, says) in [
+        (nobody.as_str(), "nobody listens there"),
+        ("shm:/nonexistent/socket", "nobody listens there"),
+        ("tcp:localhost", "allowed are shm:NAME"),
+        ("shm:", "allowed are shm:NAME"),
+    ] {
+        let Err(error) = open(&mut core, address, all_words) else { panic!("{address} connects") };
+        let text = error.to_string();
+        assert!(text.contains(says) && text.lines().count() == 1, "{text}");
+    }
+    let server = Server::start();
+    let (client, heard) = open(&mut core, &server.address, one_opaque).unwrap();
+    client.call(ECHO, Token(5), &mut CallSpec::new(), |args| args.opaque(b"after")).unwrap();
+    run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
+    assert_eq!(heard.borrow().replies[0].1.as_ref().unwrap(), b"after");
+}
+
+#[test]
+fn a_new_client_connects_after_the_old_connection_went_down() {
+    let server = Server::start();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    for round in 0..20_u32 {
+        let (client, heard) = open(&mut core, &server.address, one_opaque).unwrap();
+        let sent = round.to_be_bytes();
+        client.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(&sent)).unwrap();
+        run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
+        client.close();
+        run_core(&mut core, "the end", || heard.borrow().events.len() == 2);
+    }
+    server.wait_for("20 connections and their ends", |stats| {
+        stats.connections_opened == 20 && stats.connections_closed == 20
+    });
+}
+
+#[test]
+fn give_up_connecting_expect_no_connection_later() {
+    // A listener whose core never runs: the handshake is done, the first call is never answered.
+    let engine = Engine::new(valid(small())).unwrap();
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let client_engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = client_engine.core(0).unwrap();
+    let heard = Listener::default();
+    let make = |_: Client| heard.clone();
+    let short = Duration::from_millis(50);
+    let error = core.connect_wait(&address, PROGRAM, VERSION, make, short).unwrap_err();
+    assert!(matches!(error, ConnectError::TimedOut(_)), "{error:?}");
+    let no_time = Duration::ZERO;
+    let error = core.connect_wait(&address, PROGRAM, VERSION, make, no_time).unwrap_err();
+    assert!(matches!(error, ConnectError::TimedOut(_)), "{error:?}");
+    run_core(&mut core, "both connections to be closed", || {
+        let stats = client_engine.stats(0);
+        stats.connections_opened == 2 && stats.connections_closed == 2
+    });
+    assert!(!heard.0.borrow().contains(&"up"), "{:?}", heard.0.borrow());
+}
+
+#[test]
+fn misuse_of_cores_is_an_error_that_says_so() {
+    let engine = Engine::new(valid(small())).unwrap();
+    let core = engine.core(0).unwrap();
+    for (index, says) in [(0, "was started before"), (7, "core 7 of 1")] {
+        let error = engine.core(index).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    drop(core);
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let error = engine.listen(&address).unwrap_err().to_string();
+    assert!(error.contains("somebody listens there already"), "{error}");
+}

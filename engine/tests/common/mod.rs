@@ -1,0 +1,139 @@
+//! What the tests of the public API share: a server with a test program, a client that records what
+//! it hears, and deadlines, so that no test waits for ever.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub(crate) mod caller;
+pub(crate) mod program;
+
+use program::{Shared, TestProgram};
+use spinrpc::config::{IdlePolicy, RawConfig, Want};
+use spinrpc::{Config, Engine, Program, Running, StatsSnapshot, Version};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The test program.
+pub(crate) const PROGRAM: Program = Program(0x2000_00aa);
+/// Its version.
+pub(crate) const VERSION: Version = Version(3);
+/// Longer than anything here takes on a busy machine; whoever waits that long has failed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// An address that no other test, and no other run, uses.
+pub(crate) fn unique_address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("shm:test-{}-{number}", std::process::id())
+}
+
+/// Small memory and idle cores that sleep: many tests share few CPUs.
+pub(crate) fn small() -> RawConfig {
+    let mut raw = RawConfig::default();
+    raw.poll.mode = IdlePolicy::Adaptive;
+    raw.poll.spin_us = 20;
+    raw.poll.yield_us = 50;
+    raw.mem.arena_mib = 8;
+    raw.mem.lock = Want::Off;
+    raw.mem.hugepages = Want::Off;
+    raw.mem.prefault = false;
+    raw
+}
+
+/// [`small`], changed.
+pub(crate) fn small_with(change: impl FnOnce(&mut RawConfig)) -> RawConfig {
+    let mut raw = small();
+    change(&mut raw);
+    raw
+}
+
+/// The validated form.
+pub(crate) fn valid(raw: RawConfig) -> Config {
+    raw.validate().unwrap_or_else(|error| panic!("the test's configuration: {error}"))
+}
+
+/// Fails the test if `done` does not become true in time.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// An engine that serves the test program on threads of its own.
+pub(crate) struct Server {
+    pub(crate) engine: Engine,
+    pub(crate) address: String,
+    pub(crate) shared: Arc<Shared>,
+    running: Option<Running>,
+}
+
+impl Server {
+    /// With one core.
+    pub(crate) fn start() -> Self {
+        Self::with(small())
+    }
+
+    /// As configured.
+    pub(crate) fn with(raw: RawConfig) -> Self {
+        let engine = Engine::new(valid(raw)).unwrap();
+        let shared = Arc::new(Shared::default());
+        let of_program = Arc::clone(&shared);
+        engine.serve(PROGRAM, VERSION, move |context| {
+            TestProgram::new(context.clone(), Arc::clone(&of_program))
+        });
+        let address = unique_address();
+        engine.listen(&address).unwrap();
+        let running = Some(engine.start().unwrap());
+        Self { engine, address, shared, running }
+    }
+
+    /// What its core has counted.
+    pub(crate) fn stats(&self) -> StatsSnapshot {
+        self.engine.stats(0)
+    }
+
+    /// Waits until a counter of core 0 is what it should be.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, what: &str, done: impl Fn(&StatsSnapshot) -> bool) {
+        wait_until(what, || done(&self.stats()));
+    }
+
+    /// Ends it; fails if a handler panicked.
+    pub(crate) fn stop(mut self) {
+        self.engine.shutdown();
+        self.running.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.engine.shutdown();
+        let joined = self.running.take().map(Running::join);
+        if !std::thread::panicking() {
+            joined.unwrap_or(Ok(())).unwrap();
+        }
+    }
+}
+
+/// `len` bytes that differ for each `seed`, so that a byte in the wrong place is noticed.
+pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill_pattern(seed, &mut bytes);
+    bytes
+}
+
+/// Writes [`pattern`].
+pub(crate) fn fill_pattern(seed: u32, bytes: &mut [u8]) {
+    let mut word = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for chunk in bytes.chunks_mut(8) {
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Whether `bytes` are [`pattern`].
+pub(crate) fn is_pattern(seed: u32, bytes: &[u8]) -> bool {
+    bytes == pattern(seed, bytes.len())
+}

@@ -1,0 +1,237 @@
+//! The program under test: one procedure for each thing that an answer can be.
+
+use super::{fill_pattern, is_pattern};
+use spinrpc::{
+    AcceptStatus, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
+    Procedure, ReplyData, Service, SharedBulk,
+};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Nothing in, nothing out.
+pub(crate) const NULL: Procedure = Procedure(0);
+/// `opaque` in, the same out.
+pub(crate) const ECHO: Procedure = Procedure(1);
+/// See [`Mix`].
+pub(crate) const MIX: Procedure = Procedure(2);
+/// Dropped without an answer.
+pub(crate) const DROP: Procedure = Procedure(3);
+/// Answered with SYSTEM_ERR.
+pub(crate) const FAIL: Procedure = Procedure(4);
+/// Who calls: flavor and body of the credential.
+pub(crate) const WHO: Procedure = Procedure(5);
+/// `u32` bytes in; how many such blocks the core's memory has left out.
+pub(crate) const FREE_BLOCKS: Procedure = Procedure(6);
+/// Deferred: goes to [`Shared::deferred`] with its first argument.
+pub(crate) const LATER: Procedure = Procedure(7);
+/// `u32` length in; that much of the memory that all replies share out.
+pub(crate) const SHARED: Procedure = Procedure(8);
+/// A data item in; it comes back as a data item from the memory it was received in.
+pub(crate) const BOUNCE: Procedure = Procedure(9);
+
+/// Longest item of any procedure.
+pub(crate) const ITEM_MAX: usize = 4 << 20;
+/// Bytes of the memory that [`SHARED`] sends from, and the seed of its pattern.
+pub(crate) const SHARED_BYTES: usize = 256 << 10;
+pub(crate) const SHARED_SEED: u32 = 77;
+
+/// What the test sees of the program's inside.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// Deferred calls with their first argument, in the order of arrival.
+    pub(crate) deferred: Mutex<VecDeque<(u32, Deferred)>>,
+    /// Calls that could not be deferred.
+    pub(crate) defer_refused: AtomicU64,
+    /// Calls that reached the program.
+    pub(crate) calls: AtomicU64,
+    /// What happened to connections.
+    pub(crate) events: Mutex<Vec<ConnectionEvent>>,
+}
+
+impl Shared {
+    /// How many calls wait for their answer.
+    pub(crate) fn waiting(&self) -> usize {
+        self.deferred.lock().unwrap().len()
+    }
+
+    /// The oldest deferred call.
+    pub(crate) fn pop(&self) -> Option<(u32, Deferred)> {
+        self.deferred.lock().unwrap().pop_front()
+    }
+
+    /// Connections that went down.
+    pub(crate) fn downs(&self) -> usize {
+        let events = self.events.lock().unwrap();
+        events.iter().filter(|event| matches!(event, ConnectionEvent::Down { .. })).count()
+    }
+}
+
+/// The service of one core.
+pub(crate) struct TestProgram {
+    context: CoreContext,
+    shared: Arc<Shared>,
+    block: Option<SharedBulk>,
+}
+
+impl TestProgram {
+    pub(crate) fn new(context: CoreContext, shared: Arc<Shared>) -> Self {
+        let block = context.bulk(SHARED_BYTES).map(|mut bulk| {
+            fill_pattern(SHARED_SEED, bulk.bytes_mut());
+            bulk.freeze()
+        });
+        Self { context, shared, block }
+    }
+
+    fn free_blocks(&self, call: Call<'_>, bytes: usize) {
+        let blocks: Vec<_> = std::iter::from_fn(|| self.context.bulk(bytes)).collect();
+        call.reply(|results| results.u32(blocks.len() as u32));
+    }
+
+    fn defer(&self, call: Call<'_>, number: u32) {
+        match call.defer() {
+            Some(deferred) => self.shared.deferred.lock().unwrap().push_back((number, deferred)),
+            None => drop(self.shared.defer_refused.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    fn share(&self, call: Call<'_>, length: usize) {
+        let Some(block) = &self.block else { return call.reject(AcceptStatus::SystemErr) };
+        let data = ReplyData::new().shared(block, 0..length.min(SHARED_BYTES));
+        call.reply_with(data, |results| results.bulk());
+    }
+
+    fn bounce(call: Call<'_>, item: Data<'_>) {
+        match item {
+            Data::Bulk(bulk) => {
+                call.reply_with(ReplyData::new().bulk(bulk), |results| results.bulk());
+            }
+            Data::Inline(bytes) => call.reply(|results| results.opaque(bytes)),
+        }
+    }
+
+    fn answer(&self, call: Call<'_>, ask: Ask<'_>) {
+        match ask {
+            Ask::Null => call.reply(|_| {}),
+            Ask::Echo(bytes) => call.reply(|results| results.opaque(bytes)),
+            Ask::Mix(mix) => mix.answer(call, &self.context),
+            Ask::Drop => drop(call),
+            Ask::Fail => call.reject(AcceptStatus::SystemErr),
+            Ask::Who => tell_who(call),
+            Ask::FreeBlocks(bytes) => self.free_blocks(call, bytes),
+            Ask::Later(number) => self.defer(call, number),
+            Ask::Shared(length) => self.share(call, length),
+            Ask::Bounce(item) => Self::bounce(call, item),
+            Ask::Unknown => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+}
+
+fn tell_who(call: Call<'_>) {
+    let credential = call.credential();
+    call.reply(|results| {
+        results.u32(credential.flavor.to_wire());
+        results.opaque(credential.body);
+    });
+}
+
+/// A call's procedure with its arguments.
+enum Ask<'a> {
+    Null,
+    Echo(&'a [u8]),
+    Mix(Mix),
+    Drop,
+    Fail,
+    Who,
+    FreeBlocks(usize),
+    Later(u32),
+    Shared(usize),
+    Bounce(Data<'a>),
+    Unknown,
+}
+
+impl<'a> Ask<'a> {
+    fn read(call: &mut Call<'a>) -> Result<Self, DecodeError> {
+        let mut args = call.args();
+        let ask = match call.procedure() {
+            NULL => Self::Null,
+            ECHO => Self::Echo(args.opaque(ITEM_MAX)?),
+            MIX => Self::Mix(Mix::read(&mut args)?),
+            DROP => Self::Drop,
+            FAIL => Self::Fail,
+            WHO => Self::Who,
+            FREE_BLOCKS => Self::FreeBlocks(args.u32()? as usize),
+            LATER => Self::Later(args.u32()?),
+            SHARED => Self::Shared(args.u32()? as usize),
+            BOUNCE => Self::Bounce(args.data(ITEM_MAX)?),
+            _ => return Ok(Self::Unknown),
+        };
+        args.finish().map(|()| ask)
+    }
+}
+
+impl Service for TestProgram {
+    fn call(&mut self, mut call: Call<'_>) {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        match Ask::read(&mut call) {
+            Ok(ask) => self.answer(call, ask),
+            Err(_) => call.reject(AcceptStatus::GarbageArgs),
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        self.shared.events.lock().unwrap().push(event.clone());
+    }
+}
+
+/// A call with any number of data items each way.
+///
+/// Arguments: `seed, n, n data items, m, m lengths, length of the tail`. Item `i` of the arguments
+/// is the pattern of `seed + i`, that of the results of `seed + 100 + i`, the tail, an opaque that
+/// is never placed, of `seed + 200`. Results: bits of the arguments that came in registered memory,
+/// `m, m data items`, tail.
+pub(crate) struct Mix {
+    pub(crate) seed: u32,
+    pub(crate) in_memory: u32,
+    pub(crate) lengths: Vec<usize>,
+    pub(crate) tail: usize,
+}
+
+impl Mix {
+    fn read(args: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let seed = args.u32()?;
+        let mut in_memory = 0;
+        for index in 0..args.u32()? {
+            let item = args.data(ITEM_MAX)?;
+            in_memory |= u32::from(matches!(item, Data::Bulk(_))) << index;
+            if !is_pattern(seed + index, item.bytes()) {
+                return Err(DecodeError::LimitExceeded { what: "wrong bytes" });
+            }
+        }
+        let lengths =
+            (0..args.u32()?).map(|_| args.u32().map(|n| n as usize)).collect::<Result<_, _>>()?;
+        Ok(Self { seed, in_memory, lengths, tail: args.u32()? as usize })
+    }
+
+    fn answer(self, call: Call<'_>, context: &CoreContext) {
+        let Some(data) = self.items(context) else { return call.reject(AcceptStatus::SystemErr) };
+        let tail = super::pattern(self.seed + 200, self.tail);
+        call.reply_with(data, |results| {
+            results.u32(self.in_memory);
+            results.u32(self.lengths.len() as u32);
+            self.lengths.iter().for_each(|_| results.bulk());
+            results.opaque(&tail);
+        });
+    }
+
+    /// The items of the results; `None` when there is no memory for one.
+    pub(crate) fn items(&self, context: &CoreContext) -> Option<ReplyData> {
+        let mut data = ReplyData::new();
+        for (index, length) in self.lengths.iter().enumerate() {
+            let mut bulk = context.bulk(*length)?;
+            fill_pattern(self.seed + 100 + index as u32, bulk.bytes_mut());
+            data = data.bulk(bulk);
+        }
+        Some(data)
+    }
+}
