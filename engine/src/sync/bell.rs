@@ -49,8 +49,10 @@ impl<W: Words> Bell<W> {
 
     /// Says whether the listener was parked, and that it no longer is.
     pub fn unpark(&self) -> bool {
+        // Acquire pairs with the fence that comes before `park` where two bells guard one sleep:
+        // what was parked first is seen to be parked by whoever sees the second one parked.
         self.0.load(PARKED, Ordering::Relaxed) != 0
-            && self.0.swap(PARKED, 0, Ordering::Relaxed) != 0
+            && self.0.swap(PARKED, 0, Ordering::Acquire) != 0
     }
 
     /// Whether anything rings. One load of a line that stays in the cache while nothing does.
@@ -78,7 +80,7 @@ impl<W: Words> Bell<W> {
     #[must_use = "when false, the listener must not sleep"]
     pub fn park(&self) -> bool {
         self.0.store(PARKED, 1, Ordering::Relaxed);
-        // Pairs with the fence of `ring`.
+        // Pairs with the fence of `ring`, and with the Acquire of `unpark`.
         fence(Ordering::SeqCst);
         if self.rings() {
             self.0.store(PARKED, 0, Ordering::Relaxed);

@@ -179,7 +179,7 @@ pub(super) unsafe fn copy_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
 ///
 /// # Safety
 /// As [`copy_bytes`].
-#[cfg(any(not(target_arch = "x86_64"), test))]
+#[cfg(any(not(target_arch = "x86_64"), all(test, not(loom))))]
 unsafe fn copy_bytes_atomically(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
     use crate::sync::atomic::mapped::AtomicU8;
     let byte = |at: usize| {

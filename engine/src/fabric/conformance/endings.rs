@@ -1,0 +1,147 @@
+//! How a connection ends: by error, in good order, or by the peer's disappearance.
+
+use super::transfers::{expose, read};
+use super::{Event, Pair, Provider};
+use crate::fabric::{Access, DownCause, ExposeError, Fabric, SendWr, WrError, WrId};
+
+/// Send a message longer than the posted buffer. Expect a length error at both ends, and the
+/// receives back.
+pub fn a_message_longer_than_its_receive_ends_the_connection<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let longest = pair.near.fabric.caps().message_bytes_max;
+    let small = small_buffer(longest);
+    pair.far.fabric.post_recv(pair.at_far, small).unwrap();
+    pair.near.send(pair.at_near, &vec![1; longest]);
+    assert_eq!(pair.next_far(pair.at_far), Event::RecvFlushed);
+    let cause = DownCause::WorkRequest(WrError::Length);
+    assert_eq!(pair.expect_down(), (cause.clone(), cause));
+}
+
+/// A buffer that does not hold `length` bytes.
+fn small_buffer(length: usize) -> crate::mem::Buf {
+    use crate::mem::{BufPool, Region};
+    use crate::sys::mmap::{Mapping, PageRequest};
+    let region_bytes = BufPool::region_bytes(length / 2, 1).unwrap();
+    let region = Mapping::anonymous(region_bytes, PageRequest::default()).unwrap();
+    BufPool::new(Region::from_mapping(region), length / 2, 1).unwrap().take().unwrap()
+}
+
+/// Send with no receive posted, and wait. Expect "receiver not ready" at both ends.
+pub fn no_receive_for_too_long_ends_the_connection<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    pair.near.send(pair.at_near, b"to nobody");
+    let cause = DownCause::ReceiverNotReady;
+    assert_eq!(pair.expect_down(), (cause.clone(), cause));
+}
+
+/// Close with receives, Reads and Sends posted. Expect receives and Reads back, then Down, then
+/// nothing.
+pub fn closing_gives_back_what_was_posted_and_then_says_down<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+    pair.near.post_recvs(pair.at_near, 20);
+    let bulk = read(&mut pair, 4, slice);
+    let message = pair.near.message(b"lost or not");
+    pair.near.post(pair.at_near, SendWr::Send { message, invalidate: None });
+    pair.near.fabric.close(pair.at_near);
+    let mut receives = 0;
+    let mut reads = Vec::new();
+    let cause = loop {
+        match pair.next_near(pair.at_near) {
+            Event::RecvFlushed => receives += 1,
+            Event::Read(id, result) => reads.push((id, result)),
+            Event::Message(..) => panic!("nobody has sent one"),
+            Event::Down(cause) => break cause,
+        }
+    };
+    assert_eq!((receives, cause), (20, DownCause::Local));
+    assert_eq!(reads, [(WrId(4), Err(WrError::Flushed))]);
+    assert!(!bulk.is_leased(), "a flushed Read holds memory");
+    for _ in 0..100 {
+        pair.turn();
+    }
+    assert_eq!(pair.near.next(pair.at_near), None);
+}
+
+/// Send, then close. Expect the messages, then Down.
+pub fn what_was_sent_before_a_close_arrives_before_the_end<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    for number in 0..10 {
+        pair.near.send(pair.at_near, &[number; 40]);
+    }
+    pair.near.fabric.flush();
+    pair.near.fabric.close(pair.at_near);
+    pair.far.post_recvs(pair.at_far, 10);
+    for number in 0..10 {
+        assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![number; 40], None));
+    }
+    assert_eq!(pair.next_far(pair.at_far), Event::Down(DownCause::Remote));
+}
+
+/// Fail a Write, then close. Expect the failure as the cause.
+pub fn the_first_cause_is_the_one_that_is_told<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+    super::transfers::write(&mut pair, &[2; 64], slice);
+    pair.near.fabric.flush();
+    pair.near.fabric.close(pair.at_near);
+    let cause = DownCause::WorkRequest(WrError::RemoteAccess);
+    assert_eq!(pair.expect_down().0, cause);
+}
+
+/// Post to a queue pair that went down. Expect everything back.
+pub fn nothing_can_be_posted_after_the_end<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let lease = pair.near.bulk(pair.at_near, &[1; 64]).lease(0..64);
+    pair.near.fabric.close(pair.at_near);
+    for ended in [false, true] {
+        if ended {
+            pair.expect_down();
+        }
+        assert!(!pair.near.try_send(pair.at_near, b"x"));
+        assert_eq!(pair.near.fabric.send_room(pair.at_near), 0);
+        let buf = pair.near.message(b"x");
+        assert!(pair.near.fabric.post_recv(pair.at_near, buf).is_err());
+    }
+    let refused = pair.near.fabric.expose(pair.at_near, lease, Access::RemoteRead);
+    assert_eq!(refused, Err(ExposeError::Down));
+}
+
+/// Close a connection and make others in its place. Expect that the old name reaches none of them.
+pub fn an_old_name_does_not_reach_a_new_connection<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (old_near, old_far) = (pair.at_near, pair.at_far);
+    pair.near.fabric.close(old_near);
+    pair.expect_down();
+    for _ in 0..70 {
+        (pair.at_near, pair.at_far) = pair.connect();
+        assert!(pair.at_near != old_near && pair.at_far != old_far);
+        assert!(!pair.near.try_send(old_near, b"x"));
+        pair.near.fabric.close(old_near);
+        pair.expect_alive();
+        pair.near.fabric.close(pair.at_near);
+        pair.expect_down();
+    }
+}
+
+/// Drop an endpoint unadopted. Expect its peer to go down.
+pub fn an_endpoint_that_nobody_adopts_is_an_end_for_its_peer<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (near, far) = pair.endpoints();
+    drop(far);
+    let qp = pair.near.fabric.adopt(near).unwrap();
+    assert!(matches!(pair.next_near(qp), Event::Down(DownCause::Remote | DownCause::PeerDied)));
+    pair.expect_alive();
+}
+
+/// Drop the whole data plane of one end. Expect the other to go down.
+pub fn a_data_plane_that_goes_ends_its_connections<P: Provider>(provider: &P) {
+    let Pair { near, mut far, at_far, connector, .. } = Pair::new(provider);
+    drop(near);
+    let ended = (0..).find_map(|_| {
+        far.turn();
+        far.next(at_far)
+    });
+    assert_eq!(ended, Some(Event::Down(DownCause::Remote)));
+    drop(connector);
+}

@@ -1,0 +1,158 @@
+//! What a peer may not reach: rights, bounds, and keys that are dead (RFC 5042).
+
+use super::transfers::{expose, read, write};
+use super::{Event, Pair, Provider};
+use crate::fabric::{Access, Connector, DownCause, ExposeError, Fabric, RemoteSlice, SendWr};
+use crate::fabric::{WrError, WrId};
+use std::collections::HashSet;
+
+const REFUSED: DownCause = DownCause::WorkRequest(WrError::RemoteAccess);
+
+/// Expects that a Read of `slice` fails and is the end of the connection.
+fn expect_read_refused<C: Connector>(mut pair: Pair<C>, slice: RemoteSlice) {
+    let bulk = read(&mut pair, 77, slice);
+    let failed = Event::Read(WrId(77), Err(WrError::RemoteAccess));
+    assert_eq!(pair.next_near(pair.at_near), failed);
+    assert!(bulk.bytes().iter().all(|byte| *byte == 0xee), "a refused Read has brought bytes");
+    assert_eq!(pair.expect_down(), (REFUSED, DownCause::Remote));
+}
+
+/// Expects that a Write to `slice` is the end of the connection.
+fn expect_write_refused<C: Connector>(pair: &mut Pair<C>, slice: RemoteSlice) {
+    write(pair, &vec![0xbb; slice.length as usize], slice);
+    assert_eq!(pair.expect_down(), (REFUSED, DownCause::Remote));
+}
+
+/// Read what is exposed for writing. Expect a remote access error and the end of the connection.
+pub fn a_read_without_the_right_fails_and_ends_the_connection<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteWrite);
+    expect_read_refused(pair, slice);
+}
+
+/// Write to what is exposed for reading. Expect the end of the connection, and the bytes unchanged.
+pub fn a_write_without_the_right_ends_the_connection<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+    expect_write_refused(&mut pair, slice);
+    assert_eq!(bulk.bytes(), [1; 64]);
+}
+
+/// Read and Write one byte before, behind and far beyond what is exposed, and around the end of all
+/// addresses. Expect a remote access error each time.
+pub fn a_transfer_beyond_the_exposed_bytes_fails<P: Provider>(provider: &P) {
+    let outside: [fn(&mut RemoteSlice); 5] = [
+        |slice| slice.offset = slice.offset.wrapping_sub(1),
+        |slice| slice.offset += 1,
+        |slice| slice.length += 1,
+        |slice| slice.offset = u64::MAX - 8,
+        |slice| slice.offset += 1 << 40,
+    ];
+    for change in outside {
+        for access in [Access::RemoteRead, Access::RemoteWrite] {
+            let mut pair = Pair::new(provider);
+            let (_before, _) = expose(&mut pair, &[1; 64], access);
+            let (_bulk, mut slice) = expose(&mut pair, &[1; 64], access);
+            let (_behind, _) = expose(&mut pair, &[1; 64], access);
+            change(&mut slice);
+            match access {
+                Access::RemoteRead => expect_read_refused(pair, slice),
+                Access::RemoteWrite => expect_write_refused(&mut pair, slice),
+            }
+        }
+    }
+}
+
+/// Read under a key that nobody gave out. Expect a remote access error.
+pub fn a_key_that_never_was_fails<P: Provider>(provider: &P) {
+    for change in [1, 1 << 16, 1 << 31, u32::MAX] {
+        let mut pair = Pair::new(provider);
+        let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+        expect_read_refused(pair, RemoteSlice { handle: slice.handle ^ change, ..slice });
+    }
+}
+
+/// Revoke a key, then Read under it. Expect a remote access error, also when its place is used
+/// again.
+pub fn a_revoked_key_is_dead<P: Provider>(provider: &P) {
+    for used_again in [false, true] {
+        let mut pair = Pair::new(provider);
+        let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+        pair.far.fabric.revoke(pair.at_far, slice.handle);
+        // A second time is fine.
+        pair.far.fabric.revoke(pair.at_far, slice.handle);
+        let _again = used_again.then(|| expose(&mut pair, &[2; 64], Access::RemoteRead));
+        expect_read_refused(pair, slice);
+    }
+}
+
+/// Send With Invalidate. Expect the key with the message, dead; and nothing when it is named again.
+pub fn an_invalidated_key_is_dead_and_reported_once<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    if !pair.near.fabric.caps().remote_invalidate {
+        return;
+    }
+    let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+    pair.far.post_recvs(pair.at_far, 2);
+    for length in [5, 600] {
+        let message = pair.near.message(&vec![7; length]);
+        let invalidate = Some(slice.handle);
+        pair.near.post(pair.at_near, SendWr::Send { message, invalidate });
+    }
+    assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![7; 5], Some(slice.handle)));
+    assert!(!bulk.is_leased(), "a dead key holds memory");
+    assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![7; 600], None));
+    expect_read_refused(pair, slice);
+}
+
+/// Invalidate a key that nobody gave out. Expect the message, and nothing about a key.
+pub fn an_unknown_key_is_not_reported_as_invalidated<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    if !pair.near.fabric.caps().remote_invalidate {
+        return;
+    }
+    let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+    pair.far.post_recvs(pair.at_far, 1);
+    let message = pair.near.message(b"x");
+    let invalidate = Some(slice.handle ^ (1 << 20));
+    pair.near.post(pair.at_near, SendWr::Send { message, invalidate });
+    assert_eq!(pair.next_far(pair.at_far), Event::Message(b"x".to_vec(), None));
+    read(&mut pair, 1, slice);
+    assert_eq!(pair.next_near(pair.at_near), Event::Read(WrId(1), Ok(())));
+}
+
+/// Expose the same memory 3,000 times. Expect a new key each time, and none of zero.
+pub fn keys_differ_and_do_not_come_back_soon<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let mut bulk = pair.far.bulk(pair.at_far, &[1; 64]);
+    let mut seen = HashSet::from([0]);
+    for _ in 0..3000 {
+        let lease = bulk.lease(0..64);
+        let slice = pair.far.fabric.expose(pair.at_far, lease, Access::RemoteRead).unwrap();
+        assert!(seen.insert(slice.handle), "key {} came back", slice.handle);
+        pair.far.fabric.revoke(pair.at_far, slice.handle);
+    }
+}
+
+/// Expose memory of another connection. Expect that it is refused.
+pub fn foreign_memory_is_not_exposed<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (_, other) = pair.connect();
+    let lease = pair.far.bulk(other, &[1; 64]).lease(0..64);
+    let refused = pair.far.fabric.expose(pair.at_far, lease, Access::RemoteRead);
+    assert_eq!(refused, Err(ExposeError::Foreign));
+    pair.expect_alive();
+}
+
+/// Expose memory. Expect it to be leased until the key is revoked or the connection goes.
+pub fn exposed_memory_is_leased_until_its_key_dies<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
+    let (other, _) = expose(&mut pair, &[1; 64], Access::RemoteWrite);
+    assert!(bulk.is_leased() && other.is_leased());
+    pair.far.fabric.revoke(pair.at_far, slice.handle);
+    assert!(!bulk.is_leased() && other.is_leased());
+    pair.far.fabric.close(pair.at_far);
+    pair.expect_down();
+    assert!(!other.is_leased());
+}

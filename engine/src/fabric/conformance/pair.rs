@@ -1,0 +1,259 @@
+//! Two ends of a connection on one thread, and what a test does with them.
+
+use crate::fabric::{
+    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId, SendWr,
+    WrError, WrId,
+};
+use crate::mem::{Buf, BufPool, Bulk, Region};
+use crate::sys::mmap::{Mapping, PageRequest};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// What takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A driver under test.
+pub trait Provider: Sync {
+    /// Its control plane.
+    type Connector: Connector;
+
+    /// A control plane with room for 64 connections per core, arenas of 2 MiB or more, at most 32
+    /// work requests and receives per queue, and at most 100 ms of patience with a receiver that is
+    /// not ready.
+    fn connector(&self) -> Self::Connector;
+
+    /// An address that no other test uses.
+    fn address(&self) -> String;
+}
+
+/// The endpoints a connector makes.
+pub type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
+
+/// A completion, its buffers given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message: its bytes, and the key it invalidated.
+    Message(Vec<u8>, Option<u32>),
+    /// A Read is over.
+    Read(WrId, Result<(), WrError>),
+    /// A receive came back unused.
+    RecvFlushed,
+    /// The last event of a queue pair.
+    Down(DownCause),
+}
+
+/// One end: a data plane and its buffers.
+pub struct End<F: Fabric> {
+    /// The data plane.
+    pub fabric: F,
+    pool: BufPool,
+    batch: Completions,
+    events: VecDeque<(QpId, Event)>,
+}
+
+impl<F: Fabric> End<F> {
+    /// An end with buffers for the longest messages of `fabric`.
+    pub fn new(fabric: F) -> Self {
+        const BUFFERS: usize = 4096;
+        let buf_bytes = fabric.caps().message_bytes_max;
+        let region_bytes = BufPool::region_bytes(buf_bytes, BUFFERS).unwrap();
+        let region = Mapping::anonymous(region_bytes, PageRequest::default()).unwrap();
+        let pool = BufPool::new(Region::from_mapping(region), buf_bytes, BUFFERS).unwrap();
+        Self { fabric, pool, batch: Completions::with_limit(16), events: VecDeque::new() }
+    }
+
+    /// A buffer that holds `bytes`.
+    pub fn message(&self, bytes: &[u8]) -> Buf {
+        let mut buf = self.pool.take().expect("the test has too many buffers out");
+        buf.set_range(0..bytes.len());
+        buf.bytes_mut().copy_from_slice(bytes);
+        buf
+    }
+
+    /// Posts `count` receives.
+    pub fn post_recvs(&mut self, qp: QpId, count: usize) {
+        for _ in 0..count {
+            let buf = self.message(&[]);
+            self.fabric.post_recv(qp, buf).expect("the receive queue is full");
+        }
+    }
+
+    /// Posts a Send.
+    pub fn send(&mut self, qp: QpId, bytes: &[u8]) {
+        assert!(self.try_send(qp, bytes), "the send queue is full");
+    }
+
+    /// Posts a Send; false when the queue is full.
+    pub fn try_send(&mut self, qp: QpId, bytes: &[u8]) -> bool {
+        let message = self.message(bytes);
+        self.fabric.post(qp, SendWr::Send { message, invalidate: None }).is_ok()
+    }
+
+    /// Posts any work request.
+    pub fn post(&mut self, qp: QpId, wr: SendWr) {
+        self.fabric.post(qp, wr).expect("the send queue is full");
+    }
+
+    /// Memory of the connection that holds `bytes`.
+    pub fn bulk(&mut self, qp: QpId, bytes: &[u8]) -> Bulk {
+        let mut bulk = self.fabric.bulk(qp, bytes.len()).expect("the arena is used up");
+        bulk.bytes_mut().copy_from_slice(bytes);
+        bulk
+    }
+
+    /// One turn: what has arrived, then what is to go out.
+    pub fn turn(&mut self) {
+        self.fabric.poll(&mut self.batch);
+        for completion in self.batch.drain() {
+            let event = match completion.kind {
+                CompletionKind::Received { message, invalidated } => {
+                    Event::Message(message.bytes().to_vec(), invalidated)
+                }
+                CompletionKind::Read { id, result } => Event::Read(id, result),
+                CompletionKind::RecvFlushed { .. } => Event::RecvFlushed,
+                CompletionKind::Down { cause } => Event::Down(cause),
+            };
+            self.events.push_back((completion.qp, event));
+        }
+        self.fabric.flush();
+    }
+
+    /// The next event of `qp`, if there is one already.
+    pub fn next(&mut self, qp: QpId) -> Option<Event> {
+        let at = self.events.iter().position(|(of, _)| *of == qp)?;
+        self.events.remove(at).map(|(_, event)| event)
+    }
+}
+
+/// Two ends, and the connections between them.
+pub struct Pair<C: Connector> {
+    /// The connecting end, core 0.
+    pub near: End<C::Fabric>,
+    /// The accepting end, core 1.
+    pub far: End<C::Fabric>,
+    /// The first connection, as the connecting end knows it.
+    pub at_near: QpId,
+    /// The same, as the accepting end knows it.
+    pub at_far: QpId,
+    /// The control plane.
+    pub connector: C,
+    /// Where it listens.
+    pub address: String,
+    endpoints: Receiver<EndpointOf<C>>,
+    _listener: Box<dyn Send>,
+}
+
+impl<C: Connector> Pair<C> {
+    /// Two ends with one connection.
+    pub fn new<P: Provider<Connector = C>>(provider: &P) -> Self {
+        let connector = provider.connector();
+        let address = provider.address();
+        let (acceptor, endpoints) = accept_into_channel(Some(1));
+        let listener = connector.listen(&address, b"from the listener", acceptor).unwrap();
+        let near = End::new(connector.fabric(0).unwrap());
+        let far = End::new(connector.fabric(1).unwrap());
+        let nobody = QpId { index: 0, generation: 0 };
+        let mut pair = Self {
+            near,
+            far,
+            at_near: nobody,
+            at_far: nobody,
+            connector,
+            address,
+            endpoints,
+            _listener: listener,
+        };
+        (pair.at_near, pair.at_far) = pair.connect();
+        pair
+    }
+
+    /// Two endpoints of a further connection, not adopted.
+    pub fn endpoints(&mut self) -> (EndpointOf<C>, EndpointOf<C>) {
+        let private_data = b"from the connector";
+        let near = self.connector.connect(&self.address, 0, private_data, PATIENCE).unwrap();
+        let far = self.endpoints.recv_timeout(PATIENCE).unwrap();
+        assert!(!near.peer_name().is_empty() && !far.peer_name().is_empty());
+        (near, far)
+    }
+
+    /// A further connection.
+    pub fn connect(&mut self) -> (QpId, QpId) {
+        let (near, far) = self.endpoints();
+        (self.near.fabric.adopt(near).unwrap(), self.far.fabric.adopt(far).unwrap())
+    }
+
+    /// One turn of each end.
+    pub fn turn(&mut self) {
+        self.near.turn();
+        self.far.turn();
+    }
+
+    /// Takes turns until `done` has a result.
+    pub fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if let Some(result) = done(self) {
+                return result;
+            }
+            self.turn();
+        }
+        panic!("waited in vain for {what}; unseen: {:?} {:?}", self.near.events, self.far.events);
+    }
+
+    /// The next event of `qp` at the connecting end.
+    pub fn next_near(&mut self, qp: QpId) -> Event {
+        self.until("an event at the connecting end", |pair| pair.near.next(qp))
+    }
+
+    /// The next event of `qp` at the accepting end.
+    pub fn next_far(&mut self, qp: QpId) -> Event {
+        self.until("an event at the accepting end", |pair| pair.far.next(qp))
+    }
+
+    /// Expects the first connection to end, at both sides; what else comes is passed over.
+    pub fn expect_down(&mut self) -> (DownCause, DownCause) {
+        let near = down(|| self.next_near(self.at_near));
+        let far = down(|| self.next_far(self.at_far));
+        (near, far)
+    }
+
+    /// Expects that the first connection still carries messages.
+    pub fn expect_alive(&mut self) {
+        self.far.post_recvs(self.at_far, 1);
+        self.near.send(self.at_near, b"alive");
+        assert_eq!(self.next_far(self.at_far), Event::Message(b"alive".to_vec(), None));
+    }
+}
+
+fn down(mut next: impl FnMut() -> Event) -> DownCause {
+    loop {
+        if let Event::Down(cause) = next() {
+            return cause;
+        }
+    }
+}
+
+/// An acceptor that puts every connection on one core and hands it over; `None` refuses them.
+pub fn accept_into_channel<E: Send + 'static>(
+    core: Option<usize>,
+) -> (Box<dyn Acceptor<E>>, Receiver<E>) {
+    struct HandOver<E>(Option<usize>, Sender<E>);
+    impl<E: Send> Acceptor<E> for HandOver<E> {
+        fn pick_core(&mut self) -> Option<usize> {
+            self.0
+        }
+
+        fn accepted(&mut self, _core: usize, endpoint: E) {
+            // A test that has ended does not want it.
+            let _ = self.1.send(endpoint);
+        }
+    }
+    let (sender, receiver) = channel();
+    (Box::new(HandOver(core, sender)), receiver)
+}
+
+/// Bytes that tell their place and their message.
+pub fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251 + seed * 17) as u8).collect()
+}

@@ -1,0 +1,41 @@
+//! The conformance suite over shared memory.
+
+use spinrpc::fabric::conformance::Provider;
+use spinrpc::fabric::shm::{ShmConfig, ShmConnector};
+use spinrpc::mem::BulkClass;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+struct Shm;
+
+impl Provider for Shm {
+    type Connector = ShmConnector;
+
+    fn connector(&self) -> ShmConnector {
+        let config = ShmConfig {
+            ring_slots: 64,
+            arena: vec![
+                BulkClass { block_bytes: 4096, count: 16 },
+                BulkClass { block_bytes: 64 << 10, count: 16 },
+                BulkClass { block_bytes: 1 << 20, count: 2 },
+            ],
+            recv_queue_depth: 32,
+            send_queue_depth: 32,
+            conns_max: 64,
+            rnr_timeout: Duration::from_millis(100),
+            // Fewer than the connections of some tests, so that they go cold and ring.
+            hot_max: 8,
+            idle_polls: 100,
+            ..ShmConfig::default()
+        };
+        ShmConnector::new(config).unwrap()
+    }
+
+    fn address(&self) -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        format!("shm:conformance-{}-{number}", std::process::id())
+    }
+}
+
+spinrpc::fabric_conformance!(Shm);
