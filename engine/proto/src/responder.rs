@@ -331,8 +331,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.pull_plan(id).is_some_and(|pull| pull.next_segment < pull.segments)
     }
 
-    /// Answers a call that had no chunks, inline: writes the transport header into the first bytes
-    /// of `header` and frees the slot. The Send has to follow.
+    /// Answers a call that had no chunks, inline and with nothing taken out of its stream: writes
+    /// the transport header, that of [`Responder::reply`], into the first
+    /// [`v1::MSG_HEADER_BYTES`] of `header` and frees the slot. The Send has to follow.
+    ///
+    /// # Errors
+    /// [`ReplyRefused::Stale`]; nothing was written.
     #[inline]
     pub fn reply_plain(
         &mut self,

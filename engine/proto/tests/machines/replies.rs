@@ -81,6 +81,22 @@ fn answer_a_plain_call_with_a_plain_header() {
 }
 
 #[test]
+fn the_short_way_for_plain_calls_sends_the_same_header() {
+    let mut server = Server::new(5);
+    let message = plain_call(XID);
+    let slot = deliver(&mut server, &message);
+    let mut header = [0; 28];
+    assert_eq!(server.responder.reply_plain(slot, XID, &mut header), Ok(()));
+    assert_eq!(header[..], reply(&message, &[], None).header[..]);
+    assert_eq!(server.responder.in_progress(), 0);
+    let again = server.responder.reply_plain(slot, XID, &mut [0; 28]);
+    assert_eq!(again, Err(ReplyRefused::Stale));
+    let next = deliver(&mut server, &message);
+    let stale = server.responder.reply_plain(slot, XID, &mut [0; 28]);
+    assert_eq!((stale, next.index), (Err(ReplyRefused::Stale), slot.index));
+}
+
+#[test]
 fn answer_a_call_with_read_chunks_with_a_plain_header() {
     // RFC 8166 section 4.3.1: the Read list of a reply is empty.
     let message = Chunks::none().read(40, 1, 8).msg(XID, 32, &rpc_call(XID));
