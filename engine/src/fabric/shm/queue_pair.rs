@@ -57,6 +57,8 @@ pub(super) struct QueuePair {
     not_ready_since: Option<Instant>,
     /// Looks in a row that found nothing.
     pub(super) empty_looks: u32,
+    /// The look before this one found something.
+    burst: bool,
     /// In the core's list of those that it looks at in every poll.
     pub(super) hot: bool,
     /// In the core's list of those that sent something since the last bell check.
@@ -103,6 +105,7 @@ impl QueuePair {
             reads: 0,
             not_ready_since: None,
             empty_looks: 0,
+            burst: false,
             hot: false,
             sent: false,
             waiting: false,
@@ -115,6 +118,9 @@ impl QueuePair {
     }
 
     /// Moves what has arrived into posted receives, as far as `out` has room.
+    ///
+    /// The first message after silence comes alone: to look for a second one costs a line that the
+    /// peer has just asked for, and the answer to the first would wait for it.
     #[inline]
     pub(super) fn receive(&mut self, out: &mut Completions) -> Result<Seen, DownCause> {
         let mut seen = Seen::Nothing;
@@ -135,7 +141,11 @@ impl QueuePair {
                 Some(handle) => self.receive_invalidate(message, handle, out),
             }
             seen = Seen::Messages;
+            if !self.burst {
+                break;
+            }
         }
+        self.burst = seen == Seen::Messages;
         Ok(seen)
     }
 
