@@ -10,8 +10,8 @@ use crate::mem::Bulk;
 use crate::reactor::Negotiated;
 use crate::reactor::connection::Sinks;
 use crate::reactor::ops::{
-    CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyTarget, RpcRefusal,
-    Upcalls,
+    Admitted, CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyTarget,
+    RpcRefusal, Upcalls,
 };
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::rpc::{
@@ -154,15 +154,16 @@ impl Upcalls for Dispatch {
     #[inline]
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
         let message = frame.message.bytes();
-        let (conn, slot, plain) = (frame.conn, frame.slot, frame.plain);
+        let Admitted { header_bytes, plain, long } = frame.admitted;
+        let (conn, slot, header_bytes) = (frame.conn, frame.slot, header_bytes as usize);
         let to = ReplyTarget { conn, slot, message, plain };
         let Some(sinks) = &mut frame.sinks else {
-            return self.serve(&to, &message[frame.header_bytes..], &[], &mut []);
+            return self.serve(&to, &message[header_bytes..], &[], &mut []);
         };
         let Sinks { chunks, count, bulks } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
-        if !frame.long {
-            return self.serve(&to, &message[frame.header_bytes..], chunks, bulks);
+        if !long {
+            return self.serve(&to, &message[header_bytes..], chunks, bulks);
         }
         // A long call: the first chunk, at position zero, is the message (RFC 5666 section 5.1).
         let Some((Some(stream), bulks)) = bulks.split_first_mut() else {

@@ -10,7 +10,8 @@ pub mod shm;
 mod wr;
 
 pub use wr::{
-    Completion, CompletionKind, Completions, ConnId, Full, QpId, RemoteSlice, SendWr, WrError, WrId,
+    Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
+    WrError, WrId,
 };
 
 use crate::mem::{Buf, Bulk, Lease};

@@ -7,7 +7,7 @@ use super::DownCause;
 use crate::mem::{Buf, Lease};
 
 /// Names a queue pair of one core's fabric: index and generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QpId {
     /// Place in the driver's table.
     pub index: u32,
@@ -120,40 +120,111 @@ pub enum CompletionKind {
 }
 
 /// A bounded batch of completions, allocated once.
+///
+/// Received messages, which are nearly all of them, have places of their own: three words each,
+/// written and read word by word. An enum would be moved in larger pieces than it was made of,
+/// which stalls the core (store forwarding) for longer than the message takes to copy.
 #[derive(Debug)]
 pub struct Completions {
-    /// Places and not a `Vec`, so that a completion is written where it lies: one that is moved
-    /// there in larger pieces than it was made of stalls the core (store forwarding).
-    places: Box<[Option<Completion>]>,
+    received: Box<[ReceivedPlace]>,
     count: usize,
+    next: usize,
+    others: Vec<Completion>,
+}
+
+#[derive(Debug, Default)]
+struct ReceivedPlace {
+    qp: QpId,
+    /// The invalidated key and one; zero for none.
+    invalidated: u64,
+    message: Option<Buf>,
+}
+
+/// A message that arrived: [`CompletionKind::Received`] in the form the reactor takes it.
+#[derive(Debug)]
+pub struct Received {
+    /// On which queue pair.
+    pub qp: QpId,
+    /// The posted buffer, its range that of the message.
+    pub message: Buf,
+    /// The key of ours that the peer invalidated with it, now dead.
+    pub invalidated: Option<u32>,
 }
 
 impl Completions {
     /// A batch of at most `limit`.
     pub fn with_limit(limit: usize) -> Self {
-        Self { places: (0..limit).map(|_| None).collect(), count: 0 }
+        let received = (0..limit).map(|_| ReceivedPlace::default()).collect();
+        Self { received, count: 0, next: 0, others: Vec::with_capacity(limit) }
     }
 
-    /// Adds one. The caller has checked [`Completions::room`]: beyond it nothing is added.
+    /// Adds a received message. The caller has checked [`Completions::room`]: beyond it the
+    /// message is dropped.
     #[inline(always)]
+    pub fn push_received(&mut self, qp: QpId, message: Buf, invalidated: Option<u32>) {
+        debug_assert!(self.room() > 0, "a driver pushed past the batch limit");
+        if let Some(place) = self.received.get_mut(self.count) {
+            place.qp = qp;
+            place.invalidated = invalidated.map_or(0, |key| u64::from(key) + 1);
+            place.message = Some(message);
+            self.count += 1;
+        }
+    }
+
+    /// Adds what is not a message. The caller has checked [`Completions::room`].
+    #[cold]
     pub fn push(&mut self, qp: QpId, kind: CompletionKind) {
         debug_assert!(self.room() > 0, "a driver pushed past the batch limit");
-        if let Some(place) = self.places.get_mut(self.count) {
-            *place = Some(Completion { qp, kind });
-            self.count += 1;
+        match kind {
+            CompletionKind::Received { message, invalidated } => {
+                self.push_received(qp, message, invalidated);
+            }
+            kind => self.others.push(Completion { qp, kind }),
         }
     }
 
     /// How many more fit.
     #[inline]
     pub fn room(&self) -> usize {
-        self.places.len() - self.count
+        self.received.len().saturating_sub(self.count + self.others.len())
     }
 
-    /// Empties the batch in order.
+    /// The next received message. Messages come before everything else of the batch, so that the
+    /// end of a connection is seen after what arrived before it.
+    #[inline(always)]
+    pub fn next_received(&mut self) -> Option<Received> {
+        if self.next == self.count {
+            (self.next, self.count) = (0, 0);
+            return None;
+        }
+        let place = &mut self.received[self.next];
+        self.next += 1;
+        let message = place.message.take()?;
+        let key = place.invalidated.checked_sub(1);
+        Some(Received { qp: place.qp, message, invalidated: key.map(|key| key as u32) })
+    }
+
+    /// There is more in the batch than messages.
     #[inline]
+    pub fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Empties the batch of everything but messages, in order.
+    pub fn drain_others(&mut self) -> impl Iterator<Item = Completion> + '_ {
+        self.others.drain(..)
+    }
+
+    /// Empties the batch: messages, then the rest.
     pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
         let count = std::mem::take(&mut self.count);
-        self.places[..count].iter_mut().filter_map(Option::take)
+        let next = std::mem::take(&mut self.next);
+        let messages = self.received[next..count].iter_mut().filter_map(|place| {
+            let message = place.message.take()?;
+            let invalidated = place.invalidated.checked_sub(1).map(|key| key as u32);
+            let kind = CompletionKind::Received { message, invalidated };
+            Some(Completion { qp: place.qp, kind })
+        });
+        messages.chain(self.others.drain(..))
     }
 }

@@ -33,14 +33,6 @@ struct Stage {
     header_bytes: usize,
 }
 
-/// A reply that matched, with everything it lies in.
-pub(super) struct ArrivedReply {
-    conn: ConnId,
-    message: Buf,
-    reply: DeliveredReply,
-    hold: Option<Box<CallHold>>,
-}
-
 impl<F: Fabric> CoreCell<F> {
     pub(super) fn start_call(
         &self,
@@ -100,26 +92,33 @@ impl<F: Fabric> CoreCell<F> {
 
     /// Hands a reply to its handler, then frees what it lay in.
     #[inline]
-    pub(super) fn deliver_reply(&self, mut arrived: ArrivedReply, up: &mut impl Upcalls) {
+    pub(super) fn deliver_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        mut hold: Option<Box<CallHold>>,
+        up: &mut impl Upcalls,
+    ) {
         let mut from_chunk: &[u8] = &[];
         let mut buffers = None;
-        if let Some(hold) = arrived.hold.as_deref_mut() {
+        if let Some(hold) = hold.as_deref_mut() {
             from_chunk = hold.reply.as_ref().map_or(&[], Bulk::bytes);
             buffers =
                 Some(ReplyBuffers { arguments: &mut hold.arguments, results: &mut hold.results });
         }
-        let stream = match arrived.reply.stream {
-            ReplyStream::Inline { header_bytes } => &arrived.message.bytes()[header_bytes..],
+        let stream = match reply.stream {
+            ReplyStream::Inline { header_bytes } => &message.bytes()[header_bytes..],
             ReplyStream::ReplyChunk { length } => &from_chunk[..length as usize],
         };
         up.on_reply(ReplyFrame {
-            conn: arrived.conn,
-            token: arrived.reply.token,
+            conn,
+            token: reply.token,
             stream,
-            placed: &arrived.reply.placed,
+            placed: &reply.placed,
             buffers,
         });
-        self.reactor().finish_reply(arrived.conn, arrived.message, arrived.hold);
+        self.reactor().finish_reply(conn, message, hold);
     }
 }
 
@@ -245,32 +244,44 @@ impl<F: Fabric> Reactor<F> {
         Ok(())
     }
 
-    /// A reply matched a call: kills the keys of the call and takes its memory out of the slot.
-    /// `None` if the peer invalidated a key of another call, which ends the connection (RFC 8797
-    /// section 4.1).
+    /// A reply matched a call: kills the keys of the call and takes its memory, if it has any, out
+    /// of the slot. Fails if the peer invalidated a key of another call, which ends the connection
+    /// (RFC 8797 section 4.1).
     #[inline]
     pub(super) fn arrive_reply(
         &mut self,
         conn: ConnId,
-        message: Buf,
-        reply: DeliveredReply,
+        reply: &DeliveredReply,
         invalidated: Option<u32>,
-    ) -> Option<ArrivedReply> {
-        let c = self.conns.find(conn)?;
-        let mut hold = c.end_call(reply.slot, &mut self.fabric);
+    ) -> Result<Option<Box<CallHold>>, ()> {
+        let c = self.conns.find(conn).ok_or(())?;
+        let hold = c.end_call(reply.slot, &mut self.fabric);
         self.stats.replies_received += 1;
+        if hold.is_none() && invalidated.is_none() {
+            return Ok(None);
+        }
+        self.check_memory(conn, reply, hold, invalidated)
+    }
+
+    fn check_memory(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        mut hold: Option<Box<CallHold>>,
+        invalidated: Option<u32>,
+    ) -> Result<Option<Box<CallHold>>, ()> {
         if let Some(handle) = invalidated
             && !hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle))
         {
             self.close_misbehaving(conn, "invalidated a key of another call");
-            return None;
+            return Err(());
         }
         if let Some(hold) = &mut hold {
             for (result, placed) in hold.results.iter_mut().flatten().zip(&reply.placed) {
                 result.set_len((*placed as usize).min(result.capacity()));
             }
         }
-        Some(ArrivedReply { conn, message, reply, hold })
+        Ok(hold)
     }
 
     #[inline]

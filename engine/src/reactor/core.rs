@@ -8,13 +8,13 @@ use super::connection::Conn;
 use super::mailbox::{Inbox, Mail};
 use super::memory::DEFERRED_MAX;
 use super::negotiate::{Negotiated, Offer};
-use super::ops::{CallEnd, RpcRefusal, Upcalls};
+use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
 use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
 use crate::config::Config;
 use crate::fabric::{
-    CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, QpId,
+    CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, QpId, Received,
 };
 use crate::mem::{Buf, BulkPool};
 use crate::sys::clock::{Clock, Ticks};
@@ -110,8 +110,13 @@ impl<F: Fabric> CoreCell<F> {
     /// One turn. Returns how many completions and letters it handled.
     pub(crate) fn turn(&self, batch: &mut Completions, up: &mut impl Upcalls) -> usize {
         let mut events = self.reactor().begin_turn(batch);
-        for completion in batch.drain() {
-            self.advance(completion.qp, completion.kind, up);
+        while let Some(received) = batch.next_received() {
+            self.on_message(received, up);
+        }
+        if batch.has_others() {
+            for completion in batch.drain_others() {
+                self.on_other(completion.qp, completion.kind, up);
+            }
         }
         if self.reactor().needs_attention() {
             events += self.attend(up);
@@ -120,11 +125,11 @@ impl<F: Fabric> CoreCell<F> {
         events
     }
 
-    #[inline]
-    fn advance(&self, qp: QpId, kind: CompletionKind, up: &mut impl Upcalls) {
+    #[cold]
+    fn on_other(&self, qp: QpId, kind: CompletionKind, up: &mut impl Upcalls) {
         match kind {
             CompletionKind::Received { message, invalidated } => {
-                self.on_message(qp, message, invalidated, up);
+                self.on_message(Received { qp, message, invalidated }, up);
             }
             CompletionKind::Read { id, result } => {
                 let whole = self.reactor().on_read(qp, id, result);
@@ -139,29 +144,30 @@ impl<F: Fabric> CoreCell<F> {
 
     /// A message goes through the protocol core; what follows is done when the state is no longer
     /// borrowed, because it may run a handler.
-    #[inline]
-    fn on_message(&self, qp: QpId, message: Buf, invalidated: Option<u32>, up: &mut impl Upcalls) {
+    #[inline(always)]
+    fn on_message(&self, received: Received, up: &mut impl Upcalls) {
+        let Received { qp, message, invalidated } = received;
         let mut reactor = self.reactor();
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
         c.proto.on_receive(message.bytes(), &mut sink);
-        match sink.event {
+        match &sink.event {
             Event::Call(slot) => {
-                let framed = reactor.frame_call(qp, slot, message);
+                let slot = *slot;
+                let Some(admitted) = reactor.admit_call(qp, slot, &message) else {
+                    return reactor.put_off_call(qp, slot, message);
+                };
+                let sinks = reactor.take_sinks(qp, slot, admitted);
                 drop(reactor);
-                if let Some(frame) = framed {
-                    self.deliver_call(frame, up);
-                }
+                self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
             }
             Event::Reply(reply) => {
-                let arrived = reactor.arrive_reply(qp, message, reply, invalidated);
+                let Ok(hold) = reactor.arrive_reply(qp, reply, invalidated) else { return };
                 drop(reactor);
-                if let Some(arrived) = arrived {
-                    self.deliver_reply(arrived, up);
-                }
+                self.deliver_reply(qp, message, reply, hold, up);
             }
-            event => {
-                let failed = reactor.on_rare(qp, message, event, sink.close);
+            _ => {
+                let failed = reactor.on_rare(qp, message, sink.event, sink.close);
                 drop(reactor);
                 if let Some((token, failure)) = failed {
                     up.on_call_failed(qp, token, CallEnd::Failed(failure));

@@ -170,13 +170,20 @@ pub(crate) struct CallFrame {
     pub(crate) conn: ConnId,
     pub(crate) slot: SlotId,
     pub(crate) message: Buf,
-    /// Length of the transport header at the start of `message`.
-    pub(crate) header_bytes: usize,
+    pub(crate) admitted: Admitted,
+    /// `None` for a plain call.
+    pub(crate) sinks: Option<Box<Sinks>>,
+}
+
+/// What of a call's header decides how it is served and answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    /// Length of the transport header at the start of the message.
+    pub(crate) header_bytes: u32,
     /// The call has no chunk lists.
     pub(crate) plain: bool,
     /// The RPC message is in the first sink, not behind the header.
     pub(crate) long: bool,
-    pub(crate) sinks: Option<Box<Sinks>>,
 }
 
 /// What a handler did with a call.

@@ -1,10 +1,12 @@
 //! The server half of a core: bringing calls to their service, fetching their Read chunks, and
 //! sending replies.
 
-use super::connection::Conn;
+use super::connection::{Conn, Sinks};
 use super::core::{CoreCell, Reactor};
 use super::mailbox::{DeferredAnswer, DeferredReply};
-use super::ops::{CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls};
+use super::ops::{
+    Admitted, CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls,
+};
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr};
 use crate::mem::{Buf, Bulk, Lease, SharedBulk};
 use spinrpc_proto::ids::Xid;
@@ -233,33 +235,66 @@ impl<F: Fabric> CoreCell<F> {
 pub(crate) const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
 
 impl<F: Fabric> Reactor<F> {
-    /// A call is whole: keeps a place in the send queue for its reply and makes its frame. Puts
-    /// it off when the queue has no place.
+    /// A call is whole: keeps a place in the send queue for its reply. `None` when the queue has no
+    /// place now.
+    #[inline]
+    pub(super) fn admit_call(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        message: &Buf,
+    ) -> Option<Admitted> {
+        let c = self.conns.find(conn)?;
+        let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
+        let plain = view.is_plain();
+        let needed = if plain { 1 } else { 1 + reply_writes(&view) };
+        if c.send_room(&self.fabric) < needed {
+            self.stats.queue_full += 1;
+            return None;
+        }
+        c.send_reserved += needed;
+        c.serves[usize::from(slot.index)].reserved = needed as u16;
+        self.stats.calls_received += 1;
+        // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
+        let long = view.message_type() == MessageType::Nomsg;
+        Some(Admitted { header_bytes: view.header_bytes() as u32, plain, long })
+    }
+
+    /// The send queue has no place for the reply of this call: it is tried again each turn.
+    #[cold]
+    pub(super) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
+        let Some(c) = self.conns.find(conn) else { return };
+        c.serves[usize::from(slot.index)].message = Some(message);
+        self.put_off(conn, slot);
+    }
+
+    /// What the Read chunks of an admitted call came to lie in.
+    #[inline]
+    pub(super) fn take_sinks(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        admitted: Admitted,
+    ) -> Option<Box<Sinks>> {
+        if admitted.plain {
+            return None;
+        }
+        self.conns.find(conn)?.serves[usize::from(slot.index)].sinks.take()
+    }
+
+    /// A call that waited goes to its handler, if there is room now.
     pub(super) fn frame_call(
         &mut self,
         conn: ConnId,
         slot: SlotId,
         message: Buf,
     ) -> Option<CallFrame> {
-        let c = self.conns.find(conn)?;
-        let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
-        let plain = view.is_plain();
-        let needed = if plain { 1 } else { 1 + reply_writes(&view) };
-        let header_bytes = view.header_bytes();
-        // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
-        let long = view.message_type() == MessageType::Nomsg;
-        if c.send_room(&self.fabric) < needed {
-            self.stats.queue_full += 1;
-            c.serves[usize::from(slot.index)].message = Some(message);
-            self.put_off(conn, slot);
+        let Some(admitted) = self.admit_call(conn, slot, &message) else {
+            self.put_off_call(conn, slot, message);
             return None;
-        }
-        c.send_reserved += needed;
-        let hold = &mut c.serves[usize::from(slot.index)];
-        hold.reserved = needed as u16;
-        let sinks = if plain { None } else { hold.sinks.take() };
-        self.stats.calls_received += 1;
-        Some(CallFrame { conn, slot, message, header_bytes, plain, long, sinks })
+        };
+        let sinks = self.take_sinks(conn, slot, admitted);
+        Some(CallFrame { conn, slot, message, admitted, sinks })
     }
 
     /// The handler is done with a call for now. An answered one gives its buffers back; the

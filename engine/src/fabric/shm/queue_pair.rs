@@ -136,8 +136,7 @@ impl QueuePair {
                 return Err(cause);
             }
             match arrival.lead {
-                // Two pushes: a completion whose every field is known here is written in place.
-                None => out.push(self.id, CompletionKind::Received { message, invalidated: None }),
+                None => out.push_received(self.id, message, None),
                 Some(handle) => self.receive_invalidate(message, handle, out),
             }
             seen = Seen::Messages;
@@ -152,7 +151,7 @@ impl QueuePair {
     #[cold]
     fn receive_invalidate(&mut self, message: Buf, handle: u32, out: &mut Completions) {
         let invalidated = Some(handle).filter(|handle| self.exposures.revoke(*handle));
-        out.push(self.id, CompletionKind::Received { message, invalidated });
+        out.push_received(self.id, message, invalidated);
     }
 
     #[inline]
