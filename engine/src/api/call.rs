@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct Call<'a> {
     pub(super) ops: &'a dyn CoreOps,
     pub(super) to: ReplyTarget<'a>,
-    pub(super) header: CallHeader<'a>,
+    pub(super) header: &'a CallHeader<'a>,
     pub(super) arguments: Option<Arguments<'a>>,
     pub(super) outcome: &'a Cell<Option<CallOutcome>>,
 }

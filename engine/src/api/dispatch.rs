@@ -115,7 +115,7 @@ impl Dispatch {
         self.services[index].service.call(Call {
             ops: &*self.ops,
             to: *to,
-            header,
+            header: &header,
             arguments: Some(arguments),
             outcome: &outcome,
         });

@@ -356,8 +356,9 @@ fn encode_items(
 
 #[inline]
 fn put_xid(stream: &mut [u8], xid: Xid) {
-    if let Some(word) = stream.first_chunk_mut::<4>() {
-        *word = xid.0.to_be_bytes();
+    // With the word behind it, which says CALL: as the pair that will be copied on.
+    if let Some(pair) = stream.first_chunk_mut::<8>() {
+        *pair = (u64::from(xid.0) << 32).to_be_bytes();
     }
 }
 

@@ -71,15 +71,21 @@ impl HeaderTemplate {
         Self(bytes)
     }
 
-    /// Writes the header. Its words stand where RFC 5531 section 9 has them: the procedure is the
-    /// sixth.
+    /// Writes the header. Its words stand where RFC 5531 section 9 has them: the version is the
+    /// fifth, the procedure the sixth.
     #[inline]
     pub(crate) fn write(&self, procedure: Procedure, stream: &mut StreamWriter<'_>) {
-        let (before, behind) = self.0.split_at(20);
+        let (before, behind) = self.0.split_at(16);
+        let (pair, behind) = behind.split_at(8);
         stream.fixed(before);
-        stream.u32(procedure.0);
-        stream.fixed(&behind[4..]);
+        stream.u64(u64::from(word_at(pair)) << 32 | u64::from(procedure.0));
+        stream.fixed(behind);
     }
+}
+
+#[inline]
+fn word_at(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |word| u32::from_be_bytes(*word))
 }
 
 /// A call being answered: where it is and its message, whose chunk lists the reply echoes.

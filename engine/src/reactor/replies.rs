@@ -337,8 +337,10 @@ impl<F: Fabric> Reactor<F> {
         release(c, to.slot);
         let (header, stream) = message.whole_mut().split_at_mut(PLAIN_HEADER_BYTES);
         let Some(xid) = to.message.first_chunk::<4>() else { return };
-        stream[..4].copy_from_slice(xid);
-        if c.proto.responder.reply_plain(to.slot, Xid(u32::from_be_bytes(*xid)), header).is_err() {
+        let xid = u32::from_be_bytes(*xid);
+        // With the word behind it, which says REPLY: as the pair that will be copied on.
+        stream[..8].copy_from_slice(&(u64::from(xid) << 32 | 1).to_be_bytes());
+        if c.proto.responder.reply_plain(to.slot, Xid(xid), header).is_err() {
             self.stats.stale += 1;
             return;
         }

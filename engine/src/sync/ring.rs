@@ -12,13 +12,22 @@
 //! its own messages; a producer that lies in a header is [`Corrupt`]; neither can do more.
 
 use super::atomic::{Ordering, fence};
-use super::words::{LINE_WORDS, PADDED_WORDS, WORD_BYTES, Words};
+use super::words::{LINE_WORDS, PADDED_WORDS, WORD_BYTES, Words, tail_of_word, word_of_tail};
 
 /// Words of one slot, header included.
 pub const SLOT_WORDS: usize = 32;
 
-/// Bytes of a message that one slot holds.
+/// Bytes of a message that a slot holds after the first one.
 pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
+
+/// Bytes of a message that its first slot holds: half a word is for the lead, used or not.
+///
+/// That half word also puts words four bytes off from those of the message, which suits what the
+/// messages are: a transport header of seven XDR words, and pairs of words behind it. Whoever reads
+/// a pair as one word then finds it in one of the stores that copied it.
+pub const FIRST_PAYLOAD_BYTES: usize = SLOT_PAYLOAD_BYTES - LEAD_BYTES;
+
+const LEAD_BYTES: usize = WORD_BYTES / 2;
 
 /// Words of the control block of one ring.
 pub const CONTROL_WORDS: usize = 4 * PADDED_WORDS;
@@ -59,8 +68,7 @@ impl RingPlace {
     /// Half of the ring: less than a quarter is read but not yet published, so such a message
     /// always finds room in the end.
     pub const fn message_bytes_max(&self) -> usize {
-        // One word of the first slot may be taken by the lead.
-        self.slots as usize / 2 * SLOT_PAYLOAD_BYTES - WORD_BYTES
+        self.slots as usize / 2 * SLOT_PAYLOAD_BYTES - LEAD_BYTES
     }
 
     fn fits(&self, words: usize) -> bool {
@@ -124,10 +132,20 @@ pub struct Consumer<W> {
     published: u64,
 }
 
-/// Slots that a message of `length` bytes behind `lead_words` words takes.
+/// Slots that a message of `length` bytes takes.
 #[inline]
-fn slots_of(length: usize, lead_words: usize) -> usize {
-    (length + lead_words * WORD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES).max(1)
+fn slots_of(length: usize) -> usize {
+    (length + LEAD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES)
+}
+
+/// The word that holds the lead and the first bytes of a message.
+#[inline]
+fn lead_word(lead: u32, message: &[u8]) -> u64 {
+    let first = match message.first_chunk::<4>() {
+        Some(four) => u32::from_ne_bytes(*four),
+        None => word_of_tail(message) as u32,
+    };
+    u64::from(first) << 32 | u64::from(lead)
 }
 
 /// The header that says slot `index` is filled.
@@ -145,14 +163,12 @@ impl<W: Words> Producer<W> {
     /// Puts one message into the ring and makes it visible. `lead` travels in front of it.
     #[inline]
     pub fn push(&mut self, lead: Option<u32>, message: &[u8]) -> Result<(), PushError> {
-        let lead_words = usize::from(lead.is_some());
-        let first_bytes = SLOT_PAYLOAD_BYTES - lead_words * WORD_BYTES;
-        let Some((first, rest)) = message.split_at_checked(first_bytes) else {
+        let Some((first, rest)) = message.split_at_checked(FIRST_PAYLOAD_BYTES) else {
             self.reserve(1)?;
             self.publish(lead, message, message.len(), 1);
             return Ok(());
         };
-        let slots = slots_of(message.len(), lead_words);
+        let slots = slots_of(message.len());
         self.push_rest(rest, message.len(), slots)?;
         self.publish(lead, first, message.len(), slots);
         Ok(())
@@ -162,14 +178,11 @@ impl<W: Words> Producer<W> {
     #[inline]
     fn publish(&mut self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
         let at = self.place.slot(self.next);
-        let (skip, flags) = match lead {
-            Some(lead) => {
-                self.words.store(at + 1, u64::from(lead), Ordering::Relaxed);
-                (2, FLAG_LEAD)
-            }
-            None => (1, 0),
-        };
-        self.write_lines_from_behind(at, skip, first);
+        let flags = if lead.is_some() { FLAG_LEAD } else { 0 };
+        if let Some(behind) = first.get(LEAD_BYTES..) {
+            self.write_lines_from_behind(at, behind);
+        }
+        self.words.store(at + 1, lead_word(lead.unwrap_or(0), first), Ordering::Relaxed);
         // Release pairs with the Acquire of `arrival`: the header makes the whole message visible.
         self.words.store(at, header(self.next, flags, length), Ordering::Release);
         self.next += slots as u64;
@@ -179,13 +192,13 @@ impl<W: Words> Producer<W> {
     /// The consumer watches the line of the header, and takes it away whenever it looks: so the
     /// lines behind it are filled first, and that line last and at once.
     #[inline]
-    fn write_lines_from_behind(&self, at: usize, skip: usize, bytes: &[u8]) {
-        match bytes.split_at_checked((LINE_WORDS - skip) * WORD_BYTES) {
+    fn write_lines_from_behind(&self, at: usize, bytes: &[u8]) {
+        match bytes.split_at_checked((LINE_WORDS - 2) * WORD_BYTES) {
             Some((line, behind)) => {
                 self.words.write(at + LINE_WORDS, behind);
-                self.words.write(at + skip, line);
+                self.words.write(at + 2, line);
             }
-            None => self.words.write(at + skip, bytes),
+            None => self.words.write(at + 2, bytes),
         }
     }
 
@@ -278,11 +291,16 @@ impl<W: Words> Consumer<W> {
     pub fn take(&mut self, arrival: Arrival, into: &mut [u8]) -> Result<(), Corrupt> {
         debug_assert_eq!(arrival.length, into.len());
         let at = self.place.slot(self.next);
-        let lead_words = usize::from(arrival.lead.is_some());
-        let slots = slots_of(into.len(), lead_words);
-        let first = (SLOT_PAYLOAD_BYTES - lead_words * WORD_BYTES).min(into.len());
-        let (first, rest) = into.split_at_mut(first);
-        self.words.read(at + 1 + lead_words, first);
+        let slots = slots_of(into.len());
+        let (first, rest) = into.split_at_mut(FIRST_PAYLOAD_BYTES.min(into.len()));
+        let word = self.words.load(at + 1, Ordering::Relaxed) >> 32;
+        match first.split_at_mut_checked(LEAD_BYTES) {
+            Some((start, behind)) => {
+                start.copy_from_slice(&(word as u32).to_ne_bytes());
+                self.words.read(at + 2, behind);
+            }
+            None => tail_of_word(word, first),
+        }
         if slots > 1 {
             self.take_rest(rest)?;
         }

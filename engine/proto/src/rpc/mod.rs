@@ -55,11 +55,8 @@ pub fn opens_with(message: &[u8], xid: Xid, direction: Direction) -> bool {
         Direction::Call => CALL,
         Direction::Reply => REPLY,
     };
-    // Word by word: a wider load would span two of the stores that copied the message here, and
-    // wait for both.
-    message.first_chunk::<8>().is_some_and(|&[a, b, c, d, rest @ ..]| {
-        u32::from_be_bytes([a, b, c, d]) == xid.0 && u32::from_be_bytes(rest) == word
-    })
+    let expected = u64::from(xid.0) << 32 | u64::from(word);
+    message.first_chunk::<8>().is_some_and(|words| u64::from_be_bytes(*words) == expected)
 }
 
 /// The word at `index` (in words) of a header whose size is known when compiling.
