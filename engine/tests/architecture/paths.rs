@@ -106,6 +106,10 @@ impl Walker<'_, '_> {
     }
 
     fn leaf(&mut self, index: usize, prefix: &[String], name: &str) -> usize {
+        // An exported macro lives at the root, wherever it is written.
+        if prefix == ["crate"] && text(self.tokens, index + 1) == "!" {
+            return index + 1;
+        }
         let mut whole = prefix.to_vec();
         whole.push(name.to_owned());
         self.record(&whole, index + 1)

@@ -8,6 +8,9 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// The condition of code that only tests switch on: what it is about is in the engine's manifest.
+const TEST_FEATURE: &str = "feature = \"conformance\"";
+
 /// Every Rust file and every member's manifest.
 pub(crate) struct Workspace {
     pub(crate) sources: Vec<Source>,
@@ -147,7 +150,7 @@ impl Source {
             return std::iter::once(0..self.text.len()).collect();
         }
         let tokens = self.tokens();
-        let begins = (0..tokens.len()).filter(|&index| is_test_attribute(&tokens, index));
+        let begins = (0..tokens.len()).filter(|&index| self.is_test_attribute(&tokens, index));
         begins.map(|index| self.item_range(&tokens, index)).collect()
     }
 
@@ -172,29 +175,30 @@ impl Source {
         let home = if matches!(file, "mod" | "lib" | "main") { directory } else { stem };
         format!("{home}/{name}")
     }
-}
 
-/// `#[test]`, or a `#[cfg(…)]` that holds for tests only.
-fn is_test_attribute(tokens: &[Token<'_>], index: usize) -> bool {
-    let [hash, open, name, ..] = &tokens[index..] else { return false };
-    let begins = hash.text == "#" && open.text == "[";
-    match name.text {
-        "test" => begins,
-        "cfg" => begins && needs_test(tokens, index + 4),
-        _ => false,
+    /// `#[test]`, or a `#[cfg(…)]` that holds for tests only.
+    fn is_test_attribute(&self, tokens: &[Token<'_>], index: usize) -> bool {
+        let [hash, open, name, ..] = &tokens[index..] else { return false };
+        let begins = hash.text == "#" && open.text == "[";
+        match name.text {
+            "test" => begins,
+            "cfg" => begins && self.needs_test(tokens, index + 4),
+            _ => false,
+        }
     }
-}
 
-/// The condition that begins at `index` cannot hold without `test`: all of an `any` and one of an
-/// `all` do so. What `not` encloses proves nothing.
-fn needs_test(tokens: &[Token<'_>], index: usize) -> bool {
-    let Some(token) = tokens.get(index) else { return false };
-    let parts = || conditions(tokens, index + 1).into_iter();
-    match token.text {
-        "test" => true,
-        "all" => parts().any(|part| needs_test(tokens, part)),
-        "any" => parts().all(|part| needs_test(tokens, part)),
-        _ => false,
+    /// The condition that begins at `index` cannot hold without `test`: all of an `any` and one of
+    /// an `all` do so. What `not` encloses proves nothing.
+    fn needs_test(&self, tokens: &[Token<'_>], index: usize) -> bool {
+        let Some(token) = tokens.get(index) else { return false };
+        let parts = || conditions(tokens, index + 1).into_iter();
+        match token.text {
+            "test" => true,
+            "feature" => self.text[token.at..].starts_with(TEST_FEATURE),
+            "all" => parts().any(|part| self.needs_test(tokens, part)),
+            "any" => parts().all(|part| self.needs_test(tokens, part)),
+            _ => false,
+        }
     }
 }
 
