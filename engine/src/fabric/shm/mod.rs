@@ -19,6 +19,8 @@ mod driver;
 mod endpoint;
 mod exposure;
 mod handshake;
+#[cfg(all(test, feature = "conformance", not(loom)))]
+mod hostile;
 mod layout;
 mod queue_pair;
 mod socket;
