@@ -4,12 +4,13 @@ mod common;
 
 use common::caller::{Caller, all_words, client_config, one_opaque, open, run_core};
 use common::program::{DROP, ECHO, FAIL, LATER, NULL, WHO};
-use common::{PROGRAM, Server, VERSION, pattern, small, small_with, unique_address, valid};
 use common::{LIMIT, wait_until};
+use common::{PROGRAM, Server, VERSION, pattern, small, small_with, unique_address, valid};
 use spinrpc::config::CoreList;
 use spinrpc::{
     AcceptStatus, AuthSys, Backpressure, CallError, CallSpec, Client, ConnectError,
-    ConnectionEvent, DownCause, Encoder, Engine, Procedure, Program, Reply, ReplyHandler, Token, Version,
+    ConnectionEvent, DownCause, Encoder, Engine, Procedure, Program, Reply, ReplyHandler, Token,
+    Version,
 };
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -118,8 +119,7 @@ fn error_answers_reach_the_caller_as_they_are() {
         // More than an echo takes; the others take nothing.
         let garbage = |args: &mut Encoder<'_>| args.u32(u32::MAX);
         let nothing = |_: &mut Encoder<'_>| {};
-        let encode: &dyn Fn(&mut Encoder<'_>) =
-            if procedure == ECHO { &garbage } else { &nothing };
+        let encode: &dyn Fn(&mut Encoder<'_>) = if procedure == ECHO { &garbage } else { &nothing };
         let error = caller.call(procedure, encode).unwrap_err();
         assert!(matches!(error, CallError::Accepted(s) if s == status), "{procedure:?}: {error:?}");
     }

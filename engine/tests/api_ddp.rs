@@ -227,9 +227,8 @@ fn ten_thousand_calls_leave_no_block_behind() {
     let mut caller = mix_caller(&server);
     let mut count = Caller::connect(&server.address, common::caller::all_words);
     let sizes = [8000_u32, 100_000, 1 << 20];
-    let mut at_server = || {
-        sizes.map(|size| count.call(FREE_BLOCKS, |args| args.u32(size)).unwrap()[0])
-    };
+    let mut at_server =
+        || sizes.map(|size| count.call(FREE_BLOCKS, |args| args.u32(size)).unwrap()[0]);
     let before = (sizes.map(|size| caller.free_blocks(size as usize)), at_server());
     assert!(before.0.iter().chain(&[]).all(|free| *free > 0), "{before:?}");
     let calls = [

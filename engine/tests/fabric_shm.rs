@@ -1,4 +1,5 @@
 //! The conformance suite over shared memory.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use spinrpc::fabric::conformance::Provider;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector};

@@ -1,6 +1,7 @@
 //! The shared-memory driver between processes, and what `kill -9` leaves behind: nothing.
 //!
 //! The other process is this test binary again, told by its environment to run [`peer`] only.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use spinrpc::fabric::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};

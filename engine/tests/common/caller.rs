@@ -132,9 +132,7 @@ impl<T: 'static> Caller<T> {
     pub(crate) fn down(&mut self) -> (spinrpc::DownCause, usize) {
         let down = |heard: &Heard<T>| {
             heard.events.iter().find_map(|event| match event {
-                ConnectionEvent::Down { cause, in_flight, .. } => {
-                    Some((cause.clone(), *in_flight))
-                }
+                ConnectionEvent::Down { cause, in_flight, .. } => Some((cause.clone(), *in_flight)),
                 _ => None,
             })
         };

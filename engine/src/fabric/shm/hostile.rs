@@ -1,4 +1,5 @@
 //! Tests: a peer that breaks every rule. It may lose its own connection; nothing else happens.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::super::conformance::{End, Event, accept_into_channel, pattern};
 use super::super::{
@@ -131,11 +132,11 @@ struct Attacker {
 impl Attacker {
     fn connect(address: &str) -> Self {
         let layout = Layout::new(SLOTS).unwrap();
-        let memory = SharedMemory::create("attack", layout.bytes()).unwrap();
-        let arena = SharedMemory::create("attack", ARENA_BYTES).unwrap();
-        let bell = SharedMemory::create("attack", PeerBell::BYTES).unwrap();
+        let (memory, connection) = SharedMemory::create("attack", layout.bytes()).unwrap();
+        let (_, arena) = SharedMemory::create("attack", ARENA_BYTES).unwrap();
+        let (_, bell) = SharedMemory::create("attack", PeerBell::BYTES).unwrap();
         let socket = open(address);
-        let fds = [memory.fd(), arena.fd(), bell.fd()];
+        let fds = [connection.as_fd(), arena.as_fd(), bell.as_fd()];
         socket::send(socket.as_fd(), &hello().encode(), &fds).unwrap();
         let (answer, [_arena, bell]) = answer(&socket).unwrap();
         Self {
@@ -216,10 +217,10 @@ fn packets_that_are_no_hello_are_refused() {
 fn descriptors_that_are_not_what_they_should_be_are_refused() {
     let mut victim = Victim::new();
     let layout = Layout::new(SLOTS).unwrap();
-    let sealed = |bytes| SharedMemory::create("attack", bytes).unwrap();
+    let sealed = |bytes| SharedMemory::create("attack", bytes).unwrap().1;
     let (memory, arena, bell) =
         (sealed(layout.bytes()), sealed(ARENA_BYTES), sealed(PeerBell::BYTES));
-    let (memory, arena, bell) = (memory.fd(), arena.fd(), bell.fd());
+    let (memory, arena, bell) = (memory.as_fd(), arena.as_fd(), bell.as_fd());
     let unsealed = unsealed(layout.bytes() as u64, SealFlags::empty());
     let can_shrink = self::unsealed(layout.bytes() as u64, SealFlags::GROW | SealFlags::SEAL);
     let small = sealed(4096);
@@ -233,13 +234,13 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
         (&[memory, arena, bell, bell], Refusal::Malformed),
         (&[unsealed.as_fd(), arena, bell], Refusal::Malformed),
         (&[can_shrink.as_fd(), arena, bell], Refusal::Malformed),
-        (&[small.fd(), arena, bell], Refusal::Malformed),
-        (&[huge.fd(), arena, bell], Refusal::Malformed),
+        (&[small.as_fd(), arena, bell], Refusal::Malformed),
+        (&[huge.as_fd(), arena, bell], Refusal::Malformed),
         (&[event.as_fd(), arena, bell], Refusal::Malformed),
         (&[file.as_fd(), arena, bell], Refusal::Malformed),
-        (&[memory, huge.fd(), bell], Refusal::Limits),
-        (&[memory, small.fd(), bell], Refusal::Malformed),
-        (&[memory, arena, huge.fd()], Refusal::Malformed),
+        (&[memory, huge.as_fd(), bell], Refusal::Limits),
+        (&[memory, small.as_fd(), bell], Refusal::Malformed),
+        (&[memory, arena, huge.as_fd()], Refusal::Malformed),
     ];
     for (fds, refusal) in cases {
         expect_refused(&mut victim, &hello, fds, refusal);
@@ -259,9 +260,9 @@ fn sizes_out_of_the_limits_are_refused() {
     let mut victim = Victim::new();
     for slots in [0, 1, SLOTS - 1, SLOTS / 2, u32::MAX] {
         let layout = Layout::new(SLOTS).unwrap();
-        let memory = SharedMemory::create("attack", layout.bytes()).unwrap();
+        let (_, memory) = SharedMemory::create("attack", layout.bytes()).unwrap();
         let packet = Packet { slots, ..hello() }.encode();
-        let fds = [memory.fd(), memory.fd(), memory.fd()];
+        let fds = [memory.as_fd(), memory.as_fd(), memory.as_fd()];
         expect_refused(&mut victim, &packet, &fds, Refusal::Limits);
     }
 }
@@ -285,13 +286,13 @@ fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
     let address = format!("shm:hostile-{}-listener", std::process::id());
     let listener = socket::listen(&Address::parse(&address).unwrap()).unwrap();
     let accept = Packet { kind: Kind::Accept, ..hello() }.encode();
-    let memory = SharedMemory::create("attack", 4096).unwrap();
+    let (_, memory) = SharedMemory::create("attack", 4096).unwrap();
     let answers: [(&[u8], &[BorrowedFd<'_>]); 5] = [
         (&[], &[]),
         (b"no", &[]),
-        (&accept, &[memory.fd()]),
-        (&accept, &[memory.fd(), memory.fd()]),
-        (&accept, &[memory.fd(), memory.fd(), memory.fd()]),
+        (&accept, &[memory.as_fd()]),
+        (&accept, &[memory.as_fd(), memory.as_fd()]),
+        (&accept, &[memory.as_fd(), memory.as_fd(), memory.as_fd()]),
     ];
     for (packet, fds) in answers {
         let timeout = Duration::from_millis(if packet.is_empty() { 100 } else { 10_000 });

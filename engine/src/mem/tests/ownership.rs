@@ -137,7 +137,7 @@ fn parts_of_a_region_share_the_id_and_no_byte() {
 
 #[test]
 fn shared_memory_makes_a_region_within_its_bounds() {
-    let memory = Arc::new(SharedMemory::create("test", 8192).unwrap());
+    let memory = Arc::new(SharedMemory::create("test", 8192).unwrap().0);
     let region = |range| {
         // SAFETY: no other process has the memory, and ranges made by this test do not overlap.
         unsafe { Region::from_shared(Arc::clone(&memory), range) }
