@@ -17,7 +17,7 @@ fn buf_pool(buf_bytes: usize, count: usize) -> BufPool {
 
 #[test]
 fn handles_are_small() {
-    assert_eq!(size_of::<Buf>(), 24);
+    assert_eq!(size_of::<Buf>(), 8);
     assert!(size_of::<Bulk>() <= 32);
     assert!(size_of::<Lease>() <= 40);
 }
