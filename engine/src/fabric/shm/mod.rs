@@ -19,11 +19,11 @@ mod driver;
 mod endpoint;
 mod exposure;
 mod handshake;
-#[cfg(all(test, feature = "conformance", not(loom)))]
-mod hostile;
 mod layout;
 mod queue_pair;
 mod socket;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod window;
 
 pub use address::AddressError;

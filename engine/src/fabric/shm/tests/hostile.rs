@@ -1,18 +1,18 @@
 //! Tests: a peer that breaks every rule. It may lose its own connection; nothing else happens.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use super::super::conformance::{End, Event, accept_into_channel, pattern};
-use super::super::{
+use super::super::address::Address;
+use super::super::core::PeerBell;
+use super::super::endpoint::PRIVATE_DATA_BYTES;
+use super::super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
+use super::super::layout::{Layout, Side};
+use super::super::socket;
+use super::super::window::Window;
+use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
+use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
+use crate::fabric::{
     Access, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr, WrError, WrId,
 };
-use super::address::Address;
-use super::core::PeerBell;
-use super::endpoint::PRIVATE_DATA_BYTES;
-use super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
-use super::layout::{Layout, Side};
-use super::socket;
-use super::window::Window;
-use super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::bell::BELL_WORDS;
 use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
