@@ -42,22 +42,22 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nanoseconds for one word to go to the other core and back.
+/// Nanoseconds for a word to go to the other core and another one back.
 fn cache_line_round_trip(here: usize, there: usize) -> f64 {
-    let word = CachePadded::new(AtomicU64::new(0));
+    let (ask, answer) = (CachePadded::new(AtomicU64::new(0)), CachePadded::new(AtomicU64::new(0)));
     thread::scope(|scope| {
         scope.spawn(|| {
             let _ = affinity::pin_current_thread(there);
-            for round in 0..u64::from(ROUNDS) {
-                while word.load(Ordering::Acquire) != 2 * round + 1 {}
-                word.store(2 * round + 2, Ordering::Release);
+            for round in 1..=u64::from(ROUNDS) {
+                while ask.load(Ordering::Acquire) != round {}
+                answer.store(round, Ordering::Release);
             }
         });
         let _ = affinity::pin_current_thread(here);
         let start = Instant::now();
-        for round in 0..u64::from(ROUNDS) {
-            word.store(2 * round + 1, Ordering::Release);
-            while word.load(Ordering::Acquire) != 2 * round + 2 {}
+        for round in 1..=u64::from(ROUNDS) {
+            ask.store(round, Ordering::Release);
+            while answer.load(Ordering::Acquire) != round {}
         }
         start.elapsed().as_nanos() as f64 / f64::from(ROUNDS)
     })

@@ -1,8 +1,7 @@
 //! What every driver must do, as tests: one suite, instantiated per driver.
 //!
-//! A driver's test crate implements [`Provider`] and calls [`fabric_conformance!`], which makes one
-//! test of each function here. Both ends live on one thread and take turns, so every run goes the
-//! same way. Only tests call this: it panics where a driver is wrong.
+//! A driver's tests implement [`Provider`] and call [`fabric_conformance!`], which makes one test of
+//! each function here. Both ends live on one thread and take turns, so every run goes the same way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test suite")]
 
 mod connections;
@@ -13,19 +12,18 @@ mod pair;
 mod traffic;
 mod transfers;
 
-pub use connections::*;
-pub use endings::*;
-pub use keys::*;
-pub use messages::*;
-pub use pair::*;
-pub use traffic::*;
-pub use transfers::*;
+pub(super) use connections::*;
+pub(super) use endings::*;
+pub(super) use keys::*;
+pub(super) use messages::*;
+pub(super) use pair::*;
+pub(super) use traffic::*;
+pub(super) use transfers::*;
 
 /// Makes a `#[test]` of every function of the suite, over the given [`Provider`].
-#[macro_export]
 macro_rules! fabric_conformance {
     ($provider:expr) => {
-        $crate::fabric_conformance!(@tests $provider;
+        $crate::fabric::conformance::fabric_conformance!(@tests $provider;
             messages_of_every_length_arrive_as_they_were_sent,
             messages_arrive_in_the_order_of_posting,
             messages_in_both_directions_do_not_disturb_each_other,
@@ -80,3 +78,5 @@ macro_rules! fabric_conformance {
         )+
     };
 }
+
+pub(super) use fabric_conformance;

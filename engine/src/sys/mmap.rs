@@ -130,26 +130,27 @@ fn small_span(len: usize, request: PageRequest) -> io::Result<Span> {
 /// A hostile peer may write any bytes at any time: no Rust reference may be made to them, atomics
 /// apart, unless the peer is trusted with it. It cannot shrink the file under us: no access within
 /// [`SharedMemory::len`] fails (SIGBUS) but for want of memory. Pages come into being when they are
-/// first touched. Dropping it closes and unmaps.
+/// first touched. Dropping it unmaps; it keeps no descriptor open, as there may be thousands of
+/// these.
 pub struct SharedMemory {
     span: Span,
-    fd: OwnedFd,
 }
 
 const SEALS: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
 impl SharedMemory {
     /// Makes zeroed memory of at least `len` bytes, rounded up to whole pages. `name` shows in
-    /// `/proc/PID/maps` and nowhere else; nothing is left behind when all processes are gone.
+    /// `/proc/PID/maps` and nowhere else; nothing is left behind when all processes are gone. The
+    /// descriptor is for passing it to a peer.
     ///
     /// # Errors
     /// `InvalidInput` if `len` is 0; otherwise what the kernel reports.
-    pub fn create(name: &str, len: usize) -> io::Result<Self> {
+    pub fn create(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
         let len = whole_pages(len, param::page_size())?;
         let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fs::ftruncate(&fd, len as u64)?;
         fs::fcntl_add_seals(&fd, SEALS)?;
-        Ok(Self { span: Span::shared(fd.as_fd(), len)?, fd })
+        Ok((Self { span: Span::shared(fd.as_fd(), len)? }, fd))
     }
 
     /// Maps memory that a peer made and passed, having checked that it can do no harm: it is a sealed
@@ -161,7 +162,7 @@ impl SharedMemory {
     pub fn from_fd(fd: OwnedFd, len_max: usize) -> io::Result<Self> {
         check_seals(fd.as_fd())?;
         let len = checked_len(fd.as_fd(), len_max)?;
-        Ok(Self { span: Span::shared(fd.as_fd(), len)?, fd })
+        Ok(Self { span: Span::shared(fd.as_fd(), len)? })
     }
 
     /// The first byte.
@@ -179,11 +180,6 @@ impl SharedMemory {
         false
     }
 
-    /// The descriptor, to be passed to the peer.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
     /// Brings the pages of `range` into being, so that the data path takes no page fault there.
     ///
     /// # Errors
@@ -195,7 +191,7 @@ impl SharedMemory {
 
 impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedMemory").field("fd", &self.fd).field("len", &self.len()).finish()
+        f.debug_struct("SharedMemory").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(20);
 
 /// Connect with private data. Expect it at the other end, zeroes behind it.
-pub fn private_data_goes_both_ways<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn private_data_goes_both_ways<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (near, far) = pair.endpoints();
     for (endpoint, sent) in [
@@ -22,7 +22,7 @@ pub fn private_data_goes_both_ways<P: Provider>(provider: &P) {
 }
 
 /// Use 60 connections in turn, all of them several times. Expect each message on its own.
-pub fn many_connections_are_served_side_by_side<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn many_connections_are_served_side_by_side<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let connections: Vec<_> = (0..60).map(|_| pair.connect()).collect();
     for round in 0..20_u8 {
@@ -37,7 +37,9 @@ pub fn many_connections_are_served_side_by_side<P: Provider>(provider: &P) {
 }
 
 /// Leave connections alone for 10,000 turns, again and again. Expect that they work afterwards.
-pub fn a_connection_that_was_idle_for_long_still_works<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_connection_that_was_idle_for_long_still_works<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let (near, far) = pair.connect();
     for _ in 0..5 {
@@ -52,7 +54,7 @@ pub fn a_connection_that_was_idle_for_long_still_works<P: Provider>(provider: &P
 }
 
 /// Connect where nobody listens. Expect an error that names the address.
-pub fn connecting_to_nobody_says_so<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn connecting_to_nobody_says_so<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();
     let error = connector.connect(&address, 0, &[], SHORT).err().unwrap().to_string();
@@ -60,7 +62,7 @@ pub fn connecting_to_nobody_says_so<P: Provider>(provider: &P) {
 }
 
 /// Connect to a listener that takes nobody. Expect an error in time.
-pub fn a_refused_connection_says_so<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_refused_connection_says_so<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();
     let (acceptor, endpoints) = accept_into_channel(None);
@@ -72,7 +74,9 @@ pub fn a_refused_connection_says_so<P: Provider>(provider: &P) {
 }
 
 /// Listen twice at an address. Expect an error while the first listener lives, and none later.
-pub fn an_address_can_be_used_again_when_its_listener_is_gone<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn an_address_can_be_used_again_when_its_listener_is_gone<P: Provider>(
+    provider: &P,
+) {
     let connector = provider.connector();
     let address = provider.address();
     for _ in 0..3 {
@@ -87,7 +91,7 @@ pub fn an_address_can_be_used_again_when_its_listener_is_gone<P: Provider>(provi
 
 /// Send to a core that sleeps whenever nothing has arrived. Expect each answer long before the sleep
 /// would be over.
-pub fn a_parked_core_wakes_for_a_message<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_parked_core_wakes_for_a_message<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();
     let (acceptor, endpoints) = accept_into_channel(Some(1));
@@ -138,7 +142,7 @@ fn echo_sleeping<F: Fabric>(end: &mut End<F>, qp: QpId) {
 
 /// Park a core and wake it from another thread, before, at and after it falls asleep. Expect it to
 /// wake.
-pub fn a_parked_core_wakes_when_it_is_told_to<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_parked_core_wakes_when_it_is_told_to<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     for delay_us in [0, 0, 1, 10, 50, 100, 1000, 10_000] {
         let waker = pair.far.fabric.waker();
@@ -156,7 +160,7 @@ pub fn a_parked_core_wakes_when_it_is_told_to<P: Provider>(provider: &P) {
 }
 
 /// Park a core that has a message, or something to give back. Expect that it does not sleep.
-pub fn a_core_with_work_does_not_sleep<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_core_with_work_does_not_sleep<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let start = Instant::now();
     pair.near.send(pair.at_near, b"x");

@@ -6,7 +6,9 @@ use crate::fabric::{Access, DownCause, ExposeError, Fabric, SendWr, WrError, WrI
 
 /// Send a message longer than the posted buffer. Expect a length error at both ends, and the
 /// receives back.
-pub fn a_message_longer_than_its_receive_ends_the_connection<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_message_longer_than_its_receive_ends_the_connection<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let longest = pair.near.fabric.caps().message_bytes_max;
     let small = small_buffer(longest);
@@ -27,7 +29,7 @@ fn small_buffer(length: usize) -> crate::mem::Buf {
 }
 
 /// Send with no receive posted, and wait. Expect "receiver not ready" at both ends.
-pub fn no_receive_for_too_long_ends_the_connection<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn no_receive_for_too_long_ends_the_connection<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     pair.near.send(pair.at_near, b"to nobody");
     let cause = DownCause::ReceiverNotReady;
@@ -36,7 +38,9 @@ pub fn no_receive_for_too_long_ends_the_connection<P: Provider>(provider: &P) {
 
 /// Close with receives, Reads and Sends posted. Expect receives and Reads back, then Down, then
 /// nothing.
-pub fn closing_gives_back_what_was_posted_and_then_says_down<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn closing_gives_back_what_was_posted_and_then_says_down<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
     pair.near.post_recvs(pair.at_near, 20);
@@ -64,7 +68,9 @@ pub fn closing_gives_back_what_was_posted_and_then_says_down<P: Provider>(provid
 }
 
 /// Send, then close. Expect the messages, then Down.
-pub fn what_was_sent_before_a_close_arrives_before_the_end<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn what_was_sent_before_a_close_arrives_before_the_end<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     for number in 0..10 {
         pair.near.send(pair.at_near, &[number; 40]);
@@ -79,7 +85,7 @@ pub fn what_was_sent_before_a_close_arrives_before_the_end<P: Provider>(provider
 }
 
 /// Fail a Write, then close. Expect the failure as the cause.
-pub fn the_first_cause_is_the_one_that_is_told<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn the_first_cause_is_the_one_that_is_told<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
     super::transfers::write(&mut pair, &[2; 64], slice);
@@ -90,7 +96,7 @@ pub fn the_first_cause_is_the_one_that_is_told<P: Provider>(provider: &P) {
 }
 
 /// Post to a queue pair that went down. Expect everything back.
-pub fn nothing_can_be_posted_after_the_end<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn nothing_can_be_posted_after_the_end<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let lease = pair.near.bulk(pair.at_near, &[1; 64]).lease(0..64);
     pair.near.fabric.close(pair.at_near);
@@ -108,7 +114,7 @@ pub fn nothing_can_be_posted_after_the_end<P: Provider>(provider: &P) {
 }
 
 /// Close a connection and make others in its place. Expect that the old name reaches none of them.
-pub fn an_old_name_does_not_reach_a_new_connection<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn an_old_name_does_not_reach_a_new_connection<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (old_near, old_far) = (pair.at_near, pair.at_far);
     pair.near.fabric.close(old_near);
@@ -125,7 +131,9 @@ pub fn an_old_name_does_not_reach_a_new_connection<P: Provider>(provider: &P) {
 }
 
 /// Drop an endpoint unadopted. Expect its peer to go down.
-pub fn an_endpoint_that_nobody_adopts_is_an_end_for_its_peer<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn an_endpoint_that_nobody_adopts_is_an_end_for_its_peer<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let (near, far) = pair.endpoints();
     drop(far);
@@ -135,7 +143,7 @@ pub fn an_endpoint_that_nobody_adopts_is_an_end_for_its_peer<P: Provider>(provid
 }
 
 /// Drop the whole data plane of one end. Expect the other to go down.
-pub fn a_data_plane_that_goes_ends_its_connections<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_data_plane_that_goes_ends_its_connections<P: Provider>(provider: &P) {
     let Pair { near, mut far, at_far, connector, .. } = Pair::new(provider);
     drop(near);
     let ended = (0..).find_map(|_| {

@@ -24,14 +24,16 @@ fn expect_write_refused<C: Connector>(pair: &mut Pair<C>, slice: RemoteSlice) {
 }
 
 /// Read what is exposed for writing. Expect a remote access error and the end of the connection.
-pub fn a_read_without_the_right_fails_and_ends_the_connection<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_read_without_the_right_fails_and_ends_the_connection<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteWrite);
     expect_read_refused(pair, slice);
 }
 
 /// Write to what is exposed for reading. Expect the end of the connection, and the bytes unchanged.
-pub fn a_write_without_the_right_ends_the_connection<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_write_without_the_right_ends_the_connection<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
     expect_write_refused(&mut pair, slice);
@@ -40,7 +42,7 @@ pub fn a_write_without_the_right_ends_the_connection<P: Provider>(provider: &P) 
 
 /// Read and Write one byte before, behind and far beyond what is exposed, and around the end of all
 /// addresses. Expect a remote access error each time.
-pub fn a_transfer_beyond_the_exposed_bytes_fails<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_transfer_beyond_the_exposed_bytes_fails<P: Provider>(provider: &P) {
     let outside: [fn(&mut RemoteSlice); 5] = [
         |slice| slice.offset = slice.offset.wrapping_sub(1),
         |slice| slice.offset += 1,
@@ -64,7 +66,7 @@ pub fn a_transfer_beyond_the_exposed_bytes_fails<P: Provider>(provider: &P) {
 }
 
 /// Read under a key that nobody gave out. Expect a remote access error.
-pub fn a_key_that_never_was_fails<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_key_that_never_was_fails<P: Provider>(provider: &P) {
     for change in [1, 1 << 16, 1 << 31, u32::MAX] {
         let mut pair = Pair::new(provider);
         let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
@@ -74,7 +76,7 @@ pub fn a_key_that_never_was_fails<P: Provider>(provider: &P) {
 
 /// Revoke a key, then Read under it. Expect a remote access error, also when its place is used
 /// again.
-pub fn a_revoked_key_is_dead<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_revoked_key_is_dead<P: Provider>(provider: &P) {
     for used_again in [false, true] {
         let mut pair = Pair::new(provider);
         let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
@@ -87,7 +89,7 @@ pub fn a_revoked_key_is_dead<P: Provider>(provider: &P) {
 }
 
 /// Send With Invalidate. Expect the key with the message, dead; and nothing when it is named again.
-pub fn an_invalidated_key_is_dead_and_reported_once<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn an_invalidated_key_is_dead_and_reported_once<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     if !pair.near.fabric.caps().remote_invalidate {
         return;
@@ -106,7 +108,7 @@ pub fn an_invalidated_key_is_dead_and_reported_once<P: Provider>(provider: &P) {
 }
 
 /// Invalidate a key that nobody gave out. Expect the message, and nothing about a key.
-pub fn an_unknown_key_is_not_reported_as_invalidated<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn an_unknown_key_is_not_reported_as_invalidated<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     if !pair.near.fabric.caps().remote_invalidate {
         return;
@@ -122,7 +124,7 @@ pub fn an_unknown_key_is_not_reported_as_invalidated<P: Provider>(provider: &P) 
 }
 
 /// Expose the same memory 3,000 times. Expect a new key each time, and none of zero.
-pub fn keys_differ_and_do_not_come_back_soon<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn keys_differ_and_do_not_come_back_soon<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let mut bulk = pair.far.bulk(pair.at_far, &[1; 64]);
     let mut seen = HashSet::from([0]);
@@ -135,7 +137,7 @@ pub fn keys_differ_and_do_not_come_back_soon<P: Provider>(provider: &P) {
 }
 
 /// Expose memory of another connection. Expect that it is refused.
-pub fn foreign_memory_is_not_exposed<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn foreign_memory_is_not_exposed<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (_, other) = pair.connect();
     let lease = pair.far.bulk(other, &[1; 64]).lease(0..64);
@@ -145,7 +147,7 @@ pub fn foreign_memory_is_not_exposed<P: Provider>(provider: &P) {
 }
 
 /// Expose memory. Expect it to be leased until the key is revoked or the connection goes.
-pub fn exposed_memory_is_leased_until_its_key_dies<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn exposed_memory_is_leased_until_its_key_dies<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
     let (other, _) = expose(&mut pair, &[1; 64], Access::RemoteWrite);

@@ -5,7 +5,9 @@ use super::{Event, Pair, Provider};
 use crate::fabric::{Fabric, Full, SendWr};
 
 /// Send messages of 0 to 600 bytes and of the longest kind. Expect each as it was sent.
-pub fn messages_of_every_length_arrive_as_they_were_sent<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn messages_of_every_length_arrive_as_they_were_sent<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let longest = pair.near.fabric.caps().message_bytes_max;
     for length in (0..600).chain([1000, 4096, longest - 1, longest]) {
@@ -17,7 +19,7 @@ pub fn messages_of_every_length_arrive_as_they_were_sent<P: Provider>(provider: 
 }
 
 /// Send an empty message. Expect a message of no bytes.
-pub fn a_message_of_nothing_arrives<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_message_of_nothing_arrives<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     pair.far.post_recvs(pair.at_far, 1);
     pair.near.send(pair.at_near, &[]);
@@ -25,7 +27,7 @@ pub fn a_message_of_nothing_arrives<P: Provider>(provider: &P) {
 }
 
 /// Send 10,000 messages, the queues being full most of the time. Expect them in order.
-pub fn messages_arrive_in_the_order_of_posting<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn messages_arrive_in_the_order_of_posting<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (mut sent, mut posted, mut received) = (0_usize, 0, 0);
     pair.until("all messages", |pair| {
@@ -52,7 +54,9 @@ fn numbered(number: usize) -> Vec<u8> {
 }
 
 /// Send both ways at once. Expect all of it, each direction in order.
-pub fn messages_in_both_directions_do_not_disturb_each_other<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn messages_in_both_directions_do_not_disturb_each_other<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     for round in 0..500 {
         pair.near.post_recvs(pair.at_near, 2);
@@ -70,7 +74,9 @@ pub fn messages_in_both_directions_do_not_disturb_each_other<P: Provider>(provid
 }
 
 /// Send before a receive is posted. Expect the message when one is.
-pub fn a_message_waits_for_a_receive_that_comes_in_time<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_message_waits_for_a_receive_that_comes_in_time<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     pair.near.send(pair.at_near, b"early");
     for _ in 0..10 {
@@ -82,7 +88,9 @@ pub fn a_message_waits_for_a_receive_that_comes_in_time<P: Provider>(provider: &
 }
 
 /// Send until the queue is full. Expect the last request back, untouched, and all others to arrive.
-pub fn a_full_send_queue_gives_the_request_back_and_loses_nothing<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_full_send_queue_gives_the_request_back_and_loses_nothing<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let mut sent = 0;
     let last = loop {
@@ -105,7 +113,7 @@ pub fn a_full_send_queue_gives_the_request_back_and_loses_nothing<P: Provider>(p
 
 /// Post receives until the queue is full. Expect the last buffer back, and as many taken as `Caps`
 /// say.
-pub fn a_full_receive_queue_gives_the_buffer_back<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_full_receive_queue_gives_the_buffer_back<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let depth = pair.far.fabric.caps().recv_queue_depth;
     pair.far.post_recvs(pair.at_far, depth.into());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A driver under test.
-pub trait Provider: Sync {
+pub(in crate::fabric) trait Provider: Sync {
     /// Its control plane.
     type Connector: Connector;
 
@@ -28,11 +28,11 @@ pub trait Provider: Sync {
 }
 
 /// The endpoints a connector makes.
-pub type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
+pub(in crate::fabric) type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
 
 /// A completion, its buffers given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(in crate::fabric) enum Event {
     /// A message: its bytes, and the key it invalidated.
     Message(Vec<u8>, Option<u32>),
     /// A Read is over.
@@ -44,9 +44,9 @@ pub enum Event {
 }
 
 /// One end: a data plane and its buffers.
-pub struct End<F: Fabric> {
+pub(in crate::fabric) struct End<F: Fabric> {
     /// The data plane.
-    pub fabric: F,
+    pub(in crate::fabric) fabric: F,
     pool: BufPool,
     batch: Completions,
     events: VecDeque<(QpId, Event)>,
@@ -54,7 +54,7 @@ pub struct End<F: Fabric> {
 
 impl<F: Fabric> End<F> {
     /// An end with buffers for the longest messages of `fabric`.
-    pub fn new(fabric: F) -> Self {
+    pub(in crate::fabric) fn new(fabric: F) -> Self {
         const BUFFERS: usize = 4096;
         let buf_bytes = fabric.caps().message_bytes_max;
         let region_bytes = BufPool::region_bytes(buf_bytes, BUFFERS).unwrap();
@@ -64,7 +64,7 @@ impl<F: Fabric> End<F> {
     }
 
     /// A buffer that holds `bytes`.
-    pub fn message(&self, bytes: &[u8]) -> Buf {
+    pub(in crate::fabric) fn message(&self, bytes: &[u8]) -> Buf {
         let mut buf = self.pool.take().expect("the test has too many buffers out");
         buf.set_range(0..bytes.len());
         buf.bytes_mut().copy_from_slice(bytes);
@@ -72,7 +72,7 @@ impl<F: Fabric> End<F> {
     }
 
     /// Posts `count` receives.
-    pub fn post_recvs(&mut self, qp: QpId, count: usize) {
+    pub(in crate::fabric) fn post_recvs(&mut self, qp: QpId, count: usize) {
         for _ in 0..count {
             let buf = self.message(&[]);
             self.fabric.post_recv(qp, buf).expect("the receive queue is full");
@@ -80,30 +80,30 @@ impl<F: Fabric> End<F> {
     }
 
     /// Posts a Send.
-    pub fn send(&mut self, qp: QpId, bytes: &[u8]) {
+    pub(in crate::fabric) fn send(&mut self, qp: QpId, bytes: &[u8]) {
         assert!(self.try_send(qp, bytes), "the send queue is full");
     }
 
     /// Posts a Send; false when the queue is full.
-    pub fn try_send(&mut self, qp: QpId, bytes: &[u8]) -> bool {
+    pub(in crate::fabric) fn try_send(&mut self, qp: QpId, bytes: &[u8]) -> bool {
         let message = self.message(bytes);
         self.fabric.post(qp, SendWr::Send { message, invalidate: None }).is_ok()
     }
 
     /// Posts any work request.
-    pub fn post(&mut self, qp: QpId, wr: SendWr) {
+    pub(in crate::fabric) fn post(&mut self, qp: QpId, wr: SendWr) {
         self.fabric.post(qp, wr).expect("the send queue is full");
     }
 
     /// Memory of the connection that holds `bytes`.
-    pub fn bulk(&mut self, qp: QpId, bytes: &[u8]) -> Bulk {
+    pub(in crate::fabric) fn bulk(&mut self, qp: QpId, bytes: &[u8]) -> Bulk {
         let mut bulk = self.fabric.bulk(qp, bytes.len()).expect("the arena is used up");
         bulk.bytes_mut().copy_from_slice(bytes);
         bulk
     }
 
     /// One turn: what has arrived, then what is to go out.
-    pub fn turn(&mut self) {
+    pub(in crate::fabric) fn turn(&mut self) {
         self.fabric.poll(&mut self.batch);
         for completion in self.batch.drain() {
             let event = match completion.kind {
@@ -120,33 +120,33 @@ impl<F: Fabric> End<F> {
     }
 
     /// The next event of `qp`, if there is one already.
-    pub fn next(&mut self, qp: QpId) -> Option<Event> {
+    pub(in crate::fabric) fn next(&mut self, qp: QpId) -> Option<Event> {
         let at = self.events.iter().position(|(of, _)| *of == qp)?;
         self.events.remove(at).map(|(_, event)| event)
     }
 }
 
 /// Two ends, and the connections between them.
-pub struct Pair<C: Connector> {
+pub(in crate::fabric) struct Pair<C: Connector> {
     /// The connecting end, core 0.
-    pub near: End<C::Fabric>,
+    pub(in crate::fabric) near: End<C::Fabric>,
     /// The accepting end, core 1.
-    pub far: End<C::Fabric>,
+    pub(in crate::fabric) far: End<C::Fabric>,
     /// The first connection, as the connecting end knows it.
-    pub at_near: QpId,
+    pub(in crate::fabric) at_near: QpId,
     /// The same, as the accepting end knows it.
-    pub at_far: QpId,
+    pub(in crate::fabric) at_far: QpId,
     /// The control plane.
-    pub connector: C,
+    pub(in crate::fabric) connector: C,
     /// Where it listens.
-    pub address: String,
+    pub(in crate::fabric) address: String,
     endpoints: Receiver<EndpointOf<C>>,
     _listener: Box<dyn Send>,
 }
 
 impl<C: Connector> Pair<C> {
     /// Two ends with one connection.
-    pub fn new<P: Provider<Connector = C>>(provider: &P) -> Self {
+    pub(in crate::fabric) fn new<P: Provider<Connector = C>>(provider: &P) -> Self {
         let connector = provider.connector();
         let address = provider.address();
         let (acceptor, endpoints) = accept_into_channel(Some(1));
@@ -169,7 +169,7 @@ impl<C: Connector> Pair<C> {
     }
 
     /// Two endpoints of a further connection, not adopted.
-    pub fn endpoints(&mut self) -> (EndpointOf<C>, EndpointOf<C>) {
+    pub(in crate::fabric) fn endpoints(&mut self) -> (EndpointOf<C>, EndpointOf<C>) {
         let private_data = b"from the connector";
         let near = self.connector.connect(&self.address, 0, private_data, PATIENCE).unwrap();
         let far = self.endpoints.recv_timeout(PATIENCE).unwrap();
@@ -178,19 +178,23 @@ impl<C: Connector> Pair<C> {
     }
 
     /// A further connection.
-    pub fn connect(&mut self) -> (QpId, QpId) {
+    pub(in crate::fabric) fn connect(&mut self) -> (QpId, QpId) {
         let (near, far) = self.endpoints();
         (self.near.fabric.adopt(near).unwrap(), self.far.fabric.adopt(far).unwrap())
     }
 
     /// One turn of each end.
-    pub fn turn(&mut self) {
+    pub(in crate::fabric) fn turn(&mut self) {
         self.near.turn();
         self.far.turn();
     }
 
     /// Takes turns until `done` has a result.
-    pub fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub(in crate::fabric) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if let Some(result) = done(self) {
@@ -202,24 +206,24 @@ impl<C: Connector> Pair<C> {
     }
 
     /// The next event of `qp` at the connecting end.
-    pub fn next_near(&mut self, qp: QpId) -> Event {
+    pub(in crate::fabric) fn next_near(&mut self, qp: QpId) -> Event {
         self.until("an event at the connecting end", |pair| pair.near.next(qp))
     }
 
     /// The next event of `qp` at the accepting end.
-    pub fn next_far(&mut self, qp: QpId) -> Event {
+    pub(in crate::fabric) fn next_far(&mut self, qp: QpId) -> Event {
         self.until("an event at the accepting end", |pair| pair.far.next(qp))
     }
 
     /// Expects the first connection to end, at both sides; what else comes is passed over.
-    pub fn expect_down(&mut self) -> (DownCause, DownCause) {
+    pub(in crate::fabric) fn expect_down(&mut self) -> (DownCause, DownCause) {
         let near = down(|| self.next_near(self.at_near));
         let far = down(|| self.next_far(self.at_far));
         (near, far)
     }
 
     /// Expects that the first connection still carries messages.
-    pub fn expect_alive(&mut self) {
+    pub(in crate::fabric) fn expect_alive(&mut self) {
         self.far.post_recvs(self.at_far, 1);
         self.near.send(self.at_near, b"alive");
         assert_eq!(self.next_far(self.at_far), Event::Message(b"alive".to_vec(), None));
@@ -235,7 +239,7 @@ fn down(mut next: impl FnMut() -> Event) -> DownCause {
 }
 
 /// An acceptor that puts every connection on one core and hands it over; `None` refuses them.
-pub fn accept_into_channel<E: Send + 'static>(
+pub(in crate::fabric) fn accept_into_channel<E: Send + 'static>(
     core: Option<usize>,
 ) -> (Box<dyn Acceptor<E>>, Receiver<E>) {
     struct HandOver<E>(Option<usize>, Sender<E>);
@@ -254,6 +258,6 @@ pub fn accept_into_channel<E: Send + 'static>(
 }
 
 /// Bytes that tell their place and their message.
-pub fn pattern(length: usize, seed: usize) -> Vec<u8> {
+pub(in crate::fabric) fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251 + seed * 17) as u8).collect()
 }

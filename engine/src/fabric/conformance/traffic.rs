@@ -14,7 +14,7 @@ const TRANSFER_BYTES: usize = 50_000;
 
 /// Obeys on `qp` until the peer ends the connection: echoes messages, and answers one that names a
 /// slice by reading it, writing it back reversed to the slice behind it, and echoing.
-pub fn echo_traffic<F: Fabric>(end: &mut End<F>, qp: QpId) {
+pub(in crate::fabric) fn echo_traffic<F: Fabric>(end: &mut End<F>, qp: QpId) {
     end.post_recvs(qp, RECEIVES);
     loop {
         end.turn();
@@ -48,7 +48,7 @@ fn reverse<F: Fabric>(end: &mut End<F>, qp: QpId, request: &[u8]) {
 }
 
 /// Drives a peer that runs [`echo_traffic`]: 3,000 messages with several on their way, 50 transfers.
-pub fn drive_traffic<F: Fabric>(end: &mut End<F>, qp: QpId) {
+pub(in crate::fabric) fn drive_traffic<F: Fabric>(end: &mut End<F>, qp: QpId) {
     end.post_recvs(qp, RECEIVES);
     let (mut sent, mut received) = (0, 0);
     while received < 3000 {
@@ -103,7 +103,7 @@ fn decode(bytes: &[u8]) -> RemoteSlice {
 }
 
 /// Run both ends on threads of their own. Expect every byte.
-pub fn traffic_between_two_threads_is_whole<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn traffic_between_two_threads_is_whole<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();
     let (acceptor, endpoints) = accept_into_channel(Some(1));

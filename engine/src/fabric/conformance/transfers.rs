@@ -6,7 +6,7 @@ use crate::fabric::{Access, Connector, Fabric, RemoteSlice, SendWr, WrId};
 use crate::mem::Bulk;
 
 /// Exposes `bytes` of the accepting end.
-pub(super) fn expose<C: Connector>(
+pub(in crate::fabric) fn expose<C: Connector>(
     pair: &mut Pair<C>,
     bytes: &[u8],
     access: Access,
@@ -19,13 +19,17 @@ pub(super) fn expose<C: Connector>(
 }
 
 /// Posts a Write of `bytes` at the connecting end.
-pub(super) fn write<C: Connector>(pair: &mut Pair<C>, bytes: &[u8], to: RemoteSlice) {
+pub(in crate::fabric) fn write<C: Connector>(pair: &mut Pair<C>, bytes: &[u8], to: RemoteSlice) {
     let from = pair.near.bulk(pair.at_near, bytes).lease(0..bytes.len());
     pair.near.post(pair.at_near, SendWr::Write { from, to });
 }
 
 /// Posts a Read at the connecting end.
-pub(super) fn read<C: Connector>(pair: &mut Pair<C>, id: u64, from: RemoteSlice) -> Bulk {
+pub(in crate::fabric) fn read<C: Connector>(
+    pair: &mut Pair<C>,
+    id: u64,
+    from: RemoteSlice,
+) -> Bulk {
     let length = from.length as usize;
     let mut bulk = pair.near.bulk(pair.at_near, &vec![0xee; length]);
     let into = bulk.lease(0..length);
@@ -34,7 +38,9 @@ pub(super) fn read<C: Connector>(pair: &mut Pair<C>, id: u64, from: RemoteSlice)
 }
 
 /// Write, then Send. Expect the bytes in place when the message is received.
-pub fn bytes_written_before_a_send_are_there_when_it_arrives<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn bytes_written_before_a_send_are_there_when_it_arrives<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     for length in [1, 7, 8, 64, 4096, 60_001] {
         let (bulk, slice) = expose(&mut pair, &vec![0; length], Access::RemoteWrite);
@@ -48,7 +54,7 @@ pub fn bytes_written_before_a_send_are_there_when_it_arrives<P: Provider>(provid
 }
 
 /// Read what is exposed. Expect the completion, and the bytes.
-pub fn a_read_brings_what_the_peer_exposes<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_read_brings_what_the_peer_exposes<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     for length in [1, 7, 8, 64, 4096, 60_001] {
         let (_exposed, slice) = expose(&mut pair, &pattern(length, 5), Access::RemoteRead);
@@ -60,7 +66,7 @@ pub fn a_read_brings_what_the_peer_exposes<P: Provider>(provider: &P) {
 }
 
 /// Post several Reads. Expect their completions in order.
-pub fn reads_complete_in_order_and_with_their_ids<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn reads_complete_in_order_and_with_their_ids<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (_exposed, slice) = expose(&mut pair, &pattern(4096, 1), Access::RemoteRead);
     let bulks: Vec<Bulk> = (0..8).map(|id| read(&mut pair, id, slice)).collect();
@@ -71,7 +77,7 @@ pub fn reads_complete_in_order_and_with_their_ids<P: Provider>(provider: &P) {
 }
 
 /// Write and Read parts of what is exposed. Expect exactly those bytes to change or come.
-pub fn parts_of_an_exposure_can_be_read_and_written<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn parts_of_an_exposure_can_be_read_and_written<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let part = |slice: RemoteSlice, at: u32, length: u32| RemoteSlice {
         offset: slice.offset + u64::from(at),
@@ -90,7 +96,7 @@ pub fn parts_of_an_exposure_can_be_read_and_written<P: Provider>(provider: &P) {
 }
 
 /// Write a mebibyte, then Send. Expect the message only when all of it is in place.
-pub fn a_message_after_a_long_write_arrives_after_it<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_message_after_a_long_write_arrives_after_it<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let long = pattern(1 << 20, 11);
     let (bulk, slice) = expose(&mut pair, &vec![0; long.len()], Access::RemoteWrite);
@@ -104,7 +110,9 @@ pub fn a_message_after_a_long_write_arrives_after_it<P: Provider>(provider: &P) 
 
 /// Write a mebibyte on one connection and Send on another. Expect the message before the message
 /// behind the Write.
-pub fn a_long_transfer_does_not_hold_up_another_connection<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_long_transfer_does_not_hold_up_another_connection<P: Provider>(
+    provider: &P,
+) {
     let mut pair = Pair::new(provider);
     let (other_near, other_far) = pair.connect();
     let (_bulk, slice) = expose(&mut pair, &vec![0; 1 << 20], Access::RemoteWrite);
@@ -119,7 +127,7 @@ pub fn a_long_transfer_does_not_hold_up_another_connection<P: Provider>(provider
 }
 
 /// Read and Write no bytes. Expect a completion, and a connection that goes on.
-pub fn a_transfer_of_nothing_completes<P: Provider>(provider: &P) {
+pub(in crate::fabric) fn a_transfer_of_nothing_completes<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (_exposed, slice) = expose(&mut pair, &[1; 8], Access::RemoteRead);
     let _bulk = read(&mut pair, 2, RemoteSlice { length: 0, ..slice });

@@ -111,7 +111,7 @@ impl Connector for ShmConnector {
         let config = &self.environment.config;
         let own = Own::new(&core, &config.arena).map_err(|error| attempt.no_memory(error))?;
         let layout = self.environment.layout;
-        let memory = SharedMemory::create("spinrpc-connection", layout.bytes())
+        let (memory, connection) = SharedMemory::create("spinrpc-connection", layout.bytes())
             .map_err(|error| attempt.failed("no shared memory", Some(error)))?;
         let socket = attempt.connect(&address, deadline)?;
         let credentials = attempt.check_peer(&socket)?;
@@ -119,10 +119,10 @@ impl Connector for ShmConnector {
             kind: Kind::Hello,
             slots: config.ring_slots,
             place: own.place.index(),
-            arena_bytes: own.arena.len() as u64,
+            arena_bytes: own.arena_bytes as u64,
             private_data,
         };
-        let fds = [memory.fd(), own.arena.fd(), core.bell.memory().fd()];
+        let fds = [connection.as_fd(), own.arena.as_fd(), core.bell_fd.as_fd()];
         socket::send(socket.as_fd(), &hello.encode(), &fds)
             .and_then(|()| socket::wait_readable(socket.as_fd(), deadline))
             .map_err(|error| attempt.failed("the listener does not answer", Some(error)))?;

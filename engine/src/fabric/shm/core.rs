@@ -8,6 +8,7 @@ use crate::sync::words::{HeapWords, WORD_BYTES};
 use crate::sys::mmap::SharedMemory;
 use crossbeam::queue::ArrayQueue;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,8 @@ pub(super) struct CoreShared {
     /// Rung by peers. In shared memory: any peer of this core can clear what others rang, so it is
     /// a hint, and the core makes rounds besides.
     pub(super) bell: PeerBell,
+    /// The bell's memory, to be passed to peers.
+    pub(super) bell_fd: OwnedFd,
     /// Rung by this process only.
     pub(super) notices: Bell<HeapWords>,
     /// Places in the core's table that no connection has.
@@ -31,7 +34,7 @@ pub(super) struct CoreShared {
 impl CoreShared {
     /// A core with `places` places for connections.
     pub(super) fn new(places: u32) -> io::Result<Self> {
-        let memory = SharedMemory::create("spinrpc-bell", PeerBell::BYTES)?;
+        let (memory, bell_fd) = SharedMemory::create("spinrpc-bell", PeerBell::BYTES)?;
         let free = ArrayQueue::new(places as usize);
         for place in 0..places {
             // Has room for all of them.
@@ -39,6 +42,7 @@ impl CoreShared {
         }
         Ok(Self {
             bell: PeerBell::new(Arc::new(memory))?,
+            bell_fd,
             notices: Bell::new(HeapWords::new(BELL_WORDS)).ok_or(io::ErrorKind::InvalidInput)?,
             free,
             wake_requested: AtomicBool::new(false),
@@ -124,11 +128,6 @@ impl PeerBell {
         if self.bell.ring(place) {
             self.wake();
         }
-    }
-
-    /// The memory, to be passed to peers.
-    pub(super) fn memory(&self) -> &SharedMemory {
-        &self.memory
     }
 
     fn futex(&self) -> NonNull<u32> {

@@ -156,7 +156,9 @@ pub(super) fn receive<const N: usize>(
 /// One side's own memory for a new connection.
 #[derive(Debug)]
 pub(super) struct Own {
-    pub(super) arena: Arc<SharedMemory>,
+    /// The arena, to be passed to the peer.
+    pub(super) arena: OwnedFd,
+    pub(super) arena_bytes: usize,
     pub(super) bulk: BulkPool,
     pub(super) place: PlaceLease,
 }
@@ -167,14 +169,15 @@ impl Own {
         let place = PlaceLease::take(core).ok_or(OwnError::Full)?;
         let other = |error| OwnError::Resources(io::Error::other(error));
         let bytes = BulkPool::region_bytes(classes).map_err(other)?;
-        let arena = SharedMemory::create("spinrpc-arena", bytes).map_err(OwnError::Resources)?;
-        let arena = Arc::new(arena);
+        let (memory, arena) =
+            SharedMemory::create("spinrpc-arena", bytes).map_err(OwnError::Resources)?;
+        let arena_bytes = memory.len();
         // SAFETY: the range is used by this pool only. The peer is a process of the same user, and
         // is trusted not to write to memory that it has no live key for (module `exposure`).
-        let region = unsafe { Region::from_shared(Arc::clone(&arena), 0..arena.len()) };
+        let region = unsafe { Region::from_shared(Arc::new(memory), 0..arena_bytes) };
         let region = region.map_err(|error| OwnError::Resources(io::Error::other(error)))?;
         let bulk = BulkPool::new(region, classes).map_err(other)?;
-        Ok(Self { arena, bulk, place })
+        Ok(Self { arena, arena_bytes, bulk, place })
     }
 }
 

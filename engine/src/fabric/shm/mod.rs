@@ -22,6 +22,8 @@ mod handshake;
 mod layout;
 mod queue_pair;
 mod socket;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod window;
 
 pub use address::AddressError;

@@ -17,7 +17,7 @@ fn buf_pool(buf_bytes: usize, count: usize) -> BufPool {
 
 #[test]
 fn handles_are_small() {
-    assert_eq!(size_of::<Buf>(), 24);
+    assert_eq!(size_of::<Buf>(), 8);
     assert!(size_of::<Bulk>() <= 32);
     assert!(size_of::<Lease>() <= 40);
 }
@@ -137,7 +137,7 @@ fn parts_of_a_region_share_the_id_and_no_byte() {
 
 #[test]
 fn shared_memory_makes_a_region_within_its_bounds() {
-    let memory = Arc::new(SharedMemory::create("test", 8192).unwrap());
+    let memory = Arc::new(SharedMemory::create("test", 8192).unwrap().0);
     let region = |range| {
         // SAFETY: no other process has the memory, and ranges made by this test do not overlap.
         unsafe { Region::from_shared(Arc::clone(&memory), range) }

@@ -145,10 +145,10 @@ impl State {
             kind: Kind::Accept,
             slots: hello.slots,
             place: own.place.index(),
-            arena_bytes: own.arena.len() as u64,
+            arena_bytes: own.arena_bytes as u64,
             private_data: listener.private_data,
         };
-        let fds = [own.arena.fd(), core.bell.memory().fd()];
+        let fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
         socket::send(socket.as_fd(), &answer.encode(), &fds).map_err(|_| Refusal::Resources)?;
         let watch = Watch {
             socket,

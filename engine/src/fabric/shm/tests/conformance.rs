@@ -1,8 +1,9 @@
 //! The conformance suite over shared memory.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
-use spinrpc::fabric::conformance::Provider;
-use spinrpc::fabric::shm::{ShmConfig, ShmConnector};
-use spinrpc::mem::BulkClass;
+use crate::fabric::conformance::{Provider, fabric_conformance};
+use crate::fabric::shm::{ShmConfig, ShmConnector};
+use crate::mem::BulkClass;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -38,4 +39,4 @@ impl Provider for Shm {
     }
 }
 
-spinrpc::fabric_conformance!(Shm);
+fabric_conformance!(Shm);

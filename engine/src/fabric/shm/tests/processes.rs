@@ -1,15 +1,19 @@
 //! The shared-memory driver between processes, and what `kill -9` leaves behind: nothing.
 //!
 //! The other process is this test binary again, told by its environment to run [`peer`] only.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use spinrpc::fabric::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
-use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
-use spinrpc::fabric::{Connector, DownCause, Fabric, QpId};
+use crate::fabric::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
+use crate::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
+use crate::fabric::{Connector, DownCause, Fabric, QpId};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+
+/// This module's test of that name.
+const PEER: &str = "fabric::shm::tests::processes::peer";
 
 const ROLE: &str = "SPINRPC_TEST_PEER";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,7 +64,7 @@ struct Peer {
 impl Peer {
     fn start(role: &str, address: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["peer", "--exact", "--nocapture"])
+            .args([PEER, "--exact", "--nocapture"])
             .env(ROLE, format!("{role} {address}"))
             .stdout(Stdio::piped())
             .spawn()
