@@ -206,15 +206,17 @@ impl Driver {
         if now >= self.window.end {
             return;
         }
-        if now >= self.window.start {
-            self.recorder.record(now - started);
-            self.window.calls_left -= 1;
-            if self.window.calls_left == 0 {
-                self.window.end = now;
-                return;
-            }
+        let counts = now >= self.window.start;
+        self.window.calls_left -= u64::from(counts);
+        if self.window.calls_left == 0 {
+            self.window.end = now;
+        } else {
+            self.issue(lane, slot_index);
         }
-        self.issue(lane, slot_index);
+        // After the next call has left: the histogram is not part of the round trip.
+        if counts {
+            self.recorder.record(now - started);
+        }
     }
 
     /// Keeps the first failure and starts nothing more.

@@ -173,6 +173,12 @@ impl QueuePair {
         Ok(Seen::More)
     }
 
+    /// Whether a look would find something.
+    #[inline]
+    pub(super) fn has_arrival(&self) -> bool {
+        !matches!(self.rx.arrival(), Ok(None))
+    }
+
     /// The checks that cost more than a look at the ring: has the peer ended the connection?
     /// Called when nothing was found; what was sent before the end is taken first.
     pub(super) fn check_end(&self) -> Result<(), DownCause> {
