@@ -49,7 +49,7 @@ pub(super) struct QueuePair {
     pub(super) id: QpId,
     tx: Producer<Window>,
     rx: Consumer<Window>,
-    recv_queue: VecDeque<Buf>,
+    recv_queue: Vec<Buf>,
     send_queue: VecDeque<SendWr>,
     /// Reads posted whose completions the reactor has not got yet.
     reads: usize,
@@ -100,7 +100,7 @@ impl QueuePair {
             id,
             tx,
             rx,
-            recv_queue: VecDeque::with_capacity(limits.recv_queue_depth),
+            recv_queue: Vec::with_capacity(limits.recv_queue_depth),
             send_queue: VecDeque::with_capacity(limits.send_queue_depth),
             reads: 0,
             not_ready_since: None,
@@ -128,11 +128,11 @@ impl QueuePair {
             if out.room() == 0 {
                 return Ok(Seen::More);
             }
-            let Some(mut message) = self.recv_queue.pop_front() else {
+            let Some(mut message) = self.recv_queue.pop() else {
                 return self.wait_for_receive();
             };
             if let Err(cause) = self.take(arrival, &mut message) {
-                self.recv_queue.push_front(message);
+                self.recv_queue.push(message);
                 return Err(cause);
             }
             match arrival.lead {
@@ -217,7 +217,7 @@ impl QueuePair {
         if self.recv_queue.len() == self.limits.recv_queue_depth || self.cause.is_some() {
             return Err(Full(buf));
         }
-        self.recv_queue.push_back(buf);
+        self.recv_queue.push(buf);
         self.not_ready_since = None;
         Ok(())
     }
@@ -383,7 +383,7 @@ impl QueuePair {
             let kind = if let Some(wr) = self.send_queue.pop_front() {
                 let SendWr::Read { id, .. } = wr else { continue };
                 CompletionKind::Read { id, result: Err(WrError::Flushed) }
-            } else if let Some(buf) = self.recv_queue.pop_front() {
+            } else if let Some(buf) = self.recv_queue.pop() {
                 CompletionKind::RecvFlushed { buf }
             } else {
                 let cause = self.cause.take().unwrap_or(DownCause::Local);
