@@ -341,6 +341,13 @@ impl<'a> StreamWriter<'a> {
         self.reduced_count += 1;
     }
 
+    /// Bytes of the stream, if it fits and asked for no data item: all that is to be known of most.
+    #[inline]
+    pub fn plain_bytes(&self) -> Option<usize> {
+        let plain = self.xdr.len() <= self.room_bytes && self.next_item == 0 && !self.items_missing;
+        plain.then_some(self.xdr.len())
+    }
+
     /// What was made.
     #[inline]
     pub fn finish(self) -> Encoded {

@@ -8,7 +8,7 @@ use super::ops::{
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::output::{DeliveredReply, ReplyStream};
 use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
@@ -41,13 +41,43 @@ impl<F: Fabric> CoreCell<F> {
         spec: &mut CallSpec,
         encode: Encode<'_>,
     ) -> Result<(), Backpressure> {
+        if spec.is_plain() && self.start_plain_call(conn, target, spec, encode)? {
+            return Ok(());
+        }
+        self.start_any_call(conn, target, spec, encode)
+    }
+
+    /// The common case: no data items, and a reply that fits inline anywhere. `false` when the
+    /// arguments do not; then nothing has happened.
+    #[inline]
+    fn start_plain_call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+        encode: Encode<'_>,
+    ) -> Result<bool, Backpressure> {
+        let (mut message, threshold_bytes) = self.reactor().take_call_buffer(conn)?;
+        let stream = &mut message.whole_mut()[PLAIN_HEADER_BYTES..threshold_bytes];
+        let mut writer = StreamWriter::new(stream, &[]);
+        target.header.write(target.procedure, &mut writer);
+        encode(&mut writer);
+        let Some(stream_bytes) = writer.plain_bytes() else { return Ok(false) };
+        self.reactor().send_plain_call(conn, message, stream_bytes, target, spec)?;
+        Ok(true)
+    }
+
+    fn start_any_call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        encode: Encode<'_>,
+    ) -> Result<(), Backpressure> {
         let mut stage = self.reactor().stage_call(conn, spec)?;
         let encoded = stage.encode(target, spec, encode, Placement::InlineIfRoom);
         if encoded.items_missing || usize::from(encoded.items_used) != spec.argument_count() {
             return Err(Backpressure::Misuse("stream and spec differ in their data items"));
-        }
-        if encoded.fits && stage.stream_at == PLAIN_HEADER_BYTES {
-            return self.reactor().send_plain_call(conn, stage, &encoded, target, spec);
         }
         self.start_chunked_call(conn, stage, encoded, target, spec, encode)
     }
@@ -78,7 +108,6 @@ impl<F: Fabric> CoreCell<F> {
             return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
         }
         whole.set_len(encoded.stream_bytes);
-        stage.stream_at = self.reactor().config.headroom_bytes();
         self.reactor().send_call(conn, stage, &encoded, Some(whole), target, spec)
     }
 
@@ -124,7 +153,7 @@ impl<F: Fabric> CoreCell<F> {
 
 impl<F: Fabric> Reactor<F> {
     #[inline]
-    fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
+    fn take_call_buffer(&mut self, conn: ConnId) -> Result<(Buf, usize), Backpressure> {
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         if c.closing.is_some() {
             return Err(Backpressure::Down);
@@ -140,11 +169,12 @@ impl<F: Fabric> Reactor<F> {
             self.stats.no_buffer += 1;
             return Err(Backpressure::NoBuffer);
         };
-        let threshold_bytes = c.negotiated.send_bytes_max();
-        if spec.is_plain(c.negotiated.recv_bytes_max()) {
-            let at = PLAIN_HEADER_BYTES;
-            return Ok(Stage { message, stream_at: at, threshold_bytes, header_bytes: at });
-        }
+        Ok((message, c.negotiated.send_bytes_max()))
+    }
+
+    fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
+        let (message, threshold_bytes) = self.take_call_buffer(conn)?;
+        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         let stream_at = self.config.headroom_bytes();
         let header_bytes = spec.header_bytes(&self.config, c.negotiated.recv_bytes_max());
         Ok(Stage { message, stream_at, threshold_bytes, header_bytes })
@@ -163,24 +193,23 @@ impl<F: Fabric> Reactor<F> {
     fn send_plain_call(
         &mut self,
         conn: ConnId,
-        mut stage: Stage,
-        encoded: &Encoded,
+        mut message: Buf,
+        stream_bytes: usize,
         target: &CallTarget<'_>,
         spec: &CallSpec,
     ) -> Result<(), Backpressure> {
         let deadline = self.deadline(spec);
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
-        let end = stage.stream_at + encoded.stream_bytes;
-        let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
-        let (started, header_bytes) = c
+        let (header, stream) = message.whole_mut().split_at_mut(PLAIN_HEADER_BYTES);
+        let (started, _) = c
             .proto
             .requester
             .start_call(target.token, deadline, &NO_CHUNKS, header)
             .map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
-        stage.message.set_range(stage.stream_at - header_bytes..end);
+        message.set_range(0..PLAIN_HEADER_BYTES + stream_bytes);
         self.next_deadline = self.next_deadline.min(deadline);
-        self.post_call(conn, stage.message);
+        self.post_call(conn, message);
         Ok(())
     }
 
@@ -441,10 +470,10 @@ fn require_room(taken: bool) -> Result<(), Backpressure> {
 }
 
 impl CallSpec {
-    /// Nothing beside the stream, and no Reply chunk needed.
+    /// Nothing beside the stream, and a reply that fits into the shortest message there is.
     #[inline]
-    fn is_plain(&self, recv_bytes_max: usize) -> bool {
-        !self.has_buffers && self.reply_chunk_bytes(recv_bytes_max).is_none()
+    fn is_plain(&self) -> bool {
+        !self.has_buffers && self.reply_chunk_bytes(INLINE_THRESHOLD_MIN_BYTES as usize).is_none()
     }
 
     fn argument_count(&self) -> usize {

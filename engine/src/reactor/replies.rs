@@ -179,9 +179,8 @@ impl<F: Fabric> CoreCell<F> {
         let mut writer = StreamWriter::new(stream, &[]);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
-        let encoded = writer.finish();
-        if encoded.fits && !encoded.items_missing {
-            return self.reactor().post_plain_reply(to, message, encoded.stream_bytes);
+        if let Some(stream_bytes) = writer.plain_bytes() {
+            return self.reactor().post_plain_reply(to, message, stream_bytes);
         }
         // It does not fit inline after all: an error, which the general case knows.
         drop(message);
