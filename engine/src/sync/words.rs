@@ -62,7 +62,7 @@ pub trait Words {
         }
     }
 
-    /// Asks for the cache line of `at` ; a hint only.
+    /// Asks for the cache line of `at`; a hint only.
     #[inline]
     fn prefetch(&self, _at: usize) {}
 }
