@@ -359,12 +359,6 @@ impl<W: Words> Consumer<W> {
         // Acquire pairs with the Release of `close`.
         self.words.load(self.place.control + CLOSED, Ordering::Acquire)
     }
-
-    /// Hints that this ring will be looked at soon.
-    #[inline]
-    pub fn prefetch(&self) {
-        self.words.prefetch(self.place.slot(self.next));
-    }
 }
 
 #[cfg(test)]
