@@ -1,5 +1,6 @@
-//! What the shared-memory driver costs on this machine, against the cache-line round trip:
-//! `cargo run --release -p spinrpc --example shm_floor [CORE CORE]`
+//! What the shared-memory driver costs on this machine, without the engine above it, against the
+//! cache-line round trip:
+//! `cargo run --release -p spinrpc --example shm_floor [CORE CORE [IDLE_CONNECTIONS]]`
 
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use spinrpc::fabric::{Acceptor, CompletionKind, Completions, Connector, Fabric, QpId, SendWr};
@@ -16,22 +17,20 @@ use std::time::{Duration, Instant};
 type Failure = Box<dyn Error + Send + Sync>;
 
 const ADDRESS: &str = "shm:floor";
-const ROUNDS: u32 = 40_000;
+const ROUNDS: u32 = 100_000;
 const DEPTH: usize = 32;
+const REPEATS: u32 = 7;
 
 fn main() -> Result<(), Failure> {
-    let cores: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    let (here, there) = if let [here, there] = cores[..] { (here, there) } else { (0, 1) };
-    let idle: usize = std::env::var("IDLE").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    while std::env::var_os("WORK_ONLY").is_some() {
-        println!("work {:.1} ns", work(here, 68, 52)?);
-    }
+    let given: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let here = given.first().copied().unwrap_or(0);
+    let there = given.get(1).copied().unwrap_or(1);
+    let idle = given.get(2).copied().unwrap_or(0);
     println!("work of an exchange, both ends: {:.1} ns", work(here, 136, 120)?);
-    println!("work of a null exchange, both ends: {:.1} ns", work(here, 68, 52)?);
-    for _ in 0..25 {
+    for _ in 0..REPEATS {
         let line = cache_line_round_trip(here, there);
         let one = ping_pong(here, there, 136, 120, 1, idle)?;
-        let null = ping_pong(here, there, 68, 52, DEPTH, 0)?;
+        let null = ping_pong(here, there, 68, 52, DEPTH, idle)?;
         println!(
             "cache line {line:6.1} ns   136/120 byte round trip {one:6.1} ns ({:.2} x)   \
              68/52 byte exchanges at depth {DEPTH}: {:5.2} M/s",
@@ -167,7 +166,7 @@ fn ping_pong(
                 end.fabric.adopt(connector.connect(ADDRESS, 0, &[], Duration::from_secs(5))?)?;
             }
             drive(&mut end, qp, request, depth, ROUNDS / 4)?;
-            let rounds = if depth > 1 { ROUNDS * 10 } else { ROUNDS };
+            let rounds = if depth > 1 { ROUNDS * 20 } else { ROUNDS };
             let start = Instant::now();
             drive(&mut end, qp, request, depth, rounds)?;
             Ok((start.elapsed().as_nanos() as f64 / f64::from(rounds), end))

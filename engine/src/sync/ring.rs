@@ -186,7 +186,6 @@ impl<W: Words> Producer<W> {
         // Release pairs with the Acquire of `arrival`: the header makes the whole message visible.
         self.words.store(at, header(self.next, flags, length), Ordering::Release);
         self.next += slots as u64;
-        self.words.prefetch_write(self.place.slot(self.next));
     }
 
     /// The consumer watches the line of the header, and takes it away whenever it looks: so the
@@ -268,12 +267,16 @@ impl<W: Words> Consumer<W> {
         // Acquire pairs with the Release of `push`.
         let header = self.words.load(at, Ordering::Acquire);
         if (header >> 32) as u32 != (self.next + 1) as u32 {
-            // The lines behind the header, so that a message of three lines takes one transfer more
-            // than one of a single line, at most. They are near already unless it is being written.
-            self.words.prefetch_read(at + LINE_WORDS);
-            self.words.prefetch_read(at + 2 * LINE_WORDS);
+            // The lines behind the header, so that they come with it and not after it. They are near
+            // already unless a message is being written.
+            self.words.prefetch(at + LINE_WORDS);
+            self.words.prefetch(at + 2 * LINE_WORDS);
             return Ok(None);
         }
+        // Where one message is there is often another: on its way while this one is copied.
+        let behind = self.place.slot(self.next + 1);
+        self.words.prefetch(behind);
+        self.words.prefetch(behind + LINE_WORDS);
         let length = (header & LENGTH_MASK) as usize;
         let flags = header >> LENGTH_BITS & 0xff;
         if flags & !FLAG_LEAD != 0 {
@@ -355,12 +358,6 @@ impl<W: Words> Consumer<W> {
     pub fn closed(&self) -> u64 {
         // Acquire pairs with the Release of `close`.
         self.words.load(self.place.control + CLOSED, Ordering::Acquire)
-    }
-
-    /// Hints that this ring will be looked at soon.
-    #[inline]
-    pub fn prefetch(&self) {
-        self.words.prefetch_read(self.place.slot(self.next));
     }
 }
 

@@ -62,13 +62,9 @@ pub trait Words {
         }
     }
 
-    /// Asks for the cache line of `at` in a state to write; a hint only.
+    /// Asks for the cache line of `at`; a hint only.
     #[inline]
-    fn prefetch_write(&self, _at: usize) {}
-
-    /// Asks for the cache line of `at` in a state to read; a hint only.
-    #[inline]
-    fn prefetch_read(&self, _at: usize) {}
+    fn prefetch(&self, _at: usize) {}
 }
 
 /// Where the bytes of a word that come first in memory stand in its value.

@@ -37,7 +37,8 @@ pub(super) struct Environment {
 }
 
 impl ShmConnector {
-    /// Starts the control plane.
+    /// Starts the control plane. Each connection takes a descriptor, so the process's soft limit of
+    /// them (`RLIMIT_NOFILE`) is raised towards the hard one where it would not do for `conns_max`.
     ///
     /// # Errors
     /// A setting out of its limits, or no thread or descriptors to be had.
@@ -50,10 +51,24 @@ impl ShmConnector {
         config.validate().map_err(|error| failed(error.to_string(), None))?;
         let layout =
             Layout::new(config.ring_slots).ok_or_else(|| failed("ring_slots".into(), None))?;
+        raise_descriptor_limit(config.conns_max.into());
         let control = Control::start()
             .map_err(|error| failed("its control thread cannot start".into(), Some(error)))?;
         let environment = Environment { config, layout, cores: Mutex::new(HashMap::new()) };
         Ok(Self { environment: Arc::new(environment), control })
+    }
+}
+
+/// A wish: a connection for which there is no descriptor in the end is an error of its own.
+fn raise_descriptor_limit(conns_max: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const OTHERS: u64 = 256;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let needed = conns_max + OTHERS;
+    if current.is_some_and(|current| current < needed) {
+        let current = Some(maximum.map_or(needed, |maximum| needed.min(maximum)));
+        // Lowering it, when the hard limit is below the soft one, is refused by the kernel.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 const READS_DONE_MAX: usize = 1024;
 
 /// Polls between two looks at a connection that nobody rang for.
-const ROUND_POLLS: u32 = 64;
+const ROUND_POLLS: u32 = 256;
 
 /// Looks of one poll at the hot connections while they are silent ...
 const QUICK_LOOKS: u32 = 8;
@@ -256,19 +256,12 @@ impl ShmFabric {
         }
     }
 
-    /// One connection of all in turn, in case somebody spoilt the bell. What it needs is fetched
-    /// a round before.
+    /// One connection of all in turn, in case somebody spoilt the bell.
     #[cold]
     fn make_round(&mut self, out: &mut Completions) {
         let place = self.round;
         self.round = if place + 1 < self.places.len() { place + 1 } else { 0 };
-        let next = self.round as u32;
-        if self.pair_at(place as u32).is_some() {
-            self.answer(place as u32, out);
-        }
-        if let Some(pair) = self.pair_at(next) {
-            pair.prefetch();
-        }
+        self.answer(place as u32, out);
     }
 
     /// Ends a connection; its completions come with later polls.

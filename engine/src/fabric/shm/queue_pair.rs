@@ -59,6 +59,8 @@ pub(super) struct QueuePair {
     pub(super) empty_looks: u32,
     /// The look before this one found something.
     burst: bool,
+    /// The peer rings for every message.
+    idle: bool,
     /// In the core's list of those that it looks at in every poll.
     pub(super) hot: bool,
     /// In the core's list of those that sent something since the last bell check.
@@ -105,6 +107,7 @@ impl QueuePair {
             reads: 0,
             not_ready_since: None,
             empty_looks: 0,
+            idle: false,
             burst: false,
             hot: false,
             sent: false,
@@ -198,18 +201,15 @@ impl QueuePair {
     /// Whether the peer must ring from now on; false if it has sent something just now.
     pub(super) fn go_idle(&mut self) -> bool {
         self.empty_looks = 0;
-        self.rx.go_idle()
+        self.idle = self.idle || self.rx.go_idle();
+        self.idle
     }
 
     /// The core looks by itself from now on.
     pub(super) fn go_busy(&mut self) {
         self.empty_looks = 0;
+        self.idle = false;
         self.rx.go_busy();
-    }
-
-    /// Brings near what the next look will need.
-    pub(super) fn prefetch(&self) {
-        self.rx.prefetch();
     }
 
     #[inline]
