@@ -5,6 +5,7 @@ use super::core::{CoreCell, Reactor};
 use super::ops::{
     Backpressure, CallSpec, CallTarget, Deadline, Encode, ReplyBuffers, ReplyFrame, Upcalls,
 };
+use crate::config::Config;
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::{Instant, Xid};
@@ -217,7 +218,9 @@ impl<F: Fabric> Reactor<F> {
             chunks: CallChunks::EMPTY,
             hold: &mut hold,
         };
-        let offered = offering.offer_all(c, encoded, whole, spec);
+        let offered = offering
+            .offer_all(c, encoded, whole, spec)
+            .and_then(|()| offering.check(&self.config, stage.threshold_bytes));
         let chunks = offering.chunks;
         if let Err(refused) = offered {
             for handle in hold.handles() {
@@ -409,6 +412,26 @@ impl<F: Fabric> Offering<'_, F> {
         Ok(())
     }
 
+    /// The lists keep within what is configured, for which a send buffer has headroom, and the
+    /// header within the threshold, which it counts towards (RFC 8166 section 3.3.2).
+    fn check(&self, config: &Config, threshold_bytes: usize) -> Result<(), Backpressure> {
+        let (reads, writes) = (self.chunks.reads(), self.chunks.writes());
+        let offers = reads.iter().map(|(_, offer)| offer).chain(writes).chain(self.chunks.reply());
+        let segments_max = offers.map(ChunkOffer::segment_count).max().unwrap_or(0);
+        if reads.len().max(writes.len()) > config.chunks_max() {
+            return Err(Backpressure::Misuse("more data items than rpc.max_chunks"));
+        }
+        if segments_max > config.segments_max() {
+            return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
+        }
+        match self.chunks.header_bytes() {
+            needed_bytes if needed_bytes > threshold_bytes => {
+                Err(Backpressure::TooLarge { needed_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
         for item in encoded.reduced() {
             let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
@@ -468,7 +491,7 @@ impl CallSpec {
     }
 
     /// Transport header that offers this spec's results and Reply chunk.
-    fn header_bytes(&self, config: &crate::config::Config, recv_bytes_max: usize) -> usize {
+    fn header_bytes(&self, config: &Config, recv_bytes_max: usize) -> usize {
         let segments = |bytes: usize| 16 * bytes.div_ceil(config.segment_bytes()).max(1);
         let writes: usize =
             self.results.iter().flatten().map(|result| 8 + segments(result.len())).sum();
