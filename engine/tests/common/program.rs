@@ -76,11 +76,7 @@ pub(crate) struct TestProgram {
 
 impl TestProgram {
     pub(crate) fn new(context: CoreContext, shared: Arc<Shared>) -> Self {
-        let block = context.bulk(SHARED_BYTES).map(|mut bulk| {
-            fill_pattern(SHARED_SEED, bulk.bytes_mut());
-            bulk.freeze()
-        });
-        Self { context, shared, block }
+        Self { context, shared, block: None }
     }
 
     fn free_blocks(&self, call: Call<'_>, bytes: usize) {
@@ -95,8 +91,12 @@ impl TestProgram {
         }
     }
 
-    fn share(&self, call: Call<'_>, length: usize) {
-        let Some(block) = &self.block else { return call.reject(AcceptStatus::SystemErr) };
+    fn share(&mut self, call: Call<'_>, length: usize) {
+        let block = self.block.get_or_insert_with(|| {
+            let mut bulk = self.context.bulk(SHARED_BYTES).unwrap();
+            fill_pattern(SHARED_SEED, bulk.bytes_mut());
+            bulk.freeze()
+        });
         let data = ReplyData::new().shared(block, 0..length.min(SHARED_BYTES));
         call.reply_with(data, |results| results.bulk());
     }
@@ -110,7 +110,7 @@ impl TestProgram {
         }
     }
 
-    fn answer(&self, call: Call<'_>, ask: Ask<'_>) {
+    fn answer(&mut self, call: Call<'_>, ask: Ask<'_>) {
         match ask {
             Ask::Null => call.reply(|_| {}),
             Ask::Echo(bytes) => call.reply(|results| results.opaque(bytes)),
