@@ -114,9 +114,10 @@ impl ReplyPlan {
         self.threshold_bytes.saturating_sub(self.header_bytes)
     }
 
-    /// Whether a stream of this size may go by Reply chunk instead.
+    /// Whether a stream of this size may go by Reply chunk instead, and the header that says so
+    /// fits the peer's receives.
     pub(crate) fn takes_long(&self, bytes: usize) -> bool {
-        bytes as u64 <= self.reply_chunk_bytes
+        bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.threshold_bytes
     }
 
     /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666
