@@ -10,7 +10,7 @@ use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::output::{DeliveredReply, ReplyStream};
+use spinrpc_proto::output::{DeliveredReply, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
@@ -248,17 +248,17 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// A reply matched a call: kills the keys of the call and takes its memory, if it has any, out
-    /// of the slot. Fails if the peer invalidated a key of another call, which ends the connection
-    /// (RFC 8797 section 4.1).
+    /// of the slot. If the peer invalidated a key of another call, the call fails and the
+    /// connection ends (RFC 8797 section 4.1).
     #[inline]
     pub(super) fn arrive_reply(
         &mut self,
         conn: ConnId,
         reply: &DeliveredReply,
         invalidated: Option<u32>,
-    ) -> Result<Option<Box<CallHold>>, ()> {
-        let c = self.conns.find(conn).ok_or(())?;
-        let hold = c.end_call(reply.slot, &mut self.fabric);
+    ) -> Result<Option<Box<CallHold>>, PeerMisbehaved> {
+        let c = self.conns.find(conn);
+        let hold = c.and_then(|c| c.end_call(reply.slot, &mut self.fabric));
         self.stats.replies_received += 1;
         if hold.is_none() && invalidated.is_none() {
             return Ok(None);
@@ -272,12 +272,12 @@ impl<F: Fabric> Reactor<F> {
         reply: &DeliveredReply,
         mut hold: Option<Box<CallHold>>,
         invalidated: Option<u32>,
-    ) -> Result<Option<Box<CallHold>>, ()> {
+    ) -> Result<Option<Box<CallHold>>, PeerMisbehaved> {
         if let Some(handle) = invalidated
             && !hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle))
         {
-            self.close_misbehaving(conn, "invalidated a key of another call");
-            return Err(());
+            self.close_misbehaving(conn, PeerMisbehaved::ForeignKey);
+            return Err(PeerMisbehaved::ForeignKey);
         }
         if let Some(hold) = &mut hold {
             for (result, placed) in hold.results.iter_mut().flatten().zip(&reply.placed) {
