@@ -3,7 +3,7 @@
 use super::{fill_pattern, is_pattern};
 use spinrpc::{
     AcceptStatus, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
-    Procedure, ReplyData, Service, SharedBulk,
+    DownCause, Procedure, ReplyData, Service, SharedBulk,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +58,15 @@ impl Shared {
     /// The oldest deferred call.
     pub(crate) fn pop(&self) -> Option<(u32, Deferred)> {
         self.deferred.lock().unwrap().pop_front()
+    }
+
+    /// Why the last connection went down.
+    pub(crate) fn last_down(&self) -> Option<DownCause> {
+        let events = self.events.lock().unwrap();
+        events.iter().rev().find_map(|event| match event {
+            ConnectionEvent::Down { cause, .. } => Some(cause.clone()),
+            _ => None,
+        })
     }
 
     /// Connections that went down.
