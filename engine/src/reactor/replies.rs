@@ -503,20 +503,22 @@ impl<F: Fabric> Reactor<F> {
         data: ReplyData,
     ) {
         let Some(mut stage) = self.stage_reply(to) else { return };
+        let (is_short, bytes) =
+            (encoded.stream_bytes <= stage.plan.inline_bytes(), encoded.stream_bytes);
+        if !is_short && !stage.plan.takes_long(bytes) {
+            return self.refuse_chunk(to);
+        }
         if encoded.items_missing || !encoded.fits {
             return self.refuse(to, &SYSTEM_ERR);
         }
-        stream.set_len(encoded.stream_bytes);
-        if encoded.stream_bytes <= stage.plan.inline_bytes() {
-            let at = stage.plan.header_bytes;
-            stage.message.whole_mut()[at..][..stream.len()].copy_from_slice(stream.bytes());
-            self.stats.copies += 1;
-            return self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
+        stream.set_len(bytes);
+        if !is_short {
+            return self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
         }
-        if !stage.plan.takes_long(encoded.stream_bytes) {
-            return self.refuse_chunk(to);
-        }
-        self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
+        let at = stage.plan.header_bytes;
+        stage.message.whole_mut()[at..][..bytes].copy_from_slice(stream.bytes());
+        self.stats.copies += 1;
+        self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
     }
 }
 
