@@ -151,13 +151,15 @@ impl<F: Fabric> Reactor<F> {
         Ok(Stage { message, stream_at, threshold_bytes, header_bytes })
     }
 
+    /// A deadline that the call names counts from now. The configured one, which is long, counts
+    /// from the turn's time stamp, which is as old as the application was away.
     fn deadline(&self, spec: &CallSpec) -> Instant {
-        let ticks = match spec.deadline {
-            Deadline::Default => self.default_timeout_ticks,
-            Deadline::After(time) => self.clock.from_duration(time),
-            Deadline::None => u64::MAX,
+        let (from, ticks) = match spec.deadline {
+            Deadline::Default => (self.time(), self.default_timeout_ticks),
+            Deadline::After(time) => (self.clock.now(), self.clock.from_duration(time)),
+            Deadline::None => return Instant(u64::MAX),
         };
-        Instant(self.time().0.saturating_add(ticks))
+        Instant(from.0.saturating_add(ticks))
     }
 
     #[inline]
