@@ -33,7 +33,7 @@ pub(crate) const BOUNCE: Procedure = Procedure(9);
 /// Longest item of any procedure.
 pub(crate) const ITEM_MAX: usize = 4 << 20;
 /// Bytes of the memory that [`SHARED`] sends from, and the seed of its pattern.
-pub(crate) const SHARED_BYTES: usize = 256 << 10;
+pub(crate) const SHARED_BYTES: usize = 1 << 20;
 pub(crate) const SHARED_SEED: u32 = 77;
 
 /// What the test sees of the program's inside.
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) defer_refused: AtomicU64,
     /// Calls that reached the program.
     pub(crate) calls: AtomicU64,
+    /// Run once on the core's thread, with the next event of a connection.
+    pub(crate) on_core: Mutex<Option<fn()>>,
     /// What happened to connections.
     pub(crate) events: Mutex<Vec<ConnectionEvent>>,
 }
@@ -189,6 +191,9 @@ impl Service for TestProgram {
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
+        if let Some(run) = self.shared.on_core.lock().unwrap().take() {
+            run();
+        }
         self.shared.events.lock().unwrap().push(event.clone());
     }
 }
