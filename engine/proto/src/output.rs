@@ -107,6 +107,8 @@ pub enum PeerMisbehaved {
     NoReplyStream,
     /// Too many messages that could not be parsed.
     MalformedHeaders,
+    /// A message invalidated a key of another call than the one it answers (RFC 8797 section 4.1).
+    ForeignKey,
 }
 
 impl PeerMisbehaved {
@@ -118,6 +120,7 @@ impl PeerMisbehaved {
             Self::ReplyChunkChanged => "reply whose Reply chunk is not the one offered",
             Self::NoReplyStream => "RDMA_NOMSG reply without a Reply chunk",
             Self::MalformedHeaders => "too many malformed transport headers",
+            Self::ForeignKey => "invalidated a key of another call",
         }
     }
 }

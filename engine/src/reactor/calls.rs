@@ -5,11 +5,12 @@ use super::core::{CoreCell, Reactor};
 use super::ops::{
     Backpressure, CallSpec, CallTarget, Deadline, Encode, ReplyBuffers, ReplyFrame, Upcalls,
 };
+use crate::config::Config;
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
-use spinrpc_proto::output::{DeliveredReply, ReplyStream};
+use spinrpc_proto::output::{DeliveredReply, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
@@ -180,13 +181,15 @@ impl<F: Fabric> Reactor<F> {
         Ok(Stage { message, stream_at, threshold_bytes, header_bytes })
     }
 
+    /// A deadline that the call names counts from now. The configured one, which is long, counts
+    /// from the turn's time stamp, which is as old as the application was away.
     fn deadline(&self, spec: &CallSpec) -> Instant {
-        let ticks = match spec.deadline {
-            Deadline::Default => self.default_timeout_ticks,
-            Deadline::After(time) => self.clock.from_duration(time),
-            Deadline::None => u64::MAX,
+        let (from, ticks) = match spec.deadline {
+            Deadline::Default => (self.time(), self.default_timeout_ticks),
+            Deadline::After(time) => (self.clock.now(), self.clock.from_duration(time)),
+            Deadline::None => return Instant(u64::MAX),
         };
-        Instant(self.time().0.saturating_add(ticks))
+        Instant(from.0.saturating_add(ticks))
     }
 
     #[inline]
@@ -246,7 +249,9 @@ impl<F: Fabric> Reactor<F> {
             chunks: CallChunks::EMPTY,
             hold: &mut hold,
         };
-        let offered = offering.offer_all(c, encoded, whole, spec);
+        let offered = offering
+            .offer_all(c, encoded, whole, spec)
+            .and_then(|()| offering.check(&self.config, stage.threshold_bytes));
         let chunks = offering.chunks;
         if let Err(refused) = offered {
             for handle in hold.handles() {
@@ -274,17 +279,17 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// A reply matched a call: kills the keys of the call and takes its memory, if it has any, out
-    /// of the slot. Fails if the peer invalidated a key of another call, which ends the connection
-    /// (RFC 8797 section 4.1).
+    /// of the slot. If the peer invalidated a key of another call, the call fails and the
+    /// connection ends (RFC 8797 section 4.1).
     #[inline]
     pub(super) fn arrive_reply(
         &mut self,
         conn: ConnId,
         reply: &DeliveredReply,
         invalidated: Option<u32>,
-    ) -> Result<Option<Box<CallHold>>, ()> {
-        let c = self.conns.find(conn).ok_or(())?;
-        let hold = c.end_call(reply.slot, &mut self.fabric);
+    ) -> Result<Option<Box<CallHold>>, PeerMisbehaved> {
+        let c = self.conns.find(conn);
+        let hold = c.and_then(|c| c.end_call(reply.slot, &mut self.fabric));
         self.stats.replies_received += 1;
         if hold.is_none() && invalidated.is_none() {
             return Ok(None);
@@ -298,12 +303,12 @@ impl<F: Fabric> Reactor<F> {
         reply: &DeliveredReply,
         mut hold: Option<Box<CallHold>>,
         invalidated: Option<u32>,
-    ) -> Result<Option<Box<CallHold>>, ()> {
+    ) -> Result<Option<Box<CallHold>>, PeerMisbehaved> {
         if let Some(handle) = invalidated
             && !hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle))
         {
-            self.close_misbehaving(conn, "invalidated a key of another call");
-            return Err(());
+            self.close_misbehaving(conn, PeerMisbehaved::ForeignKey);
+            return Err(PeerMisbehaved::ForeignKey);
         }
         if let Some(hold) = &mut hold {
             for (result, placed) in hold.results.iter_mut().flatten().zip(&reply.placed) {
@@ -438,6 +443,26 @@ impl<F: Fabric> Offering<'_, F> {
         Ok(())
     }
 
+    /// The lists keep within what is configured, for which a send buffer has headroom, and the
+    /// header within the threshold, which it counts towards (RFC 8166 section 3.3.2).
+    fn check(&self, config: &Config, threshold_bytes: usize) -> Result<(), Backpressure> {
+        let (reads, writes) = (self.chunks.reads(), self.chunks.writes());
+        let offers = reads.iter().map(|(_, offer)| offer).chain(writes).chain(self.chunks.reply());
+        let segments_max = offers.map(ChunkOffer::segment_count).max().unwrap_or(0);
+        if reads.len().max(writes.len()) > config.chunks_max() {
+            return Err(Backpressure::Misuse("more data items than rpc.max_chunks"));
+        }
+        if segments_max > config.segments_max() {
+            return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
+        }
+        match self.chunks.header_bytes() {
+            needed_bytes if needed_bytes > threshold_bytes => {
+                Err(Backpressure::TooLarge { needed_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
         for item in encoded.reduced() {
             let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
@@ -497,7 +522,7 @@ impl CallSpec {
     }
 
     /// Transport header that offers this spec's results and Reply chunk.
-    fn header_bytes(&self, config: &crate::config::Config, recv_bytes_max: usize) -> usize {
+    fn header_bytes(&self, config: &Config, recv_bytes_max: usize) -> usize {
         let segments = |bytes: usize| 16 * bytes.div_ceil(config.segment_bytes()).max(1);
         let writes: usize =
             self.results.iter().flatten().map(|result| 8 + segments(result.len())).sum();

@@ -162,12 +162,18 @@ impl<F: Fabric> CoreCell<F> {
                 self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
             }
             Event::Reply(reply) => {
-                let Ok(hold) = reactor.arrive_reply(qp, reply, invalidated) else { return };
+                let hold = reactor.arrive_reply(qp, reply, invalidated);
                 drop(reactor);
-                self.deliver_reply(qp, message, reply, hold, up);
+                match hold {
+                    Ok(hold) => self.deliver_reply(qp, message, reply, hold, up),
+                    Err(why) => {
+                        let end = CallEnd::Failed(CallFailure::Misbehaved(why));
+                        up.on_call_failed(qp, reply.token, end);
+                    }
+                }
             }
             _ => {
-                let failed = reactor.on_rare(qp, message, sink.event, sink.close);
+                let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
                 drop(reactor);
                 if let Some((token, failure)) = failed {
                     up.on_call_failed(qp, token, CallEnd::Failed(failure));
@@ -397,21 +403,25 @@ impl<F: Fabric> Reactor<F> {
         message: Buf,
         event: Event,
         close: Option<PeerMisbehaved>,
+        invalidated: Option<u32>,
     ) -> Option<(u64, CallFailure)> {
         if let Some(why) = close {
-            self.begin_close(qp, DownCause::PeerMisbehaved(why.as_str()));
+            self.close_misbehaving(qp, why);
         }
         if let Event::Pull(slot) = event {
             self.begin_pull(qp, slot, message);
             return None;
         }
         self.repost(qp, message);
+        let ended = match event {
+            Event::Failed { slot, .. } | Event::Released(slot) => Some(slot),
+            _ => None,
+        };
+        if !self.forget_call(qp, ended, invalidated) {
+            self.close_misbehaving(qp, PeerMisbehaved::ForeignKey);
+        }
         match event {
-            Event::Failed { slot, token, failure } => {
-                self.forget_call(qp, slot);
-                return Some((token, failure));
-            }
-            Event::Released(slot) => self.forget_call(qp, slot),
+            Event::Failed { token, failure, .. } => return Some((token, failure)),
             Event::Error(xid, version, error) => self.send_error(qp, xid, version, error),
             Event::Refuse(xid) => {
                 self.stats.calls_refused += 1;
@@ -421,17 +431,31 @@ impl<F: Fabric> Reactor<F> {
                 self.stats.messages_dropped += 1;
                 tracing::debug!(?why, "dropped a message");
             }
-            Event::None | Event::Call(_) | Event::Pull(_) | Event::Reply(_) => {}
+            Event::None
+            | Event::Call(_)
+            | Event::Pull(_)
+            | Event::Reply(_)
+            | Event::Released(_) => {}
         }
         None
     }
 
-    /// The memory of a call that ended without a reply goes back.
-    fn forget_call(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if let Some(hold) = c.end_call(slot, &mut self.fabric) {
+    /// The memory of a call that ended without a reply goes back. False if the message that ended
+    /// it, or a message that ended none, invalidated a key that is not the call's.
+    fn forget_call(
+        &mut self,
+        conn: ConnId,
+        slot: Option<SlotId>,
+        invalidated: Option<u32>,
+    ) -> bool {
+        let Some(c) = self.conns.find(conn) else { return true };
+        let hold = slot.and_then(|slot| c.end_call(slot, &mut self.fabric));
+        let own = |handle| hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle));
+        let allowed = invalidated.is_none_or(own);
+        if let Some(hold) = hold {
             c.recycle_hold(hold);
         }
+        allowed
     }
 
     /// Gives a receive buffer back to the driver. A full queue means that the queue pair is going
@@ -474,8 +498,8 @@ impl<F: Fabric> Reactor<F> {
         self.post_answer(conn, message, None);
     }
 
-    pub(super) fn close_misbehaving(&mut self, conn: ConnId, why: &'static str) {
-        self.begin_close(conn, DownCause::PeerMisbehaved(why));
+    pub(super) fn close_misbehaving(&mut self, conn: ConnId, why: PeerMisbehaved) {
+        self.begin_close(conn, DownCause::PeerMisbehaved(why.as_str()));
     }
 
     /// This side can no longer keep its promises to the peer.

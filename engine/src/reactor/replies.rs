@@ -114,9 +114,10 @@ impl ReplyPlan {
         self.threshold_bytes.saturating_sub(self.header_bytes)
     }
 
-    /// Whether a stream of this size may go by Reply chunk instead.
+    /// Whether a stream of this size may go by Reply chunk instead, and the header that says so
+    /// fits the peer's receives.
     pub(crate) fn takes_long(&self, bytes: usize) -> bool {
-        bytes as u64 <= self.reply_chunk_bytes
+        bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.threshold_bytes
     }
 
     /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666
@@ -501,20 +502,22 @@ impl<F: Fabric> Reactor<F> {
         data: ReplyData,
     ) {
         let Some(mut stage) = self.stage_reply(to) else { return };
+        let (is_short, bytes) =
+            (encoded.stream_bytes <= stage.plan.inline_bytes(), encoded.stream_bytes);
+        if !is_short && !stage.plan.takes_long(bytes) {
+            return self.refuse_chunk(to);
+        }
         if encoded.items_missing || !encoded.fits {
             return self.refuse(to, &SYSTEM_ERR);
         }
-        stream.set_len(encoded.stream_bytes);
-        if encoded.stream_bytes <= stage.plan.inline_bytes() {
-            let at = stage.plan.header_bytes;
-            stage.message.whole_mut()[at..][..stream.len()].copy_from_slice(stream.bytes());
-            self.stats.copies += 1;
-            return self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
+        stream.set_len(bytes);
+        if !is_short {
+            return self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
         }
-        if !stage.plan.takes_long(encoded.stream_bytes) {
-            return self.refuse_chunk(to);
-        }
-        self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
+        let at = stage.plan.header_bytes;
+        stage.message.whole_mut()[at..][..bytes].copy_from_slice(stream.bytes());
+        self.stats.copies += 1;
+        self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
     }
 }
 

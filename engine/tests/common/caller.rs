@@ -26,7 +26,8 @@ impl<T> Default for Heard<T> {
 /// Reads a reply while its bytes are there.
 pub(crate) type Read<T> = fn(Reply<'_>) -> Result<T, DecodeError>;
 
-struct Recorder<T> {
+/// See [`recorder`].
+pub(crate) struct Recorder<T> {
     heard: Rc<RefCell<Heard<T>>>,
     read: Read<T>,
 }
@@ -40,6 +41,11 @@ impl<T> ReplyHandler for Recorder<T> {
     fn on_event(&mut self, event: &ConnectionEvent) {
         self.heard.borrow_mut().events.push(event.clone());
     }
+}
+
+/// A handler that writes everything to `heard`.
+pub(crate) fn recorder<T>(heard: &Rc<RefCell<Heard<T>>>, read: Read<T>) -> Recorder<T> {
+    Recorder { heard: Rc::clone(heard), read }
 }
 
 /// One connection, its core and what its handler heard.
@@ -154,8 +160,8 @@ pub(crate) fn open<T: 'static>(
     read: Read<T>,
 ) -> Result<(Client, Rc<RefCell<Heard<T>>>), ConnectError> {
     let heard = Rc::new(RefCell::new(Heard::default()));
-    let recorder = Recorder { heard: Rc::clone(&heard), read };
-    let client = core.connect_wait(address, PROGRAM, VERSION, |_| recorder, LIMIT)?;
+    let made = recorder(&heard, read);
+    let client = core.connect_wait(address, PROGRAM, VERSION, |_| made, LIMIT)?;
     Ok((client, heard))
 }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod caller;
 pub(crate) mod program;
+pub(crate) mod raw;
 
 use program::{Shared, TestProgram};
 use spinrpc::config::{IdlePolicy, RawConfig, Want};

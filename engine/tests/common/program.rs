@@ -3,7 +3,7 @@
 use super::{fill_pattern, is_pattern};
 use spinrpc::{
     AcceptStatus, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
-    Procedure, ReplyData, Service, SharedBulk,
+    DownCause, Procedure, ReplyData, Service, SharedBulk,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(crate) const BOUNCE: Procedure = Procedure(9);
 /// Longest item of any procedure.
 pub(crate) const ITEM_MAX: usize = 4 << 20;
 /// Bytes of the memory that [`SHARED`] sends from, and the seed of its pattern.
-pub(crate) const SHARED_BYTES: usize = 256 << 10;
+pub(crate) const SHARED_BYTES: usize = 1 << 20;
 pub(crate) const SHARED_SEED: u32 = 77;
 
 /// What the test sees of the program's inside.
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) defer_refused: AtomicU64,
     /// Calls that reached the program.
     pub(crate) calls: AtomicU64,
+    /// Run once on the core's thread, with the next event of a connection.
+    pub(crate) on_core: Mutex<Option<fn()>>,
     /// What happened to connections.
     pub(crate) events: Mutex<Vec<ConnectionEvent>>,
 }
@@ -58,6 +60,15 @@ impl Shared {
     /// The oldest deferred call.
     pub(crate) fn pop(&self) -> Option<(u32, Deferred)> {
         self.deferred.lock().unwrap().pop_front()
+    }
+
+    /// Why the last connection went down.
+    pub(crate) fn last_down(&self) -> Option<DownCause> {
+        let events = self.events.lock().unwrap();
+        events.iter().rev().find_map(|event| match event {
+            ConnectionEvent::Down { cause, .. } => Some(cause.clone()),
+            _ => None,
+        })
     }
 
     /// Connections that went down.
@@ -76,11 +87,7 @@ pub(crate) struct TestProgram {
 
 impl TestProgram {
     pub(crate) fn new(context: CoreContext, shared: Arc<Shared>) -> Self {
-        let block = context.bulk(SHARED_BYTES).map(|mut bulk| {
-            fill_pattern(SHARED_SEED, bulk.bytes_mut());
-            bulk.freeze()
-        });
-        Self { context, shared, block }
+        Self { context, shared, block: None }
     }
 
     fn free_blocks(&self, call: Call<'_>, bytes: usize) {
@@ -95,8 +102,12 @@ impl TestProgram {
         }
     }
 
-    fn share(&self, call: Call<'_>, length: usize) {
-        let Some(block) = &self.block else { return call.reject(AcceptStatus::SystemErr) };
+    fn share(&mut self, call: Call<'_>, length: usize) {
+        let block = self.block.get_or_insert_with(|| {
+            let mut bulk = self.context.bulk(SHARED_BYTES).unwrap();
+            fill_pattern(SHARED_SEED, bulk.bytes_mut());
+            bulk.freeze()
+        });
         let data = ReplyData::new().shared(block, 0..length.min(SHARED_BYTES));
         call.reply_with(data, |results| results.bulk());
     }
@@ -110,7 +121,7 @@ impl TestProgram {
         }
     }
 
-    fn answer(&self, call: Call<'_>, ask: Ask<'_>) {
+    fn answer(&mut self, call: Call<'_>, ask: Ask<'_>) {
         match ask {
             Ask::Null => call.reply(|_| {}),
             Ask::Echo(bytes) => call.reply(|results| results.opaque(bytes)),
@@ -180,6 +191,9 @@ impl Service for TestProgram {
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
+        if let Some(run) = self.shared.on_core.lock().unwrap().take() {
+            run();
+        }
         self.shared.events.lock().unwrap().push(event.clone());
     }
 }

@@ -1,0 +1,315 @@
+//! Calls that are answered later: from other threads, out of order, or not at all.
+
+mod common;
+
+use common::caller::{Caller, MixAnswer, MixCall, all_words, one_opaque, open, run_core};
+use common::program::{LATER, NULL, Shared};
+use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
+use common::{small_with, unique_address, valid, wait_until};
+use spinrpc::{
+    AcceptStatus, Call, CallError, CallSpec, CoreContext, Deferred, Encoder, Engine, ReplyData,
+    Service, Token,
+};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+/// Answers deferred calls with their number until none comes any more.
+fn answer_all(shared: &Arc<Shared>, count: usize) -> std::thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || {
+        let mut answered = 0;
+        wait_until("calls to answer", || {
+            while let Some((number, deferred)) = shared.pop() {
+                deferred.reply(|results| results.u32(number));
+                answered += 1;
+            }
+            answered == count
+        });
+    })
+}
+
+#[test]
+fn another_thread_answers_while_the_core_serves_on() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let answering = answer_all(&server.shared, 2000);
+    let (mut sent, mut heard) = (0, 0);
+    while heard < 2000 {
+        while sent < 2000 && caller.start(LATER, sent, |args| args.u32(sent as u32)).is_ok() {
+            sent += 1;
+        }
+        caller.run_until("a reply", |heard| !heard.replies.is_empty());
+        for (token, reply) in caller.heard.borrow_mut().replies.drain(..) {
+            assert_eq!(reply.unwrap(), [token as u32]);
+            heard += 1;
+        }
+    }
+    answering.join().unwrap();
+}
+
+#[test]
+fn answers_may_come_in_any_order() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for token in 0..64 {
+        caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
+    }
+    run_core(&mut caller.core, "64 calls", || server.shared.waiting() == 64);
+    let mut calls: Vec<_> = std::iter::from_fn(|| server.shared.pop()).collect();
+    // Last to first, and then every other one.
+    calls.reverse();
+    let (even, odd): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(n, _)| n % 2 == 0);
+    for (number, deferred) in odd.into_iter().chain(even) {
+        deferred.reply(|results| results.u32(number));
+    }
+    let replies = caller.replies(64);
+    assert_eq!(replies[0].0, 63);
+    assert_eq!(replies[63].0, 0);
+    assert!(replies.into_iter().all(|(token, reply)| reply.unwrap() == [token as u32]));
+}
+
+#[test]
+fn a_dropped_or_rejected_one_is_answered_with_an_error() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    type Answer = fn(Deferred);
+    let answers: [(Answer, AcceptStatus); 3] = [
+        (drop, AcceptStatus::SystemErr),
+        (|deferred| deferred.reject(AcceptStatus::GarbageArgs), AcceptStatus::GarbageArgs),
+        (|deferred| deferred.reject(AcceptStatus::ProcUnavail), AcceptStatus::ProcUnavail),
+    ];
+    for (answer, status) in answers {
+        caller.start(LATER, 1, |args| args.u32(1)).unwrap();
+        run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+        answer(server.shared.pop().unwrap().1);
+        let error = caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::Accepted(said) if said == status), "{error:?}");
+    }
+}
+
+#[test]
+fn an_answer_after_the_connection_went_down_is_counted_and_nothing_else() {
+    let server = Server::start();
+    let mut first = Caller::connect(&server.address, all_words);
+    for token in 0..20 {
+        first.start(LATER, token, |args| args.u32(7)).unwrap();
+    }
+    run_core(&mut first.core, "20 calls", || server.shared.waiting() == 20);
+    drop(first);
+    wait_until("the end at the server", || server.shared.downs() == 1);
+    // The next connection takes the place of the first, and its calls the same slots.
+    let mut second = Caller::connect(&server.address, all_words);
+    for token in 0..20 {
+        second.start(LATER, token, |args| args.u32(8)).unwrap();
+    }
+    run_core(&mut second.core, "20 more", || server.shared.waiting() == 40);
+    let of_first: Vec<_> = (0..20).filter_map(|_| server.shared.pop()).collect();
+    for (index, (number, deferred)) in of_first.into_iter().enumerate() {
+        assert_eq!(number, 7);
+        match index % 3 {
+            0 => deferred.reply(|results| results.u32(0xdead)),
+            1 => deferred.reject(AcceptStatus::GarbageArgs),
+            _ => drop(deferred),
+        }
+    }
+    server.wait_for("20 stale answers", |stats| stats.stale == 20);
+    assert!(second.heard.borrow().replies.is_empty(), "the answer of another connection's call");
+    while let Some((number, deferred)) = server.shared.pop() {
+        deferred.reply(|results| results.u32(number));
+    }
+    assert!(second.replies(20).into_iter().all(|(_, reply)| reply.unwrap() == [8]));
+}
+
+#[test]
+fn a_deferred_call_that_was_given_up_by_its_caller_can_be_answered() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    caller.start(LATER, 1, |args| args.u32(1)).unwrap();
+    run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+    assert!(caller.client.cancel(Token(1)));
+    assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
+    server.shared.pop().unwrap().1.reply(|results| results.u32(1));
+    assert!(caller.call(NULL, |_| {}).unwrap().is_empty());
+}
+
+/// Defers every call with its arguments read: answered on another thread by the same rules as
+/// in place.
+struct Elsewhere {
+    context: CoreContext,
+    answers: Sender<(MixJob, Deferred)>,
+}
+
+struct MixJob {
+    seed: u32,
+    lengths: Vec<usize>,
+    tail: usize,
+    context: CoreContext,
+}
+
+impl Service for Elsewhere {
+    fn call(&mut self, mut call: Call<'_>) {
+        if call.procedure() == NULL {
+            return call.reply(|_| {});
+        }
+        let mut args = call.args();
+        let seed = args.u32().unwrap();
+        for index in 0..args.u32().unwrap() {
+            assert!(is_pattern(seed + index, args.data(1 << 20).unwrap().bytes()));
+        }
+        let lengths = (0..args.u32().unwrap()).map(|_| args.u32().unwrap() as usize).collect();
+        let tail = args.u32().unwrap() as usize;
+        let job = MixJob { seed, lengths, tail, context: self.context.clone() };
+        let deferred = call.defer().unwrap();
+        self.answers.send((job, deferred)).unwrap();
+    }
+}
+
+impl MixJob {
+    fn answer(&self, deferred: Deferred) {
+        let mut data = ReplyData::new();
+        for (index, length) in self.lengths.iter().enumerate() {
+            let mut bulk = self.context.bulk(*length).unwrap();
+            fill_pattern(self.seed + 100 + index as u32, bulk.bytes_mut());
+            data = data.bulk(bulk);
+        }
+        let tail = pattern(self.seed + 200, self.tail);
+        let encode = |results: &mut Encoder<'_>| {
+            results.u32(0);
+            results.u32(self.lengths.len() as u32);
+            self.lengths.iter().for_each(|_| results.bulk());
+            results.opaque(&tail);
+        };
+        deferred.reply_with(data, encode);
+    }
+}
+
+#[test]
+fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
+    let (answers, jobs) = channel::<(MixJob, Deferred)>();
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.serve(PROGRAM, VERSION, move |context| Elsewhere {
+        context: context.clone(),
+        answers: answers.clone(),
+    });
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let answering = std::thread::spawn(move || {
+        for (job, deferred) in jobs {
+            job.answer(deferred);
+        }
+    });
+    let mut caller: Caller<MixAnswer> = Caller::connect(&address, MixCall::read);
+    for length in [0, 1, 3, 1000, 3900, 4000, 4096, 5001, 100_003, 700_000] {
+        let sizes = vec![length, 17, length / 3];
+        for (results, offers) in
+            [(sizes.clone(), sizes.clone()), (vec![17], vec![]), (vec![], vec![9])]
+        {
+            let call = MixCall {
+                seed: length as u32,
+                arguments: vec![length / 2, 5],
+                results,
+                offers,
+                tail: length,
+                reply_bytes_max: length + 200,
+            };
+            call.start(&caller.client, 1).unwrap();
+            call.check(&caller.reply().unwrap_or_else(|error| panic!("{call:?}: {error}")));
+        }
+    }
+    let too_long = MixCall { seed: 1, tail: 9000, reply_bytes_max: 5000, ..MixCall::default() };
+    let too_large = MixCall { results: vec![900], offers: vec![899], ..MixCall::default() };
+    for call in [too_long, too_large] {
+        call.start(&caller.client, 1).unwrap();
+        let error = caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::Rdma(_)), "{call:?}: {error:?}");
+    }
+    engine.shutdown();
+    running.join().unwrap();
+    // The engine keeps the factory, and with it a sender.
+    drop(engine);
+    wait_until("the answering thread to end", || answering.is_finished());
+}
+
+#[test]
+fn more_than_can_be_deferred_are_answered_with_system_err_and_the_rest_go_on() {
+    // 2048 calls of a core may be deferred; three connections could have 3072.
+    let server = Server::with(small_with(|raw| {
+        raw.rpc.credits = 1024;
+        raw.mem.arena_mib = 320;
+    }));
+    let raw = small_with(|raw| {
+        raw.rpc.credits = 1024;
+        raw.cores.skip = 1;
+    });
+    let engine = Engine::new(valid(raw)).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let clients: Vec<_> =
+        (0..3).map(|_| open(&mut core, &server.address, one_opaque).unwrap()).collect();
+    for (client, _) in &clients {
+        for token in 0..1024 {
+            let encode = |args: &mut Encoder<'_>| args.u32(token as u32);
+            client.call(LATER, Token(token), &mut CallSpec::new(), encode).unwrap();
+        }
+    }
+    let ended = || clients.iter().map(|(_, heard)| heard.borrow().replies.len()).sum::<usize>();
+    run_core(&mut core, "1024 refusals", || ended() == 1024);
+    assert_eq!(server.shared.waiting(), 2048);
+    for (_, heard) in &clients {
+        for (_, reply) in heard.borrow_mut().replies.drain(..) {
+            let error = reply.unwrap_err();
+            assert!(matches!(error, CallError::Accepted(AcceptStatus::SystemErr)), "{error:?}");
+        }
+    }
+    while let Some((number, deferred)) = server.shared.pop() {
+        deferred.reply(|results| results.opaque(&number.to_be_bytes()));
+    }
+    run_core(&mut core, "2048 answers", || ended() == 2048);
+    let (client, heard) = &clients[0];
+    heard.borrow_mut().replies.clear();
+    client.call(LATER, Token(1), &mut CallSpec::new(), |args| args.u32(5)).unwrap();
+    run_core(&mut core, "a call that can be deferred again", || server.shared.waiting() == 1);
+    server.shared.pop().unwrap().1.reply(|results| results.opaque(b"again"));
+    run_core(&mut core, "its answer", || heard.borrow().replies.len() == 1);
+}
+
+#[test]
+fn without_memory_for_the_reply_a_call_cannot_be_deferred() {
+    let server = Server::with(small_with(|raw| raw.mem.arena_mib = 2));
+    let mut caller = Caller::connect(&server.address, all_words);
+    for token in 0..64 {
+        caller.start(LATER, token, |args| args.u32(0)).unwrap();
+    }
+    let refused = || server.shared.defer_refused.load(std::sync::atomic::Ordering::Relaxed);
+    let settled = || server.shared.waiting() as u64 + refused() == 64;
+    run_core(&mut caller.core, "64 calls", settled);
+    assert!(refused() > 0);
+    let deferred = server.shared.waiting();
+    while let Some((_, call)) = server.shared.pop() {
+        call.reply(|results| results.u32(1));
+    }
+    let replies = caller.replies(64);
+    assert_eq!(replies.iter().filter(|(_, reply)| reply.is_ok()).count(), deferred);
+    // All memory is back.
+    for token in 0..deferred as u64 {
+        caller.start(LATER, token, |args| args.u32(0)).unwrap();
+    }
+    run_core(&mut caller.core, "as many again", || server.shared.waiting() == deferred);
+}
+
+#[test]
+fn shut_down_while_calls_are_deferred_ends_in_time() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for token in 0..10 {
+        caller.start(LATER, token, |args| args.u32(0)).unwrap();
+    }
+    run_core(&mut caller.core, "10 calls", || server.shared.waiting() == 10);
+    let shared = Arc::clone(&server.shared);
+    server.stop();
+    // Answers to a core that is gone go nowhere.
+    while let Some((_, deferred)) = shared.pop() {
+        deferred.reply(|results| results.u32(1));
+    }
+    assert_eq!(caller.down().1, 10);
+}

@@ -1,0 +1,207 @@
+//! Deadlines and cancelling. The server answers on the test's command, so that nothing depends on
+//! who is fast.
+
+mod common;
+
+use common::caller::{Caller, MixAnswer, MixCall, all_words, client_config, run_core};
+use common::program::{BOUNCE, LATER, NULL};
+use common::{Server, pattern};
+use spinrpc::{Backpressure, CallError, CallSpec, Client, Encoder, Reply, Token};
+use std::time::{Duration, Instant};
+
+/// A deadline that passes while the server waits for the test.
+const SOON: Duration = Duration::from_millis(20);
+
+fn start_later(client: &Client, token: u64, spec: CallSpec) -> Result<(), Backpressure> {
+    let mut spec = spec;
+    client.call(LATER, Token(token), &mut spec, |args: &mut Encoder<'_>| args.u32(token as u32))
+}
+
+#[test]
+fn a_deadline_that_passes_ends_the_call_once_and_the_late_reply_is_dropped() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let began = Instant::now();
+    start_later(&caller.client, 1, CallSpec::new().deadline(SOON)).unwrap();
+    let error = caller.reply().unwrap_err();
+    assert!(began.elapsed() >= SOON, "{:?} is before the deadline", began.elapsed());
+    assert!(matches!(error, CallError::TimedOut) && error.is_retryable(), "{error:?}");
+    assert_eq!(caller.client.in_flight(), 1, "its credit is the server's until it answers");
+    run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+    server.shared.pop().unwrap().1.reply(|results| results.u32(1));
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "the late reply", || client.in_flight() == 0);
+    assert!(caller.heard.borrow().replies.is_empty(), "nobody waits for it any more");
+    assert!(caller.call(NULL, |_| {}).is_ok());
+    let engine = caller.engine.clone();
+    run_core(&mut caller.core, "one timeout", || engine.stats(0).timeouts == 1);
+}
+
+#[test]
+fn fenced_calls_keep_their_credits_and_give_them_back() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for token in 0..64 {
+        start_later(&caller.client, token, CallSpec::new().deadline(SOON)).unwrap();
+    }
+    let replies = caller.replies(64);
+    assert!(replies.iter().all(|(_, reply)| matches!(reply, Err(CallError::TimedOut))));
+    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::NoCredit));
+    run_core(&mut caller.core, "64 calls", || server.shared.waiting() == 64);
+    while let Some((_, deferred)) = server.shared.pop() {
+        deferred.reply(|_| {});
+    }
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "64 late replies", || client.in_flight() == 0);
+    for token in 0..64 {
+        caller.start(NULL, token, |_| {}).unwrap();
+    }
+    assert!(caller.replies(64).iter().all(|(_, reply)| reply.is_ok()));
+}
+
+/// RFC 8166 section 8.1: what a cancelled call exposed is not used again while the peer may reach it.
+#[test]
+fn buffers_of_a_given_up_call_are_fenced_until_the_server_answers() {
+    let server = Server::start();
+    let mut caller: Caller<()> = Caller::connect(&server.address, |_: Reply<'_>| Ok(()));
+    let size = 1 << 20;
+    let before = caller.free_blocks(size);
+    for token in 0..3 {
+        let spec = CallSpec::new().deadline(SOON).result_into(caller.client.bulk(size).unwrap());
+        start_later(&caller.client, token, spec).unwrap();
+    }
+    let replies = caller.replies(3);
+    assert!(replies.iter().all(|(_, reply)| matches!(reply, Err(CallError::TimedOut))));
+    assert_eq!(caller.free_blocks(size), before - 3, "the server may still write there");
+    run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
+    while let Some((_, deferred)) = server.shared.pop() {
+        deferred.reply(|_| {});
+    }
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "the late replies", || client.in_flight() == 0);
+    assert_eq!(caller.free_blocks(size), before);
+}
+
+#[test]
+fn the_end_of_the_connection_frees_fenced_buffers_and_tells_nobody_again() {
+    let server = Server::start();
+    let mut caller: Caller<()> = Caller::connect(&server.address, |_: Reply<'_>| Ok(()));
+    let spec = CallSpec::new().deadline(SOON).result_into(caller.client.bulk(9000).unwrap());
+    start_later(&caller.client, 1, spec).unwrap();
+    assert!(matches!(caller.reply(), Err(CallError::TimedOut)));
+    start_later(&caller.client, 2, CallSpec::new()).unwrap();
+    caller.client.close();
+    assert_eq!(caller.down().1, 1, "only the second call was still waited for");
+    let replies = caller.replies(1);
+    assert_eq!(replies[0].0, 2);
+    assert!(matches!(replies[0].1, Err(CallError::Disconnected(_))));
+}
+
+#[test]
+fn cancel_ends_the_call_that_carries_the_token() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for token in 1..=3 {
+        start_later(&caller.client, token, CallSpec::new()).unwrap();
+    }
+    assert!(!caller.client.cancel(Token(9)), "no such call");
+    assert!(caller.client.cancel(Token(2)));
+    assert!(!caller.client.cancel(Token(2)), "given up already");
+    assert!(caller.heard.borrow().replies.is_empty(), "not before the turn ends");
+    caller.core.poll_once();
+    let (token, reply) = caller.replies(1).remove(0);
+    assert!(token == 2 && matches!(reply, Err(CallError::Cancelled)));
+    run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
+    while let Some((number, deferred)) = server.shared.pop() {
+        deferred.reply(|results| results.u32(number));
+    }
+    let replies = caller.replies(2);
+    assert!(replies.iter().all(|(token, reply)| *reply.as_ref().unwrap() == [*token as u32]));
+    assert!(!caller.client.cancel(Token(1)), "ended before");
+}
+
+#[test]
+fn without_a_deadline_a_call_outlives_the_configured_one() {
+    let server = Server::start();
+    let mut raw = client_config();
+    raw.rpc.timeout_ms = 20;
+    let mut caller = Caller::connect_with(raw, &server.address, all_words);
+    start_later(&caller.client, 1, CallSpec::new().no_deadline()).unwrap();
+    start_later(&caller.client, 2, CallSpec::new()).unwrap();
+    start_later(&caller.client, 3, CallSpec::new().deadline(SOON * 3)).unwrap();
+    let timed_out = caller.replies(2);
+    assert_eq!(timed_out.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [2, 3]);
+    assert!(timed_out.iter().all(|(_, reply)| matches!(reply, Err(CallError::TimedOut))));
+    run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
+    while let Some((number, deferred)) = server.shared.pop() {
+        deferred.reply(|results| results.u32(number));
+    }
+    let (token, reply) = caller.replies(1).remove(0);
+    assert_eq!((token, reply.unwrap()), (1, vec![1]));
+}
+
+/// A deadline counts from the start of the call, not from when the core last looked at the clock.
+#[test]
+fn a_core_that_was_away_does_not_shorten_the_deadlines_of_new_calls() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let again = std::rc::Rc::new(std::cell::RefCell::new(None));
+    let make = |client| Restart { client, again: std::rc::Rc::clone(&again) };
+    let limit = common::LIMIT;
+    let core = &mut caller.core;
+    let program = (common::PROGRAM, common::VERSION);
+    let client = core.connect_wait(&server.address, program.0, program.1, make, limit).unwrap();
+    client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    core.poll_once();
+    server.wait_for("the reply to be sent", |stats| stats.replies_sent >= 3);
+    // The reply is there; this thread does something else for a while.
+    let away = Instant::now();
+    while away.elapsed() < Duration::from_millis(1200) {
+        std::hint::spin_loop();
+    }
+    run_core(core, "the end of the second call", || again.borrow().is_some());
+    assert_eq!(*again.borrow(), Some(true), "it timed out at once");
+}
+
+/// Answers the first reply with a call that has a short deadline.
+struct Restart {
+    client: Client,
+    again: std::rc::Rc<std::cell::RefCell<Option<bool>>>,
+}
+
+impl spinrpc::ReplyHandler for Restart {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        if token == Token(2) {
+            *self.again.borrow_mut() = Some(reply.is_ok());
+            return;
+        }
+        let mut spec = CallSpec::new().deadline(Duration::from_millis(1000));
+        self.client.call(NULL, Token(2), &mut spec, |_| {}).unwrap();
+    }
+}
+
+#[test]
+fn a_late_reply_with_data_changes_no_buffer_of_a_later_call() {
+    let server = Server::start();
+    let mut caller: Caller<MixAnswer> = Caller::connect(&server.address, MixCall::read);
+    for round in 0..50 {
+        // Given up at once; the server answers it all the same, into fenced memory.
+        let first = MixCall {
+            seed: round,
+            results: vec![100_000],
+            offers: vec![100_000],
+            ..MixCall::default()
+        };
+        first.start(&caller.client, 1).unwrap();
+        assert!(caller.client.cancel(Token(1)));
+        let second = MixCall { seed: round + 1000, ..first };
+        second.start(&caller.client, 2).unwrap();
+        let replies = caller.replies(2);
+        assert!(matches!(replies[0], (1, Err(CallError::Cancelled))));
+        second.check(replies[1].1.as_ref().unwrap());
+    }
+    let sent = pattern(1, 3);
+    let mut spec = CallSpec::new();
+    caller.client.call(BOUNCE, Token(3), &mut spec, |args| args.opaque(&sent)).unwrap();
+    assert!(caller.reply().is_err(), "an echo is no mix");
+}

@@ -1,0 +1,197 @@
+//! A peer that speaks the fabric and says whatever the test wants: one connection, its messages as
+//! bytes.
+
+use super::LIMIT;
+use spinrpc::DownCause;
+use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
+use spinrpc::fabric::{
+    Acceptor, Access, CompletionKind, Completions, Connector, Fabric, QpId, RemoteSlice, SendWr,
+};
+use spinrpc::mem::{Buf, BufPool, Bulk, Region};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+/// RFC 8797: 4096 bytes each way, remote invalidation.
+const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+const BUFFER_BYTES: usize = 8192;
+const RECEIVES: usize = 200;
+
+/// What the other side said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// A message.
+    Message(Vec<u8>),
+    /// Nothing any more: the connection ended.
+    Down(DownCause),
+}
+
+impl Said {
+    /// The words of the message.
+    #[track_caller]
+    pub(crate) fn words(&self) -> Vec<u32> {
+        let Self::Message(bytes) = self else { panic!("the connection ended: {self:?}") };
+        bytes.chunks_exact(4).map(|w| u32::from_be_bytes([w[0], w[1], w[2], w[3]])).collect()
+    }
+}
+
+/// See the module.
+pub(crate) struct RawPeer {
+    fabric: ShmFabric,
+    qp: QpId,
+    sends: BufPool,
+    recvs: BufPool,
+    batch: Completions,
+    heard: std::collections::VecDeque<Said>,
+    exposed: Vec<RemoteSlice>,
+}
+
+impl RawPeer {
+    /// Connects to an engine that serves.
+    #[track_caller]
+    pub(crate) fn connect(address: &str) -> Self {
+        let connector = ShmConnector::new(ShmConfig::default()).unwrap();
+        let fabric = connector.fabric(0).unwrap();
+        let endpoint = connector.connect(address, 0, &PRIVATE_DATA, LIMIT).unwrap();
+        Self::adopt(fabric, endpoint)
+    }
+
+    fn adopt(mut fabric: ShmFabric, endpoint: ShmEndpoint) -> Self {
+        let qp = fabric.adopt(endpoint).unwrap();
+        let mut peer = Self {
+            fabric,
+            qp,
+            sends: pool(RECEIVES),
+            recvs: pool(RECEIVES),
+            batch: Completions::with_limit(64),
+            heard: Default::default(),
+            exposed: Vec::new(),
+        };
+        while let Some(buf) = peer.recvs.take() {
+            peer.fabric.post_recv(qp, buf).unwrap();
+        }
+        peer
+    }
+
+    /// Sends one message.
+    pub(crate) fn send(&mut self, message: &[u8]) {
+        self.send_invalidating(message, None);
+    }
+
+    /// Sends one message, with the key of the other side that dies with it.
+    pub(crate) fn send_invalidating(&mut self, message: &[u8], invalidate: Option<u32>) {
+        let mut buf: Buf = self.sends.take().expect("a buffer of the raw peer");
+        buf.set_range(0..message.len());
+        buf.bytes_mut().copy_from_slice(message);
+        // Refused when the connection has ended, which the test hears by `hear`.
+        drop(self.fabric.post(self.qp, SendWr::Send { message: buf, invalidate }));
+        self.fabric.flush();
+    }
+
+    /// Sends words.
+    pub(crate) fn send_words(&mut self, words: &[u32]) {
+        self.send(&bytes_of(words));
+    }
+
+    /// What the other side says next; fails when it says nothing in time.
+    #[track_caller]
+    pub(crate) fn hear(&mut self) -> Said {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(said) = self.poll() {
+                return said;
+            }
+            assert!(Instant::now() < end, "the engine said nothing for {LIMIT:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// What the other side has said, if it has.
+    pub(crate) fn poll(&mut self) -> Option<Said> {
+        if self.heard.is_empty() {
+            self.fabric.poll(&mut self.batch);
+            for completion in self.batch.drain() {
+                match completion.kind {
+                    CompletionKind::Received { message, .. } => {
+                        self.heard.push_back(Said::Message(message.bytes().to_vec()));
+                        drop(self.fabric.post_recv(self.qp, message));
+                    }
+                    CompletionKind::Down { cause } => self.heard.push_back(Said::Down(cause)),
+                    CompletionKind::Read { .. } | CompletionKind::RecvFlushed { .. } => {}
+                }
+            }
+            self.fabric.flush();
+        }
+        self.heard.pop_front()
+    }
+
+    /// Hears messages until the connection ends, and why it did.
+    #[track_caller]
+    pub(crate) fn hear_end(&mut self) -> DownCause {
+        loop {
+            if let Said::Down(cause) = self.hear() {
+                return cause;
+            }
+        }
+    }
+
+    /// Memory with these bytes that the other side may read, or write.
+    pub(crate) fn expose(&mut self, bytes: &[u8], access: Access) -> RemoteSlice {
+        let mut bulk: Bulk = self.fabric.bulk(self.qp, bytes.len()).unwrap();
+        bulk.bytes_mut().copy_from_slice(bytes);
+        let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access).unwrap();
+        self.exposed.push(slice);
+        slice
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(&mut self) {
+        self.fabric.close(self.qp);
+        self.fabric.flush();
+    }
+}
+
+fn pool(count: usize) -> BufPool {
+    let bytes = BufPool::region_bytes(BUFFER_BYTES, count).unwrap() + 64;
+    BufPool::new(Region::from_boxed(vec![0; bytes].into()), BUFFER_BYTES, count).unwrap()
+}
+
+/// Words as they go over the wire.
+pub(crate) fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Accepts connections of engines.
+pub(crate) struct RawListener {
+    connector: ShmConnector,
+    accepted: Receiver<ShmEndpoint>,
+    _listening: Box<dyn Send>,
+}
+
+struct Hand(Sender<ShmEndpoint>);
+
+impl Acceptor<ShmEndpoint> for Hand {
+    fn pick_core(&mut self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn accepted(&mut self, _: usize, endpoint: ShmEndpoint) {
+        // The test has ended when nobody takes it.
+        drop(self.0.send(endpoint));
+    }
+}
+
+impl RawListener {
+    pub(crate) fn at(address: &str) -> Self {
+        let connector = ShmConnector::new(ShmConfig::default()).unwrap();
+        let (hand, accepted) = channel();
+        let listening = connector.listen(address, &PRIVATE_DATA, Box::new(Hand(hand))).unwrap();
+        Self { connector, accepted, _listening: listening }
+    }
+
+    /// The next connection.
+    #[track_caller]
+    pub(crate) fn accept(&self) -> RawPeer {
+        let endpoint = self.accepted.recv_timeout(LIMIT).expect("nobody connects");
+        RawPeer::adopt(self.connector.fabric(0).unwrap(), endpoint)
+    }
+}

@@ -1,0 +1,479 @@
+//! A client that breaks the rules, against a real server: it gets the answer that RFC 8166 section
+//! 4.5 and RFC 5666 section 4.2 name, or loses its connection; others are served on.
+
+mod common;
+
+use common::caller::{Caller, one_opaque, run_core};
+use common::program::{BOUNCE, ECHO, LATER, NULL};
+use common::raw::{RawPeer, Said, bytes_of};
+use common::{PROGRAM, Server, VERSION, pattern};
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use spinrpc::fabric::{Access, RemoteSlice, WrError};
+use spinrpc::{DownCause, Procedure};
+
+/// Types of messages (RFC 5666 section 4.1).
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const MSGP: u32 = 2;
+const DONE: u32 = 3;
+const ERROR: u32 = 4;
+/// Codes of RDMA_ERROR.
+const ERR_VERS: u32 = 1;
+const ERR_CHUNK: u32 = 2;
+/// Accept statuses (RFC 5531 section 9).
+const SUCCESS: u32 = 0;
+const GARBAGE_ARGS: u32 = 4;
+const SYSTEM_ERR: u32 = 5;
+
+/// Three empty lists.
+const NO_LISTS: [u32; 3] = [0; 3];
+/// A well-behaved XID to ask with whether the connection lives.
+const ALIVE: u32 = 0x00a1_1fe0;
+
+fn rpc_call(xid: u32, procedure: Procedure, args: &[u32]) -> Vec<u32> {
+    let header = [xid, 0, 2, PROGRAM.0, VERSION.0, procedure.0, 0, 0, 0, 0];
+    [&header, args].concat()
+}
+
+fn message(xid: u32, kind: u32, lists: &[u32], body: &[u32]) -> Vec<u32> {
+    [&[xid, 1, 32, kind], lists, body].concat()
+}
+
+fn read_segment(position: u32, slice: RemoteSlice) -> [u32; 6] {
+    let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
+    [1, position, slice.handle, slice.length, high, low]
+}
+
+fn write_chunk(segments: &[RemoteSlice]) -> Vec<u32> {
+    let words = segments.iter().flat_map(|slice| {
+        [slice.handle, slice.length, (slice.offset >> 32) as u32, slice.offset as u32]
+    });
+    [1, segments.len() as u32].into_iter().chain(words).collect()
+}
+
+const NOWHERE: RemoteSlice = RemoteSlice { handle: 0x0bad_0001, length: 64, offset: 4096 };
+
+fn at(length: u32, offset: u64) -> RemoteSlice {
+    RemoteSlice { length, offset, ..NOWHERE }
+}
+
+/// What a message deserves.
+#[derive(Clone, Copy, Debug)]
+enum Deserves {
+    /// No answer.
+    Nothing,
+    /// RDMA_ERROR with ERR_CHUNK.
+    Chunk,
+    /// RDMA_ERROR with ERR_VERS, in the version of the message.
+    Version(u32),
+    /// An accepted RPC reply with this status.
+    Accepted(u32),
+    /// MSG_DENIED, RPC_MISMATCH, two to two.
+    RpcMismatch,
+}
+
+/// Sends a message and then a null call: the answers are exactly what the message deserves and the
+/// null reply.
+#[track_caller]
+fn expect(peer: &mut RawPeer, what: &str, bytes: &[u8], deserves: Deserves) {
+    let xid = bytes.get(..4).map_or(0, |x| u32::from_be_bytes([x[0], x[1], x[2], x[3]]));
+    peer.send(bytes);
+    peer.send_words(&message(ALIVE, MSG, &NO_LISTS, &rpc_call(ALIVE, NULL, &[])));
+    let error = |version, code| vec![xid, version, 64, ERROR, code];
+    let reply = |tail: &[u32]| [&[xid, 1, 64, MSG], &NO_LISTS[..], &[xid, 1], tail].concat();
+    let expected = match deserves {
+        Deserves::Nothing => None,
+        Deserves::Chunk => Some(error(1, ERR_CHUNK)),
+        Deserves::Version(version) => Some([error(version, ERR_VERS), vec![1, 1]].concat()),
+        Deserves::Accepted(status) => Some(reply(&[0, 0, 0, status])),
+        Deserves::RpcMismatch => Some(reply(&[1, 0, 2, 2])),
+    };
+    let alive = [&[ALIVE, 1, 64, MSG], &NO_LISTS[..], &[ALIVE, 1, 0, 0, 0, SUCCESS]].concat();
+    let mut missing: Vec<_> = expected.into_iter().chain([alive]).collect();
+    // A call whose chunks are fetched may be answered after the one behind it.
+    while !missing.is_empty() {
+        let said = peer.hear().words();
+        let place = missing.iter().position(|answer| *answer == said);
+        let place = place.unwrap_or_else(|| panic!("{what}: said {said:?}, not {missing:?}"));
+        missing.remove(place);
+    }
+}
+
+/// Another client is served as if nothing had happened.
+#[track_caller]
+fn others_are_served(server: &Server) {
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    let sent = pattern(1, 500);
+    assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+}
+
+#[test]
+fn short_and_truncated_messages_are_dropped() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let whole = bytes_of(&message(7, MSG, &NO_LISTS, &rpc_call(7, NULL, &[])));
+    for length in 1..28 {
+        expect(&mut peer, &format!("{length} bytes"), &whole[..length], Deserves::Nothing);
+    }
+    // The transport header alone: its XID is that of no RPC message.
+    expect(&mut peer, "no RPC message", &whole[..28], Deserves::Chunk);
+    server.wait_for("27 drops", |stats| stats.messages_dropped == 27);
+    others_are_served(&server);
+}
+
+#[test]
+fn other_versions_are_answered_with_the_range_and_in_their_version() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    for version in [0, 2, 3, u32::MAX] {
+        let mut call = message(8, MSG, &NO_LISTS, &rpc_call(8, NULL, &[]));
+        call[1] = version;
+        expect(&mut peer, "a version", &bytes_of(&call), Deserves::Version(version));
+    }
+    others_are_served(&server);
+}
+
+#[test]
+fn every_message_type_gets_what_it_deserves() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let call = rpc_call(9, NULL, &[]);
+    let padded = [&[64, 64], &NO_LISTS[..]].concat();
+    for (what, words, deserves) in [
+        ("RDMA_MSG", message(9, MSG, &NO_LISTS, &call), Deserves::Accepted(SUCCESS)),
+        ("RDMA_NOMSG without chunks", message(9, NOMSG, &NO_LISTS, &[]), Deserves::Chunk),
+        ("RDMA_NOMSG with a body", message(9, NOMSG, &NO_LISTS, &call), Deserves::Chunk),
+        ("RDMA_MSGP", message(9, MSGP, &padded, &call), Deserves::Chunk),
+        ("RDMA_DONE", message(9, DONE, &[], &[]), Deserves::Nothing),
+        ("RDMA_DONE with a tail", message(9, DONE, &NO_LISTS, &[1, 2]), Deserves::Nothing),
+        ("ERR_VERS", message(9, ERROR, &[ERR_VERS, 1, 1], &[]), Deserves::Nothing),
+        ("ERR_CHUNK", message(9, ERROR, &[ERR_CHUNK], &[]), Deserves::Nothing),
+        ("an unknown error", message(9, ERROR, &[99], &[]), Deserves::Nothing),
+        ("a long unknown error", message(9, ERROR, &[99, 1, 2, 3, 4], &[]), Deserves::Nothing),
+        ("type 5", message(9, 5, &NO_LISTS, &call), Deserves::Chunk),
+        ("type -1", message(9, u32::MAX, &NO_LISTS, &call), Deserves::Chunk),
+    ] {
+        expect(&mut peer, what, &bytes_of(&words), deserves);
+    }
+    others_are_served(&server);
+}
+
+#[test]
+fn chunk_lists_beyond_reason_are_answered_with_err_chunk() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let reads = |segments: &[[u32; 6]]| [&segments.concat()[..], &NO_LISTS].concat();
+    let distinct: Vec<_> = (0..5).map(|k| read_segment(40 + 64 * k, NOWHERE)).collect();
+    let one_place = vec![read_segment(40, at(4, 0)); 17];
+    let sixteen = vec![at(4, 0); 16];
+    let seventeen = vec![at(4, 0); 17];
+    let writes = |chunks: usize, segments: &[RemoteSlice]| {
+        let list = write_chunk(segments).repeat(chunks);
+        [&[0], &list[..], &[0, 0]].concat()
+    };
+    for (what, lists) in [
+        ("five Read chunks", reads(&distinct)),
+        ("a Read chunk of 17 segments", reads(&one_place)),
+        ("a Read chunk of 2 GiB", reads(&[read_segment(40, at(1 << 31, 0))])),
+        (
+            "Read chunks of 2 MiB",
+            reads(&[[40, 44].map(|p| read_segment(p, at(1 << 20, 0)))].concat()),
+        ),
+        ("a segment that wraps", reads(&[read_segment(40, at(64, u64::MAX - 10))])),
+        ("a position within a word", reads(&[read_segment(42, NOWHERE)])),
+        ("Position-Zero in RDMA_MSG", reads(&[read_segment(0, NOWHERE)])),
+        ("a position beyond the body", reads(&[read_segment(4000, NOWHERE)])),
+        ("overlapping positions", reads(&[40, 60].map(|p| read_segment(p, NOWHERE)))),
+        ("five Write chunks", writes(5, &sixteen[..1])),
+        ("a Write chunk of 17 segments", writes(1, &seventeen)),
+        ("a Write chunk of 2 GiB", writes(1, &[at(1 << 31, 0)])),
+        ("a Reply chunk of 17 segments", [&[0, 0], &write_chunk(&seventeen)[..]].concat()),
+        ("a Reply chunk of 2 GiB", [&[0, 0], &write_chunk(&[at(1 << 31, 0)])[..]].concat()),
+        ("a count of four billion", vec![0, 1, u32::MAX, 0]),
+        ("a link that is no boolean", vec![7, 0, 0]),
+        ("a Write list without end", vec![0, 1, 1, 1, 64, 0, 0, 1]),
+    ] {
+        let call = message(10, MSG, &lists, &rpc_call(10, NULL, &[]));
+        expect(&mut peer, what, &bytes_of(&call), Deserves::Chunk);
+    }
+    others_are_served(&server);
+}
+
+#[test]
+fn rpc_messages_that_are_none_get_an_rpc_answer_or_err_chunk() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let good = rpc_call(11, ECHO, &[4, 5]);
+    let change = |at: usize, word: u32| {
+        let mut call = good.clone();
+        call[at] = word;
+        call
+    };
+    for (what, body, deserves) in [
+        ("another XID", change(0, 12), Deserves::Chunk),
+        ("a reply", change(1, 1), Deserves::Nothing),
+        ("neither call nor reply", change(1, 2), Deserves::Chunk),
+        ("RPC version 3", change(2, 3), Deserves::RpcMismatch),
+        ("a credential of 404 bytes", change(7, 404), Deserves::Accepted(GARBAGE_ARGS)),
+        ("a header cut short", good[..8].to_vec(), Deserves::Accepted(GARBAGE_ARGS)),
+        ("arguments cut short", good[..11].to_vec(), Deserves::Accepted(GARBAGE_ARGS)),
+        ("a length of four billion", change(10, u32::MAX), Deserves::Accepted(GARBAGE_ARGS)),
+        ("arguments left over", [&good[..], &[1]].concat(), Deserves::Accepted(GARBAGE_ARGS)),
+    ] {
+        let call = message(11, MSG, &NO_LISTS, &body);
+        expect(&mut peer, what, &bytes_of(&call), deserves);
+    }
+    others_are_served(&server);
+}
+
+#[test]
+fn a_long_call_is_the_chunk_and_nothing_behind_the_header_counts() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let null = rpc_call(12, NULL, &[]);
+    for (what, in_chunk, behind, deserves) in [
+        ("a long call", null.clone(), vec![], Deserves::Accepted(SUCCESS)),
+        ("a long call and a tail", null.clone(), vec![1, 2, 3], Deserves::Accepted(SUCCESS)),
+        (
+            "a long call in front of another call",
+            null.clone(),
+            rpc_call(12, Procedure(99), &[]),
+            Deserves::Accepted(SUCCESS),
+        ),
+        (
+            "another XID in the chunk",
+            rpc_call(13, NULL, &[]),
+            vec![],
+            Deserves::Accepted(GARBAGE_ARGS),
+        ),
+        ("a chunk of one word", vec![12], vec![], Deserves::Accepted(GARBAGE_ARGS)),
+        ("a call without a header", vec![12, 0], null.clone(), Deserves::Accepted(GARBAGE_ARGS)),
+    ] {
+        let chunk = peer.expose(&bytes_of(&in_chunk), Access::RemoteRead);
+        let lists = [&read_segment(0, chunk)[..], &NO_LISTS].concat();
+        expect(&mut peer, what, &bytes_of(&message(12, NOMSG, &lists, &behind)), deserves);
+    }
+    others_are_served(&server);
+}
+
+/// RFC 5666 section 3.4: the byte count in the stream equals the length of the chunk.
+#[test]
+fn read_chunks_that_do_not_fit_their_item_are_garbage_arguments() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let chunk = peer.expose(&[7; 64], Access::RemoteRead);
+    let lists = |position| [&read_segment(position, chunk)[..], &NO_LISTS].concat();
+    for (what, position, args) in [
+        ("a count above the chunk", 44, vec![68]),
+        ("a count below the chunk", 44, vec![60]),
+        ("a count of four billion", 44, vec![u32::MAX]),
+        ("a chunk at another place", 40, vec![64]),
+        ("a chunk that no item claims", 48, vec![4, 9]),
+    ] {
+        let call = message(14, MSG, &lists(position), &rpc_call(14, ECHO, &args));
+        expect(&mut peer, what, &bytes_of(&call), Deserves::Accepted(GARBAGE_ARGS));
+    }
+    others_are_served(&server);
+}
+
+#[test]
+fn keys_that_do_not_exist_or_lack_the_right_cost_the_connection() {
+    let server = Server::start();
+    type Provoke = fn(&mut RawPeer) -> Vec<u32>;
+    let cases: [(&str, Provoke); 4] = [
+        ("a Read chunk with no such key", |_| item_in(NOWHERE)),
+        ("a Read chunk of memory for writing", |peer| {
+            item_in(peer.expose(&[0; 64], Access::RemoteWrite))
+        }),
+        ("a Read chunk beyond its memory", |peer| {
+            let slice = peer.expose(&[0; 32], Access::RemoteRead);
+            item_in(RemoteSlice { length: 64, ..slice })
+        }),
+        ("a Reply chunk with no such key", |peer| {
+            let args = [&[6000][..], &[0; 1500]].concat();
+            let call = peer.expose(&bytes_of(&rpc_call(15, ECHO, &args)), Access::RemoteRead);
+            let reply = write_chunk(&[at(100_000, 0)]);
+            message(15, NOMSG, &[&read_segment(0, call)[..], &[0, 0], &reply].concat(), &[])
+        }),
+    ];
+    for (what, provoke) in cases {
+        let mut peer = RawPeer::connect(&server.address);
+        let call = provoke(&mut peer);
+        peer.send_words(&call);
+        assert_eq!(peer.hear_end(), DownCause::Remote, "{what}");
+        let access = DownCause::WorkRequest(WrError::RemoteAccess);
+        common::wait_until(what, || server.shared.last_down().as_ref() == Some(&access));
+        server.shared.events.lock().unwrap().clear();
+        others_are_served(&server);
+    }
+}
+
+/// A call with one item of 64 bytes in a Read chunk.
+fn item_in(slice: RemoteSlice) -> Vec<u32> {
+    let lists = [&read_segment(44, slice)[..], &NO_LISTS].concat();
+    message(15, MSG, &lists, &rpc_call(15, BOUNCE, &[64]))
+}
+
+#[test]
+fn calls_beyond_the_grant_are_answered_with_an_rpc_error() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    for xid in 0..80 {
+        peer.send_words(&message(xid, MSG, &NO_LISTS, &rpc_call(xid, LATER, &[xid])));
+    }
+    for _ in 64..80 {
+        let words = peer.hear().words();
+        assert!((64..80).contains(&words[0]), "{words:?}");
+        assert_eq!(words[7..], [words[0], 1, 0, 0, 0, SYSTEM_ERR]);
+    }
+    server.wait_for("16 refusals", |stats| stats.calls_refused == 16);
+    others_are_served(&server);
+    while let Some((_, deferred)) = server.shared.pop() {
+        deferred.reply(|_| {});
+    }
+    for _ in 0..64 {
+        assert_eq!(*peer.hear().words().last().unwrap(), SUCCESS);
+    }
+}
+
+#[test]
+fn a_client_that_never_listens_loses_its_connection_only() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let call = message(1, MSG, &NO_LISTS, &rpc_call(1, NULL, &[]));
+    for _ in 0..100 {
+        peer.send_words(&call);
+    }
+    others_are_served(&server);
+    assert_eq!(peer.hear().words()[0], 1);
+}
+
+#[test]
+fn after_many_malformed_headers_the_connection_is_closed_with_that_cause() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    for xid in 0..65 {
+        peer.send_words(&message(xid, 17, &NO_LISTS, &[]));
+    }
+    assert_eq!(peer.hear_end(), DownCause::Remote);
+    let cause = DownCause::PeerMisbehaved("too many malformed transport headers");
+    common::wait_until("that cause", || server.shared.last_down().as_ref() == Some(&cause));
+    others_are_served(&server);
+}
+
+#[test]
+fn a_key_that_the_server_never_gave_can_be_invalidated_without_effect() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let call = bytes_of(&message(3, MSG, &NO_LISTS, &rpc_call(3, NULL, &[])));
+    for handle in [0, 1, 0x1234_5678, u32::MAX] {
+        peer.send_invalidating(&call, Some(handle));
+        assert_eq!(peer.hear().words()[0], 3);
+    }
+    others_are_served(&server);
+}
+
+/// A connection that is opened again when the server has closed it.
+struct Persistent<'a> {
+    server: &'a Server,
+    peer: RawPeer,
+    closed: usize,
+}
+
+impl Persistent<'_> {
+    /// Sends bytes, then asks whether the connection lives; it lives or has ended, in time.
+    fn provoke(&mut self, bytes: &[u8]) {
+        self.peer.send(bytes);
+        self.peer.send_words(&message(ALIVE, MSG, &NO_LISTS, &rpc_call(ALIVE, NULL, &[])));
+        loop {
+            match self.peer.hear() {
+                Said::Message(reply) if reply.starts_with(&ALIVE.to_be_bytes()) => return,
+                Said::Message(_) => {}
+                Said::Down(_) => break,
+            }
+        }
+        self.closed += 1;
+        self.peer = RawPeer::connect(&self.server.address);
+    }
+}
+
+#[test]
+fn random_bytes_are_answered_dropped_or_cost_the_connection() {
+    let server = Server::start();
+    let peer = RawPeer::connect(&server.address);
+    let persistent = std::cell::RefCell::new(Persistent { server: &server, peer, closed: 0 });
+    let word = prop_oneof![0..6_u32, any::<u32>(), Just(28), Just(64), Just(PROGRAM.0)];
+    let words = prop::collection::vec(word, 0..60);
+    let inputs = (any::<u32>(), 0..4_u32, 0..6_u32, words, 0..4_usize);
+    let cases = Cases { cases: 2000, failure_persistence: None, ..Cases::default() };
+    TestRunner::new(cases)
+        .run(&inputs, |(xid, version, kind, words, cut)| {
+            let version = if version == 3 { 2 } else { 1 };
+            let bytes = bytes_of(&[&[xid | 1 << 31, version, 1, kind], &words[..]].concat());
+            persistent.borrow_mut().provoke(&bytes[..bytes.len() - cut]);
+            Ok(())
+        })
+        .unwrap();
+    others_are_served(&server);
+}
+
+#[test]
+fn good_calls_with_wrong_words_are_answered_dropped_or_cost_the_connection() {
+    let server = Server::start();
+    let peer = RawPeer::connect(&server.address);
+    let persistent = std::cell::RefCell::new(Persistent { server: &server, peer, closed: 0 });
+    let flips = prop::collection::vec((0..60_usize, prop_oneof![0..70_u32, any::<u32>()]), 1..4);
+    let cases = Cases { cases: 1000, failure_persistence: None, ..Cases::default() };
+    TestRunner::new(cases)
+        .run(&flips, |flips| {
+            let mut persistent = persistent.borrow_mut();
+            let mut words = full_call();
+            for (place, word) in flips {
+                let place = place % words.len();
+                words[place] = word;
+            }
+            persistent.provoke(&bytes_of(&words));
+            Ok(())
+        })
+        .unwrap();
+    assert!(persistent.borrow().closed > 0, "no key was wrong");
+    others_are_served(&server);
+}
+
+/// A call with Read list, Write list and Reply chunk that would be answered well.
+fn full_call() -> Vec<u32> {
+    let slice = RemoteSlice { handle: 1, length: 64, offset: 0 };
+    let lists = [
+        &read_segment(44, slice)[..],
+        &[0],
+        &write_chunk(&[slice]),
+        &[0],
+        &write_chunk(&[at(5000, 0)]),
+    ]
+    .concat();
+    message(0x8000_0001, MSG, &lists, &rpc_call(0x8000_0001, BOUNCE, &[64]))
+}
+
+#[test]
+fn a_good_client_is_served_while_another_sends_rubbish() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    let mut peer = RawPeer::connect(&server.address);
+    for round in 0..500_u32 {
+        let sent = round.to_be_bytes();
+        caller.start(ECHO, 1, |args| args.opaque(&sent)).unwrap();
+        peer.send_words(&message(round, MSG, &[7, 7, 7], &pattern_words(round)));
+        while peer.poll().is_some() {}
+        if round % 60 == 59 {
+            peer = RawPeer::connect(&server.address);
+        }
+        let heard = std::rc::Rc::clone(&caller.heard);
+        run_core(&mut caller.core, "a reply", || !heard.borrow().replies.is_empty());
+        assert_eq!(caller.reply().unwrap(), sent);
+    }
+}
+
+fn pattern_words(seed: u32) -> Vec<u32> {
+    (0..20).map(|k| seed.wrapping_mul(2_654_435_761).wrapping_add(k)).collect()
+}

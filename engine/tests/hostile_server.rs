@@ -1,0 +1,450 @@
+//! A server that breaks the rules, against a real client: the message is dropped, the call fails,
+//! or the connection is closed with its cause; every call ends exactly once.
+
+mod common;
+
+use common::caller::{Caller, Heard, all_words, client_config, run_core};
+use common::program::{ECHO, NULL};
+use common::raw::{RawListener, RawPeer, bytes_of};
+use common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use spinrpc::{
+    Backpressure, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine, Token,
+};
+use spinrpc_proto::output::PeerMisbehaved;
+use spinrpc_proto::rdma::RdmaError;
+use std::collections::HashMap;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const NO_LISTS: [u32; 3] = [0; 3];
+
+fn message(xid: u32, kind: u32, lists: &[u32], body: &[u32]) -> Vec<u32> {
+    [&[xid, 1, 64, kind], lists, body].concat()
+}
+
+/// MSG_ACCEPTED, SUCCESS.
+fn success(xid: u32) -> [u32; 6] {
+    [xid, 1, 0, 0, 0, 0]
+}
+
+fn good_reply(xid: u32) -> Vec<u32> {
+    message(xid, MSG, &NO_LISTS, &success(xid))
+}
+
+/// A raw server in the test's hands and a real client that is connected to it. The server is on
+/// this thread; the client was connected while another thread answered its first call.
+struct Pair {
+    peer: RawPeer,
+    caller: Caller<Vec<u32>>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let engine = Engine::new(valid(client_config())).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let heard = std::rc::Rc::<std::cell::RefCell<Heard<Vec<u32>>>>::default();
+        let recorder = common::caller::recorder(&heard, all_words);
+        let client = core.connect(&address, PROGRAM, VERSION, |_| recorder).unwrap();
+        let mut peer = listener.accept();
+        let mut answered = false;
+        let end = std::time::Instant::now() + LIMIT;
+        while !client.is_up() {
+            core.poll_once();
+            if !answered && let Some(said) = peer.poll() {
+                peer.send_words(&good_reply(said.words()[0]));
+                answered = true;
+            }
+            assert!(std::time::Instant::now() < end, "the first call was not answered");
+        }
+        Self { peer, caller: Caller { client, heard, core, engine } }
+    }
+
+    /// Starts a null call; the words in which the server hears it.
+    fn call(&mut self, token: u64) -> Vec<u32> {
+        self.caller.start(NULL, token, |_| {}).unwrap();
+        self.caller.core.poll_once();
+        self.peer.hear().words()
+    }
+
+    /// Starts a call with room for one result of `bytes`, and a long reply if `long`.
+    fn call_with_room(&mut self, token: u64, bytes: usize, long: bool) -> Vec<u32> {
+        let room = self.caller.client.bulk(bytes).unwrap();
+        let mut spec = CallSpec::new().result_into(room);
+        if long {
+            spec = spec.reply_bytes_max(10_000);
+        }
+        self.caller.client.call(ECHO, Token(token), &mut spec, |_| {}).unwrap();
+        self.caller.core.poll_once();
+        self.peer.hear().words()
+    }
+
+    /// The call in flight fails and the connection is closed, both for `why`.
+    #[track_caller]
+    fn expect_misbehaved(&mut self, what: &str, why: PeerMisbehaved) {
+        let error = self.caller.reply().unwrap_err();
+        let told = matches!(error, CallError::PeerMisbehaved(reason) if reason == why);
+        assert!(told, "{what}: {error:?}");
+        let (cause, in_flight) = self.caller.down();
+        assert_eq!((cause, in_flight), (DownCause::PeerMisbehaved(why.as_str()), 0), "{what}");
+        assert_eq!(self.peer.hear_end(), DownCause::Remote, "{what}");
+    }
+
+    /// A good reply to the call still ends it, and the connection lives.
+    #[track_caller]
+    fn expect_alive(&mut self, what: &str, xid: u32) {
+        self.peer.send_words(&good_reply(xid));
+        assert!(self.caller.reply().is_ok(), "{what}");
+        assert!(self.caller.client.is_up(), "{what}");
+    }
+}
+
+#[test]
+fn messages_that_answer_no_call_are_dropped() {
+    let mut pair = Pair::new();
+    for (what, wrong) in [
+        ("an unknown XID", good_reply as fn(u32) -> Vec<u32>),
+        ("version 2", |xid| [&[xid, 2][..], &good_reply(xid)[2..]].concat()),
+        ("RDMA_MSGP", |xid| message(xid, 2, &[64, 64, 0, 0, 0], &success(xid))),
+        ("RDMA_DONE", |xid| message(xid, 3, &[], &[])),
+        ("an unknown type", |xid| message(xid, 9, &NO_LISTS, &success(xid))),
+        ("lists without end", |xid| message(xid, MSG, &[1, 1, 1], &[])),
+        ("a short message", |xid| vec![xid, 1, 64, 0]),
+        ("half a header", |xid| vec![xid, 1]),
+        ("nothing but an XID", |xid| vec![xid]),
+    ] {
+        let xid = pair.call(1)[0];
+        let other = if what == "an unknown XID" { xid ^ 0x4000_0000 } else { xid };
+        pair.peer.send_words(&wrong(other));
+        pair.expect_alive(what, xid);
+    }
+    let engine = pair.caller.engine.clone();
+    run_core(&mut pair.caller.core, "nine drops", || engine.stats(0).messages_dropped == 9);
+}
+
+#[test]
+fn a_reply_that_came_before_is_dropped() {
+    let mut pair = Pair::new();
+    let first = pair.call(1)[0];
+    pair.expect_alive("the first reply", first);
+    pair.peer.send_words(&good_reply(first));
+    let second = pair.call(2)[0];
+    assert_ne!(first, second, "an XID is not used again at once");
+    pair.peer.send_words(&good_reply(first));
+    pair.expect_alive("the second call", second);
+}
+
+#[test]
+fn a_call_from_the_server_is_dropped() {
+    let mut pair = Pair::new();
+    let xid = pair.call(1)[0];
+    let reverse = [0x7700_0000, 0, 2, PROGRAM.0, VERSION.0, 0, 0, 0, 0, 0];
+    pair.peer.send_words(&message(0x7700_0000, MSG, &NO_LISTS, &reverse));
+    pair.expect_alive("a call in the reverse direction", xid);
+}
+
+/// RFC 8166 section 4.5: an RDMA_ERROR ends its call and nothing else.
+#[test]
+fn an_rdma_error_fails_its_call_only() {
+    let mut pair = Pair::new();
+    let supported = RdmaError::Version { low: 2, high: 3 };
+    for (body, error) in [(vec![1, 2, 3], supported), (vec![2], RdmaError::Chunk)] {
+        let (failing, other) = (pair.call(1)[0], pair.call(2)[0]);
+        pair.peer.send_words(&message(failing, 4, &body, &[]));
+        let reply = pair.caller.reply().unwrap_err();
+        assert!(matches!(reply, CallError::Rdma(said) if said == error), "{reply:?}");
+        pair.expect_alive("the other call", other);
+    }
+}
+
+#[test]
+fn a_reply_that_cannot_be_decoded_fails_its_call_only() {
+    let mut pair = Pair::new();
+    for body in [
+        vec![],
+        vec![0],
+        vec![0, 1],
+        vec![0, 0, 2, PROGRAM.0],
+        vec![0, 1, 7],
+        vec![0, 1, 0, 0, 404],
+        vec![0, 1, 0, 0, 0, 99],
+        vec![0, 1, 1, 5],
+    ] {
+        let xid = pair.call(1)[0];
+        pair.peer.send_words(&message(xid, MSG, &NO_LISTS, &body));
+        let error = pair.caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::Decode(_)), "{body:?}: {error:?}");
+        let next = pair.call(2)[0];
+        pair.expect_alive("the next call", next);
+    }
+}
+
+/// RFC 8166 sections 4.3.1 to 4.3.3: a reply brings back the lists that its call offered.
+#[test]
+fn lists_that_were_not_offered_cost_the_connection() {
+    let segment = [1, 8, 100, 0, 0];
+    for (what, kind, lists, why) in [
+        (
+            "a Read list",
+            MSG,
+            [&[1, 0, 8, 100, 0, 0], &NO_LISTS[..]].concat(),
+            PeerMisbehaved::ReadListInReply,
+        ),
+        (
+            "a Write list",
+            MSG,
+            [&[0, 1], &segment[..], &[0, 0]].concat(),
+            PeerMisbehaved::WriteListChanged,
+        ),
+        (
+            "a Reply chunk",
+            NOMSG,
+            [&[0, 0, 1], &segment[..]].concat(),
+            PeerMisbehaved::ReplyChunkChanged,
+        ),
+        ("no stream at all", NOMSG, NO_LISTS.to_vec(), PeerMisbehaved::NoReplyStream),
+    ] {
+        let mut pair = Pair::new();
+        let xid = pair.call(1)[0];
+        pair.peer.send_words(&message(xid, kind, &lists, &success(xid)));
+        pair.expect_misbehaved(what, why);
+    }
+}
+
+#[test]
+fn lists_that_were_changed_cost_the_connection() {
+    // Of the call: xid, version, credits, type, no reads, one Write chunk of one segment (link,
+    // count, handle, length, offset), end, Reply chunk of one segment.
+    type Change = fn(&mut Vec<u32>);
+    let cases: [(&str, Change, PeerMisbehaved); 8] = [
+        ("another handle", |l| l[3] ^= 1, PeerMisbehaved::WriteListChanged),
+        ("another offset", |l| l[6] ^= 4, PeerMisbehaved::WriteListChanged),
+        ("a longer length", |l| l[4] += 100, PeerMisbehaved::WriteListChanged),
+        ("two segments", two_segments, PeerMisbehaved::WriteListChanged),
+        ("two chunks", two_chunks, PeerMisbehaved::WriteListChanged),
+        ("another Reply handle", |l| l[10] ^= 1, PeerMisbehaved::ReplyChunkChanged),
+        ("a longer Reply chunk", |l| l[11] += 100, PeerMisbehaved::ReplyChunkChanged),
+        ("a Reply chunk beside a body", |l| l[11] = 64, PeerMisbehaved::ReplyChunkChanged),
+    ];
+    for (what, change, why) in cases {
+        let mut pair = Pair::new();
+        let call = pair.call_with_room(1, 9000, true);
+        let mut lists = call[4..18].to_vec();
+        assert_eq!((lists[..3].to_vec(), lists[7..10].to_vec()), (vec![0, 1, 1], vec![0, 1, 1]));
+        let is_reply_case = what.contains("Reply");
+        if !is_reply_case {
+            lists[11] = 0;
+        }
+        change(&mut lists);
+        let xid = call[0];
+        pair.peer.send_words(&message(xid, MSG, &lists, &success(xid)));
+        pair.expect_misbehaved(what, why);
+    }
+}
+
+fn two_segments(lists: &mut Vec<u32>) {
+    let segment = lists[3..7].to_vec();
+    lists[2] = 2;
+    lists.splice(7..7, segment);
+}
+
+fn two_chunks(lists: &mut Vec<u32>) {
+    let chunk = lists[1..7].to_vec();
+    lists.splice(7..7, chunk);
+}
+
+#[test]
+fn a_grant_of_zero_counts_as_one_and_a_huge_one_as_what_was_asked_for() {
+    let mut pair = Pair::new();
+    for (grant, allowed) in [(0, 1), (u32::MAX, 64), (3, 3)] {
+        let xid = pair.call(1)[0];
+        let mut reply = good_reply(xid);
+        reply[2] = grant;
+        pair.peer.send_words(&reply);
+        assert!(pair.caller.reply().is_ok());
+        let xids: Vec<u32> = (0..allowed).map(|token| pair.call(token)[0]).collect();
+        assert_eq!(pair.caller.start(NULL, 0, |_| {}), Err(Backpressure::NoCredit), "{grant}");
+        for xid in &xids {
+            pair.peer.send_words(&good_reply(*xid));
+        }
+        assert_eq!(pair.caller.replies(xids.len()).len(), xids.len());
+    }
+}
+
+/// RFC 8797 section 4.1: only a key of the call that is answered.
+#[test]
+fn to_invalidate_the_key_of_another_call_costs_the_connection() {
+    type Answer = fn(u32) -> Vec<u32>;
+    let cases: [(&str, Answer, usize); 3] = [
+        ("a reply", good_reply, 1),
+        ("an RDMA_ERROR", |xid| message(xid, 4, &[2], &[]), 1),
+        ("a message that answers nothing", |_| good_reply(0x7fff_ffff), 0),
+    ];
+    for (what, answer, answered) in cases {
+        let mut pair = Pair::new();
+        let first = pair.call_with_room(1, 9000, false)[0];
+        let foreign = pair.call_with_room(2, 9000, false)[7];
+        pair.peer.send_invalidating(&bytes_of(&answer(first)), Some(foreign));
+        let (cause, in_flight) = pair.caller.down();
+        let why = PeerMisbehaved::ForeignKey.as_str();
+        assert_eq!((cause, in_flight), (DownCause::PeerMisbehaved(why), 2 - answered), "{what}");
+        let mut tokens: Vec<u64> = pair.caller.replies(2).iter().map(|(token, _)| *token).collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, [1, 2], "{what}: each call ends once");
+    }
+}
+
+#[test]
+fn the_own_key_of_a_call_may_be_invalidated() {
+    let mut pair = Pair::new();
+    let call = pair.call_with_room(1, 9000, false);
+    pair.peer.send_invalidating(&bytes_of(&good_reply(call[0])), Some(call[7]));
+    assert!(pair.caller.reply().is_ok());
+    assert!(pair.caller.client.is_up());
+}
+
+#[test]
+fn after_many_malformed_headers_the_connection_is_closed_with_that_cause() {
+    let mut pair = Pair::new();
+    pair.call(1);
+    for _ in 0..65 {
+        pair.peer.send_words(&[1, 2, 3, 99, 5, 6, 7, 8]);
+    }
+    let why = PeerMisbehaved::MalformedHeaders.as_str();
+    assert_eq!(pair.caller.down(), (DownCause::PeerMisbehaved(why), 1));
+    assert!(matches!(pair.caller.reply(), Err(CallError::Disconnected(_))));
+}
+
+#[test]
+fn a_first_reply_that_is_rubbish_is_a_connect_error() {
+    type Answer = fn(u32) -> Option<Vec<u32>>;
+    let cases: [(&str, Answer); 5] = [
+        ("undecodable", |xid| Some(message(xid, MSG, &NO_LISTS, &[xid, 1, 9]))),
+        ("an RDMA_ERROR", |xid| Some(message(xid, 4, &[2], &[]))),
+        ("a Read list", |xid| Some(message(xid, MSG, &[1, 0, 1, 1, 0, 0, 0, 0, 0], &success(xid)))),
+        ("denied", |xid| Some(message(xid, MSG, &NO_LISTS, &[xid, 1, 1, 1, 1]))),
+        ("closed", |_| None),
+    ];
+    for (what, answer) in cases {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let serving = serve_first_call(listener, answer);
+        let mut raw = client_config();
+        raw.rpc.timeout_ms = 10_000;
+        let engine = Engine::new(valid(raw)).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let opened = common::caller::open(&mut core, &address, all_words);
+        let error = opened.err().unwrap_or_else(|| panic!("{what}: connected"));
+        assert!(matches!(error, ConnectError::FirstCall(_)), "{what}: {error:?}");
+        assert_eq!(error.to_string().lines().count(), 1);
+        run_core(&mut core, "the end", || engine.stats(0).connections_closed == 1);
+        serving.join().unwrap();
+    }
+}
+
+/// Answers the first call of one connection on a thread, and waits for the end.
+fn serve_first_call(listener: RawListener, answer: fn(u32) -> Option<Vec<u32>>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut peer = listener.accept();
+        let xid = peer.hear().words()[0];
+        match answer(xid) {
+            Some(words) => peer.send_words(&words),
+            None => peer.close(),
+        }
+        peer.hear_end();
+    })
+}
+
+#[test]
+fn a_server_that_connects_and_says_nothing_times_out() {
+    let address = unique_address();
+    let listener = RawListener::at(&address);
+    let (ended, end) = channel::<()>();
+    let serving = std::thread::spawn(move || {
+        let mut peer = listener.accept();
+        let _ = end.recv_timeout(LIMIT);
+        peer.hear_end();
+    });
+    let mut raw = client_config();
+    raw.rpc.timeout_ms = 50;
+    let engine = Engine::new(valid(raw)).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let error = common::caller::open(&mut core, &address, all_words).err().unwrap();
+    assert!(matches!(error, ConnectError::FirstCall(_)), "{error:?}");
+    run_core(&mut core, "the end", || engine.stats(0).connections_closed == 1);
+    ended.send(()).unwrap();
+    serving.join().unwrap();
+}
+
+#[test]
+fn a_call_cancelled_as_the_server_goes_ends_once() {
+    let mut pair = Pair::new();
+    for token in 1..=10 {
+        pair.call(token);
+    }
+    pair.peer.close();
+    for token in 1..=5 {
+        assert!(pair.caller.client.cancel(Token(token)));
+        assert!(!pair.caller.client.cancel(Token(token)), "cancelled before");
+    }
+    pair.caller.down();
+    let ends: HashMap<u64, CallError> =
+        pair.caller.replies(10).into_iter().map(|(token, end)| (token, end.unwrap_err())).collect();
+    for token in 1..=10 {
+        let end = &ends[&token];
+        let cancelled = matches!(end, CallError::Cancelled);
+        let disconnected = matches!(end, CallError::Disconnected(_));
+        assert!(if token <= 5 { cancelled } else { disconnected }, "{token}: {end:?}");
+    }
+}
+
+#[test]
+fn random_replies_end_each_call_at_most_once_and_hang_nothing() {
+    let pair = std::cell::RefCell::new(Pair::new());
+    let word = prop_oneof![0..6_u32, any::<u32>(), Just(64), Just(9000)];
+    let inputs = (any::<bool>(), any::<bool>(), 0..6_u32, prop::collection::vec(word, 0..40));
+    let cases = Cases { cases: 1500, failure_persistence: None, ..Cases::default() };
+    TestRunner::new(cases)
+        .run(&inputs, |(mine, room, kind, words)| {
+            let mut pair = pair.borrow_mut();
+            if !pair.caller.client.is_up() {
+                *pair = Pair::new();
+            }
+            provoke(&mut pair, mine, room, kind, &words);
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn provoke(pair: &mut Pair, mine: bool, room: bool, kind: u32, words: &[u32]) {
+    let call = if room { pair.call_with_room(1, 9000, true) } else { pair.call(1) };
+    let xid = if mine { call[0] } else { call[0].wrapping_add(1) };
+    // As often as not with the lists that were offered.
+    let lists = if room && kind == MSG { &call[4..18] } else { &[][..] };
+    let mut reply = message(xid, kind, lists, words);
+    if !lists.is_empty() {
+        (reply[8], reply[15]) = (words.first().copied().unwrap_or(0), 0);
+    }
+    pair.peer.send_words(&reply);
+    // The good reply comes too late if the first one ended the call.
+    pair.peer.send_words(&good_reply(call[0]));
+    pair.caller.run_until("the end of the call", |heard| !heard.replies.is_empty());
+    let went_down = |heard: &Heard<Vec<u32>>| {
+        heard.events.iter().any(|event| matches!(event, ConnectionEvent::Down { .. }))
+    };
+    for _ in 0..10 {
+        pair.caller.core.poll_once();
+    }
+    assert_eq!(pair.caller.heard.borrow_mut().replies.drain(..).count(), 1);
+    if went_down(&pair.caller.heard.borrow()) {
+        assert!(!pair.caller.client.is_up());
+    } else {
+        let next = pair.call(2)[0];
+        pair.expect_alive("after rubbish", next);
+    }
+}

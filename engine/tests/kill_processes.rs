@@ -1,0 +1,369 @@
+//! Two processes, one of which is killed with SIGKILL at a random moment of load: the other one
+//! notices within a second, ends every call once, frees everything and serves its others on.
+//!
+//! The other process is this test's own binary, which an environment variable turns into a server
+//! or a client. It ends when its standard input does, so that none outlives a failed test.
+
+mod common;
+
+use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run_core};
+use common::program::{ECHO, FREE_BLOCKS, TestProgram};
+use common::{LIMIT, PROGRAM, Server, VERSION, small, unique_address, valid, wait_until};
+use spinrpc::{
+    CallError, CallSpec, Client, ConnectionEvent, DownCause, Encoder, Engine, Reply, ReplyHandler,
+    Token,
+};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+const ROLE: &str = "SPINRPC_TEST_ROLE";
+const ADDRESS: &str = "SPINRPC_TEST_ADDRESS";
+const ROUNDS: u32 = 20;
+/// How long a survivor may take to notice.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// Tests here count descriptors and mappings of the process: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Not a test of its own: the body of the other process. Without the variable there is nothing to
+/// do.
+#[test]
+fn other_process() {
+    let (Ok(role), Ok(address)) = (std::env::var(ROLE), std::env::var(ADDRESS)) else { return };
+    std::thread::spawn(move || match role.as_str() {
+        "server" => serve(&address),
+        _ => load_for_ever(&address),
+    });
+    // Until the parent goes, or kills this process.
+    let _ = std::io::stdin().read(&mut [0]);
+    std::process::exit(0);
+}
+
+fn serve(address: &str) {
+    let engine = Engine::new(valid(small())).unwrap();
+    let shared = Arc::default();
+    engine.serve(PROGRAM, VERSION, move |context| {
+        TestProgram::new(context.clone(), Arc::clone(&shared))
+    });
+    engine.listen(address).unwrap();
+    say_ready();
+    engine.run().unwrap();
+}
+
+fn load_for_ever(address: &str) {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let load = Load::connect(&mut core, address);
+    load.fill();
+    run_core(&mut core, "a reply", || load.ended() > 0);
+    say_ready();
+    core.run_until(|| false);
+}
+
+fn say_ready() {
+    let mut out = std::io::stdout();
+    out.write_all(b"ready\n").and_then(|()| out.flush()).unwrap();
+}
+
+/// The other process; killed and waited for when it goes out of scope.
+struct Other {
+    child: Child,
+    _stdin: Option<ChildStdin>,
+}
+
+impl Other {
+    #[track_caller]
+    fn start(role: &str, address: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "other_process", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(ADDRESS, address)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.any(|line| line.is_ok_and(|line| line.ends_with("ready")));
+        let other = Self { child, _stdin: stdin };
+        assert!(ready, "the {role} process ended before it was ready");
+        other
+    }
+
+    /// SIGKILL.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // An error says that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Calls of several kinds, kept in flight; each must end once.
+#[derive(Clone)]
+struct Load {
+    client: Client,
+    state: Rc<RefCell<LoadState>>,
+}
+
+#[derive(Default)]
+struct LoadState {
+    next: u64,
+    in_flight: BTreeSet<u64>,
+    ended: u64,
+    disconnected: u64,
+    down: Option<(DownCause, usize)>,
+}
+
+impl Load {
+    #[track_caller]
+    fn connect(core: &mut spinrpc::Core, address: &str) -> Self {
+        let state = Rc::default();
+        let make = |client| Self { client, state: Rc::clone(&state) };
+        let client = core.connect_wait(address, PROGRAM, VERSION, make, LIMIT).unwrap();
+        Self { client, state }
+    }
+
+    /// Starts calls until credits or memory run out.
+    fn fill(&self) {
+        while self.state.borrow().in_flight.len() < 40 {
+            let token = self.state.borrow().next;
+            let started = match token % 8 {
+                0 => self.mix(token, vec![70_000], vec![]),
+                1 => self.mix(token, vec![], vec![90_000]),
+                2 => self.mix(token, vec![5000, 5000], vec![5000]),
+                _ => {
+                    let spec = &mut CallSpec::new();
+                    let encode = |args: &mut Encoder<'_>| args.opaque(&[7; 100]);
+                    self.client.call(ECHO, Token(token), spec, encode).is_ok()
+                }
+            };
+            if !started {
+                return;
+            }
+            let state = &mut *self.state.borrow_mut();
+            state.in_flight.insert(token);
+            state.next += 1;
+        }
+    }
+
+    fn mix(&self, token: u64, arguments: Vec<usize>, results: Vec<usize>) -> bool {
+        let offers = results.clone();
+        let call = MixCall { seed: 1, arguments, results, offers, ..MixCall::default() };
+        call.start(&self.client, token).is_ok()
+    }
+
+    fn ended(&self) -> u64 {
+        self.state.borrow().ended
+    }
+}
+
+impl ReplyHandler for Load {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        let mut state = self.state.borrow_mut();
+        assert!(state.in_flight.remove(&token.0), "call {token:?} ended twice");
+        state.ended += 1;
+        match reply {
+            Ok(_) => {}
+            Err(CallError::Disconnected(_)) => state.disconnected += 1,
+            Err(error) => panic!("{token:?}: {error:?}"),
+        }
+        drop(state);
+        self.fill();
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::Down { cause, in_flight, .. } = event {
+            self.state.borrow_mut().down = Some((cause.clone(), *in_flight));
+        }
+    }
+}
+
+/// What a process holds that could be left behind.
+#[derive(Debug, PartialEq, Eq)]
+struct Holdings {
+    descriptors: usize,
+    /// Mappings of shared memory.
+    shared: usize,
+    /// Kilobytes of address space.
+    size_kb: usize,
+}
+
+impl Holdings {
+    fn now() -> Self {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        Self {
+            descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
+            shared: maps.lines().filter(|line| line.contains("memfd:")).count(),
+            size_kb: size.trim().trim_end_matches(" kB").parse().unwrap(),
+        }
+    }
+
+    /// The allocator may have kept a little; a connection takes more than a hundred times that.
+    fn is_back_to(&self, earlier: &Self) -> bool {
+        self.descriptors <= earlier.descriptors
+            && self.shared <= earlier.shared
+            && self.size_kb <= earlier.size_kb + 256
+    }
+}
+
+#[track_caller]
+fn expect_back(earlier: &Holdings) {
+    let end = Instant::now() + LIMIT;
+    while !Holdings::now().is_back_to(earlier) {
+        let now = Holdings::now();
+        assert!(Instant::now() < end, "held before: {earlier:?}, and still: {now:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[track_caller]
+fn expect_nothing_left_in_dev_shm() {
+    let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let left: Vec<_> = names
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().contains("spinrpc"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Random moments, from a seed that a failure shows.
+struct Moments(u64);
+
+impl Moments {
+    fn new() -> Self {
+        let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+        println!("seed {seed}");
+        Self(seed as u64 | 1)
+    }
+
+    /// How many calls to wait for.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % 2000
+    }
+}
+
+#[test]
+fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_served() {
+    let _alone = alone();
+    let mut moments = Moments::new();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let other_address = unique_address();
+    let _other = Other::start("server", &other_address);
+    let other = Load::connect(&mut core, &other_address);
+    // The first round brings what stays: buffers of the allocator, thread-local data.
+    let mut before = None;
+    for round in 0..=ROUNDS {
+        kill_one_server(&mut core, &other, moments.next());
+        match &before {
+            None => before = Some(Holdings::now()),
+            Some(before) => expect_back(before),
+        }
+        assert_eq!(engine.stats(0).connections_closed, u64::from(round) + 1);
+    }
+    expect_nothing_left_in_dev_shm();
+}
+
+#[track_caller]
+fn kill_one_server(core: &mut spinrpc::Core, other: &Load, calls: u64) {
+    let address = unique_address();
+    let mut victim = Other::start("server", &address);
+    let load = Load::connect(core, &address);
+    load.fill();
+    other.fill();
+    run_core(core, "calls before the kill", || load.ended() >= calls);
+    victim.child.kill().unwrap();
+    let killed = Instant::now();
+    run_core(core, "the end of the connection", || load.state.borrow().down.is_some());
+    assert!(killed.elapsed() < NOTICE, "noticed after {:?}", killed.elapsed());
+    let (cause, in_flight) = load.state.borrow_mut().down.take().unwrap();
+    assert_eq!(cause, DownCause::PeerDied);
+    let state = load.state.borrow();
+    assert!(state.in_flight.is_empty(), "never ended: {:?}", state.in_flight);
+    assert_eq!((state.disconnected, state.ended), (in_flight as u64, state.next));
+    let served = other.ended();
+    other.fill();
+    run_core(core, "calls to the other server", || other.ended() >= served + 200);
+}
+
+#[test]
+fn kill_a_client_under_load_expect_everything_freed_and_the_others_served() {
+    let _alone = alone();
+    let mut moments = Moments::new();
+    let server = Server::start();
+    let mut caller: Caller<MixAnswer> = Caller::connect(&server.address, MixCall::read);
+    let mut count = open(&mut caller.core, &server.address, common::caller::all_words).unwrap();
+    let sizes = [8000_u32, 100_000, 1 << 20];
+    let mut before = None;
+    for round in 0..=ROUNDS {
+        let mut victim = Other::start("client", &server.address);
+        let began = server.stats().calls_received;
+        let calls = moments.next();
+        server.wait_for("calls before the kill", |stats| stats.calls_received >= began + calls);
+        victim.kill();
+        let killed = Instant::now();
+        wait_until("the end at the server", || server.shared.downs() == round as usize + 1);
+        assert!(killed.elapsed() < NOTICE, "noticed after {:?}", killed.elapsed());
+        assert_eq!(server.shared.last_down(), Some(DownCause::PeerDied));
+        let call = MixCall { seed: round, arguments: vec![9000], tail: 100, ..MixCall::default() };
+        call.start(&caller.client, 1).unwrap();
+        call.check(&caller.reply().unwrap());
+        let free = sizes.map(|size| free_blocks(&mut caller.core, &mut count, size));
+        match &before {
+            None => before = Some((free, Holdings::now())),
+            Some((free_before, before)) => {
+                assert_eq!(free, *free_before, "blocks of the server's core, round {round}");
+                expect_back(before);
+            }
+        }
+    }
+    expect_nothing_left_in_dev_shm();
+}
+
+type Counter = (Client, Rc<RefCell<common::caller::Heard<Vec<u32>>>>);
+
+fn free_blocks(core: &mut spinrpc::Core, (client, heard): &mut Counter, size: u32) -> u32 {
+    let encode = |args: &mut Encoder<'_>| args.u32(size);
+    client.call(FREE_BLOCKS, Token(0), &mut CallSpec::new(), encode).unwrap();
+    run_core(core, "a count", || !heard.borrow().replies.is_empty());
+    heard.borrow_mut().replies.pop().unwrap().1.unwrap()[0]
+}
+
+#[test]
+fn the_address_of_a_killed_server_can_be_used_again() {
+    let _alone = alone();
+    let path = format!("{}/spinrpc-test-{}", std::env::temp_dir().display(), std::process::id());
+    for address in [unique_address(), format!("shm:{path}")] {
+        let mut victim = Other::start("server", &address);
+        victim.kill();
+        let _next = Other::start("server", &address);
+        let mut caller = Caller::connect(&address, one_opaque);
+        assert_eq!(caller.call(ECHO, |args| args.opaque(b"next")).unwrap(), b"next");
+    }
+    // What SIGKILL left; a server that ends in good order removes its own.
+    fs::remove_file(&path).unwrap();
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.listen(&format!("shm:{path}")).unwrap();
+    assert!(fs::exists(&path).unwrap());
+    engine.shutdown();
+    wait_until("the socket file to go", || !fs::exists(&path).unwrap());
+}

@@ -1,0 +1,225 @@
+//! No message allocates: after a warm-up, calls of every kind leave the allocator alone on both
+//! cores, in busy mode. A binary of its own, because it counts through the global allocator.
+#![allow(unsafe_code)]
+
+mod common;
+
+use common::program::{BOUNCE, ECHO, LATER, NULL, SHARED, Shared};
+use common::{LIMIT, PROGRAM, Server, VERSION, small_with, valid};
+use spinrpc::config::IdlePolicy;
+use spinrpc::{Bulk, CallError, CallSpec, Client, Core, Engine, Reply, ReplyHandler, Token};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+struct Counting;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Threads that are no cores may do as they like.
+    static IS_CORE: Cell<bool> = const { Cell::new(false) };
+}
+
+static CORES: AtomicU64 = AtomicU64::new(0);
+
+/// From now on this thread's allocations count.
+fn become_core() {
+    IS_CORE.set(true);
+    CORES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts a call of the allocator that a core makes in the steady state.
+fn count() {
+    if COUNTS.load(Ordering::Relaxed) && IS_CORE.try_with(Cell::get).unwrap_or(false) {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every method passes its arguments on to the system's allocator and adds a count, which
+// does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `alloc`, which is that of the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One kind of call.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Null,
+    /// An echo of so many bytes.
+    Echo(usize),
+    /// A Write chunk of so many bytes.
+    Read(usize),
+    /// A Read chunk of so many bytes, which comes back inline or not at all.
+    Write(usize),
+    /// A long call with a long reply.
+    Long(usize),
+    /// Answered by another thread.
+    Deferred,
+}
+
+/// Keeps calls of one kind in flight until enough have been answered.
+struct Load {
+    client: Client,
+    state: Rc<State>,
+}
+
+struct State {
+    kind: Cell<Kind>,
+    left: Cell<u64>,
+    answered: Cell<u64>,
+    spec: RefCell<CallSpec>,
+    /// Buffers to use again.
+    spare: RefCell<Vec<Bulk>>,
+    bytes: Vec<u8>,
+}
+
+impl State {
+    fn start(&self, client: &Client) {
+        if self.left.get() == 0 {
+            return;
+        }
+        self.left.set(self.left.get() - 1);
+        let spec = &mut *self.spec.borrow_mut();
+        let token = Token(0);
+        match self.kind.get() {
+            Kind::Null => client.call(NULL, token, spec, |_| {}).unwrap(),
+            Kind::Deferred => client.call(LATER, token, spec, |args| args.u32(1)).unwrap(),
+            Kind::Echo(length) | Kind::Long(length) => {
+                let bytes = &self.bytes[..length];
+                client.call(ECHO, token, spec, |args| args.opaque(bytes)).unwrap();
+            }
+            Kind::Read(length) => {
+                let _ = spec.add_result_into(self.buffer(client, length));
+                client.call(SHARED, token, spec, |args| args.u32(length as u32)).unwrap();
+            }
+            Kind::Write(length) => {
+                let _ = spec.add_argument(self.buffer(client, length));
+                let _ = spec.add_result_into(self.buffer(client, length));
+                client.call(BOUNCE, token, spec, |args| args.bulk()).unwrap();
+            }
+        }
+    }
+
+    fn buffer(&self, client: &Client, length: usize) -> Bulk {
+        let mut bulk =
+            self.spare.borrow_mut().pop().unwrap_or_else(|| client.bulk(length).unwrap());
+        bulk.set_len(length);
+        bulk
+    }
+}
+
+impl ReplyHandler for Load {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let mut reply = reply.unwrap();
+        let mut spare = self.state.spare.borrow_mut();
+        while let Some(bulk) = reply.take_argument().or_else(|| reply.take_result()) {
+            spare.push(bulk);
+        }
+        drop(spare);
+        self.state.answered.set(self.state.answered.get() + 1);
+        self.state.start(&self.client);
+    }
+}
+
+/// Answers what the server has deferred; to the server this is another thread.
+fn answer_deferred(shared: &Shared) {
+    while let Some((number, deferred)) = shared.pop() {
+        deferred.reply(|results| results.u32(number));
+    }
+}
+
+/// Makes `calls` calls of one kind, `depth` at a time.
+fn run(core: &mut Core, load: &Load, shared: &Shared, (kind, depth, calls): (Kind, u64, u64)) {
+    let Load { client, state } = load;
+    state.kind.set(kind);
+    state.left.set(calls);
+    state.answered.set(0);
+    *state.spec.borrow_mut() = match kind {
+        Kind::Long(length) => CallSpec::new().reply_bytes_max(length + 4),
+        _ => CallSpec::new(),
+    };
+    (0..depth).for_each(|_| state.start(client));
+    let end = Instant::now() + LIMIT;
+    // The clock is looked at seldom enough.
+    let mut turns = 0_u32;
+    core.run_until(|| {
+        turns = turns.wrapping_add(1);
+        answer_deferred(shared);
+        state.answered.get() == calls || (turns.is_multiple_of(4096) && Instant::now() > end)
+    });
+    assert_eq!(state.answered.get(), calls, "{kind:?}: not answered within {LIMIT:?}");
+    state.spare.borrow_mut().clear();
+}
+
+#[test]
+fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
+    let busy = |skip| {
+        small_with(|raw| {
+            raw.poll.mode = IdlePolicy::Busy;
+            raw.cores.skip = skip;
+            raw.mem.arena_mib = 16;
+        })
+    };
+    let server = Server::with(busy(0));
+    *server.shared.on_core.lock().unwrap() = Some(become_core);
+    let engine = Engine::new(valid(busy(1))).unwrap();
+    let mut core = engine.core(0).unwrap();
+    become_core();
+    let state = Rc::new(State {
+        kind: Cell::new(Kind::Null),
+        left: Cell::new(0),
+        answered: Cell::new(0),
+        spec: RefCell::default(),
+        spare: RefCell::new(Vec::with_capacity(64)),
+        bytes: vec![7; 100_000],
+    });
+    let make = |client| Load { client, state: Rc::clone(&state) };
+    let client = core.connect_wait(&server.address, PROGRAM, VERSION, make, LIMIT).unwrap();
+    let load = Load { client, state };
+    server.shared.deferred.lock().unwrap().reserve(1024);
+    assert_eq!(CORES.load(Ordering::Relaxed), 2, "both cores count");
+    COUNTS.store(true, Ordering::SeqCst);
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(ALLOCATIONS.swap(0, Ordering::SeqCst), 2, "the counter counts");
+    for (kind, depth, calls) in [
+        (Kind::Null, 32, 100_000),
+        (Kind::Null, 1, 10_000),
+        (Kind::Echo(64), 32, 100_000),
+        (Kind::Echo(3000), 64, 20_000),
+        (Kind::Read(1 << 20), 4, 10_000),
+        (Kind::Write(1 << 20), 2, 10_000),
+        (Kind::Long(60_000), 4, 5000),
+        (Kind::Deferred, 32, 50_000),
+    ] {
+        COUNTS.store(false, Ordering::SeqCst);
+        run(&mut core, &load, &server.shared, (kind, depth, depth * 4));
+        COUNTS.store(true, Ordering::SeqCst);
+        run(&mut core, &load, &server.shared, (kind, depth, calls));
+        COUNTS.store(false, Ordering::SeqCst);
+        let allocations = ALLOCATIONS.swap(0, Ordering::SeqCst);
+        assert_eq!(allocations, 0, "uses of the allocator in {calls} calls of {kind:?}");
+    }
+}
