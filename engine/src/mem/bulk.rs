@@ -2,7 +2,7 @@
 
 use super::{Bulk, LINE_BYTES, PoolError, Region, RegionId};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crossbeam::queue::ArrayQueue;
+use crate::sync::free_list::FreeList;
 use std::fmt;
 use std::process::abort;
 use std::ptr::NonNull;
@@ -77,7 +77,7 @@ impl BulkPool {
     #[inline]
     pub fn take(&self, bytes: usize) -> Option<Bulk> {
         let fitting = self.0.classes.iter().filter(|class| class.block_bytes >= bytes);
-        let index = fitting.filter_map(|class| class.free.pop()).next()?;
+        let index = fitting.filter_map(|class| class.free.take()).next()?;
         Some(Bulk::new(BlockRef::first(&self.0, index), bytes))
     }
 
@@ -90,8 +90,8 @@ impl BulkPool {
     pub fn classes(&self) -> impl Iterator<Item = ClassStats> + '_ {
         self.0.classes.iter().map(|class| ClassStats {
             block_bytes: class.block_bytes,
-            free: class.free.len(),
-            total: class.free.capacity(),
+            free: class.free.free(),
+            total: class.free.total(),
         })
     }
 
@@ -120,8 +120,8 @@ struct PoolCore {
 
 struct Class {
     block_bytes: usize,
-    /// Indices into `blocks`; has room for all of the class.
-    free: ArrayQueue<u32>,
+    /// Indices into `blocks`.
+    free: FreeList,
 }
 
 /// One block's state, on a line of its own: different threads count references of neighbours.
@@ -153,10 +153,8 @@ impl PoolCore {
         let mut offset = lead_in;
         let mut carved = Vec::with_capacity(classes.len());
         for (class, number) in classes.iter().zip(0_u32..) {
-            let free = ArrayQueue::new(class.count);
+            let free = FreeList::full(blocks.len() as u32, class.count as u32);
             for _ in 0..class.count {
-                // Cannot be full: it has room for exactly these.
-                let _ = free.push(blocks.len() as u32);
                 // SAFETY: `new` checked that all strides lie within the region.
                 let first_byte = unsafe { region.as_ptr().add(offset) };
                 blocks.push(Block::new(number, class.block_bytes, first_byte));
@@ -171,7 +169,9 @@ impl PoolCore {
     fn whole(region: Region) -> Self {
         let block_bytes = region.len();
         let block = Block::new(0, block_bytes, region.as_ptr());
-        let class = Class { block_bytes, free: ArrayQueue::new(1) };
+        let free = FreeList::full(0, 1);
+        free.take();
+        let class = Class { block_bytes, free };
         Self { region, classes: Box::new([class]), blocks: Box::new([block]) }
     }
 
@@ -287,8 +287,7 @@ impl Drop for BlockRef {
         block.references.load(Ordering::Acquire);
         // SAFETY: takes back the strong count that `first` leaked; this was the last reference.
         let core = unsafe { Arc::from_raw(self.core.as_ptr()) };
-        // Cannot be full: the queue has room for every block of the class.
-        let _ = core.classes[core.block(self.index).class as usize].free.push(self.index);
+        core.classes[core.block(self.index).class as usize].free.give(self.index);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Models of the ring, the idle handshake and the bell, run through every interleaving.
+//! Models of the ring, the idle handshake, the bell and the free list, run through every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p spinrpc --release --lib loom`
 //!
@@ -8,6 +8,7 @@
 
 use super::atomic::{AtomicBool, Ordering, fence};
 use super::bell::{BELL_WORDS, Bell};
+use super::free_list::FreeList;
 use super::ring::{CONTROL_WORDS, Consumer, Producer, PushError, RingPlace, SLOT_WORDS};
 use super::words::{HeapWords, PADDED_WORDS, Words};
 use loom::sync::Arc;
@@ -164,9 +165,9 @@ fn loom_a_full_ring_goes_on_when_the_consumer_says_how_far_it_is() {
         let (mut producer, mut consumer) = ring();
         // Three messages of five slots fill the ring; the fourth waits and goes around its end.
         for number in 1..=3 {
-            producer.push(None, &message(number, 5 * 248)).unwrap();
+            producer.push(None, &message(number, 5 * 248 - 4)).unwrap();
         }
-        let sender = thread::spawn(move || push_waiting(&mut producer, &message(4, 5 * 248)));
+        let sender = thread::spawn(move || push_waiting(&mut producer, &message(4, 5 * 248 - 4)));
         for number in 1..=4 {
             assert_eq!(take_waiting(&mut consumer), number);
         }
@@ -250,5 +251,32 @@ fn loom_a_wake_request_is_seen_or_ends_the_sleep() {
         let sleeps = shared.park() && private.park() && !request.load(Ordering::Relaxed);
         let changed = waker.join().unwrap();
         assert!(!sleeps || changed, "nobody wakes the sleeper");
+    });
+}
+
+/// Two threads take and give; a third list state with the same top must not fool either.
+#[test]
+fn loom_a_place_is_held_by_one_thread_at_a_time() {
+    loom::model(|| {
+        let list = Arc::new(FreeList::full(0, 2));
+        let held = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let use_one = |list: &FreeList, held: &[AtomicBool; 2]| {
+            let Some(place) = list.take() else { return };
+            // Relaxed: the list alone has to order the two holders of a place.
+            assert!(!held[place as usize].load(Ordering::Relaxed), "held twice");
+            held[place as usize].store(true, Ordering::Relaxed);
+            held[place as usize].store(false, Ordering::Relaxed);
+            list.give(place);
+        };
+        let other = {
+            let (list, held) = (Arc::clone(&list), Arc::clone(&held));
+            thread::spawn(move || {
+                use_one(&list, &held);
+                use_one(&list, &held);
+            })
+        };
+        use_one(&list, &held);
+        other.join().unwrap();
+        assert_eq!(list.free(), 2);
     });
 }

@@ -7,6 +7,7 @@
 
 pub mod atomic;
 pub mod bell;
+pub mod free_list;
 pub mod ring;
 pub mod words;
 
