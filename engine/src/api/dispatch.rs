@@ -75,7 +75,7 @@ impl Dispatch {
 
     #[inline]
     fn client(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
-        let entry = self.clients.get_mut(conn.index as usize)?.as_mut()?;
+        let entry = self.clients.get_mut(conn.index() as usize)?.as_mut()?;
         (entry.conn == Some(conn)).then_some(entry)
     }
 
@@ -223,7 +223,7 @@ impl Upcalls for Dispatch {
         if entry.link.state.get() == LinkState::Connecting {
             entry.link.state.set(LinkState::Probing(conn));
         }
-        let place = conn.index as usize;
+        let place = conn.index() as usize;
         if self.clients.len() <= place {
             self.clients.resize_with(place + 1, || None);
         }
@@ -252,7 +252,7 @@ impl Upcalls for Dispatch {
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
         let (connection, cause) = (ConnectionId(conn), cause.clone());
         let known = self.client(conn).is_some();
-        let taken = self.clients.get_mut(conn.index as usize).filter(|_| known);
+        let taken = self.clients.get_mut(conn.index() as usize).filter(|_| known);
         let Some(mut entry) = taken.and_then(Option::take) else {
             let event = ConnectionEvent::Down { connection, cause, in_flight: 0 };
             return self.services.iter_mut().for_each(|s| s.service.on_event(&event));

@@ -6,13 +6,36 @@
 use super::DownCause;
 use crate::mem::{Buf, Lease};
 
-/// Names a queue pair of one core's fabric: index and generation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct QpId {
+/// Names a queue pair of one core's fabric: index and generation, in one word, which is how it is
+/// moved.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct QpId(u64);
+
+impl QpId {
+    /// The queue pair at `index` of the driver's table, which has been used `generation` times
+    /// before.
+    #[inline]
+    pub const fn new(index: u32, generation: u32) -> Self {
+        Self((generation as u64) << 32 | index as u64)
+    }
+
     /// Place in the driver's table.
-    pub index: u32,
+    #[inline]
+    pub const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
     /// Raised each time the place is used again.
-    pub generation: u32,
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+impl std::fmt::Debug for QpId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "QpId({}.{})", self.index(), self.generation())
+    }
 }
 
 /// The reactor's name for a connection; same shape as [`QpId`].

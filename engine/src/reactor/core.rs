@@ -74,12 +74,12 @@ pub(crate) struct ConnTable(Vec<Option<Box<Conn>>>);
 impl ConnTable {
     #[inline]
     pub(crate) fn find(&mut self, id: ConnId) -> Option<&mut Conn> {
-        let conn = self.0.get_mut(id.index as usize)?.as_deref_mut()?;
+        let conn = self.0.get_mut(id.index() as usize)?.as_deref_mut()?;
         (conn.id == id).then_some(conn)
     }
 
     fn insert(&mut self, conn: Conn) {
-        let index = conn.id.index as usize;
+        let index = conn.id.index() as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
         }
@@ -88,7 +88,7 @@ impl ConnTable {
 
     fn remove(&mut self, id: ConnId) -> Option<Box<Conn>> {
         self.find(id)?;
-        self.0.get_mut(id.index as usize)?.take()
+        self.0.get_mut(id.index() as usize)?.take()
     }
 
     fn ids(&self) -> Vec<ConnId> {

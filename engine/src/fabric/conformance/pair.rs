@@ -153,7 +153,7 @@ impl<C: Connector> Pair<C> {
         let listener = connector.listen(&address, b"from the listener", acceptor).unwrap();
         let near = End::new(connector.fabric(0).unwrap());
         let far = End::new(connector.fabric(1).unwrap());
-        let nobody = QpId { index: 0, generation: 0 };
+        let nobody = QpId::new(0, 0);
         let mut pair = Self {
             near,
             far,

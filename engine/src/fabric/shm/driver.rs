@@ -101,8 +101,8 @@ impl ShmFabric {
     /// The queue pair `id`, if it has not gone since.
     #[inline]
     fn pair(&mut self, id: QpId) -> Option<&mut QueuePair> {
-        let place = self.places.get_mut(id.index as usize)?;
-        if place.generation != id.generation {
+        let place = self.places.get_mut(id.index() as usize)?;
+        if place.generation != id.generation() {
             return None;
         }
         place.pair.as_deref_mut()
@@ -211,7 +211,7 @@ impl ShmFabric {
 
     /// Frees the place of a queue pair that has given back everything.
     fn forget(&mut self, qp: QpId) {
-        let place = &mut self.places[qp.index as usize];
+        let place = &mut self.places[qp.index() as usize];
         place.generation = place.generation.wrapping_add(1);
         if let Some(pair) = place.pair.take() {
             self.control.mailbox().retire(pair.into_link());
@@ -284,7 +284,7 @@ impl ShmFabric {
     fn note_sent(sent: &mut Vec<u32>, pair: &mut QueuePair) {
         if !pair.sent {
             pair.sent = true;
-            sent.push(pair.id.index);
+            sent.push(pair.id.index());
         }
     }
 
@@ -373,8 +373,8 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
-        let place = self.places.get_mut(qp.index as usize);
-        let place = place.filter(|place| place.generation == qp.generation);
+        let place = self.places.get_mut(qp.index() as usize);
+        let place = place.filter(|place| place.generation == qp.generation());
         let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else {
             return Err(Full(wr));
         };
@@ -383,9 +383,9 @@ impl Fabric for ShmFabric {
             Ok(Progress::Waiting) if pair.waiting => {}
             Ok(Progress::Waiting) => {
                 pair.waiting = true;
-                self.waiting.push(qp.index);
+                self.waiting.push(qp.index());
             }
-            Err(cause) => self.take_down(qp.index, cause),
+            Err(cause) => self.take_down(qp.index(), cause),
         }
         Ok(())
     }
@@ -401,9 +401,9 @@ impl Fabric for ShmFabric {
     }
 
     fn send_room(&self, qp: QpId) -> usize {
-        let place = self.places.get(qp.index as usize);
+        let place = self.places.get(qp.index() as usize);
         place
-            .filter(|place| place.generation == qp.generation)
+            .filter(|place| place.generation == qp.generation())
             .and_then(|place| place.pair.as_deref())
             .map_or(0, QueuePair::send_room)
     }
@@ -423,7 +423,7 @@ impl Fabric for ShmFabric {
             // Without it the first lap takes page faults; nothing else is lost.
             let _ = link.window.prefault();
         }
-        let id = QpId { index, generation: self.places[index as usize].generation };
+        let id = QpId::new(index, self.places[index as usize].generation);
         let pair = QueuePair::new(id, link, &self.config)
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
         self.places[index as usize].pair = Some(Box::new(pair));
@@ -434,7 +434,7 @@ impl Fabric for ShmFabric {
 
     fn close(&mut self, qp: QpId) {
         if self.pair(qp).is_some() {
-            self.take_down(qp.index, DownCause::Local);
+            self.take_down(qp.index(), DownCause::Local);
         }
     }
 
