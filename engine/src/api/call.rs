@@ -16,12 +16,15 @@ use std::sync::Arc;
 /// One call, to be answered once: [`reply`](Call::reply), [`reject`](Call::reject) or
 /// [`defer`](Call::defer). Dropping it unanswered sends SYSTEM_ERR and counts it
 /// (`calls_dropped`).
-pub struct Call<'a> {
+pub struct Call<'a>(pub(super) &'a CallState<'a>);
+
+/// What a call is made of. It lies with the dispatch: a call is handed on as one pointer.
+pub(super) struct CallState<'a> {
     pub(super) ops: &'a dyn CoreOps,
     pub(super) to: ReplyTarget<'a>,
-    pub(super) header: &'a CallHeader<'a>,
-    pub(super) arguments: Option<Arguments<'a>>,
-    pub(super) outcome: &'a Cell<Option<CallOutcome>>,
+    pub(super) header: CallHeader<'a>,
+    pub(super) arguments: Cell<Option<Arguments<'a>>>,
+    pub(super) outcome: Cell<Option<CallOutcome>>,
 }
 
 /// Where the arguments of a call are.
@@ -35,39 +38,39 @@ pub(super) struct Arguments<'a> {
 impl<'a> Call<'a> {
     /// The program called.
     pub fn program(&self) -> Program {
-        self.header.program
+        self.0.header.program
     }
 
     /// Its version.
     pub fn version(&self) -> Version {
-        self.header.version
+        self.0.header.version
     }
 
     /// The procedure called.
     #[inline]
     pub fn procedure(&self) -> Procedure {
-        self.header.procedure
+        self.0.header.procedure
     }
 
     /// The transaction id, unique among the calls of this connection in progress.
     pub fn xid(&self) -> Xid {
-        self.header.xid
+        self.0.header.xid
     }
 
     /// Who calls, as the caller says.
     pub fn credential(&self) -> OpaqueAuth<'a> {
-        self.header.credential
+        self.0.header.credential
     }
 
     /// The connection it came by.
     pub fn connection(&self) -> ConnectionId {
-        ConnectionId(self.to.conn)
+        ConnectionId(self.0.to.conn)
     }
 
     /// The arguments. They can be taken once; after that this is a reader at its end.
     #[inline]
     pub fn args(&mut self) -> Decoder<'a> {
-        match self.arguments.take() {
+        match self.0.arguments.take() {
             Some(a) => Decoder::arguments(a.stream, a.base, a.chunks, a.bulks),
             None => Decoder::exhausted(),
         }
@@ -76,8 +79,8 @@ impl<'a> Call<'a> {
     /// Answers with results. `encode` writes them; it may run twice.
     #[inline]
     pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
-        self.outcome.set(Some(CallOutcome::Done));
-        self.ops.reply(&self.to, &encode);
+        self.0.outcome.set(Some(CallOutcome::Done));
+        self.0.ops.reply(&self.0.to, &encode);
     }
 
     /// Answers with results and registered data items, which `encode` names with
@@ -85,8 +88,8 @@ impl<'a> Call<'a> {
     /// offered a Write chunk for it.
     #[inline]
     pub fn reply_with(self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
-        self.outcome.set(Some(CallOutcome::Done));
-        self.ops.reply_with(&self.to, data, &encode);
+        self.0.outcome.set(Some(CallOutcome::Done));
+        self.0.ops.reply_with(&self.0.to, data, &encode);
     }
 
     /// Answers with an RPC error: [`AcceptStatus::ProcUnavail`], [`AcceptStatus::GarbageArgs`] or
@@ -101,8 +104,8 @@ impl<'a> Call<'a> {
     }
 
     fn refuse(&self, answer: &RpcRefusal) {
-        self.outcome.set(Some(CallOutcome::Done));
-        self.ops.reject(&self.to, answer);
+        self.0.outcome.set(Some(CallOutcome::Done));
+        self.0.ops.reject(&self.0.to, answer);
     }
 
     /// Takes the call out of the handler, to be answered later or by another thread. `None` if no
@@ -110,26 +113,26 @@ impl<'a> Call<'a> {
     /// SYSTEM_ERR. Arguments that are still needed have to be copied, or taken with
     /// [`Decoder::data`], before.
     pub fn defer(self) -> Option<Deferred> {
-        let ticket = self.ops.defer(&self.to)?;
-        self.outcome.set(Some(CallOutcome::Deferred));
+        let ticket = self.0.ops.defer(&self.0.to)?;
+        self.0.outcome.set(Some(CallOutcome::Deferred));
         let DeferTicket { inbox, pool, stage, plan } = ticket;
-        let (conn, slot) = (self.to.conn, self.to.slot);
+        let (conn, slot) = (self.0.to.conn, self.0.to.slot);
         Some(Deferred { inbox, conn, slot, room: Some(Room { pool, stage, plan }) })
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if self.outcome.get().is_none() {
-            self.outcome.set(Some(CallOutcome::Done));
-            self.ops.drop_call(&self.to);
+        if self.0.outcome.get().is_none() {
+            self.0.outcome.set(Some(CallOutcome::Done));
+            self.0.ops.drop_call(&self.0.to);
         }
     }
 }
 
 impl std::fmt::Debug for Call<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("header", &self.header).finish_non_exhaustive()
+        f.debug_struct("Call").field("header", &self.0.header).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
-use super::call::{Arguments, Call};
+use super::call::{Arguments, Call, CallState};
 use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
 use super::errors::{CallError, ConnectError};
 use super::service::{ConnectionEvent, ConnectionId, Service};
@@ -110,16 +110,15 @@ impl Dispatch {
             let status = self.not_served(header.program);
             return self.refuse(to, &RpcRefusal::Accepted(status));
         };
-        let outcome = Cell::new(None);
-        let arguments = Arguments { stream: &stream[base..], base, chunks, bulks };
-        self.services[index].service.call(Call {
+        let state = CallState {
             ops: &*self.ops,
             to: *to,
-            header: &header,
-            arguments: Some(arguments),
-            outcome: &outcome,
-        });
-        outcome.get().unwrap_or(CallOutcome::Done)
+            header,
+            arguments: Cell::new(Some(Arguments { stream: &stream[base..], base, chunks, bulks })),
+            outcome: Cell::new(None),
+        };
+        self.services[index].service.call(Call(&state));
+        state.outcome.get().unwrap_or(CallOutcome::Done)
     }
 
     fn refuse(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) -> CallOutcome {
