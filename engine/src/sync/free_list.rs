@@ -72,9 +72,7 @@ impl FreeList {
     fn exchange(&self, head: u64, top: u32) -> Result<(), u64> {
         let tag = (head >> 32).wrapping_add(1);
         let new = tag << 32 | u64::from(top);
-        self.head
-            .compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire)
-            .map(drop)
+        self.head.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
     /// How many places are free, a moment ago.

@@ -228,13 +228,20 @@ impl QueuePair {
         if self.cause.is_some() {
             return Err(Full(wr));
         }
-        if let (true, SendWr::Send { message, invalidate }) = (self.send_queue.is_empty(), &wr) {
-            match self.push(*invalidate, message) {
-                Ok(true) => return Ok(Ok(Progress::Empty)),
-                Ok(false) => {}
-                Err(cause) => return Ok(Err(cause)),
+        match wr {
+            SendWr::Send { message, invalidate } if self.send_queue.is_empty() => {
+                match self.push(invalidate, &message) {
+                    Ok(true) => Ok(Ok(Progress::Empty)),
+                    Ok(false) => self.queue(SendWr::Send { message, invalidate }),
+                    Err(cause) => Ok(Err(cause)),
+                }
             }
+            wr => self.queue(wr),
         }
+    }
+
+    #[cold]
+    fn queue(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
         if self.send_room() == 0 {
             return Err(Full(wr));
         }
