@@ -1,5 +1,6 @@
 //! A server that breaks the rules, against a real client: the message is dropped, the call fails,
 //! or the connection is closed with its cause; every call ends exactly once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 
@@ -48,7 +49,7 @@ impl Pair {
         let listener = RawListener::at(&address);
         let engine = Engine::new(valid(client_config())).unwrap();
         let mut core = engine.core(0).unwrap();
-        let heard = std::rc::Rc::<std::cell::RefCell<Heard<Vec<u32>>>>::default();
+        let heard = common::caller::SharedHeard::<Vec<u32>>::default();
         let recorder = common::caller::recorder(&heard, all_words);
         let client = core.connect(&address, PROGRAM, VERSION, |_| recorder).unwrap();
         let mut peer = listener.accept();
