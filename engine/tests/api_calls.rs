@@ -1,4 +1,5 @@
 //! Calls and replies over shared memory, as an application sees them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 
@@ -185,6 +186,16 @@ fn the_credential_of_the_caller_arrives() {
     assert_eq!(caller.call(WHO, |_| {}).unwrap(), expected);
     assert!(caller.client.set_auth_sys(None));
     assert_eq!(caller.call(WHO, |_| {}).unwrap(), [0, 0]);
+}
+
+#[test]
+fn a_credential_can_not_be_changed_from_inside_an_encoder() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let client = caller.client.clone();
+    let words = caller.call(WHO, |_| assert!(!client.set_auth_sys(None))).unwrap();
+    assert_eq!(words, [0, 0]);
+    assert!(client.set_auth_sys(None));
 }
 
 /// Starts the next call from inside the handler until it has made enough.
@@ -470,6 +481,51 @@ fn give_up_connecting_expect_no_connection_later() {
         stats.connections_opened == 2 && stats.connections_closed == 2
     });
     assert!(!heard.0.borrow().contains(&"up"), "{:?}", heard.0.borrow());
+}
+
+#[test]
+fn more_connections_than_configured_are_refused_until_one_goes() {
+    let server = Server::with(small_with(|raw| raw.limits.conns = 2));
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let (first, _) = open(&mut core, &server.address, one_opaque).unwrap();
+    let (second, heard) = open(&mut core, &server.address, one_opaque).unwrap();
+    let Err(error) = open(&mut core, &server.address, one_opaque) else { panic!("a third one") };
+    assert_eq!(error.to_string().lines().count(), 1, "{error}");
+    first.close();
+    server.wait_for("the end of the first", |stats| stats.connections_closed == 1);
+    let end = std::time::Instant::now() + LIMIT;
+    while open(&mut core, &server.address, one_opaque).is_err() {
+        assert!(std::time::Instant::now() < end, "its place is not free again");
+    }
+    second.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"second")).unwrap();
+    run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
+}
+
+/// Panics in every call but the first.
+struct Panics;
+
+impl spinrpc::Service for Panics {
+    fn call(&mut self, call: spinrpc::Call<'_>) {
+        assert!(call.procedure() == NULL, "a handler that panics");
+        call.reply(|_| {});
+    }
+}
+
+#[test]
+fn a_handler_that_panics_ends_its_core_and_says_so() {
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| Panics);
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let mut caller = Caller::connect(&address, all_words);
+    caller.start(ECHO, 1, |_| {}).unwrap();
+    let (cause, _) = caller.down();
+    assert_eq!(cause, DownCause::Remote);
+    assert!(caller.reply().is_err());
+    let error = running.join().unwrap_err().to_string();
+    assert!(error.contains("panicked in a handler"), "{error}");
 }
 
 #[test]

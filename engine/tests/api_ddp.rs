@@ -1,4 +1,5 @@
 //! Direct data placement: items that go beside the XDR stream, both ways, in every combination.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 

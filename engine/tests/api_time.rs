@@ -1,5 +1,6 @@
 //! Deadlines and cancelling. The server answers on the test's command, so that nothing depends on
 //! who is fast.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 

@@ -3,6 +3,7 @@
 //!
 //! The other process is this test's own binary, which an environment variable turns into a server
 //! or a client. It ends when its standard input does, so that none outlives a failed test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 
@@ -339,7 +340,7 @@ fn kill_a_client_under_load_expect_everything_freed_and_the_others_served() {
     expect_nothing_left_in_dev_shm();
 }
 
-type Counter = (Client, Rc<RefCell<common::caller::Heard<Vec<u32>>>>);
+type Counter = (Client, common::caller::SharedHeard<Vec<u32>>);
 
 fn free_blocks(core: &mut spinrpc::Core, (client, heard): &mut Counter, size: u32) -> u32 {
     let encode = |args: &mut Encoder<'_>| args.u32(size);

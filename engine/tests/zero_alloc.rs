@@ -1,6 +1,7 @@
 //! No message allocates: after a warm-up, calls of every kind leave the allocator alone on both
 //! cores, in busy mode. A binary of its own, because it counts through the global allocator.
 #![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 

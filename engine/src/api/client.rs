@@ -64,8 +64,10 @@ impl Link {
         self.ops.call(conn, &target, spec, encode)
     }
 
-    fn set_credential(&self, credential: OpaqueAuth<'_>) {
-        *self.header.borrow_mut() = HeaderTemplate::new(self.program, self.version, credential);
+    /// False inside an encoder, whose call has its header written already.
+    fn set_credential(&self, credential: OpaqueAuth<'_>) -> bool {
+        let header = HeaderTemplate::new(self.program, self.version, credential);
+        self.header.try_borrow_mut().map(|mut place| *place = header).is_ok()
     }
 }
 
@@ -99,19 +101,16 @@ impl Client {
     }
 
     /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
-    /// (AUTH_NONE). `false` if it is too long for a credential; then nothing changes.
+    /// (AUTH_NONE). `false`, and nothing changes, if it is too long for a credential, or from
+    /// inside the encoder of a call.
     pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> bool {
         let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
-        let encoded = user.map(|user| user.emit(&mut body));
-        match encoded {
+        let credential = match user.map(|user| user.emit(&mut body)) {
             Some(Err(_)) => return false,
-            Some(Ok(length)) => {
-                let body = &body[..length];
-                self.0.set_credential(OpaqueAuth { flavor: AuthFlavor::Sys, body });
-            }
-            None => self.0.set_credential(OpaqueAuth::NONE),
-        }
-        true
+            Some(Ok(length)) => OpaqueAuth { flavor: AuthFlavor::Sys, body: &body[..length] },
+            None => OpaqueAuth::NONE,
+        };
+        self.0.set_credential(credential)
     }
 
     fn conn(&self) -> Option<ConnId> {

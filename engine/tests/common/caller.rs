@@ -153,12 +153,15 @@ impl<T: 'static> Caller<T> {
     }
 }
 
+/// What a handler heard, shared with the test.
+pub(crate) type SharedHeard<T> = Rc<RefCell<Heard<T>>>;
+
 /// One more connection of a core.
 pub(crate) fn open<T: 'static>(
     core: &mut Core,
     address: &str,
     read: Read<T>,
-) -> Result<(Client, Rc<RefCell<Heard<T>>>), ConnectError> {
+) -> Result<(Client, SharedHeard<T>), ConnectError> {
     let heard = Rc::new(RefCell::new(Heard::default()));
     let made = recorder(&heard, read);
     let client = core.connect_wait(address, PROGRAM, VERSION, |_| made, LIMIT)?;
