@@ -91,6 +91,8 @@ pub enum CallFailure {
     Rdma(RdmaError),
     /// The reply broke the rules; says which.
     Misbehaved(PeerMisbehaved),
+    /// The reply came, and there was no memory to copy it to.
+    NoMemory,
 }
 
 /// How a peer broke the protocol so badly that the connection has to go.

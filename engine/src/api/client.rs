@@ -120,8 +120,9 @@ impl Client {
         }
     }
 
-    /// Registered memory of this connection, for arguments and results: `bytes` long, what its
-    /// last user left in it. `None` while not connected, if `bytes` is longer than the longest
+    /// Registered memory for arguments and results of this connection, `bytes` long, with what its
+    /// last user left in it. With `shm.bulk = copy` it is private, and its bytes are copied into and
+    /// out of the connection's. `None` while not connected, if `bytes` is longer than the longest
     /// block, or if all is lent out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.0.ops.conn_bulk(self.conn()?, bytes)
@@ -189,16 +190,18 @@ impl CallSpec {
         self
     }
 
-    /// Adds a data item of the arguments, from [`Client::bulk`]; the stream names it with
-    /// [`Encoder::bulk`]. It is sent inline if it fits, else the server fetches it. At most four.
+    /// Adds a data item of the arguments; the stream names it with [`Encoder::bulk`]. It is sent
+    /// inline if it fits, else the server fetches it: straight from memory of [`Client::bulk`],
+    /// from other memory by way of a copy (`copies` counts it). At most four.
     #[must_use]
     pub fn argument(mut self, bulk: Bulk) -> Self {
         self.add_argument(bulk);
         self
     }
 
-    /// Adds a buffer from [`Client::bulk`] in which the server places the next data item of the
-    /// results; its length is the room there is. At most four.
+    /// Adds a buffer in which the server places the next data item of the results; its length is
+    /// the room there is. Memory of [`Client::bulk`] is written straight by the server, other memory
+    /// by way of a copy. At most four.
     #[must_use]
     pub fn result_into(mut self, bulk: Bulk) -> Self {
         self.add_result_into(bulk);

@@ -54,7 +54,7 @@ impl Engine {
     /// [`EngineError`] if the driver cannot be started.
     pub fn new(config: Config) -> Result<Self, EngineError> {
         let connector = ShmConnector::new(shm_config(&config))?;
-        Ok(Self(Runtime::start(connector, config)))
+        Ok(Self(Runtime::start(connector, config)?))
     }
 
     /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores

@@ -33,6 +33,10 @@ pub enum CallError {
     /// section 4.5). The same call will be refused again.
     #[error("the server's transport refused the call: {0:?}")]
     Rdma(RdmaError),
+    /// The reply came, and every private buffer was lent out (`shm.bulk = copy`): enlarge
+    /// `mem.arena_mib`, or keep fewer results.
+    #[error("the reply came, but no private memory was free to copy it to")]
+    NoMemory,
     /// The server's reply cannot be decoded.
     #[error("the reply cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
@@ -63,6 +67,7 @@ impl From<CallFailure> for CallError {
             CallFailure::Cancelled => Self::Cancelled,
             CallFailure::Rdma(error) => Self::Rdma(error),
             CallFailure::Misbehaved(why) => Self::PeerMisbehaved(why),
+            CallFailure::NoMemory => Self::NoMemory,
             _ => Self::TimedOut,
         }
     }

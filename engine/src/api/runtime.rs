@@ -81,7 +81,7 @@ struct CorePlace<E> {
 }
 
 impl<C: Connector> Runtime<C> {
-    pub(super) fn start(connector: C, config: Config) -> Arc<dyn Backend> {
+    pub(super) fn start(connector: C, config: Config) -> Result<Arc<dyn Backend>, EngineError> {
         let connector = Arc::new(connector);
         let private_data = Negotiated::private_data(&config, connector.remote_invalidate());
         let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new()).collect();
@@ -91,8 +91,8 @@ impl<C: Connector> Runtime<C> {
         let control = std::thread::Builder::new()
             .name("spinrpc-control".into())
             .spawn(move || runner.run(&work))
-            .ok();
-        Arc::new(Self {
+            .map_err(|error| EngineError::Host(format!("no control thread: {error}")))?;
+        Ok(Arc::new(Self {
             connector,
             config,
             private_data,
@@ -100,9 +100,9 @@ impl<C: Connector> Runtime<C> {
             services: Mutex::default(),
             listeners: Mutex::default(),
             jobs: Mutex::new(jobs),
-            control: Mutex::new(control),
+            control: Mutex::new(Some(control)),
             shut_down: Arc::default(),
-        })
+        }))
     }
 
     fn core_place(&self, index: usize) -> Result<&CorePlace<EndpointOf<C>>, EngineError> {

@@ -5,12 +5,12 @@ use super::core::{CoreCell, Reactor};
 use super::ops::{
     Backpressure, CallSpec, CallTarget, Deadline, Encode, ReplyBuffers, ReplyFrame, Upcalls,
 };
-use crate::config::Config;
+use crate::config::{BulkView, Config};
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
-use spinrpc_proto::output::{DeliveredReply, PeerMisbehaved, ReplyStream};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
@@ -112,7 +112,18 @@ impl<F: Fabric> CoreCell<F> {
         self.reactor().send_call(conn, stage, &encoded, Some(whole), target, spec)
     }
 
-    pub(super) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+    /// Memory for the application's arguments and results: that of the connection, or with
+    /// `shm.bulk = copy` private memory that is copied into and out of it.
+    pub(super) fn application_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        if self.reactor().config.shm_bulk() == BulkView::Lent {
+            return self.bulk_of(conn, bytes);
+        }
+        let mut bulk = self.reactor().bulk.take(bytes)?;
+        bulk.set_len(bytes);
+        Some(bulk)
+    }
+
+    fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let mut reactor = self.reactor();
         reactor.conns.find(conn)?;
         let mut bulk = reactor.fabric.bulk(conn, bytes)?;
@@ -248,11 +259,13 @@ impl<F: Fabric> Reactor<F> {
             segment_bytes,
             chunks: CallChunks::EMPTY,
             hold: &mut hold,
+            copies: 0,
         };
         let offered = offering
             .offer_all(c, encoded, whole, spec)
             .and_then(|()| offering.check(&self.config, stage.threshold_bytes));
         let chunks = offering.chunks;
+        self.stats.copies += offering.copies;
         if let Err(refused) = offered {
             for handle in hold.handles() {
                 self.fabric.revoke(conn, *handle);
@@ -287,7 +300,7 @@ impl<F: Fabric> Reactor<F> {
         conn: ConnId,
         reply: &DeliveredReply,
         invalidated: Option<u32>,
-    ) -> Result<Option<Box<CallHold>>, PeerMisbehaved> {
+    ) -> Result<Option<Box<CallHold>>, CallFailure> {
         let c = self.conns.find(conn);
         let hold = c.and_then(|c| c.end_call(reply.slot, &mut self.fabric));
         self.stats.replies_received += 1;
@@ -303,19 +316,40 @@ impl<F: Fabric> Reactor<F> {
         reply: &DeliveredReply,
         mut hold: Option<Box<CallHold>>,
         invalidated: Option<u32>,
-    ) -> Result<Option<Box<CallHold>>, PeerMisbehaved> {
+    ) -> Result<Option<Box<CallHold>>, CallFailure> {
         if let Some(handle) = invalidated
             && !hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle))
         {
             self.close_misbehaving(conn, PeerMisbehaved::ForeignKey);
-            return Err(PeerMisbehaved::ForeignKey);
+            return Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey));
         }
         if let Some(hold) = &mut hold {
-            for (result, placed) in hold.results.iter_mut().flatten().zip(&reply.placed) {
-                result.set_len((*placed as usize).min(result.capacity()));
+            self.stats.copies += hold.take_results(&reply.placed);
+            if self.config.shm_bulk() == BulkView::Copy {
+                self.copy_reply_chunk(hold, reply)?;
             }
         }
         Ok(hold)
+    }
+
+    /// Takes a reply that lies where the peer can still write to a place where it cannot.
+    fn copy_reply_chunk(
+        &mut self,
+        hold: &mut CallHold,
+        reply: &DeliveredReply,
+    ) -> Result<(), CallFailure> {
+        let ReplyStream::ReplyChunk { length } = reply.stream else { return Ok(()) };
+        let Some(shared) = hold.reply.take() else { return Ok(()) };
+        let length = (length as usize).min(shared.len());
+        let Some(mut private) = self.bulk.take(length) else {
+            self.stats.no_buffer += 1;
+            return Err(CallFailure::NoMemory);
+        };
+        private.set_len(length);
+        private.bytes_mut().copy_from_slice(&shared.bytes()[..length]);
+        self.stats.copies += 1;
+        hold.reply = Some(private);
+        Ok(())
     }
 
     #[inline]
@@ -409,6 +443,8 @@ struct Offering<'a, F: Fabric> {
     segment_bytes: usize,
     chunks: CallChunks,
     hold: &'a mut CallHold,
+    /// Items copied because they lie outside of the connection's memory.
+    copies: u64,
 }
 
 impl<F: Fabric> Offering<'_, F> {
@@ -429,8 +465,10 @@ impl<F: Fabric> Offering<'_, F> {
             }
             None => self.offer_reads(encoded, spec)?,
         }
-        for result in spec.results.iter_mut().flatten() {
-            let offer = self.expose(result, Access::RemoteWrite)?;
+        for (index, result) in spec.results.iter_mut().enumerate() {
+            let Some(result) = result else { continue };
+            let (offer, copy) = self.expose_item(result, Access::RemoteWrite)?;
+            self.hold.result_copies[index] = copy;
             require_room(self.chunks.push_write(offer))?;
         }
         if let Some(bytes) = spec.reply_chunk_bytes(c.negotiated.recv_bytes_max()) {
@@ -467,26 +505,79 @@ impl<F: Fabric> Offering<'_, F> {
         for item in encoded.reduced() {
             let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
             let Some(argument) = argument else { continue };
-            let offer = self.expose(argument, Access::RemoteRead)?;
+            let (offer, copy) = self.expose_item(argument, Access::RemoteRead)?;
+            self.hold.argument_copies[usize::from(item.index)] = copy;
             require_room(self.chunks.push_read(item.position, offer))?;
         }
         Ok(())
     }
 
+    /// Makes an item of the application reachable. One that lies elsewhere than in memory of the
+    /// connection is reached by way of a copy there, which the call keeps.
+    fn expose_item(
+        &mut self,
+        item: &mut Bulk,
+        access: Access,
+    ) -> Result<(ChunkOffer, Option<Bulk>), Backpressure> {
+        if let Some(offer) = self.try_expose(item, access)? {
+            return Ok((offer, None));
+        }
+        let mut copy = self.fabric.bulk(self.conn, item.len()).ok_or(Backpressure::NoBuffer)?;
+        copy.set_len(item.len());
+        if access == Access::RemoteRead {
+            copy.bytes_mut().copy_from_slice(item.bytes());
+            self.copies += 1;
+        }
+        let offer = self.expose(&mut copy, access)?;
+        Ok((offer, Some(copy)))
+    }
+
     fn expose(&mut self, memory: &mut Bulk, access: Access) -> Result<ChunkOffer, Backpressure> {
+        let offer = self.try_expose(memory, access)?;
+        offer.ok_or(Backpressure::Misuse("the driver does not know its own memory"))
+    }
+
+    /// `None` for memory that does not belong to the connection.
+    fn try_expose(
+        &mut self,
+        memory: &mut Bulk,
+        access: Access,
+    ) -> Result<Option<ChunkOffer>, Backpressure> {
         let lease = memory.lease(0..memory.len());
-        let remote = self.fabric.expose(self.conn, lease, access).map_err(|error| match error {
-            ExposeError::Foreign => Backpressure::Misuse("buffer of another connection"),
-            ExposeError::NoKey => Backpressure::NoBuffer,
-            ExposeError::Down => Backpressure::Down,
-        })?;
+        let remote = match self.fabric.expose(self.conn, lease, access) {
+            Ok(remote) => remote,
+            Err(ExposeError::Foreign) => return Ok(None),
+            Err(ExposeError::NoKey) => return Err(Backpressure::NoBuffer),
+            Err(ExposeError::Down) => return Err(Backpressure::Down),
+        };
         self.hold.add_handle(remote.handle);
-        Ok(ChunkOffer {
+        let offer = ChunkOffer {
             handle: remote.handle,
             length: remote.length,
             offset: remote.offset,
             segment_bytes: self.segment_bytes as u32,
-        })
+        };
+        Ok(Some(offer))
+    }
+}
+
+impl CallHold {
+    /// Sets the lengths of the results, after fetching those that were placed in a copy. Returns
+    /// how many that were.
+    fn take_results(&mut self, placed: &[u32; ITEMS_MAX]) -> u64 {
+        let mut copied = 0;
+        let mut lengths = placed.iter();
+        for (result, copy) in self.results.iter_mut().zip(&self.result_copies) {
+            let Some(result) = result else { continue };
+            let length = lengths.next().map_or(0, |length| *length as usize);
+            result.set_len(length.min(result.capacity()));
+            if let Some(copy) = copy {
+                let length = result.len().min(copy.len());
+                result.bytes_mut()[..length].copy_from_slice(&copy.bytes()[..length]);
+                copied += 1;
+            }
+        }
+        copied
     }
 }
 

@@ -30,6 +30,9 @@ pub(crate) struct CallHold {
     pub(crate) reply: Option<Bulk>,
     /// The call itself, when it travels in a Position-Zero Read chunk.
     pub(crate) message: Option<Bulk>,
+    /// Memory of the connection that stands in for arguments and results which are not.
+    pub(crate) argument_copies: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
     handles: [u32; KEYS_PER_CALL_MAX],
     handle_count: u8,
 }

@@ -166,9 +166,8 @@ impl<F: Fabric> CoreCell<F> {
                 drop(reactor);
                 match hold {
                     Ok(hold) => self.deliver_reply(qp, message, reply, hold, up),
-                    Err(why) => {
-                        let end = CallEnd::Failed(CallFailure::Misbehaved(why));
-                        up.on_call_failed(qp, reply.token, end);
+                    Err(failure) => {
+                        up.on_call_failed(qp, reply.token, CallEnd::Failed(failure));
                     }
                 }
             }

@@ -165,8 +165,8 @@ pub enum Backpressure {
         /// What its encoding needs.
         needed_bytes: usize,
     },
-    /// A buffer of the spec does not come from this connection's `Client::bulk`, or the stream has
-    /// another number of data items than the spec: do not try again.
+    /// The stream has another number of data items than the spec, or more chunks or segments than
+    /// are configured: do not try again.
     #[error("misuse: {0}")]
     Misuse(&'static str),
 }

@@ -25,7 +25,7 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
     }
 
     fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
-        self.bulk_of(conn, bytes)
+        self.application_bulk(conn, bytes)
     }
 
     fn pool(&self) -> BulkPool {

@@ -554,7 +554,7 @@ fn write_start(
 #[inline]
 pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32) -> usize {
     if let Some(header) = buffer.first_chunk_mut::<MSG_HEADER_BYTES>() {
-        debug_assert!(credits != 0, "a grant or request of zero is never sent");
+        debug_assert!(credits != 0, "zero credits in a header to send");
         // In the pairs in which a driver with words of eight bytes copies it on, see there.
         let (xid_word, rest) = header.split_at_mut(4);
         xid_word.copy_from_slice(&xid.0.to_be_bytes());
