@@ -43,6 +43,13 @@ const CONSUMED: usize = 0;
 const NEED_BELL: usize = PADDED_WORDS;
 const CLOSED: usize = 2 * PADDED_WORDS;
 
+// How many slots ahead the first two lines of a slot are fetched: those to send in for writing, well
+// before the consumer looks at them, and those to receive as soon as one message has arrived.
+// Measured together: each of the four is worth 5 to 30 % of the rate at depth 32, the more the
+// farther the cores are from each other, and together they cost a round trip 3 ns.
+const SEND_AHEAD: [u64; 2] = [2, 4];
+const RECEIVE_AHEAD: [u64; 2] = [1, 2];
+
 const FLAG_CONTINUED: u64 = 1;
 const FLAG_LEAD: u64 = 2;
 const LENGTH_BITS: u32 = 24;
@@ -186,6 +193,11 @@ impl<W: Words> Producer<W> {
         // Release pairs with the Acquire of `arrival`: the header makes the whole message visible.
         self.words.store(at, header(self.next, flags, length), Ordering::Release);
         self.next += slots as u64;
+        for ahead in SEND_AHEAD {
+            let at = self.place.slot(self.next + ahead);
+            self.words.prefetch_write(at);
+            self.words.prefetch_write(at + LINE_WORDS);
+        }
     }
 
     /// The consumer watches the line of the header, and takes it away whenever it looks: so the
@@ -274,9 +286,11 @@ impl<W: Words> Consumer<W> {
             return Ok(None);
         }
         // Where one message is there is often another: on its way while this one is copied.
-        let behind = self.place.slot(self.next + 1);
-        self.words.prefetch(behind);
-        self.words.prefetch(behind + LINE_WORDS);
+        for ahead in RECEIVE_AHEAD {
+            let at = self.place.slot(self.next + ahead);
+            self.words.prefetch(at);
+            self.words.prefetch(at + LINE_WORDS);
+        }
         let length = (header & LENGTH_MASK) as usize;
         let flags = header >> LENGTH_BITS & 0xff;
         if flags & !FLAG_LEAD != 0 {

@@ -62,6 +62,10 @@ pub trait Words {
         }
     }
 
+    /// Asks for the cache line of `at`, to write to it; a hint only.
+    #[inline]
+    fn prefetch_write(&self, _at: usize) {}
+
     /// Asks for the cache line of `at`; a hint only.
     #[inline]
     fn prefetch(&self, _at: usize) {}

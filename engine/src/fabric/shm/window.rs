@@ -121,6 +121,21 @@ impl Words for Window {
     }
 
     #[inline]
+    fn prefetch_write(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which faults on no address and changes nothing.
+        unsafe {
+            std::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) self.base.as_ptr().wrapping_add(at),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    #[inline]
     fn prefetch(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint, which faults on no address and changes nothing.
