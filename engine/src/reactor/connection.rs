@@ -8,13 +8,11 @@ use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::connection::{Connection, Side};
-use spinrpc_proto::limits::{ITEMS_MAX, Limits, READ_CHUNKS_MAX};
+use spinrpc_proto::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 
-/// RPC header and arguments around the bulk data of a long message.
-const LONG_MESSAGE_ROOM_BYTES: usize = 64 << 10;
 /// Arguments, results, Reply chunk and the message itself.
 const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
 
@@ -117,7 +115,7 @@ impl Conn {
         let recvs = config.recv_budget().total();
         Ok(Self {
             id,
-            proto: Connection::new(side, requester, responder, peer_limits(config)),
+            proto: Connection::new(side, requester, responder, config.peer_limits()),
             calls: (0..calls).map(|_| None).collect(),
             spare_holds: (0..calls).map(|_| Box::default()).collect(),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
@@ -171,20 +169,6 @@ impl ServeHold {
     fn new() -> Self {
         Self { message: None, sinks: Some(Box::default()), reserved: 0, put_off: false }
     }
-}
-
-/// What a peer may ask for in one call.
-fn peer_limits(config: &Config) -> Limits {
-    let (chunks, segments) = (config.chunks_max() as u16, config.segments_max() as u16);
-    let payload_bytes = config.read_bytes_max().max(config.write_bytes_max());
-    Limits {
-        read_segments_max: chunks.saturating_mul(segments),
-        read_chunks_max: chunks,
-        write_chunks_max: chunks,
-        segments_per_chunk_max: segments,
-        payload_bytes_max: (payload_bytes + LONG_MESSAGE_ROOM_BYTES) as u32,
-    }
-    .clamped()
 }
 
 /// Buffers of a connection. They take address space when it opens, and memory as they are used:
