@@ -310,6 +310,7 @@ impl<F: Fabric> Reactor<F> {
         self.check_memory(conn, reply, hold, invalidated)
     }
 
+    /// On a failure the memory has gone back.
     fn check_memory(
         &mut self,
         conn: ConnId,
@@ -317,19 +318,39 @@ impl<F: Fabric> Reactor<F> {
         mut hold: Option<Box<CallHold>>,
         invalidated: Option<u32>,
     ) -> Result<Option<Box<CallHold>>, CallFailure> {
+        let fetched = self.fetch_results(conn, reply, hold.as_deref_mut(), invalidated);
+        if let Err(failure) = fetched {
+            self.recycle_hold(conn, hold);
+            return Err(failure);
+        }
+        Ok(hold)
+    }
+
+    fn fetch_results(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        hold: Option<&mut CallHold>,
+        invalidated: Option<u32>,
+    ) -> Result<(), CallFailure> {
         if let Some(handle) = invalidated
             && !hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle))
         {
             self.close_misbehaving(conn, PeerMisbehaved::ForeignKey);
             return Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey));
         }
-        if let Some(hold) = &mut hold {
-            self.stats.copies += hold.take_results(&reply.placed);
-            if self.config.shm_bulk() == BulkView::Copy {
-                self.copy_reply_chunk(hold, reply)?;
-            }
+        let Some(hold) = hold else { return Ok(()) };
+        self.stats.copies += hold.take_results(&reply.placed);
+        match self.config.shm_bulk() {
+            BulkView::Copy => self.copy_reply_chunk(hold, reply),
+            BulkView::Lent => Ok(()),
         }
-        Ok(hold)
+    }
+
+    fn recycle_hold(&mut self, conn: ConnId, hold: Option<Box<CallHold>>) {
+        if let (Some(c), Some(hold)) = (self.conns.find(conn), hold) {
+            c.recycle_hold(hold);
+        }
     }
 
     /// Takes a reply that lies where the peer can still write to a place where it cannot.

@@ -166,9 +166,7 @@ impl<F: Fabric> CoreCell<F> {
                 drop(reactor);
                 match hold {
                     Ok(hold) => self.deliver_reply(qp, message, reply, hold, up),
-                    Err(failure) => {
-                        up.on_call_failed(qp, reply.token, CallEnd::Failed(failure));
-                    }
+                    Err(failure) => self.lose_reply(qp, message, reply.token, failure, up),
                 }
             }
             _ => {
@@ -179,6 +177,20 @@ impl<F: Fabric> CoreCell<F> {
                 }
             }
         }
+    }
+
+    /// A reply came whose call fails all the same: its receive goes back to the driver.
+    #[cold]
+    fn lose_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        token: u64,
+        failure: CallFailure,
+        up: &mut impl Upcalls,
+    ) {
+        self.reactor().repost(conn, message);
+        up.on_call_failed(conn, token, CallEnd::Failed(failure));
     }
 
     /// Mail, deadlines, and calls that wait for memory: what most turns have none of.
