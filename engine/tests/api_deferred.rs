@@ -69,13 +69,19 @@ fn answers_may_come_in_any_order() {
     assert!(replies.into_iter().all(|(token, reply)| reply.unwrap() == [token as u32]));
 }
 
+fn panic_while_answering(deferred: Deferred) {
+    let answer = std::thread::spawn(|| deferred.reply(|_| panic!("an encoder that panics")));
+    assert!(answer.join().is_err());
+}
+
 #[test]
 fn a_dropped_or_rejected_one_is_answered_with_an_error() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, all_words);
     type Answer = fn(Deferred);
-    let answers: [(Answer, AcceptStatus); 3] = [
+    let answers: [(Answer, AcceptStatus); 4] = [
         (drop, AcceptStatus::SystemErr),
+        (panic_while_answering, AcceptStatus::SystemErr),
         (|deferred| deferred.reject(AcceptStatus::GarbageArgs), AcceptStatus::GarbageArgs),
         (|deferred| deferred.reject(AcceptStatus::ProcUnavail), AcceptStatus::ProcUnavail),
     ];

@@ -117,7 +117,8 @@ impl<'a> Call<'a> {
         self.0.outcome.set(Some(CallOutcome::Deferred));
         let DeferTicket { inbox, pool, stage, plan } = ticket;
         let (conn, slot) = (self.0.to.conn, self.0.to.slot);
-        Some(Deferred { inbox, conn, slot, room: Some(Room { pool, stage, plan }) })
+        let room = Some(Room { pool, stage, plan });
+        Some(Deferred { inbox, conn, slot, room, answered: false })
     }
 }
 
@@ -143,6 +144,7 @@ pub struct Deferred {
     conn: ConnId,
     slot: SlotId,
     room: Option<Room>,
+    answered: bool,
 }
 
 /// What encoding a reply away from its core needs.
@@ -161,17 +163,18 @@ impl Deferred {
     /// Answers with results and registered data items, as [`Call::reply_with`].
     pub fn reply_with(mut self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
         if let Some(room) = self.room.take() {
-            self.post(room.encode(data, &encode));
+            let answer = room.encode(data, &encode);
+            self.post(answer);
         }
     }
 
     /// Answers with an RPC error.
     pub fn reject(mut self, status: AcceptStatus) {
-        self.room = None;
         self.post(DeferredAnswer::Reject(status));
     }
 
-    fn post(&self, answer: DeferredAnswer) {
+    fn post(&mut self, answer: DeferredAnswer) {
+        self.answered = true;
         self.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
     }
 }
@@ -196,7 +199,8 @@ impl Room {
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        if self.room.take().is_some() {
+        // Also when an encoder panicked: the call must not keep its slot for ever.
+        if !self.answered {
             self.post(DeferredAnswer::Reject(AcceptStatus::SystemErr));
         }
     }
