@@ -529,6 +529,14 @@ fn a_handler_that_panics_ends_its_core_and_says_so() {
 }
 
 #[test]
+fn a_service_that_cannot_be_made_fails_the_start() {
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| -> Panics { panic!("a factory that panics") });
+    let error = engine.start().unwrap_err().to_string();
+    assert!(error.contains("panicked while it started"), "{error}");
+}
+
+#[test]
 fn misuse_of_cores_is_an_error_that_says_so() {
     let engine = Engine::new(valid(small())).unwrap();
     let core = engine.core(0).unwrap();

@@ -10,6 +10,7 @@ use crate::fabric::shm::{ShmConfig, ShmConnector};
 use crate::reactor::{StatsSnapshot, memory};
 use spinrpc_proto::ids::{Program, Version};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 /// A process's engine; clones are the same one. Dropping the last one, and its cores, closes every
 /// connection and leaves nothing behind.
@@ -98,7 +99,7 @@ impl Engine {
     /// Runs every configured core and blocks until [`Engine::shutdown`].
     ///
     /// # Errors
-    /// [`EngineError`] if a core cannot be started.
+    /// [`EngineError`] if a core cannot be started, or a handler panicked.
     pub fn run(&self) -> Result<(), EngineError> {
         self.start()?.join()
     }
@@ -142,25 +143,33 @@ pub struct Running(Vec<std::thread::JoinHandle<()>>);
 
 impl Running {
     fn start(engine: &Engine) -> Result<Self, EngineError> {
-        let mut threads = Vec::with_capacity(engine.cores());
-        let (report, started) = std::sync::mpsc::channel();
-        for index in 0..engine.cores() {
-            let (engine, report) = (engine.clone(), report.clone());
-            let thread = std::thread::Builder::new().name(format!("spinrpc-core-{index}"));
-            let body = move || run_core(&engine, index, &report);
-            threads.push(thread.spawn(body).map_err(|e| EngineError::Host(e.to_string()))?);
-        }
+        let (report, reports) = std::sync::mpsc::channel();
+        let mut running = Self(Vec::with_capacity(engine.cores()));
+        let spawned = (0..engine.cores()).try_for_each(|core| running.spawn(engine, core, &report));
         drop(report);
-        let failed = started.iter().take(threads.len()).find_map(Result::err);
-        let running = Self(threads);
-        match failed {
-            None => Ok(running),
-            Some(error) => {
-                engine.shutdown();
-                running.join()?;
-                Err(error)
-            }
-        }
+        // Ends when every core has reported, or its thread has panicked in a service's factory.
+        let started = spawned.and_then(|()| reports.iter().collect::<Result<Vec<()>, _>>());
+        let failed = match started {
+            Ok(reports) if reports.len() == engine.cores() => return Ok(running),
+            Ok(_) => EngineError::Host("a core's thread panicked while it started".into()),
+            Err(error) => error,
+        };
+        engine.shutdown();
+        drop(running.join());
+        Err(failed)
+    }
+
+    fn spawn(
+        &mut self,
+        engine: &Engine,
+        core: usize,
+        report: &Sender<Result<(), EngineError>>,
+    ) -> Result<(), EngineError> {
+        let (engine, report) = (engine.clone(), report.clone());
+        let thread = std::thread::Builder::new().name(format!("spinrpc-core-{core}"));
+        let spawned = thread.spawn(move || run_core(&engine, core, report));
+        self.0.push(spawned.map_err(|error| EngineError::Host(error.to_string()))?);
+        Ok(())
     }
 
     /// Waits until every core has ended (blocks).
@@ -176,15 +185,12 @@ impl Running {
     }
 }
 
-fn run_core(
-    engine: &Engine,
-    index: usize,
-    report: &std::sync::mpsc::Sender<Result<(), EngineError>>,
-) {
+fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError>>) {
     match engine.core(index) {
         Err(error) => drop(report.send(Err(error))),
         Ok(mut core) => {
             drop(report.send(Ok(())));
+            drop(report);
             core.run_until(|| engine.is_shut_down());
             core.drain();
         }
