@@ -62,11 +62,12 @@ impl<F: Fabric> Reactor<F> {
             return self.put_off(conn, slot);
         }
         let Some(c) = self.conns.find(conn) else { return };
+        let send_room = c.send_room(&self.fabric);
         let hold = &mut c.serves[usize::from(slot.index)];
         let (Some(message), Some(sinks)) = (&hold.message, &mut hold.sinks) else { return };
         let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) else { return };
         let allowed = self.fabric.caps().reads_max.saturating_sub(c.reads_outstanding);
-        let room = usize::from(allowed).min(self.fabric.send_room(conn)) as u16;
+        let room = usize::from(allowed).min(send_room) as u16;
         let mut sink = ReadSink { fabric: &mut self.fabric, conn, sinks, bytes: 0 };
         let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
         let bytes = sink.bytes;
