@@ -148,7 +148,8 @@ impl ReplyPlan {
     }
 }
 
-/// A reply whose stream is being written.
+/// A reply whose stream is being written. It holds the send buffer of its call: dropped before the
+/// call is answered in another way, which takes one.
 struct Stage {
     message: Buf,
     plan: ReplyPlan,
@@ -183,7 +184,7 @@ impl<F: Fabric> CoreCell<F> {
         if let Some(stream_bytes) = writer.plain_bytes() {
             return self.reactor().post_plain_reply(to, message, stream_bytes);
         }
-        // It does not fit inline after all: an error, which the general case knows.
+        // It does not fit inline, or names a data item: errors both, which the general case knows.
         drop(message);
         self.send_reply(to, ReplyData::new(), encode);
     }
@@ -194,6 +195,7 @@ impl<F: Fabric> CoreCell<F> {
         let room = &mut stage.message.whole_mut()[plan.header_bytes..][..plan.inline_bytes()];
         let encoded = plan.encode(room, &data, encode);
         if encoded.items_missing {
+            drop(stage);
             return self.reactor().refuse(to, &SYSTEM_ERR);
         }
         if encoded.fits {
@@ -213,10 +215,12 @@ impl<F: Fabric> CoreCell<F> {
         encode: Encode<'_>,
     ) {
         if !stage.plan.takes_long(first.stream_bytes) {
+            drop(stage);
             return self.reactor().refuse_chunk(to);
         }
         let pool = self.reactor().bulk.clone();
         let Some(mut stream) = pool.take(first.stream_bytes) else {
+            drop(stage);
             let mut reactor = self.reactor();
             reactor.stats.no_buffer += 1;
             return reactor.refuse(to, &SYSTEM_ERR);
@@ -224,6 +228,7 @@ impl<F: Fabric> CoreCell<F> {
         stream.set_len(first.stream_bytes);
         let encoded = stage.plan.encode(stream.bytes_mut(), &data, encode);
         if !encoded.fits {
+            drop(stage);
             return self.reactor().refuse(to, &SYSTEM_ERR);
         }
         stream.set_len(encoded.stream_bytes);
@@ -403,6 +408,7 @@ impl<F: Fabric> Reactor<F> {
             _ if overrun => self.close_overrun(to.conn, "send queue"),
             Err(ReplyRefused::Stale) => self.stats.stale += 1,
             Err(ReplyRefused::ChunkTooSmall) => {
+                drop(message);
                 self.send_error(to.conn, view.xid(), 1, RdmaError::Chunk)
             }
             Ok(length) => {
@@ -505,9 +511,11 @@ impl<F: Fabric> Reactor<F> {
         let (is_short, bytes) =
             (encoded.stream_bytes <= stage.plan.inline_bytes(), encoded.stream_bytes);
         if !is_short && !stage.plan.takes_long(bytes) {
+            drop(stage);
             return self.refuse_chunk(to);
         }
         if encoded.items_missing || !encoded.fits {
+            drop(stage);
             return self.refuse(to, &SYSTEM_ERR);
         }
         stream.set_len(bytes);
