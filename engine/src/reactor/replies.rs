@@ -394,7 +394,7 @@ impl<F: Fabric> Reactor<F> {
         for item in encoded.reduced() {
             placed[usize::from(item.index)] = item.length;
         }
-        self.stats.copies += (data.count - encoded.reduced().len()) as u64;
+        self.stats.copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
         let shape = ReplyShape {
             placed: &placed[..data.count],
             long_bytes: long.as_ref().map(|_| encoded.stream_bytes as u32),
