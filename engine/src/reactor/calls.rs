@@ -2,6 +2,7 @@
 
 use super::connection::{CallHold, Conn};
 use super::core::{CoreCell, Reactor};
+use super::memory::longest_block_bytes;
 use super::ops::{
     Backpressure, CallSpec, CallTarget, Deadline, Encode, ReplyBuffers, ReplyFrame, Upcalls,
 };
@@ -102,8 +103,9 @@ impl<F: Fabric> CoreCell<F> {
             return self.reactor().send_call(conn, stage, &encoded, None, target, spec);
         }
         let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
-        let mut whole =
-            self.bulk_of(conn, needed_bytes).ok_or(Backpressure::TooLarge { needed_bytes })?;
+        let mut whole = self
+            .bulk_of(conn, needed_bytes)
+            .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config)))?;
         let encoded = encode_call(whole.bytes_mut(), target, spec, encode, Placement::Inline);
         if !encoded.fits {
             return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
@@ -257,6 +259,7 @@ impl<F: Fabric> Reactor<F> {
             fabric: &mut self.fabric,
             conn,
             segment_bytes,
+            longest_block_bytes: longest_block_bytes(&self.config),
             chunks: CallChunks::EMPTY,
             hold: &mut hold,
             copies: 0,
@@ -462,6 +465,7 @@ struct Offering<'a, F: Fabric> {
     fabric: &'a mut F,
     conn: ConnId,
     segment_bytes: usize,
+    longest_block_bytes: usize,
     chunks: CallChunks,
     hold: &'a mut CallHold,
     /// Items copied because they lie outside of the connection's memory.
@@ -543,7 +547,7 @@ impl<F: Fabric> Offering<'_, F> {
         if let Some(offer) = self.try_expose(item, access)? {
             return Ok((offer, None));
         }
-        let mut copy = self.fabric.bulk(self.conn, item.len()).ok_or(Backpressure::NoBuffer)?;
+        let mut copy = self.lend(item.len())?;
         copy.set_len(item.len());
         if access == Access::RemoteRead {
             copy.bytes_mut().copy_from_slice(item.bytes());
@@ -551,6 +555,11 @@ impl<F: Fabric> Offering<'_, F> {
         }
         let offer = self.expose(&mut copy, access)?;
         Ok((offer, Some(copy)))
+    }
+
+    fn lend(&mut self, bytes: usize) -> Result<Bulk, Backpressure> {
+        let bulk = self.fabric.bulk(self.conn, bytes);
+        bulk.ok_or_else(|| no_block(bytes, self.longest_block_bytes))
     }
 
     fn expose(&mut self, memory: &mut Bulk, access: Access) -> Result<ChunkOffer, Backpressure> {
@@ -600,6 +609,14 @@ impl CallHold {
         }
         copied
     }
+}
+
+/// Why the connection has no block of this size: none is that long, or all are lent out.
+fn no_block(needed_bytes: usize, longest_bytes: usize) -> Backpressure {
+    if needed_bytes > longest_bytes {
+        return Backpressure::TooLarge { needed_bytes };
+    }
+    Backpressure::NoBuffer
 }
 
 fn require_room(taken: bool) -> Result<(), Backpressure> {

@@ -20,7 +20,7 @@ const LARGE_BLOCK_BYTES: usize = (1 << 20) + (64 << 10);
 /// Cuts an arena into blocks: a sixteenth of it small ones, an eighth middle ones, the rest large
 /// ones, of which there is at least one.
 pub(crate) fn classes(arena_bytes: usize, largest_bytes: usize) -> Vec<BulkClass> {
-    let large = LARGE_BLOCK_BYTES.max(largest_bytes);
+    let large = large_block_bytes(largest_bytes);
     let small_count = (arena_bytes / 16 / SMALL_BLOCK_BYTES).max(1);
     let middle_count = (arena_bytes / 8 / MIDDLE_BLOCK_BYTES).max(1);
     let rest = arena_bytes
@@ -30,6 +30,15 @@ pub(crate) fn classes(arena_bytes: usize, largest_bytes: usize) -> Vec<BulkClass
         BulkClass { block_bytes: MIDDLE_BLOCK_BYTES, count: middle_count },
         BulkClass { block_bytes: large, count: (rest / large).max(1) },
     ]
+}
+
+/// The longest block of an arena that is cut as the configuration says.
+pub(crate) fn longest_block_bytes(config: &Config) -> usize {
+    large_block_bytes(config.peer_limits().payload_bytes_max as usize)
+}
+
+fn large_block_bytes(largest_bytes: usize) -> usize {
+    LARGE_BLOCK_BYTES.max(largest_bytes)
 }
 
 /// Work requests one queue pair holds: every call and reply at once, and for replies as many RDMA
