@@ -19,6 +19,8 @@ use spinrpc_proto::requester::CallRefused;
 
 /// Bytes of one segment in the Read list.
 const READ_SEGMENT_BYTES: usize = 24;
+/// Bytes of one segment in the Write list or the Reply chunk.
+const WRITE_SEGMENT_BYTES: usize = 16;
 /// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
 const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
 
@@ -190,7 +192,8 @@ impl<F: Fabric> Reactor<F> {
         let (message, threshold_bytes) = self.take_call_buffer(conn)?;
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         let stream_at = self.config.headroom_bytes();
-        let header_bytes = spec.header_bytes(&self.config, c.negotiated.recv_bytes_max());
+        let header_bytes =
+            spec.header_bytes(self.config.segment_bytes(), c.negotiated.recv_bytes_max());
         Ok(Stage { message, stream_at, threshold_bytes, header_bytes })
     }
 
@@ -496,8 +499,10 @@ impl<F: Fabric> Offering<'_, F> {
             self.hold.result_copies[index] = copy;
             require_room(self.chunks.push_write(offer))?;
         }
-        if let Some(bytes) = spec.reply_chunk_bytes(c.negotiated.recv_bytes_max()) {
-            let mut reply = self.fabric.bulk(self.conn, bytes).ok_or(Backpressure::NoBuffer)?;
+        let write_list_bytes = spec.write_list_bytes(self.segment_bytes);
+        let recv_bytes_max = c.negotiated.recv_bytes_max();
+        if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, recv_bytes_max) {
+            let mut reply = self.lend(bytes)?;
             reply.set_len(bytes);
             let offer = self.expose(&mut reply, Access::RemoteWrite)?;
             require_room(self.chunks.set_reply(offer))?;
@@ -627,7 +632,8 @@ impl CallSpec {
     /// Nothing beside the stream, and a reply that fits into the shortest message there is.
     #[inline]
     fn is_plain(&self) -> bool {
-        !self.has_buffers && self.reply_chunk_bytes(INLINE_THRESHOLD_MIN_BYTES as usize).is_none()
+        !self.has_buffers
+            && self.reply_chunk_bytes(0, INLINE_THRESHOLD_MIN_BYTES as usize).is_none()
     }
 
     fn argument_count(&self) -> usize {
@@ -641,22 +647,27 @@ impl CallSpec {
         self.arguments.iter().flatten().map(|argument| argument.len() + 3).sum()
     }
 
-    /// Room a Reply chunk must have, when the reply may not fit inline: "requester MUST give one"
-    /// then (RFC 8166 section 4.3.3).
+    /// Room a Reply chunk must have, when the reply, whose header returns the Write list, may not
+    /// fit inline: "requester MUST give one" then (RFC 8166 section 4.3.3).
     #[inline]
-    fn reply_chunk_bytes(&self, recv_bytes_max: usize) -> Option<usize> {
-        let longest = PLAIN_HEADER_BYTES + REPLY_HEADER_BYTES_MAX + self.reply_bytes_max;
+    fn reply_chunk_bytes(&self, write_list_bytes: usize, recv_bytes_max: usize) -> Option<usize> {
+        let header_bytes = PLAIN_HEADER_BYTES + write_list_bytes;
+        let longest = header_bytes + REPLY_HEADER_BYTES_MAX + self.reply_bytes_max;
         let needed = self.reply_bytes_max > 0 && longest > recv_bytes_max;
         needed.then_some(self.reply_bytes_max + REPLY_HEADER_BYTES_MAX)
     }
 
     /// Transport header that offers this spec's results and Reply chunk.
-    fn header_bytes(&self, config: &Config, recv_bytes_max: usize) -> usize {
-        let segments = |bytes: usize| 16 * bytes.div_ceil(config.segment_bytes()).max(1);
-        let writes: usize =
-            self.results.iter().flatten().map(|result| 8 + segments(result.len())).sum();
-        let reply = self.reply_chunk_bytes(recv_bytes_max).map_or(0, |bytes| 4 + segments(bytes));
+    fn header_bytes(&self, segment_bytes: usize, recv_bytes_max: usize) -> usize {
+        let writes = self.write_list_bytes(segment_bytes);
+        let reply = self.reply_chunk_bytes(writes, recv_bytes_max);
+        let reply = reply.map_or(0, |bytes| 4 + segments_bytes(bytes, segment_bytes));
         PLAIN_HEADER_BYTES + writes + reply
+    }
+
+    fn write_list_bytes(&self, segment_bytes: usize) -> usize {
+        let results = self.results.iter().flatten();
+        results.map(|result| 8 + segments_bytes(result.len(), segment_bytes)).sum()
     }
 
     fn move_into(&mut self, hold: &mut CallHold) {
@@ -664,6 +675,11 @@ impl CallSpec {
         hold.results = std::mem::take(&mut self.results);
         self.has_buffers = false;
     }
+}
+
+/// The segments of a chunk in a Write list.
+fn segments_bytes(bytes: usize, segment_bytes: usize) -> usize {
+    WRITE_SEGMENT_BYTES * bytes.div_ceil(segment_bytes).max(1)
 }
 
 impl super::stats::StatsSnapshot {
