@@ -173,7 +173,6 @@ pub enum ReplyRefused {
 pub struct Responder<S> {
     slots: S,
     first_free: u32,
-    in_progress: u32,
     grant: u32,
 }
 
@@ -188,7 +187,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Self {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
-            in_progress: 0,
             grant: (count as u32).max(1),
         }
     }
@@ -200,10 +198,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.grant
     }
 
-    /// Calls delivered or being fetched.
-    #[inline]
+    /// Calls delivered or being fetched. Takes time in the number of slots.
     pub fn in_progress(&self) -> u32 {
-        self.in_progress
+        self.slots.as_ref().iter().filter(|slot| slot.state != State::Free).count() as u32
     }
 
     /// A message whose header could be parsed, on the side that serves.
@@ -264,7 +261,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.first_free = slot.next_free;
         slot.state = state;
         slot.generation = slot.generation.wrapping_add(1);
-        self.in_progress += 1;
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
@@ -405,7 +401,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         slot.state = State::Free;
         slot.next_free = next_free;
         self.first_free = u32::from(id.index);
-        self.in_progress -= 1;
     }
 }
 
