@@ -208,7 +208,4 @@ pub enum DownCause {
     /// beyond its checks; says which resource.
     #[error("this side ran out of {0}, which is sized not to")]
     Overrun(&'static str),
-    /// The engine is shutting down, or the application closed the connection.
-    #[error("the service refused the connection: {0}")]
-    Refused(&'static str),
 }
