@@ -6,7 +6,6 @@
 
 use super::connection::Conn;
 use super::mailbox::{Inbox, Mail};
-use super::memory::DEFERRED_MAX;
 use super::negotiate::{Negotiated, Offer};
 use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
@@ -56,8 +55,8 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) default_timeout_ticks: u64,
     pub(super) put_off: VecDeque<(ConnId, SlotId)>,
     given_up: VecDeque<GivenUp>,
+    /// Calls deferred whose answers have not come by mail.
     pub(super) deferred: usize,
-    pub(super) deferred_max: usize,
     cells: Arc<StatsCells>,
     offer: Offer,
     now: Ticks,
@@ -309,7 +308,7 @@ impl<F: Fabric> CoreCell<F> {
 }
 
 impl<F: Fabric> Reactor<F> {
-    /// A core at rest. `deferred_max` calls may be deferred at a time.
+    /// A core at rest.
     pub(crate) fn new(
         fabric: F,
         config: Config,
@@ -325,7 +324,6 @@ impl<F: Fabric> Reactor<F> {
                 Some(timeout) => clock.from_duration(timeout),
                 None => u64::MAX,
             },
-            deferred_max: DEFERRED_MAX,
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
             conns: ConnTable::default(),

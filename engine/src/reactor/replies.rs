@@ -4,6 +4,7 @@
 use super::connection::{Conn, Sinks};
 use super::core::{CoreCell, Reactor};
 use super::mailbox::{DeferredAnswer, DeferredReply};
+use super::memory::DEFERRED_MAX;
 use super::ops::{
     Admitted, CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls,
 };
@@ -472,7 +473,7 @@ impl<F: Fabric> Reactor<F> {
         let c = self.conns.find(to.conn)?;
         let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
         let plan = reply_plan(c, &view);
-        if self.deferred >= self.deferred_max {
+        if self.deferred >= DEFERRED_MAX {
             return None;
         }
         let mut stage = self.bulk.take(plan.inline_bytes())?;
