@@ -63,7 +63,8 @@ pub(crate) struct Reactor<F: Fabric> {
     in_turn: bool,
     /// Turns with work since the statistics were published.
     unpublished: u32,
-    next_xid: u32,
+    /// Varies where the XIDs of a new connection start.
+    xid_seed: u32,
 }
 
 /// The connections of a core by queue pair.
@@ -333,7 +334,7 @@ impl<F: Fabric> Reactor<F> {
             in_turn: false,
             now: clock.now(),
             unpublished: 0,
-            next_xid: clock.now().0 as u32,
+            xid_seed: clock.now().0 as u32,
             fabric,
             config,
             clock,
@@ -541,8 +542,8 @@ impl<F: Fabric> Reactor<F> {
         let negotiated = Negotiated::between(&self.offer, &theirs);
         let peer = endpoint.peer_name();
         let id = self.fabric.adopt(endpoint)?;
-        self.next_xid = self.next_xid.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
-        let opened = Conn::open(id, side, &self.config, negotiated, self.next_xid);
+        self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
+        let opened = Conn::open(id, side, &self.config, negotiated, self.xid_seed);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.post_receives(&mut self.fabric);
         self.conns.insert(conn);
