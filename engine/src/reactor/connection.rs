@@ -82,8 +82,8 @@ pub(crate) struct Conn {
     pub(crate) id: ConnId,
     pub(crate) proto: Protocol,
     pub(crate) calls: Box<[Option<Box<CallHold>>]>,
-    /// Boxes for the calls that need them: a box moves at the price of a pointer.
-    #[allow(clippy::vec_box)]
+    /// Boxes for the calls that need them.
+    #[expect(clippy::vec_box, reason = "a box moves at the price of a pointer")]
     pub(crate) spare_holds: Vec<Box<CallHold>>,
     pub(crate) serves: Box<[ServeHold]>,
     pub(crate) recvs: BufPool,

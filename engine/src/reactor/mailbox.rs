@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use super::replies::ReplyData;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
-#[allow(clippy::large_enum_variant)]
+#[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
 pub(crate) enum Mail<E> {
     /// What became of connection request number `request`.
     Connected { request: u64, result: Result<E, FabricError> },
@@ -32,7 +32,7 @@ pub(crate) struct DeferredReply {
 }
 
 /// What a deferred call is answered with.
-#[allow(clippy::large_enum_variant)]
+#[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and the data items beside it.
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
@@ -58,7 +58,7 @@ impl<E> Inbox<E> {
     }
 
     /// Puts mail in; gives it back when the box is full.
-    #[allow(clippy::result_large_err)]
+    #[expect(clippy::result_large_err, reason = "the letter itself comes back")]
     pub(crate) fn post(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
         self.queue.push(mail)?;
         if let Some(waker) = self.waker.get() {
