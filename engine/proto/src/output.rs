@@ -1,7 +1,8 @@
 //! Where the state machines put what follows from an input: the caller's sink.
 //!
-//! The reactor implements [`Output`] straight onto its tables and the work-request batch; tests
-//! implement it as a recorder. A sink must not call back into the state machine that calls it.
+//! The reactor implements [`Output`] as small sinks: one keeps what follows from a message until
+//! the state machine has returned, others post RDMA Reads and Writes at once. Tests implement it as
+//! a recorder. A sink must not call back into the state machine that calls it.
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;

@@ -59,7 +59,7 @@ impl ReplyHandler for Keep {
 }
 
 impl Client {
-    /// Connects with the default configuration.
+    /// Connects with the default configuration, as [`Client::connect_with`].
     ///
     /// # Errors
     /// [`ConnectError`] says why there is no connection.
@@ -71,7 +71,8 @@ impl Client {
         Self::connect_with(Config::default(), address, program, version)
     }
 
-    /// Connects; the engine uses the first core of `config`.
+    /// Connects; the engine uses the first core of `config` and pins this thread to its CPU. Blocks
+    /// for five seconds at most.
     ///
     /// # Errors
     /// [`ConnectError`] says why there is no connection.

@@ -130,6 +130,7 @@ impl Client {
 
     /// Gives a call up: its handler has got [`CallError::Cancelled`] when the next turn ends. The
     /// server may still execute it; its buffers stay with the connection until the server answers.
+    /// `false` if no call in flight carries this token. Takes time in the number of slots.
     pub fn cancel(&self, token: Token) -> bool {
         self.conn().is_some_and(|conn| self.0.ops.cancel(conn, token.0))
     }

@@ -61,7 +61,7 @@ counters! {
     replies_sent,
     /// Calls refused to the application because the peer's credits were used up.
     credit_stalls,
-    /// Calls refused to the application because the send queue was full.
+    /// Calls refused to the application, or put off, because the send queue was full.
     queue_full,
     /// Calls refused to the application, or put off, because buffers were lent out.
     no_buffer,
