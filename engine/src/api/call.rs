@@ -191,7 +191,6 @@ impl Room {
         let Some(mut stream) = pool.take(encoded.stream_bytes) else {
             return DeferredAnswer::Reject(AcceptStatus::SystemErr);
         };
-        stream.set_len(encoded.stream_bytes);
         let encoded = plan.encode(stream.bytes_mut(), &data, encode);
         DeferredAnswer::Results { stream, encoded, data }
     }

@@ -129,7 +129,7 @@ impl Core {
     /// Registered memory of this core, for data items of replies: `bytes` long. `None` if that is
     /// longer than the longest block, or all is lent out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        take(&self.pool, bytes)
+        self.pool.take(bytes)
     }
 
     /// What a service factory gets, for services made outside of one.
@@ -159,12 +159,6 @@ impl CoreContext {
 
     /// Registered memory of this core, as [`Core::bulk`].
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        take(&self.pool, bytes)
+        self.pool.take(bytes)
     }
-}
-
-fn take(pool: &BulkPool, bytes: usize) -> Option<Bulk> {
-    let mut bulk = pool.take(bytes)?;
-    bulk.set_len(bytes);
-    Some(bulk)
 }

@@ -78,7 +78,8 @@ pub trait Fabric: Sized + 'static {
     /// polls, then one [`CompletionKind::Down`] is the last completion of this queue pair.
     fn close(&mut self, qp: QpId);
 
-    /// Memory of this connection that may be exposed to its peer; `None` when all is lent out.
+    /// Memory of this connection that may be exposed to its peer, its length set to `bytes`; `None`
+    /// when no block is that long or all are lent out.
     fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk>;
 
     /// Lets the peer reach the leased bytes with one right, under a key never used before.

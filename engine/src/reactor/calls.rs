@@ -122,17 +122,13 @@ impl<F: Fabric> CoreCell<F> {
         if self.reactor().config.shm_bulk() == BulkView::Lent {
             return self.bulk_of(conn, bytes);
         }
-        let mut bulk = self.reactor().bulk.take(bytes)?;
-        bulk.set_len(bytes);
-        Some(bulk)
+        self.reactor().bulk.take(bytes)
     }
 
     fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let mut reactor = self.reactor();
         reactor.conns.find(conn)?;
-        let mut bulk = reactor.fabric.bulk(conn, bytes)?;
-        bulk.set_len(bytes);
-        Some(bulk)
+        reactor.fabric.bulk(conn, bytes)
     }
 
     /// Hands a reply to its handler, then frees what it lay in.
@@ -372,7 +368,6 @@ impl<F: Fabric> Reactor<F> {
             self.stats.no_buffer += 1;
             return Err(CallFailure::NoMemory);
         };
-        private.set_len(length);
         private.bytes_mut().copy_from_slice(&shared.bytes()[..length]);
         self.stats.copies += 1;
         hold.reply = Some(private);
@@ -503,7 +498,6 @@ impl<F: Fabric> Offering<'_, F> {
         let recv_bytes_max = c.negotiated.recv_bytes_max();
         if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, recv_bytes_max) {
             let mut reply = self.lend(bytes)?;
-            reply.set_len(bytes);
             let offer = self.expose(&mut reply, Access::RemoteWrite)?;
             require_room(self.chunks.set_reply(offer))?;
             self.hold.reply = Some(reply);
@@ -553,7 +547,6 @@ impl<F: Fabric> Offering<'_, F> {
             return Ok((offer, None));
         }
         let mut copy = self.lend(item.len())?;
-        copy.set_len(item.len());
         if access == Access::RemoteRead {
             copy.bytes_mut().copy_from_slice(item.bytes());
             self.copies += 1;

@@ -89,11 +89,10 @@ impl<F: Fabric> Reactor<F> {
         }
         sinks.count = plan.chunks().len();
         for (index, chunk) in plan.chunks().iter().enumerate() {
-            let Some(mut bulk) = self.bulk.take(chunk.length as usize) else {
+            let Some(bulk) = self.bulk.take(chunk.length as usize) else {
                 sinks.clear();
                 return false;
             };
-            bulk.set_len(chunk.length as usize);
             sinks.bulks[index] = Some(bulk);
             sinks.chunks[index] = (chunk.position, chunk.length);
         }

@@ -226,7 +226,6 @@ impl<F: Fabric> CoreCell<F> {
             reactor.stats.no_buffer += 1;
             return reactor.refuse(to, &SYSTEM_ERR);
         };
-        stream.set_len(first.stream_bytes);
         let encoded = stage.plan.encode(stream.bytes_mut(), &data, encode);
         if !encoded.fits {
             drop(stage);
@@ -476,8 +475,7 @@ impl<F: Fabric> Reactor<F> {
         if self.deferred >= DEFERRED_MAX {
             return None;
         }
-        let mut stage = self.bulk.take(plan.inline_bytes())?;
-        stage.set_len(plan.inline_bytes());
+        let stage = self.bulk.take(plan.inline_bytes())?;
         self.deferred += 1;
         let inbox = Arc::clone(&self.inbox);
         Some(DeferTicket { inbox, pool: self.bulk.clone(), stage, plan })
