@@ -4,6 +4,7 @@
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use spinrpc::fabric::shm::check_address;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -57,10 +58,7 @@ fn one_line(message: &str) -> String {
 /// # Errors
 /// What is allowed, when it is not.
 pub fn address(text: &str) -> Result<String, String> {
-    match text.strip_prefix("shm:") {
-        Some(name) if !name.is_empty() => Ok(text.to_owned()),
-        _ => Err("an address is shm:NAME".to_owned()),
-    }
+    check_address(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -98,7 +96,7 @@ mod tests {
     #[test]
     fn an_address_names_its_fabric() {
         assert_eq!(address("shm:demo").as_deref(), Ok("shm:demo"));
-        for wrong in ["demo", "shm:", "tcp:1"] {
+        for wrong in ["demo", "shm:", "tcp:1", "shm:a b"] {
             assert!(address(wrong).unwrap_err().contains("shm:NAME"), "{wrong}");
         }
     }

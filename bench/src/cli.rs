@@ -7,6 +7,7 @@ use crate::load::{Operation, Workload};
 use crate::pattern::Verify;
 use crate::units::{parse_size, parse_time};
 use clap::{Args, Parser, Subcommand};
+use spinrpc::fabric::shm::check_address;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub(crate) struct MainJobArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
     /// Where to listen: shm:NAME
-    #[arg(long)]
+    #[arg(long, value_parser = parse_address)]
     pub(crate) address: String,
     /// Cores to poll on, one thread each [default: the profile's]
     #[arg(long)]
@@ -70,7 +71,7 @@ pub(crate) struct ServeArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// Where the server listens: shm:NAME
-    #[arg(long)]
+    #[arg(long, value_parser = parse_address)]
     pub(crate) address: String,
     /// What every call does
     #[arg(long, value_enum, default_value_t = Operation::Echo)]
@@ -192,6 +193,10 @@ fn one_line(message: &str) -> String {
     words.join(" ")
 }
 
+fn parse_address(text: &str) -> Result<String, String> {
+    check_address(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
 fn parse_payload(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
     if bytes > PAYLOAD_BYTES_MAX {
@@ -248,6 +253,8 @@ mod tests {
     #[test]
     fn wrong_values_get_one_line_that_says_what_is_allowed() {
         for (line, allowed) in [
+            ("run --address tcp:x", "shm:NAME"),
+            ("serve --address shm:", "shm:NAME"),
             ("run --address shm:x --op nil", "null"),
             ("run --address shm:x --size 4q", "1MiB"),
             ("run --address shm:x --duration 3", "500ms"),

@@ -19,6 +19,15 @@ pub struct AddressError {
     pub reason: &'static str,
 }
 
+/// Checks that the fabric understands `address`, for programs that want to say so before they
+/// begin. Does not look whether anybody listens there, and does not block.
+///
+/// # Errors
+/// [`AddressError`] when it is none.
+pub fn check_address(address: &str) -> Result<(), AddressError> {
+    Address::parse(address).map(drop)
+}
+
 /// A checked address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
