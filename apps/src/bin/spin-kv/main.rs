@@ -4,6 +4,7 @@
 
 use clap::Parser;
 use spinrpc_apps::command_line;
+use spinrpc_apps::kv::protocol::KEY_BYTES_MAX;
 use spinrpc_apps::kv::{self, Client};
 use std::error::Error;
 use std::fs;
@@ -62,7 +63,13 @@ struct Place {
     #[arg(value_parser = command_line::address)]
     address: String,
     /// The key, of 1 to 255 bytes
+    #[arg(value_parser = key)]
     key: String,
+}
+
+fn key(text: &str) -> Result<String, String> {
+    let fits = (1..=KEY_BYTES_MAX).contains(&text.len());
+    fits.then(|| text.to_owned()).ok_or_else(|| format!("1 to {KEY_BYTES_MAX} bytes"))
 }
 
 /// Where a value comes from.
@@ -77,9 +84,9 @@ struct Source {
 }
 
 impl Source {
-    fn read(self) -> io::Result<Vec<u8>> {
+    fn read(self) -> Result<Vec<u8>, String> {
         match self.file {
-            Some(path) => fs::read(path),
+            Some(path) => fs::read(&path).map_err(|error| format!("{}: {error}", path.display())),
             None => Ok(self.value.unwrap_or_default().into_bytes()),
         }
     }
