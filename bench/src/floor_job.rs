@@ -15,6 +15,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let cores = CoreList::from(pair);
     let profile = ProfileId { name: "none".to_owned(), hash: "-".to_owned() };
     let mut report = Report::new(Environment::observe(&cores, profile));
+    let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     let mut rows: Vec<FloorRow> =
         probes().into_iter().map(|probe| FloorRow::new(probe, Vec::new())).collect();
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     report.notes.push(NOTE.to_owned());
     print!("{}", table::render(&report));
-    args.json.as_ref().map_or(Ok(()), |path| json::write(&report, path))
+    json.write(&report)
 }
 
 /// The limits that the workloads of the main job are compared with.

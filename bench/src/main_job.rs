@@ -25,6 +25,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let profile = profile::load(&args.profile, Side::Client, Some(&client_core))?;
     let cores = CoreList::from(pair);
     let mut report = Report::new(Environment::observe(&cores, profile.id));
+    let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     let address = format!("shm:spinperf-{}", std::process::id());
     let server = ServerProcess::start(&address, pair.server, &args.profile)?;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     report.collect_floor();
     report.notes.extend(NOTES.map(str::to_owned));
     print!("{}", table::render(&report));
-    args.json.as_ref().map_or(Ok(()), |path| json::write(&report, path))
+    json.write(&report)
 }
 
 struct MainJob<'a> {

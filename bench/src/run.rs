@@ -19,6 +19,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let cores = CoreList::from(profile.config.cpus());
     let limits = Limits { warmup: args.warmup, duration: args.duration, calls: args.calls };
     let mut report = Report::new(Environment::observe(&cores, profile.id));
+    let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     announce(args);
     let measurements =
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     report.rows.push(Row::new(workload, repeats));
     report.notes = notes(args);
     print!("{}", table::render(&report));
-    args.json.as_ref().map_or(Ok(()), |path| json::write(&report, path))
+    json.write(&report)
 }
 
 fn announce(args: &RunArgs) {

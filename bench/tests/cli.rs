@@ -38,6 +38,15 @@ fn a_server_that_is_not_there_is_one_line_and_exit_code_1() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_found_before_anything_is_measured() {
+    let arguments = ["floor", "--duration", "60s", "--json", "/nonexistent/report.json"];
+    let output = spinperf(&arguments);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.trim_end().lines().count() == 1 && error.contains("report.json"), "{error}");
+}
+
+#[test]
 fn help_and_version_are_answers_not_errors() {
     let help = spinperf(&["--help"]);
     assert_eq!(help.status.code(), Some(0));

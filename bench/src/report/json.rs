@@ -3,19 +3,39 @@
 
 use super::Report;
 use crate::failure::Failure;
-use std::fs;
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Name and version of the document.
 pub(crate) const SCHEMA: &str = "spinperf/1";
 
-/// Writes the report to `path`, replacing what is there.
-pub(crate) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
-    let mut text = serde_json::to_string_pretty(report)
-        .map_err(|error| Failure::Measurement(format!("the report is not JSON: {error}")))?;
-    text.push('\n');
-    fs::write(path, text)
-        .map_err(|error| Failure::system(format!("writing {}", path.display()), error))
+/// The file that a report goes to, if one was asked for.
+pub(crate) struct Sink(Option<(PathBuf, File)>);
+
+impl Sink {
+    /// Opens the file before anything is measured: a wrong path costs no measurement. What it held
+    /// is gone when the report is written, not before.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        let opened = File::options().create(true).truncate(false).write(true).open(path);
+        let file = opened
+            .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
+        Ok(Self(Some((path.to_owned(), file))))
+    }
+
+    /// Writes the report.
+    pub(crate) fn write(self, report: &Report) -> Result<(), Failure> {
+        let Some((path, mut file)) = self.0 else { return Ok(()) };
+        let mut text = serde_json::to_string_pretty(report)
+            .map_err(|error| Failure::Measurement(format!("the report is not JSON: {error}")))?;
+        text.push('\n');
+        // Devices and pipes cannot be cut, and need not be.
+        let regular = file.metadata().is_ok_and(|meta| meta.is_file());
+        let cut = if regular { file.set_len(0) } else { Ok(()) };
+        cut.and_then(|()| file.write_all(text.as_bytes()))
+            .map_err(|error| Failure::system(format!("writing {}", path.display()), error))
+    }
 }
 
 #[cfg(test)]
