@@ -328,6 +328,20 @@ fn a_server_short_of_memory_lets_calls_wait_and_loses_none() {
     server.wait_for("waiting for memory", |stats| stats.no_buffer > 0);
 }
 
+/// The server has one large block: two such arguments never fit, and waiting would not help.
+#[test]
+fn arguments_beyond_all_memory_of_the_server_are_err_chunk() {
+    let server = Server::with(small_with(|raw| raw.mem.arena_mib = 2));
+    let mut caller = mix_caller(&server);
+    let call = MixCall { arguments: vec![350_000, 350_001], ..MixCall::default() };
+    for token in 0..100 {
+        call.start(&caller.client, token).unwrap();
+        let error = caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::Rdma(RdmaError::Chunk)), "{error:?}");
+    }
+    run(&mut caller, &MixCall { arguments: vec![900_000], ..MixCall::default() });
+}
+
 #[test]
 fn a_server_without_memory_for_a_long_reply_answers_system_err() {
     let server = Server::with(small_with(|raw| raw.mem.arena_mib = 2));

@@ -8,6 +8,9 @@ use std::process::abort;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Most size classes of a pool.
+const CLASSES_MAX: usize = 8;
+
 /// One size class of a [`BulkPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkClass {
@@ -55,6 +58,9 @@ impl BulkPool {
     /// # Errors
     /// [`PoolError::Empty`] and [`PoolError::TooLarge`].
     pub fn region_bytes(classes: &[BulkClass]) -> Result<usize, PoolError> {
+        if classes.len() > CLASSES_MAX {
+            return Err(PoolError::TooLarge);
+        }
         let mut blocks = 0_usize;
         let mut bytes = 0_usize;
         for class in classes {
@@ -92,6 +98,20 @@ impl BulkPool {
             block_bytes: class.block_bytes,
             free: class.free.free(),
             total: class.free.total(),
+        })
+    }
+
+    /// Whether [`BulkPool::take`] for all of `lengths`, in their order, would find blocks in this
+    /// pool if none were lent out. What it would not will never be there, however long one waits.
+    pub fn could_hold(&self, lengths: impl IntoIterator<Item = usize>) -> bool {
+        let mut left = [0; CLASSES_MAX];
+        for (left, class) in left.iter_mut().zip(&self.0.classes) {
+            *left = class.free.total();
+        }
+        lengths.into_iter().all(|bytes| {
+            let mut classes = left.iter_mut().zip(&self.0.classes);
+            let fitting = classes.find(|(left, class)| **left > 0 && class.block_bytes >= bytes);
+            fitting.map(|(left, _)| *left -= 1).is_some()
         })
     }
 

@@ -3,7 +3,7 @@
 //! and tried again each turn; the calls in progress bound how much that can be.
 
 use super::core::{CoreCell, Reactor};
-use super::ops::{CallFrame, Upcalls};
+use super::ops::{CallFrame, ReplyTarget, Upcalls};
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrError, WrId};
 use crate::mem::Buf;
 use spinrpc_proto::output::{Output, ReadRequest, SlotId};
@@ -58,8 +58,7 @@ impl<F: Fabric> Reactor<F> {
     /// Finds memory for the chunks of a call, unless it has it, and posts the next RDMA Reads.
     fn pull(&mut self, conn: ConnId, slot: SlotId) {
         if !self.find_memory(conn, slot) {
-            self.stats.no_buffer += 1;
-            return self.put_off(conn, slot);
+            return self.wait_for_memory(conn, slot);
         }
         let Some(c) = self.conns.find(conn) else { return };
         let send_room = c.send_room(&self.fabric);
@@ -68,14 +67,33 @@ impl<F: Fabric> Reactor<F> {
         let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) else { return };
         let allowed = self.fabric.caps().reads_max.saturating_sub(c.reads_outstanding);
         let room = usize::from(allowed).min(send_room) as u16;
-        let mut sink = ReadSink { fabric: &mut self.fabric, conn, sinks, bytes: 0 };
+        let fabric = &mut self.fabric;
+        let mut sink = ReadSink { fabric, conn, sinks, bytes: 0, overrun: false };
         let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
-        let bytes = sink.bytes;
+        let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
         self.stats.bytes_read += bytes;
+        if overrun {
+            return self.close_overrun(conn, "send queue");
+        }
         if asked == 0 && c.proto.responder.wants_reads(slot) {
             self.put_off(conn, slot);
         }
+    }
+
+    /// A call whose chunks can be held waits until others give memory back; one whose chunks cannot
+    /// be held by all the memory there is gets ERR_CHUNK (`mem.arena_mib`).
+    #[cold]
+    fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
+        self.stats.no_buffer += 1;
+        let Some(c) = self.conns.find(conn) else { return };
+        let Some(plan) = c.proto.responder.pull_plan(slot) else { return };
+        if self.bulk.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+            return self.put_off(conn, slot);
+        }
+        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
+        self.refuse_chunk(&ReplyTarget { conn, slot, message: message.bytes(), plain: false });
+        self.repost(conn, message);
     }
 
     /// Whether the call has memory for all its Read chunks: all at once or none, so that two calls
@@ -130,6 +148,7 @@ struct ReadSink<'a, F: Fabric> {
     conn: ConnId,
     sinks: &'a mut super::connection::Sinks,
     bytes: u64,
+    overrun: bool,
 }
 
 impl<F: Fabric> Output for ReadSink<'_, F> {
@@ -140,8 +159,8 @@ impl<F: Fabric> Output for ReadSink<'_, F> {
         let from = RemoteSlice { handle: read.from.handle, length, offset: read.from.offset };
         let into = bulk.lease(at..at + length as usize);
         self.bytes += u64::from(length);
-        let posted = self.fabric.post(self.conn, SendWr::Read { id: wr_id(read.slot), from, into });
-        debug_assert!(posted.is_ok(), "room was checked");
+        let read = SendWr::Read { id: wr_id(read.slot), from, into };
+        self.overrun |= self.fabric.post(self.conn, read).is_err();
     }
 }
 

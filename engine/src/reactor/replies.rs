@@ -447,7 +447,7 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
-    fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
+    pub(super) fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
         let xid = view.xid();
