@@ -131,6 +131,9 @@ impl QueuePair {
             if out.room() == 0 {
                 return Ok(Seen::More);
             }
+            if self.burst {
+                self.rx.fetch_ahead();
+            }
             let Some(mut message) = self.recv_queue.pop() else {
                 return self.wait_for_receive();
             };
@@ -348,7 +351,8 @@ impl QueuePair {
 
     /// Whether the peer must be rung for what was sent; the caller has fenced.
     #[inline]
-    pub(super) fn ring_if_wanted(&self) {
+    pub(super) fn ring_if_wanted(&mut self) {
+        self.tx.end_run();
         if self.tx.wants_bell() {
             self.link.peer_bell.ring(self.link.peer_place);
         }
