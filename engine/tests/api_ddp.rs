@@ -381,6 +381,13 @@ fn what_can_never_be_sent_is_refused_at_once_and_the_buffers_stay() {
     for items in [0, 2] {
         assert!(matches!(misused(&mut spec, items), Err(Backpressure::Misuse(_))), "{items}");
     }
+    for fifth_is_a_result in [false, true] {
+        let five = (0..5).map(|_| one.bulk(10).unwrap());
+        let add = if fifth_is_a_result { CallSpec::result_into } else { CallSpec::argument };
+        let mut spec = five.fold(CallSpec::new(), add);
+        let items = if fifth_is_a_result { 0 } else { 4 };
+        assert!(matches!(misused(&mut spec, items), Err(Backpressure::Misuse(_))));
+    }
     let huge = vec![0; 3 << 20];
     let refused = one.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(&huge));
     assert!(matches!(refused, Err(Backpressure::TooLarge { .. })), "{refused:?}");

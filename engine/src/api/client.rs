@@ -193,19 +193,21 @@ impl CallSpec {
 
     /// Adds a data item of the arguments; the stream names it with [`Encoder::bulk`]. It is sent
     /// inline if it fits, else the server fetches it: straight from memory of [`Client::bulk`],
-    /// from other memory by way of a copy (`copies` counts it). At most four.
+    /// from other memory by way of a copy (`copies` counts it). At most four: a spec with more
+    /// starts no call ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn argument(mut self, bulk: Bulk) -> Self {
-        self.add_argument(bulk);
+        self.overfull |= !self.add_argument(bulk);
         self
     }
 
     /// Adds a buffer in which the server places the next data item of the results; its length is
     /// the room there is. Memory of [`Client::bulk`] is written straight by the server, other memory
-    /// by way of a copy. At most four.
+    /// by way of a copy. At most four: a spec with more starts no call
+    /// ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn result_into(mut self, bulk: Bulk) -> Self {
-        self.add_result_into(bulk);
+        self.overfull |= !self.add_result_into(bulk);
         self
     }
 

@@ -78,6 +78,9 @@ impl<F: Fabric> CoreCell<F> {
         spec: &mut CallSpec,
         encode: Encode<'_>,
     ) -> Result<(), Backpressure> {
+        if spec.overfull {
+            return Err(Backpressure::Misuse("more than four data items in one direction"));
+        }
         let mut stage = self.reactor().stage_call(conn, spec)?;
         let encoded = stage.encode(target, spec, encode, Placement::InlineIfRoom);
         if encoded.items_missing || usize::from(encoded.items_used) != spec.argument_count() {

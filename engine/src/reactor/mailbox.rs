@@ -79,7 +79,8 @@ impl<E> Inbox<E> {
 
 /// Where a deferred call's answer goes, without the driver's types.
 pub(crate) trait PostReply: Send + Sync {
-    /// Never full: the core lends out no more deferred calls than its mailbox holds.
+    /// Waits while the mailbox is full. Deferred calls alone cannot fill it; with as many new
+    /// connections beside them as it holds, it is full until the core's next turn.
     fn post_reply(&self, reply: DeferredReply);
 }
 

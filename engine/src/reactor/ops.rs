@@ -125,6 +125,8 @@ pub struct CallSpec {
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
     /// Whether any of them is there: most calls have none.
     pub(crate) has_buffers: bool,
+    /// A builder was given more than there are places for: such a spec starts no call.
+    pub(crate) overfull: bool,
 }
 
 /// When a call is given up.
