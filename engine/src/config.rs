@@ -20,6 +20,7 @@ pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
 use crate::mem::budget::{RecvBudget, SendBudget};
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::limits::Limits as PeerLimits;
+use spinrpc_proto::profile::Profile;
 use std::time::Duration;
 
 /// A value that the engine cannot work with.
@@ -186,6 +187,11 @@ impl Config {
     /// Where a core's arena lies on a host with several NUMA nodes.
     pub fn numa(&self) -> NumaPolicy {
         self.raw.mem.numa
+    }
+
+    /// Whose rules connections go by.
+    pub fn protocol(&self) -> Profile {
+        self.raw.rpc.protocol
     }
 
     /// Calls a requester may have outstanding on one connection: requested as a client, granted as

@@ -3,6 +3,7 @@
 
 use crate::limits::Limits;
 use crate::output::{Dropped, Output, PeerMisbehaved};
+use crate::profile::Profile;
 use crate::rdma::RdmaError;
 use crate::rdma::v1::{HeaderError, HeaderView, MessageType, VERSION};
 use crate::requester::{CallSlot, Requester};
@@ -29,6 +30,7 @@ pub struct Connection<Q, R> {
     pub responder: Responder<R>,
     side: Side,
     limits: Limits,
+    profile: Profile,
     malformed: u32,
 }
 
@@ -43,14 +45,21 @@ where
         requester: Requester<Q>,
         responder: Responder<R>,
         limits: Limits,
+        profile: Profile,
     ) -> Self {
-        Self { requester, responder, side, limits, malformed: 0 }
+        Self { requester, responder, side, limits, profile, malformed: 0 }
     }
 
     /// Which end this is.
     #[inline]
     pub fn side(&self) -> Side {
         self.side
+    }
+
+    /// Whose rules it goes by.
+    #[inline]
+    pub fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// What a peer may ask for.

@@ -15,6 +15,7 @@ pub mod ids;
 pub mod limits;
 pub mod output;
 pub mod payload;
+pub mod profile;
 pub mod rdma;
 pub mod requester;
 pub mod responder;

@@ -5,6 +5,7 @@
 
 use super::cores::CoreList;
 use super::schema::Choice;
+use spinrpc_proto::profile::Profile;
 
 /// An unchecked configuration, grouped as in a profile.
 ///
@@ -79,6 +80,8 @@ pub struct RawMem {
 /// Keys `rpc.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawRpc {
+    /// Whose rules are followed.
+    pub protocol: Profile,
     /// Calls outstanding on one connection.
     pub credits: u64,
     /// Longest inline message sent, in bytes.
@@ -148,6 +151,7 @@ impl Default for RawMem {
 impl Default for RawRpc {
     fn default() -> Self {
         Self {
+            protocol: Profile::Rfc8166,
             credits: 64,
             inline_send_bytes: 4096,
             inline_recv_bytes: 4096,
@@ -251,4 +255,7 @@ choice!(IdlePolicy: "busy" => Busy, "adaptive" => Adaptive, "sleep" => Sleep);
 choice!(Want: "off" => Off, "try" => Try, "require" => Require);
 choice!(NumaPolicy: "local" => Local, "off" => Off);
 choice!(SmtPolicy: "avoid" => Avoid, "allow" => Allow);
+choice!(
+    Profile: "rfc8166" => Rfc8166, "rfc5666" => Rfc5666, "draft03" => Draft03, "draft00" => Draft00
+);
 choice!(BulkView: "lent" => Lent, "copy" => Copy);

@@ -292,6 +292,15 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Choice(&mut raw.mem.numa),
     },
     Key {
+        name: "rpc.protocol",
+        unit: "",
+        effect: "Whose rules connections go by; both ends must be configured alike for any but \
+                 rfc8166.",
+        reason: "What today's peers speak; the older documents have messages that RFC 8166 \
+                 took away.",
+        field: |raw| Field::Choice(&mut raw.rpc.protocol),
+    },
+    Key {
         name: "rpc.credits",
         unit: "calls",
         effect: "Calls that may be outstanding on one connection: requested as a client, granted \

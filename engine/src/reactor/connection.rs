@@ -115,7 +115,13 @@ impl Conn {
         let recvs = config.recv_budget().total();
         Ok(Self {
             id,
-            proto: Connection::new(side, requester, responder, config.peer_limits()),
+            proto: Connection::new(
+                side,
+                requester,
+                responder,
+                config.peer_limits(),
+                config.protocol(),
+            ),
             calls: (0..calls).map(|_| None).collect(),
             spare_holds: (0..calls).map(|_| Box::default()).collect(),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),

@@ -6,6 +6,7 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{Dropped, PeerMisbehaved};
 use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
@@ -27,7 +28,7 @@ fn connection(side: Side) -> Proto {
     };
     let requester = Requester::new(vec![CallSlot::FREE; calls], 5);
     let responder = Responder::new(vec![ServeSlot::FREE; serves]);
-    Connection::new(side, requester, responder, Limits::DEFAULT)
+    Connection::new(side, requester, responder, Limits::DEFAULT, Profile::Rfc8166)
 }
 
 fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
@@ -161,7 +162,8 @@ fn the_limits_are_those_of_the_connection() {
     let limits = Limits { write_chunks_max: 1, ..Limits::DEFAULT };
     let responder = Responder::new(vec![ServeSlot::FREE; 4]);
     let requester = Requester::new(Vec::new(), 0);
-    let mut server: Proto = Connection::new(Side::Server, requester, responder, limits);
+    let mut server: Proto =
+        Connection::new(Side::Server, requester, responder, limits, Profile::Rfc8166);
     assert_eq!(*server.limits(), limits);
     let one = Chunks::none().write(&[segment(1, 8)]);
     let two = one.clone().write(&[segment(2, 8)]);

@@ -12,6 +12,7 @@ use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Pulled, ReplyShape, Responder, ServeSlot};
@@ -100,7 +101,7 @@ fn connection(side: Side) -> Proto {
     };
     let requester = Requester::new(vec![CallSlot::FREE; calls], 77);
     let responder = Responder::new(vec![ServeSlot::FREE; serves]);
-    Connection::new(side, requester, responder, Limits::DEFAULT)
+    Connection::new(side, requester, responder, Limits::DEFAULT, Profile::Rfc8166)
 }
 
 /// Hands over a message; what follows is one event at the most, beside the end of the connection.

@@ -1,0 +1,78 @@
+//! Which document's rules a connection goes by. RFC 8166 took away what nobody had built; the
+//! older documents have it, and cannot be told from the wire: both ends are configured alike.
+//!
+//! Used by the state machines, which ask for a rule and never for a name.
+
+/// A set of rules of version one.
+///
+/// A message that all documents allow is understood under every profile. What only the older ones
+/// allow is sent, and taken, by their profiles alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// RFC 8166: no RDMA_MSGP, no RDMA_DONE, no Read list in a reply.
+    #[default]
+    Rfc8166,
+    /// RFC 5666 whole.
+    Rfc5666,
+    /// draft-ietf-nfsv4-rpcrdma-03: as RFC 5666, without its rules on roundup and on exhausted
+    /// credits.
+    Draft03,
+    /// draft-ietf-nfsv4-rpcrdma-00: as draft -03, and whoever has pulled Read chunks says so.
+    Draft00,
+}
+
+impl Profile {
+    /// RDMA_MSGP is decoded, and may be sent (RFC 5666 section 3.9). RFC 8166 section 4.6.1
+    /// reserves it.
+    #[inline]
+    pub const fn has_padded_messages(self) -> bool {
+        !matches!(self, Self::Rfc8166)
+    }
+
+    /// A reply may carry a Read list, which the requester pulls and ends with RDMA_DONE (RFC 5666
+    /// section 3.8). RFC 8166 sections 4.3.1 and 4.6.2 forbid both.
+    #[inline]
+    pub const fn has_reads_in_replies(self) -> bool {
+        !matches!(self, Self::Rfc8166)
+    }
+
+    /// A long reply without a Reply chunk that takes it must go back as a Read chunk (both drafts,
+    /// section 5.2). RFC 5666 leaves that to the upper layer.
+    #[inline]
+    pub const fn always_returns_long_replies(self) -> bool {
+        matches!(self, Self::Draft00 | Self::Draft03)
+    }
+
+    /// The responder, too, sends RDMA_DONE when it has pulled the Read chunks of a call
+    /// (draft -00 section 3.6).
+    #[inline]
+    pub const fn has_done_after_calls(self) -> bool {
+        matches!(self, Self::Draft00)
+    }
+
+    /// The length that a reply returns for a Write chunk counts the roundup, which is not
+    /// transferred (RFC 5666 section 3.7).
+    #[inline]
+    pub const fn counts_roundup(self) -> bool {
+        matches!(self, Self::Rfc5666)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_has_nothing_that_rfc_8166_took_away() {
+        let profile = Profile::default();
+        assert!(!profile.has_padded_messages() && !profile.has_reads_in_replies());
+        assert!(!profile.has_done_after_calls() && !profile.counts_roundup());
+    }
+
+    #[test]
+    fn the_drafts_return_long_replies_by_read_chunk_whatever_the_upper_layer_says() {
+        assert!(Profile::Draft00.always_returns_long_replies());
+        assert!(Profile::Draft03.always_returns_long_replies());
+        assert!(!Profile::Rfc5666.always_returns_long_replies());
+    }
+}
