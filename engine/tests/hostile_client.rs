@@ -11,6 +11,7 @@ use common::{PROGRAM, Server, VERSION, pattern};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
+use spinrpc::sync::lock;
 use spinrpc::{DownCause, Procedure};
 
 /// Types of messages (RFC 5666 section 4.1).
@@ -305,7 +306,7 @@ fn keys_that_do_not_exist_or_lack_the_right_cost_the_connection() {
         assert_eq!(peer.hear_end(), DownCause::Remote, "{what}");
         let access = DownCause::WorkRequest(WrError::RemoteAccess);
         common::wait_until(what, || server.shared.last_down().as_ref() == Some(&access));
-        server.shared.events.lock().unwrap().clear();
+        lock(&server.shared.events).clear();
         others_are_served(&server);
     }
 }

@@ -8,6 +8,7 @@ mod common;
 use common::program::{BOUNCE, ECHO, LATER, NULL, SHARED, Shared};
 use common::{LIMIT, PROGRAM, Server, VERSION, small_with, valid};
 use spinrpc::config::IdlePolicy;
+use spinrpc::sync::lock;
 use spinrpc::{Bulk, CallError, CallSpec, Client, Core, Engine, Reply, ReplyHandler, Token};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -185,7 +186,7 @@ fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
         })
     };
     let server = Server::with(busy(0));
-    *server.shared.on_core.lock().unwrap() = Some(become_core);
+    *lock(&server.shared.on_core) = Some(become_core);
     let engine = Engine::new(valid(busy(1))).unwrap();
     let mut core = engine.core(0).unwrap();
     become_core();
@@ -200,7 +201,7 @@ fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
     let make = |client| Load { client, state: Rc::clone(&state) };
     let client = core.connect_wait(&server.address, PROGRAM, VERSION, make, LIMIT).unwrap();
     let load = Load { client, state };
-    server.shared.deferred.lock().unwrap().reserve(1024);
+    lock(&server.shared.deferred).reserve(1024);
     assert_eq!(CORES.load(Ordering::Relaxed), 2, "both cores count");
     COUNTS.store(true, Ordering::SeqCst);
     drop(std::hint::black_box(Box::new(1)));

@@ -13,12 +13,13 @@ use crate::reactor::memory;
 use crate::reactor::ops::CoreOps;
 use crate::reactor::{Negotiated, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::lock;
 use crate::sys::affinity;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -290,9 +291,4 @@ fn deliver<E>(inbox: &Inbox<E>, mail: Mail<E>) {
         mail = back;
         std::thread::yield_now();
     }
-}
-
-/// A panic of another thread while it held this lock leaves nothing half done here.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

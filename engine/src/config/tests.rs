@@ -263,7 +263,9 @@ fn other_values(default: &Value) -> Vec<Value> {
     let others = match default {
         Value::Integer(number) => [number * 2, number / 2, number + 1].map(Value::Integer).into(),
         Value::Flag(flag) => vec![Value::Flag(!flag)],
-        Value::Text(_) => ["0", "off", "allow", "busy", "copy", "rfc5666"].iter().map(text).collect(),
+        Value::Text(_) => {
+            ["0", "off", "allow", "busy", "copy", "rfc5666"].iter().map(text).collect()
+        }
     };
     others.into_iter().filter(|other| other != default).collect()
 }

@@ -3,11 +3,13 @@
 //! Nothing here knows what the words lie in: plain heap memory, memory shared with another
 //! process, or the model of a checker. The algorithms assume that whoever is at the other side may
 //! write anything at any time; what that can break is written at each method. Uses `std` only.
-//! `mem`, `fabric` and `reactor` are the callers.
+//! `mem`, `fabric` and `reactor` are the callers. The one lock stands apart, for what is not done per
+//! message.
 
 pub mod atomic;
 pub mod bell;
 pub mod free_list;
+mod lock;
 pub mod ring;
 pub mod words;
 
@@ -15,3 +17,4 @@ pub mod words;
 mod loom_models;
 
 pub use crossbeam::utils::CachePadded;
+pub use lock::lock;

@@ -1,6 +1,7 @@
 //! The program under test: one procedure for each thing that an answer can be.
 
 use super::{fill_pattern, is_pattern};
+use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
     DownCause, Procedure, ReplyData, Service, SharedBulk,
@@ -54,17 +55,17 @@ pub(crate) struct Shared {
 impl Shared {
     /// How many calls wait for their answer.
     pub(crate) fn waiting(&self) -> usize {
-        self.deferred.lock().unwrap().len()
+        lock(&self.deferred).len()
     }
 
     /// The oldest deferred call.
     pub(crate) fn pop(&self) -> Option<(u32, Deferred)> {
-        self.deferred.lock().unwrap().pop_front()
+        lock(&self.deferred).pop_front()
     }
 
     /// Why the last connection went down.
     pub(crate) fn last_down(&self) -> Option<DownCause> {
-        let events = self.events.lock().unwrap();
+        let events = lock(&self.events);
         events.iter().rev().find_map(|event| match event {
             ConnectionEvent::Down { cause, .. } => Some(cause.clone()),
             _ => None,
@@ -73,7 +74,7 @@ impl Shared {
 
     /// Connections that went down.
     pub(crate) fn downs(&self) -> usize {
-        let events = self.events.lock().unwrap();
+        let events = lock(&self.events);
         events.iter().filter(|event| matches!(event, ConnectionEvent::Down { .. })).count()
     }
 }
@@ -97,7 +98,7 @@ impl TestProgram {
 
     fn defer(&self, call: Call<'_>, number: u32) {
         match call.defer() {
-            Some(deferred) => self.shared.deferred.lock().unwrap().push_back((number, deferred)),
+            Some(deferred) => lock(&self.shared.deferred).push_back((number, deferred)),
             None => drop(self.shared.defer_refused.fetch_add(1, Ordering::Relaxed)),
         }
     }
@@ -191,10 +192,10 @@ impl Service for TestProgram {
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
-        if let Some(run) = self.shared.on_core.lock().unwrap().take() {
+        if let Some(run) = lock(&self.shared.on_core).take() {
             run();
         }
-        self.shared.events.lock().unwrap().push(event.clone());
+        lock(&self.shared.events).push(event.clone());
     }
 }
 

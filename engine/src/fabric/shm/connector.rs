@@ -12,12 +12,13 @@ use super::layout::{Layout, Side};
 use super::socket::{self, Credentials};
 use super::window::Window;
 use crate::sync::atomic::Ordering;
+use crate::sync::lock;
 use crate::sys::mmap::SharedMemory;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Makes and accepts shared-memory connections for all cores of a process. It has one thread, which
@@ -75,7 +76,7 @@ fn raise_descriptor_limit(conns_max: u64) {
 impl Environment {
     /// Core number `index` as others see it; made when it is first asked for.
     pub(super) fn core(&self, index: usize) -> Result<Arc<CoreShared>, FabricError> {
-        let mut cores = self.cores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cores = lock(&self.cores);
         if let Some(core) = cores.get(&index) {
             return Ok(Arc::clone(core));
         }
