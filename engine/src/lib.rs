@@ -6,6 +6,8 @@
 pub mod api;
 pub mod config;
 pub mod fabric;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod mem;
 mod reactor;
 pub mod sync;

@@ -18,6 +18,8 @@ mod sink;
 mod stats;
 
 pub use negotiate::Negotiated;
+#[cfg(any(test, fuzzing))]
+pub(crate) use negotiate::fuzz as fuzz_private_data;
 pub use ops::{Backpressure, CallSpec};
 pub use replies::ReplyData;
 pub(crate) use replies::ReplyPlan;

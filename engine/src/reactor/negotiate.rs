@@ -101,6 +101,17 @@ impl Negotiated {
     }
 }
 
+/// Whatever a peer says, thresholds stay within what RFC 8797 can express. For fuzzing.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(private_data: &[u8]) {
+    let offer = Offer::decode(private_data);
+    for bytes in [offer.send_bytes, offer.recv_bytes] {
+        assert!((1024..=262_144).contains(&bytes) && bytes.is_multiple_of(1024));
+    }
+    assert_eq!(Offer::decode(&offer.encode()), offer);
+    assert_eq!(Negotiated::between(&offer, &Offer::silent()).send_bytes_max(), DEFAULT_BYTES);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,11 @@ const CRATES: &[Layer] = &[
         name: "spinrpc-bench",
         below: &["spinrpc", "spinrpc-tuning"],
     },
+    Layer {
+        manifest: "fuzz/Cargo.toml",
+        name: "spinrpc-fuzz",
+        below: &["spinrpc-proto", "spinrpc", "spinrpc-tuning"],
+    },
 ];
 
 /// Dependencies point downwards only; the protocol core has none; libraries choose no allocator.

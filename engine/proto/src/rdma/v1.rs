@@ -139,7 +139,7 @@ impl<'a> HeaderView<'a> {
             first_words(bytes).ok_or(HeaderError::TooShort)?;
         let xid = Xid(xid);
         let known_type = MessageType::from_wire(message_type);
-        if is_too_short(bytes.len(), known_type) {
+        if is_too_short(bytes.len(), version, known_type) {
             return Err(HeaderError::TooShort);
         }
         match (version, known_type) {
@@ -334,12 +334,13 @@ fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
 }
 
 /// RFC 8166 section 4.5: what is shorter than the smallest header with lists is dropped, unless it
-/// is one of the types that have none.
-fn is_too_short(length: usize, message_type: Option<MessageType>) -> bool {
+/// is one of the types that have none. Of other versions only RDMA_ERROR is known.
+fn is_too_short(length: usize, version: u32, message_type: Option<MessageType>) -> bool {
     length < MSG_HEADER_BYTES
         && !matches!(
-            (message_type, length),
-            (Some(MessageType::Done), DONE_BYTES) | (Some(MessageType::Error), ERROR_BYTES_MIN)
+            (version, message_type, length),
+            (VERSION, Some(MessageType::Done), DONE_BYTES)
+                | (_, Some(MessageType::Error), ERROR_BYTES_MIN)
         )
 }
 

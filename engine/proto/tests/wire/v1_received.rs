@@ -217,6 +217,9 @@ fn receive_less_than_28_octets_expect_silence() {
     }
     let other_version = wire(&[XID, 9, 32, 0, 0, 0]);
     assert_eq!(check(&other_version).err(), Some(HeaderError::TooShort));
+    // Sixteen octets are enough for the RDMA_DONE of this version only.
+    let other_done = wire(&[XID, 2, 32, DONE]);
+    assert_eq!(check(&other_done).err(), Some(HeaderError::TooShort));
 }
 
 #[test]

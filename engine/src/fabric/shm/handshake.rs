@@ -133,6 +133,16 @@ impl Packet {
     }
 }
 
+/// A packet that is taken is one that is sent, and its rings have a layout or none. For fuzzing.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let Ok(packet) = Packet::decode(bytes) else { return };
+    assert_eq!(packet.encode(), *bytes);
+    if let Some(layout) = Layout::new(packet.slots) {
+        assert!(layout.message_bytes_max() < layout.bytes());
+    }
+}
+
 /// Takes the packet that has arrived at `socket`, with exactly `N` descriptors if it is of `kind`.
 pub(super) fn receive<const N: usize>(
     socket: BorrowedFd<'_>,

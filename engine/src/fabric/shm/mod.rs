@@ -31,3 +31,5 @@ pub use config::{ShmConfig, ShmConfigError};
 pub use connector::ShmConnector;
 pub use driver::ShmFabric;
 pub use endpoint::ShmEndpoint;
+#[cfg(any(test, fuzzing))]
+pub(crate) use handshake::fuzz as fuzz_handshake;

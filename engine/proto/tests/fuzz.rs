@@ -1,0 +1,57 @@
+//! Replays the corpora of the fuzz targets of the protocol core: the bodies that `cargo fuzz` runs,
+//! over the inputs that are kept. See `fuzz/README.md`.
+#![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
+
+#[path = "../../../fuzz/bodies/pair.rs"]
+mod pair;
+#[path = "../../../fuzz/bodies/payload.rs"]
+mod payload;
+#[path = "machines/recorder.rs"]
+mod recorder;
+#[path = "../../../fuzz/bodies/replay.rs"]
+mod replay;
+#[path = "../../../fuzz/bodies/requester.rs"]
+mod requester;
+#[path = "../../../fuzz/bodies/responder.rs"]
+mod responder;
+#[path = "../../../fuzz/bodies/rpc.rs"]
+mod rpc;
+#[path = "../../../fuzz/bodies/script.rs"]
+mod script;
+#[path = "../../../fuzz/bodies/v1_header.rs"]
+mod v1_header;
+#[path = "../../../fuzz/bodies/wire.rs"]
+mod wire;
+
+use replay::replay;
+
+#[test]
+fn rpc() {
+    replay("rpc", rpc::run);
+}
+
+#[test]
+fn v1_header() {
+    replay("v1_header", v1_header::run);
+}
+
+#[test]
+fn payload() {
+    replay("payload", payload::run);
+}
+
+#[test]
+fn requester() {
+    replay("requester", requester::run);
+}
+
+#[test]
+fn responder() {
+    replay("responder", responder::run);
+}
+
+#[test]
+fn pair() {
+    replay("pair", pair::run);
+}

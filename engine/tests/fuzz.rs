@@ -1,0 +1,39 @@
+//! Replays the corpora of the fuzz targets of the engine, and sees to it that no target is left out
+//! of `cargo test`. See `fuzz/README.md`.
+#![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+#[path = "../../fuzz/bodies/replay.rs"]
+mod replay;
+#[path = "../../fuzz/bodies/ring.rs"]
+mod ring;
+#[path = "../../fuzz/bodies/script.rs"]
+mod script;
+
+use std::fs;
+
+#[test]
+fn ring() {
+    replay::replay("ring", ring::run);
+}
+
+/// The files that replay corpora, seen from the directory of the targets.
+const REPLAYS: &[&str] = &[
+    "../engine/proto/tests/fuzz.rs",
+    "../engine/src/fuzz.rs",
+    "../engine/tests/fuzz.rs",
+    "../tuning/tests/fuzz.rs",
+];
+
+#[test]
+fn every_target_is_replayed() {
+    let fuzz = replay::fuzz_directory();
+    let replays: String =
+        REPLAYS.iter().map(|file| fs::read_to_string(fuzz.join(file)).unwrap()).collect();
+    let targets = replay::files(&fuzz.join("fuzz_targets"));
+    assert!(!targets.is_empty());
+    for target in targets {
+        let name = target.file_stem().unwrap().to_str().unwrap().to_owned();
+        assert!(replays.contains(&format!("replay(\"{name}\", ")), "{name} is not replayed");
+    }
+}

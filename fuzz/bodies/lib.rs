@@ -1,0 +1,18 @@
+//! The bodies of the fuzz targets, one `run(data: &[u8])` for each: it panics when something does
+//! not hold. The targets in `fuzz_targets` call them; so do the tests of the workspace, which
+//! include these files by path and replay `corpus` without a fuzzer.
+
+#[path = "../../engine/proto/tests/machines/recorder.rs"]
+mod recorder;
+mod script;
+mod wire;
+
+pub mod handshake;
+pub mod pair;
+pub mod payload;
+pub mod profile;
+pub mod requester;
+pub mod responder;
+pub mod ring;
+pub mod rpc;
+pub mod v1_header;

@@ -1,0 +1,454 @@
+//! A client's connection against a server's: what one sends the other takes, and what is delivered
+//! is what was sent, item by item, whichever way each item went.
+
+use std::collections::{HashMap, VecDeque};
+
+use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
+use spinrpc_proto::limits::{ITEMS_MAX, Limits};
+use spinrpc_proto::output::{DeliveredReply, ReadRequest, ReplyStream, SlotId, WriteSource};
+use spinrpc_proto::payload::{
+    Beside, CallChunks, ChunkOffer, Encoded, Found, Item, Placement, StreamReader, StreamWriter,
+};
+use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType};
+use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
+use spinrpc_proto::responder::{Pulled, ReplyShape, Responder, ServeSlot};
+use spinrpc_proto::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
+
+use crate::recorder::{Event, Recorder};
+use crate::script::Script;
+
+type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
+
+/// Two bytes say how many slots each side has; the rest is what happens.
+pub fn run(data: &[u8]) {
+    let mut script = Script::new(data);
+    let mut pair = Pair::new(1 + script.below(5), 1 + script.below(5));
+    while !script.is_over() {
+        pair.step(&mut script);
+    }
+    pair.drain();
+}
+
+/// A call that was sent, as the client knows it.
+struct Sent {
+    started: StartedCall,
+    plan: Plan,
+    awaited: bool,
+    /// Memory exposed for results and for the reply, by handle.
+    results: Vec<u32>,
+    reply: Option<u32>,
+}
+
+/// What a call carries, and what its reply will.
+#[derive(Clone, Debug)]
+struct Plan {
+    arguments: Vec<Vec<u8>>,
+    placement: Placement,
+    long_call: bool,
+    results: Vec<Vec<u8>>,
+    /// Bytes offered for each result; zero offers nothing.
+    offered: Vec<u32>,
+    reply_bytes: u32,
+    segment_bytes: u32,
+}
+
+/// A call that the server has.
+struct Served {
+    slot: SlotId,
+    message: Vec<u8>,
+    outstanding: VecDeque<ReadRequest>,
+    /// The bytes of its Read chunks.
+    sinks: Vec<Vec<u8>>,
+    whole: bool,
+}
+
+struct Pair {
+    client: Proto,
+    server: Proto,
+    to_server: VecDeque<Vec<u8>>,
+    to_client: VecDeque<Vec<u8>>,
+    /// The client's exposed memory, by handle.
+    memory: HashMap<u32, Vec<u8>>,
+    sent: HashMap<u32, Sent>,
+    served: Vec<Served>,
+    next_handle: u32,
+    next_token: u64,
+    now: u64,
+}
+
+impl Pair {
+    fn new(client_slots: usize, server_slots: usize) -> Self {
+        let connection = |side, calls, serves| {
+            let requester = Requester::new(vec![CallSlot::FREE; calls], 0xffff_fff0);
+            let responder = Responder::new(vec![ServeSlot::FREE; serves]);
+            Connection::new(side, requester, responder, Limits::DEFAULT)
+        };
+        Self {
+            client: connection(Side::Client, client_slots, 0),
+            server: connection(Side::Server, 0, server_slots),
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            memory: HashMap::new(),
+            sent: HashMap::new(),
+            served: Vec::new(),
+            next_handle: 1,
+            next_token: 0,
+            now: 0,
+        }
+    }
+
+    fn step(&mut self, script: &mut Script<'_>) {
+        match script.byte() % 8 {
+            0..=2 => self.call(script),
+            3 => self.server_receives(),
+            4 => self.server_reads(script),
+            5 => self.server_replies(script),
+            6 => self.client_receives(),
+            _ => self.client_gives_up(script),
+        }
+        assert_eq!(self.client.requester.credits().in_flight() as usize, self.sent.len());
+        assert_eq!(self.server.responder.in_progress() as usize, self.served.len());
+    }
+
+    fn expose(&mut self, bytes: Vec<u8>, segment_bytes: u32) -> ChunkOffer {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        let length = bytes.len() as u32;
+        self.memory.insert(handle, bytes);
+        ChunkOffer { handle, length, offset: u64::from(handle) << 32, segment_bytes }
+    }
+
+    fn call(&mut self, script: &mut Script<'_>) {
+        let plan = Plan::new(script);
+        if self.client.requester.check_room().is_err() {
+            return;
+        }
+        let xid = self.client.requester.next_xid();
+        let mut stream = vec![0; 4096];
+        let encoded = encode(&mut stream, &plan.arguments, plan.argument_placement(), |xdr| {
+            call_header(xid).write(xdr.xdr());
+        });
+        stream.truncate(encoded.stream_bytes);
+        let mut chunks = CallChunks::EMPTY;
+        if plan.long_call {
+            assert!(chunks.push_read(0, self.expose(stream.clone(), plan.segment_bytes)));
+        }
+        for reduced in encoded.reduced() {
+            let bytes = plan.arguments[usize::from(reduced.index)].clone();
+            let offer = self.expose(bytes, plan.segment_bytes);
+            assert!(chunks.push_read(reduced.position, offer));
+        }
+        self.offer_results(plan, chunks, &stream);
+    }
+
+    fn offer_results(&mut self, plan: Plan, mut chunks: CallChunks, stream: &[u8]) {
+        let mut results = Vec::new();
+        for &length in &plan.offered {
+            let offer = self.expose(vec![0; length as usize], plan.segment_bytes);
+            assert!(chunks.push_write(offer));
+            results.push(offer.handle);
+        }
+        let reply = (plan.reply_bytes > 0).then(|| {
+            let offer = self.expose(vec![0; plan.reply_bytes as usize], plan.segment_bytes);
+            assert!(chunks.set_reply(offer));
+            offer.handle
+        });
+        let token = self.next_token;
+        self.next_token += 1;
+        let deadline = Instant(self.now + 100);
+        let mut message = vec![0; chunks.header_bytes()];
+        let started = self.client.requester.start_call(token, deadline, &chunks, &mut message);
+        let (started, length) = started.unwrap();
+        assert_eq!(length, message.len());
+        if !plan.long_call {
+            message.extend_from_slice(stream);
+        }
+        self.to_server.push_back(message);
+        let sent = Sent { started, plan, awaited: true, results, reply };
+        assert!(self.sent.insert(started.xid.0, sent).is_none());
+    }
+
+    /// The server takes every call of a client that keeps to its credits.
+    fn server_receives(&mut self) {
+        let Some(message) = self.to_server.pop_front() else { return };
+        let mut out = Recorder::default();
+        self.server.on_receive(&message, &mut out);
+        let (slot, whole) = match out.take()[..] {
+            [Event::Call(slot)] => (slot, true),
+            [Event::Pull(slot)] => (slot, false),
+            ref other => panic!("{other:?}"),
+        };
+        let plan = self.server.responder.pull_plan(slot);
+        let chunks = plan.map_or(&[][..], |plan| plan.chunks());
+        let sinks = chunks.iter().map(|chunk| vec![0; chunk.length as usize]).collect();
+        self.served.push(Served { slot, message, outstanding: VecDeque::new(), sinks, whole });
+    }
+
+    fn server_reads(&mut self, script: &mut Script<'_>) {
+        let index = script.below(self.served.len());
+        let room = u16::from(script.byte() % 8);
+        if self.served.get(index).is_some_and(|served| !served.whole) {
+            self.read_some(index, room);
+        }
+    }
+
+    /// Asks for more Reads and completes the oldest one.
+    fn read_some(&mut self, index: usize, room: u16) {
+        let served = &mut self.served[index];
+        let view = HeaderView::new_checked(&served.message, &Limits::DEFAULT).unwrap();
+        let mut out = Recorder::default();
+        self.server.responder.pull(served.slot, &view, room, &mut out);
+        for event in out.take() {
+            let Event::Read(read) = event else { panic!("{event:?}") };
+            served.outstanding.push_back(read);
+        }
+        let Some(read) = served.outstanding.pop_front() else { return };
+        let start = (read.from.offset - (u64::from(read.from.handle) << 32)) as usize;
+        let from = &self.memory[&read.from.handle][start..][..read.from.length as usize];
+        served.sinks[usize::from(read.chunk)][read.at as usize..][..from.len()]
+            .copy_from_slice(from);
+        match self.server.responder.on_read_done(served.slot, &mut out) {
+            Pulled::More => assert_eq!(out.take(), []),
+            Pulled::Complete => {
+                assert_eq!(out.take(), [Event::Call(served.slot)]);
+                served.whole = true;
+            }
+            Pulled::Stale => panic!("a Read of no call"),
+        }
+    }
+
+    fn server_replies(&mut self, script: &mut Script<'_>) {
+        let index = script.below(self.served.len());
+        if self.served.get(index).is_some_and(|served| served.whole) {
+            let served = self.served.swap_remove(index);
+            self.reply(&served, script.flag());
+        }
+    }
+
+    /// The arguments are those which were sent; the results go where the call wants them.
+    fn reply(&mut self, served: &Served, long: bool) {
+        let call = HeaderView::new_checked(&served.message, &Limits::DEFAULT).unwrap();
+        let plan = self.sent[&call.xid().0].plan.clone();
+        self.check_arguments(served, &call, &plan);
+        let mut stream = vec![0; 4096];
+        let placement = |index: usize| match plan.offered.get(index) {
+            Some(0) | None => Placement::Inline,
+            Some(_) => Placement::Chunk,
+        };
+        let encoded = encode(&mut stream, &plan.results, placement, |xdr| {
+            ReplyHeader::success(call.xid()).write(xdr.xdr());
+        });
+        stream.truncate(encoded.stream_bytes);
+        let mut placed = vec![0; plan.offered.len()];
+        for reduced in encoded.reduced() {
+            placed[usize::from(reduced.index)] = reduced.length;
+        }
+        let long_bytes =
+            (long && stream.len() <= plan.reply_bytes as usize).then_some(stream.len() as u32);
+        let mut message = vec![0; v1::reply_header_bytes(&call)];
+        let shape = ReplyShape { placed: &placed, long_bytes };
+        let mut out = Recorder::default();
+        let responder = &mut self.server.responder;
+        responder.reply(served.slot, &call, &shape, &mut message, &mut out).unwrap();
+        self.write(&out.take(), &plan.results, &stream);
+        if long_bytes.is_none() {
+            message.extend(stream);
+        }
+        self.to_client.push_back(message);
+    }
+
+    fn check_arguments(&self, served: &Served, call: &HeaderView<'_>, plan: &Plan) {
+        let long = call.message_type() == MessageType::Nomsg;
+        let stream = if long { &served.sinks[0][..] } else { call.payload() };
+        let sinks = &served.sinks[usize::from(long)..];
+        let mut chunks: Vec<(u32, u32)> = Vec::new();
+        for read in call.reads().filter(|read| read.position != 0) {
+            match chunks.last_mut().filter(|(position, _)| *position == read.position) {
+                Some((_, length)) => *length += read.target.length,
+                None => chunks.push((read.position, read.target.length)),
+            }
+        }
+        let (header, at) = CallHeader::parse(stream).unwrap();
+        assert_eq!(header, call_header(call.xid()));
+        let reader = StreamReader::new(&stream[at..], at, Beside::Reads(&chunks));
+        check_items(reader, &plan.arguments, |chunk, length| &sinks[chunk][..length]);
+    }
+
+    /// RDMA Writes land in the client's memory.
+    fn write(&mut self, events: &[Event], items: &[Vec<u8>], stream: &[u8]) {
+        for event in events {
+            let Event::Write(write) = *event else { panic!("{event:?}") };
+            let source = match write.source {
+                WriteSource::Item(index) => &items[usize::from(index)],
+                WriteSource::Stream => stream,
+            };
+            let bytes = &source[write.at as usize..][..write.to.length as usize];
+            let start = (write.to.offset - (u64::from(write.to.handle) << 32)) as usize;
+            let memory = self.memory.get_mut(&write.to.handle).unwrap();
+            memory[start..][..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    fn client_receives(&mut self) {
+        let Some(message) = self.to_client.pop_front() else { return };
+        let view = HeaderView::new_checked(&message, &Limits::DEFAULT).unwrap();
+        let sent = self.sent.remove(&view.xid().0).unwrap();
+        let mut out = Recorder::default();
+        self.client.on_receive(&message, &mut out);
+        match out.take()[..] {
+            [Event::Reply(reply)] => {
+                assert!(sent.awaited && reply.slot == sent.started.slot);
+                self.check_results(&sent, &reply, &message);
+            }
+            [Event::Released(slot)] => assert!(!sent.awaited && slot == sent.started.slot),
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn check_results(&self, sent: &Sent, reply: &DeliveredReply, message: &[u8]) {
+        let stream = match reply.stream {
+            ReplyStream::Inline { header_bytes } => &message[header_bytes..],
+            ReplyStream::ReplyChunk { length } => {
+                &self.memory[&sent.reply.unwrap()][..length as usize]
+            }
+        };
+        let (header, at) = ReplyHeader::parse(stream).unwrap();
+        assert_eq!(header, ReplyHeader::success(sent.started.xid));
+        let reader = StreamReader::new(&stream[at..], 0, Beside::Writes(&reply.placed));
+        check_items(reader, &sent.plan.results, |chunk, length| {
+            &self.memory[&sent.results[chunk]][..length]
+        });
+    }
+
+    /// By cancelling, or by time.
+    fn client_gives_up(&mut self, script: &mut Script<'_>) {
+        let mut out = Recorder::default();
+        match script.byte() {
+            0 => {
+                self.now += 50;
+                self.client.requester.on_time(Instant(self.now), &mut out);
+            }
+            nth => {
+                let mut slots: Vec<_> = self.sent.values().map(|sent| sent.started.slot).collect();
+                slots.sort_by_key(|slot| slot.index);
+                let Some(slot) = slots.get(usize::from(nth) % slots.len().max(1)) else { return };
+                self.client.requester.cancel(*slot, &mut out);
+            }
+        }
+        for event in out.take() {
+            let Event::Failed { slot, fenced: true, .. } = event else { panic!("{event:?}") };
+            let sent = self.sent.values_mut().find(|sent| sent.started.slot == slot).unwrap();
+            assert!(std::mem::replace(&mut sent.awaited, false));
+        }
+    }
+
+    /// Everything on its way arrives; then nothing is left anywhere.
+    fn drain(mut self) {
+        while !self.to_server.is_empty() {
+            self.server_receives();
+        }
+        while let Some(served) = self.served.first() {
+            if served.whole {
+                let served = self.served.swap_remove(0);
+                self.reply(&served, true);
+            } else {
+                self.read_some(0, 4);
+            }
+        }
+        while !self.to_client.is_empty() {
+            self.client_receives();
+        }
+        assert!(self.sent.is_empty());
+        assert_eq!(self.client.requester.credits().in_flight(), 0);
+        assert_eq!(self.server.responder.in_progress(), 0);
+    }
+}
+
+impl Plan {
+    fn new(script: &mut Script<'_>) -> Self {
+        let shape = script.byte();
+        let segment_bytes = if shape & 1 != 0 { 300 } else { 0 };
+        let items = |count: u8, script: &mut Script<'_>| -> Vec<Vec<u8>> {
+            (0..count).map(|nth| pattern(script.byte(), script.byte(), nth)).collect()
+        };
+        let arguments = items(shape >> 1 & 3, script);
+        let results = items(shape >> 3 & 3, script);
+        let offers = script.byte();
+        let offered = results.iter().enumerate().map(|(index, result)| {
+            let wanted = offers >> index & 1 != 0;
+            if wanted { result.len() as u32 + u32::from(offers >> 4) } else { 0 }
+        });
+        Self {
+            offered: offered.collect(),
+            arguments,
+            placement: if shape & 32 != 0 { Placement::Chunk } else { Placement::Inline },
+            long_call: shape & 64 != 0,
+            results,
+            reply_bytes: if shape & 128 != 0 { u32::from(script.byte()) * 16 } else { 0 },
+            segment_bytes,
+        }
+    }
+
+    fn argument_placement(&self) -> impl Fn(usize) -> Placement {
+        let placement = self.placement;
+        move |_| placement
+    }
+}
+
+/// Bytes that are not those of any other item.
+fn pattern(length: u8, seed: u8, nth: u8) -> Vec<u8> {
+    let length = usize::from(length) * 3;
+    (0..length).map(|at| (at as u8).wrapping_mul(31) ^ seed ^ nth << 6).collect()
+}
+
+fn call_header(xid: Xid) -> CallHeader<'static> {
+    CallHeader {
+        xid,
+        program: Program(100_003),
+        version: Version(3),
+        procedure: Procedure(7),
+        credential: OpaqueAuth::NONE,
+        verifier: OpaqueAuth::NONE,
+    }
+}
+
+/// A header, then before each item its number.
+fn encode(
+    buffer: &mut [u8],
+    items: &[Vec<u8>],
+    placement: impl Fn(usize) -> Placement,
+    header: impl Fn(&mut StreamWriter<'_>),
+) -> Encoded {
+    let items: Vec<_> = items
+        .iter()
+        .enumerate()
+        .map(|(index, bytes)| Item { bytes, placement: placement(index) })
+        .collect();
+    assert!(items.len() <= ITEMS_MAX);
+    let mut writer = StreamWriter::new(buffer, &items);
+    header(&mut writer);
+    for index in 0..items.len() {
+        writer.u32(index as u32);
+        writer.bulk();
+    }
+    let encoded = writer.finish();
+    assert!(encoded.fits && !encoded.items_missing);
+    encoded
+}
+
+fn check_items<'a>(
+    mut reader: StreamReader<'_>,
+    items: &[Vec<u8>],
+    chunk_bytes: impl Fn(usize, usize) -> &'a [u8],
+) {
+    for (index, item) in items.iter().enumerate() {
+        assert_eq!(reader.xdr().u32(), Ok(index as u32));
+        let found = match reader.item(item.len()).unwrap() {
+            Found::Inline(bytes) => bytes,
+            Found::Chunk { index: chunk, length } => chunk_bytes(chunk, length),
+        };
+        assert_eq!(found, item);
+    }
+    reader.finish().unwrap();
+}

@@ -1,0 +1,338 @@
+//! The requester behind a client's connection: whatever arrives and whenever, each call ends exactly
+//! once, no more are in flight than granted, no slot is lost, and nothing but what was offered is
+//! taken as placed.
+
+use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
+use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType};
+use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+
+use crate::recorder::{Event, Recorder};
+use crate::script::Script;
+use crate::wire;
+
+/// One byte says how many slots there are; the rest is what happens.
+pub fn run(data: &[u8]) {
+    let mut script = Script::new(data);
+    let mut client = Client::new(1 + script.below(6), script.byte());
+    while !script.is_over() && !client.closed {
+        client.step(&mut script);
+        client.check();
+    }
+    client.go_down();
+}
+
+/// A call whose slot is taken.
+struct Live {
+    started: StartedCall,
+    token: u64,
+    /// The application has not heard of its end.
+    awaited: bool,
+    chunks: CallChunks,
+    /// The header as it was sent.
+    header: Vec<u8>,
+}
+
+struct Client {
+    connection: Connection<Vec<CallSlot>, Vec<ServeSlot>>,
+    slots: usize,
+    live: Vec<Live>,
+    /// How often each call ended, by token.
+    ends: Vec<u32>,
+    now: u64,
+    closed: bool,
+}
+
+impl Client {
+    fn new(slots: usize, first_xid: u8) -> Self {
+        let requester = Requester::new(vec![CallSlot::FREE; slots], u32::from(first_xid) << 24);
+        let responder = Responder::new(Vec::new());
+        Self {
+            connection: Connection::new(Side::Client, requester, responder, Limits::DEFAULT),
+            slots,
+            live: Vec::new(),
+            ends: Vec::new(),
+            now: 0,
+            closed: false,
+        }
+    }
+
+    fn step(&mut self, script: &mut Script<'_>) {
+        match script.byte() % 10 {
+            0..=2 => self.call(script),
+            3 | 4 => self.good_reply(script),
+            5 => self.spoilt_reply(script),
+            6 => self.error(script),
+            7 => self.any_message(script),
+            8 => self.cancel(script),
+            _ => self.wait(script),
+        }
+    }
+
+    /// What can be seen of the requester agrees with what is known of it.
+    fn check(&self) {
+        let credits = self.connection.requester.credits();
+        assert_eq!(credits.in_flight() as usize, self.live.len());
+        assert!((1..=self.slots as u32).contains(&credits.granted()));
+        assert_eq!(credits.requested() as usize, self.slots);
+        let has_room = self.connection.requester.check_room().is_ok();
+        assert_eq!(has_room, credits.in_flight() < credits.granted(), "a slot leaks");
+        for (index, live) in self.live.iter().enumerate() {
+            let others = &self.live[..index];
+            assert!(others.iter().all(|other| other.started.xid != live.started.xid));
+            assert!(others.iter().all(|other| other.started.slot.index != live.started.slot.index));
+        }
+    }
+
+    fn call(&mut self, script: &mut Script<'_>) {
+        let deadline = match script.byte() {
+            0 => Instant(u64::MAX),
+            ticks => Instant(self.now + u64::from(ticks)),
+        };
+        let chunks = call_chunks(script);
+        let requester = &mut self.connection.requester;
+        let (next_xid, room) = (requester.next_xid(), requester.check_room());
+        let token = self.ends.len() as u64;
+        let mut header = vec![0xee; chunks.header_bytes()];
+        match requester.start_call(token, deadline, &chunks, &mut header) {
+            Ok((started, length)) => {
+                assert_eq!((length, started.xid), (header.len(), next_xid));
+                check_header(&header, started.xid, &chunks, self.slots);
+                self.ends.push(0);
+                self.live.push(Live { started, token, awaited: true, chunks, header });
+            }
+            Err(refused) => assert_eq!(room, Err(refused)),
+        }
+    }
+
+    /// A reply that keeps all rules ends its call.
+    fn good_reply(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        let live = &self.live[index];
+        let (slot, awaited) = (live.started.slot, live.awaited);
+        let (message, placed) = reply_to(live, script);
+        let events = self.receive(&message);
+        match events[..] {
+            [Event::Reply(reply)] => {
+                assert!(awaited && reply.slot == slot);
+                assert_eq!(reply.placed[..placed.len()], placed);
+            }
+            [Event::Released(released)] => assert!(!awaited && released == slot),
+            ref other => panic!("{other:?}"),
+        }
+        assert!(self.live.iter().all(|live| live.started.slot != slot));
+    }
+
+    /// A reply with some bytes replaced and its end cut off.
+    fn spoilt_reply(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        let (mut message, _) = reply_to(&self.live[index], script);
+        for _ in 0..script.byte() % 4 {
+            let at = script.below(message.len());
+            message[at] = script.byte();
+        }
+        message.truncate(message.len() - script.below(16).min(message.len()));
+        self.receive(&message);
+    }
+
+    fn error(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        let error = match script.byte() {
+            0 => RdmaError::Version { low: 1, high: u32::from(script.byte()) },
+            1 => RdmaError::Chunk,
+            code => RdmaError::Other(u32::from(code)),
+        };
+        let granted = self.connection.requester.credits().granted();
+        let message = wire::error(self.live[index].started.xid, 1, 99, error);
+        let events = self.receive(&message);
+        assert!(matches!(events[..], [Event::Failed { fenced: false, .. } | Event::Released(_)]));
+        assert_eq!(self.connection.requester.credits().granted(), granted);
+    }
+
+    /// Any bytes, perhaps with an XID that is in flight.
+    fn any_message(&mut self, script: &mut Script<'_>) {
+        let xid = self.choose(script).map_or(Xid(0), |index| self.live[index].started.xid);
+        let start = match script.byte() % 5 {
+            0 => vec![],
+            1 => wire::words(&[xid.0]),
+            2 => wire::words(&[xid.0, 1, 8, u32::from(script.byte())]),
+            3 => [wire::words(&[xid.0, 1, 8, 0, 0, 0, 0]), wire::rpc_call(xid)].concat(),
+            _ => wire::words(&[xid.0, 1, 8, 3]),
+        };
+        let length = script.below(128);
+        self.receive(&[&start, script.bytes(length)].concat());
+    }
+
+    fn cancel(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        let (slot, awaited) = (self.live[index].started.slot, self.live[index].awaited);
+        let mut out = Recorder::default();
+        let stale = SlotId { generation: slot.generation.wrapping_sub(1), ..slot };
+        assert!(!self.connection.requester.cancel(stale, &mut out));
+        assert_eq!(out.take(), []);
+        assert_eq!(self.connection.requester.cancel(slot, &mut out), awaited);
+        self.take(&out.take(), 0);
+        assert!(!self.live[index].awaited);
+    }
+
+    fn wait(&mut self, script: &mut Script<'_>) {
+        self.now += u64::from(script.byte());
+        let mut out = Recorder::default();
+        self.connection.requester.on_time(Instant(self.now), &mut out);
+        let events = out.take();
+        assert!(events.iter().all(|event| matches!(event, Event::Failed { fenced: true, .. })));
+        self.take(&events, 0);
+        assert!(self.connection.requester.next_deadline() > Instant(self.now));
+    }
+
+    fn choose(&self, script: &mut Script<'_>) -> Option<usize> {
+        let index = script.below(self.live.len());
+        (index < self.live.len()).then_some(index)
+    }
+
+    /// A message leads to one event, and perhaps the end of the connection.
+    fn receive(&mut self, message: &[u8]) -> Vec<Event> {
+        let mut out = Recorder::default();
+        self.connection.on_receive(message, &mut out);
+        let events = out.take();
+        self.take(&events, message.len());
+        let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
+        assert!(closes <= 1 && !events.is_empty() && events.len() - closes <= 1, "{events:?}");
+        events
+    }
+
+    fn take(&mut self, events: &[Event], message_bytes: usize) {
+        for event in events {
+            match *event {
+                Event::Reply(reply) => {
+                    let live = self.remove(reply.slot);
+                    assert!(live.awaited && live.token == reply.token);
+                    check_reply(&live, &reply, message_bytes);
+                    self.ends[live.token as usize] += 1;
+                }
+                Event::Failed { slot, token, fenced: false, .. } => {
+                    let live = self.remove(slot);
+                    assert!(live.awaited && live.token == token);
+                    self.ends[token as usize] += 1;
+                }
+                Event::Failed { slot, token, fenced: true, .. } => self.fence(slot, token),
+                Event::Released(slot) => assert!(!self.remove(slot).awaited),
+                Event::Dropped(_) => {}
+                Event::Closed(_) => self.closed = true,
+                ref other => panic!("a client does not do this: {other:?}"),
+            }
+        }
+    }
+
+    fn fence(&mut self, slot: SlotId, token: u64) {
+        let live = self.live.iter_mut().find(|live| live.started.slot == slot).unwrap();
+        assert!(live.awaited && live.token == token);
+        live.awaited = false;
+        self.ends[token as usize] += 1;
+    }
+
+    fn remove(&mut self, slot: SlotId) -> Live {
+        let index = self.live.iter().position(|live| live.started.slot == slot);
+        self.live.swap_remove(index.unwrap_or_else(|| panic!("{slot:?} is not in flight")))
+    }
+
+    /// The connection goes; by then every call has ended once.
+    fn go_down(mut self) {
+        let mut gone = Vec::new();
+        self.connection.requester.on_down(|slot, token| gone.push((slot, token)));
+        assert_eq!(gone.len(), self.live.len());
+        for (slot, token) in gone {
+            let live = self.remove(slot);
+            assert_eq!(token, live.awaited.then_some(live.token));
+            self.ends[live.token as usize] += u32::from(live.awaited);
+        }
+        assert!(self.ends.iter().all(|ends| *ends == 1), "{:?}", self.ends);
+    }
+}
+
+fn call_chunks(script: &mut Script<'_>) -> CallChunks {
+    let mut chunks = CallChunks::EMPTY;
+    let shape = script.byte();
+    let mut position = if shape & 1 != 0 { 0 } else { 40 };
+    for _ in 0..shape >> 1 & 3 {
+        let read = offer(script);
+        // Without room for more segments the call goes without the rest.
+        let _ = chunks.push_read(position, read);
+        position += read.length.next_multiple_of(4) + 4;
+    }
+    for _ in 0..shape >> 3 & 3 {
+        let _ = chunks.push_write(offer(script));
+    }
+    if shape >> 5 & 1 != 0 {
+        let _ = chunks.set_reply(offer(script));
+    }
+    chunks
+}
+
+fn offer(script: &mut Script<'_>) -> ChunkOffer {
+    let length = u32::from(script.byte()) * 3;
+    let segments = u32::from(script.byte()) % 5;
+    ChunkOffer {
+        handle: u32::from(script.byte()),
+        length,
+        offset: u64::from(script.byte()) << 40,
+        segment_bytes: length.checked_div(segments).unwrap_or(0),
+    }
+}
+
+/// The header of a call says what was offered.
+fn check_header(header: &[u8], xid: Xid, chunks: &CallChunks, credits: usize) {
+    let view = HeaderView::new_checked(header, &Limits::DEFAULT).unwrap();
+    assert_eq!((view.xid(), view.credits() as usize), (xid, credits));
+    assert_eq!(view.header_bytes(), header.len());
+    assert_eq!(view.check_call(), Ok(()));
+    let reads: u64 = view.reads().map(|read| u64::from(read.target.length)).sum();
+    assert_eq!(reads, chunks.reads().iter().map(|(_, offer)| u64::from(offer.length)).sum());
+    let writes: Vec<_> = view.writes().map(|chunk| chunk.total_length()).collect();
+    let offered = chunks.writes().iter().map(|offer| u64::from(offer.length));
+    assert_eq!(writes, offered.collect::<Vec<_>>());
+    let reply = chunks.reply().map(|offer| u64::from(offer.length));
+    assert_eq!(view.reply_chunk().map(|chunk| chunk.total_length()), reply);
+}
+
+/// A reply as a responder makes it, and the bytes it says it placed in each Write chunk.
+fn reply_to(live: &Live, script: &mut Script<'_>) -> (Vec<u8>, Vec<u32>) {
+    let call = HeaderView::new_checked(&live.header, &Limits::DEFAULT).unwrap();
+    let placed: Vec<u32> =
+        live.chunks.writes().iter().map(|offer| part_of(offer.length, script)).collect();
+    let in_reply_chunk = live.chunks.reply().map(|offer| part_of(offer.length, script));
+    let in_reply_chunk = in_reply_chunk.filter(|length| *length > 0);
+    let kind = if in_reply_chunk.is_some() { MessageType::Nomsg } else { MessageType::Msg };
+    let mut message = vec![0; v1::reply_header_bytes(&call)];
+    v1::emit_reply(&mut message, call.xid(), 1, kind, &call, &placed, in_reply_chunk);
+    // A zero is what peers have sent although they must not.
+    message[8..12].copy_from_slice(&u32::from(script.byte()).to_be_bytes());
+    if in_reply_chunk.is_none() {
+        message.extend(wire::rpc_reply(call.xid()));
+    }
+    (message, placed)
+}
+
+fn part_of(length: u32, script: &mut Script<'_>) -> u32 {
+    (length * u32::from(script.byte())).div_ceil(255)
+}
+
+fn check_reply(live: &Live, reply: &DeliveredReply, message_bytes: usize) {
+    let mut offered = [0; spinrpc_proto::limits::ITEMS_MAX];
+    for (length, offer) in offered.iter_mut().zip(live.chunks.writes()) {
+        *length = offer.length;
+    }
+    assert!(reply.placed.iter().zip(offered).all(|(placed, offered)| *placed <= offered));
+    match reply.stream {
+        ReplyStream::Inline { header_bytes } => assert!(header_bytes + 8 <= message_bytes),
+        ReplyStream::ReplyChunk { length } => {
+            let offered = live.chunks.reply().unwrap().length;
+            assert!(length > 0 && length <= offered, "{length} of {offered}");
+        }
+    }
+}

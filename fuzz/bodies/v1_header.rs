@@ -1,0 +1,122 @@
+//! The version-one transport header: what passes the check is within the limits, comes out of an
+//! encoder as it came in, and can be answered.
+
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::rdma::v1::{self, HeaderError, HeaderView, MessageType};
+use spinrpc_proto::rdma::{RdmaError, WriteChunk};
+
+use crate::script::Script;
+use crate::wire::{self, OwnedLists};
+
+/// One byte chooses the limits, two where to cut the header; the rest is the message.
+pub fn run(data: &[u8]) {
+    let mut script = Script::new(data);
+    let limits = limits(script.byte());
+    let cut = usize::from(script.u16());
+    let message = script.rest();
+    match HeaderView::new_checked(message, &limits) {
+        Ok(view) => {
+            check_bounds(&view, message, &limits);
+            check_emitted(&view, message, &limits);
+            check_answer(&view, &limits);
+            let cut = cut % view.header_bytes();
+            assert!(HeaderView::new_checked(&message[..cut], &limits).is_err(), "cut at {cut}");
+        }
+        Err(error) => check_error(&error, message),
+    }
+}
+
+fn limits(choice: u8) -> Limits {
+    match choice {
+        0 => Limits::DEFAULT,
+        n => Limits {
+            read_segments_max: u16::from(n & 7),
+            read_chunks_max: u16::from(n >> 1 & 3),
+            write_chunks_max: u16::from(n >> 2 & 3),
+            segments_per_chunk_max: u16::from(n >> 3 & 3),
+            payload_bytes_max: u32::from(n) << 4,
+        },
+    }
+}
+
+fn check_bounds(view: &HeaderView<'_>, message: &[u8], limits: &Limits) {
+    assert_eq!(view.header_bytes() + view.payload().len(), message.len());
+    assert!(view.header_bytes() <= v1::HEADER_BYTES_MAX);
+    let reads: Vec<_> = view.reads().collect();
+    assert_eq!(reads.len(), view.reads().len());
+    assert!(reads.len() <= usize::from(limits.read_segments_max));
+    assert!(reads.iter().all(|read| read.position.is_multiple_of(4)));
+    assert!(reads.iter().all(|read| read.target.end().is_some()));
+    let bytes: u64 = reads.iter().map(|read| u64::from(read.target.length)).sum();
+    assert!(bytes <= u64::from(limits.payload_bytes_max));
+    assert!(view.writes().len() <= usize::from(limits.write_chunks_max));
+    let in_writes: u64 = view.writes().map(|chunk| check_chunk(&chunk, limits)).sum();
+    assert!(in_writes <= u64::from(limits.payload_bytes_max));
+    let in_reply = view.reply_chunk().map_or(0, |chunk| check_chunk(&chunk, limits));
+    assert!(in_reply <= u64::from(limits.payload_bytes_max));
+}
+
+fn check_chunk(chunk: &WriteChunk<'_>, limits: &Limits) -> u64 {
+    assert!(chunk.segment_count() <= usize::from(limits.segments_per_chunk_max));
+    assert_eq!(chunk.segments().count(), chunk.segment_count());
+    assert!(chunk.segments().all(|segment| segment.end().is_some()));
+    chunk.total_length()
+}
+
+/// The header read and written again is the same, byte for byte; only a credit word of zero is
+/// never written.
+fn check_emitted(view: &HeaderView<'_>, message: &[u8], limits: &Limits) {
+    let credits = view.credits().max(1);
+    let mut emitted = match view.error() {
+        Some(error) => wire::error(view.xid(), view.version(), credits, error),
+        None => OwnedLists::of(view).header(view.message_type(), view.xid(), credits, view.msgp()),
+    };
+    let again = HeaderView::new_checked(&emitted, limits).unwrap();
+    assert_eq!(again.header_bytes(), view.header_bytes());
+    assert_eq!((again.message_type(), again.error()), (view.message_type(), view.error()));
+    // RFC 5666 section 4.3 puts words behind an error code that it does not define.
+    if !matches!(view.error(), Some(RdmaError::Other(_))) {
+        assert_eq!(emitted.len(), view.header_bytes());
+    }
+    emitted[8..12].copy_from_slice(&message[8..12]);
+    assert_eq!(emitted[..view.header_bytes()], message[..view.header_bytes()]);
+}
+
+/// A reply that fills every chunk to the brim names the same chunks and fits the same limits.
+fn check_answer(call: &HeaderView<'_>, limits: &Limits) {
+    if matches!(call.message_type(), MessageType::Done | MessageType::Error) {
+        return;
+    }
+    let lengths: Vec<u32> = call.writes().map(|chunk| chunk.total_length() as u32).collect();
+    let reply_length = call.reply_chunk().map(|chunk| chunk.total_length() as u32);
+    let mut buffer = vec![0; v1::reply_header_bytes(call)];
+    let kind = MessageType::Msg;
+    let length = v1::emit_reply(&mut buffer, call.xid(), 1, kind, call, &lengths, reply_length);
+    assert_eq!(length, buffer.len());
+    let reply = HeaderView::new_checked(&buffer, limits).unwrap();
+    assert_eq!(reply.header_bytes(), buffer.len());
+    let echoed = OwnedLists { reads: OwnedLists::of(call).reads, ..OwnedLists::of(&reply) };
+    assert_eq!(echoed, OwnedLists::of(call));
+    assert!(reply.reads().is_empty());
+}
+
+/// An error names the message it is about, and one that is dropped names none.
+fn check_error(error: &HeaderError, message: &[u8]) {
+    match *error {
+        HeaderError::TooShort => {}
+        HeaderError::Version { xid, version } => {
+            assert_eq!(Some(xid.0), wire::word(message, 0));
+            assert!(version != v1::VERSION && wire::word(message, 1) == Some(version));
+        }
+        HeaderError::Malformed { xid, credits, .. } => {
+            assert_eq!(
+                (Some(xid.0), Some(credits)),
+                (wire::word(message, 0), wire::word(message, 2))
+            );
+        }
+        HeaderError::UnknownType { xid, message_type, .. } => {
+            assert_eq!(Some(xid.0), wire::word(message, 0));
+            assert!(message_type > 4 && wire::word(message, 3) == Some(message_type));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Messages as bytes, and chunk lists that own their segments.
+
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
+use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
+
+/// The word at `index` (in words).
+pub(crate) fn word(message: &[u8], index: usize) -> Option<u32> {
+    let bytes = message.get(index * 4..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes))
+}
+
+/// The bytes of `words` on the wire.
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// An RPC call of 40 bytes, without arguments.
+pub(crate) fn rpc_call(xid: Xid) -> Vec<u8> {
+    words(&[xid.0, 0, 2, 100_003, 3, 0, 0, 0, 0, 0])
+}
+
+/// An RPC reply that says success, without results.
+pub(crate) fn rpc_reply(xid: Xid) -> Vec<u8> {
+    words(&[xid.0, 1, 0, 0, 0, 0])
+}
+
+/// An RDMA_ERROR.
+pub(crate) fn error(xid: Xid, version: u32, credits: u32, error: RdmaError) -> Vec<u8> {
+    let mut buffer = vec![0; 64];
+    let length = v1::emit_error(&mut buffer, xid, version, credits, error);
+    buffer.truncate(length);
+    buffer
+}
+
+/// The chunk lists of a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnedLists {
+    pub(crate) reads: Vec<ReadSegment>,
+    pub(crate) writes: Vec<Vec<Segment>>,
+    pub(crate) reply: Option<Vec<Segment>>,
+}
+
+impl OwnedLists {
+    /// Those of a received header.
+    pub(crate) fn of(view: &HeaderView<'_>) -> Self {
+        Self {
+            reads: view.reads().collect(),
+            writes: view.writes().map(|chunk| chunk.segments().collect()).collect(),
+            reply: view.reply_chunk().map(|chunk| chunk.segments().collect()),
+        }
+    }
+
+    /// A header of this type with these lists; `padding` is alignment and threshold of an
+    /// RDMA_MSGP.
+    pub(crate) fn header(
+        &self,
+        message_type: MessageType,
+        xid: Xid,
+        credits: u32,
+        padding: Option<(u32, u32)>,
+    ) -> Vec<u8> {
+        let writes: Vec<&[Segment]> = self.writes.iter().map(Vec::as_slice).collect();
+        let lists = Lists { reads: &self.reads, writes: &writes, reply: self.reply.as_deref() };
+        let (align, thresh) = padding.unwrap_or_default();
+        let body = match message_type {
+            MessageType::Msg => Body::Msg(lists),
+            MessageType::Nomsg => Body::Nomsg(lists),
+            MessageType::Msgp => Body::Msgp { align, thresh, lists },
+            MessageType::Done => Body::Done,
+            MessageType::Error => Body::Error(RdmaError::Chunk),
+        };
+        let repr = HeaderRepr { xid, credits, body };
+        let mut buffer = vec![0; repr.buffer_len()];
+        assert_eq!(repr.emit(&mut buffer), buffer.len());
+        buffer
+    }
+}

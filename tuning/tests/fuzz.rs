@@ -1,0 +1,13 @@
+//! Replays the corpora of the fuzz targets of this library. See `fuzz/README.md`.
+#![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+#[path = "../../fuzz/bodies/profile.rs"]
+mod profile;
+#[path = "../../fuzz/bodies/replay.rs"]
+mod replay;
+
+#[test]
+fn profile() {
+    replay::replay("profile", profile::run);
+}
