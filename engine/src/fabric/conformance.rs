@@ -4,6 +4,7 @@
 //! each function here. Both ends live on one thread and take turns, so every run goes the same way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test suite")]
 
+mod chains;
 mod connections;
 mod endings;
 mod keys;
@@ -12,6 +13,7 @@ mod pair;
 mod traffic;
 mod transfers;
 
+pub(super) use chains::*;
 pub(super) use connections::*;
 pub(super) use endings::*;
 pub(super) use keys::*;
@@ -31,6 +33,9 @@ macro_rules! fabric_conformance {
             a_full_send_queue_gives_the_request_back_and_loses_nothing,
             a_full_receive_queue_gives_the_buffer_back,
             a_message_of_nothing_arrives,
+            a_message_runs_on_into_the_second_buffer_of_its_receive,
+            single_and_chained_receives_serve_one_queue,
+            a_message_longer_than_its_chain_ends_the_connection,
             bytes_written_before_a_send_are_there_when_it_arrives,
             a_read_brings_what_the_peer_exposes,
             reads_complete_in_order_and_with_their_ids,

@@ -32,6 +32,8 @@ pub struct Caps {
     pub send_queue_depth: u16,
     /// Receives one queue pair may have posted.
     pub recv_queue_depth: u16,
+    /// Buffers one receive may chain: 1, or 2 with a tail ([`Buf::chain`]).
+    pub recv_buffers_max: u8,
     /// Send With Invalidate is understood by this driver.
     pub remote_invalidate: bool,
 }
@@ -57,7 +59,10 @@ pub trait Fabric: Sized + 'static {
     /// Moves what has completed into `out`, at most as many as it has room for, and says how many.
     fn poll(&mut self, out: &mut Completions) -> usize;
 
-    /// Gives `buf` to the receive queue; a [`CompletionKind::Received`] gives it back.
+    /// Gives `buf` to the receive queue; a [`CompletionKind::Received`] gives it back. A chained
+    /// buffer ([`Buf::chain`], where [`Caps::recv_buffers_max`] allows two) takes a message as long
+    /// as both: what its head does not hold comes to lie at the start of its tail
+    /// ([`Buf::set_received`]).
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
     /// Queues one work request. Requests of a queue pair take effect in the order of posting:

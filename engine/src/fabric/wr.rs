@@ -118,7 +118,8 @@ pub struct Completion {
 pub enum CompletionKind {
     /// A message arrived in a posted receive.
     Received {
-        /// The posted buffer, its length set to that of the message.
+        /// The posted buffer, its length set to that of the message; of a chain, the rest of a
+        /// message that is longer than the head is in the tail.
         message: Buf,
         /// The key of ours that the peer invalidated with it, now dead.
         invalidated: Option<u32>,

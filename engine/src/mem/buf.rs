@@ -1,7 +1,7 @@
 //! A message buffer with one owner.
 
-use super::RegionId;
 use super::pool::PoolCore;
+use super::{Bulk, RegionId};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
@@ -24,7 +24,8 @@ pub(super) struct Slot {
     pool: Cell<*const PoolCore>,
     first: NonNull<u8>,
     index: u32,
-    capacity: u32,
+    /// Less than the pool's buffers have while the buffer is the head of a chain.
+    capacity: Cell<u32>,
     start: Cell<u32>,
     end: Cell<u32>,
 }
@@ -32,6 +33,7 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn new(first: NonNull<u8>, index: u32, capacity: u32) -> Self {
         let zero = || Cell::new(0);
+        let capacity = Cell::new(capacity);
         Self { pool: Cell::new(null()), first, index, capacity, start: zero(), end: zero() }
     }
 }
@@ -54,10 +56,11 @@ impl Buf {
         unsafe { self.slot.as_ref() }
     }
 
-    /// Bytes the whole buffer has.
+    /// Bytes the whole buffer has; of the head of a chain, those that a message fills before it
+    /// runs on into the tail.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.slot().capacity as usize
+        self.slot().capacity.get() as usize
     }
 
     /// Bytes of the current range.
@@ -129,9 +132,135 @@ impl Buf {
 
     /// The region it lies in: what a driver finds its registration by.
     pub fn region_id(&self) -> RegionId {
-        // SAFETY: the pointer is that of a live pool, as long as the buffer is out.
-        unsafe { (*self.slot().pool.get()).region().id() }
+        self.pool().region().id()
     }
+
+    #[inline]
+    fn pool(&self) -> &PoolCore {
+        // SAFETY: the pointer is that of a live pool, as long as the buffer is out.
+        unsafe { &*self.slot().pool.get() }
+    }
+}
+
+/// Chained receives: a message that is longer than its buffer runs on into a second one.
+///
+/// The tail is a block of its own, so that data which begin where it begins can be handed on as
+/// they are. What the head has beyond its capacity is spare: room to join the two.
+impl Buf {
+    /// Makes this buffer the head of a chain: it takes the first `head_bytes` of a message, `tail`
+    /// as many of the rest as its length says. A buffer stays chained, also in its pool, until
+    /// [`Buf::unchain`]. The first chain of a pool allocates.
+    ///
+    /// # Panics
+    /// If the buffer is chained already, or cannot hold all that the two take.
+    pub fn chain(&mut self, head_bytes: usize, tail: Bulk) {
+        assert!(head_bytes + tail.len() <= self.capacity(), "the chain is longer than its buffer");
+        let place = self.make_tail();
+        assert!(place.is_none(), "chained already");
+        *place = Some(tail);
+        self.set_range(0..0);
+        // At most the capacity, which is a u32.
+        self.slot().capacity.set(head_bytes as u32);
+    }
+
+    /// Ends a chain: the buffer is whole again, and its tail comes back. `None` if it was no chain,
+    /// or the tail was taken.
+    pub fn unchain(&mut self) -> Option<Bulk> {
+        self.slot().capacity.set(self.pool().buf_bytes());
+        self.tail_mut().and_then(Option::take)
+    }
+
+    /// The second buffer of a chain. While the chain is posted its length is the room it has; then
+    /// it is what of a message as long as the head, or longer, came to lie in it.
+    pub fn tail(&self) -> Option<&Bulk> {
+        let tail = self.pool().tail(self.slot().index)?;
+        // SAFETY: only the owner of a buffer reaches its tail, and `&self` keeps it from changing
+        // while the reference lives.
+        unsafe { (*tail.get()).as_ref() }
+    }
+
+    fn tail_mut(&mut self) -> Option<&mut Option<Bulk>> {
+        let tail = self.pool().tail(self.slot().index)?;
+        // SAFETY: only the owner of a buffer reaches its tail, and `&mut self` keeps everybody else
+        // out while the reference lives.
+        Some(unsafe { &mut *tail.get() })
+    }
+
+    fn make_tail(&mut self) -> &mut Option<Bulk> {
+        let tail = self.pool().make_tail(self.slot().index);
+        // SAFETY: as in `tail_mut`.
+        unsafe { &mut *tail.get() }
+    }
+
+    /// Whether a received message runs on into the tail.
+    #[inline]
+    pub fn spills(&self) -> bool {
+        self.len() >= self.capacity() && self.tail().is_some_and(|tail| !tail.is_empty())
+    }
+
+    /// For a driver: says that a message of `length` bytes was received here. Its bytes belong where
+    /// [`Buf::received_mut`] says. `false`, and nothing changes, when there is no room for it.
+    #[must_use]
+    pub fn set_received(&mut self, length: usize) -> bool {
+        let in_head = length.min(self.capacity());
+        let behind = length - in_head;
+        if behind > self.tail().map_or(0, Bulk::len) {
+            return false;
+        }
+        self.set_range(0..in_head);
+        if in_head == self.capacity()
+            && let Some(Some(tail)) = self.tail_mut()
+        {
+            tail.set_len(behind);
+        }
+        true
+    }
+
+    /// The bytes of a received message: those in the head, and those in the tail.
+    pub fn received_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+        if !self.spills() {
+            return (self.bytes_mut(), &mut []);
+        }
+        let Parts { head, tail, .. } = self.parts_mut();
+        (head, tail.and_then(Option::as_mut).map_or(&mut [], Bulk::bytes_mut))
+    }
+
+    /// A received message in its parts.
+    pub fn parts_mut(&mut self) -> Parts<'_> {
+        let slot = self.slot();
+        let (first, range, whole) = (slot.first, self.range(), self.pool().buf_bytes());
+        // SAFETY: the buffer has `whole` initialised bytes and no other owner; `&mut self` keeps
+        // everybody else out while the slices live.
+        let bytes = unsafe { slice::from_raw_parts_mut(first.as_ptr(), whole as usize) };
+        let (head, spare) = bytes.split_at_mut(range.end);
+        let tail = self.pool().tail(slot.index);
+        // SAFETY: as in `tail_mut`; the tail is no part of the bytes.
+        let tail = tail.map(|tail| unsafe { &mut *tail.get() });
+        Parts { head: &mut head[range.start..], spare, tail }
+    }
+
+    /// Brings what lies in the tail behind what lies in the head, and ends the chain. Says how many
+    /// bytes were copied; zero for a message that did not spill.
+    pub fn join(&mut self) -> usize {
+        let spills = self.spills();
+        let length = self.len();
+        let Some(tail) = self.unchain().filter(|_| spills) else { return 0 };
+        let joined = length + tail.len();
+        self.whole_mut()[length..joined].copy_from_slice(tail.bytes());
+        self.set_range(0..joined);
+        tail.len()
+    }
+}
+
+/// A received message in its parts, see [`Buf::parts_mut`].
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// What came to lie in the buffer.
+    pub head: &'a mut [u8],
+    /// The bytes of the buffer behind it, of no meaning.
+    pub spare: &'a mut [u8],
+    /// The second buffer, if it was not taken; there is no place for one in a pool without chains.
+    pub tail: Option<&'a mut Option<Bulk>>,
 }
 
 impl Drop for Buf {

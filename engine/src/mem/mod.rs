@@ -16,7 +16,7 @@ mod loan;
 mod pool;
 mod region;
 
-pub use buf::Buf;
+pub use buf::{Buf, Parts};
 pub use bulk::{BulkClass, BulkPool, ClassStats};
 pub use keys::KeyGenerator;
 pub use loan::{Bulk, Lease, SharedBulk};

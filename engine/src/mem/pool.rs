@@ -1,8 +1,8 @@
 //! A core's pool of equal-size message buffers.
 
 use super::buf::Slot;
-use super::{Buf, LINE_BYTES, PoolError, Region, RegionId};
-use std::cell::Cell;
+use super::{Buf, Bulk, LINE_BYTES, PoolError, Region, RegionId};
+use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::fmt;
 use std::rc::Rc;
 
@@ -40,7 +40,8 @@ impl BufPool {
             Slot::new(first, index, capacity)
         };
         let slots = (0..count).map(slot).collect();
-        Ok(Self(Rc::new(PoolCore { capacity, available: Cell::new(count), free, slots, region })))
+        let (available, tails) = (Cell::new(count), OnceCell::new());
+        Ok(Self(Rc::new(PoolCore { capacity, available, free, slots, region, tails })))
     }
 
     /// Bytes a line-aligned region must have for this pool.
@@ -108,7 +109,13 @@ pub(super) struct PoolCore {
     free: Box<[Cell<u32>]>,
     slots: Box<[Slot]>,
     region: Region,
+    /// The tails of chained buffers, by index; most pools have none. Beside the slots, so that
+    /// those stay small.
+    tails: OnceCell<Box<[Tail]>>,
 }
+
+/// The second buffer of a chain. It belongs to the owner of the first, which has the same index.
+pub(super) type Tail = UnsafeCell<Option<Bulk>>;
 
 impl PoolCore {
     /// The region the buffers lie in.
@@ -120,6 +127,23 @@ impl PoolCore {
     #[inline]
     pub(super) fn slot(&self, index: u32) -> &Slot {
         &self.slots[index as usize]
+    }
+
+    /// Bytes of each buffer.
+    #[inline]
+    pub(super) fn buf_bytes(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The place of the tail of buffer `index`, if this pool has had chains.
+    pub(super) fn tail(&self, index: u32) -> Option<&Tail> {
+        self.tails.get()?.get(index as usize)
+    }
+
+    /// As [`PoolCore::tail`]; the first time it allocates the places.
+    pub(super) fn make_tail(&self, index: u32) -> &Tail {
+        let tails = self.tails.get_or_init(|| self.slots.iter().map(|_| Tail::default()).collect());
+        &tails[index as usize]
     }
 
     #[inline]

@@ -158,6 +158,30 @@ fn lead_word(lead: u32, message: &[u8]) -> u64 {
     u64::from(first) << 32 | u64::from(lead)
 }
 
+/// Has `read` fill the next `bytes` of two places, or what is left of them. A part that lies in
+/// both goes by way of a copy.
+fn read_part(
+    head: &mut &mut [u8],
+    tail: &mut &mut [u8],
+    bytes: usize,
+    read: impl FnOnce(&mut [u8]) -> Result<(), Corrupt>,
+) -> Result<(), Corrupt> {
+    let bytes = bytes.min(head.len() + tail.len());
+    if let Some(part) = head.split_off_mut(..bytes) {
+        return read(part);
+    }
+    let in_head = std::mem::take(head);
+    let in_tail = tail.split_off_mut(..bytes - in_head.len()).unwrap_or_default();
+    if in_head.is_empty() {
+        return read(in_tail);
+    }
+    let mut both = [0; SLOT_PAYLOAD_BYTES];
+    read(&mut both[..bytes])?;
+    in_head.copy_from_slice(&both[..in_head.len()]);
+    in_tail.copy_from_slice(&both[in_head.len()..bytes]);
+    Ok(())
+}
+
 /// The header that says slot `index` is filled.
 #[inline]
 fn header(index: u64, flags: u64, length: usize) -> u64 {
@@ -337,9 +361,44 @@ impl<W: Words> Consumer<W> {
     #[inline]
     pub fn take(&mut self, arrival: Arrival, into: &mut [u8]) -> Result<(), Corrupt> {
         debug_assert_eq!(arrival.length, into.len());
-        let at = self.place.slot(self.next);
         let slots = slots_of(into.len());
         let (first, rest) = into.split_at_mut(FIRST_PAYLOAD_BYTES.min(into.len()));
+        self.read_first(first);
+        if slots > 1 {
+            self.take_rest(rest)?;
+        }
+        self.free_slots(slots);
+        Ok(())
+    }
+
+    /// As [`Consumer::take`], into two places: first `head` is filled, then `tail`. Together they
+    /// have the length of `arrival`.
+    #[cold]
+    pub fn take_scattered(
+        &mut self,
+        arrival: Arrival,
+        mut head: &mut [u8],
+        mut tail: &mut [u8],
+    ) -> Result<(), Corrupt> {
+        debug_assert_eq!(arrival.length, head.len() + tail.len());
+        let slots = slots_of(arrival.length);
+        read_part(&mut head, &mut tail, FIRST_PAYLOAD_BYTES, |part| {
+            self.read_first(part);
+            Ok(())
+        })?;
+        for index in self.next + 1..self.next + slots as u64 {
+            read_part(&mut head, &mut tail, SLOT_PAYLOAD_BYTES, |part| {
+                self.read_continued(index, part)
+            })?;
+        }
+        self.free_slots(slots);
+        Ok(())
+    }
+
+    /// Copies out what the first slot has of the message that waits.
+    #[inline]
+    fn read_first(&self, first: &mut [u8]) {
+        let at = self.place.slot(self.next);
         let word = self.words.load(at + 1, Ordering::Relaxed) >> 32;
         match first.split_at_mut_checked(LEAD_BYTES) {
             Some((start, behind)) => {
@@ -348,28 +407,34 @@ impl<W: Words> Consumer<W> {
             }
             None => tail_of_word(word, first),
         }
-        if slots > 1 {
-            self.take_rest(rest)?;
-        }
-        self.next += slots as u64;
-        if self.next - self.published >= u64::from(self.place.slots) / 4 {
-            self.publish_progress();
-        }
-        Ok(())
     }
 
     #[cold]
     fn take_rest(&self, rest: &mut [u8]) -> Result<(), Corrupt> {
         for (index, part) in (self.next + 1..).zip(rest.chunks_mut(SLOT_PAYLOAD_BYTES)) {
-            let at = self.place.slot(index);
-            // The first header has made these visible.
-            let found = self.words.load(at, Ordering::Relaxed);
-            if found != header(index, FLAG_CONTINUED, part.len()) {
-                return Err(Corrupt("ring slot that does not continue its message"));
-            }
-            self.words.read(at + 1, part);
+            self.read_continued(index, part)?;
         }
         Ok(())
+    }
+
+    /// Copies out what slot `index`, which the first header has made visible, goes on with.
+    #[inline]
+    fn read_continued(&self, index: u64, part: &mut [u8]) -> Result<(), Corrupt> {
+        let at = self.place.slot(index);
+        let found = self.words.load(at, Ordering::Relaxed);
+        if found != header(index, FLAG_CONTINUED, part.len()) {
+            return Err(Corrupt("ring slot that does not continue its message"));
+        }
+        self.words.read(at + 1, part);
+        Ok(())
+    }
+
+    #[inline]
+    fn free_slots(&mut self, slots: usize) {
+        self.next += slots as u64;
+        if self.next - self.published >= u64::from(self.place.slots) / 4 {
+            self.publish_progress();
+        }
     }
 
     #[cold]

@@ -50,6 +50,8 @@ pub(in crate::fabric) struct End<F: Fabric> {
     pool: BufPool,
     batch: Completions,
     events: VecDeque<(QpId, Event)>,
+    /// The second buffers of the chains that came back, in their order.
+    pub(in crate::fabric) tails: VecDeque<Bulk>,
 }
 
 impl<F: Fabric> End<F> {
@@ -60,7 +62,8 @@ impl<F: Fabric> End<F> {
         let region_bytes = BufPool::region_bytes(buf_bytes, BUFFERS).unwrap();
         let region = Mapping::anonymous(region_bytes, PageRequest::default()).unwrap();
         let pool = BufPool::new(Region::from_mapping(region), buf_bytes, BUFFERS).unwrap();
-        Self { fabric, pool, batch: Completions::with_limit(16), events: VecDeque::new() }
+        let (batch, events) = (Completions::with_limit(16), VecDeque::new());
+        Self { fabric, pool, batch, events, tails: VecDeque::new() }
     }
 
     /// A buffer that holds `bytes`.
@@ -77,6 +80,13 @@ impl<F: Fabric> End<F> {
             let buf = self.message(&[]);
             self.fabric.post_recv(qp, buf).expect("the receive queue is full");
         }
+    }
+
+    /// Posts a receive of two buffers, with so many bytes each.
+    pub(in crate::fabric) fn post_chain(&mut self, qp: QpId, head_bytes: usize, tail_bytes: usize) {
+        let mut buf = self.message(&[]);
+        buf.chain(head_bytes, Bulk::from_vec(vec![0; tail_bytes]));
+        self.fabric.post_recv(qp, buf).expect("the receive queue is full");
     }
 
     /// Posts a Send.
@@ -107,11 +117,15 @@ impl<F: Fabric> End<F> {
         self.fabric.poll(&mut self.batch);
         for completion in self.batch.drain() {
             let event = match completion.kind {
-                CompletionKind::Received { message, invalidated } => {
+                CompletionKind::Received { mut message, invalidated } => {
+                    self.tails.extend(message.unchain());
                     Event::Message(message.bytes().to_vec(), invalidated)
                 }
                 CompletionKind::Read { id, result } => Event::Read(id, result),
-                CompletionKind::RecvFlushed { .. } => Event::RecvFlushed,
+                CompletionKind::RecvFlushed { mut buf } => {
+                    self.tails.extend(buf.unchain());
+                    Event::RecvFlushed
+                }
                 CompletionKind::Down { cause } => Event::Down(cause),
             };
             self.events.push_back((completion.qp, event));
