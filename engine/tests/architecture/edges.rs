@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &["mem", "sys", "sync"]),
     ("reactor", &["config", "fabric", "mem", "sys", "sync"]),
     ("api", &["config", "reactor", "fabric", "mem", "sys", "sync"]),
+    ("fuzz", &["reactor", "fabric"]),
 ];
 
 /// Modules which may name the protocol core. The ones below do not know RPC.
