@@ -10,13 +10,14 @@ pub mod fabric;
 pub mod fuzz;
 pub mod mem;
 mod reactor;
+pub mod rpcbind;
 pub mod sync;
 pub mod sys;
 
 pub use api::{
     Call, CallError, Client, ConnectError, ConnectionEvent, ConnectionId, Core, CoreContext, Data,
-    Decoder, Deferred, Encoder, Engine, EngineError, Reply, ReplyHandler, Running, Service, Token,
-    Work, blocking,
+    Decoder, Deferred, Directory, Encoder, Engine, EngineError, Reply, ReplyHandler, Running,
+    Service, Token, Work, blocking,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::DownCause;

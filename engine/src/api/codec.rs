@@ -2,7 +2,7 @@
 
 use crate::mem::Bulk;
 use spinrpc_proto::payload::{Beside, Found, StreamReader};
-use spinrpc_proto::xdr::DecodeError;
+use spinrpc_proto::xdr::{DecodeError, Reader};
 
 /// Writes arguments or results: plain XDR, and [`bulk`](Encoder::bulk) where a registered buffer
 /// given beside the stream stands as `opaque<>`. It never fails: what does not fit inline makes the
@@ -66,6 +66,11 @@ impl<'a> Decoder<'a> {
     /// A reader at its end.
     pub(super) fn exhausted() -> Self {
         Self::results(&[], &[], &mut [])
+    }
+
+    /// The plain XDR reader, for items that are decoded elsewhere.
+    pub(crate) fn xdr(&mut self) -> &mut Reader<'a> {
+        self.stream.xdr()
     }
 
     /// Reads an unsigned integer.

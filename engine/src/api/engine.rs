@@ -2,6 +2,7 @@
 //! control thread, and starts cores.
 
 use super::core::{Core, CoreContext};
+use super::directory::Directory;
 use super::errors::EngineError;
 use super::runtime::{Backend, Runtime};
 use super::service::Service;
@@ -112,6 +113,11 @@ impl Engine {
     /// Whether [`Engine::shutdown`] was called.
     pub fn is_shut_down(&self) -> bool {
         self.0.is_shut_down()
+    }
+
+    /// What it serves, and where it listens.
+    pub fn directory(&self) -> Directory {
+        self.0.directory()
     }
 
     /// How many cores are configured.

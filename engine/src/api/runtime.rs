@@ -2,6 +2,7 @@
 //! making of cores. Above it everything is behind [`Backend`] and [`CoreDriver`].
 
 use super::core::{Core, CoreContext};
+use super::directory::Directory;
 use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
 use super::errors::EngineError;
 use super::service::Service;
@@ -31,6 +32,7 @@ pub(super) trait Backend: Send + Sync {
     fn start_core(&self, index: usize) -> Result<Core, EngineError>;
     fn shutdown(&self);
     fn is_shut_down(&self) -> bool;
+    fn directory(&self) -> Directory;
     fn stats(&self, core: usize) -> StatsSnapshot;
 }
 
@@ -68,6 +70,7 @@ pub(super) struct Runtime<C: Connector> {
     private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
     cores: Vec<CorePlace<EndpointOf<C>>>,
     services: Mutex<Vec<(Program, Version, ServiceFactory)>>,
+    directory: Directory,
     listeners: Mutex<Vec<Box<dyn Send>>>,
     jobs: Mutex<Sender<Job>>,
     control: Mutex<Option<JoinHandle<()>>>,
@@ -99,6 +102,7 @@ impl<C: Connector> Runtime<C> {
             private_data,
             cores,
             services: Mutex::default(),
+            directory: Directory::default(),
             listeners: Mutex::default(),
             jobs: Mutex::new(jobs),
             control: Mutex::new(Some(control)),
@@ -138,6 +142,7 @@ impl<C: Connector> Backend for Runtime<C> {
 
     fn add_service(&self, program: Program, version: Version, factory: ServiceFactory) {
         lock(&self.services).push((program, version, factory));
+        self.directory.add_service(program, version);
     }
 
     fn listen(&self, address: &str) -> Result<(), EngineError> {
@@ -145,6 +150,7 @@ impl<C: Connector> Backend for Runtime<C> {
         let spread = Box::new(Spread { inboxes, next: 0 });
         let guard = self.connector.listen(address, &self.private_data, spread)?;
         lock(&self.listeners).push(guard);
+        self.directory.add_address(address);
         Ok(())
     }
 
@@ -176,6 +182,7 @@ impl<C: Connector> Backend for Runtime<C> {
 
     fn shutdown(&self) {
         self.shut_down.store(true, Ordering::Relaxed);
+        self.directory.forget_addresses();
         lock(&self.listeners).clear();
         for core in &self.cores {
             // A full mailbox is being read; its core looks at the flag after this turn.
@@ -185,6 +192,10 @@ impl<C: Connector> Backend for Runtime<C> {
 
     fn is_shut_down(&self) -> bool {
         self.shut_down.load(Ordering::Relaxed)
+    }
+
+    fn directory(&self) -> Directory {
+        self.directory.clone()
     }
 
     fn stats(&self, core: usize) -> StatsSnapshot {

@@ -1,7 +1,7 @@
 //! Who may import whom.
 //!
 //! ```text
-//! proto <- reactor <- api          sys, sync <- mem <- fabric <- reactor
+//! proto <- reactor <- api <- rpcbind          sys, sync <- mem <- fabric <- reactor
 //! ```
 
 use crate::paths::{Path, paths};
@@ -17,10 +17,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("reactor", &["config", "fabric", "mem", "sys", "sync"]),
     ("api", &["config", "reactor", "fabric", "mem", "sys", "sync"]),
     ("fuzz", &["reactor", "fabric"]),
+    ("rpcbind", &["api", "config", "fabric"]),
 ];
 
 /// Modules which may name the protocol core. The ones below do not know RPC.
-const KNOW_PROTO: &[&str] = &["config", "reactor", "api"];
+const KNOW_PROTO: &[&str] = &["config", "reactor", "api", "rpcbind"];
 
 /// Modules of `fabric` which move the bytes; only the place that starts a core names one.
 const DRIVERS: &[&str] = &["shm", "sim", "verbs"];

@@ -1,0 +1,45 @@
+//! What an engine serves, and where: for those who must tell others, as a portmapper does.
+
+use spinrpc_proto::ids::{Program, Version};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The programs of an engine and the addresses it listens at, as they are when asked; clones are
+/// the same one, and keep no engine alive. Each method takes a lock for a moment and allocates.
+#[derive(Clone, Debug, Default)]
+pub struct Directory(Arc<Mutex<Contents>>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    services: Vec<(Program, Version)>,
+    addresses: Vec<String>,
+}
+
+impl Directory {
+    /// Every program and version given to [`Engine::serve`](crate::Engine::serve), in that order.
+    pub fn services(&self) -> Vec<(Program, Version)> {
+        self.lock().services.clone()
+    }
+
+    /// Every address the engine listens at, in the order of [`Engine::listen`](crate::Engine::listen);
+    /// none after [`Engine::shutdown`](crate::Engine::shutdown). All programs are served at each.
+    pub fn addresses(&self) -> Vec<String> {
+        self.lock().addresses.clone()
+    }
+
+    pub(super) fn add_service(&self, program: Program, version: Version) {
+        self.lock().services.push((program, version));
+    }
+
+    pub(super) fn add_address(&self, address: &str) {
+        self.lock().addresses.push(address.to_owned());
+    }
+
+    pub(super) fn forget_addresses(&self) {
+        self.lock().addresses.clear();
+    }
+
+    /// Nothing that a thread could panic in leaves the contents half changed.
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,254 @@
+//! Netids and universal addresses (RFC 5665), and the well-known ones.
+//!
+//! Pure functions over text. Called by the rest of `rpcbind`, and by programs.
+
+use super::wire;
+use crate::fabric::shm::check_address;
+use spinrpc_proto::ids::Program;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Where an engine's portmapper listens on shared memory: what port 111 is on IP networks.
+pub const PORTMAPPER_ADDRESS: &str = "shm:rpcbind";
+
+/// Where NFS listens on shared memory: what port 20049 (`nfsrdma`) is on IP networks.
+pub const NFS_ADDRESS: &str = "shm:nfsrdma";
+
+/// The port of rpcbind and of a portmapper (RFC 5666 section 10).
+pub const PORTMAPPER_PORT: u16 = 111;
+
+/// The port of NFS over RDMA, `nfsrdma` (RFC 5666 sections 10 and 12).
+pub const NFS_RDMA_PORT: u16 = 20049;
+
+/// NFS (RFC 1813, RFC 7530).
+const NFS: Program = Program(100_003);
+
+/// A kind of network, as rpcbind knows it by name (RFC 5665 section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Netid {
+    /// `rdma`: RDMA with IPv4 port addressing (RFC 5666 section 12).
+    Rdma,
+    /// `rdma6`: RDMA with IPv6 port addressing (RFC 5666 section 12).
+    Rdma6,
+    /// `spinrpc-shm`: shared memory of one host. RFC 5666 section 10 lets a network without IP
+    /// ports define a netid of its own; its universal addresses are the engine's: `shm:NAME`.
+    Shm,
+}
+
+impl Netid {
+    /// The name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Rdma6 => "rdma6",
+            Self::Shm => "spinrpc-shm",
+        }
+    }
+}
+
+impl fmt::Display for Netid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A universal address that is none, or not one of its netid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no universal address of netid {netid}")]
+pub struct AddressError {
+    /// The netid.
+    pub netid: Netid,
+    /// What was given.
+    pub text: String,
+}
+
+/// Where a service listens. `Display` writes what [`Core::connect`](crate::Core::connect) takes
+/// for shared memory, `HOST:PORT` otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// An IP port of an RDMA network.
+    Ip(SocketAddr),
+    /// An address of the shared-memory fabric, `shm:NAME` or `shm:/absolute/path`.
+    Shm(String),
+}
+
+impl Endpoint {
+    /// Reads a universal address: `h1.h2.h3.h4.p1.p2` for `rdma`, `h1:…:h8.p1.p2` with the
+    /// abbreviations of RFC 4291 for `rdma6` (RFC 5665 sections 5.2.3.3 and 5.2.3.4), `p1` being
+    /// the high octet of the port; `shm:NAME` for `spinrpc-shm`. Port 0, which nobody can listen
+    /// on, and IPv6 zones are refused.
+    ///
+    /// # Errors
+    /// [`AddressError`] when it is none.
+    pub fn parse(netid: Netid, text: &str) -> Result<Self, AddressError> {
+        let parsed = match netid {
+            Netid::Shm => check_address(text).is_ok().then(|| Self::Shm(text.to_owned())),
+            Netid::Rdma | Netid::Rdma6 => socket_address(netid, text).map(Self::Ip),
+        };
+        parsed.ok_or_else(|| AddressError { netid, text: text.to_owned() })
+    }
+
+    /// The netid under which it is registered.
+    #[must_use]
+    pub const fn netid(&self) -> Netid {
+        match self {
+            Self::Ip(SocketAddr::V4(_)) => Netid::Rdma,
+            Self::Ip(SocketAddr::V6(_)) => Netid::Rdma6,
+            Self::Shm(_) => Netid::Shm,
+        }
+    }
+
+    /// The universal address, as [`parse`](Self::parse) reads it.
+    #[must_use]
+    pub fn universal(&self) -> String {
+        match self {
+            Self::Ip(address) => {
+                let [high, low] = address.port().to_be_bytes();
+                format!("{}.{high}.{low}", address.ip())
+            }
+            Self::Shm(address) => address.clone(),
+        }
+    }
+
+    /// The port, of those that have one.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        match self {
+            Self::Ip(address) => Some(address.port()),
+            Self::Shm(_) => None,
+        }
+    }
+
+    /// Where `program` listens by convention, on every host.
+    pub(super) fn well_known(program: Program, netid: Netid) -> Option<Self> {
+        let (port, address) = match program {
+            NFS => (NFS_RDMA_PORT, NFS_ADDRESS),
+            wire::PROGRAM => (PORTMAPPER_PORT, PORTMAPPER_ADDRESS),
+            _ => return None,
+        };
+        Some(match netid {
+            Netid::Rdma => Self::Ip((Ipv4Addr::UNSPECIFIED, port).into()),
+            Netid::Rdma6 => Self::Ip((Ipv6Addr::UNSPECIFIED, port).into()),
+            Netid::Shm => Self::Shm(address.to_owned()),
+        })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Shm(address) => address.fmt(f),
+        }
+    }
+}
+
+fn socket_address(netid: Netid, text: &str) -> Option<SocketAddr> {
+    let mut parts = text.rsplitn(3, '.');
+    let (low, high, host) = (parts.next()?, parts.next()?, parts.next()?);
+    let port = u16::from_be_bytes([octet(high)?, octet(low)?]);
+    let host = match netid {
+        Netid::Rdma => IpAddr::V4(host.parse().ok()?),
+        _ => IpAddr::V6(host.parse().ok()?),
+    };
+    (port > 0).then_some(SocketAddr::new(host, port))
+}
+
+/// A decimal octet; the standard library's parser alone would take a sign.
+fn octet(text: &str) -> Option<u8> {
+    text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ip(netid: Netid, universal: &str, address: &str) {
+        let endpoint = Endpoint::Ip(address.parse().unwrap());
+        assert_eq!(Endpoint::parse(netid, universal), Ok(endpoint.clone()));
+        assert_eq!((endpoint.netid(), endpoint.universal().as_str()), (netid, universal));
+    }
+
+    #[test]
+    fn the_port_of_a_universal_address_is_two_octets_high_one_first() {
+        ip(Netid::Rdma, "192.0.2.1.78.81", "192.0.2.1:20049");
+        ip(Netid::Rdma, "0.0.0.0.0.111", "0.0.0.0:111");
+        ip(Netid::Rdma6, "2001:db8::1.78.81", "[2001:db8::1]:20049");
+        ip(Netid::Rdma6, "::.255.255", "[::]:65535");
+        ip(Netid::Rdma6, "::ffff:192.0.2.1.8.1", "[::ffff:192.0.2.1]:2049");
+    }
+
+    #[test]
+    fn an_address_of_the_engine_is_one_of_its_own_netid() {
+        let endpoint = Endpoint::parse(Netid::Shm, "shm:echo").unwrap();
+        assert_eq!((endpoint.netid(), endpoint.universal().as_str()), (Netid::Shm, "shm:echo"));
+        assert_eq!((endpoint.to_string().as_str(), endpoint.port()), ("shm:echo", None));
+    }
+
+    #[test]
+    fn what_is_no_universal_address_is_refused() {
+        let wrong = [
+            "",
+            ".",
+            "..",
+            "1.2.3.4",
+            "1.2.3.4.5",
+            "1.2.3.4.5.",
+            "1.2.3.4.0.0",
+            "1.2.3.4.256.1",
+            "1.2.3.4.+1.1",
+            "1.2.3.4.-1.1",
+            "1.2.3.4.1.1.1",
+            "01.2.3.4.1.1",
+            " 1.2.3.4.1.1",
+            "::1.1.1",
+            "host.1.1",
+            "1.2.3.4.1.\u{661}",
+        ];
+        for text in wrong {
+            assert!(Endpoint::parse(Netid::Rdma, text).is_err(), "{text}");
+        }
+        for text in ["1.2.3.4.1.1", "fe80::1%eth0.1.1", "[::1].1.1", "::1", "::1.1"] {
+            assert!(Endpoint::parse(Netid::Rdma6, text).is_err(), "{text}");
+        }
+        for text in ["", "echo", "shm:", "shm:a b", "1.2.3.4.1.1"] {
+            assert!(Endpoint::parse(Netid::Shm, text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nfs_and_the_portmapper_have_well_known_ports() {
+        let nfs = Endpoint::well_known(NFS, Netid::Rdma).unwrap();
+        assert_eq!(nfs.to_string(), "0.0.0.0:20049");
+        let nfs = Endpoint::well_known(NFS, Netid::Rdma6).unwrap();
+        assert_eq!(nfs.universal(), "::.78.81");
+        for program in [NFS, wire::PROGRAM] {
+            let Some(Endpoint::Shm(address)) = Endpoint::well_known(program, Netid::Shm) else {
+                panic!("{program} has no name")
+            };
+            assert_eq!(check_address(&address), Ok(()));
+        }
+        assert_eq!(Endpoint::well_known(Program(0x2000_0001), Netid::Shm), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_port_of_every_host_survives(address: SocketAddr) {
+            // A zone or flow label has no place in a universal address.
+            let endpoint = Endpoint::Ip(SocketAddr::new(address.ip(), address.port().max(1)));
+            let parsed = Endpoint::parse(endpoint.netid(), &endpoint.universal());
+            prop_assert_eq!(parsed, Ok(endpoint));
+        }
+
+        #[test]
+        fn any_text_is_an_address_or_refused(text: String) {
+            for netid in [Netid::Rdma, Netid::Rdma6, Netid::Shm] {
+                if let Ok(endpoint) = Endpoint::parse(netid, &text) {
+                    prop_assert_eq!(endpoint.netid(), netid);
+                }
+            }
+        }
+    }
+}

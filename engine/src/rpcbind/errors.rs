@@ -1,0 +1,119 @@
+//! Errors of finding and registering services: who is to blame, and what to do.
+
+use super::address::{AddressError, Netid};
+use super::wire::AnswerError;
+use spinrpc_proto::ids::{Program, Version};
+use std::io;
+use std::time::Duration;
+
+/// Why a service was not found or not registered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RpcbindError {
+    /// No daemon answers.
+    #[error(
+        "rpcbind is not running ({tried}): start it (systemctl start rpcbind), or do without it \
+         and name the server's address"
+    )]
+    NotRunning {
+        /// Each place that was tried, and what happened there.
+        tried: String,
+    },
+    /// A daemon took the connection or the call and did not answer in time.
+    #[error("rpcbind at {daemon} did not answer within {after:?}: it hangs, or is overloaded")]
+    TimedOut {
+        /// Where it is.
+        daemon: String,
+        /// How long it had.
+        after: Duration,
+    },
+    /// The connection to the daemon failed.
+    #[error("the connection to rpcbind at {daemon} was lost: {source}")]
+    Disconnected {
+        /// Where it is.
+        daemon: String,
+        /// How.
+        source: io::Error,
+    },
+    /// What a daemon sent is not ONC RPC, or not rpcbind.
+    #[error("what listens at {daemon} is no rpcbind: {problem}")]
+    Misbehaved {
+        /// Where it is.
+        daemon: String,
+        /// What it did.
+        problem: String,
+    },
+    /// A daemon answered the call with an error.
+    #[error("rpcbind at {daemon} refuses the call: {status}")]
+    Refused {
+        /// Where it is.
+        daemon: String,
+        /// The accept or reject status (RFC 5531 section 9).
+        status: String,
+    },
+    /// The daemon speaks version 2 only, which knows protocol and port of TCP and UDP. What it
+    /// says of TCP must not be taken for RDMA: another server may listen there.
+    #[error(
+        "rpcbind at {daemon} speaks version 2 only, which has no word for netid {netid}: update \
+         it, or do without it and name the server's address"
+    )]
+    TooOld {
+        /// Where it is.
+        daemon: String,
+        /// What it does not know.
+        netid: String,
+    },
+    /// Nobody registered the program and version on that network.
+    #[error(
+        "version {version} of program {program} is not registered for netid {netid}: start its \
+         server, and let it register"
+    )]
+    NotRegistered {
+        /// The program.
+        program: Program,
+        /// Its version.
+        version: Version,
+        /// The network.
+        netid: Netid,
+    },
+    /// The daemon did not take a registration, because of another one or of who asks.
+    #[error(
+        "rpcbind did not register version {version} of program {program} for netid {netid}: \
+         {holder}"
+    )]
+    NotTaken {
+        /// The program.
+        program: Program,
+        /// Its version.
+        version: Version,
+        /// The network.
+        netid: Netid,
+        /// Who holds that place, as far as the daemon says.
+        holder: String,
+    },
+    /// What was registered is no address of its network.
+    #[error("a wrong address is registered: {0}")]
+    Address(#[from] AddressError),
+    /// The program has no well-known port.
+    #[error("program {program} has no well-known address for netid {netid}: name its address")]
+    NotWellKnown {
+        /// The program.
+        program: Program,
+        /// The network.
+        netid: Netid,
+    },
+    /// The portmapper on the fabric could not be asked.
+    #[error("the portmapper at {address} cannot be asked: {problem}")]
+    Portmapper {
+        /// Where it should be.
+        address: String,
+        /// Why not.
+        problem: String,
+    },
+}
+
+impl RpcbindError {
+    pub(super) fn answer(daemon: &str, error: AnswerError) -> Self {
+        Self::Misbehaved { daemon: daemon.to_owned(), problem: error.to_string() }
+    }
+}

@@ -1,0 +1,75 @@
+//! Finding a service: the three ways of RFC 5666 section 10.
+//!
+//! * **rpcbind** ([`How::Rpcbind`]): the daemon of RFC 1833 knows where a program listens. A server
+//!   registers with [`Registration`]; [`Client`] speaks to the daemon.
+//! * **portmapper** ([`How::Portmapper`]): an engine answers program 100000 itself, at an address
+//!   that is known without asking ([`PORTMAPPER_ADDRESS`]); see [`serve_portmapper`].
+//! * **well-known port** ([`How::WellKnown`]): by convention, without asking anybody.
+//!
+//! Control plane: everything here but the portmapper's service blocks the calling thread, for a
+//! bounded time, and allocates; do it before a core polls, or on another thread. What a daemon
+//! sends is untrusted, and so is what it says: a registration is a hint where to connect, nothing
+//! more.
+//!
+//! Stands above `api`, which it uses as an application would, and shares its XDR and RPC headers.
+//! Nothing in the engine calls it; programs do.
+
+mod address;
+mod client;
+mod errors;
+mod portmapper;
+pub mod record;
+mod registration;
+mod stream;
+pub mod wire;
+
+pub use address::{
+    AddressError, Endpoint, NFS_ADDRESS, NFS_RDMA_PORT, Netid, PORTMAPPER_ADDRESS, PORTMAPPER_PORT,
+};
+pub use client::{Client, Daemon, ParseDaemonError};
+pub use errors::RpcbindError;
+pub use portmapper::serve_portmapper;
+pub use registration::Registration;
+
+use spinrpc_proto::ids::{Program, Version};
+use std::time::Duration;
+
+/// How long [`find_service`] and [`Registration`] wait for a daemon, in all.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A way to find a service (RFC 5666 section 10).
+#[derive(Clone, Copy, Debug)]
+pub enum How<'a> {
+    /// Ask a rpcbind daemon.
+    Rpcbind(&'a Daemon),
+    /// Ask the portmapper of an engine, at its address on the fabric: [`PORTMAPPER_ADDRESS`], or
+    /// whatever was given to [`serve_portmapper`].
+    Portmapper(&'a str),
+    /// Ask nobody. Only programs that have a well-known port are found: NFS and the portmapper.
+    WellKnown,
+}
+
+/// Where `version` of `program` listens on the fabric that `netid` names.
+///
+/// An endpoint whose IP address is unspecified (`0.0.0.0`, `::`) is on the host that was asked: so
+/// servers register that listen on every interface, and a well-known port is on every host.
+/// Whether a server is there is found out by connecting: a registration may have outlived it.
+///
+/// Blocks: for [`TIMEOUT`] with rpcbind, three times [`TIMEOUT`] at most with a portmapper, not at
+/// all for a well-known port.
+///
+/// # Errors
+/// [`RpcbindError`] says who is to blame and what to do.
+pub fn find_service(
+    program: Program,
+    version: Version,
+    netid: Netid,
+    how: How<'_>,
+) -> Result<Endpoint, RpcbindError> {
+    match how {
+        How::Rpcbind(daemon) => Client::connect(daemon, TIMEOUT)?.find(program, version, netid),
+        How::Portmapper(address) => portmapper::ask(address, program, version, netid),
+        How::WellKnown => Endpoint::well_known(program, netid)
+            .ok_or(RpcbindError::NotWellKnown { program, netid }),
+    }
+}

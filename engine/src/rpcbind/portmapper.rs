@@ -1,0 +1,179 @@
+//! A portmapper on the fabric itself (RFC 5666 section 10, the second way): an engine that answers
+//! program 100000 for what it serves, and the client that asks it.
+//!
+//! An ordinary service and an ordinary client of the public API.
+
+use super::TIMEOUT;
+use super::address::{Endpoint, Netid};
+use super::errors::RpcbindError;
+use super::wire::{
+    self, DUMP, Entry, GETADDR, Mapping, NULL, PROGRAM, SET, UNSET, VERSION_2, VERSION_3, VERSION_4,
+};
+use crate::api::{Call, ConnectError, Directory, Engine, EngineError, Service, blocking};
+use crate::config::{Config, IdlePolicy, RawConfig, Want};
+use spinrpc_proto::ids::{Program, Version};
+use spinrpc_proto::rpc::AcceptStatus;
+use spinrpc_proto::xdr::DecodeError;
+use std::thread;
+
+/// IPPROTO_TCP, the protocol of iWARP: what GETPORT asks for.
+const PROTOCOL_TCP: u32 = 6;
+
+/// Lets `engine` answer for what it serves: versions 2 to 4 of program 100000, at `address` (by
+/// convention [`PORTMAPPER_ADDRESS`](super::PORTMAPPER_ADDRESS)) and wherever else it listens. Call
+/// it before the engine's cores start. Blocks until the address is taken.
+///
+/// It knows every program given to [`Engine::serve`] and every address given to
+/// [`Engine::listen`], also later ones; callers can change nothing: SET and UNSET answer FALSE.
+/// One engine of each user can have the conventional address; others choose one of their own.
+///
+/// # Errors
+/// [`EngineError::Fabric`] if the address is wrong or taken.
+pub fn serve_portmapper(engine: &Engine, address: &str) -> Result<(), EngineError> {
+    for version in [VERSION_2, VERSION_3, VERSION_4] {
+        let directory = engine.directory();
+        engine.serve(PROGRAM, version, move |_core| Portmapper { directory: directory.clone() });
+    }
+    engine.listen(address)
+}
+
+/// One version of it, on one core. Calls are rare: it allocates for each.
+struct Portmapper {
+    directory: Directory,
+}
+
+impl Service for Portmapper {
+    fn call(&mut self, call: Call<'_>) {
+        match call.procedure() {
+            NULL => call.reply(|_results| {}),
+            SET | UNSET | GETADDR => self.answer(call),
+            DUMP => self.list(call),
+            _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+}
+
+impl Portmapper {
+    fn endpoints(&self) -> Vec<Endpoint> {
+        let addresses = self.directory.addresses();
+        addresses.iter().filter_map(|address| Endpoint::parse(Netid::Shm, address).ok()).collect()
+    }
+
+    /// The procedures with arguments.
+    fn answer(&self, mut call: Call<'_>) {
+        match asked(&mut call) {
+            Ok(program) if call.procedure() == GETADDR => self.find(call, program),
+            // Only the engine itself says what it serves.
+            Ok(_) => call.reply(|results| results.bool(false)),
+            Err(_) => call.reject(AcceptStatus::GarbageArgs),
+        }
+    }
+
+    /// GETADDR, and GETPORT of version 2. The netid is that of the network the question came by,
+    /// whatever the call says (RFC 1833 section 2.2.1); a program of another version counts, as its
+    /// PROG_MISMATCH tells the caller more than silence would.
+    fn find(&self, call: Call<'_>, program: Program) {
+        let is_served = self.directory.services().iter().any(|(served, _)| *served == program);
+        let endpoints = if is_served { self.endpoints() } else { Vec::new() };
+        if call.version() == VERSION_2 {
+            let port = endpoints.iter().find_map(Endpoint::port).unwrap_or(0);
+            return call.reply(|results| results.u32(port.into()));
+        }
+        let address = endpoints.first().map(Endpoint::universal).unwrap_or_default();
+        call.reply(|results| results.string(&address));
+    }
+
+    fn list(&self, call: Call<'_>) {
+        let entries = self.entries();
+        if call.version() > VERSION_2 {
+            return call.reply(|results| wire::write_list(results.xdr(), &entries, Entry::write));
+        }
+        let mappings: Vec<_> = entries.iter().filter_map(mapping).collect();
+        call.reply(|results| wire::write_list(results.xdr(), &mappings, Mapping::write));
+    }
+
+    /// Every program at every address: each listener of an engine serves all its programs.
+    fn entries(&self) -> Vec<Entry> {
+        let owner = rustix::process::geteuid().as_raw().to_string();
+        let services = self.directory.services();
+        let at = |endpoint: &Endpoint| {
+            let (netid, address) = (endpoint.netid().name().to_owned(), endpoint.universal());
+            let of = |&(program, version): &(Program, Version)| {
+                let (netid, address, owner) = (netid.clone(), address.clone(), owner.clone());
+                Entry { program, version, netid, address, owner }
+            };
+            services.iter().map(of).collect::<Vec<_>>()
+        };
+        self.endpoints().iter().flat_map(at).collect()
+    }
+}
+
+/// The program a call asks about; of the rest only that it is there matters.
+fn asked(call: &mut Call<'_>) -> Result<Program, DecodeError> {
+    let is_old = call.version() == VERSION_2;
+    let mut args = call.args();
+    let program = match is_old {
+        true => Mapping::parse(args.xdr())?.program,
+        false => Entry::parse(args.xdr())?.program,
+    };
+    args.finish().map(|()| program)
+}
+
+/// What version 2 can say of an entry: its port, of those that have one.
+fn mapping(entry: &Entry) -> Option<Mapping> {
+    let endpoint = Endpoint::parse(Netid::Rdma, &entry.address);
+    let port = endpoint.or_else(|_| Endpoint::parse(Netid::Rdma6, &entry.address)).ok()?.port()?;
+    let (program, version, protocol) = (entry.program, entry.version, PROTOCOL_TCP);
+    Some(Mapping { program, version, protocol, port: port.into() })
+}
+
+/// Asks the portmapper at `address`, with the highest version it speaks. It does so on a thread of
+/// its own, because a core pins its thread to a CPU.
+pub(super) fn ask(
+    address: &str,
+    program: Program,
+    version: Version,
+    netid: Netid,
+) -> Result<Endpoint, RpcbindError> {
+    let failed =
+        |problem: String| RpcbindError::Portmapper { address: address.to_owned(), problem };
+    let wanted = Entry { program, version, netid: netid.name().to_owned(), ..Entry::default() };
+    let asked = thread::scope(|scope| scope.spawn(|| ask_any_version(address, &wanted)).join());
+    let found = asked.map_err(|_| failed("its thread panicked".to_owned()))?.map_err(failed)?;
+    if found.is_empty() {
+        return Err(RpcbindError::NotRegistered { program, version, netid });
+    }
+    Ok(Endpoint::parse(netid, &found)?)
+}
+
+/// The universal address; empty if there is none.
+fn ask_any_version(address: &str, wanted: &Entry) -> Result<String, String> {
+    let config = config().map_err(|error| error.to_string())?;
+    // Not version 2: it has no word for the network.
+    for version in [VERSION_4, VERSION_3] {
+        match blocking::Client::connect_with(config.clone(), address, PROGRAM, version) {
+            Err(ConnectError::NotServed(AcceptStatus::ProgMismatch { .. })) => {}
+            Err(error) => return Err(error.to_string()),
+            Ok(mut client) => {
+                let found = client.call(
+                    GETADDR,
+                    |args| wanted.write(args.xdr()),
+                    |results| wire::parse_text(results.xdr()),
+                );
+                return found.map_err(|error| error.to_string());
+            }
+        }
+    }
+    Err("it speaks neither version 4 nor 3 of rpcbind".to_owned())
+}
+
+/// An engine for one short call.
+fn config() -> Result<Config, crate::config::ConfigError> {
+    let mut raw = RawConfig::default();
+    raw.poll.mode = IdlePolicy::Adaptive;
+    raw.mem.lock = Want::Off;
+    raw.mem.hugepages = Want::Off;
+    raw.mem.prefault = false;
+    raw.rpc.timeout_ms = TIMEOUT.as_millis() as u64;
+    raw.validate()
+}

@@ -1,0 +1,117 @@
+//! Record marking (RFC 5531 section 11): an RPC message on a byte stream, in fragments.
+//!
+//! Pure but for the reader that is given. Called by the rpcbind client.
+
+use std::io::{self, Read};
+
+/// The longest message taken from a daemon, in bytes: ten thousand registrations or so.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// The most fragments of one message. Daemons send one for every few kilobytes.
+pub const FRAGMENTS_MAX: usize = 4096;
+
+const LAST: u32 = 1 << 31;
+
+/// Why there is no message.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The stream failed, timed out, or ended within a message.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// More than [`MESSAGE_BYTES_MAX`] bytes were announced.
+    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
+    TooLong,
+    /// More than [`FRAGMENTS_MAX`] fragments came.
+    #[error("a message of more than {FRAGMENTS_MAX} fragments")]
+    TooManyFragments,
+}
+
+/// Reads one message. Allocates what has been announced of it, within [`MESSAGE_BYTES_MAX`];
+/// blocks as `stream` does.
+///
+/// # Errors
+/// [`RecordError`]; then the stream is somewhere within a message, and of no use any more.
+pub fn read(stream: &mut impl Read) -> Result<Vec<u8>, RecordError> {
+    let mut message = Vec::new();
+    for _ in 0..FRAGMENTS_MAX {
+        let mut header = [0; 4];
+        stream.read_exact(&mut header)?;
+        let header = u32::from_be_bytes(header);
+        read_fragment(stream, (header & !LAST) as usize, &mut message)?;
+        if header & LAST != 0 {
+            return Ok(message);
+        }
+    }
+    Err(RecordError::TooManyFragments)
+}
+
+fn read_fragment(
+    stream: &mut impl Read,
+    length: usize,
+    message: &mut Vec<u8>,
+) -> Result<(), RecordError> {
+    let begin = message.len();
+    let end = begin.saturating_add(length);
+    if end > MESSAGE_BYTES_MAX {
+        return Err(RecordError::TooLong);
+    }
+    message.resize(end, 0);
+    Ok(stream.read_exact(&mut message[begin..])?)
+}
+
+/// `message` as one fragment, the last. `None` if it is longer than [`MESSAGE_BYTES_MAX`].
+#[must_use]
+pub fn mark(message: &[u8]) -> Option<Vec<u8>> {
+    let length = u32::try_from(message.len()).ok()?;
+    let marked = || [&(LAST | length).to_be_bytes()[..], message].concat();
+    (message.len() <= MESSAGE_BYTES_MAX).then(marked)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn receive_fragments_expect_their_bytes_in_a_row() {
+        let mut stream = &b"\0\0\0\x02ab\0\0\0\0\x80\0\0\x01cNEXT"[..];
+        assert_eq!(read(&mut stream).unwrap(), b"abc");
+        assert_eq!(stream, b"NEXT");
+    }
+
+    #[test]
+    fn receive_a_length_beyond_the_limit_expect_no_memory_for_it() {
+        for header in [0xffff_ffff_u32, 0x7fff_ffff, 0x8000_0000 | (1 << 20) + 1] {
+            let error = read(&mut &header.to_be_bytes()[..]).unwrap_err();
+            assert!(matches!(error, RecordError::TooLong), "{error}");
+        }
+    }
+
+    #[test]
+    fn receive_fragments_that_add_up_beyond_the_limit_expect_refusal() {
+        let half = [&(1_u32 << 19).to_be_bytes()[..], &vec![0; 1 << 19]].concat();
+        let stream = [&half[..], &half, b"\0\0\0\x01x"].concat();
+        assert!(matches!(read(&mut &stream[..]), Err(RecordError::TooLong)));
+    }
+
+    #[test]
+    fn receive_empty_fragments_without_end_expect_refusal() {
+        assert!(matches!(read(&mut io::repeat(0)), Err(RecordError::TooManyFragments)));
+    }
+
+    #[test]
+    fn receive_the_end_within_a_message_expect_an_error() {
+        for stream in [&b""[..], b"\x80\0", b"\x80\0\0\x02a", b"\0\0\0\x01a"] {
+            assert!(matches!(read(&mut &stream[..]), Err(RecordError::Io(_))), "{stream:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_survives(message: Vec<u8>) {
+            let marked = mark(&message).unwrap();
+            prop_assert_eq!(read(&mut &marked[..]).unwrap(), message);
+        }
+    }
+}
