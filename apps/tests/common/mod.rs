@@ -1,10 +1,12 @@
 //! Two processes for a test: a server that is ended with it, and clients that must end in time.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// No step of a test takes nearly as long, however loaded the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,13 +21,42 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `program serve` and waits until it listens.
     pub(crate) fn start(program: &'static str, name: &str) -> io::Result<Self> {
+        Self::start_with(program, name, &[])
+    }
+
+    /// Starts `program serve OPTIONS…` and waits until it listens.
+    pub(crate) fn start_with(
+        program: &'static str,
+        name: &str,
+        options: &[&str],
+    ) -> io::Result<Self> {
         let address = format!("shm:{name}-{}", std::process::id());
         let mut command = Command::new(program);
-        let process = command.args(["serve", &address]).stdout(Stdio::piped()).spawn()?;
+        command.args(["serve", &address]).args(options);
+        let process = command.stdout(Stdio::piped()).spawn()?;
         let mut server = Self { program, address, process };
         let line = server.first_line()?;
         let listening = format!("listening on {}", server.address);
         if line == listening { Ok(server) } else { Err(io::Error::other(line)) }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Sends a signal, and waits for the end; the exit code, of one that ends by itself.
+    pub(crate) fn end_by(mut self, signal: Signal) -> io::Result<Option<i32>> {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, signal)?;
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = self.process.try_wait()? {
+                return Ok(status.code());
+            }
+            thread::yield_now();
+        }
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     fn first_line(&mut self) -> io::Result<String> {
@@ -39,9 +70,7 @@ impl Server {
 
     /// The client process `program VERB ADDRESS ARGUMENTS…`, at its end.
     pub(crate) fn client(&self, verb: &str, arguments: &[&str]) -> io::Result<Output> {
-        let mut command = Command::new(self.program);
-        command.arg(verb).arg(&self.address).args(arguments);
-        in_time(move || command.output())
+        run(self.program, &[&[verb, &self.address][..], arguments].concat())
     }
 
     /// Standard output of a client that must end well.
@@ -57,6 +86,13 @@ impl Drop for Server {
         drop(self.process.kill());
         drop(self.process.wait());
     }
+}
+
+/// The process `program ARGUMENTS…`, at its end.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> io::Result<Output> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    in_time(move || command.output())
 }
 
 /// `work` on another thread, given up when it takes too long.

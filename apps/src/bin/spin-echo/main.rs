@@ -1,11 +1,14 @@
 //! spin-echo: the smallest server and the smallest client on spinrpc. Copy it.
 //!
-//! `serve.rs` is the server, `call.rs` the client. What both must agree on stands here.
+//! `serve.rs` is the server, `call.rs` the client, `rpcbind.rs` what both do only with `--rpcbind`.
+//! What they must agree on stands here.
 
 mod call;
+mod rpcbind;
 mod serve;
 
 use clap::Parser;
+use spinrpc::rpcbind::Daemon;
 use spinrpc::{Procedure, Program, Version};
 use spinrpc_apps::command_line;
 use std::process::ExitCode;
@@ -32,15 +35,24 @@ enum Command {
         /// Where to listen: shm:NAME
         #[arg(value_parser = command_line::address)]
         address: String,
+        /// Registers with rpcbind while it serves: local (the default), unix:/path or IP:PORT
+        #[arg(long, value_name = "DAEMON", num_args = 0..=1, require_equals = true,
+            default_missing_value = "local")]
+        rpcbind: Option<Daemon>,
     },
     /// Sends one text and prints what comes back.
+    #[command(allow_missing_positional = true)]
     Call {
         /// Where the server listens: shm:NAME
-        #[arg(value_parser = command_line::address)]
-        address: String,
+        #[arg(value_parser = command_line::address, required_unless_present = "rpcbind")]
+        address: Option<String>,
         /// The text, of at most 512 bytes
         #[arg(value_parser = text)]
         text: String,
+        /// Asks rpcbind for the address: local (the default), unix:/path or IP:PORT
+        #[arg(long, value_name = "DAEMON", num_args = 0..=1, require_equals = true,
+            default_missing_value = "local", conflicts_with = "address")]
+        rpcbind: Option<Daemon>,
     },
 }
 
@@ -51,7 +63,10 @@ fn text(text: &str) -> Result<String, String> {
 
 fn main() -> ExitCode {
     command_line::run(|command| match command {
-        Command::Serve { address } => serve::run(&address),
-        Command::Call { address, text } => call::run(&address, &text),
+        Command::Serve { address, rpcbind: daemon } => serve::run(&address, daemon.as_ref()),
+        Command::Call { address, text, rpcbind: daemon } => {
+            let address = address.map_or_else(|| rpcbind::find(&daemon.unwrap_or_default()), Ok)?;
+            call::run(&address, &text)
+        }
     })
 }

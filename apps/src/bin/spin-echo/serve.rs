@@ -1,16 +1,26 @@
 //! The server: a service, and an engine that polls for its calls.
 
+use crate::rpcbind::{register, shut_down_on_signals};
 use crate::{ECHO, NULL, PROGRAM, TEXT_BYTES_MAX, VERSION};
+use spinrpc::rpcbind::Daemon;
 use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service};
 use std::error::Error;
 
-/// Echoes until the process is ended. Nothing is left behind then, not even after a kill.
-pub(crate) fn run(address: &str) -> Result<(), Box<dyn Error>> {
+/// Echoes until the process is ended. Nothing is left behind then, not even after a kill, but what
+/// rpcbind was told; and that is taken back on SIGINT and SIGTERM.
+pub(crate) fn run(address: &str, rpcbind: Option<&Daemon>) -> Result<(), Box<dyn Error>> {
     let engine = Engine::new(Config::default())?;
     engine.serve(PROGRAM, VERSION, |_core| Echo);
     engine.listen(address)?;
+    let Some(daemon) = rpcbind else {
+        println!("listening on {address}");
+        return Ok(engine.run()?);
+    };
+    shut_down_on_signals(engine.clone())?;
+    let registration = register(daemon, address)?;
     println!("listening on {address}");
-    Ok(engine.run()?)
+    engine.run()?;
+    Ok(registration.end()?)
 }
 
 /// One is made for each core, and is only ever called on that core's thread.

@@ -1,0 +1,96 @@
+//! spin-echo with a rpcbind daemon: the client needs no address.
+
+mod common;
+#[path = "../../engine/tests/common/rpcbind_daemon.rs"]
+mod rpcbind_daemon;
+
+use common::{Server, refusal, run};
+use rpcbind_daemon::RpcbindDaemon;
+use rustix::process::Signal;
+use std::io;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-echo");
+
+/// `--rpcbind` for this daemon.
+fn option(daemon: &RpcbindDaemon) -> String {
+    format!("--rpcbind={}", daemon.address())
+}
+
+fn serve(daemon: &RpcbindDaemon, name: &str) -> io::Result<Server> {
+    Server::start_with(PROGRAM, name, &[&option(daemon)])
+}
+
+fn call(daemon: &RpcbindDaemon) -> io::Result<String> {
+    let output = run(PROGRAM, &["call", &option(daemon), "hello"])?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The address registered, and under which netid.
+fn registered(daemon: &RpcbindDaemon) -> Vec<(String, String)> {
+    daemon.rows().into_iter().map(|row| (row.2, row.3)).collect()
+}
+
+#[test]
+fn a_server_is_found_while_it_serves() -> io::Result<()> {
+    for signal in [Signal::INT, Signal::TERM] {
+        let daemon = RpcbindDaemon::start(2..=4)?;
+        let server = serve(&daemon, "echo-found")?;
+        let expected = ("spinrpc-shm".to_owned(), server.address().to_owned());
+        assert_eq!(registered(&daemon), [expected]);
+        assert_eq!(call(&daemon)?, "hello\n");
+        assert_eq!(server.end_by(signal)?, Some(0));
+        assert_eq!(registered(&daemon), []);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_killed_server_left_is_replaced_by_the_next() -> io::Result<()> {
+    let daemon = RpcbindDaemon::start(2..=4)?;
+    assert_eq!(serve(&daemon, "echo-killed")?.end_by(Signal::KILL)?, None);
+    assert_eq!(registered(&daemon).len(), 1, "kill -9 leaves it behind");
+    let (code, line) = refusal(&run(PROGRAM, &["call", &option(&daemon), "hello"])?);
+    assert!(code == Some(1) && line.contains("echo-killed"), "{line}");
+    let _next = serve(&daemon, "echo-next")?;
+    assert_eq!(call(&daemon)?, "hello\n");
+    Ok(())
+}
+
+#[test]
+fn another_users_registration_ends_the_server_in_one_line() -> io::Result<()> {
+    let daemon = RpcbindDaemon::start(2..=4)?;
+    daemon.add(0x2000_ec40, 1, "spinrpc-shm", "shm:theirs", "4711");
+    let output = run(PROGRAM, &["serve", "shm:echo-taken", &option(&daemon)])?;
+    let (code, line) = refusal(&output);
+    assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
+    assert!(line.contains("4711"), "{line}");
+    Ok(())
+}
+
+#[test]
+fn a_missing_daemon_or_server_is_one_line_that_says_what_to_do() -> io::Result<()> {
+    let nowhere = "--rpcbind=unix:/nonexistent/rpcbind.sock";
+    for arguments in [["call", nowhere, "hello"], ["serve", "shm:echo-lonely", nowhere]] {
+        let (code, line) = refusal(&run(PROGRAM, &arguments)?);
+        assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
+        assert!(line.contains("rpcbind is not running") && line.contains("start it"), "{line}");
+    }
+    let daemon = RpcbindDaemon::start(2..=4)?;
+    let (code, line) = refusal(&run(PROGRAM, &["call", &option(&daemon), "hello"])?);
+    assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
+    assert!(line.contains("not registered") && line.contains("start its server"), "{line}");
+    Ok(())
+}
+
+#[test]
+fn an_address_and_rpcbind_are_two_answers_to_one_question() -> io::Result<()> {
+    for arguments in [&["call", "--rpcbind", "shm:a", "x"][..], &["call", "x"]] {
+        let (code, line) = refusal(&run(PROGRAM, arguments)?);
+        assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains("ADDRESS"), "{line}");
+    }
+    let (code, line) = refusal(&run(PROGRAM, &["call", "--rpcbind=localhost", "x"])?);
+    assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
+    assert!(line.contains("unix:/path"), "{line}");
+    Ok(())
+}
