@@ -1,5 +1,6 @@
 //! RFC 5666 section 10, its second and third way: a portmapper on the fabric itself, and ports
 //! that are known without asking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 

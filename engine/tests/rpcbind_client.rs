@@ -1,9 +1,13 @@
 //! The rpcbind client (RFC 1833) against a daemon that follows the text, and against others.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 #[path = "common/rpcbind_daemon.rs"]
 mod rpcbind_daemon;
 
 use rpcbind_daemon::{RpcbindDaemon, Socket, read_record, string, success, words};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
 use spinrpc::rpcbind::wire::{Entry, VERSION_2, VERSION_3, VERSION_4};
 use spinrpc::rpcbind::{
     Client, Daemon, Endpoint, How, Netid, Registration, RpcbindError, find_service,
@@ -207,20 +211,8 @@ fn receive_what_is_no_reply_expect_blame() {
     expect_misbehaved(&answered(|xid| words(&[xid, 0, 2, 100_000, 4, 0, 0, 0, 0, 0])), "decoded");
     expect_misbehaved(&answered(|xid| success(xid, &[])[..20].to_vec()), "decoded");
     expect_misbehaved(&answered(|xid| words(&[xid, 1, 0, 0, 0xffff_ffff, 0])), "decoded");
-}
-
-#[test]
-fn receive_results_that_null_does_not_have_expect_that_they_are_ignored_once_only() {
-    // The version is agreed on by the header alone; what follows is the next call's trouble.
-    let socket = Socket::start(|mut stream| {
-        while let Ok(call) = read_record(&mut stream) {
-            let reply = success(u32::from_be_bytes(*call.first_chunk().unwrap()), &[0; 4]);
-            drop(stream.write_all(&[words(&[0x8000_0000 | reply.len() as u32]), reply].concat()));
-        }
-    });
-    let socket = socket.unwrap();
-    let mut client = Client::connect(&Daemon::Unix(socket.path().into()), PATIENCE).unwrap();
-    expect_misbehaved(&client.null().unwrap_err(), "left over");
+    // The procedure that does nothing has no results.
+    expect_misbehaved(&answered(|xid| success(xid, &[0; 4])), "left over");
 }
 
 #[test]
@@ -305,6 +297,28 @@ fn no_daemon_is_an_error_that_says_what_to_do() {
     let text = error.to_string();
     assert!(text.contains("/nonexistent/rpcbind.sock") && text.contains("start it"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+/// A daemon that hangs stops accepting, and a connect to its Unix socket would wait for ever.
+#[test]
+fn a_full_backlog_expect_the_deadline() {
+    let path = std::env::temp_dir().join(format!("spinrpc-backlog-{}.sock", std::process::id()));
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let flags = SocketFlags::NONBLOCK;
+    let socket = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let listener = socket();
+    bind(&listener, &address).unwrap();
+    listen(&listener, 0).unwrap();
+    let fits = || {
+        let waiting = socket();
+        connect(&waiting, &address).is_ok().then_some(waiting)
+    };
+    let backlog: Vec<_> = std::iter::from_fn(fits).take(64).collect();
+    assert!(backlog.len() < 64, "a backlog of 0 is never full");
+    let daemon = Daemon::Unix(path.clone());
+    let error = Client::connect(&daemon, Duration::from_millis(50)).unwrap_err().to_string();
+    std::fs::remove_file(path).unwrap();
+    assert!(error.contains("timed out"), "{error}");
 }
 
 #[test]

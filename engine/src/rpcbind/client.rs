@@ -147,7 +147,10 @@ impl Client {
         loop {
             let message = self.exchange(NULL, deadline, &|_| {})?;
             match self.understand(&message)? {
-                Some(_) => return Ok(self),
+                Some(results) => {
+                    Reader::new(results).finish().map_err(|error| self.misread(error))?;
+                    return Ok(self);
+                }
                 None if self.version <= VERSION_2 => return Err(self.no_version()),
                 None => self.version = Version(self.version.0 - 1).min(VERSION_3),
             }
@@ -278,7 +281,7 @@ impl Client {
         let Some(bytes) = self.understand(&message)? else { return Err(self.no_version()) };
         let mut reader = Reader::new(bytes);
         let decoded = results(&mut reader).and_then(|value| reader.finish().map(|()| value));
-        decoded.map_err(|error| RpcbindError::answer(&self.place.to_string(), error.into()))
+        decoded.map_err(|error| self.misread(error))
     }
 
     /// Sends a call and receives a message.
@@ -329,6 +332,10 @@ impl Client {
             Ok(Answer::Denied(status)) => refused(format!("{status:?}")),
             Err(error) => Err(RpcbindError::answer(&daemon(), error)),
         }
+    }
+
+    fn misread(&self, error: DecodeError) -> RpcbindError {
+        RpcbindError::answer(&self.place.to_string(), error.into())
     }
 
     fn no_version(&self) -> RpcbindError {

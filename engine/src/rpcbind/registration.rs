@@ -81,6 +81,12 @@ impl Drop for Registration {
     }
 }
 
+/// Names and addresses are quoted: another user may have chosen them for their effect on terminals.
+fn occupied(held: &Entry) -> String {
+    let Entry { address, owner, .. } = held;
+    format!("{address:?} of user {owner:?} is there; have that server ended, or use no rpcbind")
+}
+
 /// Puts `entry` in the place of what the daemon has there; returns the address it had.
 fn replace(
     client: &mut Client,
@@ -92,7 +98,7 @@ fn replace(
         return Ok(held.map(|held| held.address));
     }
     let holder = match held {
-        Some(held) => format!("{:?} of user {:?} is there", held.address, held.owner),
+        Some(held) => occupied(&held),
         None => "it does not say why".to_owned(),
     };
     let (program, version) = (entry.program, entry.version);

@@ -1,6 +1,7 @@
 //! A rpcbind daemon within the test's process, written from RFC 1833 and RFC 5531 byte by byte: it
 //! shares no line with the engine. And sockets on which a daemon can do whatever a test likes.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;

@@ -20,7 +20,8 @@ pub(crate) fn run(address: &str, rpcbind: Option<&Daemon>) -> Result<(), Box<dyn
     let registration = register(daemon, address)?;
     println!("listening on {address}");
     engine.run()?;
-    Ok(registration.end()?)
+    registration.end().map_err(|error| format!("the registration was not taken back: {error}"))?;
+    Ok(())
 }
 
 /// One is made for each core, and is only ever called on that core's thread.
