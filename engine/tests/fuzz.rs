@@ -7,6 +7,8 @@
 mod replay;
 #[path = "../../fuzz/bodies/ring.rs"]
 mod ring;
+#[path = "../../fuzz/bodies/rpcbind.rs"]
+mod rpcbind;
 #[path = "../../fuzz/bodies/script.rs"]
 mod script;
 
@@ -15,6 +17,11 @@ use std::fs;
 #[test]
 fn ring() {
     replay::replay("ring", ring::run);
+}
+
+#[test]
+fn rpcbind() {
+    replay::replay("rpcbind", rpcbind::run);
 }
 
 /// The files that replay corpora, seen from the directory of the targets.

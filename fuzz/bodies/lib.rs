@@ -15,4 +15,5 @@ pub mod requester;
 pub mod responder;
 pub mod ring;
 pub mod rpc;
+pub mod rpcbind;
 pub mod v1_header;

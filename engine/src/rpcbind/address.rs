@@ -165,19 +165,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn ip(netid: Netid, universal: &str, address: &str) {
-        let endpoint = Endpoint::Ip(address.parse().unwrap());
+    fn ip(netid: Netid, universal: &str, address: SocketAddr) {
+        let endpoint = Endpoint::Ip(address);
         assert_eq!(Endpoint::parse(netid, universal), Ok(endpoint.clone()));
         assert_eq!((endpoint.netid(), endpoint.universal().as_str()), (netid, universal));
     }
 
     #[test]
     fn the_port_of_a_universal_address_is_two_octets_high_one_first() {
-        ip(Netid::Rdma, "192.0.2.1.78.81", "192.0.2.1:20049");
-        ip(Netid::Rdma, "0.0.0.0.0.111", "0.0.0.0:111");
-        ip(Netid::Rdma6, "2001:db8::1.78.81", "[2001:db8::1]:20049");
-        ip(Netid::Rdma6, "::.255.255", "[::]:65535");
-        ip(Netid::Rdma6, "::ffff:192.0.2.1.8.1", "[::ffff:192.0.2.1]:2049");
+        ip(Netid::Rdma, "192.0.2.1.78.81", "192.0.2.1:20049".parse().unwrap());
+        ip(Netid::Rdma, "0.0.0.0.0.111", "0.0.0.0:111".parse().unwrap());
+        ip(Netid::Rdma6, "2001:db8::1.78.81", "[2001:db8::1]:20049".parse().unwrap());
+        ip(Netid::Rdma6, "::.255.255", "[::]:65535".parse().unwrap());
+        ip(Netid::Rdma6, "::ffff:192.0.2.1.8.1", "[::ffff:192.0.2.1]:2049".parse().unwrap());
     }
 
     #[test]
