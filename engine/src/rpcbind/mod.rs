@@ -6,6 +6,20 @@
 //!   that is known without asking ([`PORTMAPPER_ADDRESS`]); see [`serve_portmapper`].
 //! * **well-known port** ([`How::WellKnown`]): by convention, without asking anybody.
 //!
+//! ```no_run
+//! use spinrpc::rpcbind::{Daemon, Endpoint, How, Netid, Registration, find_service};
+//! use spinrpc::{Program, Version};
+//!
+//! let (program, version) = (Program(0x2000_0001), Version(1));
+//! let here = Endpoint::parse(Netid::Shm, "shm:hello")?;
+//! let registration = Registration::new(&Daemon::Local, program, version, &here)?;
+//!
+//! let found = find_service(program, version, Netid::Shm, How::Rpcbind(&Daemon::Local))?;
+//! assert_eq!(found, here);
+//! registration.end()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Control plane: everything here but the portmapper's service blocks the calling thread, for a
 //! bounded time, and allocates; do it before a core polls, or on another thread. What a daemon
 //! sends is untrusted, and so is what it says: a registration is a hint where to connect, nothing

@@ -25,7 +25,8 @@ const PROTOCOL_TCP: u32 = 6;
 ///
 /// It knows every program given to [`Engine::serve`] and every address given to
 /// [`Engine::listen`], also later ones; callers can change nothing: SET and UNSET answer FALSE.
-/// One engine of each user can have the conventional address; others choose one of their own.
+/// One engine of each user can have the conventional address; others choose one of their own. A
+/// caller of DUMP says how much it takes; a longer list is an error, as any reply is.
 ///
 /// # Errors
 /// [`EngineError::Fabric`] if the address is wrong or taken.
