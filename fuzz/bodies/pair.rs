@@ -10,6 +10,7 @@ use spinrpc_proto::output::{DeliveredReply, ReadRequest, ReplyStream, SlotId, Wr
 use spinrpc_proto::payload::{
     Beside, CallChunks, ChunkOffer, Encoded, Found, Item, Placement, StreamReader, StreamWriter,
 };
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType};
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Pulled, ReplyShape, Responder, ServeSlot};
@@ -17,13 +18,15 @@ use spinrpc_proto::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 
 use crate::recorder::{Event, Recorder};
 use crate::script::Script;
+use crate::wire;
 
 type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
 
-/// Two bytes say how many slots each side has; the rest is what happens.
+/// Three bytes say whose rules apply and how many slots each side has; the rest is what happens.
 pub fn run(data: &[u8]) {
     let mut script = Script::new(data);
-    let mut pair = Pair::new(1 + script.below(5), 1 + script.below(5));
+    let profile = wire::profile(&mut script);
+    let mut pair = Pair::new(profile, 1 + script.below(5), 1 + script.below(5));
     while !script.is_over() {
         pair.step(&mut script);
     }
@@ -78,11 +81,11 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(client_slots: usize, server_slots: usize) -> Self {
+    fn new(profile: Profile, client_slots: usize, server_slots: usize) -> Self {
         let connection = |side, calls, serves| {
             let requester = Requester::new(vec![CallSlot::FREE; calls], 0xffff_fff0);
             let responder = Responder::new(vec![ServeSlot::FREE; serves]);
-            Connection::new(side, requester, responder, Limits::DEFAULT)
+            Connection::new(side, requester, responder, Limits::DEFAULT, profile)
         };
         Self {
             client: connection(Side::Client, client_slots, 0),

@@ -35,7 +35,7 @@ fn beside_writes(script: &mut Script<'_>) {
 /// Reads a hostile stream to its end: each chunk is found once, in order, at its own length.
 fn read_all(script: &mut Script<'_>, base: usize, beside: Beside<'_>, lengths: &[u32]) {
     let orders = script.byte();
-    let stream = script.rest();
+    let stream = script.bytes(usize::MAX);
     let mut reader = StreamReader::new(stream, base, beside);
     let mut found = Vec::new();
     for turn in 0..64 {

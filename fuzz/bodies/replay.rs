@@ -1,4 +1,5 @@
 //! Feeds the corpus of a fuzz target to its body, without a fuzzer.
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub(crate) fn replay(target: &str, run: fn(&[u8])) {
 
 /// The directory of `cargo fuzz`, seen from a package of the workspace.
 pub(crate) fn fuzz_directory() -> PathBuf {
-    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     above.map(|directory| directory.join("fuzz")).find(|path| path.is_dir()).unwrap()
 }
 

@@ -7,6 +7,7 @@ use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType};
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
@@ -16,10 +17,12 @@ use crate::recorder::{Event, Recorder};
 use crate::script::Script;
 use crate::wire;
 
-/// One byte says how many slots there are; the rest is what happens.
+/// Three bytes say whose rules apply, how many slots there are and where XIDs start; the rest is
+/// what happens.
 pub fn run(data: &[u8]) {
     let mut script = Script::new(data);
-    let mut client = Client::new(1 + script.below(6), script.byte());
+    let profile = wire::profile(&mut script);
+    let mut client = Client::new(profile, 1 + script.below(6), script.byte());
     while !script.is_over() && !client.closed {
         client.step(&mut script);
         client.check();
@@ -49,11 +52,17 @@ struct Client {
 }
 
 impl Client {
-    fn new(slots: usize, first_xid: u8) -> Self {
+    fn new(profile: Profile, slots: usize, first_xid: u8) -> Self {
         let requester = Requester::new(vec![CallSlot::FREE; slots], u32::from(first_xid) << 24);
         let responder = Responder::new(Vec::new());
         Self {
-            connection: Connection::new(Side::Client, requester, responder, Limits::DEFAULT),
+            connection: Connection::new(
+                Side::Client,
+                requester,
+                responder,
+                Limits::DEFAULT,
+                profile,
+            ),
             slots,
             live: Vec::new(),
             ends: Vec::new(),

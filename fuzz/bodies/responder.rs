@@ -6,6 +6,7 @@ use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{SlotId, WriteRequest, WriteSource};
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType, VERSION};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
 use spinrpc_proto::requester::{CallSlot, Requester};
@@ -15,10 +16,11 @@ use crate::recorder::{Event, Recorder};
 use crate::script::Script;
 use crate::wire::{self, OwnedLists};
 
-/// One byte says how many slots there are; the rest is what happens.
+/// Two bytes say whose rules apply and how many slots there are; the rest is what happens.
 pub fn run(data: &[u8]) {
     let mut script = Script::new(data);
-    let mut server = Server::new(1 + script.below(6));
+    let profile = wire::profile(&mut script);
+    let mut server = Server::new(profile, 1 + script.below(6));
     while !script.is_over() && !server.closed {
         server.step(&mut script);
         server.check();
@@ -50,11 +52,17 @@ struct Server {
 }
 
 impl Server {
-    fn new(slots: usize) -> Self {
+    fn new(profile: Profile, slots: usize) -> Self {
         let requester = Requester::new(Vec::new(), 0);
         let responder = Responder::new(vec![ServeSlot::FREE; slots]);
         Self {
-            connection: Connection::new(Side::Server, requester, responder, Limits::DEFAULT),
+            connection: Connection::new(
+                Side::Server,
+                requester,
+                responder,
+                Limits::DEFAULT,
+                profile,
+            ),
             slots,
             taken: Vec::new(),
             next_xid: 0,

@@ -15,11 +15,6 @@ impl<'a> Script<'a> {
         self.rest.is_empty()
     }
 
-    /// What is not read yet.
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
     pub(crate) fn byte(&mut self) -> u8 {
         self.bytes(1).first().copied().unwrap_or(0)
     }

@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
     let mut script = Script::new(data);
     let limits = limits(script.byte());
     let cut = usize::from(script.u16());
-    let message = script.rest();
+    let message = script.bytes(usize::MAX);
     match HeaderView::new_checked(message, &limits) {
         Ok(view) => {
             check_bounds(&view, message, &limits);

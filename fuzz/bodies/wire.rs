@@ -1,8 +1,21 @@
 //! Messages as bytes, and chunk lists that own their segments.
 
 use spinrpc_proto::ids::Xid;
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
+
+use crate::script::Script;
+
+/// Whose rules a connection goes by.
+pub(crate) fn profile(script: &mut Script<'_>) -> Profile {
+    match script.byte() % 4 {
+        0 => Profile::Rfc8166,
+        1 => Profile::Rfc5666,
+        2 => Profile::Draft03,
+        _ => Profile::Draft00,
+    }
+}
 
 /// The word at `index` (in words).
 pub(crate) fn word(message: &[u8], index: usize) -> Option<u32> {
