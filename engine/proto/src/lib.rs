@@ -9,6 +9,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod config_proto;
 pub mod connection;
 pub mod credit;
 pub mod ids;

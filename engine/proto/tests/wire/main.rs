@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod boundary;
+mod config_proto;
 mod properties;
 mod rpc;
 mod v1_received;
