@@ -12,11 +12,13 @@ mod schema;
 
 pub use cores::{CoreList, Host};
 pub use raw::{
-    BulkView, IdlePolicy, NumaPolicy, RawConfig, RawCores, RawLimits, RawMem, RawPoll, RawRpc,
-    RawShm, SmtPolicy, Want,
+    BulkView, ConfigRole, IdlePolicy, NumaPolicy, RawConfig, RawCores, RawLimits, RawMem, RawPoll,
+    RawRpc, RawShm, SmtPolicy, Want,
 };
 pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
+pub use spinrpc_proto::config_proto::Protection;
 
+use crate::mem::LINE_BYTES;
 use crate::mem::budget::{RecvBudget, SendBudget};
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::limits::Limits as PeerLimits;
@@ -200,6 +202,26 @@ impl Config {
         to_usize(self.raw.rpc.credits)
     }
 
+    /// Whether the Connection Configuration Protocol is answered (RFC 5666 section 6).
+    pub fn serves_ccp(&self) -> bool {
+        matches!(self.raw.rpc.ccp, ConfigRole::Serve | ConfigRole::Both)
+    }
+
+    /// Whether it is asked before the first call of a connection.
+    pub fn asks_ccp(&self) -> bool {
+        matches!(self.raw.rpc.ccp, ConfigRole::Ask | ConfigRole::Both)
+    }
+
+    /// The flavor it is protected by (RFC 5666 section 11).
+    pub fn ccp_protection(&self) -> Protection {
+        self.raw.rpc.ccp_auth
+    }
+
+    /// RDMA Reads that a peer may have active at this side of a connection; zero: none.
+    pub fn rdma_reads_max(&self) -> u16 {
+        to_u16(self.raw.rpc.max_rdma_reads)
+    }
+
     /// Longest message sent inline, transport header included, in bytes; a peer may lower it
     /// (RFC 8166 section 3.3.2).
     pub fn inline_send_bytes(&self) -> usize {
@@ -327,6 +349,11 @@ impl Config {
     /// Bytes of one receive buffer.
     pub fn recv_buffer_bytes(&self) -> usize {
         self.inline_recv_bytes()
+    }
+
+    /// Alignment of a receive buffer, in bytes: what a peer is told that computes padding with it.
+    pub fn recv_align_bytes(&self) -> usize {
+        LINE_BYTES
     }
 
     /// Bytes of one send buffer: the inline message, behind headroom for its transport header,

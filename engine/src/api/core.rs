@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How long the driver may take to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a core that ends waits for its connections to go down.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ impl Core {
         let ops = self.driver.ops();
         let link = Link::new(Rc::clone(&ops), program, version);
         let client = Client(Rc::clone(&link));
-        let entry = ClientEntry::new(link, Box::new(make(client.clone())));
+        let entry = ClientEntry::new(link, Box::new(make(client.clone())), address);
         let request = ops.connect(address, CONNECT_TIMEOUT);
         self.driver.add_client(request, entry);
         Ok(client)

@@ -3,6 +3,8 @@
 
 use super::call::{Arguments, Call, CallState};
 use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
+use super::config_protocol::Asking;
+use super::core::CONNECT_TIMEOUT;
 use super::errors::{CallError, ConnectError};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::{ConnId, DownCause, FabricError};
@@ -34,14 +36,28 @@ pub(super) struct ServiceEntry {
 pub(super) struct ClientEntry {
     pub(super) link: Rc<Link>,
     pub(super) handler: Box<dyn ReplyHandler>,
+    address: String,
     conn: Option<ConnId>,
     up: Option<(String, Negotiated)>,
+    /// There until the server has answered the Connection Configuration Protocol, or failed to.
+    asking: Option<Rc<Asking>>,
+    /// The connection is lost to a server that did not bear being asked: another one is made.
+    starts_over: bool,
     failed_calls: usize,
 }
 
 impl ClientEntry {
-    pub(super) fn new(link: Rc<Link>, handler: Box<dyn ReplyHandler>) -> Self {
-        Self { link, handler, conn: None, up: None, failed_calls: 0 }
+    pub(super) fn new(link: Rc<Link>, handler: Box<dyn ReplyHandler>, address: &str) -> Self {
+        Self {
+            link,
+            handler,
+            address: address.to_owned(),
+            conn: None,
+            up: None,
+            asking: None,
+            starts_over: false,
+            failed_calls: 0,
+        }
     }
 
     fn fail(&mut self, error: ConnectError) {
@@ -58,18 +74,25 @@ pub(super) struct Dispatch {
     /// By index of the connection.
     clients: Vec<Option<ClientEntry>>,
     connecting: Vec<(u64, ClientEntry)>,
+    /// What a new connection begins with, if configured.
+    asking: Option<Rc<Asking>>,
 }
 
 impl Dispatch {
-    pub(super) fn new(ops: Rc<dyn CoreOps>, services: Vec<ServiceEntry>) -> Self {
-        Self { ops, services, clients: Vec::new(), connecting: Vec::new() }
+    pub(super) fn new(
+        ops: Rc<dyn CoreOps>,
+        services: Vec<ServiceEntry>,
+        asking: Option<Rc<Asking>>,
+    ) -> Self {
+        Self { ops, services, clients: Vec::new(), connecting: Vec::new(), asking }
     }
 
     pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
         Rc::clone(&self.ops)
     }
 
-    pub(super) fn add_client(&mut self, request: u64, entry: ClientEntry) {
+    pub(super) fn add_client(&mut self, request: u64, mut entry: ClientEntry) {
+        entry.asking = self.asking.clone();
         self.connecting.push((request, entry));
     }
 
@@ -126,6 +149,79 @@ impl Dispatch {
         CallOutcome::Done
     }
 
+    /// The first message of a connection: that of the Connection Configuration Protocol, or the
+    /// first call.
+    fn begin(entry: &mut ClientEntry, conn: ConnId) {
+        let started = match &entry.asking {
+            Some(asking) => asking.start(&*entry.link.ops, conn),
+            None => return Self::probe(entry, conn),
+        };
+        if let Err(refused) = started {
+            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
+        }
+    }
+
+    /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
+    /// 3.3.3), and the application need not know.
+    fn probe(entry: &mut ClientEntry, conn: ConnId) {
+        let started = entry.link.start(conn, NULL, 0, &mut CallSpec::new(), &|_| {});
+        if let Err(refused) = started {
+            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
+        }
+    }
+
+    #[cold]
+    fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        match entry.asking.take() {
+            Some(_) => Self::finish_asking(entry, conn, stream),
+            None => Self::finish_probe(entry, conn, stream),
+        }
+    }
+
+    #[cold]
+    fn on_opening_failed(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+        match entry.asking.take() {
+            Some(_) => Self::fail_asking(entry, conn, error),
+            None => Self::fail_probe(entry, conn, error),
+        }
+    }
+
+    /// The server answered the Connection Configuration Protocol. Whatever it said, the connection
+    /// goes on: what cannot be understood, or is an RPC error, binds nobody.
+    fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        let said = reply_status(stream)
+            .and_then(|at| Asking::finish(&*entry.link.ops, conn, &stream[at..]));
+        match (said, &mut entry.up) {
+            (Ok(Some(configured)), Some((_, negotiated))) => *negotiated = configured,
+            (Err(error), _) => tracing::debug!(%error, "connection not configured in-band"),
+            _ => {}
+        }
+        Self::probe(entry, conn);
+    }
+
+    /// The server did not answer it with an RPC message. After an RDMA_ERROR the connection goes on.
+    /// Without any answer nothing may be sent on it: a client "MUST receive a valid reply [...]
+    /// prior to sending its next request" (RFC 5666 section 6.1). Then, and when the server hung up,
+    /// another connection is made, on which the server is not asked.
+    fn fail_asking(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+        match error {
+            CallError::Rdma(_) => return Self::probe(entry, conn),
+            CallError::TimedOut => entry.link.ops.close(conn),
+            CallError::Disconnected(DownCause::Remote | DownCause::PeerDied) => {}
+            other => return Self::fail_probe(entry, conn, other),
+        }
+        entry.starts_over = true;
+        entry.link.state.set(LinkState::Connecting);
+    }
+
+    fn start_over(&mut self, mut entry: ClientEntry) {
+        entry.conn = None;
+        entry.starts_over = false;
+        entry.failed_calls = 0;
+        let request = self.ops.connect(&entry.address, CONNECT_TIMEOUT);
+        self.connecting.push((request, entry));
+    }
+
     /// The first reply of a connection says whether the server serves the program at all.
     fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
         let status = reply_status(stream).map(|_| ());
@@ -179,7 +275,7 @@ impl Upcalls for Dispatch {
     fn on_reply(&mut self, frame: ReplyFrame<'_>) {
         let Some(entry) = self.client(frame.conn) else { return };
         if let LinkState::Probing(conn) = entry.link.state.get() {
-            return Self::finish_probe(entry, conn, frame.stream);
+            return Self::on_opening_reply(entry, conn, frame.stream);
         }
         let token = Token(frame.token);
         let results_at = match reply_status(frame.stream) {
@@ -205,7 +301,7 @@ impl Upcalls for Dispatch {
             }
         };
         if matches!(entry.link.state.get(), LinkState::Probing(_)) {
-            return Self::fail_probe(entry, conn, error);
+            return Self::on_opening_failed(entry, conn, error);
         }
         entry.handler.on_reply(Token(token), Err(error));
     }
@@ -240,12 +336,7 @@ impl Upcalls for Dispatch {
             return entry.fail(ConnectError::FirstCall("closed while connecting".into()));
         }
         entry.up = Some((peer.to_owned(), negotiated));
-        // One call opens the window: exactly one credit is there until its reply (RFC 8166
-        // section 3.3.3), and the application need not know.
-        let started = entry.link.start(conn, NULL, 0, &mut CallSpec::new(), &|_| {});
-        if let Err(refused) = started {
-            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
-        }
+        Self::begin(entry, conn);
     }
 
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
@@ -256,6 +347,9 @@ impl Upcalls for Dispatch {
             let event = ConnectionEvent::Down { connection, cause, in_flight: 0 };
             return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
         };
+        if entry.starts_over {
+            return self.start_over(entry);
+        }
         if entry.link.state.replace(LinkState::Down) != LinkState::Down {
             let in_flight = entry.failed_calls;
             entry.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });

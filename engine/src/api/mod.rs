@@ -8,6 +8,7 @@ pub mod blocking;
 mod call;
 mod client;
 mod codec;
+mod config_protocol;
 mod core;
 mod directory;
 mod dispatch;

@@ -1,6 +1,7 @@
 //! The part of an engine that knows the driver's type: the control thread, the mailboxes and the
 //! making of cores. Above it everything is behind [`Backend`] and [`CoreDriver`].
 
+use super::config_protocol::{Asking, ConfigService, SERVED_AS};
 use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
@@ -122,6 +123,17 @@ impl<C: Connector> Runtime<C> {
         Ok(place)
     }
 
+    /// The program that the engine itself serves. It comes after the application's programs, so that
+    /// one of these may take its place.
+    fn config_service(&self, ops: &Rc<dyn CoreOps>) -> Option<ServiceEntry> {
+        let (program, version) = SERVED_AS;
+        self.config.serves_ccp().then(|| ServiceEntry {
+            program,
+            version,
+            service: Box::new(ConfigService::new(Rc::clone(ops), &self.config)),
+        })
+    }
+
     fn requests(&self, core: usize) -> crate::reactor::core::ConnectRequests {
         let jobs = lock(&self.jobs).clone();
         let next = Cell::new(0);
@@ -163,7 +175,7 @@ impl<C: Connector> Backend for Runtime<C> {
         let fabric = self.connector.fabric(index)?;
         let pool = memory::core_pool(&self.config, cpu)?;
         let context = CoreContext { index, pool: pool.clone() };
-        let services = lock(&self.services)
+        let mut services: Vec<_> = lock(&self.services)
             .iter()
             .map(|(program, version, factory)| ServiceEntry {
                 program: *program,
@@ -175,7 +187,10 @@ impl<C: Connector> Backend for Runtime<C> {
         let reactor =
             Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells));
         let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
-        let dispatch = Dispatch::new(Rc::clone(&cell) as Rc<dyn CoreOps>, services);
+        let ops = Rc::clone(&cell) as Rc<dyn CoreOps>;
+        services.extend(self.config_service(&ops));
+        let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
+        let dispatch = Dispatch::new(ops, services, asking);
         let batch = Completions::with_limit(self.config.poll_budget());
         Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
     }

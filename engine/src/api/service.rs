@@ -39,7 +39,9 @@ pub enum ConnectionEvent {
         connection: ConnectionId,
         /// Who is at the other end.
         peer: String,
-        /// What both ends agreed on.
+        /// What both ends agreed on. A client that asks by the Connection Configuration Protocol
+        /// (`rpc.ccp`) is up when it has been answered; at a server that serves it, this is what
+        /// holds before a client asks.
         negotiated: Negotiated,
     },
     /// It went down; every call in flight has ended with an error before this.

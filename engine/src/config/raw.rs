@@ -5,6 +5,7 @@
 
 use super::cores::CoreList;
 use super::schema::Choice;
+use spinrpc_proto::config_proto::Protection;
 use spinrpc_proto::profile::Profile;
 
 /// An unchecked configuration, grouped as in a profile.
@@ -84,6 +85,12 @@ pub struct RawRpc {
     pub protocol: Profile,
     /// Calls outstanding on one connection.
     pub credits: u64,
+    /// Whether the Connection Configuration Protocol is served or asked.
+    pub ccp: ConfigRole,
+    /// The flavor it is protected by.
+    pub ccp_auth: Protection,
+    /// RDMA Reads a peer may have active at this side; 0: none.
+    pub max_rdma_reads: u64,
     /// Longest inline message sent, in bytes.
     pub inline_send_bytes: u64,
     /// Longest inline message received, in bytes.
@@ -153,6 +160,9 @@ impl Default for RawRpc {
         Self {
             protocol: Profile::Rfc8166,
             credits: 64,
+            ccp: ConfigRole::Off,
+            ccp_auth: Protection::Sys,
+            max_rdma_reads: 16,
             inline_send_bytes: 4096,
             inline_recv_bytes: 4096,
             max_read_bytes: 1 << 20,
@@ -186,6 +196,19 @@ pub enum IdlePolicy {
     Adaptive,
     /// Parks at once: lowest use of the CPU.
     Sleep,
+}
+
+/// What an engine does with the Connection Configuration Protocol (RFC 5666 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigRole {
+    /// Nothing: RFC 8166 took it away.
+    Off,
+    /// Answers it on the connections it accepts.
+    Serve,
+    /// Calls it first on the connections it makes.
+    Ask,
+    /// Both.
+    Both,
 }
 
 /// How much something is wanted that a host may refuse.
@@ -258,4 +281,6 @@ choice!(SmtPolicy: "avoid" => Avoid, "allow" => Allow);
 choice!(
     Profile: "rfc8166" => Rfc8166, "rfc5666" => Rfc5666, "draft03" => Draft03, "draft00" => Draft00
 );
+choice!(ConfigRole: "off" => Off, "serve" => Serve, "ask" => Ask, "both" => Both);
+choice!(Protection: "none" => None, "sys" => Sys);
 choice!(BulkView: "lent" => Lent, "copy" => Copy);

@@ -309,6 +309,30 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.rpc.credits, Limits::between(1, 1024)),
     },
     Key {
+        name: "rpc.ccp",
+        unit: "",
+        effect: "Whether the Connection Configuration Protocol of RFC 5666 is answered on \
+                 connections accepted, asked on connections made, or both.",
+        reason: "RFC 8166 took it away: most peers answer that they do not serve it.",
+        field: |raw| Field::Choice(&mut raw.rpc.ccp),
+    },
+    Key {
+        name: "rpc.ccp_auth",
+        unit: "",
+        effect: "The RPC security flavor that this protocol is asked with, and below which its \
+                 server denies it.",
+        reason: "RFC 5666 demands an appropriate flavor; RPCSEC_GSS is not there.",
+        field: |raw| Field::Choice(&mut raw.rpc.ccp_auth),
+    },
+    Key {
+        name: "rpc.max_rdma_reads",
+        unit: "reads",
+        effect: "RDMA Reads that a peer may have active at this side of a connection, as that \
+                 protocol tells it; 0: none, and nothing is offered as a Read chunk.",
+        reason: "What common adapters take; more of them in flight gain nothing.",
+        field: |raw| Field::Integer(&mut raw.rpc.max_rdma_reads, Limits::between(0, 65_535)),
+    },
+    Key {
         name: "rpc.inline_send_bytes",
         unit: "bytes",
         effect: "Longest message sent inline, transport header included; the peer may lower it.",

@@ -257,15 +257,16 @@ fn every_key_has_a_place_of_its_own() {
     }
 }
 
+/// One name of each choice that is not its default.
+const OTHER_NAMES: &[&str] = &["0", "off", "allow", "busy", "copy", "rfc5666", "ask", "none"];
+
 /// Values of the same type, one of which any key with this default takes.
 fn other_values(default: &Value) -> Vec<Value> {
     let text = |name: &&str| Value::Text((*name).to_owned());
     let others = match default {
         Value::Integer(number) => [number * 2, number / 2, number + 1].map(Value::Integer).into(),
         Value::Flag(flag) => vec![Value::Flag(!flag)],
-        Value::Text(_) => {
-            ["0", "off", "allow", "busy", "copy", "rfc5666"].iter().map(text).collect()
-        }
+        Value::Text(_) => OTHER_NAMES.iter().map(text).collect(),
     };
     others.into_iter().filter(|other| other != default).collect()
 }

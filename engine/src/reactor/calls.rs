@@ -16,6 +16,7 @@ use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
 use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::xdr::roundup4;
 
 /// Bytes of one segment in the Read list.
 const READ_SEGMENT_BYTES: usize = 24;
@@ -35,6 +36,8 @@ struct Stage {
     threshold_bytes: usize,
     /// Transport header with what the spec offers for the reply, and without Read chunks.
     header_bytes: usize,
+    /// Read chunks may be offered (RFC 5666 section 6.2).
+    takes_read_chunks: bool,
 }
 
 impl<F: Fabric> CoreCell<F> {
@@ -101,6 +104,7 @@ impl<F: Fabric> CoreCell<F> {
         encode: Encode<'_>,
     ) -> Result<(), Backpressure> {
         let segment_bytes = self.reactor().config.segment_bytes();
+        stage.check_reads(&encoded)?;
         if !stage.fits(&encoded, segment_bytes) {
             encoded = stage.encode(target, spec, encode, Placement::Chunk);
         }
@@ -193,7 +197,8 @@ impl<F: Fabric> Reactor<F> {
         let stream_at = self.config.headroom_bytes();
         let header_bytes =
             spec.header_bytes(self.config.segment_bytes(), c.negotiated.recv_bytes_max());
-        Ok(Stage { message, stream_at, threshold_bytes, header_bytes })
+        let takes_read_chunks = c.negotiated.takes_read_chunks();
+        Ok(Stage { message, stream_at, threshold_bytes, header_bytes, takes_read_chunks })
     }
 
     /// A deadline that the call names counts from now. The configured one, which is long, counts
@@ -399,6 +404,21 @@ impl Stage {
         let room = self.threshold_bytes.saturating_sub(self.header_bytes);
         let stream = &mut self.message.whole_mut()[self.stream_at..][..room];
         encode_call(stream, target, spec, encode, placement)
+    }
+
+    /// "If zero, the peer MUST NOT issue requests that require RDMA Read to satisfy" (RFC 5666
+    /// section 6.2): then the call goes inline, all of it, or not at all.
+    fn check_reads(&self, encoded: &Encoded) -> Result<(), Backpressure> {
+        if self.takes_read_chunks {
+            return Ok(());
+        }
+        let items = encoded.reduced().iter();
+        let items_bytes: usize = items.map(|item| roundup4(item.length as usize)).sum();
+        let needed_bytes = self.header_bytes + encoded.stream_bytes + items_bytes;
+        if needed_bytes <= self.threshold_bytes {
+            return Ok(());
+        }
+        Err(Backpressure::NoRdmaRead { needed_bytes })
     }
 
     /// With the Read chunks it needs, the message keeps within the threshold.

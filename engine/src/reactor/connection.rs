@@ -1,12 +1,13 @@
 //! One connection as its core sees it: the protocol state, the buffers it lends to the driver, and
 //! the memory of every call in progress.
 
-use super::negotiate::Negotiated;
+use super::negotiate::{Negotiated, Terms};
 use crate::config::Config;
 use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId};
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
 use spinrpc_proto::output::SlotId;
@@ -88,8 +89,10 @@ pub(crate) struct Conn {
     pub(crate) serves: Box<[ServeHold]>,
     pub(crate) recvs: BufPool,
     pub(crate) sends: BufPool,
-    /// Longest message each way, RFC 8797.
+    /// What messages from now on keep to.
     pub(crate) negotiated: Negotiated,
+    /// What that follows from, beside the Connection Configuration Protocol.
+    pub(crate) terms: Terms,
     pub(crate) reads_outstanding: u16,
     pub(crate) send_reserved: usize,
     /// Why this side began to close it; the first cause stands.
@@ -102,7 +105,7 @@ impl Conn {
         id: QpId,
         side: Side,
         config: &Config,
-        negotiated: Negotiated,
+        terms: Terms,
         first_xid: u32,
     ) -> Result<Self, FabricError> {
         let slots = config.slots_per_conn();
@@ -127,11 +130,24 @@ impl Conn {
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             recvs: buffers("receive", config.recv_buffer_bytes(), recvs)?,
             sends: buffers("send", config.send_buffer_bytes(), sends)?,
-            negotiated,
+            negotiated: terms.agreed(),
+            terms,
             reads_outstanding: 0,
             send_reserved: 0,
             closing: None,
         })
+    }
+
+    /// A client has said its limits: what is sent from now on keeps to them, in the place of what it
+    /// may have said before (RFC 5666 section 6.2).
+    pub(crate) fn configure(&mut self, request: &ConfigRequest) {
+        self.negotiated = self.terms.with_request(request);
+    }
+
+    /// The server has said its limits: what is sent from now on keeps to them.
+    pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
+        self.negotiated = self.terms.with_reply(reply);
+        self.negotiated
     }
 
     /// Gives every receive buffer to the driver: as many as credits, and the slack.
@@ -147,6 +163,12 @@ impl Conn {
     #[inline]
     pub(crate) fn send_room<F: Fabric>(&self, fabric: &F) -> usize {
         fabric.send_room(self.id).saturating_sub(self.send_reserved)
+    }
+
+    /// RDMA Reads that may be posted now without more being active than the driver takes and the
+    /// peer has said: "the value SHOULD be observed at all times" (RFC 5666 section 6.2).
+    pub(crate) fn reads_room(&self) -> u16 {
+        self.negotiated.reads_max().saturating_sub(self.reads_outstanding)
     }
 
     /// Takes the memory of an ended call out of its slot and kills its keys: after this nobody but
@@ -192,4 +214,32 @@ fn buffers(what: &str, bytes: usize, count: u64) -> Result<BufPool, FabricError>
         Mapping::anonymous(needed, request).map_err(|e| failed(e.to_string(), Some(e)))?;
     BufPool::new(Region::from_mapping(mapping), bytes, count)
         .map_err(|e| failed(e.to_string(), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::negotiate::Offer;
+    use super::*;
+
+    fn served(reads_max: u16) -> Conn {
+        let config = Config::default();
+        let terms = Terms::new(&Offer::of(&config, false), &[], reads_max, &config);
+        Conn::open(QpId::new(0, 0), Side::Server, &config, terms, 1).unwrap()
+    }
+
+    /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued
+    /// simultaneously, connection loss or suboptimal flow control may result".
+    #[test]
+    fn receive_maxrdmaread_expect_no_room_for_more_reads_than_it_and_the_driver_allow() {
+        let mut conn = served(8);
+        let request = |reads| ConfigRequest { call_bytes: 4096, reply_bytes: 4096, reads };
+        assert_eq!(conn.reads_room(), 8);
+        for (said, outstanding, room) in
+            [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 2, 0), (0, 0, 0), (9, 3, 5), (u32::MAX, 8, 0)]
+        {
+            conn.configure(&request(said));
+            conn.reads_outstanding = outstanding;
+            assert_eq!(conn.reads_room(), room, "maxrdmaread {said}, {outstanding} outstanding");
+        }
+    }
 }

@@ -6,7 +6,7 @@
 
 use super::connection::Conn;
 use super::mailbox::{Inbox, Mail};
-use super::negotiate::{Negotiated, Offer};
+use super::negotiate::{Negotiated, Offer, Terms};
 use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
 use super::sink::{Event, EventSink};
@@ -538,17 +538,18 @@ impl<F: Fabric> Reactor<F> {
         endpoint: F::Endpoint,
         side: Side,
     ) -> Result<(ConnId, String, Negotiated), FabricError> {
-        let theirs = Offer::decode(endpoint.peer_private_data());
-        let negotiated = Negotiated::between(&self.offer, &theirs);
+        let reads_max = self.fabric.caps().reads_max;
+        let theirs = endpoint.peer_private_data();
+        let terms = Terms::new(&self.offer, theirs, reads_max, &self.config);
         let peer = endpoint.peer_name();
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
-        let opened = Conn::open(id, side, &self.config, negotiated, self.xid_seed);
+        let opened = Conn::open(id, side, &self.config, terms, self.xid_seed);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.post_receives(&mut self.fabric);
         self.conns.insert(conn);
         self.stats.connections_opened += 1;
-        Ok((id, peer, negotiated))
+        Ok((id, peer, terms.agreed()))
     }
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {

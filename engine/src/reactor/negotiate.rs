@@ -1,7 +1,14 @@
-//! RFC 8797: the eight octets of private data that both ends send while connecting, and what
-//! follows from them.
+//! What both ends of a connection told each other, and what follows from it: the eight octets of
+//! private data that go both ways while connecting (RFC 8797), and what the Connection
+//! Configuration Protocol adds in its call and reply (RFC 5666 section 6).
+//!
+//! Every limit is the minimum of what was said and what is configured here. Nothing in it blocks
+//! or allocates; the core asks when a connection opens, the api when the protocol was spoken.
 
 use crate::config::Config;
+#[cfg(any(test, fuzzing))]
+use spinrpc_proto::config_proto::BODY_BYTES;
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest, inline_bytes};
 
 const MAGIC: u32 = 0xf6ab_0e18;
 const VERSION: u8 = 1;
@@ -38,21 +45,139 @@ impl Offer {
     }
 
     /// Finds the message anywhere in the private data: the lower layer may have put bytes in front
-    /// (section 5.2). Nothing that can be understood means the defaults.
-    pub(crate) fn decode(private_data: &[u8]) -> Self {
+    /// (section 5.2). `None` if there is nothing that can be understood.
+    pub(crate) fn decode(private_data: &[u8]) -> Option<Self> {
         let found = private_data
             .windows(PRIVATE_DATA_BYTES)
             .find(|window| window[..4] == MAGIC.to_be_bytes() && window[4] == VERSION);
-        let Some(&[_, _, _, _, _, flags, send, recv]) = found else { return Self::silent() };
-        Self {
+        let &[_, _, _, _, _, flags, send, recv] = found? else { return None };
+        Some(Self {
             send_bytes: (usize::from(send) + 1) * 1024,
             recv_bytes: (usize::from(recv) + 1) * 1024,
             remote_invalidate: flags & FLAG_REMOTE_INVALIDATE != 0,
+        })
+    }
+}
+
+/// What the ends of one connection are bound by before the Connection Configuration Protocol is
+/// spoken on it. Kept as long as the connection, because each request of that protocol is combined
+/// with this, and takes the place of what the one before it said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    ours: Offer,
+    /// `None`: the peer's private data says nothing.
+    theirs: Option<Offer>,
+    /// RDMA Reads the driver may have outstanding (ORD).
+    reads_max: u16,
+    /// RDMA Reads the peer may have active here (IRD).
+    peer_reads_max: u16,
+}
+
+/// What a peer says by the Connection Configuration Protocol, whichever end it is.
+struct Said {
+    /// Longest inline message it takes.
+    takes_bytes: u32,
+    /// Longest inline message it wants to send, if it says so.
+    sends_bytes: Option<u32>,
+    reads: u32,
+    align_bytes: Option<u32>,
+}
+
+impl Terms {
+    pub(crate) fn new(
+        ours: &Offer,
+        peer_private_data: &[u8],
+        reads_max: u16,
+        config: &Config,
+    ) -> Self {
+        Self {
+            ours: *ours,
+            theirs: Offer::decode(peer_private_data),
+            reads_max,
+            peer_reads_max: config.rdma_reads_max(),
         }
     }
 
-    fn silent() -> Self {
-        Self { send_bytes: DEFAULT_BYTES, recv_bytes: DEFAULT_BYTES, remote_invalidate: false }
+    /// What the private data alone allow: thresholds are the minimum of what one side sends and the
+    /// other receives; remote invalidation needs both flags (RFC 8797 section 4).
+    pub(crate) fn agreed(&self) -> Negotiated {
+        let (send, recv) = match &self.theirs {
+            Some(theirs) => (theirs.recv_bytes, theirs.send_bytes),
+            None => (DEFAULT_BYTES, DEFAULT_BYTES),
+        };
+        Negotiated {
+            send_bytes_max: self.ours.send_bytes.min(send),
+            recv_bytes_max: self.ours.recv_bytes.min(recv),
+            remote_invalidate: self.ours.remote_invalidate
+                && self.theirs.is_some_and(|theirs| theirs.remote_invalidate),
+            reads_max: self.reads_max,
+            takes_read_chunks: self.peer_reads_max > 0,
+            msgp_align_bytes: None,
+            is_configured: false,
+        }
+    }
+
+    /// What a client's request leaves of that, at the server.
+    pub(crate) fn with_request(&self, request: &ConfigRequest) -> Negotiated {
+        self.limited(&Said {
+            takes_bytes: request.reply_bytes,
+            sends_bytes: Some(request.call_bytes),
+            reads: request.reads,
+            align_bytes: None,
+        })
+    }
+
+    /// What a server's reply leaves of that, at the client. The reply may be "smaller or larger than
+    /// the client's request" (RFC 5666 section 6.2); a larger one raises nothing.
+    pub(crate) fn with_reply(&self, reply: &ConfigReply) -> Negotiated {
+        self.limited(&Said {
+            takes_bytes: reply.call_bytes,
+            sends_bytes: None,
+            reads: reply.reads,
+            align_bytes: reply.usable_align_bytes(),
+        })
+    }
+
+    /// A peer that said nothing while connecting is bound by its words here alone: the default of
+    /// RFC 8797 stands for what is not known, and now it is.
+    fn limited(&self, said: &Said) -> Negotiated {
+        let before = self.agreed();
+        let bound = |ours: usize, agreed: usize| if self.theirs.is_some() { agreed } else { ours };
+        let send_bytes = bound(self.ours.send_bytes, before.send_bytes_max);
+        let recv_bytes = bound(self.ours.recv_bytes, before.recv_bytes_max);
+        let recv_bytes_max = match said.sends_bytes {
+            Some(sends_bytes) => recv_bytes.min(inline_bytes(sends_bytes) as usize),
+            None => before.recv_bytes_max,
+        };
+        Negotiated {
+            send_bytes_max: send_bytes.min(inline_bytes(said.takes_bytes) as usize),
+            recv_bytes_max,
+            reads_max: before.reads_max.min(u16::try_from(said.reads).unwrap_or(u16::MAX)),
+            takes_read_chunks: before.takes_read_chunks && said.reads > 0,
+            msgp_align_bytes: said.align_bytes,
+            is_configured: true,
+            ..before
+        }
+    }
+}
+
+impl Config {
+    /// What a client with this configuration tells the server.
+    pub(crate) fn ccp_request(&self) -> ConfigRequest {
+        ConfigRequest {
+            call_bytes: self.inline_send_bytes() as u32,
+            reply_bytes: self.inline_recv_bytes() as u32,
+            reads: u32::from(self.rdma_reads_max()),
+        }
+    }
+
+    /// What a server with this configuration tells the client.
+    pub(crate) fn ccp_reply(&self) -> ConfigReply {
+        ConfigReply {
+            call_bytes: self.inline_recv_bytes() as u32,
+            align_bytes: self.recv_align_bytes() as u32,
+            reads: u32::from(self.rdma_reads_max()),
+        }
     }
 }
 
@@ -62,6 +187,10 @@ pub struct Negotiated {
     send_bytes_max: usize,
     recv_bytes_max: usize,
     remote_invalidate: bool,
+    reads_max: u16,
+    takes_read_chunks: bool,
+    msgp_align_bytes: Option<u32>,
+    is_configured: bool,
 }
 
 impl Negotiated {
@@ -75,17 +204,8 @@ impl Negotiated {
         Offer::of(config, remote_invalidate).encode()
     }
 
-    /// Thresholds are the minimum of what one side sends and the other receives; remote
-    /// invalidation needs both flags (RFC 8797 section 4).
-    pub(crate) fn between(ours: &Offer, theirs: &Offer) -> Self {
-        Self {
-            send_bytes_max: ours.send_bytes.min(theirs.recv_bytes),
-            recv_bytes_max: theirs.send_bytes.min(ours.recv_bytes),
-            remote_invalidate: ours.remote_invalidate && theirs.remote_invalidate,
-        }
-    }
-
-    /// Longest message this side may send inline, transport header included, in bytes.
+    /// Longest message this side may send inline, transport header included, in bytes. The sizes of
+    /// the Connection Configuration Protocol, which does not say what it counts, are read likewise.
     pub fn send_bytes_max(&self) -> usize {
         self.send_bytes_max
     }
@@ -99,17 +219,53 @@ impl Negotiated {
     pub fn remote_invalidate(&self) -> bool {
         self.remote_invalidate
     }
+
+    /// RDMA Reads this side may have outstanding on the connection: those of the driver and, once
+    /// the peer has said how many may be active at it, no more than that (RFC 5666 section 6.2).
+    pub fn reads_max(&self) -> u16 {
+        self.reads_max
+    }
+
+    /// Whether anything may be offered as a Read chunk, in calls or in replies. Not if either end
+    /// says that zero RDMA Reads may be active: "the peer MUST NOT issue requests that require RDMA
+    /// Read to satisfy, as no transfer will be possible" (RFC 5666 section 6.2). Which end's reads
+    /// the count is for can be read in two ways; with zero, both are kept.
+    pub fn takes_read_chunks(&self) -> bool {
+        self.takes_read_chunks
+    }
+
+    /// Alignment in bytes that the server recommends for the data of RDMA_MSGP (RFC 5666 sections
+    /// 3.9 and 6.2): a power of two from 4 to 4096. `None` until a client has heard a usable one.
+    pub fn msgp_align_bytes(&self) -> Option<u32> {
+        self.msgp_align_bytes
+    }
+
+    /// Whether the Connection Configuration Protocol had a part in it (RFC 5666 section 6).
+    pub fn is_configured(&self) -> bool {
+        self.is_configured
+    }
 }
 
-/// Whatever a peer says, thresholds stay within what RFC 8797 can express. For fuzzing.
+/// Whatever a peer says while connecting and by the Connection Configuration Protocol, sizes stay
+/// between the base level and what is configured here. For fuzzing.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(private_data: &[u8]) {
-    let offer = Offer::decode(private_data);
-    for bytes in [offer.send_bytes, offer.recv_bytes] {
-        assert!((1024..=262_144).contains(&bytes) && bytes.is_multiple_of(1024));
+pub(crate) fn fuzz(said: &[u8]) {
+    const MOST_BYTES: usize = 4096;
+    let ours = Offer { send_bytes: MOST_BYTES, recv_bytes: MOST_BYTES, remote_invalidate: true };
+    let theirs = Offer::decode(said);
+    if let Some(offer) = theirs {
+        assert_eq!(Offer::decode(&offer.encode()), theirs);
     }
-    assert_eq!(Offer::decode(&offer.encode()), offer);
-    assert_eq!(Negotiated::between(&offer, &Offer::silent()).send_bytes_max(), DEFAULT_BYTES);
+    let terms = Terms { ours, theirs, reads_max: 16, peer_reads_max: 16 };
+    let last_words = &said[said.len().saturating_sub(BODY_BYTES)..];
+    let request = ConfigRequest::parse(last_words).map(|request| terms.with_request(&request));
+    let reply = ConfigReply::parse(last_words).map(|reply| terms.with_reply(&reply));
+    for negotiated in [Ok(terms.agreed()), request, reply].into_iter().flatten() {
+        assert!((DEFAULT_BYTES..=MOST_BYTES).contains(&negotiated.send_bytes_max()));
+        assert!((DEFAULT_BYTES..=MOST_BYTES).contains(&negotiated.recv_bytes_max()));
+        assert!(negotiated.reads_max() <= 16);
+        assert!(negotiated.msgp_align_bytes().is_none_or(u32::is_power_of_two));
+    }
 }
 
 #[cfg(test)]
@@ -117,18 +273,27 @@ mod tests {
     use super::*;
 
     const OURS: Offer = Offer { send_bytes: 4096, recv_bytes: 8192, remote_invalidate: true };
+    const ALL: ConfigReply = ConfigReply { call_bytes: u32::MAX, align_bytes: 64, reads: u32::MAX };
+
+    fn terms(theirs: Option<Offer>) -> Terms {
+        Terms { ours: OURS, theirs, reads_max: 128, peer_reads_max: 16 }
+    }
+
+    fn sizes(negotiated: &Negotiated) -> (usize, usize) {
+        (negotiated.send_bytes_max(), negotiated.recv_bytes_max())
+    }
 
     #[test]
     fn the_message_is_eight_octets_with_sizes_in_kib_less_one() {
         assert_eq!(OURS.encode(), [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 7]);
-        assert_eq!(Offer::decode(&OURS.encode()), OURS);
+        assert_eq!(Offer::decode(&OURS.encode()), Some(OURS));
     }
 
     #[test]
     fn receive_it_behind_foreign_bytes_expect_it_found() {
         let mut area = [0u8; 56];
         area[5..13].copy_from_slice(&OURS.encode());
-        assert_eq!(Offer::decode(&area), OURS);
+        assert_eq!(Offer::decode(&area), Some(OURS));
     }
 
     #[test]
@@ -136,16 +301,69 @@ mod tests {
         let mut other = OURS.encode();
         other[4] = 2;
         for data in [&[][..], &other[..], &OURS.encode()[..7]] {
-            assert_eq!(Offer::decode(data), Offer::silent());
+            let agreed = Terms::new(&OURS, data, 128, &Config::default()).agreed();
+            assert_eq!(sizes(&agreed), (1024, 1024));
+            assert!(!agreed.remote_invalidate());
         }
     }
 
     #[test]
     fn thresholds_are_minima_and_invalidation_needs_both() {
         let theirs = Offer { send_bytes: 65536, recv_bytes: 1024, remote_invalidate: false };
-        let agreed = Negotiated::between(&OURS, &theirs);
-        assert_eq!(agreed.send_bytes_max(), 1024);
-        assert_eq!(agreed.recv_bytes_max(), 8192);
+        let agreed = terms(Some(theirs)).agreed();
+        assert_eq!(sizes(&agreed), (1024, 8192));
         assert!(!agreed.remote_invalidate());
+        assert_eq!((agreed.reads_max(), agreed.takes_read_chunks()), (128, true));
+        assert!(!agreed.is_configured());
+    }
+
+    /// R5666-54: "The server MAY return a maxcall_sendsize value that is smaller or larger"; R5666-55:
+    /// "MUST NOT send an inline call message larger than what the server will accept".
+    #[test]
+    fn receive_a_smaller_or_larger_size_expect_the_minimum_with_all_others() {
+        let theirs = Offer { send_bytes: 2048, recv_bytes: 3072, remote_invalidate: true };
+        let terms = terms(Some(theirs));
+        for (said, sent) in [(0, 1024), (100, 1024), (2000, 2000), (3072, 3072), (u32::MAX, 3072)] {
+            let agreed = terms.with_reply(&ConfigReply { call_bytes: said, ..ALL });
+            assert_eq!(sizes(&agreed), (sent, 2048), "server says {said}");
+            assert!(agreed.remote_invalidate() && agreed.is_configured());
+            let asked = ConfigRequest { call_bytes: said, reply_bytes: said, reads: 1 };
+            let expected = (sent, sent.min(2048));
+            assert_eq!(sizes(&terms.with_request(&asked)), expected, "client says {said}");
+        }
+    }
+
+    /// RFC 8797 section 3 has defaults for what a silent peer supports; a peer that speaks later
+    /// is no longer silent, and still raises nothing that is configured.
+    #[test]
+    fn a_peer_without_private_data_is_bound_by_what_it_says_later() {
+        let terms = terms(None);
+        assert_eq!(sizes(&terms.with_reply(&ALL)), (4096, 1024));
+        let asked = ConfigRequest { call_bytes: u32::MAX, reply_bytes: 2048, reads: 1 };
+        assert_eq!(sizes(&terms.with_request(&asked)), (2048, 8192));
+    }
+
+    /// R5666-56: "the value SHOULD be observed at all times"; R5666-57: "If zero, the peer MUST NOT
+    /// issue requests that require RDMA Read to satisfy".
+    #[test]
+    fn receive_maxrdmaread_expect_the_minimum_and_no_read_chunks_for_zero() {
+        for (said, reads) in [(0, 0), (1, 1), (127, 127), (65_536, 128), (u32::MAX, 128)] {
+            let agreed = terms(Some(OURS)).with_reply(&ConfigReply { reads: said, ..ALL });
+            assert_eq!(agreed.reads_max(), reads);
+            assert_eq!(agreed.takes_read_chunks(), said > 0);
+        }
+        let none_here = Terms { peer_reads_max: 0, ..terms(Some(OURS)) };
+        assert!(!none_here.agreed().takes_read_chunks());
+        assert!(!none_here.with_reply(&ALL).takes_read_chunks());
+        assert_eq!(none_here.with_reply(&ALL).reads_max(), 128);
+    }
+
+    #[test]
+    fn receive_an_align_expect_it_kept_for_the_sender() {
+        let align = |align_bytes| ConfigReply { align_bytes, ..ALL };
+        let terms = terms(Some(OURS));
+        assert_eq!(terms.agreed().msgp_align_bytes(), None);
+        assert_eq!(terms.with_reply(&align(512)).msgp_align_bytes(), Some(512));
+        assert_eq!(terms.with_reply(&align(u32::MAX)).msgp_align_bytes(), None);
     }
 }

@@ -6,6 +6,7 @@ use super::negotiate::Negotiated;
 use super::replies::{ReplyData, ReplyPlan};
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::{Buf, Bulk, BulkPool};
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, SlotId};
@@ -47,6 +48,13 @@ pub(crate) trait CoreOps {
     fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
     /// What a deferred reply to this call needs to know; `None` when too many are out.
     fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
+    /// A client of this connection said its limits: they bind this side from now on. Returns what
+    /// the client is told.
+    fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply;
+    /// What the server of this connection is told.
+    fn config_request(&self) -> ConfigRequest;
+    /// The server said its limits: they bind this side from now on. `None` when it is down.
+    fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated>;
     /// Asks the control thread for a connection; `Upcalls::connected` gets the same number.
     fn connect(&self, address: &str, timeout: Duration) -> u64;
 }
@@ -165,6 +173,13 @@ pub enum Backpressure {
     #[error("the call is too large: {needed_bytes} bytes")]
     TooLarge {
         /// What its encoding needs.
+        needed_bytes: usize,
+    },
+    /// The call needs a Read chunk, and one end lets no RDMA Read be active: do not try again on
+    /// this connection.
+    #[error("{needed_bytes} bytes do not fit inline, and the connection has no RDMA Read")]
+    NoRdmaRead {
+        /// Bytes of the message, transport header and data items included.
         needed_bytes: usize,
     },
     /// The stream has another number of data items than the spec, or more chunks or segments than

@@ -57,16 +57,17 @@ impl<F: Fabric> Reactor<F> {
 
     /// Finds memory for the chunks of a call, unless it has it, and posts the next RDMA Reads.
     fn pull(&mut self, conn: ConnId, slot: SlotId) {
+        if self.peer_takes_no_reads(conn) {
+            return self.refuse_pull(conn, slot);
+        }
         if !self.find_memory(conn, slot) {
             return self.wait_for_memory(conn, slot);
         }
         let Some(c) = self.conns.find(conn) else { return };
-        let send_room = c.send_room(&self.fabric);
+        let room = usize::from(c.reads_room()).min(c.send_room(&self.fabric)) as u16;
         let hold = &mut c.serves[usize::from(slot.index)];
         let (Some(message), Some(sinks)) = (&hold.message, &mut hold.sinks) else { return };
         let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) else { return };
-        let allowed = self.fabric.caps().reads_max.saturating_sub(c.reads_outstanding);
-        let room = usize::from(allowed).min(send_room) as u16;
         let fabric = &mut self.fabric;
         let mut sink = ReadSink { fabric, conn, sinks, bytes: 0, overrun: false };
         let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
@@ -91,7 +92,28 @@ impl<F: Fabric> Reactor<F> {
         if self.bulk.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
             return self.put_off(conn, slot);
         }
-        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
+        self.refuse_pull(conn, slot);
+    }
+
+    /// The peer has said that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
+    fn peer_takes_no_reads(&mut self, conn: ConnId) -> bool {
+        self.conns.find(conn).is_some_and(|c| c.negotiated.reads_max() == 0)
+    }
+
+    /// The Read chunks of this call can never be fetched: ERR_CHUNK. RDMA Reads posted before that
+    /// was known come to their end first, so that the memory of the call is nobody's any more; and
+    /// a call that was put off is refused when its turn comes, so that no free slot is put off.
+    #[cold]
+    fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let hold = &mut c.serves[usize::from(slot.index)];
+        if c.reads_outstanding > 0 || hold.put_off {
+            return self.put_off(conn, slot);
+        }
+        if let Some(sinks) = &mut hold.sinks {
+            sinks.clear();
+        }
+        let Some(message) = hold.message.take() else { return };
         self.refuse_chunk(&ReplyTarget { conn, slot, message: message.bytes(), plain: false });
         self.repost(conn, message);
     }

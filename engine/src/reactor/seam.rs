@@ -1,12 +1,14 @@
 //! Where the driver's type ends: a core's operations as the api calls them.
 
 use super::core::CoreCell;
+use super::negotiate::Negotiated;
 use super::ops::{
     Backpressure, CallSpec, CallTarget, CoreOps, DeferTicket, Encode, ReplyTarget, RpcRefusal,
 };
 use super::replies::{ReplyData, SYSTEM_ERR};
 use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::{Bulk, BulkPool};
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use std::time::Duration;
 
 impl<F: Fabric> CoreOps for CoreCell<F> {
@@ -66,6 +68,22 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
 
     fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         self.reactor().defer_call(to)
+    }
+
+    fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {
+        let mut reactor = self.reactor();
+        if let Some(c) = reactor.conns.find(conn) {
+            c.configure(request);
+        }
+        reactor.config.ccp_reply()
+    }
+
+    fn config_request(&self) -> ConfigRequest {
+        self.reactor().config.ccp_request()
+    }
+
+    fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
+        Some(self.reactor().conns.find(conn)?.take_config(reply))
     }
 
     fn connect(&self, address: &str, timeout: Duration) -> u64 {

@@ -66,10 +66,22 @@ impl RawPeer {
             heard: Default::default(),
             exposed: Vec::new(),
         };
-        while let Some(buf) = peer.recvs.take() {
-            peer.fabric.post_recv(qp, buf).unwrap();
-        }
+        peer.post_receives();
         peer
+    }
+
+    /// Goes on with the next connection of the listener that this one came from, if there is one.
+    pub(crate) fn take_next(&mut self, listener: &RawListener) -> bool {
+        let Ok(endpoint) = listener.accepted.try_recv() else { return false };
+        self.qp = self.fabric.adopt(endpoint).unwrap();
+        self.post_receives();
+        true
+    }
+
+    fn post_receives(&mut self) {
+        while let Some(buf) = self.recvs.take() {
+            self.fabric.post_recv(self.qp, buf).unwrap();
+        }
     }
 
     /// Sends one message.

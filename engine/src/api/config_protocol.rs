@@ -1,0 +1,142 @@
+//! The Connection Configuration Protocol at both ends (RFC 5666 section 6): the service that every
+//! engine has which serves it, and the call with which a client begins that asks it.
+//!
+//! Wire format and security are of `proto`, what follows from the words is the reactor's. The
+//! runtime makes both when a core starts; the dispatch runs them.
+
+use super::call::Call;
+use super::errors::CallError;
+use super::service::Service;
+use crate::config::{Config, Protection};
+use crate::fabric::ConnId;
+use crate::reactor::ops::{CallTarget, CoreOps, HeaderTemplate};
+use crate::reactor::{Backpressure, CallSpec, Negotiated};
+use rustix::process::{getegid, geteuid};
+use spinrpc_proto::config_proto::{BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest};
+use spinrpc_proto::config_proto::{PROGRAM, VERSION};
+use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
+use spinrpc_proto::payload::PLAIN_HEADER_BYTES;
+use spinrpc_proto::rpc::{
+    AUTH_BODY_MAX_BYTES, AcceptStatus, AuthFlavor, AuthSys, Groups, OpaqueAuth,
+};
+use spinrpc_proto::xdr::DecodeError;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The program's number and version.
+pub(super) const SERVED_AS: (Program, Version) = (PROGRAM, VERSION);
+
+/// Longest wait for the reply, less where `rpc.timeout_ms` is less. Short enough that a client
+/// which waits five seconds for a connection still gets one without the protocol.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The RPC header of a call without its credential's body.
+const CALL_HEADER_BYTES: usize = 40;
+
+// "at least one RPC message at a time that is at least 1 KB in size" (RFC 5666 section 6.1): the
+// request keeps to that with any credential, so that nothing need be known when it is sent.
+const _: () = assert!(
+    PLAIN_HEADER_BYTES + CALL_HEADER_BYTES + AUTH_BODY_MAX_BYTES + BODY_BYTES
+        <= INLINE_THRESHOLD_MIN_BYTES as usize
+);
+
+/// Program 100417 of one core.
+pub(super) struct ConfigService {
+    ops: Rc<dyn CoreOps>,
+    protection: Protection,
+}
+
+impl ConfigService {
+    pub(super) fn new(ops: Rc<dyn CoreOps>, config: &Config) -> Self {
+        Self { ops, protection: config.ccp_protection() }
+    }
+
+    /// A request may come at any time and more than once. The newest one counts, for every message
+    /// that is built after it: its own reply is the first.
+    fn configure(&self, mut call: Call<'_>) {
+        if let Err(why) = self.protection.check(&call.credential()) {
+            return call.deny(why);
+        }
+        match request(&mut call) {
+            Ok(request) => {
+                let reply = self.ops.configure(call.connection().0, &request);
+                call.reply(|results| results.fixed(&reply.emit()));
+            }
+            Err(_) => call.reject(AcceptStatus::GarbageArgs),
+        }
+    }
+}
+
+impl Service for ConfigService {
+    fn call(&mut self, call: Call<'_>) {
+        match call.procedure() {
+            Procedure(0) => call.reply(|_| {}),
+            CONFIGURE => self.configure(call),
+            _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+}
+
+fn request(call: &mut Call<'_>) -> Result<ConfigRequest, DecodeError> {
+    let mut arguments = call.args();
+    let request = ConfigRequest::parse(arguments.fixed(BODY_BYTES)?)?;
+    arguments.finish()?;
+    Ok(request)
+}
+
+/// Asks the server of a new connection, before anything else is sent on it.
+pub(super) struct Asking {
+    header: HeaderTemplate,
+    timeout: Duration,
+}
+
+impl Asking {
+    /// With a credential of the configured flavor: AUTH_SYS names the user of this process.
+    pub(super) fn new(config: &Config) -> Self {
+        let mut body = [0; AUTH_BODY_MAX_BYTES];
+        let credential = match config.ccp_protection() {
+            Protection::None => OpaqueAuth::NONE,
+            Protection::Sys => {
+                OpaqueAuth { flavor: AuthFlavor::Sys, body: process_user(&mut body) }
+            }
+        };
+        let timeout = config.timeout().map_or(REPLY_TIMEOUT, |most| most.min(REPLY_TIMEOUT));
+        Self { header: HeaderTemplate::new(PROGRAM, VERSION, credential), timeout }
+    }
+
+    /// Sends the request. The one credit of a new connection is in use until its reply, so that no
+    /// other call can go before (RFC 5666 section 6.1).
+    pub(super) fn start(&self, ops: &dyn CoreOps, conn: ConnId) -> Result<(), Backpressure> {
+        let request = ops.config_request().emit();
+        let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: 0 };
+        let mut spec = CallSpec::new().deadline(self.timeout);
+        ops.call(conn, &target, &mut spec, &|arguments| arguments.fixed(&request))
+    }
+
+    /// The results of the request came: they bind the connection from now on.
+    ///
+    /// # Errors
+    /// They are not three words, and bind nothing.
+    pub(super) fn finish(
+        ops: &dyn CoreOps,
+        conn: ConnId,
+        results: &[u8],
+    ) -> Result<Option<Negotiated>, CallError> {
+        Ok(ops.take_config(conn, &ConfigReply::parse(results)?))
+    }
+}
+
+/// An AUTH_SYS body for the user of this process, without a machine name: nothing may depend on one.
+fn process_user(body: &mut [u8; AUTH_BODY_MAX_BYTES]) -> &[u8] {
+    let user = AuthSys {
+        stamp: 0,
+        machine_name: &[],
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        groups: Groups::default(),
+    };
+    // It always fits: no name and no groups are five words.
+    let length = user.emit(body).unwrap_or(0);
+    &body[..length]
+}

@@ -1,0 +1,315 @@
+//! An engine that asks, and a raw server in the test's hands.
+
+use super::common::caller::{Heard, SharedHeard, all_words, client_config, recorder, run_core};
+use super::common::program::{ECHO, NULL};
+use super::common::raw::{RawListener, RawPeer};
+use super::common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
+use super::*;
+use spinrpc::config::{ConfigRole, Protection, RawConfig};
+use spinrpc::{
+    Backpressure, CallSpec, Client, ConnectionEvent, Core, DownCause, Engine, Negotiated, Token,
+};
+use std::time::Instant;
+
+/// Turns in which a client that is wrong would have sent something.
+const TURNS: usize = 200;
+
+/// A client that has asked for a connection, and the server it reached.
+struct Opening {
+    listener: RawListener,
+    peer: RawPeer,
+    client: Client,
+    heard: SharedHeard<Vec<u32>>,
+    core: Core,
+    _engine: Engine,
+}
+
+impl Opening {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut RawConfig)) -> Self {
+        let mut raw = client_config();
+        raw.rpc.ccp = ConfigRole::Ask;
+        change(&mut raw);
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let engine = Engine::new(valid(raw)).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let heard = SharedHeard::<Vec<u32>>::default();
+        let made = recorder(&heard, all_words);
+        let client = core.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+        let peer = listener.accept();
+        Self { listener, peer, client, heard, core, _engine: engine }
+    }
+
+    /// The next message of the client.
+    #[track_caller]
+    fn hear(&mut self) -> Vec<u32> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            self.core.poll_once();
+            if let Some(said) = self.peer.poll() {
+                return said.words();
+            }
+            assert!(Instant::now() < end, "the client says nothing");
+        }
+    }
+
+    /// The client sends nothing, and starts no call.
+    #[track_caller]
+    fn expect_silence(&mut self) {
+        for _ in 0..TURNS {
+            self.core.poll_once();
+            assert_eq!(self.peer.poll(), None);
+        }
+        let refused = self.client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+        assert_eq!(refused, Err(Backpressure::Connecting));
+        assert!(self.heard.borrow().events.is_empty());
+    }
+
+    /// The first message: the request. Returns its XID.
+    #[track_caller]
+    fn hear_request(&mut self) -> u32 {
+        let words = self.hear();
+        assert_eq!(words[10..13], [CONFIG_RDMA_PROG, VERS1, CONF_RDMA]);
+        words[0]
+    }
+
+    /// The first call of the application's program, answered. Then the connection is up.
+    #[track_caller]
+    fn open(&mut self) -> Negotiated {
+        let words = self.hear();
+        assert_eq!(words[10..13], [PROGRAM.0, VERSION.0, 0], "the first call of the program");
+        self.peer.send_words(&accepted(words[0], &[SUCCESS]));
+        let heard = self.heard.clone();
+        run_core(&mut self.core, "the connection up", || !heard.borrow().events.is_empty());
+        match &self.heard.borrow().events[..] {
+            [ConnectionEvent::Up { negotiated, .. }] => *negotiated,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Answers the request with these results, and goes on to the connection.
+    #[track_caller]
+    fn open_with(&mut self, results: [u32; 3]) -> Negotiated {
+        let xid = self.hear_request();
+        self.peer.send_words(&accepted(xid, &[&[SUCCESS], &results[..]].concat()));
+        self.open()
+    }
+
+    /// Starts an echo of so many bytes: the type of the message that the server hears, and its
+    /// Read list's first word.
+    #[track_caller]
+    fn echo(&mut self, bytes: usize) -> (u32, u32) {
+        let data = vec![1; bytes];
+        let started = self.client.call(ECHO, Token(0), &mut CallSpec::new(), |a| a.opaque(&data));
+        started.unwrap();
+        let words = self.hear();
+        (words[3], words[4])
+    }
+}
+
+/// R5666-49 to R5666-52: the request goes first, within 1 KB; the client "MUST NOT assume more than
+/// one" message and "MUST receive a valid reply [...] prior to sending its next request".
+#[test]
+fn the_request_goes_first_and_nothing_follows_before_its_reply() {
+    let mut opening = Opening::with(|raw| {
+        raw.rpc.inline_send_bytes = 2048;
+        raw.rpc.inline_recv_bytes = 8192;
+        raw.rpc.max_rdma_reads = 7;
+        raw.rpc.credits = 20;
+    });
+    let words = opening.hear();
+    assert!(words.len() * 4 <= 1024);
+    let xid = words[0];
+    let call = [xid, 0, 2, CONFIG_RDMA_PROG, VERS1, CONF_RDMA];
+    assert_eq!(words[..13], [&[xid, 1, 20, MSG, 0, 0, 0], &call[..]].concat());
+    assert_eq!(words[13..15], [1, 20], "AUTH_SYS of five words");
+    let user = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), 0];
+    assert_eq!(words[17..20], user);
+    assert_eq!(words[20..], [0, 0, 2048, 8192, 7], "AUTH_NONE as verifier, then the arguments");
+    opening.expect_silence();
+
+    opening.peer.send_words(&accepted(xid, &[SUCCESS, 4096, 64, 16]));
+    let negotiated = opening.open();
+    assert!(negotiated.is_configured());
+    assert_eq!(negotiated.msgp_align_bytes(), Some(64));
+}
+
+#[test]
+fn a_client_of_a_server_without_flavor_asks_as_nobody() {
+    let mut opening = Opening::with(|raw| raw.rpc.ccp_auth = Protection::None);
+    let words = opening.hear();
+    assert_eq!(words[13..], [0, 0, 0, 0, 4096, 4096, 16]);
+}
+
+/// The credits of the reply are the first that the client knows of.
+#[test]
+fn the_reply_brings_the_real_count() {
+    let mut opening = Opening::new();
+    let xid = opening.hear_request();
+    let mut reply = accepted(xid, &[SUCCESS, 4096, 64, 16]);
+    reply[2] = 3;
+    opening.peer.send_words(&reply);
+    let words = opening.hear();
+    let mut reply = accepted(words[0], &[SUCCESS]);
+    reply[2] = 3;
+    opening.peer.send_words(&reply);
+    let client = opening.client.clone();
+    run_core(&mut opening.core, "the connection up", || client.is_up());
+    let null = || client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    assert_eq!([null(), null(), null()], [Ok(()); 3]);
+    assert_eq!(null(), Err(Backpressure::NoCredit));
+}
+
+/// R5666-54: "smaller or larger than the client's request"; R5666-55: "MUST NOT send an inline call
+/// message larger than what the server will accept"; D5666-18: "It does not limit the size of long
+/// RPC messages".
+#[test]
+fn receive_a_smaller_size_expect_longer_calls_as_long_messages() {
+    let mut opening = Opening::new();
+    let negotiated = opening.open_with([2048, 0, 16]);
+    assert_eq!(negotiated.send_bytes_max(), 2048);
+    assert_eq!(negotiated.msgp_align_bytes(), None);
+    assert_eq!(opening.echo(1900), (MSG, 0), "inline");
+    assert_eq!(opening.echo(2048), (1, 1), "RDMA_NOMSG with a Read list");
+}
+
+#[test]
+fn receive_sizes_of_4_gib_or_of_nothing_expect_the_configured_ones_or_the_base_level() {
+    for (said, sizes, reads) in [(u32::MAX, (4096, 4096), true), (0, (1024, 4096), false)] {
+        let negotiated = Opening::new().open_with([said, said, said]);
+        assert_eq!((negotiated.send_bytes_max(), negotiated.recv_bytes_max()), sizes);
+        assert_eq!(negotiated.takes_read_chunks(), reads);
+        assert_eq!(negotiated.msgp_align_bytes(), None);
+    }
+}
+
+/// R5666-48: OPTIONAL. A server that refuses or does not make sense configures nothing.
+#[test]
+fn receive_a_refusal_or_garbage_expect_the_connection_as_rfc_8797_has_it() {
+    type Answer = fn(u32) -> Vec<u32>;
+    let denied: Answer = |xid| message(xid, MSG, &NO_LISTS, &[xid, 1, 1, 1, AUTH_TOOWEAK]);
+    let mismatch: Answer = |xid| message(xid, MSG, &NO_LISTS, &[xid, 1, 1, 0, 3, 4]);
+    for (what, answer) in [
+        ("PROG_UNAVAIL", (|xid| accepted(xid, &[PROG_UNAVAIL])) as Answer),
+        ("PROG_MISMATCH", |xid| accepted(xid, &[PROG_MISMATCH, 2, 2])),
+        ("PROC_UNAVAIL", |xid| accepted(xid, &[PROC_UNAVAIL])),
+        ("GARBAGE_ARGS", |xid| accepted(xid, &[GARBAGE_ARGS])),
+        ("SYSTEM_ERR", |xid| accepted(xid, &[SYSTEM_ERR])),
+        ("an unknown status", |xid| accepted(xid, &[77])),
+        ("AUTH_TOOWEAK", denied),
+        ("RPC_MISMATCH", mismatch),
+        ("no results", |xid| accepted(xid, &[SUCCESS])),
+        ("two words", |xid| accepted(xid, &[SUCCESS, 1024, 64])),
+        ("four words", |xid| accepted(xid, &[SUCCESS, 1024, 64, 0, 0])),
+        ("ERR_CHUNK", |xid| message(xid, ERROR, &[ERR_CHUNK], &[])),
+        ("ERR_VERS", |xid| message(xid, ERROR, &[1, 1, 1], &[])),
+    ] {
+        let mut opening = Opening::new();
+        let xid = opening.hear_request();
+        opening.peer.send_words(&answer(xid));
+        let negotiated = opening.open();
+        assert_eq!(negotiated.send_bytes_max(), 4096, "{what}");
+        assert!(!negotiated.is_configured() && negotiated.takes_read_chunks(), "{what}");
+        assert_eq!(opening.echo(3000), (MSG, 0), "{what}");
+    }
+}
+
+/// What the server does to the request instead of answering it; a new connection is made, on which
+/// it is not asked again.
+#[track_caller]
+fn expect_another_connection(mut opening: Opening, how_it_ends: DownCause) {
+    let end = Instant::now() + LIMIT;
+    let cause = loop {
+        opening.core.poll_once();
+        match opening.peer.poll() {
+            Some(Said::Down(cause)) => break cause,
+            Some(said) => panic!("sent without a reply to its request: {said:?}"),
+            None => assert!(Instant::now() < end, "the connection stays"),
+        }
+    };
+    assert_eq!(cause, how_it_ends);
+    while !opening.peer.take_next(&opening.listener) {
+        opening.core.poll_once();
+        assert!(Instant::now() < end, "no other connection is made");
+    }
+    let negotiated = opening.open();
+    assert!(!negotiated.is_configured());
+    assert_eq!(negotiated.send_bytes_max(), 4096);
+    assert_eq!(opening.echo(3000), (MSG, 0));
+}
+
+/// R5666-52: without a reply, nothing more may be sent on the connection.
+#[test]
+fn receive_no_answer_expect_another_connection_that_does_not_ask() {
+    let mut opening = Opening::with(|raw| raw.rpc.timeout_ms = 50);
+    opening.hear_request();
+    expect_another_connection(opening, DownCause::Remote);
+}
+
+#[test]
+fn receive_the_end_of_the_connection_expect_another_one_that_does_not_ask() {
+    let mut opening = Opening::new();
+    opening.hear_request();
+    opening.peer.close();
+    expect_another_connection(opening, DownCause::Local);
+}
+
+#[test]
+fn a_client_closed_while_it_asks_hears_one_failure_and_does_not_come_back() {
+    let mut opening = Opening::new();
+    opening.hear_request();
+    opening.client.close();
+    let heard = opening.heard.clone();
+    run_core(&mut opening.core, "the failure", || !heard.borrow().events.is_empty());
+    let end = opening.peer.hear_end();
+    assert_eq!(end, DownCause::Remote);
+    for _ in 0..TURNS {
+        opening.core.poll_once();
+    }
+    let Heard { events, .. } = &*heard.borrow();
+    assert!(matches!(&events[..], [ConnectionEvent::ConnectFailed { .. }]), "{events:?}");
+}
+
+/// R5666-57: "If zero, the peer MUST NOT issue requests that require RDMA Read to satisfy".
+#[test]
+fn receive_maxrdmaread_of_zero_expect_calls_refused_that_need_a_read_chunk() {
+    let server_says_zero = || {
+        let mut opening = Opening::new();
+        opening.open_with([4096, 64, 0]);
+        opening
+    };
+    let client_says_zero = || {
+        let mut opening = Opening::with(|raw| raw.rpc.max_rdma_reads = 0);
+        opening.open_with([4096, 64, 16]);
+        opening
+    };
+    expect_no_read_chunks(server_says_zero());
+    expect_no_read_chunks(client_says_zero());
+}
+
+#[track_caller]
+fn expect_no_read_chunks(mut opening: Opening) {
+    let long = vec![1; 5000];
+    let refused = opening.client.call(ECHO, Token(0), &mut CallSpec::new(), |a| a.opaque(&long));
+    assert_eq!(refused, Err(Backpressure::NoRdmaRead { needed_bytes: 28 + 40 + 4 + 5000 }));
+
+    let mut spec = CallSpec::new().argument(opening.client.bulk(8000).unwrap());
+    let refused = opening.client.call(ECHO, Token(0), &mut spec, |args| args.bulk());
+    assert_eq!(refused, Err(Backpressure::NoRdmaRead { needed_bytes: 28 + 40 + 4 + 8000 }));
+    for _ in 0..TURNS {
+        opening.core.poll_once();
+        assert_eq!(opening.peer.poll(), None, "nothing was sent");
+    }
+
+    // What fits goes inline, results by RDMA Write as ever.
+    let mut spec = CallSpec::new()
+        .argument(opening.client.bulk(3000).unwrap())
+        .result_into(opening.client.bulk(20_000).unwrap());
+    opening.client.call(ECHO, Token(0), &mut spec, |args| args.bulk()).unwrap();
+    let words = opening.hear();
+    assert_eq!(words[3..6], [MSG, 0, 1], "no Read list, a Write list");
+}

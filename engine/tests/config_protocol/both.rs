@@ -1,0 +1,127 @@
+//! Two engines: who serves, who asks, and what they agree on.
+
+use super::common::caller::{Caller, MixCall, client_config};
+use super::common::{Server, small_with};
+use spinrpc::config::{ConfigRole, Protection, RawConfig};
+use spinrpc::{Backpressure, ConnectionEvent, Negotiated};
+
+/// Connects engines that are configured as the closures say.
+fn pair(
+    server: impl FnOnce(&mut RawConfig),
+    client: impl FnOnce(&mut RawConfig),
+) -> (Server, Caller<super::common::caller::MixAnswer>) {
+    let server = Server::with(small_with(server));
+    let mut raw = client_config();
+    client(&mut raw);
+    let caller = Caller::connect_with(raw, &server.address, MixCall::read);
+    (server, caller)
+}
+
+/// What the client heard when its connection came up, the only event.
+#[track_caller]
+fn up<T>(caller: &Caller<T>) -> Negotiated {
+    match &caller.heard.borrow().events[..] {
+        [ConnectionEvent::Up { negotiated, .. }] => *negotiated,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn expect_traffic(caller: &mut Caller<super::common::caller::MixAnswer>) {
+    let call = MixCall {
+        seed: 9,
+        arguments: vec![60_000, 3],
+        results: vec![50_000],
+        offers: vec![50_000],
+        tail: 5000,
+        reply_bytes_max: 6000,
+    };
+    for _ in 0..20 {
+        call.start(&caller.client, 1).unwrap();
+        let answer = caller.reply().unwrap();
+        call.check(&answer);
+        assert_eq!((answer.in_memory & 1, answer.placed), (1, 1));
+    }
+}
+
+#[test]
+fn a_connection_is_configured_when_one_end_asks_and_the_other_serves() {
+    use ConfigRole::{Ask, Both, Off, Serve};
+    for (serves, asks, configured) in [
+        (Serve, Ask, true),
+        (Both, Both, true),
+        (Off, Ask, false),
+        (Ask, Ask, false),
+        (Serve, Off, false),
+        (Serve, Serve, false),
+    ] {
+        let (server, mut caller) = pair(|raw| raw.rpc.ccp = serves, |raw| raw.rpc.ccp = asks);
+        assert_eq!(up(&caller).is_configured(), configured, "{serves:?} {asks:?}");
+        expect_traffic(&mut caller);
+        assert_eq!(server.stats().connections_opened, 1);
+    }
+}
+
+#[test]
+fn a_client_with_a_weaker_flavor_goes_on_unconfigured() {
+    let (_server, mut caller) = pair(
+        |raw| raw.rpc.ccp = ConfigRole::Serve,
+        |raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Protection::None),
+    );
+    assert!(!up(&caller).is_configured());
+    expect_traffic(&mut caller);
+}
+
+/// The values of RFC 8797 and of this protocol come from the same configuration: neither raises
+/// what the other has, and both ends see the same.
+#[test]
+fn sizes_are_the_minimum_of_all_that_was_said() {
+    for (server_bytes, client_bytes) in [(1024, 8192), (8192, 1024), (2048, 2048)] {
+        let (_server, mut caller) = pair(
+            |raw| {
+                raw.rpc.ccp = ConfigRole::Serve;
+                (raw.rpc.inline_recv_bytes, raw.rpc.inline_send_bytes) = (server_bytes, 4096);
+            },
+            |raw| {
+                raw.rpc.ccp = ConfigRole::Ask;
+                (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (client_bytes, 3072);
+            },
+        );
+        let negotiated = up(&caller);
+        assert_eq!(negotiated.send_bytes_max() as u64, server_bytes.min(client_bytes));
+        assert_eq!(negotiated.recv_bytes_max(), 3072);
+        assert_eq!(negotiated.msgp_align_bytes(), Some(64));
+        expect_traffic(&mut caller);
+    }
+}
+
+/// R5666-56: with one RDMA Read at a time, chunks of many segments still arrive whole.
+#[test]
+fn one_read_at_a_time_fetches_every_segment() {
+    let many_segments = |raw: &mut RawConfig| {
+        (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (65_536, 65_536);
+        raw.rpc.segment_bytes = 8192;
+        raw.rpc.max_rdma_reads = 1;
+    };
+    let (server, mut caller) = pair(
+        |raw| raw.rpc.ccp = ConfigRole::Serve,
+        |raw| {
+            many_segments(raw);
+            raw.rpc.ccp = ConfigRole::Ask;
+        },
+    );
+    expect_traffic(&mut caller);
+    assert!(server.stats().bytes_read >= 20 * 60_000);
+}
+
+#[test]
+fn a_server_that_takes_no_reads_gets_no_read_chunks() {
+    let (_server, caller) = pair(
+        |raw| (raw.rpc.ccp, raw.rpc.max_rdma_reads) = (ConfigRole::Serve, 0),
+        |raw| raw.rpc.ccp = ConfigRole::Ask,
+    );
+    assert!(!up(&caller).takes_read_chunks());
+    let call = MixCall { seed: 1, arguments: vec![9000], ..MixCall::default() };
+    let refused = call.start(&caller.client, 1);
+    assert!(matches!(refused, Err(Backpressure::NoRdmaRead { .. })), "{refused:?}");
+}
