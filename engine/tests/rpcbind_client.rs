@@ -316,8 +316,11 @@ fn a_full_backlog_expect_the_deadline() {
     let backlog: Vec<_> = std::iter::from_fn(fits).take(64).collect();
     assert!(backlog.len() < 64, "a backlog of 0 is never full");
     let daemon = Daemon::Unix(path.clone());
-    let error = Client::connect(&daemon, Duration::from_millis(50)).unwrap_err().to_string();
+    let (done, outcome) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(Client::connect(&daemon, Duration::from_millis(50))));
+    let outcome = outcome.recv_timeout(PATIENCE);
     std::fs::remove_file(path).unwrap();
+    let error = outcome.expect("it waits for ever").unwrap_err().to_string();
     assert!(error.contains("timed out"), "{error}");
 }
 
