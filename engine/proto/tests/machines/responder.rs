@@ -224,3 +224,14 @@ fn a_call_given_up_frees_its_slot_once() {
         assert!(!server.responder.abandon(SlotId { index: 1, ..slot }));
     }
 }
+
+/// RFC 5666 section 3.3: the requested value "MAY be dynamically adjusted by the caller".
+#[test]
+fn receive_calls_that_ask_for_any_number_of_credits() {
+    let mut server = Server::new(4);
+    for (xid, credits) in [(1, 1), (2, u32::MAX), (3, 0), (4, 7)] {
+        let call = Chunks::none().msg(Xid(xid), credits, &rpc_call(Xid(xid)));
+        assert!(matches!(server.receive(&call)[..], [Event::Call(_)]), "{credits}");
+        assert_eq!(server.responder.grant(), 4);
+    }
+}

@@ -1,0 +1,163 @@
+//! Holds `CONFORMANCE.md` to the code: every known rule has one row, in order, and every row names
+//! code and tests that are there.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// Rules by the prefix of their names, and how many there are of each kind.
+const RULES: &[(&str, usize)] = &[("R5666", 73), ("D5666", 21), ("D00", 9), ("D03", 7)];
+
+const CELLS: usize = 7;
+
+/// One row of the table.
+struct Row {
+    id: String,
+    cells: Vec<String>,
+}
+
+impl Row {
+    fn parse(line: &str) -> Option<Self> {
+        let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
+        let cells: Vec<String> = cells.split(" | ").map(|cell| cell.trim().to_owned()).collect();
+        let (kind, number) = cells[0].split_once('-')?;
+        let known = RULES.iter().any(|(known, _)| *known == kind) && number.parse::<u8>().is_ok();
+        known.then(|| Self { id: cells[0].clone(), cells })
+    }
+
+    /// What a cell names: path and item of each line.
+    fn references(&self, cell: usize) -> Vec<(String, String)> {
+        let lines = self.cells[cell].split("<br>");
+        lines.map(|line| self.reference(line)).collect()
+    }
+
+    fn reference(&self, line: &str) -> (String, String) {
+        let named = line.strip_prefix('`').and_then(|line| line.strip_suffix('`'));
+        let parts = named.and_then(|named| named.split_once("::"));
+        let Some((path, item)) = parts else { panic!("{}: `{line}` is no path::item", self.id) };
+        (path.to_owned(), item.to_owned())
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("CONFORMANCE.md");
+    fs::read_to_string(file).unwrap().lines().filter_map(Row::parse).collect()
+}
+
+/// Files by their path from the directory `engine`, read once.
+#[derive(Default)]
+struct Sources(HashMap<String, String>);
+
+impl Sources {
+    fn text(&mut self, path: &str) -> &str {
+        self.0.entry(path.to_owned()).or_insert_with(|| {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+            fs::read_to_string(file).unwrap_or_else(|error| panic!("{path}: {error}"))
+        })
+    }
+}
+
+#[test]
+fn every_rule_has_one_row_in_order() {
+    let expected: Vec<String> = RULES
+        .iter()
+        .flat_map(|(kind, count)| (1..=*count).map(move |number| format!("{kind}-{number}")))
+        .collect();
+    let found: Vec<String> = rows().into_iter().map(|row| row.id).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn no_cell_is_empty() {
+    for row in rows() {
+        assert_eq!(row.cells.len(), CELLS, "{}", row.id);
+        assert!(row.cells.iter().all(|cell| !cell.is_empty()), "{}", row.id);
+        assert!(["Q", "R", "B", "U", "P", "-"].contains(&&row.cells[2][..]), "{}", row.id);
+    }
+}
+
+#[test]
+fn the_code_that_is_named_exists() {
+    let mut sources = Sources::default();
+    for row in rows().iter().filter(|row| !is_open(row)) {
+        for (path, item) in row.references(CELLS - 2) {
+            let text = sources.text(&path);
+            assert!(is_defined(text, &item), "{}: no {item} in {path}", row.id);
+        }
+    }
+}
+
+#[test]
+fn the_tests_that_are_named_exist() {
+    let mut sources = Sources::default();
+    for row in rows().iter().filter(|row| !is_open(row)) {
+        for (path, name) in row.references(CELLS - 1) {
+            // The functions of this suite become tests by a macro, which lists them.
+            let found = match path.split_once("/conformance/") {
+                Some((suite, _)) => {
+                    sources.text(&format!("{suite}/conformance.rs")).contains(&format!(" {name},"))
+                        && is_defined(sources.text(&path), &name)
+                }
+                None => is_test(sources.text(&path), &name),
+            };
+            assert!(found, "{}: no test {name} in {path}", row.id);
+        }
+    }
+}
+
+/// Whether `item`, a name or `Type::name`, is defined in this text.
+fn is_defined(text: &str, item: &str) -> bool {
+    let (owner, name) = item.rsplit_once("::").unwrap_or(("", item));
+    let has_owner = owner.is_empty()
+        || text.lines().any(|line| is_item(line) && words(line).any(|word| word == owner));
+    has_owner && text.lines().any(|line| defines(line, name))
+}
+
+fn is_item(line: &str) -> bool {
+    words(line).any(|word| ["impl", "struct", "enum", "trait"].contains(&word))
+}
+
+fn defines(line: &str, name: &str) -> bool {
+    const KEYWORDS: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "static", "type"];
+    let code = line.split("//").next().unwrap_or_default();
+    let before = words(code).zip(words(code).skip(1));
+    before.into_iter().any(|(keyword, word)| KEYWORDS.contains(&keyword) && word == name)
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|next: char| !next.is_alphanumeric() && next != '_').filter(|word| !word.is_empty())
+}
+
+/// Whether a function of that name follows `#[test]`, other attributes between them aside.
+fn is_test(text: &str, name: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let starts = |line: &str| line.starts_with(&format!("fn {name}("));
+    let Some(at) = lines.iter().position(|line| starts(line)) else { return false };
+    lines[..at]
+        .iter()
+        .rev()
+        .take_while(|line| line.starts_with("#["))
+        .any(|line| *line == "#[test]")
+}
+
+/// Rules of what is being built: their rows are without code and tests until it is there.
+const OPEN: &[&str] = &[
+    "R5666-18", "R5666-23", "R5666-24", "R5666-25", "R5666-26", "R5666-27", "R5666-28", "R5666-29",
+    "R5666-30", "R5666-45", "R5666-48", "R5666-49", "R5666-50", "R5666-53", "R5666-54", "R5666-55",
+    "R5666-56", "R5666-57", "R5666-58", "R5666-60", "R5666-61", "R5666-66", "R5666-67", "R5666-68",
+    "R5666-69", "R5666-70", "R5666-71", "R5666-73", "D5666-19", "D5666-20", "D00-2", "D00-4",
+    "D00-7", "D00-8", "D00-9", "D03-1", "D03-2", "D03-3", "D03-4", "D03-6", "D03-7",
+];
+
+fn is_open(row: &Row) -> bool {
+    OPEN.contains(&&row.id[..])
+}
+
+#[test]
+fn what_is_open_is_not_there() {
+    for row in rows() {
+        let named = row.cells[CELLS - 2] != "-" && row.cells[CELLS - 1] != "-";
+        assert_ne!(is_open(&row), named, "{}", row.id);
+    }
+}
