@@ -63,6 +63,9 @@ pub(crate) struct ServeArgs {
     /// Profile: a name, or the path of a TOML file
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
+    /// Write what this end sends and receives to this file, as pcapng for Wireshark
+    #[arg(long)]
+    pub(crate) capture: Option<PathBuf>,
     /// End when standard input does, and with the parent process
     #[arg(long, hide = true)]
     pub(crate) attached: bool,
@@ -112,6 +115,9 @@ pub(crate) struct RunArgs {
     /// What of every payload is checked, at both ends
     #[arg(long, value_enum, default_value_t = Verify::Off)]
     pub(crate) verify: Verify,
+    /// Write what this end sends and receives to this file, as pcapng for Wireshark
+    #[arg(long)]
+    pub(crate) capture: Option<PathBuf>,
     /// Also write everything to this file, schema spinperf/1
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,

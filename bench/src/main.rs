@@ -4,6 +4,7 @@
 //! `load` is the only module that talks to the engine; `floor` measures what the machine allows;
 //! `report` prints. Results go to standard output, progress and errors to standard error.
 
+mod capture;
 mod child;
 mod cli;
 mod cores;

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let steal = StealMeter::start(&cores);
     let address = format!("shm:spinperf-{}", std::process::id());
     let server = ServerProcess::start(&address, pair.server, &args.profile)?;
-    let engine = profile::engine(&profile.config)?;
+    let engine = profile::engine(&profile.config, None)?;
     let session = Session::open(&engine, 0, &address)?;
     // Beside them there are the measured connection and the one that asks the server for its counts.
     let idle = IDLE_CONNECTIONS.min(profile.config.conns_max().saturating_sub(2));

@@ -7,7 +7,7 @@ use crate::load::{Operation, Workload};
 use crate::units::show_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::Host;
-use spinrpc::{Config, Engine};
+use spinrpc::{CaptureSink, Config, Engine};
 use spinrpc_tuning::{Loader, ProfileError};
 
 /// A configuration with the name it goes by in reports.
@@ -44,10 +44,14 @@ pub(crate) enum Side {
     Server,
 }
 
-/// An engine with this configuration, without cores yet.
-pub(crate) fn engine(config: &Config) -> Result<Engine, Failure> {
-    Engine::new(config.clone())
-        .map_err(|error| Failure::Measurement(format!("starting the engine: {error}")))
+/// An engine with this configuration, without cores yet; captured if there is a sink for that.
+pub(crate) fn engine(config: &Config, capture: Option<CaptureSink>) -> Result<Engine, Failure> {
+    let config = config.clone();
+    let engine = match capture {
+        None => Engine::new(config),
+        Some(sink) => Engine::with_capture(config, sink),
+    };
+    engine.map_err(|error| Failure::Measurement(format!("starting the engine: {error}")))
 }
 
 /// Refuses a payload beyond what the profile lets a call carry.

@@ -1,5 +1,6 @@
 //! `spinperf run`: one workload against a server in another process.
 
+use crate::capture::Capture;
 use crate::cli::RunArgs;
 use crate::cores::CoreList;
 use crate::env::{Environment, StealMeter};
@@ -15,7 +16,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let profile = profile::load(&args.profile, Side::Client, args.cores.as_ref())?;
     let workload = args.workload();
     profile::check_fits(&profile.config, &workload)?;
-    let engine = profile::engine(&profile.config)?;
+    let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
+    let engine = profile::engine(&profile.config, sink)?;
     let cores = CoreList::from(profile.config.cpus());
     let limits = Limits { warmup: args.warmup, duration: args.duration, calls: args.calls };
     let mut report = Report::new(Environment::observe(&cores, profile.id));
@@ -29,6 +31,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let repeats = measurements.into_iter().map(|one| Repeat::new(one, Vec::new())).collect();
     report.rows.push(Row::new(workload, repeats));
     report.notes = notes(args);
+    if let Some(capture) = capture {
+        report.notes.push(capture.outcome()?);
+    }
     print!("{}", table::render(&report));
     json.write(&report)
 }

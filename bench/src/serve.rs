@@ -1,5 +1,6 @@
 //! `spinperf serve`: answers calls until it is interrupted.
 
+use crate::capture::Capture;
 use crate::child::LISTENING;
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
@@ -20,13 +21,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     profile::raise_descriptor_limit();
     let profile = profile::load(&args.profile, Side::Server, args.cores.as_ref())?;
-    let engine = profile::engine(&profile.config)?;
+    let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
+    let engine = profile::engine(&profile.config, sink)?;
     load::serve(&engine, &profile.config, &args.address)?;
     if args.attached {
         stop_at_end_of_input(engine.clone())?;
     }
     announce(&args.address)?;
-    engine.run().map_err(|error| Failure::Measurement(format!("serving: {error}")))
+    engine.run().map_err(|error| Failure::Measurement(format!("serving: {error}")))?;
+    if let Some(capture) = capture {
+        eprintln!("spinperf: {}", capture.outcome()?);
+    }
+    Ok(())
 }
 
 fn announce(address: &str) -> Result<(), Failure> {

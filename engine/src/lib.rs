@@ -21,6 +21,7 @@ pub use api::{
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::DownCause;
+pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use mem::{Bulk, SharedBulk};
 pub use reactor::{Backpressure, CallSpec, Negotiated, ReplyData, StatsSnapshot};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};

@@ -7,6 +7,7 @@ use super::errors::EngineError;
 use super::runtime::{Backend, Runtime};
 use super::service::Service;
 use crate::config::Config;
+use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
 use crate::reactor::{StatsSnapshot, memory};
 use spinrpc_proto::ids::{Program, Version};
@@ -56,6 +57,17 @@ impl Engine {
     /// [`EngineError`] if the driver cannot be started.
     pub fn new(config: Config) -> Result<Self, EngineError> {
         let connector = ShmConnector::new(shm_config(&config))?;
+        Ok(Self(Runtime::start(connector, config)?))
+    }
+
+    /// As [`Engine::new`], with all that its cores send and receive captured for Wireshark; see
+    /// [`capture`](crate::fabric::capture) for what that is, and [`CaptureSink`] for an example.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the driver, or the thread that writes the capture, cannot be started.
+    pub fn with_capture(config: Config, sink: CaptureSink) -> Result<Self, EngineError> {
+        let connector = ShmConnector::new(shm_config(&config))?;
+        let connector = CaptureConnector::new(connector, sink)?;
         Ok(Self(Runtime::start(connector, config)?))
     }
 

@@ -4,6 +4,7 @@
 //! is its only caller. [`Fabric`] is the data plane, owned by one core: nothing in it blocks or
 //! allocates. [`Connector`] is the control plane: it may block, and runs on the control thread.
 
+pub mod capture;
 #[cfg(all(test, not(loom)))]
 mod conformance;
 pub mod shm;

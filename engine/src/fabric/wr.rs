@@ -164,6 +164,13 @@ struct ReceivedPlace {
     message: Option<Buf>,
 }
 
+/// A point in the filling of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    received: usize,
+    others: usize,
+}
+
 /// A message that arrived: [`CompletionKind::Received`] in the form the reactor takes it.
 #[derive(Debug)]
 pub struct Received {
@@ -226,6 +233,28 @@ impl Completions {
         let message = place.message.take()?;
         let key = place.invalidated.checked_sub(1);
         Some(Received { qp: place.qp, message, invalidated: key.map(|key| key as u32) })
+    }
+
+    /// How far the batch is filled, for [`Completions::received_since`] and its like.
+    #[inline]
+    pub(super) fn mark(&self) -> Mark {
+        Mark { received: self.count, others: self.others.len() }
+    }
+
+    /// The messages that came after `mark`, left where they are.
+    pub(super) fn received_since(
+        &self,
+        mark: Mark,
+    ) -> impl Iterator<Item = (QpId, &Buf, Option<u32>)> + '_ {
+        self.received[mark.received.min(self.count)..self.count].iter().filter_map(|place| {
+            let key = place.invalidated.checked_sub(1);
+            Some((place.qp, place.message.as_ref()?, key.map(|key| key as u32)))
+        })
+    }
+
+    /// What else came after `mark`, left where it is.
+    pub(super) fn others_since(&self, mark: Mark) -> &[Completion] {
+        self.others.get(mark.others..).unwrap_or_default()
     }
 
     /// There is more in the batch than messages.

@@ -1,7 +1,7 @@
 //! Who may do what with a block: the exclusive owner, the readers, and a driver's loans.
 
 use super::bulk::BlockRef;
-use super::{Region, RegionId};
+use super::{Region, RegionId, Witness};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -251,6 +251,12 @@ impl Lease {
     #[inline]
     pub fn is_shared(&self) -> bool {
         !self.writable
+    }
+
+    /// A look at these bytes, for whoever is about to post the lease on this thread.
+    #[inline]
+    pub(crate) fn witness(&self) -> Witness {
+        Witness::new(self.block.clone(), self.start, self.len)
     }
 
     /// Splits off the first `n` bytes; this lease keeps the rest.

@@ -15,6 +15,7 @@ mod keys;
 mod loan;
 mod pool;
 mod region;
+mod witness;
 
 pub use buf::{Buf, Parts};
 pub use bulk::{BulkClass, BulkPool, ClassStats};
@@ -22,6 +23,7 @@ pub use keys::KeyGenerator;
 pub use loan::{Bulk, Lease, SharedBulk};
 pub use pool::BufPool;
 pub use region::{Region, RegionError, RegionId};
+pub(crate) use witness::Witness;
 
 /// Bytes of a cache line: what buffers are aligned to.
 pub(crate) const LINE_BYTES: usize = 64;

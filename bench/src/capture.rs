@@ -1,0 +1,39 @@
+//! `--capture FILE`: opens the file, which the engine does not, and says what became of it.
+
+use crate::failure::Failure;
+use spinrpc::{CaptureCounters, CaptureSink};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The capture of one command.
+pub(crate) struct Capture {
+    path: PathBuf,
+    counters: CaptureCounters,
+}
+
+impl Capture {
+    /// Opens the file, if one was asked for; the sink is for the engine.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Option<(Self, CaptureSink)>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        let file = File::create(path)
+            .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
+        let sink = CaptureSink::new(file);
+        Ok(Some((Self { path: path.to_owned(), counters: sink.counters() }, sink)))
+    }
+
+    /// What is in the file, and what is missing, once the cores have ended.
+    ///
+    /// # Errors
+    /// If it could not be written.
+    pub(crate) fn outcome(&self) -> Result<String, Failure> {
+        let path = self.path.display();
+        if let Some(failure) = self.counters.failure() {
+            return Err(Failure::Measurement(format!("writing {path}: {failure}")));
+        }
+        let (written, dropped) = (self.counters.written(), self.counters.dropped());
+        Ok(format!(
+            "captured {written} packets to {path}, {dropped} dropped; \
+             rates and latencies include capturing"
+        ))
+    }
+}

@@ -1,0 +1,34 @@
+//! A wrapper of drivers that notes what a core sends and receives, for Wireshark.
+//!
+//! A core that is captured copies every packet it posts or receives into a ring of its own; one
+//! thread per capture makes pcapng of what all cores have noted. Packets are told as RoCE version 2
+//! would carry them, with the connection's making and end as messages of its connection manager, so
+//! that `tshark -r FILE` finds RPC-over-RDMA in it without being told anything.
+//!
+//! * Noted are Sends with all their bytes, RDMA Reads and Writes that this side makes with the start
+//!   of their data ([`CaptureSink::snap_bytes`]), and each connection's private data.
+//! * What a peer reads from or writes to memory here is not: no processor of this side sees it. Such
+//!   transfers are in the capture of the side that makes them, the Responder.
+//! * Addresses, queue pair numbers and packet sequence numbers are made up; no acknowledgement is
+//!   told. In a capture of both ends every message is there twice, as sent and as received, in two
+//!   conversations.
+//!
+//! The cost is one copy and two readings of a clock for each packet of up to 4096 bytes, on the
+//! core, and the rings. A core never waits for the writer: what does not fit is dropped, counted,
+//! and marked in the file. An engine without a capture has none of this code in its cores.
+//!
+//! Uses `mem`, `sync` and `sys`; the api wraps a driver with it where an engine is made.
+
+mod connector;
+mod driver;
+mod frame;
+mod management;
+mod pcapng;
+mod record;
+mod session;
+mod wire;
+mod writer;
+
+pub use connector::{CaptureConnector, CaptureEndpoint};
+pub use driver::Capture;
+pub use session::{CaptureCounters, CaptureSink};

@@ -1,0 +1,110 @@
+//! The control plane of captured cores: the driver's own; it marks connections with how they were
+//! made.
+
+use super::super::{Acceptor, Connector, Endpoint, FabricError};
+use super::driver::Capture;
+use super::record::Kind;
+use super::session::{CaptureSink, Session};
+use super::wire::{PRIVATE_BYTES, PrivateData};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A driver's control plane whose cores are captured, all into one file.
+pub struct CaptureConnector<C: Connector> {
+    inner: C,
+    session: Arc<Session>,
+}
+
+impl<C: Connector> CaptureConnector<C> {
+    /// Wraps `inner` and starts the thread that writes to the sink, which ends when this and every
+    /// data plane it made are dropped. Dropping a data plane waits until what it noted is written.
+    ///
+    /// # Errors
+    /// [`FabricError`] if there can be no thread.
+    pub fn new(inner: C, sink: CaptureSink) -> Result<Self, FabricError> {
+        Ok(Self { inner, session: Arc::new(Session::start(sink)?) })
+    }
+}
+
+impl<C: Connector> Connector for CaptureConnector<C> {
+    type Fabric = Capture<C::Fabric>;
+
+    fn remote_invalidate(&self) -> bool {
+        self.inner.remote_invalidate()
+    }
+
+    fn fabric(&self, core: usize) -> Result<Self::Fabric, FabricError> {
+        let inner = self.inner.fabric(core)?;
+        Ok(Capture::new(inner, Session::tape(&self.session, core)?))
+    }
+
+    fn connect(
+        &self,
+        address: &str,
+        core: usize,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<CaptureEndpoint<<C::Fabric as super::super::Fabric>::Endpoint>, FabricError> {
+        let inner = self.inner.connect(address, core, private_data, timeout)?;
+        let own_private_data = padded(private_data);
+        Ok(CaptureEndpoint { inner, kind: Kind::CONNECTED, own_private_data })
+    }
+
+    fn listen(
+        &self,
+        address: &str,
+        private_data: &[u8],
+        accept: Box<dyn Acceptor<CaptureEndpoint<<C::Fabric as super::super::Fabric>::Endpoint>>>,
+    ) -> Result<Box<dyn Send>, FabricError> {
+        let marking = Marking { accept, own_private_data: padded(private_data) };
+        self.inner.listen(address, private_data, Box::new(marking))
+    }
+}
+
+/// A connection of a captured core that is not adopted yet.
+pub struct CaptureEndpoint<E> {
+    inner: E,
+    kind: Kind,
+    own_private_data: [u8; PRIVATE_BYTES],
+}
+
+impl<E: Endpoint> CaptureEndpoint<E> {
+    /// The driver's own endpoint, and how the connection began.
+    pub(super) fn into_parts(self) -> (E, (Kind, PrivateData)) {
+        let private_data = [self.own_private_data, padded(self.inner.peer_private_data())];
+        (self.inner, (self.kind, private_data))
+    }
+}
+
+impl<E: Endpoint> Endpoint for CaptureEndpoint<E> {
+    fn peer_private_data(&self) -> &[u8] {
+        self.inner.peer_private_data()
+    }
+
+    fn peer_name(&self) -> String {
+        self.inner.peer_name()
+    }
+}
+
+/// Marks what a listener accepts.
+struct Marking<E> {
+    accept: Box<dyn Acceptor<CaptureEndpoint<E>>>,
+    own_private_data: [u8; PRIVATE_BYTES],
+}
+
+impl<E: Endpoint> Acceptor<E> for Marking<E> {
+    fn pick_core(&mut self) -> Option<usize> {
+        self.accept.pick_core()
+    }
+
+    fn accepted(&mut self, core: usize, inner: E) {
+        let own_private_data = self.own_private_data;
+        let endpoint = CaptureEndpoint { inner, kind: Kind::ACCEPTED, own_private_data };
+        self.accept.accepted(core, endpoint);
+    }
+}
+
+/// As much as a capture shows, zeroes behind it.
+fn padded(bytes: &[u8]) -> [u8; PRIVATE_BYTES] {
+    std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
+}

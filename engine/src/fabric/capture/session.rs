@@ -1,0 +1,295 @@
+//! One capture: where it goes, the ring of each core, and the thread that writes.
+
+use super::super::FabricError;
+use super::record::{PATH_MTU_BYTES, RECORD_BYTES, Record};
+use super::wire::Payload;
+use super::writer::Writer;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::ring::{CONTROL_WORDS, Consumer, Producer, RING_SLOTS_MAX, RingPlace, SLOT_WORDS};
+use crate::sync::words::{HeapWords, WORD_BYTES};
+use crate::sys::clock::Clock;
+use std::fmt;
+use std::io::Write;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Bytes of a read or written data item that are kept, unless told otherwise.
+const SNAP_BYTES: usize = 64 << 10;
+
+/// Bytes of the ring of a core, unless told otherwise.
+const RING_BYTES: usize = 4 << 20;
+
+/// Slots of the smallest ring: it holds a few packets of full length.
+const RING_SLOTS_MIN: usize = 128;
+
+const SLOT_BYTES: usize = SLOT_WORDS * WORD_BYTES;
+
+// Half of a ring holds a record with the payload of a full packet.
+const _: () = assert!(RING_SLOTS_MIN / 2 * (SLOT_BYTES - WORD_BYTES) > 2 * PATH_MTU_BYTES);
+
+/// Where a capture goes, and how much of the traffic.
+///
+/// The output gets one section of pcapng, in pieces and from one thread of its own. It is flushed
+/// whenever all that was noted is written, so that a file can be read while it grows. All that a
+/// core noted is written when the core, with the clients it made, is dropped: that waits for it.
+///
+/// ```
+/// use spinrpc::{CaptureSink, Config, Engine};
+///
+/// # let dir = std::env::temp_dir().join(format!("doc-capture-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// # let path = dir.join("rpc.pcapng");
+/// let sink = CaptureSink::new(std::fs::File::create(&path)?).snap_bytes(4096);
+/// let counters = sink.counters();
+/// let engine = Engine::with_capture(Config::default(), sink)?;
+/// // ... serve, connect, call; drop the cores ...
+/// drop(engine);
+/// assert_eq!((counters.dropped(), counters.failure()), (0, None));
+/// # assert!(std::fs::metadata(&path)?.len() > 0);
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CaptureSink {
+    output: Box<dyn Write + Send>,
+    snap_bytes: usize,
+    ring_bytes: usize,
+    counts: Arc<Counts>,
+}
+
+impl CaptureSink {
+    /// A capture into `output`, which may block: only the capture's own thread calls it. Nobody but
+    /// that thread buffers; the pieces it gets are large.
+    pub fn new(output: impl Write + Send + 'static) -> Self {
+        Self {
+            output: Box::new(output),
+            snap_bytes: SNAP_BYTES,
+            ring_bytes: RING_BYTES,
+            counts: Arc::default(),
+        }
+    }
+
+    /// Keeps at most `bytes` of what one RDMA Read or Write moves (64 KiB unless told otherwise).
+    /// Wireshark shows what was moved whole only if all of it is kept. Messages are always kept
+    /// whole; the inline threshold bounds them.
+    #[must_use]
+    pub fn snap_bytes(mut self, bytes: usize) -> Self {
+        self.snap_bytes = bytes;
+        self
+    }
+
+    /// Memory of each core's ring, which holds what the writer has not written yet: rounded up to a
+    /// power of two from 32 KiB to 16 MiB (4 MiB unless told otherwise).
+    #[must_use]
+    pub fn ring_bytes(mut self, bytes: usize) -> Self {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// How the capture fares, to be asked at any time, also after its end.
+    pub fn counters(&self) -> CaptureCounters {
+        CaptureCounters(Arc::clone(&self.counts))
+    }
+}
+
+impl fmt::Debug for CaptureSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureSink")
+            .field("snap_bytes", &self.snap_bytes)
+            .field("ring_bytes", &self.ring_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts of one capture. Clones are the same ones.
+#[derive(Clone, Debug)]
+pub struct CaptureCounters(Arc<Counts>);
+
+impl CaptureCounters {
+    /// Packets written, with those that stand for the making and the end of connections.
+    pub fn written(&self) -> u64 {
+        self.0.written.load(Ordering::Relaxed)
+    }
+
+    /// Packets that are missing because a core's ring was full.
+    pub fn dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing is written any more: the error of the output.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.0.failure).clone()
+    }
+}
+
+/// See [`CaptureCounters`].
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) written: AtomicU64,
+    dropped: AtomicU64,
+    failure: Mutex<Option<String>>,
+}
+
+impl Counts {
+    pub(super) fn fail(&self, why: String) {
+        tracing::error!(why, "the capture ends early");
+        *lock(&self.failure) = Some(why);
+    }
+}
+
+/// A capture that is going on; the connector and every core own it. The last one ends the writer.
+pub(super) struct Session {
+    snap_bytes: usize,
+    ring_slots: u32,
+    counts: Arc<Counts>,
+    connections: AtomicU32,
+    tracks: Mutex<Option<Sender<Track>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Session {
+    pub(super) fn start(sink: CaptureSink) -> Result<Self, FabricError> {
+        let CaptureSink { output, snap_bytes, ring_bytes, counts } = sink;
+        let (tracks, arriving) = channel();
+        let for_writer = Arc::clone(&counts);
+        let thread = std::thread::Builder::new()
+            .name("spinrpc-capture".into())
+            .spawn(move || Writer::new(output, arriving, for_writer).run())
+            .map_err(|error| failed("no thread to write it", Some(error)))?;
+        let slots = ring_bytes.div_ceil(SLOT_BYTES).clamp(RING_SLOTS_MIN, RING_SLOTS_MAX as usize);
+        Ok(Self {
+            snap_bytes,
+            ring_slots: slots.next_power_of_two() as u32,
+            counts,
+            connections: AtomicU32::new(0),
+            tracks: Mutex::new(Some(tracks)),
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// The ring of core number `core`, its other end with the writer.
+    pub(super) fn tape(session: &Arc<Self>, core: usize) -> Result<Tape, FabricError> {
+        let (slots, slots_at) = (session.ring_slots, CONTROL_WORDS);
+        let place = RingPlace { control: 0, slots_at, slots };
+        let words = HeapWords::new(slots_at + slots as usize * SLOT_WORDS);
+        let ends = Producer::new(words.clone(), place).zip(Consumer::new(words, place));
+        let (ring, consumer) = ends.ok_or_else(|| failed("no ring of that size", None))?;
+        let dropped = Arc::new(AtomicU64::new(0));
+        let (done, written) = channel();
+        let track = Track { core, ring: consumer, dropped: Arc::clone(&dropped), _done: done };
+        // A writer that failed has gone and wants no more; it has said so.
+        lock(&session.tracks).as_ref().map(|tracks| tracks.send(track));
+        Ok(Tape {
+            ring,
+            scratch: Box::new([0; RECORD_BYTES + PATH_MTU_BYTES]),
+            clock: Clock::shared(),
+            untold: 0,
+            dropped,
+            written,
+            session: Arc::clone(session),
+        })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The end of the channel is the signal: no core is left to note anything.
+        drop(lock(&self.tracks).take());
+        let joined = lock(&self.thread).take().map(JoinHandle::join);
+        if let Some(Err(_)) = joined {
+            self.counts.fail("the output panicked".to_owned());
+        }
+    }
+}
+
+/// The writer's end of one core's ring.
+pub(super) struct Track {
+    pub(super) core: usize,
+    pub(super) ring: Consumer<HeapWords>,
+    /// Packets the ring had no room for.
+    pub(super) dropped: Arc<AtomicU64>,
+    /// Dropped when all is written, or never will be: the core waits for that.
+    pub(super) _done: Sender<()>,
+}
+
+impl Track {
+    /// The core has ended: what it noted is in the ring.
+    pub(super) fn is_closed(&self) -> bool {
+        self.ring.closed() != 0
+    }
+}
+
+/// A core's end of its ring.
+pub(super) struct Tape {
+    ring: Producer<HeapWords>,
+    /// Where a record meets its payload.
+    scratch: Box<[u8; RECORD_BYTES + PATH_MTU_BYTES]>,
+    clock: Clock,
+    /// Packets dropped since the last record.
+    untold: u32,
+    dropped: Arc<AtomicU64>,
+    /// Ends when the writer has written everything.
+    written: Receiver<()>,
+    session: Arc<Session>,
+}
+
+/// Blocks until what the core noted is written.
+impl Drop for Tape {
+    fn drop(&mut self) {
+        const ENDED: u64 = 1;
+        self.ring.close(ENDED);
+        // Nothing is ever sent: the answer is the end of the channel.
+        let _ = self.written.recv();
+    }
+}
+
+impl Tape {
+    /// Bytes to keep of a transfer.
+    pub(super) fn snap_bytes(&self) -> usize {
+        self.session.snap_bytes
+    }
+
+    /// A number that no other connection of the capture has.
+    pub(super) fn next_connection(&self) -> u32 {
+        // Relaxed: only that it is unique matters.
+        self.session.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes a packet with this part of `payload`, now. False when there is no room.
+    pub(super) fn put<P: Payload + ?Sized>(
+        &mut self,
+        record: Record,
+        payload: &P,
+        part: Range<usize>,
+    ) -> bool {
+        let record = Record { ticks: self.clock.now().0, dropped: self.untold, ..record };
+        let (head, rest) = self.scratch.split_at_mut(RECORD_BYTES);
+        head.copy_from_slice(&record.encode());
+        payload.copy_to(part.start, &mut rest[..part.len()]);
+        let noted = self.ring.push(None, &self.scratch[..RECORD_BYTES + part.len()]).is_ok();
+        if noted {
+            self.untold = 0;
+        } else {
+            self.drop_one();
+        }
+        noted
+    }
+
+    #[cold]
+    fn drop_one(&mut self) {
+        self.untold = self.untold.saturating_add(1);
+        // Relaxed: counts, for people.
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.session.counts.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn failed(reason: &str, source: Option<std::io::Error>) -> FabricError {
+    FabricError { op: "start a capture".into(), reason: reason.into(), source }
+}
+
+/// A panic of another thread while it held this lock leaves nothing half done here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
