@@ -62,6 +62,45 @@ fn repeats_are_all_in_the_document() {
     assert_eq!(row["median"]["calls"], 3 * CALLS);
 }
 
+/// Expect a capture of each end, begun with pcapng's section header, and what it has in the report.
+#[test]
+fn both_ends_can_be_captured() {
+    let _cores = cores();
+    let path_of = |end: &str| {
+        std::env::temp_dir().join(format!("spinperf-{end}-{}.pcapng", std::process::id()))
+    };
+    let paths = ["server", "client"].map(path_of);
+    let [served, run] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let address = format!("shm:spinperf-test-captured-{}", std::process::id());
+    let both = ["--address", &address, "--profile", "dev-vm", "--capture"];
+    let mut server = command(&[&["serve", "--attached"], &both[..], &[served]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let calls = ["--calls", "10", "--warmup", "0ms"];
+    let output = spinperf(&[&["run"], &both[..], &[run], &calls].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    drop(server.stdin.take());
+    let server = server.wait_with_output().unwrap();
+    for (said, path) in [server.stderr, output.stdout].iter().map(|said| text(said)).zip(paths) {
+        assert!(said.contains("captured ") && said.contains(", 0 dropped"), "{said}");
+        let capture = fs::read(&path).unwrap();
+        assert!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) && capture.len() > 2000, "{path:?}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_an_error() {
+    let output = spinperf(&["run", "--address", "shm:nobody", "--capture", "/nowhere/x.pcapng"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("opening /nowhere/x.pcapng"), "{output:?}");
+}
+
 /// The client hears of a killed server within a second and says so.
 #[test]
 fn a_killed_server_ends_the_run_with_exit_code_1() {

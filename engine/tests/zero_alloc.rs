@@ -9,10 +9,14 @@ use common::program::{BOUNCE, ECHO, LATER, NULL, SHARED, Shared};
 use common::{LIMIT, PROGRAM, Server, VERSION, small_with, valid};
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
-use spinrpc::{Bulk, CallError, CallSpec, Client, Core, Engine, Reply, ReplyHandler, Token};
+use spinrpc::{
+    Bulk, CallError, CallSpec, CaptureSink, Client, Config, Core, Engine, EngineError, Reply,
+    ReplyHandler, Token,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -27,6 +31,7 @@ thread_local! {
 }
 
 static CORES: AtomicU64 = AtomicU64::new(0);
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// From now on this thread's allocations count.
 fn become_core() {
@@ -178,6 +183,20 @@ fn run(core: &mut Core, load: &Load, shared: &Shared, (kind, depth, calls): (Kin
 
 #[test]
 fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
+    nothing_is_allocated(Engine::new, 1);
+}
+
+#[test]
+fn captured_calls_allocate_nothing_on_their_cores_either() {
+    let captured = |config| Engine::with_capture(config, CaptureSink::new(std::io::sink()));
+    nothing_is_allocated(captured, 10);
+}
+
+/// On two engines, with one in `part` of the calls.
+fn nothing_is_allocated(make_engine: fn(Config) -> Result<Engine, EngineError>, part: u64) {
+    // The counts are the process's.
+    let _alone = lock(&ALONE);
+    CORES.store(0, Ordering::Relaxed);
     let busy = |skip| {
         small_with(|raw| {
             raw.poll.mode = IdlePolicy::Busy;
@@ -185,9 +204,9 @@ fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
             raw.mem.arena_mib = 16;
         })
     };
-    let server = Server::with(busy(0));
+    let server = Server::on(make_engine(valid(busy(0))).unwrap());
     *lock(&server.shared.on_core) = Some(become_core);
-    let engine = Engine::new(valid(busy(1))).unwrap();
+    let engine = make_engine(valid(busy(1))).unwrap();
     let mut core = engine.core(0).unwrap();
     become_core();
     let state = Rc::new(State {
@@ -219,7 +238,7 @@ fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
         COUNTS.store(false, Ordering::SeqCst);
         run(&mut core, &load, &server.shared, (kind, depth, depth * 4));
         COUNTS.store(true, Ordering::SeqCst);
-        run(&mut core, &load, &server.shared, (kind, depth, calls));
+        run(&mut core, &load, &server.shared, (kind, depth, calls / part));
         COUNTS.store(false, Ordering::SeqCst);
         let allocations = ALLOCATIONS.swap(0, Ordering::SeqCst);
         assert_eq!(allocations, 0, "uses of the allocator in {calls} calls of {kind:?}");

@@ -84,7 +84,12 @@ impl<T: 'static> Caller<T> {
     /// As configured.
     #[track_caller]
     pub(crate) fn connect_with(raw: RawConfig, address: &str, read: Read<T>) -> Self {
-        let engine = Engine::new(valid(raw)).unwrap();
+        Self::on(Engine::new(valid(raw)).unwrap(), address, read)
+    }
+
+    /// On an engine that has not started.
+    #[track_caller]
+    pub(crate) fn on(engine: Engine, address: &str, read: Read<T>) -> Self {
         let mut core = engine.core(0).unwrap();
         let (client, heard) = open(&mut core, address, read).unwrap();
         Self { client, heard, core, engine }

@@ -78,7 +78,11 @@ impl Server {
 
     /// As configured.
     pub(crate) fn with(raw: RawConfig) -> Self {
-        let engine = Engine::new(valid(raw)).unwrap();
+        Self::on(Engine::new(valid(raw)).unwrap())
+    }
+
+    /// On an engine that has not started.
+    pub(crate) fn on(engine: Engine) -> Self {
         let shared = Arc::new(Shared::default());
         let of_program = Arc::clone(&shared);
         engine.serve(PROGRAM, VERSION, move |context| {

@@ -1,13 +1,15 @@
 //! The control plane of captured cores: the driver's own; it marks connections with how they were
 //! made.
 
-use super::super::{Acceptor, Connector, Endpoint, FabricError};
+use super::super::{Acceptor, Connector, Endpoint, Fabric, FabricError};
 use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::{PRIVATE_BYTES, PrivateData};
 use std::sync::Arc;
 use std::time::Duration;
+
+type EndpointOf<C> = CaptureEndpoint<<<C as Connector>::Fabric as Fabric>::Endpoint>;
 
 /// A driver's control plane whose cores are captured, all into one file.
 pub struct CaptureConnector<C: Connector> {
@@ -44,7 +46,7 @@ impl<C: Connector> Connector for CaptureConnector<C> {
         core: usize,
         private_data: &[u8],
         timeout: Duration,
-    ) -> Result<CaptureEndpoint<<C::Fabric as super::super::Fabric>::Endpoint>, FabricError> {
+    ) -> Result<EndpointOf<C>, FabricError> {
         let inner = self.inner.connect(address, core, private_data, timeout)?;
         let own_private_data = padded(private_data);
         Ok(CaptureEndpoint { inner, kind: Kind::CONNECTED, own_private_data })
@@ -54,7 +56,7 @@ impl<C: Connector> Connector for CaptureConnector<C> {
         &self,
         address: &str,
         private_data: &[u8],
-        accept: Box<dyn Acceptor<CaptureEndpoint<<C::Fabric as super::super::Fabric>::Endpoint>>>,
+        accept: Box<dyn Acceptor<EndpointOf<C>>>,
     ) -> Result<Box<dyn Send>, FabricError> {
         let marking = Marking { accept, own_private_data: padded(private_data) };
         self.inner.listen(address, private_data, Box::new(marking))

@@ -39,7 +39,7 @@ impl<F: Fabric> Capture<F> {
     fn note_received(&mut self, qp: QpId, message: &Buf, invalidated: Option<u32>) {
         if let Some(wire) = Self::wire(&mut self.wires, qp) {
             wire.open(&mut self.tape);
-            wire.received(&mut self.tape, message.bytes(), invalidated);
+            wire.received(&mut self.tape, message, invalidated);
         }
     }
 

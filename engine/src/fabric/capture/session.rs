@@ -5,6 +5,7 @@ use super::record::{PATH_MTU_BYTES, RECORD_BYTES, Record};
 use super::wire::Payload;
 use super::writer::Writer;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::lock;
 use crate::sync::ring::{CONTROL_WORDS, Consumer, Producer, RING_SLOTS_MAX, RingPlace, SLOT_WORDS};
 use crate::sync::words::{HeapWords, WORD_BYTES};
 use crate::sys::clock::Clock;
@@ -12,7 +13,7 @@ use std::fmt;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// Bytes of a read or written data item that are kept, unless told otherwise.
@@ -59,8 +60,8 @@ pub struct CaptureSink {
 }
 
 impl CaptureSink {
-    /// A capture into `output`, which may block: only the capture's own thread calls it. Nobody but
-    /// that thread buffers; the pieces it gets are large.
+    /// A capture into `output`, in large pieces. It may block, as only the capture's own thread calls
+    /// it; but the end of a core waits until what it noted is written.
     pub fn new(output: impl Write + Send + 'static) -> Self {
         Self {
             output: Box::new(output),
@@ -287,9 +288,4 @@ impl Tape {
 
 fn failed(reason: &str, source: Option<std::io::Error>) -> FabricError {
     FabricError { op: "start a capture".into(), reason: reason.into(), source }
-}
-
-/// A panic of another thread while it held this lock leaves nothing half done here.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

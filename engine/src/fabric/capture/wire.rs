@@ -3,7 +3,7 @@
 use super::super::{QpId, RemoteSlice, SendWr, WrError};
 use super::record::{Family, Kind, NOWHERE, PATH_MTU_BYTES, Record};
 use super::session::Tape;
-use crate::mem::Witness;
+use crate::mem::{Buf, Bulk, Witness};
 use std::collections::VecDeque;
 
 /// Bytes of each side's private data that rdma_cm lets an application have.
@@ -20,6 +20,9 @@ const SEQUENCE_MASK: u32 = (1 << 24) - 1;
 pub(super) const FIRST_SENT: u32 = 0;
 /// See [`FIRST_SENT`].
 pub(super) const FIRST_RECEIVED: u32 = 1 << 23;
+
+/// The payload of what has none.
+const NOTHING: &[u8] = &[];
 
 /// One connection of a captured core.
 pub(super) struct Wire {
@@ -55,6 +58,25 @@ impl Payload for [u8] {
     fn copy_to(&self, from: usize, out: &mut [u8]) {
         out.copy_from_slice(&self[from..from + out.len()]);
     }
+}
+
+/// A received message, which may run on into the tail of its buffer.
+impl Payload for Buf {
+    fn len(&self) -> usize {
+        self.bytes().len() + spilled(self).len()
+    }
+
+    fn copy_to(&self, from: usize, out: &mut [u8]) {
+        let head = self.bytes().get(from..).unwrap_or_default();
+        let (first, second) = out.split_at_mut(head.len().min(out.len()));
+        first.copy_from_slice(&head[..first.len()]);
+        let behind = from.saturating_sub(self.bytes().len());
+        second.copy_from_slice(&spilled(self)[behind..behind + second.len()]);
+    }
+}
+
+fn spilled(message: &Buf) -> &[u8] {
+    message.tail().filter(|_| message.spills()).map_or(&[], Bulk::bytes)
 }
 
 impl Payload for Witness {
@@ -104,20 +126,20 @@ impl Wire {
     /// Notes what is about to be posted.
     pub(super) fn posted(&mut self, tape: &mut Tape, wr: &SendWr) {
         match wr {
-            SendWr::Send { message, invalidate } => self.sent(tape, message.bytes(), *invalidate),
+            SendWr::Send { message, invalidate } => self.sent(tape, message, *invalidate),
             SendWr::Read { from, into, .. } => self.read_posted(tape, *from, into.witness()),
             SendWr::Write { from, to } => self.written(tape, &from.witness(), *to),
         }
     }
 
-    fn sent(&mut self, tape: &mut Tape, message: &[u8], invalidate: Option<u32>) {
+    fn sent(&mut self, tape: &mut Tape, message: &Buf, invalidate: Option<u32>) {
         let first = Record { outbound: true, ..self.record(self.next_sent) };
         let packets = send(tape, first, message, invalidate);
         self.next_sent = after(self.next_sent, packets);
     }
 
     /// Notes a message that arrived.
-    pub(super) fn received(&mut self, tape: &mut Tape, message: &[u8], invalidated: Option<u32>) {
+    pub(super) fn received(&mut self, tape: &mut Tape, message: &Buf, invalidated: Option<u32>) {
         let first = self.record(self.next_received);
         let packets = send(tape, first, message, invalidated);
         self.next_received = after(self.next_received, packets);
@@ -134,7 +156,7 @@ impl Wire {
         let sequence = self.next_sent;
         let kind = Kind::READ_REQUEST;
         let record = Record { kind, outbound: true, remote: from, ..self.record(sequence) };
-        tape.put(record, &[][..], 0..0);
+        tape.put(record, NOTHING, 0..0);
         self.next_sent = after(sequence, packet_count(into.len()));
         self.reads.push_back(Read { sequence, from, into });
     }
@@ -151,7 +173,7 @@ impl Wire {
     /// Notes the end of the connection.
     pub(super) fn closed(&mut self, tape: &mut Tape) {
         let record = Record { kind: Kind::CLOSED, outbound: true, ..self.record(0) };
-        tape.put(record, &[][..], 0..0);
+        tape.put(record, NOTHING, 0..0);
     }
 
     fn record(&self, sequence: u32) -> Record {
@@ -168,7 +190,7 @@ impl Wire {
 }
 
 /// Notes a message, all of it: the protocol's headers cannot be read from a part.
-fn send(tape: &mut Tape, first: Record, message: &[u8], invalidated: Option<u32>) -> u32 {
+fn send(tape: &mut Tape, first: Record, message: &Buf, invalidated: Option<u32>) -> u32 {
     let Some(handle) = invalidated else {
         return packets(tape, (Family::SEND, first), message, usize::MAX);
     };

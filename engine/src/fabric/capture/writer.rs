@@ -16,6 +16,9 @@ use std::time::{Duration, SystemTime};
 /// call of theirs.
 const REST: Duration = Duration::from_millis(1);
 
+/// Records between two looks at what cores start and end: they must not wait for a silence.
+const ROUND_RECORDS: usize = 4096;
+
 /// Bytes that are written at once.
 const OUTPUT_BYTES: usize = 256 << 10;
 
@@ -71,29 +74,43 @@ impl Writer {
 
     fn write_all(&mut self) -> io::Result<()> {
         self.write_block(pcapng::section_header)?;
+        let mut rest = REST;
         loop {
-            let ended = self.meet_cores()?;
+            let ended = self.meet_core(rest)?;
             for interface in &mut self.interfaces {
                 interface.closing = interface.track.as_ref().is_some_and(Track::is_closed);
             }
-            while self.write_next()? {}
+            let all = self.write_round()?;
             for index in 0..self.interfaces.len() {
-                self.end_if_closing(index)?;
+                self.end_if_closed(index)?;
             }
-            self.output.flush()?;
-            if ended {
+            rest = if all { REST } else { Duration::ZERO };
+            if all {
+                self.output.flush()?;
+            }
+            if ended && all {
                 return Ok(());
             }
         }
     }
 
     /// Rests until a core starts, for a while, or until the end; true at the end.
-    fn meet_cores(&mut self) -> io::Result<bool> {
-        match self.arriving.recv_timeout(REST) {
+    fn meet_core(&mut self, rest: Duration) -> io::Result<bool> {
+        match self.arriving.recv_timeout(rest) {
             Ok(track) => self.add_interface(track).map(|()| false),
             Err(RecvTimeoutError::Timeout) => Ok(false),
             Err(RecvTimeoutError::Disconnected) => Ok(true),
         }
+    }
+
+    /// Writes what is there, but goes on for so long only; true when that was all.
+    fn write_round(&mut self) -> io::Result<bool> {
+        for _ in 0..ROUND_RECORDS {
+            if !self.write_next()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn add_interface(&mut self, track: Track) -> io::Result<()> {
@@ -113,13 +130,9 @@ impl Writer {
 
     /// Writes the oldest record of all rings; false when they are empty.
     fn write_next(&mut self) -> io::Result<bool> {
-        let mut oldest: Option<(u64, usize)> = None;
-        for (index, interface) in self.interfaces.iter_mut().enumerate() {
-            if let Some(ticks) = interface.look() {
-                oldest = Some(oldest.map_or((ticks, index), |so_far| so_far.min((ticks, index))));
-            }
-        }
-        let Some((_, index)) = oldest else { return Ok(false) };
+        let interfaces = self.interfaces.iter_mut().enumerate();
+        let times = interfaces.filter_map(|(index, one)| Some((one.look()?, index)));
+        let Some((_, index)) = times.min() else { return Ok(false) };
         let interface = &mut self.interfaces[index];
         let Some((record, bytes)) = interface.next.take() else { return Ok(false) };
         let ends = Ends::of(interface.core, record.connection);
@@ -192,10 +205,12 @@ impl Writer {
         self.output.write_all(&self.block)
     }
 
-    /// Says what a core that has ended noted and lost. It waits for that.
-    fn end_if_closing(&mut self, index: usize) -> io::Result<()> {
+    /// Says what a core that has ended noted and lost, when all else of it is written. It waits for
+    /// that.
+    fn end_if_closed(&mut self, index: usize) -> io::Result<()> {
         let interface = &mut self.interfaces[index];
-        let Some(track) = interface.track.take_if(|_| interface.closing) else { return Ok(()) };
+        let over = interface.closing && interface.look().is_none();
+        let Some(track) = interface.track.take_if(|_| over) else { return Ok(()) };
         let dropped = track.dropped.load(Ordering::Relaxed);
         let counts = (interface.written + dropped, dropped);
         if dropped > 0 {

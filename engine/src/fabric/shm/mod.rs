@@ -23,7 +23,7 @@ mod layout;
 mod queue_pair;
 mod socket;
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(super) mod tests;
 mod window;
 
 pub use address::{AddressError, check_address};

@@ -1,6 +1,6 @@
 //! Tests of the driver as a whole: what every driver must do, peers in other processes and their
 //! death, and peers that are out to do harm.
 
-mod conformance;
+pub(in crate::fabric) mod conformance;
 mod hostile;
 mod processes;

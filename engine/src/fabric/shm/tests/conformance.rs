@@ -7,7 +7,8 @@ use crate::mem::BulkClass;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-struct Shm;
+/// Shared memory with small limits.
+pub(in crate::fabric) struct Shm;
 
 impl Provider for Shm {
     type Connector = ShmConnector;

@@ -1,0 +1,60 @@
+//! Tests of the capture: that it changes nothing, and what is in the file, read by a reader that
+//! shares no code with the writer.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod conformance;
+mod contents;
+mod losses;
+mod reader;
+
+use super::{CaptureConnector, CaptureSink};
+use crate::fabric::conformance::{Pair, Provider};
+use crate::fabric::shm::ShmConnector;
+use crate::fabric::shm::tests::conformance::Shm;
+use reader::Capture;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+/// Shared memory, captured to a sink that is used up by the first connector.
+struct Captured(Mutex<Option<CaptureSink>>);
+
+impl Provider for Captured {
+    type Connector = CaptureConnector<ShmConnector>;
+
+    fn connector(&self) -> Self::Connector {
+        let sink = self.0.lock().unwrap().take().unwrap_or_else(|| CaptureSink::new(io::sink()));
+        CaptureConnector::new(Shm.connector(), sink).unwrap()
+    }
+
+    fn address(&self) -> String {
+        Shm.address()
+    }
+}
+
+type CapturedPair = Pair<CaptureConnector<ShmConnector>>;
+
+/// Two ends with one connection, captured to `sink`.
+fn captured(sink: CaptureSink) -> CapturedPair {
+    Pair::new(&Captured(Mutex::new(Some(sink))))
+}
+
+/// A file in memory.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// What is in it once the capture has ended.
+    fn read(&self) -> Capture {
+        Capture::read(&self.0.lock().unwrap())
+    }
+}
