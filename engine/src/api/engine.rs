@@ -4,11 +4,13 @@
 use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::errors::EngineError;
-use super::runtime::{Backend, Runtime};
+use super::runtime::{Backend, Runtime, Threads};
 use super::service::Service;
 use crate::config::Config;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
+#[cfg(feature = "sim")]
+use crate::fabric::sim::{Device, SimConnector};
 use crate::reactor::{StatsSnapshot, memory};
 use spinrpc_proto::ids::{Program, Version};
 use std::sync::Arc;
@@ -57,7 +59,26 @@ impl Engine {
     /// [`EngineError`] if the driver cannot be started.
     pub fn new(config: Config) -> Result<Self, EngineError> {
         let connector = ShmConnector::new(shm_config(&config))?;
-        Ok(Self(Runtime::start(connector, config)?))
+        Ok(Self(Runtime::start(connector, config, Threads::Own)?))
+    }
+
+    /// An engine of a simulation, for tests: a node of a [`World`](crate::fabric::sim::World). It
+    /// has no threads and pins none: its cores, from [`Engine::core`], move when the caller lets
+    /// them take a turn, on virtual time. `node` gets the device that a real driver would have for
+    /// this configuration, may change it, and makes the node.
+    ///
+    /// With a driver of this kind only [`Core::poll_once`] moves a core for certain: what waits for
+    /// real time, as [`Engine::start`] and [`Core::connect_wait`] do, may wait for ever.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    #[cfg(feature = "sim")]
+    pub fn simulated(
+        config: Config,
+        node: impl FnOnce(Device) -> SimConnector,
+    ) -> Result<Self, EngineError> {
+        let connector = node(sim_device(&config));
+        Ok(Self(Runtime::start(connector, config, Threads::Callers)?))
     }
 
     /// As [`Engine::new`], with all that its cores send and receive captured for Wireshark; see
@@ -227,5 +248,21 @@ fn shm_config(config: &Config) -> ShmConfig {
         rnr_timeout: config.shm_rnr_timeout(),
         handshakes_max: config.handshakes_max(),
         ..ShmConfig::default()
+    }
+}
+
+/// What a simulated device has for this configuration.
+#[cfg(feature = "sim")]
+fn sim_device(config: &Config) -> Device {
+    let largest = config.peer_limits().payload_bytes_max as usize;
+    Device {
+        trusted: true,
+        arena: memory::classes(config.shm_arena_bytes(), largest),
+        message_bytes_max: config.send_buffer_bytes(),
+        recv_queue_depth: config.slots_per_conn() as u16 + memory::RECV_QUEUE_SLACK,
+        send_queue_depth: memory::send_queue_depth(config),
+        conns_max: config.conns_max(),
+        keys_max: 512,
+        ..Device::default()
     }
 }

@@ -9,7 +9,7 @@ use super::errors::EngineError;
 use super::service::Service;
 use crate::config::Config;
 use crate::fabric::{Acceptor, Completions, Connector, Fabric};
-use crate::reactor::core::{CoreCell, Reactor};
+use crate::reactor::core::{ConnectRequests, CoreCell, Reactor};
 use crate::reactor::mailbox::{Inbox, Mail};
 use crate::reactor::memory;
 use crate::reactor::ops::CoreOps;
@@ -51,6 +51,33 @@ pub(super) type ServiceFactory = Box<dyn Fn(&CoreContext) -> Box<dyn Service> + 
 
 type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
 
+/// On whose threads an engine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threads {
+    /// Its own: a core's is pinned to its CPU, and a control thread makes connections, because that
+    /// takes a real driver long.
+    Own,
+    /// The caller's alone, for a driver that connects at once: cores of many engines share a thread
+    /// and take turns as somebody decides, and nothing depends on what other threads do.
+    #[cfg(feature = "sim")]
+    Callers,
+}
+
+impl Threads {
+    fn mailbox_letters(self) -> usize {
+        match self {
+            Self::Own => memory::MAILBOX_LETTERS,
+            #[cfg(feature = "sim")]
+            Self::Callers => SIMULATED_LETTERS,
+        }
+    }
+}
+
+/// Letters of a mailbox in a simulation, which makes thousands of engines in a second: one for each
+/// call that a test may have deferred at a time, and for each connection.
+#[cfg(feature = "sim")]
+const SIMULATED_LETTERS: usize = 256;
+
 /// What the control thread is asked for.
 enum Job {
     Connect {
@@ -76,6 +103,7 @@ pub(super) struct Runtime<C: Connector> {
     jobs: Mutex<Sender<Job>>,
     control: Mutex<Option<JoinHandle<()>>>,
     shut_down: Arc<AtomicBool>,
+    threads: Threads,
 }
 
 /// What outlives a core's thread.
@@ -86,17 +114,23 @@ struct CorePlace<E> {
 }
 
 impl<C: Connector> Runtime<C> {
-    pub(super) fn start(connector: C, config: Config) -> Result<Arc<dyn Backend>, EngineError> {
+    pub(super) fn start(
+        connector: C,
+        config: Config,
+        threads: Threads,
+    ) -> Result<Arc<dyn Backend>, EngineError> {
         let connector = Arc::new(connector);
         let private_data = Negotiated::private_data(&config, connector.remote_invalidate());
-        let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new()).collect();
+        let letters = threads.mailbox_letters();
+        let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new(letters)).collect();
         let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let (jobs, work) = channel();
         let runner = ControlThread { connector: Arc::clone(&connector), inboxes, private_data };
-        let control = std::thread::Builder::new()
-            .name("spinrpc-control".into())
-            .spawn(move || runner.run(&work))
-            .map_err(|error| EngineError::Host(format!("no control thread: {error}")))?;
+        let control = match threads {
+            Threads::Own => Some(runner.spawn(work)?),
+            #[cfg(feature = "sim")]
+            Threads::Callers => None,
+        };
         Ok(Arc::new(Self {
             connector,
             config,
@@ -106,8 +140,9 @@ impl<C: Connector> Runtime<C> {
             directory: Directory::default(),
             listeners: Mutex::default(),
             jobs: Mutex::new(jobs),
-            control: Mutex::new(Some(control)),
+            control: Mutex::new(control),
             shut_down: Arc::default(),
+            threads,
         }))
     }
 
@@ -134,7 +169,29 @@ impl<C: Connector> Runtime<C> {
         })
     }
 
-    fn requests(&self, core: usize) -> crate::reactor::core::ConnectRequests {
+    fn requests(&self, core: usize) -> ConnectRequests {
+        match self.threads {
+            Threads::Own => self.requests_by_job(core),
+            #[cfg(feature = "sim")]
+            Threads::Callers => self.requests_at_once(core),
+        }
+    }
+
+    /// The core connects by itself; the answer comes by mail all the same, in a later turn.
+    #[cfg(feature = "sim")]
+    fn requests_at_once(&self, core: usize) -> ConnectRequests {
+        let (connector, private_data) = (Arc::clone(&self.connector), self.private_data);
+        let inbox = Arc::clone(&self.cores[core].inbox);
+        let next = Cell::new(0);
+        Box::new(move |address, timeout| {
+            let request = next.replace(next.get() + 1);
+            let result = connector.connect(address, core, &private_data, timeout);
+            deliver(&inbox, Mail::Connected { request, result });
+            request
+        })
+    }
+
+    fn requests_by_job(&self, core: usize) -> ConnectRequests {
         let jobs = lock(&self.jobs).clone();
         let next = Cell::new(0);
         Box::new(move |address, timeout| {
@@ -169,9 +226,11 @@ impl<C: Connector> Backend for Runtime<C> {
     fn start_core(&self, index: usize) -> Result<Core, EngineError> {
         let place = self.core_place(index)?;
         let cpu = self.config.cpus()[index];
-        affinity::pin_current_thread(cpu).map_err(|error| {
-            EngineError::Host(format!("core {index} cannot be pinned to CPU {cpu}: {error}"))
-        })?;
+        if self.threads == Threads::Own {
+            affinity::pin_current_thread(cpu).map_err(|error| {
+                EngineError::Host(format!("core {index} cannot be pinned to CPU {cpu}: {error}"))
+            })?;
+        }
         let fabric = self.connector.fabric(index)?;
         let pool = memory::core_pool(&self.config, cpu)?;
         let context = CoreContext { index, pool: pool.clone() };
@@ -229,8 +288,8 @@ impl<C: Connector> Drop for Runtime<C> {
 }
 
 impl<E> CorePlace<E> {
-    fn new() -> Self {
-        let inbox = Arc::new(Inbox::new(memory::MAILBOX_LETTERS));
+    fn new(letters: usize) -> Self {
+        let inbox = Arc::new(Inbox::new(letters));
         Self { inbox, cells: Arc::default(), taken: AtomicBool::new(false) }
     }
 }
@@ -280,6 +339,12 @@ struct ControlThread<C: Connector> {
 }
 
 impl<C: Connector> ControlThread<C> {
+    fn spawn(self, jobs: Receiver<Job>) -> Result<JoinHandle<()>, EngineError> {
+        let thread = std::thread::Builder::new().name("spinrpc-control".into());
+        let spawned = thread.spawn(move || self.run(&jobs));
+        spawned.map_err(|error| EngineError::Host(format!("no control thread: {error}")))
+    }
+
     fn run(&self, jobs: &Receiver<Job>) {
         for job in jobs {
             let Job::Connect { core, request, address, timeout } = job else { return };

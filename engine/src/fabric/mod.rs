@@ -8,6 +8,8 @@ pub mod capture;
 #[cfg(all(test, not(loom)))]
 mod conformance;
 pub mod shm;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod wr;
 
 pub use wr::{
@@ -16,6 +18,7 @@ pub use wr::{
 };
 
 use crate::mem::{Buf, Bulk, Lease};
+use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +59,20 @@ pub trait Fabric: Sized + 'static {
 
     /// What this driver can do.
     fn caps(&self) -> &Caps;
+
+    /// The clock of the cores on this driver. A driver that simulates time has one of its own, in
+    /// whose ticks [`Fabric::now`] counts.
+    fn clock(&self) -> Clock {
+        Clock::shared()
+    }
+
+    /// Now, in ticks of [`Fabric::clock`], which the caller keeps and gives back. Time is the
+    /// driver's, so that simulated time costs the others nothing: for a driver that leaves this
+    /// alone it is the counter read in place, decided when the core's code is made for the driver.
+    #[inline(always)]
+    fn now(&self, clock: &Clock) -> Ticks {
+        clock.now()
+    }
 
     /// Moves what has completed into `out`, at most as many as it has room for, and says how many.
     fn poll(&mut self, out: &mut Completions) -> usize;

@@ -259,6 +259,39 @@ impl Lease {
         Witness::new(self.block.clone(), self.start, self.len)
     }
 
+    /// Copies from byte `at` of the lease on, for a driver that moves bytes itself.
+    ///
+    /// # Panics
+    /// If the lease has fewer bytes behind `at` than `into` takes.
+    pub fn read_at(&self, at: usize, into: &mut [u8]) {
+        let (from, length) = (self.part(at, into.len()), into.len());
+        // SAFETY: `part` has found as many initialised bytes; while the lease is out nobody writes
+        // them but through `write_at`, which takes it exclusively. `into` is a reference, so it is
+        // no leased memory.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(into).cast(), length) };
+    }
+
+    /// Copies to byte `at` of the lease and on, for a driver that moves bytes itself.
+    ///
+    /// # Panics
+    /// If the lease is not [`Lease::writable`], or has fewer bytes behind `at` than `bytes` has.
+    pub fn write_at(&mut self, at: usize, bytes: &[u8]) {
+        assert!(self.writable, "a lease of shared memory is no target");
+        let to = self.part(at, bytes.len());
+        // SAFETY: `part` has found as many bytes. Nobody else has them: leases of a `Bulk` do not
+        // overlap, its owner makes no reference while one is out, and `&mut self` keeps `read_at`
+        // away. `bytes` is a reference, so it is no leased memory.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// First of `bytes` bytes of this lease from `at` on.
+    fn part(&self, at: usize, bytes: usize) -> NonNull<u8> {
+        let fits = at <= self.len && bytes <= self.len - at;
+        assert!(fits, "{bytes} bytes at {at} are not within the {} leased", self.len);
+        // SAFETY: `at` is within the lease, which is within the block.
+        unsafe { self.as_ptr().add(at) }
+    }
+
     /// Splits off the first `n` bytes; this lease keeps the rest.
     ///
     /// # Panics

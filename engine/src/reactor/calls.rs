@@ -206,7 +206,7 @@ impl<F: Fabric> Reactor<F> {
     fn deadline(&self, spec: &CallSpec) -> Instant {
         let (from, ticks) = match spec.deadline {
             Deadline::Default => (self.time(), self.default_timeout_ticks),
-            Deadline::After(time) => (self.clock.now(), self.clock.from_duration(time)),
+            Deadline::After(time) => (self.read_clock(), self.clock.from_duration(time)),
             Deadline::None => return Instant(u64::MAX),
         };
         Instant(from.0.saturating_add(ticks))

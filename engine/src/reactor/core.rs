@@ -282,7 +282,7 @@ impl<F: Fabric> CoreCell<F> {
             reactor.stats.parks += 1;
             reactor.publish();
             reactor.fabric.park(at_most.min(until_deadline));
-            reactor.now = reactor.clock.now();
+            reactor.now = reactor.read_clock();
         }
     }
 
@@ -317,7 +317,7 @@ impl<F: Fabric> Reactor<F> {
         inbox: Arc<Inbox<F::Endpoint>>,
         cells: Arc<StatsCells>,
     ) -> Self {
-        let clock = Clock::shared();
+        let (clock, now) = (fabric.clock(), fabric.now(&fabric.clock()));
         inbox.set_waker(fabric.waker());
         Self {
             offer: Offer::of(&config, fabric.caps().remote_invalidate),
@@ -332,9 +332,9 @@ impl<F: Fabric> Reactor<F> {
             next_deadline: Instant(u64::MAX),
             deferred: 0,
             in_turn: false,
-            now: clock.now(),
+            now,
             unpublished: 0,
-            xid_seed: clock.now().0 as u32,
+            xid_seed: now.0 as u32,
             fabric,
             config,
             clock,
@@ -366,7 +366,7 @@ impl<F: Fabric> Reactor<F> {
         self.in_turn = false;
         self.stats.polls += 1;
         if events > 0 {
-            let now = self.clock.now();
+            let now = self.read_clock();
             self.stats.busy_ticks += now.0.wrapping_sub(self.now.0);
             self.now = now;
             self.unpublished += 1;
@@ -382,7 +382,7 @@ impl<F: Fabric> Reactor<F> {
     fn end_idle_turn(&mut self) {
         self.stats.empty_polls += 1;
         if self.stats.polls.is_multiple_of(STAMP_EVERY) {
-            self.now = self.clock.now();
+            self.now = self.read_clock();
         }
         if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
             self.publish();
@@ -397,11 +397,17 @@ impl<F: Fabric> Reactor<F> {
     /// The time of the turn, a few turns old at the most; between turns the time now.
     #[inline]
     pub(super) fn time(&self) -> Ticks {
-        if self.in_turn { self.now } else { self.clock.now() }
+        if self.in_turn { self.now } else { self.read_clock() }
+    }
+
+    /// The driver's time: that of the processor's counter, or simulated.
+    #[inline(always)]
+    pub(super) fn read_clock(&self) -> Ticks {
+        self.fabric.now(&self.clock)
     }
 
     fn until_deadline(&self) -> std::time::Duration {
-        let ticks = self.next_deadline.0.saturating_sub(self.clock.now().0);
+        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
         std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 

@@ -316,3 +316,21 @@ fn blocks_outlive_their_pool() {
     assert_eq!(shared.region_id(), id);
     assert_eq!(shared.bytes(), [9; 64]);
 }
+
+#[test]
+fn a_lease_is_read_and_written_within_its_bounds_only() {
+    let pool = bulk_pool(&[(64, 2)]);
+    let mut bulk = pool.take(64).unwrap();
+    bulk.bytes_mut().fill(1);
+    let mut lease = bulk.lease(8..24);
+    lease.write_at(4, &[2; 12]);
+    let mut bytes = [0; 16];
+    lease.read_at(0, &mut bytes);
+    assert_eq!(bytes, [[1; 4], [2; 4], [2; 4], [2; 4]].concat()[..]);
+    assert!(panics(|| lease.write_at(5, &[3; 12])));
+    assert!(panics(|| lease.read_at(usize::MAX, &mut [0])));
+    drop(lease);
+    assert_eq!(bulk.bytes()[..8], [1; 8]);
+    assert_eq!(bulk.bytes()[24..], [1; 40]);
+    assert!(panics(|| bulk.freeze().lease(0..4).write_at(0, &[4])));
+}

@@ -1,0 +1,295 @@
+//! The data plane of one core of a node: the buffers it holds, and what it tells the world.
+
+use super::super::{
+    Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
+    QpId, RemoteSlice, SendWr, Wake, WrError,
+};
+use super::config::Device;
+use super::connector::{SimEndpoint, Waker, failed};
+use super::observed::{SideId, What};
+use super::side::Flying;
+use super::state::State;
+use super::world::Shared;
+use crate::mem::{Buf, Bulk, Lease};
+use crate::sys::clock::{Clock, Ticks};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The data plane of one core; dropping it closes its connections.
+#[derive(Debug)]
+pub struct SimFabric {
+    world: Arc<Shared>,
+    device: Arc<Device>,
+    caps: Caps,
+    waker: Arc<Waker>,
+    places: Vec<Place>,
+}
+
+/// A place for a queue pair. Buffers cannot leave their thread, so they wait here and the world
+/// knows their lengths.
+#[derive(Debug, Default)]
+struct Place {
+    generation: u32,
+    side: Option<SideId>,
+    /// Posted and not flushed.
+    queued: VecDeque<SendWr>,
+    /// Messages that left, by the number of their work request: until it completes.
+    sends: VecDeque<(u64, Buf)>,
+    launched: u64,
+    receives: VecDeque<Buf>,
+    /// How many of `receives`, the last ones, are not flushed.
+    fresh: usize,
+}
+
+impl SimFabric {
+    pub(super) fn new(world: Arc<Shared>, device: Arc<Device>, waker: Arc<Waker>) -> Self {
+        let caps = Caps {
+            message_bytes_max: device.message_bytes_max,
+            transfer_bytes_max: u32::MAX as usize,
+            reads_max: device.reads_max,
+            send_queue_depth: device.send_queue_depth,
+            recv_queue_depth: device.recv_queue_depth,
+            remote_invalidate: device.remote_invalidate,
+        };
+        Self { world, device, caps, waker, places: Vec::new() }
+    }
+
+    /// The place of a queue pair that has not gone, and its side.
+    fn find(&mut self, qp: QpId) -> Option<(&mut Place, SideId)> {
+        let place = self.places.get_mut(qp.index() as usize)?;
+        let side = place.side.filter(|_| place.generation == qp.generation())?;
+        Some((place, side))
+    }
+
+    fn side_of(&self, qp: QpId) -> Option<SideId> {
+        let place = self.places.get(qp.index() as usize)?;
+        place.side.filter(|_| place.generation == qp.generation())
+    }
+}
+
+impl Place {
+    fn id(&self, index: usize) -> QpId {
+        QpId::new(index as u32, self.generation)
+    }
+
+    /// Work requests that may still be posted.
+    fn room(&self, done: u64, depth: u16) -> usize {
+        let held = self.queued.len() as u64 + self.launched - done;
+        usize::from(depth).saturating_sub(held as usize)
+    }
+
+    /// Receives first, then sends: a grant must not be there before the receive that it promises.
+    fn flush(&mut self, state: &mut State, side: SideId) {
+        if state.side(side).is_down() {
+            return;
+        }
+        let at = self.receives.len() - std::mem::take(&mut self.fresh);
+        if at < self.receives.len() {
+            state.post_receives(side, self.receives.range(at..).map(Buf::capacity));
+        }
+        while !state.side(side).is_down() {
+            let Some(wr) = self.queued.pop_front() else { return };
+            let number = self.launched;
+            self.launched += 1;
+            let (flying, sent) = Flying::of(wr);
+            self.sends.extend(sent.map(|buf| (number, buf)));
+            state.launch(side, flying);
+        }
+    }
+
+    /// Moves completions of this place into `out`; true when it is over.
+    fn poll(&mut self, state: &mut State, id: QpId, side: SideId, out: &mut Completions) -> bool {
+        while self.sends.front().is_some_and(|(number, _)| *number < state.side(side).done) {
+            self.sends.pop_front();
+        }
+        while out.room() > 0 {
+            let Some((message, dead)) = state.side(side).arrived.pop_front() else { break };
+            let Some(mut buf) = self.receives.pop_front() else { break };
+            buf.set_range(0..message.len());
+            buf.bytes_mut().copy_from_slice(&message);
+            state.see(side, What::Received { message });
+            out.push_received(id, buf, dead);
+        }
+        while out.room() > 0 {
+            let Some((id_of, result)) = state.side(side).fetched.pop_front() else { break };
+            out.push(id, CompletionKind::Read { id: id_of, result });
+        }
+        let it = state.side(side);
+        let ended = it.is_down() && it.arrived.is_empty() && it.fetched.is_empty();
+        ended && self.drain(it.cause.clone(), id, out)
+    }
+
+    /// Gives back what was posted, flushed or not; true when the last completion, `Down`, is out.
+    fn drain(&mut self, cause: Option<DownCause>, id: QpId, out: &mut Completions) -> bool {
+        while out.room() > 0 {
+            let kind = if let Some(wr) = self.queued.pop_front() {
+                let SendWr::Read { id, .. } = wr else { continue };
+                CompletionKind::Read { id, result: Err(WrError::Flushed) }
+            } else if let Some(buf) = self.receives.pop_front() {
+                CompletionKind::RecvFlushed { buf }
+            } else {
+                let cause = cause.unwrap_or(DownCause::Local);
+                out.push(id, CompletionKind::Down { cause });
+                return true;
+            };
+            out.push(id, kind);
+        }
+        false
+    }
+
+    /// Ready for the next queue pair.
+    fn clear(&mut self) {
+        *self = Self { generation: self.generation.wrapping_add(1), ..Self::default() };
+    }
+}
+
+impl Fabric for SimFabric {
+    type Endpoint = SimEndpoint;
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    /// Virtual time, a tick being a nanosecond.
+    fn clock(&self) -> Clock {
+        Clock::monotonic()
+    }
+
+    #[inline]
+    fn now(&self, _: &Clock) -> Ticks {
+        Ticks(self.world.now())
+    }
+
+    fn poll(&mut self, out: &mut Completions) -> usize {
+        let room = out.room();
+        self.waker.take();
+        let mut state = self.world.state();
+        let poll_ns = state.network.poll_ns;
+        state.pass(poll_ns);
+        let count = self.places.len();
+        let first = state.rng.below(count as u64) as usize;
+        for at in (first..count).chain(0..first) {
+            let place = &mut self.places[at];
+            let Some(side) = place.side else { continue };
+            if place.poll(&mut state, place.id(at), side, out) {
+                state.side(side).over = true;
+                place.clear();
+            }
+        }
+        if out.room() == 0 {
+            self.waker.set();
+        }
+        room - out.room()
+    }
+
+    fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
+        let (depth, world) = (usize::from(self.caps.recv_queue_depth), Arc::clone(&self.world));
+        let Some((place, side)) = self.find(qp) else { return Err(Full(buf)) };
+        if world.state().side(side).is_down() || place.receives.len() >= depth {
+            return Err(Full(buf));
+        }
+        place.receives.push_back(buf);
+        place.fresh += 1;
+        self.waker.set();
+        Ok(())
+    }
+
+    fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
+        if self.send_room(qp) == 0 {
+            return Err(Full(wr));
+        }
+        if let Some((place, _)) = self.find(qp) {
+            place.queued.push_back(wr);
+        }
+        self.waker.set();
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        let mut state = self.world.state();
+        for place in &mut self.places {
+            if let Some(side) = place.side {
+                place.flush(&mut state, side);
+            }
+        }
+        state.pass(0);
+    }
+
+    fn send_room(&self, qp: QpId) -> usize {
+        let Some(side) = self.side_of(qp) else { return 0 };
+        let mut state = self.world.state();
+        let side = state.side(side);
+        if side.is_down() {
+            return 0;
+        }
+        self.places[qp.index() as usize].room(side.done, self.caps.send_queue_depth)
+    }
+
+    fn adopt(&mut self, mut endpoint: SimEndpoint) -> Result<QpId, FabricError> {
+        let free = self.places.iter().position(|place| place.side.is_none());
+        let index = free.unwrap_or(self.places.len());
+        if index >= self.device.conns_max {
+            return Err(failed("adopt a connection", "the core has all it may have"));
+        }
+        if free.is_none() {
+            self.places.push(Place::default());
+        }
+        endpoint.adopted = true;
+        self.places[index].side = Some(endpoint.side);
+        self.world.state().adopt(endpoint.side, Arc::clone(&self.waker));
+        Ok(self.places[index].id(index))
+    }
+
+    fn close(&mut self, qp: QpId) {
+        if let Some(side) = self.side_of(qp) {
+            self.world.state().close(side);
+        }
+    }
+
+    fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
+        let side = self.side_of(qp)?;
+        let pool = self.world.state().side(side).pool.clone();
+        pool.take(bytes)
+    }
+
+    fn expose(
+        &mut self,
+        qp: QpId,
+        memory: Lease,
+        access: Access,
+    ) -> Result<RemoteSlice, ExposeError> {
+        let side = self.side_of(qp).ok_or(ExposeError::Down)?;
+        let mut state = self.world.state();
+        if state.side(side).is_down() {
+            return Err(ExposeError::Down);
+        }
+        let slice = state.side(side).exposures.expose(memory, access)?;
+        let (handle, length) = (slice.handle, slice.length);
+        state.see(side, What::Exposed { handle, length, access });
+        Ok(slice)
+    }
+
+    fn revoke(&mut self, qp: QpId, handle: u32) {
+        if let Some(side) = self.side_of(qp) {
+            self.world.state().revoke(side, handle);
+        }
+    }
+
+    /// Returns at once: who runs the world decides when a core has its next turn.
+    fn park(&mut self, _at_most: Duration) {}
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.waker) as Arc<dyn Wake>
+    }
+}
+
+impl Drop for SimFabric {
+    fn drop(&mut self) {
+        let mut state = self.world.state();
+        for side in self.places.iter().filter_map(|place| place.side) {
+            state.close(side);
+            state.side(side).over = true;
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! One end of a connection as the world keeps it: what its device holds, and what is on its way.
+
+use super::super::{DownCause, RemoteSlice, SendWr, WrError, WrId};
+use super::config::Device;
+use super::connector::Waker;
+use super::exposure::Exposures;
+use crate::mem::{Buf, BulkPool, Lease};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Something on its way from one end to the other.
+#[derive(Debug)]
+pub(super) enum Flying {
+    Send { message: Arc<[u8]>, invalidate: Option<u32> },
+    Write { from: Source, to: RemoteSlice },
+    Read { id: WrId, from: RemoteSlice, into: Lease },
+    /// The bytes of a Read, on their way back.
+    Back { id: WrId, bytes: Vec<u8>, into: Lease },
+    /// The sender has ended the connection.
+    End { cause: DownCause },
+}
+
+/// Where a Write takes its bytes from: from memory, at the last moment, as a device does.
+#[derive(Debug)]
+pub(super) enum Source {
+    Memory(Lease),
+    /// Taken out before, as the connection ended and the memory went back.
+    Copied(Vec<u8>),
+}
+
+impl Source {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Memory(lease) => lease.len(),
+            Self::Copied(bytes) => bytes.len(),
+        }
+    }
+
+    pub(super) fn take(self) -> Vec<u8> {
+        match self {
+            Self::Memory(lease) => copy_of(&lease),
+            Self::Copied(bytes) => bytes,
+        }
+    }
+}
+
+fn copy_of(lease: &Lease) -> Vec<u8> {
+    let mut bytes = vec![0; lease.len()];
+    lease.read_at(0, &mut bytes);
+    bytes
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) device: Arc<Device>,
+    pub(super) pool: BulkPool,
+    pub(super) exposures: Exposures,
+    /// The core that adopted it.
+    pub(super) waker: Option<Arc<Waker>>,
+    /// Why it went down, when it did.
+    pub(super) cause: Option<DownCause>,
+    /// Its owner has taken the last completion, or never will.
+    pub(super) over: bool,
+
+    /// What it sent and has not arrived, by ticket.
+    pub(super) flying: Vec<(u64, Flying)>,
+    /// When the last Send or Read arrives: nothing behind them arrives earlier.
+    pub(super) ordered_at: u64,
+    /// When the last of everything arrives: no Send behind it arrives earlier.
+    pub(super) newest_at: u64,
+    /// When the last Read is back.
+    pub(super) back_at: u64,
+    /// When the last work request completes.
+    pub(super) done_at: u64,
+    /// Work requests that have completed.
+    pub(super) done: u64,
+    /// Reads that have not completed, in order.
+    pub(super) reads: VecDeque<WrId>,
+
+    /// Lengths of the posted receives.
+    pub(super) receives: VecDeque<usize>,
+    /// What arrived from the peer and waits behind a message without a receive.
+    pub(super) stalled: VecDeque<Flying>,
+    /// Names the message at the head of `stalled`.
+    pub(super) stall: u64,
+    /// Messages that found their receive, with the key that died with them.
+    pub(super) arrived: VecDeque<(Arc<[u8]>, Option<u32>)>,
+    /// Reads that are over.
+    pub(super) fetched: VecDeque<(WrId, Result<(), WrError>)>,
+}
+
+impl Side {
+    pub(super) fn new(device: Arc<Device>, pool: BulkPool, exposures: Exposures) -> Self {
+        Self {
+            device,
+            pool,
+            exposures,
+            waker: None,
+            cause: None,
+            over: false,
+            flying: Vec::new(),
+            ordered_at: 0,
+            newest_at: 0,
+            back_at: 0,
+            done_at: 0,
+            done: 0,
+            reads: VecDeque::new(),
+            receives: VecDeque::new(),
+            stalled: VecDeque::new(),
+            stall: 0,
+            arrived: VecDeque::new(),
+            fetched: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.cause.is_some()
+    }
+
+    /// Its owner should poll.
+    pub(super) fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.set();
+        }
+    }
+
+    /// Takes what has this ticket off the wire; it may have been lost.
+    pub(super) fn land(&mut self, ticket: u64) -> Option<Flying> {
+        let at = self.flying.iter().position(|(of, _)| *of == ticket)?;
+        Some(self.flying.swap_remove(at).1)
+    }
+
+    /// A Read is over.
+    pub(super) fn end_read(&mut self, id: WrId, result: Result<(), WrError>) {
+        if let Some(at) = self.reads.iter().position(|of| *of == id) {
+            self.reads.remove(at);
+            self.fetched.push_back((id, result));
+        }
+    }
+
+    /// The queue pair is in the error state: nothing reaches it or its memory any more, its Reads
+    /// are flushed, and what it sent is lost if `loses` says so.
+    pub(super) fn go_down(&mut self, cause: DownCause, loses: bool) {
+        self.cause = Some(cause);
+        self.exposures.revoke_all();
+        self.stalled.clear();
+        self.receives.clear();
+        self.flying.retain(|(_, flying)| match flying {
+            Flying::Read { .. } | Flying::Back { .. } => false,
+            Flying::Send { .. } | Flying::Write { .. } => !loses,
+            Flying::End { .. } => true,
+        });
+        for (_, flying) in &mut self.flying {
+            if let Flying::Write { from: from @ Source::Memory(_), .. } = flying {
+                let taken = std::mem::replace(from, Source::Copied(Vec::new()));
+                *from = Source::Copied(taken.take());
+            }
+        }
+        while let Some(id) = self.reads.pop_front() {
+            self.fetched.push_back((id, Err(WrError::Flushed)));
+        }
+        self.wake();
+    }
+}
+
+impl Flying {
+    /// What a work request puts on the wire, and the buffer it keeps until it completes.
+    pub(super) fn of(wr: SendWr) -> (Self, Option<Buf>) {
+        match wr {
+            SendWr::Send { message, invalidate } => {
+                (Self::Send { message: message.bytes().into(), invalidate }, Some(message))
+            }
+            SendWr::Read { id, from, into } => (Self::Read { id, from, into }, None),
+            SendWr::Write { from, to } => (Self::Write { from: Source::Memory(from), to }, None),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Send { message, .. } => message.len(),
+            Self::Write { from, .. } => from.len(),
+            Self::Back { bytes, .. } => bytes.len(),
+            Self::Read { .. } | Self::End { .. } => 0,
+        }
+    }
+}

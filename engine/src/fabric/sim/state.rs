@@ -1,0 +1,368 @@
+//! The world's inside: the agenda of what happens when, and what happens then.
+
+use super::super::{DownCause, RemoteSlice, WrError, WrId};
+use super::config::Network;
+use super::connector::{Listener, Waker};
+use super::observed::{Digest, Observed, SideId, Violation, What};
+use super::rng::Rng;
+use super::side::{Flying, Side, Source};
+use crate::mem::Lease;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+/// Everything a world knows.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) network: Network,
+    pub(super) rng: Rng,
+    /// Nanoseconds; kept where cores read it without the lock.
+    clock: Arc<AtomicU64>,
+    agenda: BinaryHeap<Reverse<Entry>>,
+    tickets: u64,
+    pub(super) sides: Vec<Side>,
+    pub(super) listeners: BTreeMap<String, Listener>,
+    pub(super) observed: Vec<Observed>,
+    pub(super) violations: Vec<Violation>,
+    digest: Digest,
+}
+
+/// When, which of those at the same time, and what.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry(u64, u64, SideId, Due);
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// What the side has flying under the entry's number arrives at its peer, or comes back.
+    Land,
+    /// A work request of the side completes.
+    Complete,
+    /// A message has waited for a receive of this side for too long, if it is still this one.
+    GiveUp(u64),
+    /// The side learns that a request of it failed: a Read of this id, or another one.
+    Nak(Option<u64>),
+    /// The side learns that its peer died.
+    PeerDied,
+}
+
+impl State {
+    pub(super) fn new(network: Network, clock: Arc<AtomicU64>) -> Self {
+        Self {
+            rng: Rng::new(network.seed),
+            network,
+            clock,
+            agenda: BinaryHeap::new(),
+            tickets: 0,
+            sides: Vec::new(),
+            listeners: BTreeMap::new(),
+            observed: Vec::new(),
+            violations: Vec::new(),
+            digest: Digest::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        // Relaxed: only who holds the lock on this state writes it.
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn side(&mut self, id: SideId) -> &mut Side {
+        &mut self.sides[id.0]
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    /// When the next thing happens by itself.
+    pub(super) fn next_at(&self) -> Option<u64> {
+        self.agenda.peek().map(|Reverse(entry)| entry.0)
+    }
+
+    /// Lets time pass, and what falls into it happen.
+    pub(super) fn pass(&mut self, ns: u64) {
+        let until = self.now().saturating_add(ns);
+        while let Some(Reverse(Entry(at, ticket, side, due))) = self.pop_until(until) {
+            self.set_clock(at);
+            self.happen(ticket, side, due);
+        }
+        self.set_clock(until);
+    }
+
+    fn set_clock(&mut self, at: u64) {
+        // Relaxed: see `now`; time never goes back.
+        self.clock.store(at.max(self.now()), Ordering::Relaxed);
+    }
+
+    fn pop_until(&mut self, until: u64) -> Option<Reverse<Entry>> {
+        if self.next_at()? > until {
+            return None;
+        }
+        self.agenda.pop()
+    }
+
+    fn happen(&mut self, ticket: u64, side: SideId, due: Due) {
+        match due {
+            Due::Land => self.land(side, ticket),
+            Due::Complete => {
+                self.side(side).done += 1;
+                self.side(side).wake();
+            }
+            Due::GiveUp(stall) => self.give_up(side, stall),
+            Due::Nak(read) => {
+                if let Some(id) = read {
+                    self.side(side).end_read(WrId(id), Err(WrError::RemoteAccess));
+                }
+                self.take_down(side, DownCause::WorkRequest(WrError::RemoteAccess));
+            }
+            Due::PeerDied => self.take_down(side, DownCause::PeerDied),
+        }
+    }
+
+    fn schedule(&mut self, at: u64, side: SideId, due: Due) -> u64 {
+        self.tickets += 1;
+        self.agenda.push(Reverse(Entry(at, self.tickets, side, due)));
+        self.tickets
+    }
+
+    fn delay(&mut self) -> u64 {
+        self.rng.within(self.network.delay_ns)
+    }
+
+    /// Puts something on the wire: a Send behind everything before it, a Write behind the Sends and
+    /// Reads before it, but perhaps before other Writes (RFC 5666 section 2).
+    pub(super) fn launch(&mut self, from: SideId, flying: Flying) {
+        let travel = self.delay() + (flying.len() / 4096) as u64 * self.network.page_ns;
+        let (now, side) = (self.now(), &mut self.sides[from.0]);
+        let in_order = !matches!(flying, Flying::Write { .. });
+        let behind = if in_order { side.newest_at } else { side.ordered_at };
+        let at = (now + travel).max(behind);
+        side.newest_at = side.newest_at.max(at);
+        if in_order {
+            side.ordered_at = at;
+        }
+        if let Flying::Read { id, .. } = &flying {
+            side.reads.push_back(*id);
+        }
+        if let Flying::Send { message, invalidate } = &flying {
+            let receives = side.receives.len();
+            let (message, invalidate) = (Arc::clone(message), *invalidate);
+            self.see(from, What::Sent { message, invalidate, receives });
+        }
+        self.fly(at, from, flying);
+    }
+
+    fn fly(&mut self, at: u64, from: SideId, flying: Flying) {
+        let ticket = self.schedule(at, from, Due::Land);
+        self.side(from).flying.push((ticket, flying));
+    }
+
+    fn land(&mut self, from: SideId, ticket: u64) {
+        let Some(flying) = self.side(from).land(ticket) else { return };
+        let to = from.peer();
+        match flying {
+            Flying::Back { id, bytes, mut into } => {
+                into.write_at(0, &bytes);
+                drop(into);
+                self.side(from).end_read(id, Ok(()));
+                self.complete(from);
+                self.side(from).wake();
+            }
+            _ if self.side(to).is_down() => {}
+            flying if self.side(to).stalled.is_empty() => self.arrive(to, flying),
+            flying => self.side(to).stalled.push_back(flying),
+        }
+    }
+
+    /// A work request of `side` has done its work; its place in the queue is free a little later.
+    fn complete(&mut self, side: SideId) {
+        let lag = self.rng.within(self.network.completion_ns);
+        let at = (self.now() + lag).max(self.side(side).done_at);
+        self.side(side).done_at = at;
+        self.schedule(at, side, Due::Complete);
+    }
+
+    /// Something of the peer's arrives at `to`, which is up.
+    fn arrive(&mut self, to: SideId, flying: Flying) {
+        match flying {
+            Flying::Send { message, invalidate } => self.arrive_send(to, message, invalidate),
+            Flying::Write { from, to: slice } => self.arrive_write(to, from, slice),
+            Flying::Read { id, from, into } => self.arrive_read(to, id, from, into),
+            Flying::End { cause } => self.take_down(to, cause),
+            Flying::Back { .. } => {}
+        }
+    }
+
+    fn arrive_send(&mut self, to: SideId, message: Arc<[u8]>, invalidate: Option<u32>) {
+        let Some(room) = self.side(to).receives.pop_front() else {
+            return self.stall(to, Flying::Send { message, invalidate });
+        };
+        if room < message.len() {
+            let cause = DownCause::WorkRequest(WrError::Length);
+            return self.both_down(to, cause);
+        }
+        let dead = invalidate.filter(|handle| self.revoke(to, *handle));
+        let side = self.side(to);
+        side.arrived.push_back((message, dead));
+        side.wake();
+        self.complete(to.peer());
+    }
+
+    /// Receiver not ready: the message waits, and everything behind it.
+    fn stall(&mut self, to: SideId, flying: Flying) {
+        let side = self.side(to);
+        side.stalled.push_front(flying);
+        side.stall += 1;
+        // One who has not adopted the connection yet has time: a real listener posts its receives
+        // before it accepts.
+        if side.waker.is_some() {
+            self.see(to, What::NotReady);
+            self.blame(to, "a message found no receive: more is granted than posted");
+            self.lose_patience(to);
+        }
+    }
+
+    /// Gives the side a while to post the receive that a message waits for.
+    fn lose_patience(&mut self, side: SideId) {
+        let stall = self.side(side).stall;
+        self.schedule(self.now() + self.network.rnr_timeout_ns, side, Due::GiveUp(stall));
+    }
+
+    /// The side has an owner, who will post receives.
+    pub(super) fn adopt(&mut self, id: SideId, waker: Arc<Waker>) {
+        self.side(id).waker = Some(waker);
+        self.side(id).wake();
+        if !self.side(id).stalled.is_empty() {
+            self.lose_patience(id);
+        }
+    }
+
+    fn give_up(&mut self, side: SideId, stall: u64) {
+        let it = self.side(side);
+        if it.stall == stall && !it.stalled.is_empty() && !it.is_down() {
+            self.both_down(side, DownCause::ReceiverNotReady);
+        }
+    }
+
+    /// Makes receives of these lengths ready, and goes on with what waits for them.
+    pub(super) fn post_receives(&mut self, id: SideId, lengths: impl Iterator<Item = usize>) {
+        let side = self.side(id);
+        if side.is_down() {
+            return;
+        }
+        side.receives.extend(lengths);
+        let mut waiting = std::mem::take(&mut side.stalled);
+        if !waiting.is_empty() && !side.receives.is_empty() {
+            side.stall += 1;
+            while self.side(id).stalled.is_empty() && !self.side(id).is_down() {
+                let Some(next) = waiting.pop_front() else { return };
+                self.arrive(id, next);
+            }
+        }
+        if !self.side(id).is_down() {
+            self.side(id).stalled.append(&mut waiting);
+        }
+    }
+
+    fn arrive_write(&mut self, to: SideId, from: Source, slice: RemoteSlice) {
+        let (handle, length) = (slice.handle, slice.length);
+        let right_length = from.len() == length as usize;
+        let placed = right_length
+            .then(|| self.side(to).exposures.write(slice, &from.take()))
+            .unwrap_or(Err(WrError::Length));
+        match placed {
+            Ok(()) => {
+                self.see(to, What::Written { handle, length });
+                self.complete(to.peer());
+            }
+            Err(_) => self.refuse(to, handle, length, None),
+        }
+    }
+
+    fn arrive_read(&mut self, to: SideId, id: WrId, from: RemoteSlice, into: Lease) {
+        let (handle, length) = (from.handle, from.length);
+        if into.len() != length as usize || !into.writable() {
+            return self.refuse(to, handle, length, Some(id));
+        }
+        let Ok(bytes) = self.side(to).exposures.read(from) else {
+            return self.refuse(to, handle, length, Some(id));
+        };
+        self.see(to, What::Fetched { handle, length });
+        let travel = self.delay() + u64::from(length / 4096) * self.network.page_ns;
+        let reader = to.peer();
+        let at = (self.now() + travel).max(self.side(reader).back_at);
+        self.side(reader).back_at = at;
+        self.fly(at, reader, Flying::Back { id, bytes, into });
+    }
+
+    /// The peer of `to` tried to reach what it may not: the end for both, and when the two keep the
+    /// rules, a mistake.
+    fn refuse(&mut self, to: SideId, handle: u32, length: u32, read: Option<WrId>) {
+        self.see(to, What::Refused { handle, length });
+        self.blame(to, "memory was touched outside of a live exposure");
+        let peer = to.peer();
+        let at = (self.now() + self.delay()).max(self.side(peer).back_at);
+        self.schedule(at, peer, Due::Nak(read.map(|id| id.0)));
+        self.take_down(to, DownCause::Remote);
+    }
+
+    /// Something happened between two nodes that keep the rules which must not.
+    fn blame(&mut self, side: SideId, what: &'static str) {
+        let trusted = |id: SideId| self.sides[id.0].device.trusted;
+        if trusted(side) && trusted(side.peer()) && !self.side(side.peer()).is_down() {
+            self.violations.push(Violation { at_ns: self.now(), side, what });
+        }
+    }
+
+    fn both_down(&mut self, side: SideId, cause: DownCause) {
+        self.take_down(side, cause.clone());
+        self.take_down(side.peer(), cause);
+    }
+
+    /// Ends one side, if it is up.
+    pub(super) fn take_down(&mut self, id: SideId, cause: DownCause) {
+        if self.side(id).is_down() {
+            return;
+        }
+        self.see(id, What::Down { cause: cause.clone() });
+        let loses = self.network.close_loses;
+        self.side(id).go_down(cause, loses);
+    }
+
+    /// A side closes: its peer hears of it behind what was sent before.
+    pub(super) fn close(&mut self, id: SideId) {
+        if !self.side(id).is_down() {
+            self.take_down(id, DownCause::Local);
+            self.launch(id, Flying::End { cause: DownCause::Remote });
+        }
+    }
+
+    /// The owner of one side dies: it hears so itself, for it is only a simulation, and its peer
+    /// does somewhat later.
+    pub(super) fn kill(&mut self, id: SideId) {
+        self.take_down(id, DownCause::PeerDied);
+        let at = self.now() + self.delay();
+        self.schedule(at, id.peer(), Due::PeerDied);
+    }
+
+    /// Kills a key; false if it is dead already.
+    pub(super) fn revoke(&mut self, id: SideId, handle: u32) -> bool {
+        let died = self.side(id).exposures.revoke(handle);
+        if died {
+            self.see(id, What::Revoked { handle });
+        }
+        died
+    }
+
+    /// Takes something down in the record and the digest.
+    pub(super) fn see(&mut self, side: SideId, what: What) {
+        let at_ns = self.now();
+        self.digest.word(at_ns);
+        self.digest.word(side.0 as u64);
+        what.fold_into(&mut self.digest);
+        if self.network.observe {
+            self.observed.push(Observed { at_ns, side, what });
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The handle on a world that tests hold.
+
+use super::config::{Device, Network};
+use super::connector::SimConnector;
+use super::observed::{Observed, SideId, Violation};
+use super::state::State;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A simulated network and its clock; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct World(pub(super) Arc<Shared>);
+
+/// What the nodes of a world share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Nanoseconds.
+    clock: Arc<AtomicU64>,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    /// The state. Nothing that may come back here is called while it is held.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere is the test's failure, and told there.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        // Relaxed: who must not see an old time is on the thread that moves it.
+        self.clock.load(Ordering::Relaxed)
+    }
+}
+
+/// What one end of a connection still holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Which end.
+    pub side: SideId,
+    /// It went down.
+    pub is_down: bool,
+    /// Receives posted and not used.
+    pub receives: usize,
+    /// Keys alive.
+    pub keys: usize,
+    /// Blocks of the connection's memory that are lent out.
+    pub blocks: usize,
+    /// Work requests of it on their way.
+    pub flying: usize,
+    /// Messages that wait for a receive of it.
+    pub stalled: usize,
+}
+
+impl World {
+    /// A world without nodes, at time zero.
+    pub fn new(network: Network) -> Self {
+        let clock = Arc::new(AtomicU64::new(0));
+        let state = Mutex::new(State::new(network, Arc::clone(&clock)));
+        Self(Arc::new(Shared { clock, state }))
+    }
+
+    /// A node with this device.
+    pub fn connector(&self, device: Device) -> SimConnector {
+        SimConnector::new(Arc::clone(&self.0), device)
+    }
+
+    /// Virtual nanoseconds since the world began.
+    pub fn now_ns(&self) -> u64 {
+        self.0.now()
+    }
+
+    /// When the next thing happens by itself; `None` when nothing is on its way.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.0.state().next_at()
+    }
+
+    /// Goes on to this time, at which and before which everything due happens. A time that is over
+    /// is now.
+    pub fn advance_to(&self, at_ns: u64) {
+        let mut state = self.0.state();
+        let ns = at_ns.saturating_sub(state.now());
+        state.pass(ns);
+    }
+
+    /// The owner of this end dies: both ends go down with `PeerDied`, its peer's a little later.
+    pub fn kill(&self, side: SideId) {
+        let mut state = self.0.state();
+        if side.0 < state.sides.len() {
+            state.kill(side);
+        }
+    }
+
+    /// Moves what was seen since the last time to the end of `into`.
+    pub fn take_observed(&self, into: &mut Vec<Observed>) {
+        into.append(&mut self.0.state().observed);
+    }
+
+    /// Rules broken since the last time, between nodes that should keep them.
+    pub fn take_violations(&self) -> Vec<Violation> {
+        std::mem::take(&mut self.0.state().violations)
+    }
+
+    /// A digest of everything that happened so far.
+    pub fn digest(&self) -> u64 {
+        self.0.state().digest()
+    }
+
+    /// What every end holds, those of connections long gone included.
+    pub fn holdings(&self) -> Vec<Holding> {
+        let state = self.0.state();
+        let sides = state.sides.iter().enumerate();
+        sides
+            .map(|(index, side)| Holding {
+                side: SideId(index),
+                is_down: side.is_down(),
+                receives: side.receives.len(),
+                keys: side.exposures.alive(),
+                blocks: side.pool.classes().map(|class| class.total - class.free).sum(),
+                flying: side.flying.len(),
+                stalled: side.stalled.len(),
+            })
+            .collect()
+    }
+}
