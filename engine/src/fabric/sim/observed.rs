@@ -50,7 +50,7 @@ pub enum What {
         message: Arc<[u8]>,
         /// The peer's key that dies with it.
         invalidate: Option<u32>,
-        /// Receives which this end has posted now and no message has used.
+        /// Receives which this end has posted now and has not got back.
         receives: usize,
     },
     /// The owner of this end polled a message.

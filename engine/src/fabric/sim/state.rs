@@ -146,7 +146,7 @@ impl State {
             side.reads.push_back(*id);
         }
         if let Flying::Send { message, invalidate } = &flying {
-            let receives = side.receives.len();
+            let receives = side.receives.len() + side.arrived.len();
             let (message, invalidate) = (Arc::clone(message), *invalidate);
             self.see(from, What::Sent { message, invalidate, receives });
         }

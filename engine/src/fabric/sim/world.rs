@@ -39,8 +39,10 @@ pub struct Holding {
     pub side: SideId,
     /// It went down.
     pub is_down: bool,
-    /// Receives posted and not used.
+    /// Receives posted and not used, ...
     pub receives: usize,
+    /// ... of so many that the device takes.
+    pub receive_queue_depth: usize,
     /// Keys alive.
     pub keys: usize,
     /// Blocks of the connection's memory that are lent out.
@@ -114,6 +116,7 @@ impl World {
                 side: SideId(index),
                 is_down: side.is_down(),
                 receives: side.receives.len(),
+                receive_queue_depth: usize::from(side.device.recv_queue_depth),
                 keys: side.exposures.alive(),
                 blocks: side.pool.classes().map(|class| class.total - class.free).sum(),
                 flying: side.flying.len(),

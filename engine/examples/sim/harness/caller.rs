@@ -1,0 +1,248 @@
+//! The client's side: makes the calls of a plan, and hears how they end.
+
+use super::content;
+use super::ledger::Ledger;
+use super::program::{NULL, PROGRAM, VERSION, WORK, check_results, encode};
+use super::scenario::{CallPlan, LinkPlan};
+use spinrpc::fabric::sim::Rng;
+use spinrpc::{
+    Backpressure, Bulk, CallError, CallSpec, Client, ConnectionEvent, Core, Reply, ReplyHandler,
+    Token,
+};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Tokens of the calls that only fill a connection: they are counted, not known one by one.
+const FILLERS: u64 = 1 << 40;
+
+/// One link of the plan: a connection, and another one when that has gone.
+pub(crate) struct Caller {
+    pub(crate) plan: LinkPlan,
+    pub(crate) number: usize,
+    pub(crate) honest: bool,
+    pub(crate) client: Client,
+    rng: Rng,
+    ledger: Ledger,
+    heard: Rc<Heard>,
+    pub(crate) calls_left: usize,
+    pub(crate) reconnects_left: usize,
+    /// What found no room, to be tried again.
+    refused: Option<CallPlan>,
+    refusals: usize,
+}
+
+/// What the handler of a connection has heard.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) up: Cell<bool>,
+    pub(crate) over: Cell<bool>,
+    /// Fillers that came back well.
+    pub(crate) fillers: Cell<usize>,
+}
+
+/// See [`Caller`].
+struct Handler {
+    ledger: Ledger,
+    honest: bool,
+    heard: Rc<Heard>,
+}
+
+/// When a started call needs somebody's attention.
+pub(crate) struct Started {
+    pub(crate) token: u64,
+    pub(crate) deadline_ns: Option<u64>,
+    pub(crate) cancel_ns: Option<u64>,
+}
+
+/// How a call that was tried fared.
+pub(crate) enum Tried {
+    Started(Started),
+    /// No room now, or no connection.
+    NotNow,
+    /// It can never be made; the next one may.
+    Never,
+}
+
+impl Caller {
+    pub(crate) fn connect(
+        core: &mut Core,
+        plan: LinkPlan,
+        number: usize,
+        address: &str,
+        ledger: &Ledger,
+        rng: Rng,
+    ) -> Option<Self> {
+        let honest = matches!(plan.target, super::scenario::Target::Server(_));
+        let heard = Rc::new(Heard::default());
+        let client = open(core, address, ledger, honest, &heard)?;
+        let (calls_left, reconnects_left) = (plan.calls, plan.reconnects);
+        let ledger = ledger.clone();
+        Some(Self {
+            plan,
+            number,
+            honest,
+            client,
+            rng,
+            ledger,
+            heard,
+            calls_left,
+            reconnects_left,
+            refused: None,
+            refusals: 0,
+        })
+    }
+
+    /// Makes another connection; false if the plan has no more of them.
+    pub(crate) fn reconnect(&mut self, core: &mut Core, address: &str) -> bool {
+        let Some(left) = self.reconnects_left.checked_sub(1) else { return false };
+        self.reconnects_left = left;
+        let heard = Rc::new(Heard::default());
+        let Some(client) = open(core, address, &self.ledger, self.honest, &heard) else {
+            return false;
+        };
+        (self.client, self.heard) = (client, heard);
+        true
+    }
+
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.heard
+    }
+
+    pub(crate) fn think_ns(&mut self) -> u64 {
+        self.rng.within(self.plan.think_ns)
+    }
+
+    /// How many calls to try in one go.
+    pub(crate) fn burst(&mut self) -> u64 {
+        self.rng.below(self.plan.burst) + 1
+    }
+
+    /// Tries the next call.
+    pub(crate) fn try_call(&mut self) -> Tried {
+        let drawn = self.refused.take();
+        let plan = drawn.unwrap_or_else(|| CallPlan::draw(&mut self.rng, &self.plan.mix));
+        let token = self.ledger.entries().open(plan.clone(), self.number, self.honest);
+        let started = self.start(token, &plan);
+        match started {
+            Ok(()) => {
+                self.calls_left -= 1;
+                self.refusals = 0;
+                let deadline_ns = plan.deadline.map(|time| time.as_nanos() as u64);
+                Tried::Started(Started { token, deadline_ns, cancel_ns: plan.cancel_ns })
+            }
+            Err(refused) => self.put_back(&refused),
+        }
+    }
+
+    fn put_back(&mut self, refused: &Backpressure) -> Tried {
+        /// What finds no room so often, with nothing else in flight, is too large for the device.
+        const PATIENCE: usize = 50;
+        let plan = self.ledger.entries().withdraw();
+        self.refusals += 1;
+        let may_fit = refused.is_transient() && self.refusals < PATIENCE;
+        if matches!(refused, Backpressure::Down) {
+            return Tried::NotNow;
+        }
+        if may_fit {
+            self.refused = plan;
+            return Tried::NotNow;
+        }
+        self.calls_left -= 1;
+        self.refusals = 0;
+        Tried::Never
+    }
+
+    fn start(&mut self, token: u64, plan: &CallPlan) -> Result<(), Backpressure> {
+        let mut spec = self.spec(token, plan).ok_or(Backpressure::NoBuffer)?;
+        self.client.call(WORK, Token(token), &mut spec, |args| encode(token, plan, args))
+    }
+
+    fn spec(&mut self, token: u64, plan: &CallPlan) -> Option<CallSpec> {
+        let mut spec = CallSpec::new().reply_bytes_max(plan.reply_bytes_max);
+        if let Some(deadline) = plan.deadline {
+            spec = spec.deadline(deadline);
+        }
+        for (index, length) in plan.arguments.iter().enumerate() {
+            let mut bulk = self.memory(*length)?;
+            content::fill(content::key(token, index), bulk.bytes_mut());
+            spec = spec.argument(bulk);
+        }
+        for room in &plan.offers {
+            let bulk = self.memory(*room)?;
+            spec = spec.result_into(bulk);
+        }
+        Some(spec)
+    }
+
+    /// Memory of the connection, or now and then some that the engine has to copy from or to.
+    fn memory(&mut self, bytes: usize) -> Option<Bulk> {
+        match self.rng.chance(100) {
+            true if bytes > 0 => Some(Bulk::from_vec(vec![0xaa; bytes])),
+            _ => self.client.bulk(bytes),
+        }
+    }
+
+    pub(crate) fn cancel(&self, token: u64) {
+        let is_open = self.client.cancel(Token(token));
+        if is_open && let Some(entry) = self.ledger.entries().calls.get_mut(token as usize) {
+            entry.cancelled = true;
+        }
+    }
+
+    /// As many short calls as the connection takes; says how many.
+    pub(crate) fn fill(&self) -> usize {
+        let start = || self.client.call(NULL, Token(FILLERS), &mut CallSpec::new(), |_| {});
+        std::iter::from_fn(|| start().ok()).count()
+    }
+}
+
+fn open(
+    core: &mut Core,
+    address: &str,
+    ledger: &Ledger,
+    honest: bool,
+    heard: &Rc<Heard>,
+) -> Option<Client> {
+    let handler = Handler { ledger: ledger.clone(), honest, heard: Rc::clone(heard) };
+    core.connect(address, PROGRAM, VERSION, |_| handler).ok()
+}
+
+impl Handler {
+    /// Reads a reply; what is wrong with it is written down if the server keeps the rules.
+    fn read(&self, token: u64, mut reply: Reply<'_>) -> Result<(), CallError> {
+        let plan = self.ledger.entries().calls.get(token as usize).map(|entry| entry.plan.clone());
+        let Some(plan) = plan else { return Ok(()) };
+        let arguments: Vec<Bulk> = std::iter::from_fn(|| reply.take_argument()).collect();
+        if arguments.len() != plan.arguments.len() || arguments.iter().any(Bulk::is_leased) {
+            self.ledger.fail(format!("call {token} ended and its arguments are not back"));
+        }
+        let mut results = reply.results();
+        let problem = check_results(token, &plan, &mut results);
+        let problem = problem.and_then(|problem| results.finish().map(|()| problem));
+        match problem {
+            Ok(Some(problem)) if self.honest => {
+                self.ledger.fail(format!("call {token} {problem}"));
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl ReplyHandler for Handler {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        if token.0 == FILLERS {
+            return self.heard.fillers.set(self.heard.fillers.get() + usize::from(reply.is_ok()));
+        }
+        let result = reply.and_then(|reply| self.read(token.0, reply));
+        self.ledger.entries().end(token.0, result);
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        match event {
+            ConnectionEvent::Up { .. } => self.heard.up.set(true),
+            _ => self.heard.over.set(true),
+        }
+    }
+}

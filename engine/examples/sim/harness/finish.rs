@@ -1,0 +1,137 @@
+//! The end of a run: everything that was begun ends, everything lent comes back, what is left works
+//! at full width once more, and then nothing is left.
+
+use super::run::Simulation;
+use super::setup::free_blocks;
+use spinrpc::fabric::sim::{Holding, SideId};
+
+/// Virtual time in which every call has to end: longer than any deadline and any deferred answer.
+const CALLS_END_NS: u64 = 100_000_000;
+/// Virtual time in which what was on its way arrives and completes.
+const WIRE_RESTS_NS: u64 = 50_000_000;
+
+impl Simulation {
+    pub(crate) fn finish(&mut self) {
+        let steps: [fn(&mut Self); 5] =
+            [Self::end_calls, Self::rest, Self::fill_up, Self::rest, Self::close_all];
+        for step in steps {
+            if self.has_failed() {
+                return;
+            }
+            step(self);
+        }
+    }
+
+    fn end_calls(&mut self) {
+        self.say(|| "no more calls".into());
+        let all_ended = |sim: &Self| {
+            let entries = sim.ledger.entries();
+            sim.waiting == 0 && entries.ended == entries.calls.len() as u64
+        };
+        if !self.run_until(CALLS_END_NS, all_ended) {
+            let open: Vec<usize> = {
+                let entries = self.ledger.entries();
+                (0..self.callers.len()).map(|link| entries.open_calls(link)).collect()
+            };
+            self.fail(format!("calls never end, by link: {open:?}"));
+        }
+    }
+
+    /// Between calls an engine holds nothing but its receives.
+    fn rest(&mut self) {
+        self.say(|| "rest".into());
+        let came_to_rest =
+            self.run_until(WIRE_RESTS_NS, |sim| sim.restless().is_none() && sim.no_call_is_fenced());
+        if self.has_failed() {
+            return;
+        }
+        if let (false, Some(holding)) = (came_to_rest, self.restless()) {
+            return self.fail(format!("something is left over: {holding:?}"));
+        }
+        if !came_to_rest {
+            let in_flight: Vec<usize> =
+                self.callers.iter().map(|seat| seat.caller.client.in_flight()).collect();
+            return self.fail(format!("a credit is left over, in flight by link: {in_flight:?}"));
+        }
+        self.check_cores();
+        // What completes late does so now.
+        let later = self.world.now_ns() + 1_000_000;
+        self.world.advance_to(later);
+    }
+
+    /// The calls that were given up have been answered, late, and their slots and credits are back.
+    fn no_call_is_fenced(&self) -> bool {
+        let honest = self.callers.iter().filter(|seat| seat.caller.honest);
+        honest.map(|seat| seat.caller.client.in_flight()).all(|calls| calls == 0)
+    }
+
+    /// An end of a connection between engines that holds more, or less, than it should.
+    fn restless(&self) -> Option<Holding> {
+        let distrusted = |side: SideId| !self.oracle.is_honest(side);
+        self.world.holdings().into_iter().find(|it| {
+            let receives = if it.is_down { 0 } else { it.receive_queue_depth };
+            let is_at_rest = it.keys + it.blocks + it.flying + it.stalled == 0;
+            let is_open = !distrusted(it.side) && !distrusted(it.side.peer());
+            is_open && !(is_at_rest && it.receives == receives)
+        })
+    }
+
+    fn check_cores(&mut self) {
+        let lost = self.places.iter().position(|it| free_blocks(&it.core) != it.blocks);
+        if let Some(place) = lost {
+            let free = free_blocks(&self.places[place].core);
+            let all = self.places[place].blocks;
+            self.fail(format!("core {place} has {free} blocks of its own memory left of {all}"));
+        }
+    }
+
+    /// As many calls at once as there are credits: if a slot, a buffer or a credit was lost on the
+    /// way, there is room for fewer.
+    fn fill_up(&mut self) {
+        self.say(|| "as many calls as there are credits".into());
+        let mut sent = Vec::new();
+        for number in 0..self.callers.len() {
+            let seat = &self.callers[number];
+            let is_open = seat.caller.honest && seat.caller.client.is_up();
+            let (calls, credits) = (if is_open { seat.caller.fill() } else { 0 }, seat.credits);
+            if is_open && calls != credits {
+                self.fail(format!("link {number} has room for {calls} calls of {credits}"));
+            }
+            sent.push(calls);
+        }
+        let all_back = |sim: &Self| {
+            let mut seats = sim.callers.iter().zip(&sent);
+            seats.all(|(seat, calls)| seat.caller.heard().fillers.get() == *calls)
+        };
+        if !self.run_until(CALLS_END_NS, all_back) {
+            self.fail("a short call is never answered".into());
+        }
+    }
+
+    fn close_all(&mut self) {
+        self.say(|| "the end".into());
+        for hostile in &mut self.hostile {
+            hostile.close();
+        }
+        if self.rng.chance(500) {
+            self.engines.iter().for_each(spinrpc::Engine::shutdown);
+        } else {
+            self.callers.iter().for_each(|seat| seat.caller.client.close());
+        }
+        let is_over = |sim: &Self| sim.left_over().is_none();
+        if !self.run_until(WIRE_RESTS_NS, is_over)
+            && let Some(holding) = self.left_over()
+        {
+            self.fail(format!("something survives the end: {holding:?}"));
+        }
+        if !self.has_failed() {
+            self.check_cores();
+        }
+    }
+
+    fn left_over(&self) -> Option<Holding> {
+        self.world.holdings().into_iter().find(|it| {
+            !it.is_down || it.keys + it.blocks + it.flying + it.stalled + it.receives > 0
+        })
+    }
+}

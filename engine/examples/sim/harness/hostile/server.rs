@@ -1,0 +1,175 @@
+//! What hostile servers say.
+
+use super::super::words::{DONE, ERROR, MSG, MSGP, NOMSG, word};
+use super::{Hostile, chunk_words, read_words, rpc_call};
+use spinrpc::fabric::{Fabric, QpId, RemoteSlice};
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::rdma::v1::HeaderView;
+
+/// What a call offers: its Read segments, its Write chunks, its Reply chunk.
+#[derive(Default)]
+struct Offers {
+    reads: Vec<RemoteSlice>,
+    writes: Vec<Vec<RemoteSlice>>,
+    reply: Vec<RemoteSlice>,
+    /// It asks for nothing but an answer: a client will not start without one.
+    is_null: bool,
+}
+
+impl Offers {
+    fn of(call: &[u8]) -> Self {
+        let limits = Limits { payload_bytes_max: u32::MAX, ..Limits::DEFAULT };
+        let Ok(view) = HeaderView::new_checked(call, &limits) else { return Self::default() };
+        let slice = |s: spinrpc_proto::rdma::Segment| RemoteSlice {
+            handle: s.handle,
+            length: s.length,
+            offset: s.offset,
+        };
+        Self {
+            reads: view.reads().map(|read| slice(read.target)).collect(),
+            writes: view.writes().map(|chunk| chunk.segments().map(slice).collect()).collect(),
+            reply: view.reply_chunk().into_iter().flat_map(|c| c.segments()).map(slice).collect(),
+            is_null: word(view.payload(), 5) == 0,
+        }
+    }
+
+    fn any(&self) -> Option<RemoteSlice> {
+        let writes = self.writes.iter().flatten();
+        self.reads.iter().chain(writes).chain(&self.reply).next().copied()
+    }
+}
+
+impl Hostile {
+    /// Answers one of the calls it has heard, somehow.
+    pub(super) fn say_reply(&mut self, qp: QpId) {
+        if self.kept.is_empty() {
+            return self.say_unasked(qp);
+        }
+        let at = self.rng.below(self.kept.len() as u64) as usize;
+        let call = self.kept.remove(at);
+        let offers = Offers::of(&call);
+        let xid = word(&call, 0);
+        if offers.is_null && self.rng.chance(900) {
+            return self.answer(qp, xid, &[0, 0, 0], &[], None);
+        }
+        match self.rng.below(13) {
+            0 => self.answer(qp, xid, &[0, 0, 0], &[], None),
+            1 => {}
+            2 => {
+                let other = xid ^ 1 << self.rng.below(32);
+                self.answer(qp, other, &[0, 0, 0], &[], None);
+            }
+            3 => (0..2).for_each(|_| self.answer(qp, xid, &[0, 0, 0], &[], None)),
+            4 => self.say_error(qp, xid),
+            5 => self.answer(qp, xid, &[&read_words(0, SOMEWHERE)[..], &[0; 3]].concat(), &[], None),
+            6..=8 => self.echo(qp, xid, &offers),
+            9 => self.touch_offered(qp, &offers),
+            10 => self.say_invalidating(qp, xid, &offers),
+            11 => self.say_backwards(qp, xid),
+            _ if self.rng.chance(200) => {
+                self.fabric.close(qp);
+                self.qp = None;
+            }
+            _ => self.kept.push(call),
+        }
+    }
+
+    /// A message that answers nothing.
+    fn say_unasked(&mut self, qp: QpId) {
+        let xid = self.rng.next() as u32;
+        match self.rng.below(3) {
+            0 => self.answer(qp, xid, &[0, 0, 0], &[], None),
+            1 => self.say_backwards(qp, xid),
+            _ => self.say_error(qp, xid),
+        }
+    }
+
+    /// An accepted reply behind these lists.
+    fn answer(
+        &mut self,
+        qp: QpId,
+        xid: u32,
+        lists: &[u32],
+        results: &[u32],
+        invalidate: Option<u32>,
+    ) {
+        let credits = self.rng.pick(&[0, 1, 4, 32, u32::MAX]);
+        let body = [&[xid, 1, 0, 0, 0, 0][..], results].concat();
+        let words = [&[xid, 1, credits, MSG][..], lists, &body].concat();
+        self.send(qp, &words, invalidate);
+    }
+
+    fn say_error(&mut self, qp: QpId, xid: u32) {
+        let tail: &[u32] = self.rng.pick(&[&[1, 1, 1][..], &[1, 5, 2], &[2], &[77], &[]]);
+        let version = self.rng.pick(&[1, 1, 2]);
+        self.send(qp, &[&[xid, version, 4, ERROR][..], tail].concat(), None);
+    }
+
+    /// The call's lists come back, with lengths that were placed or not.
+    fn echo(&mut self, qp: QpId, xid: u32, offers: &Offers) {
+        let mut lists = vec![0];
+        for chunk in &offers.writes {
+            let chunk = self.fill(qp, chunk);
+            lists.extend(chunk_words(&chunk));
+        }
+        if self.rng.chance(100) {
+            lists.extend(chunk_words(&[SOMEWHERE]));
+        }
+        lists.push(0);
+        if offers.reply.is_empty() || self.rng.chance(300) {
+            lists.push(0);
+            return self.answer(qp, xid, &lists, &[0, 1, 2], None);
+        }
+        let reply = self.fill(qp, &offers.reply);
+        lists.extend(chunk_words(&reply));
+        let words = [&[xid, 1, 4, self.rng.pick(&[NOMSG, NOMSG, MSG])][..], &lists].concat();
+        self.send(qp, &words, None);
+    }
+
+    /// Places bytes in the segments of a chunk, or says so.
+    fn fill(&mut self, qp: QpId, chunk: &[RemoteSlice]) -> Vec<RemoteSlice> {
+        let mut filled = chunk.to_vec();
+        for slice in &mut filled {
+            if self.rng.chance(500) {
+                let target = self.twist(*slice);
+                self.touch(qp, target);
+            }
+            match self.rng.below(6) {
+                0 => slice.length = 0,
+                1 => slice.length += 1,
+                2 => slice.length = u32::MAX,
+                3 => *slice = self.twist(*slice),
+                4 => slice.length /= 2,
+                _ => {}
+            }
+        }
+        if self.rng.chance(100) {
+            filled.pop();
+        }
+        filled
+    }
+
+    fn touch_offered(&mut self, qp: QpId, offers: &Offers) {
+        if let Some(slice) = offers.any() {
+            let target = self.twist(slice);
+            self.touch(qp, target);
+        }
+    }
+
+    /// Invalidates a key of the call, or any other.
+    fn say_invalidating(&mut self, qp: QpId, xid: u32, offers: &Offers) {
+        let other = self.kept.first().and_then(|call| Offers::of(call).any());
+        let own = offers.any();
+        let key = if self.rng.chance(500) { own } else { other }.map(|slice| slice.handle);
+        self.answer(qp, xid, &[0, 0, 0], &[], key);
+    }
+
+    /// Messages that only the other direction sends.
+    fn say_backwards(&mut self, qp: QpId, xid: u32) {
+        let kind = self.rng.pick(&[MSG, MSG, MSGP, DONE]);
+        let words = [&[xid, 1, 4, kind, 0, 0, 0][..], &rpc_call(xid, 0)].concat();
+        self.send(qp, &words, None);
+    }
+}
+
+const SOMEWHERE: RemoteSlice = RemoteSlice { handle: 7, length: 64, offset: 0 };

@@ -1,0 +1,133 @@
+//! What is known of every call: that it ends once, and how it may end.
+
+use super::program::Waiting;
+use super::scenario::{Answer, CallPlan};
+use spinrpc::{AcceptStatus, CallError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Shared by the applications of a run; one thread, but factories of services may be sent to others.
+#[derive(Clone, Default)]
+pub(crate) struct Ledger(Arc<Mutex<Entries>>);
+
+/// What is written down.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pub(crate) calls: Vec<Entry>,
+    /// Virtual time.
+    pub(crate) now_ns: u64,
+    /// Calls that were deferred since the last look.
+    pub(crate) deferred: Vec<Waiting>,
+    /// What must not have happened.
+    pub(crate) failures: Vec<String>,
+    pub(crate) succeeded: u64,
+    pub(crate) ended: u64,
+}
+
+/// One call; its token is its place.
+pub(crate) struct Entry {
+    pub(crate) plan: CallPlan,
+    pub(crate) link: usize,
+    /// The server keeps the rules.
+    honest: bool,
+    started_ns: u64,
+    pub(crate) cancelled: bool,
+    executions: u32,
+    ends: u32,
+}
+
+impl Ledger {
+    pub(crate) fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn fail(&self, what: impl Into<String>) {
+        self.entries().fail(what);
+    }
+}
+
+impl Entries {
+    pub(crate) fn fail(&mut self, what: impl Into<String>) {
+        let now_ns = self.now_ns;
+        self.failures.push(format!("at {now_ns} ns: {}", what.into()));
+    }
+
+    /// A call is about to start.
+    pub(crate) fn open(&mut self, plan: CallPlan, link: usize, honest: bool) -> u64 {
+        let started_ns = self.now_ns;
+        let entry =
+            Entry { plan, link, honest, started_ns, cancelled: false, executions: 0, ends: 0 };
+        self.calls.push(entry);
+        self.calls.len() as u64 - 1
+    }
+
+    /// The call that was opened last was not started after all.
+    pub(crate) fn withdraw(&mut self) -> Option<CallPlan> {
+        self.calls.pop().map(|entry| entry.plan)
+    }
+
+    /// Calls of a link that have not ended.
+    pub(crate) fn open_calls(&self, link: usize) -> usize {
+        self.calls.iter().filter(|entry| entry.link == link && entry.ends == 0).count()
+    }
+
+    /// An honest client's call reached an honest server.
+    pub(crate) fn execute(&mut self, token: u64, arguments: &[usize], answer: Answer) {
+        let Some(entry) = self.calls.get_mut(token as usize) else {
+            return self.fail(format!("call {token} reached a server and was never made"));
+        };
+        entry.executions += 1;
+        if entry.executions > 1 {
+            return self.fail(format!("call {token} was executed twice"));
+        }
+        if entry.plan.arguments != arguments || entry.plan.answer != answer {
+            self.fail(format!("call {token} reached the server with other arguments"));
+        }
+    }
+
+    /// The application hears how a call ended.
+    pub(crate) fn end(&mut self, token: u64, result: Result<(), CallError>) {
+        let now_ns = self.now_ns;
+        let Some(entry) = self.calls.get_mut(token as usize) else {
+            return self.fail(format!("call {token} ended and was never made"));
+        };
+        entry.ends += 1;
+        let problem = match &result {
+            _ if entry.ends > 1 => Some("ended twice".to_owned()),
+            Ok(()) => entry.wrong_success(),
+            Err(error) => entry.wrong_error(error, now_ns),
+        };
+        self.succeeded += u64::from(result.is_ok());
+        self.ended += 1;
+        if let Some(problem) = problem {
+            self.fail(format!("call {token} {problem}"));
+        }
+    }
+}
+
+impl Entry {
+    fn wrong_success(&self) -> Option<String> {
+        let answers = matches!(self.plan.answer, Answer::Now | Answer::Later(_));
+        let is_wrong = self.honest && (self.executions != 1 || !answers);
+        is_wrong.then(|| "succeeded, although nobody answered it".to_owned())
+    }
+
+    /// Why this error cannot be right.
+    fn wrong_error(&self, error: &CallError, now_ns: u64) -> Option<String> {
+        let is_right = match error {
+            CallError::TimedOut => return self.wrong_timeout(now_ns),
+            CallError::Cancelled => self.cancelled,
+            CallError::Disconnected(_) => true,
+            // Of the server's memory, or of the client's for a private copy: there may be none.
+            CallError::Accepted(AcceptStatus::SystemErr) | CallError::NoMemory => true,
+            CallError::Rdma(_) => !self.honest || self.plan.is_cramped,
+            _ => !self.honest,
+        };
+        (!is_right).then(|| format!("ended with `{error}`"))
+    }
+
+    fn wrong_timeout(&self, now_ns: u64) -> Option<String> {
+        let deadline_ns = self.plan.deadline?.as_nanos() as u64;
+        let early = now_ns < self.started_ns + deadline_ns;
+        early.then(|| format!("timed out before its deadline of {deadline_ns} ns"))
+    }
+}

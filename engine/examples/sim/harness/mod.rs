@@ -1,0 +1,19 @@
+//! Whole engines on a simulated network: clients, servers and hostile peers in one thread on virtual
+//! time, everything decided by a seed, and the invariants that must hold whatever the seed.
+//!
+//! [`run`] makes the [`scenario`] of a seed and plays it. Each thing that happens is held against
+//! the [`oracle`], which reads the wire, and the [`ledger`], which knows every call.
+
+pub(crate) mod caller;
+pub(crate) mod content;
+pub(crate) mod finish;
+pub(crate) mod hostile;
+pub(crate) mod ledger;
+pub(crate) mod oracle;
+pub(crate) mod program;
+pub(crate) mod run;
+pub(crate) mod scenario;
+pub(crate) mod setup;
+pub(crate) mod words;
+
+pub(crate) use run::{Outcome, run_seed};

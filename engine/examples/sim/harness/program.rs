@@ -1,0 +1,209 @@
+//! The program that servers serve: it checks what it gets, and answers as the call asks.
+
+use super::content;
+use super::ledger::Ledger;
+use super::scenario::{Answer, CallPlan};
+use spinrpc::fabric::sim::SideId;
+use spinrpc::{
+    AcceptStatus, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder, Deferred,
+    Encoder, Procedure, Program, ReplyData, Service, Version,
+};
+
+pub(crate) const PROGRAM: Program = Program(0x2000_0051);
+pub(crate) const VERSION: Version = Version(1);
+pub(crate) const NULL: Procedure = Procedure(0);
+pub(crate) const WORK: Procedure = Procedure(1);
+
+/// Longest item, and most items, that the program makes for anybody.
+const ITEM_MAX: usize = 256 << 10;
+const ITEMS_MAX: u32 = 4;
+
+/// Sides of hostile clients, known when they connect.
+pub(crate) type HostileSides = std::sync::Arc<std::sync::Mutex<Vec<SideId>>>;
+
+/// The program of one core.
+pub(crate) struct Worker {
+    context: CoreContext,
+    ledger: Ledger,
+    hostile: HostileSides,
+    /// Whose clients keep the rules.
+    honest: Vec<ConnectionId>,
+}
+
+/// A deferred call, and what is owed to it.
+pub(crate) struct Waiting {
+    pub(crate) after_ns: u64,
+    deferred: Deferred,
+    ask: Ask,
+    context: CoreContext,
+}
+
+/// The arguments of [`WORK`].
+#[derive(Clone, Debug)]
+struct Ask {
+    token: u64,
+    arguments: Vec<usize>,
+    results: Vec<usize>,
+    tail: usize,
+    answer: Answer,
+    /// Every item held the bytes it should.
+    is_whole: bool,
+}
+
+/// Writes the arguments of [`WORK`]; the data items stand beside the stream.
+pub(crate) fn encode(token: u64, plan: &CallPlan, args: &mut Encoder<'_>) {
+    args.u64(token);
+    args.u32(plan.arguments.len() as u32);
+    plan.arguments.iter().for_each(|_| args.bulk());
+    args.opaque(&content::bytes(content::key(token, 50), plan.argument_tail));
+    args.u32(plan.results.len() as u32);
+    plan.results.iter().for_each(|length| args.u32(*length as u32));
+    args.u32(plan.result_tail as u32);
+    let (answer, ns) = plan.answer.encode();
+    args.u32(answer);
+    args.u32(ns);
+}
+
+impl Ask {
+    fn read(args: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let token = args.u64()?;
+        let (mut arguments, mut is_whole) = (Vec::new(), true);
+        for index in 0..args.u32()?.min(ITEMS_MAX) as usize {
+            let item = args.data(ITEM_MAX)?;
+            is_whole &= content::is(content::key(token, index), item.bytes());
+            arguments.push(item.bytes().len());
+        }
+        is_whole &= content::is(content::key(token, 50), args.opaque(ITEM_MAX)?);
+        let count = args.u32()?.min(ITEMS_MAX);
+        let length = |args: &mut Decoder<'_>| Ok((args.u32()? as usize).min(ITEM_MAX));
+        let results =
+            (0..count).map(|_| length(args)).collect::<Result<Vec<usize>, DecodeError>>()?;
+        let tail = length(args)?;
+        let answer = Answer::decode(args.u32()?, args.u32()?);
+        Ok(Self { token, arguments, results, tail, answer, is_whole })
+    }
+
+    /// The data items of the results; `None` without memory for one.
+    fn items(&self, context: &CoreContext) -> Option<ReplyData> {
+        let mut data = ReplyData::new();
+        for (index, length) in self.results.iter().enumerate() {
+            let mut bulk = context.bulk(*length)?;
+            content::fill(content::key(self.token, 100 + index), bulk.bytes_mut());
+            data = match (self.token + index as u64) % 3 {
+                0 => data.shared(&bulk.freeze(), 0..*length),
+                _ => data.bulk(bulk),
+            };
+        }
+        Some(data)
+    }
+
+    fn encode(&self, results: &mut Encoder<'_>) {
+        results.u64(self.token);
+        self.results.iter().for_each(|_| results.bulk());
+        results.opaque(&content::bytes(content::key(self.token, 150), self.tail));
+    }
+}
+
+impl Waiting {
+    /// Answers it, or drops it.
+    pub(crate) fn answer(self) {
+        if matches!(self.ask.answer, Answer::DropLater(_)) {
+            return;
+        }
+        match self.ask.items(&self.context) {
+            Some(data) => self.deferred.reply_with(data, |results| self.ask.encode(results)),
+            None => self.deferred.reject(AcceptStatus::SystemErr),
+        }
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(context: CoreContext, ledger: Ledger, hostile: HostileSides) -> Self {
+        Self { context, ledger, hostile, honest: Vec::new() }
+    }
+
+    fn work(&mut self, mut call: Call<'_>) {
+        let is_honest = self.honest.contains(&call.connection());
+        let mut args = call.args();
+        let ask = Ask::read(&mut args).and_then(|ask| args.finish().map(|()| ask));
+        let ask = match ask {
+            Ok(ask) => ask,
+            Err(error) => {
+                if is_honest {
+                    self.ledger.fail(format!("a server cannot read its arguments: {error}"));
+                }
+                return call.reject(AcceptStatus::GarbageArgs);
+            }
+        };
+        if is_honest {
+            let mut ledger = self.ledger.entries();
+            ledger.execute(ask.token, &ask.arguments, ask.answer);
+            if !ask.is_whole {
+                ledger.fail(format!("call {} reached the server with other bytes", ask.token));
+            }
+        }
+        self.answer(call, ask);
+    }
+
+    fn answer(&mut self, call: Call<'_>, ask: Ask) {
+        match ask.answer {
+            Answer::Now => match ask.items(&self.context) {
+                Some(data) => call.reply_with(data, |results| ask.encode(results)),
+                None => call.reject(AcceptStatus::SystemErr),
+            },
+            Answer::Later(ns) | Answer::DropLater(ns) => {
+                let Some(deferred) = call.defer() else { return };
+                let (context, after_ns) = (self.context.clone(), u64::from(ns));
+                let waiting = Waiting { after_ns, deferred, ask, context };
+                self.ledger.entries().deferred.push(waiting);
+            }
+            Answer::Drop => drop(call),
+            Answer::Fail => call.reject(AcceptStatus::SystemErr),
+        }
+    }
+}
+
+impl Service for Worker {
+    fn call(&mut self, call: Call<'_>) {
+        match call.procedure() {
+            NULL => call.reply(|_| {}),
+            WORK => self.work(call),
+            _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::Up { connection, peer, .. } = event {
+            let hostile = self.hostile.lock().map(|sides| sides.clone()).unwrap_or_default();
+            if !hostile.iter().any(|side| *peer == format!("sim {side}")) {
+                self.honest.push(*connection);
+            }
+        }
+    }
+}
+
+/// Reads the results of [`WORK`]; says what is wrong with them.
+pub(crate) fn check_results(
+    token: u64,
+    plan: &CallPlan,
+    results: &mut Decoder<'_>,
+) -> Result<Option<&'static str>, DecodeError> {
+    if results.u64()? != token {
+        return Ok(Some("got the results of another call"));
+    }
+    for (index, length) in plan.results.iter().enumerate() {
+        let item = results.data(ITEM_MAX)?;
+        if let spinrpc::Data::Bulk(bulk) = &item
+            && bulk.is_leased()
+        {
+            return Ok(Some("got results that the server can still reach"));
+        }
+        let is_whole = content::is(content::key(token, 100 + index), item.bytes());
+        if item.bytes().len() != *length || !is_whole {
+            return Ok(Some("got other results than were sent"));
+        }
+    }
+    let tail = results.opaque(ITEM_MAX)?;
+    let is_whole = tail.len() == plan.result_tail && content::is(content::key(token, 150), tail);
+    Ok((!is_whole).then_some("got another tail than was sent"))
+}

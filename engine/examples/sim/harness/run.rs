@@ -1,0 +1,393 @@
+//! Plays a scenario: one thread, virtual time, and after every step the question what is wrong.
+
+use super::caller::{Caller, Tried};
+use super::hostile::Hostile;
+use super::ledger::Ledger;
+use super::oracle::Oracle;
+use super::program::{HostileSides, Waiting};
+use super::scenario::{Fault, Scenario};
+use super::setup;
+use spinrpc::fabric::sim::{Observed, Rng, SideId, SimConnector, What, World};
+use spinrpc::{Core, Engine};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Virtual time that the calls of a scenario may take; then no more are made.
+const TRAFFIC_NS: u64 = 200_000_000;
+/// Turns without work after which a core has looked at everything, its clock included.
+const TURNS_TO_SEE_ALL: u32 = 6;
+/// How soon, and how often at the least, everybody has a look when nothing happens by itself.
+const HEARTBEAT_NS: (u64, u64) = (20_000, 5_000_000);
+/// Between two tries of a call that found no room.
+const RETRY_NS: u64 = 3_000;
+
+/// What became of a seed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Of everything on the wire, in order.
+    pub(crate) digest: u64,
+    /// Calls that went over the wire.
+    pub(crate) rpcs: u64,
+    /// Calls that ended well.
+    pub(crate) succeeded: u64,
+    pub(crate) virtual_ns: u64,
+    /// What must not have happened.
+    pub(crate) failures: Vec<String>,
+}
+
+/// Plays the scenario of `seed`; with `trace` every step is printed.
+pub(crate) fn run_seed(seed: u64, trace: bool) -> Outcome {
+    let ledger = Ledger::default();
+    let shared = ledger.clone();
+    let played = catch_unwind(AssertUnwindSafe(move || {
+        let scenario = Scenario::of(seed);
+        if trace {
+            println!("{scenario:#?}");
+        }
+        setup::simulation(seed, &scenario, shared, trace).play()
+    }));
+    let mut outcome = played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
+        Outcome { failures: vec![format!("a panic: {text}")], ..Outcome::default() }
+    });
+    let told = std::mem::take(&mut ledger.entries().failures);
+    outcome.failures.splice(0..0, told);
+    outcome
+}
+
+/// A core, and when it runs.
+pub(crate) struct Place {
+    pub(crate) core: Core,
+    pub(crate) connector: SimConnector,
+    pub(crate) index: usize,
+    /// Not scheduled before this time.
+    pub(crate) stalled_until: u64,
+    /// Turns it gets whether or not there is anything to do.
+    pub(crate) turns: u32,
+    /// Blocks of its own memory, none being lent.
+    pub(crate) blocks: usize,
+}
+
+/// What is to happen at a time.
+pub(crate) enum Action {
+    /// A caller goes on with its plan.
+    Call(usize),
+    /// A deferred call is answered.
+    Answer(Box<Waiting>),
+    Cancel(usize, u64),
+    /// A hostile peer says something.
+    Act(usize),
+    Fault(Fault),
+    /// A core looks at its clock.
+    Wake(usize),
+}
+
+/// Everything of one run.
+pub(crate) struct Simulation {
+    pub(crate) world: World,
+    pub(crate) rng: Rng,
+    pub(crate) ledger: Ledger,
+    pub(crate) oracle: Oracle,
+    pub(crate) trace: bool,
+    pub(crate) engines: Vec<Engine>,
+    pub(crate) places: Vec<Place>,
+    pub(crate) callers: Vec<Seat>,
+    pub(crate) hostile: Vec<Hostile>,
+    pub(crate) hostile_sides: HostileSides,
+    pub(crate) waiting: usize,
+    pub(crate) sides: usize,
+    seen: Vec<Observed>,
+    agenda: BinaryHeap<Reverse<(u64, usize)>>,
+    actions: Vec<Option<Action>>,
+    heartbeat_ns: u64,
+    failures: Vec<String>,
+}
+
+/// A caller, where it sits and whom it calls.
+pub(crate) struct Seat {
+    pub(crate) caller: Caller,
+    pub(crate) place: usize,
+    pub(crate) address: String,
+    /// Calls that both ends let be in flight.
+    pub(crate) credits: usize,
+    /// It makes no more calls.
+    pub(crate) is_done: bool,
+}
+
+impl Simulation {
+    pub(crate) fn new(world: World, seed: u64, ledger: Ledger, trace: bool) -> Self {
+        Self {
+            world,
+            rng: Rng::new(seed ^ 0x5eed),
+            ledger,
+            oracle: Oracle::default(),
+            trace,
+            engines: Vec::new(),
+            places: Vec::new(),
+            callers: Vec::new(),
+            hostile: Vec::new(),
+            hostile_sides: HostileSides::default(),
+            waiting: 0,
+            sides: 0,
+            seen: Vec::new(),
+            agenda: BinaryHeap::new(),
+            actions: Vec::new(),
+            heartbeat_ns: HEARTBEAT_NS.0,
+            failures: Vec::new(),
+        }
+    }
+
+    fn play(mut self) -> Outcome {
+        let is_over = |sim: &Self| sim.callers.iter().all(|seat| seat.is_done);
+        self.run_until(TRAFFIC_NS, is_over);
+        self.finish();
+        let succeeded = self.ledger.entries().succeeded;
+        Outcome {
+            digest: self.world.digest(),
+            rpcs: self.oracle.calls,
+            succeeded,
+            virtual_ns: self.world.now_ns(),
+            failures: std::mem::take(&mut self.failures),
+        }
+    }
+
+    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>10} ns  {}", self.world.now_ns(), what());
+        }
+    }
+
+    pub(crate) fn fail(&mut self, what: String) {
+        self.failures.push(what);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failures.is_empty() || !self.ledger.entries().failures.is_empty()
+    }
+
+    /// Something will happen at this time.
+    pub(crate) fn plan(&mut self, at_ns: u64, action: Action) {
+        self.agenda.push(Reverse((at_ns, self.actions.len())));
+        self.actions.push(Some(action));
+    }
+
+    pub(crate) fn plan_in(&mut self, ns: u64, action: Action) {
+        self.plan(self.world.now_ns() + ns, action);
+    }
+
+    /// Runs until `done`, for so long at most; false if it did not come to that.
+    pub(crate) fn run_until(&mut self, limit_ns: u64, done: impl Fn(&Self) -> bool) -> bool {
+        let end_ns = self.world.now_ns() + limit_ns;
+        loop {
+            self.look();
+            if self.has_failed() || done(self) {
+                return true;
+            }
+            if self.world.now_ns() > end_ns {
+                return false;
+            }
+            if !self.act() && !self.take_turn() {
+                self.advance();
+            }
+        }
+    }
+
+    /// Holds what was seen against the rules.
+    fn look(&mut self) {
+        let mut seen = std::mem::take(&mut self.seen);
+        self.world.take_observed(&mut seen);
+        for it in seen.drain(..) {
+            self.sides += if matches!(it.what, What::Connected) { 2 } else { 0 };
+            self.say(|| format!("{}  {}", it.side, short(&it.what)));
+            if let Some(problem) = self.oracle.see(&it) {
+                self.fail(problem);
+            }
+        }
+        self.seen = seen;
+        for violation in self.world.take_violations() {
+            self.fail(violation.to_string());
+        }
+    }
+
+    /// Does what is due; false if nothing is.
+    fn act(&mut self) -> bool {
+        let now = self.world.now_ns();
+        self.ledger.entries().now_ns = now;
+        if self.agenda.peek().is_none_or(|Reverse((at, _))| *at > now) {
+            return false;
+        }
+        let due = self.agenda.pop();
+        let action = due.and_then(|Reverse((_, number))| self.actions[number].take());
+        match action {
+            Some(Action::Call(caller)) => self.call(caller),
+            Some(Action::Answer(waiting)) => {
+                self.say(|| "a deferred call is answered".into());
+                self.waiting -= 1;
+                waiting.answer();
+            }
+            Some(Action::Cancel(caller, token)) => {
+                self.say(|| format!("call {token} is cancelled"));
+                let seat = &self.callers[caller];
+                seat.caller.cancel(token);
+                self.places[seat.place].turns = TURNS_TO_SEE_ALL;
+            }
+            Some(Action::Act(hostile)) => self.act_hostile(hostile),
+            Some(Action::Fault(fault)) => self.go_wrong(fault),
+            Some(Action::Wake(place)) => self.places[place].turns = TURNS_TO_SEE_ALL,
+            None => {}
+        }
+        true
+    }
+
+    fn call(&mut self, number: usize) {
+        let place = self.callers[number].place;
+        let heard = self.callers[number].caller.heard();
+        if heard.over.get() {
+            return self.reconnect(number);
+        }
+        if !heard.up.get() {
+            return self.plan_in(RETRY_NS, Action::Call(number));
+        }
+        let mut pause_ns = self.callers[number].caller.think_ns();
+        for _ in 0..self.callers[number].caller.burst() {
+            if self.callers[number].caller.calls_left == 0 {
+                self.callers[number].is_done = true;
+                return;
+            }
+            match self.callers[number].caller.try_call() {
+                Tried::Started(call) => {
+                    self.say(|| format!("link {number} starts call {}", call.token));
+                    if let Some(ns) = call.deadline_ns {
+                        self.plan_in(ns + 1, Action::Wake(place));
+                    }
+                    if let Some(ns) = call.cancel_ns {
+                        self.plan_in(ns, Action::Cancel(number, call.token));
+                    }
+                }
+                Tried::Never => self.say(|| format!("link {number} gives a call up")),
+                Tried::NotNow => {
+                    pause_ns = pause_ns.max(RETRY_NS);
+                    break;
+                }
+            }
+        }
+        self.plan_in(pause_ns, Action::Call(number));
+    }
+
+    fn reconnect(&mut self, number: usize) {
+        let seat = &mut self.callers[number];
+        let core = &mut self.places[seat.place].core;
+        if seat.caller.calls_left == 0 || !seat.caller.reconnect(core, &seat.address) {
+            seat.is_done = true;
+            return;
+        }
+        self.say(|| format!("link {number} connects again"));
+        self.plan_in(RETRY_NS, Action::Call(number));
+    }
+
+    fn act_hostile(&mut self, number: usize) {
+        let (oracle, sides) = (&mut self.oracle, &self.hostile_sides);
+        let mut distrust = |side: SideId| {
+            oracle.distrust(side);
+            if let Ok(mut sides) = sides.lock() {
+                sides.push(side);
+            }
+        };
+        if self.hostile[number].act(&mut distrust) {
+            let pause_ns = self.rng.within((100, 20_000));
+            self.plan_in(pause_ns, Action::Act(number));
+        }
+    }
+
+    fn go_wrong(&mut self, fault: Fault) {
+        self.say(|| format!("{fault:?}"));
+        match fault {
+            Fault::Kill(which) if self.sides > 0 => {
+                self.world.kill(SideId(which as usize % self.sides));
+            }
+            Fault::Kill(_) => {}
+            Fault::Close(which) => {
+                let number = which as usize % self.callers.len();
+                self.callers[number].caller.client.close();
+            }
+            Fault::Stall(which, ns) => {
+                let number = which as usize % self.places.len();
+                self.places[number].stalled_until = self.world.now_ns() + ns;
+                self.plan_in(ns, Action::Wake(number));
+            }
+        }
+    }
+
+    /// One core, or one hostile node, that has something to do takes a turn: any of them may be
+    /// next. False if there is none.
+    fn take_turn(&mut self) -> bool {
+        let now = self.world.now_ns();
+        let is_ready = |place: &Place| {
+            let awake = place.stalled_until <= now;
+            awake && (place.turns > 0 || place.connector.is_ready(place.index))
+        };
+        let places = (0..self.places.len()).filter(|at| is_ready(&self.places[*at]));
+        let count = self.places.len();
+        let hostile = (0..self.hostile.len())
+            .filter(|at| self.hostile[*at].connector.is_ready(0))
+            .map(|at| at + count);
+        let ready: Vec<usize> = places.chain(hostile).collect();
+        if ready.is_empty() {
+            return false;
+        }
+        let next = self.rng.pick(&ready);
+        match next.checked_sub(count) {
+            Some(hostile) => self.hostile[hostile].turn(),
+            None => self.turn(next),
+        }
+        true
+    }
+
+    fn turn(&mut self, number: usize) {
+        let place = &mut self.places[number];
+        place.turns = place.turns.saturating_sub(1);
+        let work = place.core.poll_once();
+        if work.events > 0 {
+            place.turns = place.turns.max(1);
+            self.heartbeat_ns = HEARTBEAT_NS.0;
+        }
+        let deferred = std::mem::take(&mut self.ledger.entries().deferred);
+        for waiting in deferred {
+            self.waiting += 1;
+            self.plan_in(waiting.after_ns, Action::Answer(Box::new(waiting)));
+        }
+    }
+
+    /// Nobody has anything to do: on to when something happens, or to the next heartbeat.
+    fn advance(&mut self) {
+        let now = self.world.now_ns();
+        let planned = self.agenda.peek().map(|Reverse((at, _))| *at);
+        let beat = now + self.heartbeat_ns;
+        let next = planned.into_iter().chain(self.world.next_ns()).min().unwrap_or(beat);
+        if next < beat {
+            return self.world.advance_to(next.max(now + 1));
+        }
+        self.world.advance_to(beat);
+        self.heartbeat_ns = (self.heartbeat_ns * 2).min(HEARTBEAT_NS.1);
+        for place in &mut self.places {
+            place.turns = TURNS_TO_SEE_ALL;
+        }
+    }
+}
+
+/// What was seen, in a line.
+fn short(what: &What) -> String {
+    match what {
+        What::Sent { message, invalidate, receives } => {
+            let words = super::words::words_of(&message[..message.len().min(64)]);
+            let dies = invalidate.map(|key| format!(" invalidating {key:#x}")).unwrap_or_default();
+            format!("sends {} bytes{dies}, {receives} receives: {words:x?}", message.len())
+        }
+        What::Received { message } => {
+            format!("takes {} bytes: {:#x}", message.len(), super::words::word(message, 0))
+        }
+        other => format!("{other:x?}"),
+    }
+}

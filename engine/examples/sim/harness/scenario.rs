@@ -1,0 +1,351 @@
+//! What a seed stands for: who is there, how they are configured, what they do, what goes wrong.
+
+use spinrpc::Config;
+use spinrpc::config::{BulkView, CoreList, Host, NumaPolicy, RawConfig, Want};
+use spinrpc::fabric::sim::{Device, Network, Rng};
+use spinrpc::mem::BulkClass;
+use std::time::Duration;
+
+/// Everything that is decided before time begins.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) network: Network,
+    pub(crate) servers: Vec<Node>,
+    pub(crate) clients: Vec<Node>,
+    /// One entry for each connection of a client.
+    pub(crate) links: Vec<LinkPlan>,
+    pub(crate) hostile_clients: usize,
+    pub(crate) hostile_servers: usize,
+    pub(crate) faults: Vec<(u64, Fault)>,
+}
+
+/// An engine.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) config: Config,
+    pub(crate) device: DevicePlan,
+}
+
+/// What of the device is not as the configuration would have it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DevicePlan {
+    small_arena: bool,
+    keys_max: usize,
+    send_queue_depth: u16,
+    reads_max: u16,
+    remote_invalidate: bool,
+}
+
+/// A connection of a client, and what it is used for.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkPlan {
+    /// Which of the client engines.
+    pub(crate) node: usize,
+    pub(crate) core: usize,
+    pub(crate) target: Target,
+    /// Calls in all.
+    pub(crate) calls: usize,
+    /// Calls that are tried in one go.
+    pub(crate) burst: u64,
+    /// Time between two goes.
+    pub(crate) think_ns: (u64, u64),
+    /// Connections made after the first has gone.
+    pub(crate) reconnects: usize,
+    pub(crate) mix: Mix,
+}
+
+/// Who is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Server(usize),
+    Hostile(usize),
+}
+
+/// What calls are like; parts of a thousand.
+#[derive(Clone, Debug)]
+pub(crate) struct Mix {
+    /// With data items.
+    pub(crate) bulk: u64,
+    /// Longest item, in bytes.
+    pub(crate) item_bytes_max: u64,
+    /// Answered later.
+    pub(crate) deferred: u64,
+    /// Longest time until then.
+    pub(crate) deferred_ns_max: u64,
+    /// Dropped or refused by the handler.
+    pub(crate) failed: u64,
+    /// With a deadline that may well pass.
+    pub(crate) hurried: u64,
+    pub(crate) hurry_ns_max: u64,
+    /// Cancelled.
+    pub(crate) cancelled: u64,
+    /// With less room for the reply than it needs.
+    pub(crate) cramped: u64,
+}
+
+/// What goes wrong at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// The peer of a connection dies; the number picks which.
+    Kill(u64),
+    /// A core is not scheduled for so long.
+    Stall(u64, u64),
+    /// An application closes a connection.
+    Close(u64),
+}
+
+impl Scenario {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let network = network(&mut rng);
+        let is_calm = rng.chance(300);
+        let servers: Vec<Node> = (0..rng.within((1, 2))).map(|_| Node::draw(&mut rng)).collect();
+        let clients: Vec<Node> = (0..rng.within((1, 2))).map(|_| Node::draw(&mut rng)).collect();
+        let hostile = |rng: &mut Rng| if is_calm { 0 } else { rng.pick(&[0, 0, 1, 2]) };
+        let (hostile_clients, hostile_servers) = (hostile(&mut rng), hostile(&mut rng));
+        let targets: Vec<Target> = (0..servers.len())
+            .chain(0..servers.len())
+            .map(Target::Server)
+            .chain((0..hostile_servers).map(Target::Hostile))
+            .collect();
+        let links = rng.within((1, 4));
+        let links = (0..links).map(|_| LinkPlan::draw(&mut rng, &clients, &targets)).collect();
+        let faults = if is_calm { Vec::new() } else { faults(&mut rng) };
+        Self { network, servers, clients, links, hostile_clients, hostile_servers, faults }
+    }
+}
+
+fn network(rng: &mut Rng) -> Network {
+    let slowest = rng.pick(&[0, 500, 2_000, 20_000, 200_000]);
+    Network {
+        seed: rng.next(),
+        poll_ns: rng.pick(&[20, 100, 1000]),
+        delay_ns: (slowest / rng.pick(&[1, 4, 100]), slowest),
+        page_ns: rng.pick(&[0, 100, 1000]),
+        completion_ns: (0, rng.pick(&[0, 0, 300, 5_000, 50_000])),
+        rnr_timeout_ns: rng.pick(&[10_000, 1_000_000]),
+        close_loses: rng.chance(500),
+        connect_fails: rng.pick(&[0, 0, 100]),
+        observe: true,
+    }
+}
+
+fn faults(rng: &mut Rng) -> Vec<(u64, Fault)> {
+    let count = rng.pick(&[0, 0, 1, 2, 4]);
+    let end_ns = rng.pick(&[50_000, 1_000_000]);
+    let draw = |_| {
+        let which = rng.next();
+        let fault = match rng.below(4) {
+            0 => Fault::Kill(which),
+            1 => Fault::Close(which),
+            _ => Fault::Stall(which, rng.below(end_ns)),
+        };
+        (rng.below(end_ns), fault)
+    };
+    (0..count).map(draw).collect()
+}
+
+impl Node {
+    fn draw(rng: &mut Rng) -> Self {
+        Self { config: config(rng), device: DevicePlan::draw(rng) }
+    }
+}
+
+/// A valid configuration with small memory.
+fn config(rng: &mut Rng) -> Config {
+    let mut raw = RawConfig::default();
+    raw.cores.list = CoreList::Cpus((0..rng.pick(&[1, 1, 2])).collect());
+    raw.poll.budget = rng.pick(&[1, 2, 8, 32]);
+    raw.mem.arena_mib = 1;
+    raw.mem.hugepages = Want::Off;
+    raw.mem.lock = Want::Off;
+    raw.mem.prefault = false;
+    raw.mem.numa = NumaPolicy::Off;
+    raw.shm.arena_mib = 1;
+    raw.shm.bulk = rng.pick(&[BulkView::Lent, BulkView::Copy]);
+    raw.limits.conns = 16;
+    raw.rpc.credits = rng.pick(&[1, 2, 3, 4, 8, 16]);
+    raw.rpc.inline_send_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
+    raw.rpc.inline_recv_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
+    raw.rpc.max_read_bytes = rng.pick(&[4096, 16 << 10, 64 << 10]);
+    raw.rpc.max_write_bytes = rng.pick(&[4096, 16 << 10, 64 << 10]);
+    raw.rpc.max_chunks = rng.pick(&[5, 8]);
+    raw.rpc.max_segments = rng.pick(&[2, 8, 16]);
+    let longest = raw.rpc.max_read_bytes.max(raw.rpc.max_write_bytes) + (64 << 10);
+    let needed = longest.div_ceil(raw.rpc.max_segments);
+    raw.rpc.segment_bytes = needed.max(rng.pick(&[4096, 32 << 10, 1 << 20]));
+    raw.rpc.timeout_ms = rng.pick(&[2, 20]);
+    let host = Host { allowed: vec![0, 1], ..Host::default() };
+    raw.validate_for(&host).unwrap_or_else(|error| panic!("the scenario's configuration: {error}"))
+}
+
+impl DevicePlan {
+    fn draw(rng: &mut Rng) -> Self {
+        Self {
+            small_arena: rng.chance(300),
+            keys_max: rng.pick(&[4, 16, 512, 512]),
+            send_queue_depth: rng.pick(&[100, u16::MAX]),
+            reads_max: rng.pick(&[1, 2, 16]),
+            remote_invalidate: rng.chance(700),
+        }
+    }
+
+    /// Changes the device that the configuration would have.
+    pub(crate) fn apply(self, device: &mut Device) {
+        device.keys_max = self.keys_max;
+        device.send_queue_depth = device.send_queue_depth.min(self.send_queue_depth);
+        device.reads_max = self.reads_max;
+        device.remote_invalidate = self.remote_invalidate;
+        if self.small_arena {
+            device.arena = vec![
+                BulkClass { block_bytes: 4 << 10, count: 4 },
+                BulkClass { block_bytes: 32 << 10, count: 4 },
+                BulkClass { block_bytes: 136 << 10, count: 2 },
+            ];
+        }
+    }
+}
+
+impl LinkPlan {
+    fn draw(rng: &mut Rng, clients: &[Node], targets: &[Target]) -> Self {
+        let node = rng.below(clients.len() as u64) as usize;
+        let think = rng.pick(&[0, 1_000, 20_000]);
+        Self {
+            node,
+            core: rng.below(clients[node].config.cores() as u64) as usize,
+            target: rng.pick(targets),
+            calls: rng.within((1, 40)) as usize,
+            burst: rng.pick(&[1, 4, 32]),
+            think_ns: (0, think),
+            reconnects: rng.pick(&[0, 1, 3]),
+            mix: Mix::draw(rng),
+        }
+    }
+}
+
+impl Mix {
+    fn draw(rng: &mut Rng) -> Self {
+        Self {
+            bulk: rng.pick(&[0, 300, 800, 1000]),
+            item_bytes_max: rng.pick(&[64, 1500, 8 << 10, 40 << 10]),
+            deferred: rng.pick(&[0, 200, 1000]),
+            deferred_ns_max: rng.pick(&[1_000, 50_000, 500_000]),
+            failed: rng.pick(&[0, 50]),
+            hurried: rng.pick(&[0, 0, 200, 700]),
+            hurry_ns_max: rng.pick(&[2_000, 30_000, 300_000]),
+            cancelled: rng.pick(&[0, 0, 100]),
+            cramped: rng.pick(&[0, 0, 50]),
+        }
+    }
+}
+
+/// What one call asks for, and what its reply will be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallPlan {
+    /// Lengths of the data items of the arguments.
+    pub(crate) arguments: Vec<usize>,
+    /// Bytes of the arguments that are never placed.
+    pub(crate) argument_tail: usize,
+    /// Lengths of the data items of the results ...
+    pub(crate) results: Vec<usize>,
+    /// ... the room offered for them, if any ...
+    pub(crate) offers: Vec<usize>,
+    /// ... and bytes that are never placed.
+    pub(crate) result_tail: usize,
+    /// Room announced for what is not placed.
+    pub(crate) reply_bytes_max: usize,
+    pub(crate) answer: Answer,
+    pub(crate) deadline: Option<Duration>,
+    /// Cancelled after this time.
+    pub(crate) cancel_ns: Option<u64>,
+    /// The reply may not fit: ERR_CHUNK is right, then.
+    pub(crate) is_cramped: bool,
+}
+
+/// What a handler does with a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Answer {
+    #[default]
+    Now,
+    /// Defers it, for so many nanoseconds.
+    Later(u32),
+    /// Drops it.
+    Drop,
+    /// Defers it, and drops it then.
+    DropLater(u32),
+    /// Answers SYSTEM_ERR.
+    Fail,
+}
+
+impl CallPlan {
+    pub(crate) fn draw(rng: &mut Rng, mix: &Mix) -> Self {
+        let has_bulk = rng.chance(mix.bulk);
+        let items = |rng: &mut Rng| -> Vec<usize> {
+            let count = if has_bulk { rng.pick(&[0, 1, 1, 2, 4]) } else { 0 };
+            (0..count).map(|_| length(rng, mix.item_bytes_max)).collect()
+        };
+        let (arguments, results) = (items(rng), items(rng));
+        let is_cramped = rng.chance(mix.cramped);
+        let offer = |room: &usize| if is_cramped { room / 2 } else { *room }.max(1);
+        let is_placed = rng.chance(700);
+        let offers: Vec<usize> = results.iter().filter(|_| is_placed).map(offer).collect();
+        let inline: usize = if offers.is_empty() { results.iter().sum() } else { 0 };
+        let tail_max = rng.pick(&[16, 200, 1200, 6000]);
+        let (argument_tail, result_tail) =
+            (rng.below(tail_max) as usize, rng.below(tail_max) as usize);
+        let needed = result_tail + inline + 64;
+        let reply_bytes_max = if is_cramped { needed / 2 } else { needed };
+        Self {
+            arguments,
+            argument_tail,
+            results,
+            offers,
+            result_tail,
+            reply_bytes_max,
+            answer: Answer::draw(rng, mix),
+            deadline: rng
+                .chance(mix.hurried)
+                .then(|| Duration::from_nanos(rng.below(mix.hurry_ns_max))),
+            cancel_ns: rng.chance(mix.cancelled).then(|| rng.below(mix.hurry_ns_max)),
+            is_cramped,
+        }
+    }
+}
+
+/// Lengths that are likely to matter: none, a byte, not a multiple of four, near the limits.
+fn length(rng: &mut Rng, max: u64) -> usize {
+    let any = rng.below(max) + 1;
+    rng.pick(&[0, 1, 3, 4, 100, 1000, any, any, any, max]).min(max) as usize
+}
+
+impl Answer {
+    fn draw(rng: &mut Rng, mix: &Mix) -> Self {
+        let later = rng.below(mix.deferred_ns_max) as u32;
+        match (rng.chance(mix.failed), rng.chance(mix.deferred)) {
+            (true, true) => Self::DropLater(later),
+            (true, false) => rng.pick(&[Self::Drop, Self::Fail]),
+            (false, true) => Self::Later(later),
+            (false, false) => Self::Now,
+        }
+    }
+
+    pub(crate) fn encode(self) -> (u32, u32) {
+        match self {
+            Self::Now => (0, 0),
+            Self::Later(ns) => (1, ns),
+            Self::Drop => (2, 0),
+            Self::DropLater(ns) => (3, ns),
+            Self::Fail => (4, 0),
+        }
+    }
+
+    pub(crate) fn decode(kind: u32, ns: u32) -> Self {
+        match kind {
+            0 => Self::Now,
+            1 => Self::Later(ns),
+            2 => Self::Drop,
+            3 => Self::DropLater(ns),
+            _ => Self::Fail,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Makes the engines, callers and hostile peers of a scenario.
+
+use super::caller::Caller;
+use super::hostile::Hostile;
+use super::ledger::Ledger;
+use super::program::{PROGRAM, VERSION, Worker};
+use super::run::{Action, Place, Seat, Simulation};
+use super::scenario::{LinkPlan, Node, Scenario, Target};
+use spinrpc::fabric::sim::{SimConnector, World};
+use spinrpc::{Bulk, Core, Engine, EngineError};
+
+/// A run at its beginning.
+pub(crate) fn simulation(
+    seed: u64,
+    scenario: &Scenario,
+    ledger: Ledger,
+    trace: bool,
+) -> Simulation {
+    let world = World::new(scenario.network.clone());
+    let mut sim = Simulation::new(world, seed, ledger, trace);
+    let made = sim.add_engines(scenario);
+    if let Err(error) = made {
+        sim.fail(format!("an engine does not start: {error}"));
+    }
+    sim.add_hostile(scenario);
+    sim.add_callers(scenario);
+    for (at_ns, fault) in &scenario.faults {
+        sim.plan(*at_ns, Action::Fault(*fault));
+    }
+    sim
+}
+
+/// Blocks of a core's own memory that are free.
+pub(crate) fn free_blocks(core: &Core) -> usize {
+    let blocks: Vec<Bulk> = std::iter::from_fn(|| core.bulk(1)).collect();
+    blocks.len()
+}
+
+fn server_address(index: usize) -> String {
+    format!("server-{index}")
+}
+
+fn hostile_address(index: usize) -> String {
+    format!("hostile-{index}")
+}
+
+impl Simulation {
+    fn add_engines(&mut self, scenario: &Scenario) -> Result<(), EngineError> {
+        for (index, node) in scenario.servers.iter().enumerate() {
+            let (engine, connector) = self.add_engine(node)?;
+            let (ledger, hostile) = (self.ledger.clone(), self.hostile_sides.clone());
+            engine.serve(PROGRAM, VERSION, move |context| {
+                Worker::new(context.clone(), ledger.clone(), hostile.clone())
+            });
+            engine.listen(&server_address(index))?;
+            self.start_cores(&engine, &connector)?;
+        }
+        for node in &scenario.clients {
+            let (engine, connector) = self.add_engine(node)?;
+            self.start_cores(&engine, &connector)?;
+        }
+        Ok(())
+    }
+
+    fn add_engine(&mut self, node: &Node) -> Result<(Engine, SimConnector), EngineError> {
+        let mut made = None;
+        let engine = Engine::simulated(node.config.clone(), |mut device| {
+            node.device.apply(&mut device);
+            made.insert(self.world.connector(device)).clone()
+        })?;
+        self.engines.push(engine.clone());
+        let connector = made.unwrap_or_else(|| self.world.connector(Default::default()));
+        Ok((engine, connector))
+    }
+
+    fn start_cores(
+        &mut self,
+        engine: &Engine,
+        connector: &SimConnector,
+    ) -> Result<(), EngineError> {
+        for index in 0..engine.cores() {
+            let core = engine.core(index)?;
+            let blocks = free_blocks(&core);
+            let connector = connector.clone();
+            self.places.push(Place { core, connector, index, stalled_until: 0, turns: 1, blocks });
+        }
+        Ok(())
+    }
+
+    /// Hostile servers first, so that clients find them.
+    fn add_hostile(&mut self, scenario: &Scenario) {
+        for index in 0..scenario.hostile_servers {
+            let rng = self.rng.fork();
+            self.hostile.extend(Hostile::server(&self.world, &hostile_address(index), rng));
+        }
+        for _ in 0..scenario.hostile_clients {
+            let server = self.rng.below(scenario.servers.len() as u64) as usize;
+            let rng = self.rng.fork();
+            self.hostile.extend(Hostile::client(&self.world, server_address(server), rng));
+        }
+        for index in 0..self.hostile.len() {
+            let at_ns = self.rng.below(50_000);
+            self.plan(at_ns, Action::Act(index));
+        }
+    }
+
+    fn add_callers(&mut self, scenario: &Scenario) {
+        let first: usize = scenario.servers.iter().map(|node| node.config.cores()).sum();
+        for (number, link) in scenario.links.iter().enumerate() {
+            let before = scenario.clients[..link.node].iter();
+            let place = first + before.map(|node| node.config.cores()).sum::<usize>() + link.core;
+            self.add_caller(scenario, number, link, place);
+        }
+    }
+
+    fn add_caller(&mut self, scenario: &Scenario, number: usize, link: &LinkPlan, place: usize) {
+        let own = scenario.clients[link.node].config.credits();
+        let (address, credits) = match link.target {
+            Target::Server(index) => {
+                (server_address(index), scenario.servers[index].config.credits().min(own))
+            }
+            Target::Hostile(index) => (hostile_address(index), own),
+        };
+        let rng = self.rng.fork();
+        let (ledger, plan) = (self.ledger.clone(), link.clone());
+        let Some(at) = self.places.get_mut(place) else { return };
+        let made = Caller::connect(&mut at.core, plan, number, &address, &ledger, rng);
+        let Some(caller) = made else { return };
+        self.callers.push(Seat { caller, place, address, credits, is_done: false });
+        self.plan(0, Action::Call(self.callers.len() - 1));
+    }
+}
+
