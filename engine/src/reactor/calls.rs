@@ -540,12 +540,26 @@ impl<F: Fabric> Offering<'_, F> {
         if segments_max > config.segments_max() {
             return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
         }
-        match self.chunks.header_bytes() {
-            needed_bytes if needed_bytes > threshold_bytes => {
+        let bytes_max = config.peer_limits().payload_bytes_max as usize;
+        match (self.longest_list_bytes(), self.chunks.header_bytes()) {
+            (needed_bytes, _) if needed_bytes > bytes_max => {
+                Err(Backpressure::TooLarge { needed_bytes })
+            }
+            (_, needed_bytes) if needed_bytes > threshold_bytes => {
                 Err(Backpressure::TooLarge { needed_bytes })
             }
             _ => Ok(()),
         }
+    }
+
+    /// Bytes that the Read list, the Write list or the Reply chunk names, whichever names most. The
+    /// reply returns the last two, and a list beyond our own limits would not be taken back.
+    fn longest_list_bytes(&self) -> usize {
+        let bytes = |offer: &ChunkOffer| offer.length as usize;
+        let reads = self.chunks.reads().iter().map(|(_, offer)| bytes(offer)).sum();
+        let writes = self.chunks.writes().iter().map(bytes).sum();
+        let reply = self.chunks.reply().map_or(0, bytes);
+        usize::max(reads, writes).max(reply)
     }
 
     fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {

@@ -120,7 +120,7 @@ impl Caller {
     /// Tries the next call.
     pub(crate) fn try_call(&mut self) -> Tried {
         let drawn = self.refused.take();
-        let plan = drawn.unwrap_or_else(|| CallPlan::draw(&mut self.rng, &self.plan.mix));
+        let plan = drawn.unwrap_or_else(|| CallPlan::draw(&mut self.rng, &self.plan));
         let token = self.ledger.entries().open(plan.clone(), self.number, self.honest);
         let started = self.start(token, &plan);
         match started {

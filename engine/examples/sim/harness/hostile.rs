@@ -41,6 +41,8 @@ pub(crate) struct Hostile {
     exposed: Vec<RemoteSlice>,
     /// Calls that may yet be answered.
     kept: Vec<Vec<u8>>,
+    /// Ends of connections that have become its own, and nobody knows yet.
+    sides: Vec<SideId>,
 }
 
 enum Role {
@@ -101,18 +103,19 @@ impl Hostile {
             is_ready: !rng.chance(100),
             exposed: Vec::new(),
             kept: Vec::new(),
+            sides: Vec::new(),
             rng,
         })
     }
 
     /// Says something unasked, if it has something left to say; true if it has more.
-    pub(crate) fn act(&mut self, distrust: &mut impl FnMut(SideId)) -> bool {
+    pub(crate) fn act(&mut self) -> bool {
         if self.left == 0 {
             return false;
         }
         self.left -= 1;
         if self.qp.is_none() {
-            self.connect(distrust);
+            self.connect();
         }
         if let Some(qp) = self.qp {
             match &self.role {
@@ -152,11 +155,10 @@ impl Hostile {
         }
     }
 
-    fn connect(&mut self, distrust: &mut impl FnMut(SideId)) {
+    fn connect(&mut self) {
         let Role::Client { address } = &self.role else { return };
         let made = self.connector.connect(address, 0, &PRIVATE_DATA, Duration::ZERO);
         if let Ok(endpoint) = made {
-            distrust(endpoint.side());
             self.adopt(endpoint);
         }
     }
@@ -171,7 +173,13 @@ impl Hostile {
         }
     }
 
+    /// The ends of connections that have become its own since the last time.
+    pub(crate) fn take_sides(&mut self) -> Vec<SideId> {
+        std::mem::take(&mut self.sides)
+    }
+
     fn adopt(&mut self, endpoint: SimEndpoint) {
+        self.sides.push(endpoint.side());
         let Ok(qp) = self.fabric.adopt(endpoint) else { return };
         if let Some(before) = self.qp.replace(qp) {
             self.fabric.close(before);

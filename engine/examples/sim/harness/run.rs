@@ -243,6 +243,9 @@ impl Simulation {
 
     fn call(&mut self, number: usize) {
         let place = self.callers[number].place;
+        if self.callers[number].is_done {
+            return;
+        }
         let heard = self.callers[number].caller.heard();
         if heard.over.get() {
             return self.reconnect(number);
@@ -288,16 +291,20 @@ impl Simulation {
     }
 
     fn act_hostile(&mut self, number: usize) {
-        let (oracle, sides) = (&mut self.oracle, &self.hostile_sides);
-        let mut distrust = |side: SideId| {
-            oracle.distrust(side);
-            if let Ok(mut sides) = sides.lock() {
-                sides.push(side);
-            }
-        };
-        if self.hostile[number].act(&mut distrust) {
+        if self.hostile[number].act() {
             let pause_ns = self.rng.within((100, 20_000));
             self.plan_in(pause_ns, Action::Act(number));
+        }
+        self.distrust(number);
+    }
+
+    /// From now on everybody knows whose ends these are.
+    fn distrust(&mut self, number: usize) {
+        for side in self.hostile[number].take_sides() {
+            self.oracle.distrust(side);
+            if let Ok(mut sides) = self.hostile_sides.lock() {
+                sides.push(side);
+            }
         }
     }
 
@@ -339,7 +346,10 @@ impl Simulation {
         }
         let next = self.rng.pick(&ready);
         match next.checked_sub(count) {
-            Some(hostile) => self.hostile[hostile].turn(),
+            Some(hostile) => {
+                self.hostile[hostile].turn();
+                self.distrust(hostile);
+            }
             None => self.turn(next),
         }
         true

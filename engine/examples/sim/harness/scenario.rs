@@ -51,6 +51,8 @@ pub(crate) struct LinkPlan {
     pub(crate) think_ns: (u64, u64),
     /// Connections made after the first has gone.
     pub(crate) reconnects: usize,
+    /// The server may be too small for what the client offers: ERR_CHUNK is right, then.
+    pub(crate) is_cramped: bool,
     pub(crate) mix: Mix,
 }
 
@@ -109,7 +111,7 @@ impl Scenario {
             .chain((0..hostile_servers).map(Target::Hostile))
             .collect();
         let links = rng.within((1, 4));
-        let links = (0..links).map(|_| LinkPlan::draw(&mut rng, &clients, &targets)).collect();
+        let links = (0..links).map(|_| LinkPlan::draw(&mut rng, &clients, &servers, &targets)).collect();
         let faults = if is_calm { Vec::new() } else { faults(&mut rng) };
         Self { network, servers, clients, links, hostile_clients, hostile_servers, faults }
     }
@@ -149,6 +151,15 @@ impl Node {
     fn draw(rng: &mut Rng) -> Self {
         Self { config: config(rng), device: DevicePlan::draw(rng) }
     }
+
+    /// It may offer more than this server takes, or has memory for.
+    fn outgrows(&self, server: &Self) -> bool {
+        let (ours, theirs) = (self.config.peer_limits(), server.config.peer_limits());
+        let fits = ours.read_chunks_max <= theirs.read_chunks_max
+            && ours.segments_per_chunk_max <= theirs.segments_per_chunk_max
+            && ours.payload_bytes_max <= theirs.payload_bytes_max;
+        !fits || server.config.arena_bytes() < 4 << 20
+    }
 }
 
 /// A valid configuration with small memory.
@@ -156,7 +167,7 @@ fn config(rng: &mut Rng) -> Config {
     let mut raw = RawConfig::default();
     raw.cores.list = CoreList::Cpus((0..rng.pick(&[1, 1, 2])).collect());
     raw.poll.budget = rng.pick(&[1, 2, 8, 32]);
-    raw.mem.arena_mib = 1;
+    raw.mem.arena_mib = rng.pick(&[1, 4]);
     raw.mem.hugepages = Want::Off;
     raw.mem.lock = Want::Off;
     raw.mem.prefault = false;
@@ -207,13 +218,18 @@ impl DevicePlan {
 }
 
 impl LinkPlan {
-    fn draw(rng: &mut Rng, clients: &[Node], targets: &[Target]) -> Self {
+    fn draw(rng: &mut Rng, clients: &[Node], servers: &[Node], targets: &[Target]) -> Self {
         let node = rng.below(clients.len() as u64) as usize;
+        let target = rng.pick(targets);
         let think = rng.pick(&[0, 1_000, 20_000]);
         Self {
             node,
             core: rng.below(clients[node].config.cores() as u64) as usize,
-            target: rng.pick(targets),
+            is_cramped: match target {
+                Target::Server(server) => clients[node].outgrows(&servers[server]),
+                Target::Hostile(_) => true,
+            },
+            target,
             calls: rng.within((1, 40)) as usize,
             burst: rng.pick(&[1, 4, 32]),
             think_ns: (0, think),
@@ -278,7 +294,8 @@ pub(crate) enum Answer {
 }
 
 impl CallPlan {
-    pub(crate) fn draw(rng: &mut Rng, mix: &Mix) -> Self {
+    pub(crate) fn draw(rng: &mut Rng, link: &LinkPlan) -> Self {
+        let mix = &link.mix;
         let has_bulk = rng.chance(mix.bulk);
         let items = |rng: &mut Rng| -> Vec<usize> {
             let count = if has_bulk { rng.pick(&[0, 1, 1, 2, 4]) } else { 0 };
@@ -307,7 +324,7 @@ impl CallPlan {
                 .chance(mix.hurried)
                 .then(|| Duration::from_nanos(rng.below(mix.hurry_ns_max))),
             cancel_ns: rng.chance(mix.cancelled).then(|| rng.below(mix.hurry_ns_max)),
-            is_cramped,
+            is_cramped: is_cramped || link.is_cramped,
         }
     }
 }
