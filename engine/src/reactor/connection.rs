@@ -95,6 +95,8 @@ pub(crate) struct Conn {
     pub(crate) terms: Terms,
     pub(crate) reads_outstanding: u16,
     pub(crate) send_reserved: usize,
+    /// Deferred calls: a send buffer is kept for each of them.
+    pub(crate) sends_promised: usize,
     /// Why this side began to close it; the first cause stands.
     pub(crate) closing: Option<DownCause>,
 }
@@ -134,6 +136,7 @@ impl Conn {
             terms,
             reads_outstanding: 0,
             send_reserved: 0,
+            sends_promised: 0,
             closing: None,
         })
     }
@@ -169,6 +172,12 @@ impl Conn {
     /// peer has said: "the value SHOULD be observed at all times" (RFC 5666 section 6.2).
     pub(crate) fn reads_room(&self) -> u16 {
         self.negotiated.reads_max().saturating_sub(self.reads_outstanding)
+    }
+
+    /// A send buffer is free that no deferred call will need.
+    #[inline]
+    pub(crate) fn has_spare_send(&self) -> bool {
+        self.sends.available() > self.sends_promised
     }
 
     /// Takes the memory of an ended call out of its slot and kills its keys: after this nobody but

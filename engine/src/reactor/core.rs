@@ -485,7 +485,7 @@ impl<F: Fabric> Reactor<F> {
     /// than credits.
     pub(super) fn send_error(&mut self, conn: ConnId, xid: Xid, version: u32, error: RdmaError) {
         let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 {
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
             return;
         }
         let Some(mut message) = c.sends.take() else { return };
@@ -499,7 +499,7 @@ impl<F: Fabric> Reactor<F> {
     /// Sends an RPC reply without results that belongs to no slot any more.
     pub(super) fn send_refusal(&mut self, conn: ConnId, xid: Xid, answer: &RpcRefusal) {
         let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 {
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
             return;
         }
         let Some(mut message) = c.sends.take() else { return };

@@ -241,7 +241,8 @@ pub(crate) const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::Sys
 
 impl<F: Fabric> Reactor<F> {
     /// A call is whole: keeps a place in the send queue for its reply. `None` when the queue has no
-    /// place now.
+    /// place now, or every buffer is still on its way: a requester has its reply, and calls again,
+    /// before a device says that the message has left.
     #[inline]
     pub(super) fn admit_call(
         &mut self,
@@ -253,7 +254,7 @@ impl<F: Fabric> Reactor<F> {
         let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
         let plain = view.is_plain();
         let needed = if plain { 1 } else { 1 + reply_writes(&view) };
-        if c.send_room(&self.fabric) < needed {
+        if c.send_room(&self.fabric) < needed || !c.has_spare_send() {
             self.stats.queue_full += 1;
             return None;
         }
@@ -265,7 +266,7 @@ impl<F: Fabric> Reactor<F> {
         Some(Admitted { header_bytes: view.header_bytes() as u32, plain, long })
     }
 
-    /// The send queue has no place for the reply of this call: it is tried again each turn.
+    /// There is no place or buffer for the reply of this call: it is tried again each turn.
     #[cold]
     pub(super) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
         let Some(c) = self.conns.find(conn) else { return };
@@ -317,6 +318,7 @@ impl<F: Fabric> Reactor<F> {
         }
         if deferred {
             hold.message = Some(frame.message);
+            c.sends_promised += 1;
         } else {
             self.repost(frame.conn, frame.message);
         }
@@ -360,7 +362,7 @@ impl<F: Fabric> Reactor<F> {
         };
         let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
         let plan = reply_plan(c, &view);
-        // As many buffers as slots, and a slot has one reply: there is one.
+        // A call is admitted only while there is one for it.
         let message = c.sends.take();
         if message.is_none() {
             self.close_overrun(to.conn, "send buffers");
@@ -534,6 +536,7 @@ impl Conn {
         if !self.proto.responder.is_delivered(slot) {
             return None;
         }
+        self.sends_promised = self.sends_promised.saturating_sub(1);
         let hold = &mut self.serves[usize::from(slot.index)];
         if let Some(sinks) = &mut hold.sinks {
             sinks.clear();
