@@ -448,3 +448,26 @@ fn lists_too_long_for_the_threshold_are_refused_at_once() {
     assert!(too_long > 0, "no list was too long");
     run(&mut caller, &MixCall { seed: 1, arguments: vec![900_000], ..MixCall::default() });
 }
+
+/// The reply returns Write list and Reply chunk, and lists that name more bytes than the limits of
+/// this side are malformed. Expect such a call to be refused, and not to wait for ever.
+#[test]
+fn chunks_longer_in_all_than_this_side_takes_back_are_refused() {
+    let server = Server::start();
+    let mut raw = client_config();
+    raw.rpc.max_read_bytes = 64 << 10;
+    raw.rpc.max_write_bytes = 64 << 10;
+    let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
+    let quarter = 32 << 10;
+    let most = MixCall { seed: 3, offers: vec![quarter; 4], ..MixCall::default() };
+    run(&mut caller, &most);
+    for call in [
+        MixCall { offers: vec![quarter, quarter, quarter, quarter + 1], ..most.clone() },
+        MixCall { offers: vec![], reply_bytes_max: 4 * quarter, ..most.clone() },
+        MixCall { offers: vec![], arguments: vec![quarter + 1; 4], ..most.clone() },
+    ] {
+        let refused = call.start(&caller.client, 1);
+        assert!(matches!(refused, Err(Backpressure::TooLarge { .. })), "{refused:?}: {call:?}");
+    }
+    run(&mut caller, &most);
+}

@@ -8,7 +8,8 @@
 mod harness;
 
 use clap::Parser;
-use harness::{Outcome, run_seed};
+use harness::run::Outcome;
+use harness::run_seed;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;

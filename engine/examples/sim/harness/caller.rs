@@ -242,6 +242,12 @@ impl ReplyHandler for Handler {
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Up { .. } => self.heard.up.set(true),
+            ConnectionEvent::Down { cause, .. } => {
+                self.heard.over.set(true);
+                if self.honest {
+                    self.ledger.hear_end(cause);
+                }
+            }
             _ => self.heard.over.set(true),
         }
     }

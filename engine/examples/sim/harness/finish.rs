@@ -26,7 +26,9 @@ impl Simulation {
 
     fn end_calls(&mut self) {
         self.say(|| "no more calls".into());
+        self.is_ending = true;
         self.callers.iter_mut().for_each(|seat| seat.is_done = true);
+        self.places.iter_mut().for_each(|place| place.stalled_until = 0);
         let all_ended = |sim: &Self| {
             let entries = sim.ledger.entries();
             sim.waiting == 0 && entries.ended == entries.calls.len() as u64
@@ -43,8 +45,8 @@ impl Simulation {
     /// Between calls an engine holds nothing but its receives.
     fn rest(&mut self) {
         self.say(|| "rest".into());
-        let came_to_rest =
-            self.run_until(WIRE_RESTS_NS, |sim| sim.restless().is_none() && sim.no_call_is_fenced());
+        let came_to_rest = self
+            .run_until(WIRE_RESTS_NS, |sim| sim.restless().is_none() && sim.no_call_is_fenced());
         if self.has_failed() {
             return;
         }
@@ -56,11 +58,11 @@ impl Simulation {
                 self.callers.iter().map(|seat| seat.caller.client.in_flight()).collect();
             return self.fail(format!("a credit is left over, in flight by link: {in_flight:?}"));
         }
-        if self.hostile.is_empty() {
-            self.check_cores();
-        }
         // What completes late does so now.
         self.run_until(COMPLETIONS_NS, |_| false);
+        if self.hostile.is_empty() && !self.has_failed() {
+            self.check_cores();
+        }
     }
 
     /// The calls that were given up have been answered, late, and their slots and credits are back.

@@ -243,7 +243,7 @@ impl Hostile {
         match self.rng.below(12) {
             0 => RemoteSlice { handle: slice.handle ^ 1 << self.rng.below(32), ..slice },
             1 => RemoteSlice { length: slice.length + 1, ..slice },
-            2 => RemoteSlice { length: self.rng.next() as u32, ..slice },
+            2 => RemoteSlice { length: self.rng.any() as u32, ..slice },
             3 => RemoteSlice { offset: slice.offset.wrapping_add(1), ..slice },
             4 => RemoteSlice { offset: u64::MAX - 2, ..slice },
             _ => slice,

@@ -2,7 +2,7 @@
 
 use super::program::Waiting;
 use super::scenario::{Answer, CallPlan};
-use spinrpc::{AcceptStatus, CallError};
+use spinrpc::{AcceptStatus, CallError, DownCause};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Shared by the applications of a run; one thread, but factories of services may be sent to others.
@@ -42,6 +42,14 @@ impl Ledger {
 
     pub(crate) fn fail(&self, what: impl Into<String>) {
         self.entries().fail(what);
+    }
+
+    /// A connection between two that keep the rules ended. Faults of the network are no news.
+    pub(crate) fn hear_end(&self, cause: &DownCause) {
+        let is_fault = matches!(cause, DownCause::Local | DownCause::Remote | DownCause::PeerDied);
+        if !is_fault {
+            self.fail(format!("an engine lost its connection: {cause}"));
+        }
     }
 }
 

@@ -16,4 +16,4 @@ pub(crate) mod scenario;
 pub(crate) mod setup;
 pub(crate) mod words;
 
-pub(crate) use run::{Outcome, run_seed};
+pub(crate) use run::run_seed;

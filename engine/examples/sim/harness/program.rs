@@ -173,11 +173,17 @@ impl Service for Worker {
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
-        if let ConnectionEvent::Up { connection, peer, .. } = event {
-            let hostile = self.hostile.lock().map(|sides| sides.clone()).unwrap_or_default();
-            if !hostile.iter().any(|side| *peer == format!("sim {side}")) {
-                self.honest.push(*connection);
+        match event {
+            ConnectionEvent::Up { connection, peer, .. } => {
+                let hostile = self.hostile.lock().map(|sides| sides.clone()).unwrap_or_default();
+                if !hostile.iter().any(|side| *peer == format!("sim {side}")) {
+                    self.honest.push(*connection);
+                }
             }
+            ConnectionEvent::Down { connection, cause, .. } if self.honest.contains(connection) => {
+                self.ledger.hear_end(cause);
+            }
+            _ => {}
         }
     }
 }

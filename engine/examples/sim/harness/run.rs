@@ -96,7 +96,10 @@ pub(crate) struct Simulation {
     pub(crate) callers: Vec<Seat>,
     pub(crate) hostile: Vec<Hostile>,
     pub(crate) hostile_sides: HostileSides,
+    /// Calls that are deferred.
     pub(crate) waiting: usize,
+    /// Nothing is begun any more, and nothing goes wrong by itself.
+    pub(crate) is_ending: bool,
     pub(crate) sides: usize,
     seen: Vec<Observed>,
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
@@ -130,6 +133,7 @@ impl Simulation {
             hostile: Vec::new(),
             hostile_sides: HostileSides::default(),
             waiting: 0,
+            is_ending: false,
             sides: 0,
             seen: Vec::new(),
             agenda: BinaryHeap::new(),
@@ -234,9 +238,9 @@ impl Simulation {
                 self.places[seat.place].turns = TURNS_TO_SEE_ALL;
             }
             Some(Action::Act(hostile)) => self.act_hostile(hostile),
-            Some(Action::Fault(fault)) => self.go_wrong(fault),
+            Some(Action::Fault(fault)) if !self.is_ending => self.go_wrong(fault),
+            Some(Action::Fault(_)) | None => {}
             Some(Action::Wake(place)) => self.places[place].turns = TURNS_TO_SEE_ALL,
-            None => {}
         }
         true
     }

@@ -111,7 +111,8 @@ impl Scenario {
             .chain((0..hostile_servers).map(Target::Hostile))
             .collect();
         let links = rng.within((1, 4));
-        let links = (0..links).map(|_| LinkPlan::draw(&mut rng, &clients, &servers, &targets)).collect();
+        let links =
+            (0..links).map(|_| LinkPlan::draw(&mut rng, &clients, &servers, &targets)).collect();
         let faults = if is_calm { Vec::new() } else { faults(&mut rng) };
         Self { network, servers, clients, links, hostile_clients, hostile_servers, faults }
     }
@@ -120,7 +121,7 @@ impl Scenario {
 fn network(rng: &mut Rng) -> Network {
     let slowest = rng.pick(&[0, 500, 2_000, 20_000, 200_000]);
     Network {
-        seed: rng.next(),
+        seed: rng.any(),
         poll_ns: rng.pick(&[20, 100, 1000]),
         delay_ns: (slowest / rng.pick(&[1, 4, 100]), slowest),
         page_ns: rng.pick(&[0, 100, 1000]),
@@ -136,7 +137,7 @@ fn faults(rng: &mut Rng) -> Vec<(u64, Fault)> {
     let count = rng.pick(&[0, 0, 1, 2, 4]);
     let end_ns = rng.pick(&[50_000, 1_000_000]);
     let draw = |_| {
-        let which = rng.next();
+        let which = rng.any();
         let fault = match rng.below(4) {
             0 => Fault::Kill(which),
             1 => Fault::Close(which),

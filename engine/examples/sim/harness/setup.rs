@@ -130,4 +130,3 @@ impl Simulation {
         self.plan(0, Action::Call(self.callers.len() - 1));
     }
 }
-

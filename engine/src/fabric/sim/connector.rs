@@ -114,10 +114,10 @@ fn new_side(state: &mut State, device: &Arc<Device>) -> Result<Side, FabricError
         .map_err(|error| failed(error.to_string()))?;
     let pool = BulkPool::new(Region::from_mapping(mapping), &device.arena)
         .map_err(|error| failed(error.to_string()))?;
-    let keys = KeyGenerator::with_seed(device.keys_max, state.rng.next())
+    let keys = KeyGenerator::with_seed(device.keys_max, state.rng.any())
         .map_err(|error| failed(error.to_string()))?;
     // Offsets are opaque numbers of 64 bits (RFC 5666 section 3.4): let them be large.
-    let base = state.rng.next() >> 1;
+    let base = state.rng.any() >> 1;
     let exposures = Exposures::new(keys, device.keys_max, pool.region_id(), base);
     Ok(Side::new(Arc::clone(device), pool, exposures))
 }

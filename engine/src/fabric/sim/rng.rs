@@ -12,7 +12,7 @@ impl Rng {
 
     /// Any number.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Rng {
     /// A number below `bound`; zero if that is zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.any()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number from `range.0` to `range.1`, both included.
@@ -49,6 +49,6 @@ impl Rng {
 
     /// A stream of its own, for a part that may draw more or fewer numbers without moving others.
     pub fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(self.any())
     }
 }

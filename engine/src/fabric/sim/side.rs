@@ -11,13 +11,29 @@ use std::sync::Arc;
 /// Something on its way from one end to the other.
 #[derive(Debug)]
 pub(super) enum Flying {
-    Send { message: Arc<[u8]>, invalidate: Option<u32> },
-    Write { from: Source, to: RemoteSlice },
-    Read { id: WrId, from: RemoteSlice, into: Lease },
+    Send {
+        message: Arc<[u8]>,
+        invalidate: Option<u32>,
+    },
+    Write {
+        from: Source,
+        to: RemoteSlice,
+    },
+    Read {
+        id: WrId,
+        from: RemoteSlice,
+        into: Lease,
+    },
     /// The bytes of a Read, on their way back.
-    Back { id: WrId, bytes: Vec<u8>, into: Lease },
+    Back {
+        id: WrId,
+        bytes: Vec<u8>,
+        into: Lease,
+    },
     /// The sender has ended the connection.
-    End { cause: DownCause },
+    End {
+        cause: DownCause,
+    },
 }
 
 /// Where a Write takes its bytes from: from memory, at the last moment, as a device does.

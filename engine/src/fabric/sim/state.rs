@@ -267,10 +267,10 @@ impl State {
 
     fn arrive_write(&mut self, to: SideId, from: Source, slice: RemoteSlice) {
         let (handle, length) = (slice.handle, slice.length);
-        let right_length = from.len() == length as usize;
-        let placed = right_length
-            .then(|| self.side(to).exposures.write(slice, &from.take()))
-            .unwrap_or(Err(WrError::Length));
+        let placed = match from.len() == length as usize {
+            true => self.side(to).exposures.write(slice, &from.take()),
+            false => Err(WrError::Length),
+        };
         match placed {
             Ok(()) => {
                 self.see(to, What::Written { handle, length });

@@ -90,7 +90,7 @@ impl Hostile {
         let length = self.rng.pick(&[1, 5, 64, 1000, 4000]);
         let (answer, ns) = (self.rng.below(5) as u32, self.rng.below(100_000) as u32);
         let has_reads = self.rng.chance(500);
-        let mut arguments = vec![0, self.rng.next() as u32, u32::from(has_reads)];
+        let mut arguments = vec![0, self.rng.any() as u32, u32::from(has_reads)];
         let mut reads = Vec::new();
         if has_reads {
             arguments.push(length as u32);
@@ -126,20 +126,20 @@ impl Hostile {
     }
 
     fn say_invalidate(&mut self, qp: QpId) {
-        let (xid, key) = (self.xid(), self.rng.next() as u32);
+        let (xid, key) = (self.xid(), self.rng.any() as u32);
         let words = [&[xid, 1, 8, MSG, 0, 0, 0][..], &rpc_call(xid, 0)].concat();
         self.send(qp, &words, Some(key));
     }
 
     /// A server exposes nothing.
     fn touch_nothing(&mut self, qp: QpId) {
-        let handle = self.rng.next() as u32;
+        let handle = self.rng.any() as u32;
         let offset = self.rng.pick(&[0, 4096, u64::MAX - 64]);
         self.touch(qp, RemoteSlice { handle, length: 64, offset });
     }
 
     fn say_rubbish(&mut self, qp: QpId) {
-        let words: Vec<u32> = (0..self.rng.below(64)).map(|_| self.rng.next() as u32).collect();
+        let words: Vec<u32> = (0..self.rng.below(64)).map(|_| self.rng.any() as u32).collect();
         self.send(qp, &words, None);
     }
 }

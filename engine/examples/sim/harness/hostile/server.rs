@@ -61,7 +61,9 @@ impl Hostile {
             }
             3 => (0..2).for_each(|_| self.answer(qp, xid, &[0, 0, 0], &[], None)),
             4 => self.say_error(qp, xid),
-            5 => self.answer(qp, xid, &[&read_words(0, SOMEWHERE)[..], &[0; 3]].concat(), &[], None),
+            5 => {
+                self.answer(qp, xid, &[&read_words(0, SOMEWHERE)[..], &[0; 3]].concat(), &[], None)
+            }
             6..=8 => self.echo(qp, xid, &offers),
             9 => self.touch_offered(qp, &offers),
             10 => self.say_invalidating(qp, xid, &offers),
@@ -76,7 +78,7 @@ impl Hostile {
 
     /// A message that answers nothing.
     fn say_unasked(&mut self, qp: QpId) {
-        let xid = self.rng.next() as u32;
+        let xid = self.rng.any() as u32;
         match self.rng.below(3) {
             0 => self.answer(qp, xid, &[0, 0, 0], &[], None),
             1 => self.say_backwards(qp, xid),

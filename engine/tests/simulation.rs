@@ -1,0 +1,123 @@
+//! Whole engines on the simulated fabric, seed by seed. `cargo run --release -p spinrpc --example sim`
+//! plays more of them, and replays one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+#[path = "../examples/sim/harness/mod.rs"]
+mod harness;
+
+use harness::run_seed;
+use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
+use spinrpc::fabric::sim::{Network, World};
+use spinrpc::{
+    Call, CallError, CallSpec, Client, Config, Core, Engine, Procedure, Program, Reply,
+    ReplyHandler, Token, Version,
+};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Seeds that each run of the tests plays; thousands more are played before a change goes in.
+const SEEDS: u64 = 400;
+
+/// The canary is to be found, so that nothing here can pass with it; see the example for its test.
+#[cfg(not(feature = "canary"))]
+#[test]
+fn no_seed_breaks_a_rule() {
+    let (mut rpcs, mut succeeded) = (0, 0);
+    for seed in 0..SEEDS {
+        let outcome = run_seed(seed, false);
+        assert!(
+            outcome.failures.is_empty(),
+            "{:#?}\ncargo run --release -p spinrpc --example sim -- --seed {seed} --trace",
+            outcome.failures
+        );
+        rpcs += outcome.rpcs;
+        succeeded += outcome.succeeded;
+    }
+    let counted = format!("{rpcs} calls, {succeeded} well ended, in {SEEDS} seeds");
+    assert!(rpcs > 20 * SEEDS && succeeded > 10 * SEEDS, "hardly anything happens: {counted}");
+}
+
+#[test]
+fn the_same_seed_goes_the_same_way() {
+    for seed in 0..40 {
+        let (first, second) = (run_seed(seed, false), run_seed(seed, false));
+        assert_eq!(first.digest, second.digest, "seed {seed}");
+        assert_eq!(first.virtual_ns, second.virtual_ns, "seed {seed}");
+    }
+}
+
+#[test]
+fn different_seeds_go_different_ways() {
+    let mut digests: Vec<u64> = (0..40).map(|seed| run_seed(seed, false).digest).collect();
+    digests.sort_unstable();
+    digests.dedup();
+    assert_eq!(digests.len(), 40);
+}
+
+const PROGRAM: Program = Program(0x2000_0052);
+
+fn config(credits: u64) -> Config {
+    let mut raw = RawConfig::default();
+    raw.cores.list = CoreList::Cpus(vec![0]);
+    raw.mem.arena_mib = 2;
+    raw.mem.hugepages = Want::Off;
+    raw.mem.lock = Want::Off;
+    raw.mem.prefault = false;
+    raw.mem.numa = NumaPolicy::Off;
+    raw.rpc.credits = credits;
+    raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
+}
+
+#[derive(Clone, Default)]
+struct Count {
+    well: Rc<Cell<u32>>,
+    badly: Rc<Cell<u32>>,
+}
+
+impl ReplyHandler for Count {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let counter = if reply.is_ok() { &self.well } else { &self.badly };
+        counter.set(counter.get() + 1);
+    }
+}
+
+/// Lets both ends take turns, and time go on, for so long.
+fn run_for(world: &World, ns: u64, cores: &mut [Core]) {
+    let end = world.now_ns() + ns;
+    while world.now_ns() < end {
+        cores.iter_mut().for_each(|core| {
+            core.poll_once();
+        });
+    }
+}
+
+/// Makes a client and calls for as long as it takes, up to 5 ms; says how many ended well and badly.
+fn call_many(network: Network, calls: u32) -> (u32, u32) {
+    let world = World::new(network);
+    let engine = || Engine::simulated(config(2), |device| world.connector(device)).unwrap();
+    let (server, caller) = (engine(), engine());
+    server.serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)));
+    server.listen("server").unwrap();
+    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let count = Count::default();
+    let client: Client =
+        cores[1].connect("server", PROGRAM, Version(1), |_| count.clone()).unwrap();
+    let mut started = 0;
+    while count.well.get() + count.badly.get() < calls && world.now_ns() < 5_000_000 {
+        let start = || client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {});
+        while started < calls && start().is_ok() {
+            started += 1;
+        }
+        run_for(&world, 300, &mut cores);
+    }
+    (count.well.get(), count.badly.get())
+}
+
+/// A device says that a message has left long after its receiver has answered it (buffers of Sends
+/// come back with completions, RFC 5666 section 3.3 grants credits without them). Expect every call
+/// to be answered, though late.
+#[test]
+fn sends_that_complete_late_cost_nobody_the_connection() {
+    let slow = Network { poll_ns: 50, completion_ns: (20_000, 20_000), ..Network::default() };
+    assert_eq!(call_many(slow, 100), (100, 0));
+}
