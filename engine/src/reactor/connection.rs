@@ -97,6 +97,8 @@ pub(crate) struct Conn {
     pub(crate) send_reserved: usize,
     /// Deferred calls: a send buffer is kept for each of them.
     pub(crate) sends_promised: usize,
+    /// RDMA_ERROR messages that wait for a buffer; at most one for each slot.
+    pub(crate) errors_owed: usize,
     /// Why this side began to close it; the first cause stands.
     pub(crate) closing: Option<DownCause>,
 }
@@ -137,6 +139,7 @@ impl Conn {
             reads_outstanding: 0,
             send_reserved: 0,
             sends_promised: 0,
+            errors_owed: 0,
             closing: None,
         })
     }

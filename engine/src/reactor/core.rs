@@ -55,6 +55,7 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) default_timeout_ticks: u64,
     pub(super) put_off: VecDeque<(ConnId, SlotId)>,
     given_up: VecDeque<GivenUp>,
+    owed_errors: VecDeque<OwedError>,
     /// Calls deferred whose answers have not come by mail.
     pub(super) deferred: usize,
     cells: Arc<StatsCells>,
@@ -198,6 +199,7 @@ impl<F: Fabric> CoreCell<F> {
     fn attend(&self, up: &mut impl Upcalls) -> usize {
         let letters = self.read_mail(up);
         self.end_overdue(up);
+        self.reactor().send_owed_errors();
         self.resume(up);
         letters
     }
@@ -327,6 +329,7 @@ impl<F: Fabric> Reactor<F> {
             },
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
+            owed_errors: VecDeque::with_capacity(config.slots_per_conn()),
             conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
@@ -356,6 +359,7 @@ impl<F: Fabric> Reactor<F> {
             || self.now.0 >= self.next_deadline.0
             || !self.given_up.is_empty()
             || !self.put_off.is_empty()
+            || !self.owed_errors.is_empty()
     }
 
     /// Flushes, and stamps the time: after the work and not before it, so that a message does not
@@ -481,11 +485,16 @@ impl<F: Fabric> Reactor<F> {
         drop(self.fabric.post_recv(conn, message));
     }
 
-    /// Answers with RDMA_ERROR. Without a free buffer the peer gets none: it has sent more rubbish
-    /// than credits.
+    /// Answers with RDMA_ERROR. Without a free buffer it is put off, because a requester waits for
+    /// it as for a reply; one to whom as many are owed as it has credits has sent more rubbish, and
+    /// gets none.
     pub(super) fn send_error(&mut self, conn: ConnId, xid: Xid, version: u32, error: RdmaError) {
         let Some(c) = self.conns.find(conn) else { return };
         if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            if c.errors_owed < c.serves.len() {
+                c.errors_owed += 1;
+                self.owed_errors.push_back(OwedError { conn, xid, version, error });
+            }
             return;
         }
         let Some(mut message) = c.sends.take() else { return };
@@ -494,6 +503,17 @@ impl<F: Fabric> Reactor<F> {
         message.set_range(0..length);
         self.stats.errors_sent += 1;
         self.post_answer(conn, message, None);
+    }
+
+    /// Tries again to send the errors that found no buffer.
+    #[cold]
+    fn send_owed_errors(&mut self) {
+        for _ in 0..self.owed_errors.len() {
+            let Some(owed) = self.owed_errors.pop_front() else { return };
+            let Some(c) = self.conns.find(owed.conn) else { continue };
+            c.errors_owed = c.errors_owed.saturating_sub(1);
+            self.send_error(owed.conn, owed.xid, owed.version, owed.error);
+        }
     }
 
     /// Sends an RPC reply without results that belongs to no slot any more.
@@ -580,6 +600,14 @@ impl<F: Fabric> Reactor<F> {
         }
         self.stats.timeouts += (self.given_up.len() - before) as u64;
     }
+}
+
+/// An RDMA_ERROR that found no buffer.
+struct OwedError {
+    conn: ConnId,
+    xid: Xid,
+    version: u32,
+    error: RdmaError,
 }
 
 /// A call the application has not been told of yet.
