@@ -271,7 +271,8 @@ impl<F: Fabric> CoreCell<F> {
     fn end_given_up(&self, up: &mut impl Upcalls) {
         loop {
             let ended = self.reactor().given_up.pop_front();
-            let Some(GivenUp { conn, token, failure }) = ended else { return };
+            let Some(GivenUp { conn, slot, token, failure }) = ended else { return };
+            self.reactor().keep_fenced(conn, slot);
             up.on_call_failed(conn, token, CallEnd::Failed(failure));
         }
     }
@@ -584,6 +585,23 @@ impl<F: Fabric> Reactor<F> {
         Some(gone)
     }
 
+    /// A call that was given up leaves its memory exposed, because the responder may still write
+    /// there: nothing is to be done.
+    #[cfg(not(feature = "canary"))]
+    #[inline(always)]
+    fn keep_fenced(&mut self, _: ConnId, _: SlotId) {}
+
+    /// The bug that the canary plants, which a simulation has to find: the memory of a call that
+    /// was given up goes back at once, and the late reply of an honest responder is written to
+    /// whatever lies there, or finds its key dead.
+    #[cfg(feature = "canary")]
+    fn keep_fenced(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if let Some(hold) = c.end_call(slot, &mut self.fabric) {
+            c.recycle_hold(hold);
+        }
+    }
+
     /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
     /// of connections, but runs only when some deadline was reached.
     fn expire(&mut self) {
@@ -613,6 +631,7 @@ struct OwedError {
 /// A call the application has not been told of yet.
 struct GivenUp {
     conn: ConnId,
+    slot: SlotId,
     token: u64,
     failure: CallFailure,
 }
@@ -624,7 +643,7 @@ struct GiveUp<'a> {
 }
 
 impl Output for GiveUp<'_> {
-    fn fail_call(&mut self, _: SlotId, token: u64, failure: CallFailure, _fenced: bool) {
-        self.calls.push_back(GivenUp { conn: self.conn, token, failure });
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, _fenced: bool) {
+        self.calls.push_back(GivenUp { conn: self.conn, slot, token, failure });
     }
 }
