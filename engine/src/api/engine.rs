@@ -89,7 +89,7 @@ impl Engine {
     pub fn with_capture(config: Config, sink: CaptureSink) -> Result<Self, EngineError> {
         let connector = ShmConnector::new(shm_config(&config))?;
         let connector = CaptureConnector::new(connector, sink)?;
-        Ok(Self(Runtime::start(connector, config)?))
+        Ok(Self(Runtime::start(connector, config, Threads::Own)?))
     }
 
     /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores

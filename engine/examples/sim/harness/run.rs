@@ -36,12 +36,21 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<String>,
 }
 
+impl Outcome {
+    fn failed(why: String) -> Self {
+        Self { failures: vec![why], ..Self::default() }
+    }
+}
+
 /// Plays the scenario of `seed`; with `trace` every step is printed.
 pub(crate) fn run_seed(seed: u64, trace: bool) -> Outcome {
     let ledger = Ledger::default();
     let shared = ledger.clone();
     let played = catch_unwind(AssertUnwindSafe(move || {
-        let scenario = Scenario::of(seed);
+        let scenario = match Scenario::of(seed) {
+            Ok(scenario) => scenario,
+            Err(error) => return Outcome::failed(format!("no scenario: {error}")),
+        };
         if trace {
             println!("{scenario:#?}");
         }
@@ -50,7 +59,7 @@ pub(crate) fn run_seed(seed: u64, trace: bool) -> Outcome {
     let mut outcome = played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
-        Outcome { failures: vec![format!("a panic: {text}")], ..Outcome::default() }
+        Outcome::failed(format!("a panic: {text}"))
     });
     let told = std::mem::take(&mut ledger.entries().failures);
     outcome.failures.splice(0..0, told);

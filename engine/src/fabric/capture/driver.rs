@@ -8,6 +8,7 @@ use super::connector::CaptureEndpoint;
 use super::session::Tape;
 use super::wire::Wire;
 use crate::mem::{Buf, Bulk, Lease};
+use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,15 @@ impl<F: Fabric> Fabric for Capture<F> {
 
     fn caps(&self) -> &Caps {
         self.inner.caps()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    #[inline(always)]
+    fn now(&self, clock: &Clock) -> Ticks {
+        self.inner.now(clock)
     }
 
     #[inline]
