@@ -430,13 +430,24 @@ impl<'a> StreamReader<'a> {
         if length > max_bytes {
             return Err(DecodeError::TooLong { at, length, max: max_bytes });
         }
-        if chunk_bytes != length && chunk_bytes != roundup4(length) {
+        if !self.is_length_of(chunk_bytes, length) {
             return Err(DecodeError::ChunkMismatch { at, length, chunk: chunk_bytes });
         }
         self.xdr = ahead;
         self.removed_bytes += roundup4(length);
         self.next_chunk += 1;
         Ok(Found::Chunk { index: self.next_chunk - 1, length })
+    }
+
+    /// Whether a chunk of `chunk_bytes` carries an item of `length` bytes: with its roundup or
+    /// without. Of a roundup that is counted and not transferred, only what the room of a Write
+    /// chunk takes is left when it is delivered.
+    fn is_length_of(&self, chunk_bytes: usize, length: usize) -> bool {
+        let roundup = roundup4(length);
+        match self.beside {
+            Beside::Reads(_) => chunk_bytes == length || chunk_bytes == roundup,
+            Beside::Writes(_) => (length..=roundup).contains(&chunk_bytes),
+        }
     }
 
     /// Bytes of the chunk that carries the item at `position`, if one does.
