@@ -1,6 +1,11 @@
-//! XDR, and the small messages that are read with it: the headers of RPC calls and replies, and
-//! AUTH_SYS credentials. What can be read can be written and read again.
+//! XDR, and the small messages that are read with it: the headers of RPC calls and replies, AUTH_SYS
+//! credentials, and the Connection Configuration Protocol. What can be read can be written and read
+//! again.
 
+use spinrpc_proto::config_proto::{
+    ALIGN_MAX_BYTES, BODY_BYTES, ConfigReply, ConfigRequest, Protection, inline_bytes,
+};
+use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::rpc::{
     AuthFlavor, AuthSys, CallHeader, ReplyHeader, message_direction, opens_with,
 };
@@ -11,11 +16,12 @@ use crate::script::Script;
 /// One byte chooses the parser; the rest is its input.
 pub fn run(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
-    match choice % 4 {
+    match choice % 5 {
         0 => xdr(input),
         1 => call(input),
         2 => reply(input),
-        _ => auth_sys(input),
+        3 => auth_sys(input),
+        _ => configuration(input),
     }
 }
 
@@ -74,6 +80,9 @@ fn call(message: &[u8]) {
     if header.credential.flavor == AuthFlavor::Sys {
         auth_sys(header.credential.body);
     }
+    let is_known = AuthSys::parse(header.credential.body).is_ok();
+    let is_sys = header.credential.flavor == AuthFlavor::Sys && is_known;
+    assert_eq!(Protection::Sys.check(&header.credential).is_ok(), is_sys);
 }
 
 fn reply(message: &[u8]) {
@@ -90,4 +99,15 @@ fn auth_sys(body: &[u8]) {
     let mut emitted = vec![0; body.len()];
     assert_eq!(credential.emit(&mut emitted), Ok(body.len()));
     assert_eq!(AuthSys::parse(&emitted), Ok(credential));
+}
+
+/// Any three words, and nothing else; whatever they say, the base level stays.
+fn configuration(body: &[u8]) {
+    assert_eq!(ConfigRequest::parse(body).is_ok(), body.len() == BODY_BYTES);
+    if let (Ok(request), Ok(reply)) = (ConfigRequest::parse(body), ConfigReply::parse(body)) {
+        assert!(request.emit() == body && reply.emit() == body);
+        assert!(inline_bytes(request.call_bytes) >= INLINE_THRESHOLD_MIN_BYTES);
+        let align = reply.usable_align_bytes();
+        assert!(align.is_none_or(|align| align.is_multiple_of(4) && align <= ALIGN_MAX_BYTES));
+    }
 }
