@@ -21,8 +21,10 @@ pub use spinrpc_proto::config_proto::Protection;
 use crate::mem::LINE_BYTES;
 use crate::mem::budget::{RecvBudget, SendBudget};
 use crate::sys::mmap::HugePages;
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::Limits as PeerLimits;
 use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
 use std::time::Duration;
 
 /// A value that the engine cannot work with.
@@ -69,6 +71,7 @@ impl RawConfig {
         }
         self.check_arenas()?;
         self.check_segments()?;
+        self.check_alignment()?;
         let cpus = cores::resolve(&self.cores, host)?;
         Ok(Config { raw: self, cpus })
     }
@@ -105,6 +108,23 @@ impl RawConfig {
             value: self.rpc.segment_bytes.to_string(),
             expected: format!("at least {needed_bytes}, for rpc.max_segments of them per transfer"),
         })
+    }
+
+    /// Padded data begin within the inline message, or no message could have any.
+    fn check_alignment(&self) -> Result<(), ConfigError> {
+        let inline = [
+            ("rpc.inline_send_bytes", self.rpc.inline_send_bytes),
+            ("rpc.inline_recv_bytes", self.rpc.inline_recv_bytes),
+        ];
+        let align = self.rpc.msgp_align_bytes;
+        match inline.into_iter().find(|(_, bytes)| align >= *bytes) {
+            None => Ok(()),
+            Some((key, bytes)) => Err(ConfigError {
+                key: "rpc.msgp_align_bytes",
+                value: align.to_string(),
+                expected: format!("less than {key} = {bytes}"),
+            }),
+        }
     }
 
     fn longest_payload_bytes(&self) -> u64 {
@@ -258,6 +278,18 @@ impl Config {
         to_usize(self.raw.rpc.max_chunks)
     }
 
+    /// Where inline data begin in messages of ours (RFC 5666 section 3.9);
+    /// [`Alignment::NONE`] if they are not padded.
+    pub fn msgp_alignment(&self) -> Alignment {
+        let rpc = &self.raw.rpc;
+        match rpc.msgp_align_bytes {
+            align if align > 0 && rpc.protocol.has_padded_messages() => {
+                Alignment::new(to_u32(align), to_u32(rpc.msgp_threshold_bytes))
+            }
+            _ => Alignment::NONE,
+        }
+    }
+
     /// Deadline of a call that names none; `None` waits for ever.
     pub fn timeout(&self) -> Option<Duration> {
         let timeout_ms = self.raw.rpc.timeout_ms;
@@ -352,8 +384,12 @@ impl Config {
     }
 
     /// Alignment of a receive buffer, in bytes: what a peer is told that computes padding with it.
+    /// That of the second buffers of chained receives is what data begin at, where there are any.
     pub fn recv_align_bytes(&self) -> usize {
-        LINE_BYTES
+        match self.msgp_alignment() {
+            Alignment::NONE => LINE_BYTES,
+            alignment => alignment.align_bytes() as usize,
+        }
     }
 
     /// Bytes of one send buffer: the inline message, behind headroom for its transport header,
@@ -377,7 +413,9 @@ impl Config {
         let read_list = chunks * segments * (WORD_BYTES * 2 + SEGMENT_BYTES); // "more", position
         let write_list = chunks * (WORD_BYTES * 2 + segments * SEGMENT_BYTES); // "more", count
         let reply_chunk = WORD_BYTES + segments * SEGMENT_BYTES; // count
-        fixed + list_ends + read_list + write_list + reply_chunk
+        let padded = self.protocol().has_padded_messages();
+        let alignment = if padded { MSGP_FIELDS_BYTES } else { 0 };
+        fixed + alignment + list_ends + read_list + write_list + reply_chunk
     }
 }
 

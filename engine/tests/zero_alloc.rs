@@ -13,6 +13,7 @@ use spinrpc::{
     Bulk, CallError, CallSpec, CaptureSink, Client, Config, Core, Engine, EngineError, Reply,
     ReplyHandler, Token,
 };
+use spinrpc_proto::profile::Profile;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -190,6 +191,18 @@ fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
 fn captured_calls_allocate_nothing_on_their_cores_either() {
     let captured = |config| Engine::with_capture(config, CaptureSink::new(std::io::sink()));
     nothing_is_allocated(captured, 10);
+}
+
+/// Into chained receives, with chunk lists beside the padding and without.
+#[test]
+fn padded_calls_allocate_nothing_either() {
+    let padded = |config: Config| {
+        let mut raw = config.raw().clone();
+        raw.rpc.protocol = Profile::Rfc5666;
+        raw.rpc.msgp_align_bytes = 1024;
+        Engine::new(valid(raw))
+    };
+    nothing_is_allocated(padded, 10);
 }
 
 /// On two engines, with one in `part` of the calls.

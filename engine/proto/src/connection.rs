@@ -42,11 +42,13 @@ where
     /// A new connection.
     pub fn new(
         side: Side,
-        requester: Requester<Q>,
-        responder: Responder<R>,
+        mut requester: Requester<Q>,
+        mut responder: Responder<R>,
         limits: Limits,
         profile: Profile,
     ) -> Self {
+        requester.take_padded(profile.has_padded_messages());
+        responder.take_padded(profile.has_padded_messages());
         Self { requester, responder, side, limits, profile, malformed: 0 }
     }
 

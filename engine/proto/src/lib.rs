@@ -9,6 +9,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod alignment;
 pub mod config_proto;
 pub mod connection;
 pub mod credit;

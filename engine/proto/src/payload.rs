@@ -6,7 +6,7 @@
 
 use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX, SEGMENTS_MAX};
 use crate::rdma::{ReadSegment, Segment};
-use crate::xdr::{DecodeError, Reader, Writer, roundup4};
+use crate::xdr::{DecodeError, Padding, Reader, Writer, roundup4};
 
 /// Transport header with three empty lists.
 pub const PLAIN_HEADER_BYTES: usize = 28;
@@ -209,6 +209,10 @@ pub struct Encoded {
     pub items_used: u8,
     /// The stream asked for more items than were given: a mistake of the application.
     pub items_missing: bool,
+    /// There is padding in the stream, be it of no bytes: it goes in an RDMA_MSGP.
+    pub padded: bool,
+    /// Bytes of the XDR stream with all items in it and without padding.
+    pub unreduced_bytes: usize,
     reduced: [Reduced; ITEMS_MAX],
     reduced_count: u8,
 }
@@ -238,9 +242,21 @@ impl<'a> StreamWriter<'a> {
     /// stream asks for them).
     #[inline]
     pub fn new(buf: &'a mut [u8], items: &'a [Item<'a>]) -> Self {
+        Self::over(buf.len(), Writer::new(buf), items)
+    }
+
+    /// As [`StreamWriter::new`] for the stream of an RDMA_MSGP, with padding before counted data
+    /// (RFC 5666 section 3.9).
+    #[inline]
+    pub fn aligned(buf: &'a mut [u8], items: &'a [Item<'a>], padding: &'a mut Padding) -> Self {
+        Self::over(buf.len(), Writer::aligned(buf, padding), items)
+    }
+
+    #[inline]
+    fn over(room_bytes: usize, xdr: Writer<'a>, items: &'a [Item<'a>]) -> Self {
         Self {
-            room_bytes: buf.len(),
-            xdr: Writer::new(buf),
+            room_bytes,
+            xdr,
             items,
             next_item: 0,
             removed_bytes: 0,
@@ -315,10 +331,10 @@ impl<'a> StreamWriter<'a> {
         };
         let index = self.next_item as u8;
         self.next_item += 1;
-        self.xdr.u32(item.bytes.len() as u32);
         if self.stays_inline(item) {
-            self.xdr.fixed(item.bytes);
+            self.xdr.opaque(item.bytes);
         } else {
+            self.xdr.u32(item.bytes.len() as u32);
             self.reduce(index, item.bytes.len());
         }
     }
@@ -328,13 +344,13 @@ impl<'a> StreamWriter<'a> {
             Placement::Inline => true,
             Placement::Chunk => item.bytes.is_empty(),
             Placement::InlineIfRoom => {
-                self.xdr.len() + roundup4(item.bytes.len()) <= self.room_bytes
+                self.xdr.len() + self.xdr.opaque_bytes(item.bytes.len()) <= self.room_bytes
             }
         }
     }
 
     fn reduce(&mut self, index: u8, length: usize) {
-        let position = (self.xdr.len() + self.removed_bytes) as u32;
+        let position = (self.xdr.stream_len() + self.removed_bytes) as u32;
         self.removed_bytes += roundup4(length);
         self.reduced[usize::from(self.reduced_count)] =
             Reduced { index, position, length: length as u32 };
@@ -356,6 +372,8 @@ impl<'a> StreamWriter<'a> {
             fits: self.xdr.len() <= self.room_bytes,
             items_used: self.next_item as u8,
             items_missing: self.items_missing,
+            padded: self.xdr.is_padded(),
+            unreduced_bytes: self.xdr.stream_len() + self.removed_bytes,
             reduced: self.reduced,
             reduced_count: self.reduced_count,
         }
@@ -400,7 +418,13 @@ impl<'a> StreamReader<'a> {
     /// Reads `stream`, which starts at byte `base` of the RPC message.
     #[inline]
     pub fn new(stream: &'a [u8], base: usize, beside: Beside<'a>) -> Self {
-        Self { xdr: Reader::new(stream), beside, next_chunk: 0, removed_bytes: 0, base }
+        Self::over(Reader::new(stream), base, beside)
+    }
+
+    /// Reads what `xdr` has, which began at byte `base` of the RPC message.
+    #[inline]
+    pub fn over(xdr: Reader<'a>, base: usize, beside: Beside<'a>) -> Self {
+        Self { xdr, beside, next_chunk: 0, removed_bytes: 0, base }
     }
 
     /// The plain XDR reader. Data items in it are found by [`StreamReader::item`].
@@ -421,7 +445,7 @@ impl<'a> StreamReader<'a> {
         let at = self.xdr.position();
         let mut ahead = self.xdr.clone();
         let length = ahead.u32()? as usize;
-        let position = self.base + ahead.position() + self.removed_bytes;
+        let position = self.base + ahead.stream_position() + self.removed_bytes;
         let Some(chunk_bytes) = self.chunk_here(position) else {
             let bytes = self.xdr.opaque(max_bytes)?;
             self.next_chunk += usize::from(self.has_unused_write_chunk());
@@ -448,6 +472,20 @@ impl<'a> StreamReader<'a> {
             Beside::Reads(_) => chunk_bytes == length || chunk_bytes == roundup,
             Beside::Writes(_) => (length..=roundup).contains(&chunk_bytes),
         }
+    }
+
+    /// The length of the next item, if its data are the first in the receive buffer behind this
+    /// stream: where RFC 5666 section 3.9 means them to be.
+    pub fn item_behind(&self) -> Option<usize> {
+        let position = self.base + self.xdr.stream_position() + 4 + self.removed_bytes;
+        self.xdr.opaque_at_end().filter(|_| self.chunk_here(position).is_none())
+    }
+
+    /// Passes over the item that [`StreamReader::item_behind`] found, and goes on in `rest`, which
+    /// holds what follows its roundup.
+    pub fn pass_item(&mut self, length: usize, rest: &'a [u8]) {
+        self.xdr.pass_opaque(length, rest);
+        self.next_chunk += usize::from(self.has_unused_write_chunk());
     }
 
     /// Bytes of the chunk that carries the item at `position`, if one does.

@@ -107,6 +107,7 @@ pub struct Requester<S> {
     first_free: u16,
     credits: Credits,
     next_deadline: Instant,
+    takes_padded: bool,
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
@@ -124,7 +125,14 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             slots,
             credits: Credits::new(count as u32),
             next_deadline: Instant(u64::MAX),
+            takes_padded: false,
         }
+    }
+
+    /// Whether replies may come as RDMA_MSGP; without this they are discarded (RFC 8166 section
+    /// 4.6.1).
+    pub(crate) fn take_padded(&mut self, takes: bool) {
+        self.takes_padded = takes;
     }
 
     /// Credits and calls in flight.
@@ -202,8 +210,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             return out.dropped(Dropped::UnmatchedReply);
         };
         match view.message_type() {
-            MessageType::Msg if !carries_reply(view) => out.dropped(stray(view)),
-            MessageType::Msg | MessageType::Nomsg => self.on_reply(index, view, out),
+            MessageType::Msgp if !self.takes_padded => out.dropped(Dropped::UnexpectedType),
+            MessageType::Msg | MessageType::Msgp if !carries_reply(view) => {
+                out.dropped(stray(view));
+            }
+            MessageType::Msg | MessageType::Nomsg | MessageType::Msgp => {
+                self.on_reply(index, view, out);
+            }
             MessageType::Error => self.on_error(index, view.error(), out),
             _ => out.dropped(Dropped::UnexpectedType),
         }
@@ -437,8 +450,12 @@ fn check_lists(offered: &Offered, view: &HeaderView<'_>) -> Checked {
     };
     let stream = match (view.message_type(), in_reply_chunk) {
         // Reply chunk offered but the reply is short: both ways are legal.
-        (MessageType::Msg, 0) => ReplyStream::Inline { header_bytes: view.header_bytes() },
-        (MessageType::Msg, _) => return Err(PeerMisbehaved::ReplyChunkChanged),
+        (MessageType::Msg | MessageType::Msgp, 0) => {
+            ReplyStream::Inline { header_bytes: view.header_bytes() }
+        }
+        (MessageType::Msg | MessageType::Msgp, _) => {
+            return Err(PeerMisbehaved::ReplyChunkChanged);
+        }
         (_, 0) => return Err(PeerMisbehaved::NoReplyStream),
         (_, length) => ReplyStream::ReplyChunk { length },
     };

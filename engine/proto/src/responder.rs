@@ -101,6 +101,9 @@ impl Pull {
         chunks.sort_unstable_by_key(|chunk| chunk.position);
         let stream_bytes = match (view.message_type(), chunks.first()) {
             (MessageType::Nomsg, Some(message)) => message.length as usize,
+            // It may run on into a second receive buffer, which is not seen here: whoever decodes it
+            // finds a chunk to which no item belongs.
+            (MessageType::Msgp, _) => usize::MAX,
             _ => view.payload().len(),
         };
         positions_fit(chunks, stream_bytes).then_some(pull)
@@ -174,6 +177,7 @@ pub struct Responder<S> {
     slots: S,
     first_free: u32,
     grant: u32,
+    takes_padded: bool,
 }
 
 impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
@@ -188,7 +192,13 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
             grant: (count as u32).max(1),
+            takes_padded: false,
         }
+    }
+
+    /// Whether calls may come as RDMA_MSGP; without this they are refused (RFC 8166 section 4.6.1).
+    pub(crate) fn take_padded(&mut self, takes: bool) {
+        self.takes_padded = takes;
     }
 
     /// The credit word of our replies: one per slot, never zero (RFC 8166 section 3.3.1). The
@@ -211,6 +221,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
                 self.on_plain_call(view, out);
             }
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
+            MessageType::Msgp if self.takes_padded => self.on_chunked_call(view, out),
             // Both are reserved by RFC 8166 section 4.6: RDMA_MSGP is answered with ERR_CHUNK ...
             MessageType::Msgp => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
             // ... and RDMA_DONE dropped; an RDMA_ERROR is never answered (section 4.5).
@@ -231,7 +242,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     fn on_chunked_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        let inline = view.message_type() == MessageType::Msg;
+        let inline = view.message_type() != MessageType::Nomsg;
         if inline && !carries_call(view) {
             return not_a_call(view, out);
         }

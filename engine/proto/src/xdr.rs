@@ -5,6 +5,8 @@
 
 use core::fmt;
 
+use crate::alignment::Alignment;
+
 /// Bytes of padding after an item of `length` bytes: XDR items end on a multiple of 4 (RFC 4506
 /// section 3).
 #[must_use]
@@ -155,6 +157,11 @@ impl core::error::Error for DecodeError {}
 pub struct Reader<'a> {
     rest: &'a [u8],
     total: usize,
+    alignment: Alignment,
+    /// Where in the Send the first byte stands.
+    start: usize,
+    /// Bytes of padding passed.
+    skipped: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -162,7 +169,15 @@ impl<'a> Reader<'a> {
     #[must_use]
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, total: bytes.len() }
+        Self::aligned(bytes, Alignment::NONE, 0)
+    }
+
+    /// A reader at the first of `bytes`, which stands `start` bytes behind the first of an
+    /// RDMA_MSGP: it passes over the padding before counted data (RFC 5666 section 3.9).
+    #[must_use]
+    #[inline]
+    pub const fn aligned(bytes: &'a [u8], alignment: Alignment, start: usize) -> Self {
+        Self { rest: bytes, total: bytes.len(), alignment, start, skipped: 0 }
     }
 
     /// Bytes read so far.
@@ -170,6 +185,13 @@ impl<'a> Reader<'a> {
     #[inline]
     pub const fn position(&self) -> usize {
         self.total - self.rest.len()
+    }
+
+    /// Bytes of the XDR stream read so far: those of [`Self::position`] without padding.
+    #[must_use]
+    #[inline]
+    pub const fn stream_position(&self) -> usize {
+        self.position() - self.skipped
     }
 
     /// Bytes not read yet.
@@ -286,9 +308,48 @@ impl<'a> Reader<'a> {
         if length > max {
             return Err(DecodeError::TooLong { at: self.position(), length, max });
         }
+        if self.alignment.applies_to(length) {
+            ahead.skip_gap(length)?;
+        }
         let data = ahead.fixed(length)?;
         *self = ahead;
         Ok(data)
+    }
+
+    /// Padding before data of this length, if their count word was just read.
+    fn gap(&self, length: usize) -> usize {
+        self.alignment.gap(self.start.saturating_add(self.position()), length)
+    }
+
+    #[cold]
+    fn skip_gap(&mut self, length: usize) -> Result<(), DecodeError> {
+        let gap = self.gap(length);
+        self.skip(gap)?;
+        self.skipped += gap;
+        Ok(())
+    }
+
+    /// The length of the next item, if it is counted data which begin exactly where the bytes end:
+    /// their place is the next receive buffer.
+    #[must_use]
+    pub fn opaque_at_end(&self) -> Option<usize> {
+        let mut ahead = self.clone();
+        let length = ahead.u32().ok()? as usize;
+        (length > 0 && ahead.remaining() == ahead.gap(length)).then_some(length)
+    }
+
+    /// Passes over the item that [`Self::opaque_at_end`] found, and goes on in `rest`, which holds
+    /// what follows its roundup.
+    pub fn pass_opaque(&mut self, length: usize, rest: &'a [u8]) {
+        self.skipped += self.remaining().saturating_sub(4);
+        self.total = self.total.saturating_add(roundup4(length)).saturating_add(rest.len());
+        self.rest = rest;
+    }
+
+    /// Goes on in `bytes`, which begin with those not read yet and have more behind them.
+    pub const fn go_on_in(&mut self, bytes: &'a [u8]) {
+        self.total = self.position() + bytes.len();
+        self.rest = bytes;
     }
 
     /// A string of at most `max` bytes.
@@ -354,6 +415,31 @@ impl core::error::Error for Overflow {}
 pub struct Writer<'a> {
     buffer: &'a mut [u8],
     len: usize,
+    /// Elsewhere: most streams have none.
+    padding: Option<&'a mut Padding>,
+}
+
+/// The padding of a stream that is being written (RFC 5666 section 3.9).
+#[derive(Debug)]
+pub struct Padding {
+    alignment: Alignment,
+    /// Where in the Send the first byte of the stream stands.
+    start: usize,
+    /// Bytes of padding written.
+    skipped: usize,
+    is_padded: bool,
+}
+
+impl Padding {
+    /// For a stream whose first byte stands `start` bytes behind that of an RDMA_MSGP.
+    #[must_use]
+    pub const fn new(alignment: Alignment, start: usize) -> Self {
+        Self { alignment, start, skipped: 0, is_padded: false }
+    }
+
+    const fn gap(&self, at: usize, length: usize) -> usize {
+        self.alignment.gap(self.start.saturating_add(at), length)
+    }
 }
 
 impl<'a> Writer<'a> {
@@ -361,7 +447,37 @@ impl<'a> Writer<'a> {
     #[must_use]
     #[inline]
     pub const fn new(buffer: &'a mut [u8]) -> Self {
-        Self { buffer, len: 0 }
+        Self { buffer, len: 0, padding: None }
+    }
+
+    /// A writer that puts padding before counted data.
+    #[must_use]
+    #[inline]
+    pub const fn aligned(buffer: &'a mut [u8], padding: &'a mut Padding) -> Self {
+        Self { buffer, len: 0, padding: Some(padding) }
+    }
+
+    /// Bytes of the XDR stream so far: those of [`Self::len`] without padding.
+    #[must_use]
+    #[inline]
+    pub fn stream_len(&self) -> usize {
+        self.len - self.padding.as_ref().map_or(0, |padding| padding.skipped)
+    }
+
+    /// Some data had padding before them, be it of no bytes: the message is an RDMA_MSGP.
+    #[must_use]
+    #[inline]
+    pub fn is_padded(&self) -> bool {
+        self.padding.as_ref().is_some_and(|padding| padding.is_padded)
+    }
+
+    /// Bytes that counted data of this length would take here: count, padding, data, roundup.
+    #[must_use]
+    #[inline]
+    pub fn opaque_bytes(&self, length: usize) -> usize {
+        let at = self.len.saturating_add(4);
+        let gap = self.padding.as_ref().map_or(0, |padding| padding.gap(at, length));
+        roundup4(length).saturating_add(gap).saturating_add(4)
     }
 
     /// Bytes written or, past the end of the buffer, counted so far.
@@ -441,10 +557,27 @@ impl<'a> Writer<'a> {
         match u32::try_from(data.len()) {
             Ok(length) => {
                 self.u32(length);
+                if self.padding.is_some() {
+                    self.pad(data.len());
+                }
                 self.fixed(data);
             }
             Err(_) => self.len = usize::MAX,
         }
+    }
+
+    /// Zeros up to where data of this length may begin.
+    #[cold]
+    fn pad(&mut self, length: usize) {
+        let Some(padding) = &mut self.padding else { return };
+        padding.is_padded |= padding.alignment.applies_to(length);
+        let gap = padding.gap(self.len, length);
+        // Never more than the length, which may have reached its end.
+        padding.skipped = padding.skipped.saturating_add(gap).min(self.len.saturating_add(gap));
+        if let Some(zeros) = self.room().and_then(|room| room.get_mut(..gap)) {
+            zeros.fill(0);
+        }
+        self.len = self.len.saturating_add(gap);
     }
 
     /// A string.

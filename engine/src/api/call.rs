@@ -5,6 +5,7 @@ use super::service::ConnectionId;
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::ReplyData;
+use crate::reactor::chains::Padded;
 use crate::reactor::mailbox::{DeferredAnswer, DeferredReply, PostReply};
 use crate::reactor::ops::{CallOutcome, CoreOps, DeferTicket, ReplyTarget, RpcRefusal};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
@@ -24,6 +25,8 @@ pub(super) struct CallState<'a> {
     pub(super) to: ReplyTarget<'a>,
     pub(super) header: CallHeader<'a>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,
+    /// They came in an RDMA_MSGP.
+    pub(super) padded: Cell<Option<&'a mut Padded<'a>>>,
     pub(super) outcome: Cell<Option<CallOutcome>>,
 }
 
@@ -71,7 +74,10 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn args(&mut self) -> Decoder<'a> {
         match self.0.arguments.take() {
-            Some(a) => Decoder::arguments(a.stream, a.base, a.chunks, a.bulks),
+            Some(a) => {
+                let arguments = Decoder::arguments(a.stream, a.base, a.chunks, a.bulks);
+                arguments.padded(self.0.padded.take())
+            }
             None => Decoder::exhausted(),
         }
     }
@@ -184,7 +190,7 @@ impl Room {
     /// there is one that takes them.
     fn encode(self, data: ReplyData, encode: &dyn Fn(&mut Encoder<'_>)) -> DeferredAnswer {
         let Self { pool, mut stage, plan } = self;
-        let encoded = plan.encode(stage.bytes_mut(), &data, encode);
+        let encoded = plan.encode_inline(stage.bytes_mut(), &data, encode);
         if encoded.fits || !plan.takes_long(encoded.stream_bytes) {
             return DeferredAnswer::Results { stream: stage, encoded, data };
         }

@@ -5,6 +5,7 @@ use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
+use crate::reactor::chains::Padded;
 use crate::reactor::ops::{CallTarget, CoreOps, Deadline, HeaderTemplate};
 use crate::reactor::{Backpressure, CallSpec};
 use spinrpc_proto::ids::{Procedure, Program, Version};
@@ -247,6 +248,8 @@ pub struct Reply<'a> {
     pub(super) placed: &'a [u32],
     pub(super) arguments: &'a mut [Option<Bulk>],
     pub(super) results: &'a mut [Option<Bulk>],
+    /// It came in an RDMA_MSGP.
+    pub(super) padded: Option<&'a mut Padded<'a>>,
 }
 
 impl<'a> Reply<'a> {
@@ -254,7 +257,8 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn results(&mut self) -> Decoder<'a> {
         let results = std::mem::take(&mut self.results);
-        Decoder::results(std::mem::take(&mut self.stream), self.placed, results)
+        let results = Decoder::results(std::mem::take(&mut self.stream), self.placed, results);
+        results.padded(self.padded.take())
     }
 
     /// The next argument buffer of the call, for another one. Buffers that are not taken go back

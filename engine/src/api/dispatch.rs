@@ -10,15 +10,19 @@ use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::Bulk;
 use crate::reactor::Negotiated;
+use crate::reactor::chains::Padded;
 use crate::reactor::connection::Sinks;
 use crate::reactor::ops::{
     Admitted, CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyTarget,
     RpcRefusal, Upcalls,
 };
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::rpc::{
     self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus, ReplyBody, ReplyHeader,
 };
+use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -125,19 +129,57 @@ impl Dispatch {
         chunks: &[(u32, u32)],
         bulks: &mut [Option<Bulk>],
     ) -> CallOutcome {
-        let (header, base) = match CallHeader::parse(stream) {
-            Ok(parsed) => parsed,
-            Err(error) => return self.refuse(to, &refusal(&error)),
-        };
+        match CallHeader::parse(stream) {
+            Ok((header, base)) => {
+                let stream = &stream[base..];
+                self.run(to, header, Arguments { stream, base, chunks, bulks }, None)
+            }
+            Err(error) => self.refuse(to, &refusal(&error)),
+        }
+    }
+
+    /// As [`Dispatch::serve`], for a call that came in an RDMA_MSGP: its credential may be padded,
+    /// too.
+    #[cold]
+    fn serve_padded(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        stream: &[u8],
+        chunks: &[(u32, u32)],
+        bulks: &mut [Option<Bulk>],
+        mut padded: Padded<'_>,
+    ) -> CallOutcome {
+        let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
+        match CallHeader::read(&mut reader) {
+            Ok(header) => {
+                padded.start += reader.position();
+                let (stream, base) = (reader.rest(), reader.stream_position());
+                self.run(to, header, Arguments { stream, base, chunks, bulks }, Some(padded))
+            }
+            Err(error) => self.refuse(to, &refusal(&error)),
+        }
+    }
+
+    #[inline]
+    fn run(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        header: CallHeader<'_>,
+        arguments: Arguments<'_>,
+        padded: Option<Padded<'_>>,
+    ) -> CallOutcome {
         let Some(index) = self.find(header.program, header.version) else {
             let status = self.not_served(header.program);
             return self.refuse(to, &RpcRefusal::Accepted(status));
         };
+        // A place of its own: with the lifetime of this function, like the state that points to it.
+        let mut padded = padded;
         let state = CallState {
             ops: &*self.ops,
             to: *to,
             header,
-            arguments: Cell::new(Some(Arguments { stream: &stream[base..], base, chunks, bulks })),
+            arguments: Cell::new(Some(arguments)),
+            padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
         };
         self.services[index].service.call(Call(&state));
@@ -236,6 +278,21 @@ impl Dispatch {
         }
     }
 
+    /// A call that came in an RDMA_MSGP, which has a message behind its header.
+    #[cold]
+    fn on_padded_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
+        let (conn, slot) = (frame.conn, frame.slot);
+        let header_bytes = frame.admitted.header_bytes as usize;
+        // With three empty lists there is nothing that the reply would echo.
+        let plain = header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
+        let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
+        let Sinks { chunks, count, bulks, joined } = &mut **sinks;
+        let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
+        let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
+        let to = ReplyTarget { conn, slot, message, plain };
+        self.serve_padded(&to, &message[header_bytes..], chunks, bulks, padded)
+    }
+
     fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
         entry.fail(match error {
             CallError::Accepted(status) => ConnectError::NotServed(status),
@@ -248,6 +305,9 @@ impl Dispatch {
 impl Upcalls for Dispatch {
     #[inline]
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
+        if frame.sinks.is_some() && alignment_of(frame.message.bytes()) != Alignment::NONE {
+            return self.on_padded_call(frame);
+        }
         let message = frame.message.bytes();
         let Admitted { header_bytes, plain, long } = frame.admitted;
         let (conn, slot, header_bytes) = (frame.conn, frame.slot, header_bytes as usize);
@@ -255,7 +315,7 @@ impl Upcalls for Dispatch {
         let Some(sinks) = &mut frame.sinks else {
             return self.serve(&to, &message[header_bytes..], &[], &mut []);
         };
-        let Sinks { chunks, count, bulks } = &mut **sinks;
+        let Sinks { chunks, count, bulks, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         if !long {
             return self.serve(&to, &message[header_bytes..], chunks, bulks);
@@ -278,7 +338,12 @@ impl Upcalls for Dispatch {
             return Self::on_opening_reply(entry, conn, frame.stream);
         }
         let token = Token(frame.token);
-        let results_at = match reply_status(frame.stream) {
+        let mut padded = frame.padded;
+        let status = match &mut padded {
+            None => reply_status(frame.stream),
+            Some(padded) => padded_reply_status(frame.stream, padded),
+        };
+        let results_at = match status {
             Ok(at) => at,
             Err(error) => return entry.handler.on_reply(token, Err(error)),
         };
@@ -287,7 +352,7 @@ impl Upcalls for Dispatch {
             None => Default::default(),
         };
         let stream = &frame.stream[results_at..];
-        let reply = Reply { stream, placed: frame.placed, arguments, results };
+        let reply = Reply { stream, placed: frame.placed, arguments, results, padded };
         entry.handler.on_reply(token, Ok(reply));
     }
 
@@ -378,8 +443,22 @@ fn refusal(error: &rpc::CallError) -> RpcRefusal {
 #[inline]
 fn reply_status(stream: &[u8]) -> Result<usize, CallError> {
     let (header, results_at) = ReplyHeader::parse(stream)?;
+    check_status(&header).map(|()| results_at)
+}
+
+/// As [`reply_status`], of a reply that came in an RDMA_MSGP.
+#[cold]
+fn padded_reply_status(stream: &[u8], padded: &mut Padded<'_>) -> Result<usize, CallError> {
+    let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
+    let header = ReplyHeader::read(&mut reader)?;
+    padded.start += reader.position();
+    check_status(&header).map(|()| reader.position())
+}
+
+#[inline]
+fn check_status(header: &ReplyHeader<'_>) -> Result<(), CallError> {
     match header.body {
-        ReplyBody::Accepted { status: AcceptStatus::Success, .. } => Ok(results_at),
+        ReplyBody::Accepted { status: AcceptStatus::Success, .. } => Ok(()),
         ReplyBody::Accepted { status, .. } => Err(CallError::Accepted(status)),
         ReplyBody::Denied(status) => Err(CallError::Rejected(status)),
     }

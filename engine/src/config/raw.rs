@@ -105,6 +105,10 @@ pub struct RawRpc {
     pub max_segments: u64,
     /// Chunks of one list.
     pub max_chunks: u64,
+    /// Where data in padded messages begin, in bytes; 0 sends none.
+    pub msgp_align_bytes: u64,
+    /// Shortest data that are padded, in bytes.
+    pub msgp_threshold_bytes: u64,
     /// Deadline of a call that names none, in milliseconds; 0 is none.
     pub timeout_ms: u64,
 }
@@ -170,6 +174,8 @@ impl Default for RawRpc {
             segment_bytes: 16 << 20,
             max_segments: 16,
             max_chunks: 8,
+            msgp_align_bytes: 0,
+            msgp_threshold_bytes: 1024,
             timeout_ms: 10_000,
         }
     }

@@ -5,6 +5,7 @@ use super::ConfigError;
 use super::cores::CoreList;
 use super::raw::RawConfig;
 use spinrpc_proto::limits::{READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
+use spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES;
 use std::fmt;
 
 /// One key of the configuration.
@@ -63,6 +64,8 @@ pub enum Step {
     MultipleOf(u64),
     /// Powers of two.
     PowerOfTwo,
+    /// Powers of two, or zero, whatever the least of them.
+    PowerOfTwoOrZero,
 }
 
 /// A value as it stands in a profile.
@@ -151,6 +154,8 @@ impl Limits {
 
     fn allow(self, number: u64) -> bool {
         let on_step = match self.step {
+            Step::PowerOfTwoOrZero if number == 0 => return true,
+            Step::PowerOfTwoOrZero => number.is_power_of_two(),
             Step::Any => true,
             Step::MultipleOf(unit) => number.is_multiple_of(unit),
             Step::PowerOfTwo => number.is_power_of_two(),
@@ -166,6 +171,7 @@ impl fmt::Display for Limits {
             Step::Any => write!(out, "an integer from {min} to {max}"),
             Step::MultipleOf(unit) => write!(out, "a multiple of {unit} from {min} to {max}"),
             Step::PowerOfTwo => write!(out, "a power of two from {min} to {max}"),
+            Step::PowerOfTwoOrZero => write!(out, "0, or a power of two from {min} to {max}"),
         }
     }
 }
@@ -183,6 +189,11 @@ impl fmt::Display for Value {
 /// RFC 8797 section 4.1 codes an inline threshold as its number of KiB.
 const INLINE: Limits = Limits { min: 1024, max: 65536, step: Step::MultipleOf(1024) };
 const _: () = assert!(READ_CHUNKS_MAX == WRITE_CHUNKS_MAX); // rpc.max_chunks is for both
+/// Headers of usual calls fit before the data; a page is what receive buffers are aligned to.
+const MSGP_ALIGN: Limits = Limits { min: 512, max: 4096, step: Step::PowerOfTwoOrZero };
+/// No credential or verifier, which are counted data too, is ever padded.
+const MSGP_THRESHOLD: Limits = Limits::between(512, 65536);
+const _: () = assert!(MSGP_THRESHOLD.min > AUTH_BODY_MAX_BYTES as u64);
 const RING: Limits = Limits { min: 64, max: 4096, step: Step::PowerOfTwo };
 /// A transfer must fit the 32-bit length of a segment.
 const BULK: Limits = Limits::between(4096, 1 << 30);
@@ -386,6 +397,22 @@ pub static KEYS: &[Key] = &[
         field: |raw| {
             Field::Integer(&mut raw.rpc.max_chunks, Limits::between(1, READ_CHUNKS_MAX as u64))
         },
+    },
+    Key {
+        name: "rpc.msgp_align_bytes",
+        unit: "bytes",
+        effect: "With a protocol that has RDMA_MSGP: long inline data begin at a multiple of this, \
+                 and receives take a second, page-aligned buffer from there on; 0 does neither.",
+        reason: "Pays where applications keep the data of inline writes; both ends take the same \
+                 value.",
+        field: |raw| Field::Integer(&mut raw.rpc.msgp_align_bytes, MSGP_ALIGN),
+    },
+    Key {
+        name: "rpc.msgp_threshold_bytes",
+        unit: "bytes",
+        effect: "Inline data of this length or longer are padded so.",
+        reason: "Shorter ones are copied in less time than the padding takes.",
+        field: |raw| Field::Integer(&mut raw.rpc.msgp_threshold_bytes, MSGP_THRESHOLD),
     },
     Key {
         name: "rpc.timeout_ms",

@@ -133,6 +133,33 @@ fn numbers_outside_their_limits_are_refused_by_name() {
         refusal(|raw| raw.shm.ring_slots = 100),
         "shm.ring_slots = 100: expected a power of two from 64 to 4096"
     );
+    assert_eq!(
+        refusal(|raw| raw.rpc.msgp_align_bytes = 1),
+        "rpc.msgp_align_bytes = 1: expected 0, or a power of two from 512 to 4096"
+    );
+}
+
+#[test]
+fn padded_data_begin_within_the_inline_message() {
+    assert_eq!(
+        refusal(|raw| raw.rpc.msgp_align_bytes = 4096),
+        "rpc.msgp_align_bytes = 4096: expected less than rpc.inline_send_bytes = 4096"
+    );
+}
+
+#[test]
+fn only_a_protocol_with_padded_messages_pads_and_has_a_longer_header() {
+    let mut raw = RawConfig::default();
+    raw.rpc.msgp_align_bytes = 1024;
+    let plain = raw.clone().validate_for(&four_cpus()).unwrap();
+    assert_eq!(plain.msgp_alignment(), Alignment::NONE);
+    raw.rpc.protocol = Profile::Rfc5666;
+    let padded = raw.clone().validate_for(&four_cpus()).unwrap();
+    assert_eq!(padded.msgp_alignment(), Alignment::new(1024, 1024));
+    assert_eq!(padded.header_bytes_max(), plain.header_bytes_max() + 8);
+    raw.rpc.msgp_align_bytes = 0;
+    let silent = raw.validate_for(&four_cpus()).unwrap();
+    assert_eq!(silent.msgp_alignment(), Alignment::NONE);
 }
 
 #[test]
@@ -264,7 +291,9 @@ const OTHER_NAMES: &[&str] = &["0", "off", "allow", "busy", "copy", "rfc5666", "
 fn other_values(default: &Value) -> Vec<Value> {
     let text = |name: &&str| Value::Text((*name).to_owned());
     let others = match default {
-        Value::Integer(number) => [number * 2, number / 2, number + 1].map(Value::Integer).into(),
+        Value::Integer(number) => {
+            [number * 2, number / 2, number + 1, 512].map(Value::Integer).into()
+        }
         Value::Flag(flag) => vec![Value::Flag(!flag)],
         Value::Text(_) => OTHER_NAMES.iter().map(text).collect(),
     };

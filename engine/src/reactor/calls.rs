@@ -9,17 +9,20 @@ use super::ops::{
 use crate::config::{BulkView, Config};
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::payload::{
     CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
+use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::xdr::Padding;
 use spinrpc_proto::xdr::roundup4;
 
 /// Bytes of one segment in the Read list.
-const READ_SEGMENT_BYTES: usize = 24;
+pub(super) const READ_SEGMENT_BYTES: usize = 24;
 /// Bytes of one segment in the Write list or the Reply chunk.
 const WRITE_SEGMENT_BYTES: usize = 16;
 /// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
@@ -28,16 +31,35 @@ const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
 static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 
 /// A call whose stream is being written; nothing but the buffer is taken yet.
-struct Stage {
-    message: Buf,
+pub(super) struct Stage {
+    pub(super) message: Buf,
     /// Where the stream starts in the buffer; the transport header will end there.
     stream_at: usize,
     /// Longest message, transport header included.
-    threshold_bytes: usize,
+    pub(super) threshold_bytes: usize,
     /// Transport header with what the spec offers for the reply, and without Read chunks.
-    header_bytes: usize,
+    pub(super) header_bytes: usize,
+    /// How the connection pads inline data.
+    pub(super) alignment: Alignment,
+    /// The header for which the padding was written.
+    pub(super) padded_header_bytes: usize,
     /// Read chunks may be offered (RFC 5666 section 6.2).
     takes_read_chunks: bool,
+}
+
+/// How a stream is written: where its items go, and its padding.
+pub(super) struct Shape {
+    pub(super) placements: [Placement; ITEMS_MAX],
+    pub(super) alignment: Alignment,
+    /// The transport header before it.
+    pub(super) header_bytes: usize,
+}
+
+impl Shape {
+    fn unpadded(placement: Placement) -> Self {
+        let placements = [placement; ITEMS_MAX];
+        Self { placements, alignment: Alignment::NONE, header_bytes: 0 }
+    }
 }
 
 impl<F: Fabric> CoreCell<F> {
@@ -85,7 +107,10 @@ impl<F: Fabric> CoreCell<F> {
             return Err(Backpressure::Misuse("more than four data items in one direction"));
         }
         let mut stage = self.reactor().stage_call(conn, spec)?;
-        let encoded = stage.encode(target, spec, encode, Placement::InlineIfRoom);
+        let segment_bytes = self.reactor().config.segment_bytes();
+        let encoded = stage
+            .encode_padded(target, spec, encode, segment_bytes)
+            .unwrap_or_else(|| stage.encode(target, spec, encode, Placement::InlineIfRoom));
         if encoded.items_missing || usize::from(encoded.items_used) != spec.argument_count() {
             return Err(Backpressure::Misuse("stream and spec differ in their data items"));
         }
@@ -115,7 +140,8 @@ impl<F: Fabric> CoreCell<F> {
         let mut whole = self
             .bulk_of(conn, needed_bytes)
             .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config)))?;
-        let encoded = encode_call(whole.bytes_mut(), target, spec, encode, Placement::Inline);
+        let shape = Shape::unpadded(Placement::Inline);
+        let encoded = encode_call(whole.bytes_mut(), target, spec, encode, &shape);
         if !encoded.fits {
             return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
         }
@@ -148,6 +174,12 @@ impl<F: Fabric> CoreCell<F> {
         mut hold: Option<Box<CallHold>>,
         up: &mut impl Upcalls,
     ) {
+        if let ReplyStream::Inline { header_bytes } = reply.stream
+            && header_bytes != PLAIN_HEADER_BYTES
+            && alignment_of(message.bytes()) != Alignment::NONE
+        {
+            return self.deliver_padded_reply(conn, message, header_bytes, reply, hold, up);
+        }
         let mut from_chunk: &[u8] = &[];
         let mut buffers = None;
         if let Some(hold) = hold.as_deref_mut() {
@@ -165,6 +197,7 @@ impl<F: Fabric> CoreCell<F> {
             stream,
             placed: &reply.placed,
             buffers,
+            padded: None,
         });
         self.reactor().finish_reply(conn, message, hold);
     }
@@ -173,6 +206,11 @@ impl<F: Fabric> CoreCell<F> {
 impl<F: Fabric> Reactor<F> {
     #[inline]
     fn take_call_buffer(&mut self, conn: ConnId) -> Result<(Buf, usize), Backpressure> {
+        self.take_send_buffer(conn).map(|(message, c)| (message, c.negotiated.plain_bytes_max()))
+    }
+
+    #[inline]
+    fn take_send_buffer(&mut self, conn: ConnId) -> Result<(Buf, &Conn), Backpressure> {
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         if c.closing.is_some() {
             return Err(Backpressure::Down);
@@ -188,17 +226,22 @@ impl<F: Fabric> Reactor<F> {
             self.stats.no_buffer += 1;
             return Err(Backpressure::NoBuffer);
         };
-        Ok((message, c.negotiated.send_bytes_max()))
+        Ok((message, c))
     }
 
     fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
-        let (message, threshold_bytes) = self.take_call_buffer(conn)?;
-        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
-        let stream_at = self.config.headroom_bytes();
-        let header_bytes =
-            spec.header_bytes(self.config.segment_bytes(), c.negotiated.recv_bytes_max());
-        let takes_read_chunks = c.negotiated.takes_read_chunks();
-        Ok(Stage { message, stream_at, threshold_bytes, header_bytes, takes_read_chunks })
+        let (stream_at, segment_bytes) =
+            (self.config.headroom_bytes(), self.config.segment_bytes());
+        let (message, Conn { negotiated, .. }) = self.take_send_buffer(conn)?;
+        Ok(Stage {
+            message,
+            stream_at,
+            threshold_bytes: negotiated.send_bytes_max(),
+            header_bytes: spec.header_bytes(segment_bytes, negotiated.recv_bytes_max()),
+            alignment: negotiated.alignment(),
+            padded_header_bytes: 0,
+            takes_read_chunks: negotiated.takes_read_chunks(),
+        })
     }
 
     /// A deadline that the call names counts from now. The configured one, which is long, counts
@@ -251,7 +294,7 @@ impl<F: Fabric> Reactor<F> {
     fn send_call(
         &mut self,
         conn: ConnId,
-        stage: Stage,
+        mut stage: Stage,
         encoded: &Encoded,
         whole: Option<Bulk>,
         target: &CallTarget<'_>,
@@ -273,7 +316,8 @@ impl<F: Fabric> Reactor<F> {
         };
         let offered = offering
             .offer_all(c, encoded, whole, spec)
-            .and_then(|()| offering.check(&self.config, stage.threshold_bytes));
+            .and_then(|()| offering.check(&self.config, stage.threshold_bytes))
+            .and_then(|()| stage.check_padding(encoded, &offering.chunks));
         let chunks = offering.chunks;
         self.stats.copies += offering.copies;
         if let Err(refused) = offered {
@@ -285,16 +329,17 @@ impl<F: Fabric> Reactor<F> {
         }
         spec.move_into(&mut hold);
         self.stats.copies += inlined_items(encoded, &hold);
-        let mut message = stage.message;
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
-        let (header, stream) = message.whole_mut().split_at_mut(stage.stream_at);
+        let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
         let (started, header_bytes) = c
             .proto
             .requester
             .start_call(target.token, deadline, &chunks, header)
             .map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
-        message.set_range(stage.stream_at - header_bytes..stage.stream_at + stream_bytes);
+        let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
+        let mut message = stage.message;
+        message.set_range(header_at..stage.stream_at + stream_bytes);
         c.calls[usize::from(started.slot.index)] = Some(hold);
         self.next_deadline = self.next_deadline.min(deadline);
         self.post_call(conn, message);
@@ -383,7 +428,7 @@ impl<F: Fabric> Reactor<F> {
     }
 
     #[inline]
-    fn finish_reply(&mut self, conn: ConnId, message: Buf, hold: Option<Box<CallHold>>) {
+    pub(super) fn finish_reply(&mut self, conn: ConnId, message: Buf, hold: Option<Box<CallHold>>) {
         let Some(c) = self.conns.find(conn) else { return };
         if let Some(hold) = hold {
             c.recycle_hold(hold);
@@ -401,9 +446,21 @@ impl Stage {
         encode: Encode<'_>,
         placement: Placement,
     ) -> Encoded {
-        let room = self.threshold_bytes.saturating_sub(self.header_bytes);
+        let shape = Shape { header_bytes: self.header_bytes, ..Shape::unpadded(placement) };
+        self.encode_as(target, spec, encode, &shape)
+    }
+
+    #[inline]
+    pub(super) fn encode_as(
+        &mut self,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+        encode: Encode<'_>,
+        shape: &Shape,
+    ) -> Encoded {
+        let room = self.threshold_bytes.saturating_sub(shape.header_bytes);
         let stream = &mut self.message.whole_mut()[self.stream_at..][..room];
-        encode_call(stream, target, spec, encode, placement)
+        encode_call(stream, target, spec, encode, shape)
     }
 
     /// "If zero, the peer MUST NOT issue requests that require RDMA Read to satisfy" (RFC 5666
@@ -423,12 +480,9 @@ impl Stage {
 
     /// With the Read chunks it needs, the message keeps within the threshold.
     fn fits(&self, encoded: &Encoded, segment_bytes: usize) -> bool {
-        let reads: usize = encoded
-            .reduced()
-            .iter()
-            .map(|item| (item.length as usize).div_ceil(segment_bytes).max(1))
-            .sum();
-        let header_bytes = self.header_bytes + reads * READ_SEGMENT_BYTES;
+        let alignment_bytes = if encoded.padded { MSGP_FIELDS_BYTES } else { 0 };
+        let read_list_bytes = Self::read_list_bytes(encoded, segment_bytes);
+        let header_bytes = self.header_bytes + alignment_bytes + read_list_bytes;
         encoded.fits && header_bytes + encoded.stream_bytes <= self.threshold_bytes
     }
 }
@@ -440,18 +494,18 @@ fn encode_call(
     target: &CallTarget<'_>,
     spec: &CallSpec,
     encode: Encode<'_>,
-    placement: Placement,
+    shape: &Shape,
 ) -> Encoded {
     if !spec.has_buffers {
-        return encode_items(stream, target, &[], encode);
+        return encode_items(stream, target, &[], encode, shape);
     }
-    let mut items = [Item { bytes: &[], placement }; ITEMS_MAX];
+    let mut items = shape.placements.map(|placement| Item { bytes: &[], placement });
     let mut count = 0;
     for (argument, item) in spec.arguments.iter().flatten().zip(&mut items) {
         item.bytes = argument.bytes();
         count += 1;
     }
-    encode_items(stream, target, &items[..count], encode)
+    encode_items(stream, target, &items[..count], encode, shape)
 }
 
 #[inline]
@@ -460,8 +514,13 @@ fn encode_items(
     target: &CallTarget<'_>,
     items: &[Item<'_>],
     encode: Encode<'_>,
+    shape: &Shape,
 ) -> Encoded {
-    let mut writer = StreamWriter::new(stream, items);
+    let mut padding = Padding::new(shape.alignment, shape.header_bytes);
+    let mut writer = match shape.alignment {
+        Alignment::NONE => StreamWriter::new(stream, items),
+        _ => StreamWriter::aligned(stream, items, &mut padding),
+    };
     target.header.write(target.procedure, &mut writer);
     encode(&mut writer);
     writer.finish()

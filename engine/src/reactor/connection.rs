@@ -1,18 +1,21 @@
 //! One connection as its core sees it: the protocol state, the buffers it lends to the driver, and
 //! the memory of every call in progress.
 
+use super::chains::ReceiveChains;
 use super::negotiate::{Negotiated, Terms};
 use crate::config::Config;
 use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId};
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
+use std::cell::Cell;
 
 /// Arguments, results, Reply chunk and the message itself.
 const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
@@ -56,6 +59,8 @@ pub(crate) struct Sinks {
     pub(crate) chunks: [(u32, u32); READ_CHUNKS_MAX],
     pub(crate) count: usize,
     pub(crate) bulks: [Option<Bulk>; READ_CHUNKS_MAX],
+    /// Parts of the message were copied together while it was decoded.
+    pub(crate) joined: Cell<bool>,
 }
 
 impl Sinks {
@@ -64,6 +69,7 @@ impl Sinks {
             *bulk = None;
         }
         self.count = 0;
+        self.joined.set(false);
     }
 }
 
@@ -88,6 +94,8 @@ pub(crate) struct Conn {
     pub(crate) spare_holds: Vec<Box<CallHold>>,
     pub(crate) serves: Box<[ServeHold]>,
     pub(crate) recvs: BufPool,
+    /// The second buffers of its receives, if they have any.
+    pub(crate) chains: Option<ReceiveChains>,
     pub(crate) sends: BufPool,
     /// What messages from now on keep to.
     pub(crate) negotiated: Negotiated,
@@ -110,6 +118,7 @@ impl Conn {
         side: Side,
         config: &Config,
         terms: Terms,
+        chained: Option<Alignment>,
         first_xid: u32,
     ) -> Result<Self, FabricError> {
         let slots = config.slots_per_conn();
@@ -120,6 +129,9 @@ impl Conn {
         let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice());
         let recvs = config.recv_budget().total();
+        let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, recvs));
+        let chains = chains.transpose()?;
+        let extra_bytes = chains.as_ref().map_or(0, ReceiveChains::extra_bytes);
         Ok(Self {
             id,
             proto: Connection::new(
@@ -132,7 +144,8 @@ impl Conn {
             calls: (0..calls).map(|_| None).collect(),
             spare_holds: (0..calls).map(|_| Box::default()).collect(),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
-            recvs: buffers("receive", config.recv_buffer_bytes(), recvs)?,
+            recvs: buffers("receive", config.recv_buffer_bytes() + extra_bytes, recvs)?,
+            chains,
             sends: buffers("send", config.send_buffer_bytes(), sends)?,
             negotiated: terms.agreed(),
             terms,
@@ -154,15 +167,6 @@ impl Conn {
     pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
         self.negotiated = self.terms.with_reply(reply);
         self.negotiated
-    }
-
-    /// Gives every receive buffer to the driver: as many as credits, and the slack.
-    pub(crate) fn post_receives<F: Fabric>(&mut self, fabric: &mut F) {
-        while let Some(buf) = self.recvs.take() {
-            if fabric.post_recv(self.id, buf).is_err() {
-                break;
-            }
-        }
     }
 
     /// Work requests that may still be posted without taking those kept for replies.

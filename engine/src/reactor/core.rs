@@ -17,6 +17,7 @@ use crate::fabric::{
 };
 use crate::mem::{Buf, BulkPool};
 use crate::sys::clock::{Clock, Ticks};
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::{CallFailure, Output, PeerMisbehaved, SlotId};
@@ -60,6 +61,8 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) deferred: usize,
     cells: Arc<StatsCells>,
     offer: Offer,
+    /// Connections have chained receives, whose first buffers are as long as this aligns.
+    chained: Option<Alignment>,
     now: Ticks,
     in_turn: bool,
     /// Turns with work since the statistics were published.
@@ -147,8 +150,11 @@ impl<F: Fabric> CoreCell<F> {
     /// borrowed, because it may run a handler.
     #[inline(always)]
     fn on_message(&self, received: Received, up: &mut impl Upcalls) {
-        let Received { qp, message, invalidated } = received;
+        let Received { qp, mut message, invalidated } = received;
         let mut reactor = self.reactor();
+        if reactor.chained.is_some() {
+            reactor.join_unless_padded(qp, &mut message);
+        }
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
         c.proto.on_receive(message.bytes(), &mut sink);
@@ -324,6 +330,7 @@ impl<F: Fabric> Reactor<F> {
         inbox.set_waker(fabric.waker());
         Self {
             offer: Offer::of(&config, fabric.caps().remote_invalidate),
+            chained: Self::receive_alignment(&config, &fabric),
             default_timeout_ticks: match config.timeout() {
                 Some(timeout) => clock.from_duration(timeout),
                 None => u64::MAX,
@@ -482,7 +489,10 @@ impl<F: Fabric> Reactor<F> {
     /// Gives a receive buffer back to the driver. A full queue means that the queue pair is going
     /// down; then the buffer goes back to its pool.
     #[inline]
-    pub(super) fn repost(&mut self, conn: ConnId, message: Buf) {
+    pub(super) fn repost(&mut self, conn: ConnId, mut message: Buf) {
+        if self.chained.is_some() {
+            self.prepare_receive(conn, &mut message);
+        }
         drop(self.fabric.post_recv(conn, message));
     }
 
@@ -571,7 +581,8 @@ impl<F: Fabric> Reactor<F> {
         let peer = endpoint.peer_name();
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
-        let opened = Conn::open(id, side, &self.config, terms, self.xid_seed);
+        let (chained, xid_seed) = (self.chained, self.xid_seed);
+        let opened = Conn::open(id, side, &self.config, terms, chained, xid_seed);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.post_receives(&mut self.fabric);
         self.conns.insert(conn);

@@ -4,6 +4,7 @@
 //! [`ops::Upcalls`], and the api reaches it through [`ops::CoreOps`], where the driver's type ends.
 
 mod calls;
+pub(crate) mod chains;
 pub(crate) mod connection;
 pub(crate) mod core;
 pub(crate) mod idle;
@@ -11,6 +12,7 @@ pub(crate) mod mailbox;
 pub(crate) mod memory;
 mod negotiate;
 pub(crate) mod ops;
+mod padding;
 mod pulls;
 mod replies;
 mod seam;

@@ -6,9 +6,11 @@
 //! or allocates; the core asks when a connection opens, the api when the protocol was spoken.
 
 use crate::config::Config;
+use spinrpc_proto::alignment::Alignment;
 #[cfg(any(test, fuzzing))]
 use spinrpc_proto::config_proto::BODY_BYTES;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest, inline_bytes};
+use spinrpc_proto::payload::PLAIN_HEADER_BYTES;
 
 const MAGIC: u32 = 0xf6ab_0e18;
 const VERSION: u8 = 1;
@@ -71,6 +73,8 @@ pub(crate) struct Terms {
     reads_max: u16,
     /// RDMA Reads the peer may have active here (IRD).
     peer_reads_max: u16,
+    /// How this side pads inline data, if it does.
+    alignment: Alignment,
 }
 
 /// What a peer says by the Connection Configuration Protocol, whichever end it is.
@@ -95,6 +99,7 @@ impl Terms {
             theirs: Offer::decode(peer_private_data),
             reads_max,
             peer_reads_max: config.rdma_reads_max(),
+            alignment: config.msgp_alignment(),
         }
     }
 
@@ -114,7 +119,10 @@ impl Terms {
             takes_read_chunks: self.peer_reads_max > 0,
             msgp_align_bytes: None,
             is_configured: false,
+            alignment: Alignment::NONE,
+            plain_bytes_max: 0,
         }
+        .padded(self.alignment)
     }
 
     /// What a client's request leaves of that, at the server.
@@ -158,6 +166,18 @@ impl Terms {
             is_configured: true,
             ..before
         }
+        .padded(self.alignment_for(said.align_bytes))
+    }
+
+    /// A side that pads keeps to the alignment that its peer recommends; one that does not never
+    /// begins to.
+    fn alignment_for(&self, recommended: Option<u32>) -> Alignment {
+        match recommended {
+            Some(align) if self.alignment != Alignment::NONE => {
+                Alignment::new(align, self.alignment.threshold_bytes())
+            }
+            _ => self.alignment,
+        }
     }
 }
 
@@ -191,6 +211,8 @@ pub struct Negotiated {
     takes_read_chunks: bool,
     msgp_align_bytes: Option<u32>,
     is_configured: bool,
+    alignment: Alignment,
+    plain_bytes_max: usize,
 }
 
 impl Negotiated {
@@ -202,6 +224,28 @@ impl Negotiated {
         remote_invalidate: bool,
     ) -> [u8; PRIVATE_DATA_BYTES] {
         Offer::of(config, remote_invalidate).encode()
+    }
+
+    /// Pads inline data like this.
+    fn padded(mut self, alignment: Alignment) -> Self {
+        self.alignment = alignment;
+        let unpadded_bytes =
+            PLAIN_HEADER_BYTES.saturating_add(alignment.threshold_bytes() as usize);
+        self.plain_bytes_max = self.send_bytes_max.min(unpadded_bytes);
+        self
+    }
+
+    /// How inline data of this side are padded: as configured, or to the alignment that the peer
+    /// recommends (RFC 5666 section 6.2).
+    pub(crate) fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    /// Longest message this side may send without looking at what is in it: no data in it can reach
+    /// the threshold of padding.
+    #[inline]
+    pub(crate) fn plain_bytes_max(&self) -> usize {
+        self.plain_bytes_max
     }
 
     /// Longest message this side may send inline, transport header included, in bytes. The sizes of
@@ -256,7 +300,8 @@ pub(crate) fn fuzz(said: &[u8]) {
     if let Some(offer) = theirs {
         assert_eq!(Offer::decode(&offer.encode()), theirs);
     }
-    let terms = Terms { ours, theirs, reads_max: 16, peer_reads_max: 16 };
+    let alignment = Alignment::NONE;
+    let terms = Terms { ours, theirs, reads_max: 16, peer_reads_max: 16, alignment };
     let last_words = &said[said.len().saturating_sub(BODY_BYTES)..];
     let request = ConfigRequest::parse(last_words).map(|request| terms.with_request(&request));
     let reply = ConfigReply::parse(last_words).map(|reply| terms.with_reply(&reply));
@@ -273,10 +318,11 @@ mod tests {
     use super::*;
 
     const OURS: Offer = Offer { send_bytes: 4096, recv_bytes: 8192, remote_invalidate: true };
+    const NONE: Alignment = Alignment::NONE;
     const ALL: ConfigReply = ConfigReply { call_bytes: u32::MAX, align_bytes: 64, reads: u32::MAX };
 
     fn terms(theirs: Option<Offer>) -> Terms {
-        Terms { ours: OURS, theirs, reads_max: 128, peer_reads_max: 16 }
+        Terms { ours: OURS, theirs, reads_max: 128, peer_reads_max: 16, alignment: NONE }
     }
 
     fn sizes(negotiated: &Negotiated) -> (usize, usize) {
@@ -305,6 +351,23 @@ mod tests {
             assert_eq!(sizes(&agreed), (1024, 1024));
             assert!(!agreed.remote_invalidate());
         }
+    }
+
+    /// RFC 5666 section 6.2: "The client MAY use this value to compute the number of prepended pad
+    /// bytes".
+    #[test]
+    fn data_are_padded_as_configured_and_to_what_the_peer_recommends() {
+        let plain = terms(Some(OURS));
+        assert_eq!((plain.agreed().alignment(), plain.agreed().plain_bytes_max()), (NONE, 4096));
+        assert_eq!(plain.with_reply(&ALL).alignment(), NONE, "not configured, not begun");
+        let padded = Terms { alignment: Alignment::new(1024, 600), ..plain };
+        assert_eq!(padded.agreed().alignment(), Alignment::new(1024, 600));
+        assert_eq!(padded.with_reply(&ALL).alignment(), Alignment::new(64, 600));
+        let silent = ConfigReply { align_bytes: 0, ..ALL };
+        assert_eq!(padded.with_reply(&silent).alignment(), Alignment::new(1024, 600));
+        // No data in so short a message reach the threshold.
+        assert_eq!(padded.agreed().plain_bytes_max(), 28 + 600);
+        assert_eq!(padded.agreed().send_bytes_max(), 4096);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the api may ask of a core, without the driver's type: the seam where generics end.
 
+use super::chains::Padded;
 use super::connection::Sinks;
 use super::mailbox::PostReply;
 use super::negotiate::Negotiated;
@@ -228,6 +229,8 @@ pub(crate) struct ReplyFrame<'a> {
     pub(crate) placed: &'a [u32],
     /// Buffers that come back to the application.
     pub(crate) buffers: Option<ReplyBuffers<'a>>,
+    /// It is an RDMA_MSGP.
+    pub(crate) padded: Option<&'a mut Padded<'a>>,
 }
 
 /// The registered buffers of an ended call.

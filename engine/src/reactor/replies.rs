@@ -5,19 +5,22 @@ use super::connection::{Conn, Sinks};
 use super::core::{CoreCell, Reactor};
 use super::mailbox::{DeferredAnswer, DeferredReply};
 use super::memory::DEFERRED_MAX;
+use super::negotiate::Negotiated;
 use super::ops::{
     Admitted, CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls,
 };
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr};
 use crate::mem::{Buf, Bulk, Lease, SharedBulk};
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::payload::{Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter};
-use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
+use spinrpc_proto::rdma::v1::{HeaderView, MSGP_FIELDS_BYTES, MessageType, insert_alignment};
 use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 use spinrpc_proto::rpc::{AcceptStatus, ReplyHeader};
+use spinrpc_proto::xdr::Padding;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -98,16 +101,25 @@ pub(crate) struct ReplyPlan {
     threshold_bytes: usize,
     write_chunks: u8,
     reply_chunk_bytes: u64,
+    /// How inline items are padded.
+    alignment: Alignment,
 }
 
 impl ReplyPlan {
-    fn of(view: &HeaderView<'_>, header_bytes: usize, threshold_bytes: usize) -> Self {
+    fn of(view: &HeaderView<'_>, header_bytes: usize, negotiated: &Negotiated) -> Self {
         // Bit i: the call offers room for data item i.
         let offered = view.writes().take(ITEMS_MAX).enumerate();
         let write_chunks = offered
             .fold(0, |bits, (index, chunk)| bits | u8::from(chunk.total_length() > 0) << index);
         let reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
-        Self { header_bytes, threshold_bytes, write_chunks, reply_chunk_bytes }
+        let (threshold_bytes, alignment) = (negotiated.send_bytes_max(), negotiated.alignment());
+        Self { header_bytes, threshold_bytes, write_chunks, reply_chunk_bytes, alignment }
+    }
+
+    /// Where the stream of an inline reply stands in its buffer: there is room for the header of an
+    /// RDMA_MSGP before it where one may be needed.
+    fn stream_at(&self) -> usize {
+        self.header_bytes + if self.alignment == Alignment::NONE { 0 } else { MSGP_FIELDS_BYTES }
     }
 
     /// Room for the stream of an inline reply.
@@ -130,6 +142,26 @@ impl ReplyPlan {
         }
     }
 
+    /// Writes an inline reply: with padding, unless it fits without only.
+    #[inline]
+    pub(crate) fn encode_inline(
+        &self,
+        stream: &mut [u8],
+        data: &ReplyData,
+        encode: Encode<'_>,
+    ) -> Encoded {
+        if self.alignment != Alignment::NONE {
+            let start = self.stream_at();
+            let room = stream.len().min(self.threshold_bytes.saturating_sub(start));
+            let mut padding = Padding::new(self.alignment, start);
+            let encoded = self.encode_as(&mut stream[..room], data, encode, Some(&mut padding));
+            if encoded.fits {
+                return encoded;
+            }
+        }
+        self.encode(stream, data, encode)
+    }
+
     /// Writes the RPC header of a successful reply and the results.
     #[inline]
     pub(crate) fn encode(
@@ -138,11 +170,26 @@ impl ReplyPlan {
         data: &ReplyData,
         encode: Encode<'_>,
     ) -> Encoded {
+        self.encode_as(stream, data, encode, None)
+    }
+
+    #[inline]
+    fn encode_as(
+        &self,
+        stream: &mut [u8],
+        data: &ReplyData,
+        encode: Encode<'_>,
+        padding: Option<&mut Padding>,
+    ) -> Encoded {
         let mut items = [Item { bytes: &[], placement: Placement::Inline }; ITEMS_MAX];
         for (index, item) in data.items[..data.count].iter().flatten().enumerate() {
             items[index] = Item { bytes: item.bytes(), placement: self.placement(index) };
         }
-        let mut writer = StreamWriter::new(stream, &items[..data.count]);
+        let items = &items[..data.count];
+        let mut writer = match padding {
+            None => StreamWriter::new(stream, items),
+            Some(padding) => StreamWriter::aligned(stream, items, padding),
+        };
         ReplyHeader::success(Xid(0)).write(writer.xdr());
         encode(&mut writer);
         writer.finish()
@@ -193,8 +240,8 @@ impl<F: Fabric> CoreCell<F> {
     pub(super) fn send_reply(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>) {
         let Some(mut stage) = self.reactor().stage_reply(to) else { return };
         let plan = stage.plan;
-        let room = &mut stage.message.whole_mut()[plan.header_bytes..][..plan.inline_bytes()];
-        let encoded = plan.encode(room, &data, encode);
+        let room = &mut stage.message.whole_mut()[plan.stream_at()..][..plan.inline_bytes()];
+        let encoded = plan.encode_inline(room, &data, encode);
         if encoded.items_missing {
             drop(stage);
             return self.reactor().refuse(to, &SYSTEM_ERR);
@@ -311,6 +358,7 @@ impl<F: Fabric> Reactor<F> {
         let hold = &mut c.serves[usize::from(frame.slot.index)];
         let deferred = outcome == CallOutcome::Deferred;
         if let Some(mut sinks) = frame.sinks {
+            self.stats.joins += u64::from(sinks.joined.replace(false));
             if !deferred {
                 sinks.clear();
             }
@@ -330,7 +378,7 @@ impl<F: Fabric> Reactor<F> {
             self.stats.stale += 1;
             return None;
         };
-        let threshold_bytes = c.negotiated.send_bytes_max();
+        let threshold_bytes = c.negotiated.plain_bytes_max();
         let message = c.sends.take();
         if message.is_none() {
             self.close_overrun(to.conn, "send buffers");
@@ -381,7 +429,8 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
         release(c, to.slot);
-        let header_bytes = reply_header_bytes(&view);
+        let plan = reply_plan(c, &view);
+        let (header_bytes, stream_at) = (plan.header_bytes, plan.stream_at());
         let (mut message, mut long) = match stream {
             StreamAt::Message(message) => (message, None),
             StreamAt::Long(message, stream) => (message, Some(stream)),
@@ -390,19 +439,18 @@ impl<F: Fabric> Reactor<F> {
         let stream_bytes = if long.is_some() { 0 } else { encoded.stream_bytes };
         match &mut long {
             Some(stream) => stream.bytes_mut()[..4].copy_from_slice(&xid),
-            None => message.whole_mut()[header_bytes..][..4].copy_from_slice(&xid),
+            None => message.whole_mut()[stream_at..][..4].copy_from_slice(&xid),
         }
         let mut placed = [0; ITEMS_MAX];
         for item in encoded.reduced() {
             placed[usize::from(item.index)] = item.length;
         }
         self.stats.copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
-        let shape = ReplyShape {
-            placed: &placed[..data.count],
-            long_bytes: long.as_ref().map(|_| encoded.stream_bytes as u32),
-        };
+        let long_bytes = long.as_ref().map(|_| encoded.stream_bytes as u32);
+        let shape = ReplyShape { placed: &placed[..data.count], long_bytes };
         let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, long);
-        let header = &mut message.whole_mut()[..header_bytes];
+        let is_padded = encoded.padded && long_bytes.is_none();
+        let header = &mut message.whole_mut()[stream_at - header_bytes..stream_at];
         let written = c.proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
         let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
         self.stats.bytes_written += bytes_written;
@@ -414,7 +462,11 @@ impl<F: Fabric> Reactor<F> {
                 self.send_error(to.conn, view.xid(), 1, RdmaError::Chunk)
             }
             Ok(length) => {
-                message.set_range(header_bytes - length..header_bytes + stream_bytes);
+                let mut header_at = stream_at - length;
+                if is_padded {
+                    header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment);
+                }
+                message.set_range(header_at..stream_at + stream_bytes);
                 let invalidate = self.key_to_invalidate(to.conn, &view);
                 self.post_answer(to.conn, message, invalidate);
             }
@@ -523,7 +575,7 @@ impl<F: Fabric> Reactor<F> {
         if !is_short {
             return self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
         }
-        let at = stage.plan.header_bytes;
+        let at = stage.plan.stream_at();
         stage.message.whole_mut()[at..][..bytes].copy_from_slice(stream.bytes());
         self.stats.copies += 1;
         self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
@@ -555,7 +607,7 @@ fn release(c: &mut Conn, slot: SlotId) {
 
 #[inline]
 fn reply_plan(c: &Conn, view: &HeaderView<'_>) -> ReplyPlan {
-    ReplyPlan::of(view, reply_header_bytes(view), c.negotiated.send_bytes_max())
+    ReplyPlan::of(view, reply_header_bytes(view), &c.negotiated)
 }
 
 #[inline]

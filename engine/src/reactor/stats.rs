@@ -73,6 +73,11 @@ counters! {
     bytes_written,
     /// Data items copied into or out of a message or a long stream instead of being placed.
     copies,
+    /// Messages of which parts were copied together, because they came to lie in the two buffers of
+    /// a receive.
+    joins,
+    /// Receives posted without their second buffer, because the application holds all of them.
+    receives_unchained,
     /// Calls that passed their deadline.
     timeouts,
     /// Calls answered with SYSTEM_ERR because the handler dropped them.

@@ -160,6 +160,7 @@ fn lead_word(lead: u32, message: &[u8]) -> u64 {
 
 /// Has `read` fill the next `bytes` of two places, or what is left of them. A part that lies in
 /// both goes by way of a copy.
+#[inline]
 fn read_part(
     head: &mut &mut [u8],
     tail: &mut &mut [u8],
@@ -373,7 +374,6 @@ impl<W: Words> Consumer<W> {
 
     /// As [`Consumer::take`], into two places: first `head` is filled, then `tail`. Together they
     /// have the length of `arrival`.
-    #[cold]
     pub fn take_scattered(
         &mut self,
         arrival: Arrival,

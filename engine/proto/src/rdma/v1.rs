@@ -20,6 +20,7 @@ use super::chunk_list::{
 };
 use super::error::RdmaError;
 use super::segment::{ReadSegment, Segment};
+use crate::alignment::Alignment;
 use crate::ids::Xid;
 use crate::limits::{Limits, READ_SEGMENTS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use crate::xdr::{DecodeError, Reader, Writer};
@@ -36,7 +37,8 @@ const START_BYTES: usize = 16;
 const DONE_BYTES: usize = START_BYTES;
 const ERROR_BYTES_MIN: usize = START_BYTES + 4;
 const LINK_BYTES: usize = 4;
-const MSGP_FIELDS_BYTES: usize = 8;
+/// Bytes by which the header of an RDMA_MSGP is longer than that of an RDMA_MSG.
+pub const MSGP_FIELDS_BYTES: usize = 8;
 
 /// Bytes of the largest header that any [`Limits`] let through.
 pub const HEADER_BYTES_MAX: usize = START_BYTES
@@ -563,6 +565,36 @@ pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32) -> usize {
         rest[8..].fill(0);
     }
     MSG_HEADER_BYTES
+}
+
+/// Makes an RDMA_MSGP of the RDMA_MSG whose header begins `at` bytes into `buffer`; returns where it
+/// begins now: [`MSGP_FIELDS_BYTES`] before, for alignment and threshold stand "prior to the Read
+/// and Write chunk lists" (RFC 5666 section 4.1).
+///
+/// Never panics. A `buffer` without room before the header, or without the header, stays as it is.
+pub fn insert_alignment(buffer: &mut [u8], at: usize, alignment: Alignment) -> usize {
+    let Some(before) = at.checked_sub(MSGP_FIELDS_BYTES) else { return at };
+    let Some(start) = buffer.get_mut(before..at + START_BYTES) else { return at };
+    start.copy_within(MSGP_FIELDS_BYTES.., 0);
+    let words = [MessageType::Msgp.to_wire(), alignment.align_bytes(), alignment.threshold_bytes()];
+    for (place, word) in start[START_BYTES - 4..].chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_be_bytes());
+    }
+    before
+}
+
+/// Alignment and threshold of a message whose header has been checked; [`Alignment::NONE`] unless
+/// it is an RDMA_MSGP.
+#[must_use]
+pub fn alignment_of(message: &[u8]) -> Alignment {
+    let mut reader = Reader::new(message);
+    let is_padded = reader.skip(START_BYTES - 4).and_then(|()| reader.u32());
+    match (is_padded, reader.u32(), reader.u32()) {
+        (Ok(kind), Ok(align), Ok(thresh)) if kind == MessageType::Msgp.to_wire() => {
+            Alignment::new(align, thresh)
+        }
+        _ => Alignment::NONE,
+    }
 }
 
 /// Writes an RDMA_ERROR in answer to a message with the given `version` word, which is sent back

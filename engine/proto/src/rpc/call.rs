@@ -57,6 +57,15 @@ impl<'a> CallHeader<'a> {
     #[inline(never)]
     fn parse_any(message: &'a [u8]) -> Result<(Self, usize), CallError> {
         let mut reader = Reader::new(message);
+        let header = Self::read(&mut reader)?;
+        Ok((header, reader.position()))
+    }
+
+    /// Reads the header of the call that begins where `reader` stands.
+    ///
+    /// # Errors
+    /// [`CallError`] says what to answer.
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self, CallError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {
             CALL => {}
@@ -67,15 +76,14 @@ impl<'a> CallHeader<'a> {
             RPC_VERSION => {}
             version => return Err(CallError::RpcVersion { xid, version }),
         }
-        let header = Self {
+        Ok(Self {
             xid,
             program: Program(reader.u32()?),
             version: Version(reader.u32()?),
             procedure: Procedure(reader.u32()?),
-            credential: OpaqueAuth::parse(&mut reader)?,
-            verifier: OpaqueAuth::parse(&mut reader)?,
-        };
-        Ok((header, reader.position()))
+            credential: OpaqueAuth::parse(reader)?,
+            verifier: OpaqueAuth::parse(reader)?,
+        })
     }
 
     /// Bytes which [`Self::emit`] writes.

@@ -110,13 +110,21 @@ impl<'a> ReplyHeader<'a> {
     #[inline(never)]
     fn parse_any(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         let mut reader = Reader::new(message);
+        let header = Self::read(&mut reader)?;
+        Ok((header, reader.position()))
+    }
+
+    /// Reads the header of the reply that begins where `reader` stands.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {
             REPLY => {}
             value => return Err(DecodeError::BadEnum { at: 4, value }),
         }
-        let body = ReplyBody::parse(&mut reader)?;
-        Ok((Self { xid, body }, reader.position()))
+        Ok(Self { xid, body: ReplyBody::parse(reader)? })
     }
 
     /// Bytes which [`Self::emit`] writes.

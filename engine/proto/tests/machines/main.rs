@@ -13,6 +13,7 @@ mod errors;
 mod hostile;
 mod messages;
 mod model;
+mod padding;
 mod pulls;
 mod recorder;
 mod replies;

@@ -1,0 +1,502 @@
+//! RDMA_MSGP from end to end (RFC 5666 section 3.9): long inline data begin where the second buffer
+//! of their receive begins, and the application gets that buffer.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, MixCall, all_words, client_config, one_opaque, run_core};
+use common::program::{BOUNCE, ECHO, LATER};
+use common::raw::{RawListener, RawPeer, Said, bytes_of};
+use common::{
+    PROGRAM, Server, VERSION, is_pattern, pattern, small, unique_address, valid, wait_until,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use spinrpc::config::RawConfig;
+use spinrpc::sync::lock;
+use spinrpc::{
+    AuthSys, Bulk, Call, CallSpec, Data, DecodeError, Engine, Procedure, Reply, ReplyData, Running,
+    Service, StatsSnapshot, Token,
+};
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rpc::Groups;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex};
+
+const ALIGN: usize = 1024;
+const MSG: u32 = 0;
+const MSGP: u32 = 2;
+
+/// Pads to [`ALIGN`], from 512 bytes on.
+fn padding(mut raw: RawConfig) -> RawConfig {
+    raw.rpc.protocol = Profile::Rfc5666;
+    raw.rpc.msgp_align_bytes = ALIGN as u64;
+    raw.rpc.msgp_threshold_bytes = 512;
+    raw
+}
+
+/// Takes padded messages, sends none.
+fn silent(mut raw: RawConfig) -> RawConfig {
+    raw.rpc.protocol = Profile::Rfc5666;
+    raw
+}
+
+fn padding_caller<T: 'static>(
+    address: &str,
+    read: fn(Reply<'_>) -> Result<T, DecodeError>,
+) -> Caller<T> {
+    Caller::connect_with(padding(client_config()), address, read)
+}
+
+/// A number and a data item in; the number out. Keeps the items.
+const KEEP: Procedure = Procedure(1);
+
+#[derive(Default)]
+struct Kept {
+    owned: Mutex<Vec<Bulk>>,
+    /// Seeds of the items that came without memory of their own.
+    inline: Mutex<Vec<u32>>,
+}
+
+struct Keeper(Arc<Kept>);
+
+impl Service for Keeper {
+    fn call(&mut self, mut call: Call<'_>) {
+        if call.procedure() != KEEP {
+            return call.reply(|_| {});
+        }
+        let mut args = call.args();
+        let seed = args.u32().unwrap();
+        let data = args.data(1 << 20).unwrap();
+        assert!(is_pattern(seed, data.bytes()), "item {seed}");
+        args.finish().unwrap();
+        match data {
+            Data::Bulk(bulk) => lock(&self.0.owned).push(bulk),
+            Data::Inline(_) => lock(&self.0.inline).push(seed),
+        }
+        call.reply(|results| results.u32(seed));
+    }
+}
+
+/// An engine that keeps what it is sent.
+struct KeepServer {
+    engine: Engine,
+    address: String,
+    kept: Arc<Kept>,
+    running: Option<Running>,
+}
+
+impl KeepServer {
+    fn start(raw: RawConfig) -> Self {
+        let engine = Engine::new(valid(raw)).unwrap();
+        let kept = Arc::<Kept>::default();
+        let of_service = Arc::clone(&kept);
+        engine.serve(PROGRAM, VERSION, move |_| Keeper(Arc::clone(&of_service)));
+        let address = unique_address();
+        engine.listen(&address).unwrap();
+        let running = Some(engine.start().unwrap());
+        Self { engine, address, kept, running }
+    }
+
+    #[track_caller]
+    fn wait_for(&self, what: &str, done: impl Fn(&StatsSnapshot) -> bool) -> StatsSnapshot {
+        wait_until(what, || done(&self.engine.stats(0)));
+        self.engine.stats(0)
+    }
+}
+
+impl Drop for KeepServer {
+    fn drop(&mut self) {
+        self.engine.shutdown();
+        let joined = self.running.take().map(Running::join);
+        if !std::thread::panicking() {
+            joined.unwrap_or(Ok(())).unwrap();
+        }
+    }
+}
+
+/// Sends `length` bytes to be kept, in a buffer beside the stream or in it.
+#[track_caller]
+fn keep(caller: &mut Caller<Vec<u32>>, seed: u32, length: usize, as_item: bool) {
+    let mut spec = CallSpec::new();
+    let bytes = pattern(seed, length);
+    if as_item {
+        let mut bulk = caller.client.bulk(length).unwrap();
+        bulk.bytes_mut().copy_from_slice(&bytes);
+        spec = spec.argument(bulk);
+    }
+    let encode = |args: &mut spinrpc::Encoder<'_>| {
+        args.u32(seed);
+        if as_item { args.bulk() } else { args.opaque(&bytes) }
+    };
+    caller.client.call(KEEP, Token(1), &mut spec, encode).unwrap();
+    assert_eq!(caller.reply().unwrap(), [seed]);
+}
+
+/// "Any data transferred by RDMA on behalf of RPC requests will be placed into appropriately aligned
+/// buffers on the system that receives the transfer."
+#[test]
+fn inline_data_arrive_aligned_and_owned_and_nothing_is_copied() {
+    let server = KeepServer::start(padding(small()));
+    let mut caller = padding_caller(&server.address, all_words);
+    // From the threshold to the longest that fits behind the padding.
+    let lengths = (512..520).chain(2000..2008).chain(4096 - ALIGN - 7..=4096 - ALIGN);
+    for (seed, length) in (0..).zip(lengths) {
+        keep(&mut caller, seed, length, seed % 2 == 0);
+        let bulk = lock(&server.kept.owned).pop().expect("memory of its own");
+        assert_eq!(bulk.len(), length);
+        assert!(is_pattern(seed, bulk.bytes()), "{length} bytes");
+        assert_eq!(bulk.bytes().as_ptr().addr() % 4096, 0, "{length} bytes");
+    }
+    assert!(lock(&server.kept.inline).is_empty());
+    let stats = server.wait_for("calls", |stats| stats.calls_received > 24);
+    assert_eq!((stats.joins, stats.copies, stats.bytes_read), (0, 0, 0));
+}
+
+#[test]
+fn data_below_the_threshold_and_data_that_fit_without_padding_only_are_not_padded() {
+    let server = KeepServer::start(padding(small()));
+    let mut caller = padding_caller(&server.address, all_words);
+    // Transport header 28, RPC header 40, number, count.
+    let longest = 4096 - 28 - 40 - 8;
+    for (seed, length) in [(1, 511), (2, 4096 - ALIGN + 1), (3, longest)] {
+        for as_item in [false, true] {
+            keep(&mut caller, seed, length, as_item);
+        }
+    }
+    assert!(lock(&server.kept.owned).is_empty());
+    assert_eq!(*lock(&server.kept.inline), [1, 1, 2, 2, 3, 3]);
+    let stats = server.wait_for("calls", |stats| stats.calls_received > 6);
+    assert_eq!(stats.bytes_read, 0, "padding is no reason for a chunk");
+    assert_eq!(stats.joins, 4, "what is longer than the first buffer is joined");
+}
+
+#[test]
+fn an_application_that_keeps_all_second_buffers_is_served_on_without() {
+    let server = KeepServer::start(padding(small()));
+    let mut caller = padding_caller(&server.address, all_words);
+    // Twice as many second buffers as receives: so many are posted, and so many can be kept.
+    let receives = caller.engine.config().credits() + 2;
+    let calls = 2 * receives as u32 + 20;
+    for seed in 0..calls {
+        keep(&mut caller, seed, 3000, true);
+    }
+    let owned = std::mem::take(&mut *lock(&server.kept.owned));
+    assert!((receives..=2 * receives).contains(&owned.len()), "{} kept", owned.len());
+    assert_eq!(owned.len() + lock(&server.kept.inline).len(), calls as usize);
+    for (seed, bulk) in (0..).zip(&owned) {
+        assert!(is_pattern(seed, bulk.bytes()), "item {seed} was written to while it was kept");
+    }
+    server.wait_for("whole receives", |stats| stats.receives_unchained > 0);
+    drop(owned);
+    // The buffer that was posted without goes first; then each has its second one again.
+    for seed in 0..10 {
+        keep(&mut caller, seed, 3000, true);
+    }
+    assert!(lock(&server.kept.owned).len() >= 9);
+}
+
+#[test]
+fn a_peer_that_does_not_pad_is_understood_by_chained_receives() {
+    let server = Server::with(padding(small()));
+    let mut caller = Caller::connect_with(silent(client_config()), &server.address, MixCall::read);
+    let before = server.stats().joins;
+    for length in [0, 500, ALIGN - 100, ALIGN, 2001, 3999] {
+        let call = MixCall { seed: 5, arguments: vec![length], tail: 3000, ..MixCall::default() };
+        call.start(&caller.client, 1).unwrap();
+        call.check(&caller.reply().unwrap());
+    }
+    server.wait_for("joins", |stats| stats.joins - before >= 3);
+}
+
+#[test]
+fn replies_are_padded_too() {
+    let server = Server::with(padding(small()));
+    let is_owned = |mut reply: Reply<'_>| {
+        let mut results = reply.results();
+        let item = results.data(1 << 20)?;
+        let address = item.bytes().as_ptr().addr();
+        let (owned, right) = (matches!(item, Data::Bulk(_)), is_pattern(3, item.bytes()));
+        results.finish().map(|()| (owned && address.is_multiple_of(4096), right))
+    };
+    let mut caller = padding_caller(&server.address, is_owned);
+    for length in [600, 2001, 4096 - ALIGN] {
+        let sent = pattern(3, length);
+        let reply = caller.call(ECHO, |args| args.opaque(&sent));
+        assert_eq!(reply.unwrap(), (true, true), "{length} bytes");
+    }
+    let short = pattern(3, 500);
+    assert_eq!(caller.call(ECHO, |args| args.opaque(&short)).unwrap(), (false, true));
+    let engine = caller.engine.clone();
+    run_core(&mut caller.core, "replies", || engine.stats(0).replies_received >= 5);
+    assert_eq!(engine.stats(0).joins, 0);
+}
+
+#[test]
+fn a_result_that_is_read_as_an_opaque_is_borrowed_where_it_lies() {
+    let server = Server::with(padding(small()));
+    let mut caller = padding_caller(&server.address, one_opaque);
+    for length in (500..1500).step_by(37).chain(2900..2910) {
+        let sent = pattern(9, length);
+        assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+        assert_eq!(caller.call(BOUNCE, |args| args.opaque(&sent)).unwrap(), sent);
+    }
+    let stats = server.stats();
+    assert_eq!(stats.joins, 0);
+}
+
+#[test]
+fn a_reply_from_another_thread_is_padded() {
+    let server = Server::with(padding(small()));
+    let mut caller = padding_caller(&server.address, |mut reply: Reply<'_>| {
+        let mut results = reply.results();
+        let item = results.data(1 << 20)?;
+        Ok((matches!(item, Data::Bulk(_)), is_pattern(8, item.bytes())))
+    });
+    caller.start(LATER, 1, |args| args.u32(1)).unwrap();
+    let shared = Arc::clone(&server.shared);
+    run_core(&mut caller.core, "the call to be deferred", || shared.waiting() == 1);
+    let (_, deferred) = shared.pop().unwrap();
+    let mut bulk = caller.core.bulk(2000).unwrap();
+    bulk.bytes_mut().copy_from_slice(&pattern(8, 2000));
+    deferred.reply_with(ReplyData::new().bulk(bulk), |results| results.bulk());
+    assert_eq!(caller.reply().unwrap(), (true, true));
+}
+
+/// Several data items, of which some go by Read chunk: the positions of those do not count padding.
+#[test]
+fn items_of_all_kinds_and_lengths_in_one_call() {
+    let server = Server::with(padding(small()));
+    let mut caller = padding_caller(&server.address, MixCall::read);
+    let mut run = |call: MixCall| {
+        call.start(&caller.client, 1).unwrap();
+        let answer = caller.reply().unwrap_or_else(|error| panic!("{call:?}: {error}"));
+        call.check(&answer);
+        answer.in_memory
+    };
+    let arguments = |arguments: &[usize]| MixCall {
+        seed: 6,
+        arguments: arguments.to_vec(),
+        ..MixCall::default()
+    };
+    // The first padded one begins in the second buffer; a further one lies behind it.
+    assert_eq!(run(arguments(&[600, 601, 602])), 0b001);
+    assert_eq!(run(arguments(&[3, 600, 700])), 0b010);
+    // Beside a Read chunk, before and behind it.
+    assert_eq!(run(arguments(&[2001, 100_002])), 0b11);
+    assert_eq!(run(arguments(&[100_002, 2003])), 0b11);
+    assert_eq!(run(arguments(&[5, 100_002, 2003, 70_001])), 0b1110);
+    server.wait_for("RDMA Reads", |stats| stats.bytes_read > 300_000);
+    // With Write and Reply chunks.
+    let call = MixCall {
+        seed: 21,
+        arguments: vec![1501, 70_002],
+        results: vec![4097, 700, 100_001],
+        offers: vec![4097, 0, 110_000],
+        tail: 1001,
+        reply_bytes_max: 2100,
+    };
+    assert_eq!(run(call), 0b11);
+}
+
+#[test]
+fn any_items_in_any_order_are_what_they_were() {
+    let server = Server::with(padding(small()));
+    let caller = RefCell::new(padding_caller(&server.address, MixCall::read));
+    let length = || prop_oneof![0..30_usize, 500..530_usize, 1000..3000_usize, 4000..9000_usize];
+    let calls = (any::<u16>(), prop::collection::vec(length(), 0..4), 0..2000_usize);
+    let mut runner =
+        TestRunner::new(Cases { cases: 200, failure_persistence: None, ..Cases::default() });
+    let done = runner.run(&calls, |(seed, arguments, tail)| {
+        let results = arguments.iter().map(|length| length / 4).collect();
+        let seed = u32::from(seed);
+        let reply_bytes_max = tail + 10_000;
+        let offers = Vec::new();
+        let call = MixCall { seed, arguments, results, offers, tail, reply_bytes_max };
+        let caller = &mut *caller.borrow_mut();
+        call.start(&caller.client, 1).unwrap();
+        call.check(&caller.reply().unwrap());
+        Ok(())
+    });
+    done.unwrap();
+}
+
+/// A credential that reaches into the second buffer, or moves the data behind its start.
+#[test]
+fn long_credentials_move_the_data_and_lose_nothing() {
+    let mut raw = padding(small());
+    raw.rpc.msgp_align_bytes = 512;
+    let server = KeepServer::start(raw.clone());
+    let mut client = padding(client_config());
+    client.rpc.msgp_align_bytes = 512;
+    let mut caller = Caller::connect_with(client, &server.address, all_words);
+    let name = [b'n'; 255];
+    for (seed, name_bytes) in (0..).zip([0, 100, 255]) {
+        for groups in [0, 16] {
+            let user = AuthSys {
+                stamp: 1,
+                machine_name: &name[..name_bytes],
+                uid: 2,
+                gid: 3,
+                groups: Groups::new(&[7; 16][..groups]).unwrap(),
+            };
+            assert!(caller.client.set_auth_sys(Some(&user)));
+            keep(&mut caller, seed, 2001, true);
+            keep(&mut caller, seed, 511, true);
+        }
+    }
+    let total = lock(&server.kept.owned).len() + lock(&server.kept.inline).len();
+    assert_eq!(total, 12);
+    assert!(!lock(&server.kept.owned).is_empty());
+}
+
+/// What goes over the wire, word by word: alignment and threshold "prior to the Read and Write chunk
+/// lists", then the message, its data at a multiple of the alignment.
+#[test]
+fn the_first_padded_call_on_the_wire() {
+    let address = unique_address();
+    let listener = RawListener::at(&address);
+    let engine = Engine::new(valid(padding(client_config()))).unwrap();
+    let mut core = engine.core(0).unwrap();
+    struct Deaf;
+    impl spinrpc::ReplyHandler for Deaf {
+        fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, spinrpc::CallError>) {}
+    }
+    let client = core.connect(&address, PROGRAM, VERSION, |_| Deaf).unwrap();
+    let mut peer = None;
+    while !client.is_up() {
+        core.poll_once();
+        let peer = peer.get_or_insert_with(|| listener.accept());
+        if let Some(said) = peer.poll() {
+            let xid = said.words()[0];
+            peer.send_words(&[xid, 1, 32, MSG, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
+        }
+    }
+    let mut peer = peer.unwrap();
+    let data = pattern(4, 700);
+    let mut hear = |bytes: &[u8]| {
+        let mut spec = CallSpec::new();
+        client.call(KEEP, Token(1), &mut spec, |args| args.opaque(bytes)).unwrap();
+        core.poll_once();
+        let Said::Message(message) = peer.hear() else { panic!("the connection ended") };
+        message
+    };
+    let message = hear(&data);
+    let xid = u32::from_be_bytes(message[..4].try_into().unwrap());
+    let credits = engine.config().credits() as u32;
+    let header = [xid, 1, credits, MSGP, ALIGN as u32, 512, 0, 0, 0];
+    let rpc = [xid, 0, 2, PROGRAM.0, VERSION.0, KEEP.0, 0, 0, 0, 0, 700];
+    assert_eq!(message[..80], bytes_of(&[&header[..], &rpc].concat()));
+    assert!(message[80..ALIGN].iter().all(|byte| *byte == 0));
+    assert_eq!((&message[ALIGN..], message.len()), (&data[..], ALIGN + 700));
+    let short = hear(&data[..511]);
+    assert_eq!(short[12..16], MSG.to_be_bytes());
+    assert_eq!(short.len(), 28 + 40 + 4 + 512);
+}
+
+fn alive(peer: &mut RawPeer) {
+    let xid = 0x00a1_1fe0;
+    peer.send_words(&[xid, 1, 32, MSG, 0, 0, 0, xid, 0, 2, PROGRAM.0, VERSION.0, 0, 0, 0, 0, 0]);
+    loop {
+        let said = peer.hear().words();
+        if said[0] == xid {
+            return;
+        }
+    }
+}
+
+/// An RDMA_MSGP of an ECHO, its data behind `gap` bytes.
+fn echo(xid: u32, [align, thresh]: [u32; 2], gap: usize, data: &[u8]) -> Vec<u8> {
+    let length = data.len() as u32;
+    let header = [xid, 1, 32, MSGP, align, thresh, 0, 0, 0];
+    let rpc = [xid, 0, 2, PROGRAM.0, VERSION.0, ECHO.0, 0, 0, 0, 0, length];
+    let roundup = vec![0; data.len().wrapping_neg() % 4];
+    [&bytes_of(&header)[..], &bytes_of(&rpc), &vec![0xee; gap], data, &roundup].concat()
+}
+
+/// "The XDR decode MUST skip over the appropriate padding as indicated by the rdma_align and the
+/// current XDR stream position", whatever the sender chose, and whatever it put there.
+#[test]
+fn receive_any_alignment_and_threshold_expect_the_data() {
+    let server = Server::with(silent(small()));
+    let chained = Server::with(padding(small()));
+    for server in [&server, &chained] {
+        let mut peer = RawPeer::connect(&server.address);
+        for (xid, align) in (1..).zip([0, 1, 2, 3, 4, 7, 8, 64, 100, 512, 1000, 1024, 2048]) {
+            for (thresh, length) in [(0, 5), (1, 900), (900, 900), (901, 900), (u32::MAX, 40)] {
+                let padded = align > 1 && length >= thresh.max(1);
+                let gap = if padded { (align - 80 % align) % align } else { 0 };
+                let data = pattern(xid, length as usize);
+                peer.send(&echo(xid, [align, thresh], gap as usize, &data));
+                let Said::Message(reply) = peer.hear() else { panic!("ended: {align} {thresh}") };
+                // The reply of a server that pads is padded, too.
+                let found = reply.windows(data.len()).any(|window| window == data);
+                assert!(found, "align {align}, thresh {thresh}, {length} bytes: {reply:x?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn receive_padding_beyond_the_message_expect_garbage_args() {
+    for raw in [silent(small()), padding(small())] {
+        let server = Server::with(raw);
+        let mut peer = RawPeer::connect(&server.address);
+        for (align, gap) in [(u32::MAX, 0), (1 << 20, 3000), (4096, 2000), (1024, 943), (2048, 0)] {
+            peer.send(&echo(5, [align, 0], gap, &[7; 40]));
+            let said = peer.hear().words();
+            // Accepted, and GARBAGE_ARGS (RFC 5531 section 9).
+            assert_eq!((said[0], said[8], said[12]), (5, 1, 4), "align {align}: {said:x?}");
+        }
+        alive(&mut peer);
+    }
+}
+
+#[test]
+fn receive_broken_padded_messages_of_any_length_expect_an_answer_and_others_served() {
+    let server = Server::with(padding(small()));
+    let peer = RefCell::new(RawPeer::connect(&server.address));
+    let words = prop_oneof![0..5_u32, 500..1100_u32, any::<u32>(), Just(1024), Just(512)];
+    let cases = (
+        [words.clone(), words.clone()],
+        prop::collection::vec((0..300_usize, words), 0..6),
+        0..4096_usize,
+    );
+    let mut runner =
+        TestRunner::new(Cases { cases: 500, failure_persistence: None, ..Cases::default() });
+    let done = runner.run(&cases, |(alignment, changes, length)| {
+        let mut message = echo(9, alignment, 944, &pattern(1, 3000));
+        for (at, word) in changes {
+            // The type and the version stay: other tests change those.
+            if !(1..4).contains(&at) {
+                message[at * 4..][..4].copy_from_slice(&word.to_be_bytes());
+            }
+        }
+        message.truncate(length);
+        let peer = &mut *peer.borrow_mut();
+        peer.send(&message);
+        alive(peer);
+        Ok(())
+    });
+    done.unwrap();
+    let mut caller = padding_caller(&server.address, one_opaque);
+    let sent = pattern(1, 2000);
+    assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+}
+
+#[test]
+fn chained_receives_come_back_when_their_connection_ends() {
+    let server = KeepServer::start(padding(small()));
+    for seed in 0..5 {
+        let mut caller = padding_caller(&server.address, all_words);
+        keep(&mut caller, seed, 2000, true);
+        caller.client.close();
+        caller.down();
+    }
+    server.wait_for("the ends", |stats| stats.connections_closed == 5);
+    let owned = std::mem::take(&mut *lock(&server.kept.owned));
+    assert_eq!(owned.len(), 5);
+    for (seed, bulk) in (0..).zip(&owned) {
+        assert!(is_pattern(seed, bulk.bytes()), "memory that outlives its connection");
+    }
+}
