@@ -240,7 +240,7 @@ mod tests {
     fn served(reads_max: u16) -> Conn {
         let config = Config::default();
         let terms = Terms::new(&Offer::of(&config, false), &[], reads_max, &config);
-        Conn::open(QpId::new(0, 0), Side::Server, &config, terms, 1).unwrap()
+        Conn::open(QpId::new(0, 0), Side::Server, &config, terms, None, 1).unwrap()
     }
 
     /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued

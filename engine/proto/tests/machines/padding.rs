@@ -166,7 +166,7 @@ fn a_stream_cut_anywhere_goes_on_in_the_bytes_joined() {
 fn an_rdma_msg_becomes_an_rdma_msgp() {
     let lists = Chunks::none().read(40, 1, 8).write(&[segment(2, 16)]).reply(&[segment(3, 64)]);
     let plain = lists.msg(XID, 32, &rpc_call(XID));
-    let mut buffer = [&vec![0xee; 20], &plain[..]].concat();
+    let mut buffer = [&[0xee; 20][..], &plain[..]].concat();
     let at = insert_alignment(&mut buffer, 20, Alignment::new(4096, 512));
     assert_eq!((at, &buffer[..at]), (12, &[0xee; 12][..]));
     assert_eq!(buffer[at..], lists.msgp(XID, 32, &rpc_call(XID)));
