@@ -126,12 +126,14 @@ impl Simulation {
         } else {
             self.callers.iter().for_each(|seat| seat.caller.client.close());
         }
-        let is_over = |sim: &Self| sim.left_over().is_none();
+        let is_over = |sim: &Self| sim.waiting == 0 && sim.left_over().is_none();
         if !self.run_until(WIRE_RESTS_NS, is_over)
             && let Some(holding) = self.left_over()
         {
             self.fail(format!("something survives the end: {holding:?}"));
         }
+        // Cores hear of the end in a turn of their own.
+        self.run_until(COMPLETIONS_NS, |_| false);
         if !self.has_failed() {
             self.check_cores();
         }

@@ -17,6 +17,8 @@ pub(crate) const WORK: Procedure = Procedure(1);
 /// Longest item, and most items, that the program makes for anybody.
 const ITEM_MAX: usize = 256 << 10;
 const ITEMS_MAX: u32 = 4;
+/// Longest time that a call is kept for anybody.
+const DEFERRED_NS_MAX: u32 = 1_000_000;
 
 /// Sides of hostile clients, known when they connect.
 pub(crate) type HostileSides = std::sync::Arc<std::sync::Mutex<Vec<SideId>>>;
@@ -79,7 +81,8 @@ impl Ask {
         let results =
             (0..count).map(|_| length(args)).collect::<Result<Vec<usize>, DecodeError>>()?;
         let tail = length(args)?;
-        let answer = Answer::decode(args.u32()?, args.u32()?);
+        let (kind, ns) = (args.u32()?, args.u32()?);
+        let answer = Answer::decode(kind, ns.min(DEFERRED_NS_MAX));
         Ok(Self { token, arguments, results, tail, answer, is_whole })
     }
 
