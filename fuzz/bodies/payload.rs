@@ -1,9 +1,10 @@
-//! XDR streams with data items taken out of them: a reader beside any chunks stays within them, and
-//! finds again whatever a writer took out.
+//! XDR streams with data items taken out of them, and padding put into them: a reader beside any
+//! chunks stays within them, and finds again whatever a writer took out or padded.
 
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::payload::{Beside, Encoded, Found, Item, Placement, StreamReader, StreamWriter};
-use spinrpc_proto::xdr::roundup4;
+use spinrpc_proto::xdr::{Padding, Reader, roundup4};
 
 use crate::script::Script;
 
@@ -15,6 +16,17 @@ pub fn run(data: &[u8]) {
         1 => beside_writes(&mut script),
         _ => round_trip(&mut script),
     }
+}
+
+/// Padding as the header of an RDMA_MSGP asks for it, or none, and where in the Send the stream is.
+fn alignment(script: &mut Script<'_>) -> (Alignment, usize) {
+    let (align, threshold, start) = (script.byte(), script.byte(), script.below(256));
+    let align = match align {
+        0 => 0,
+        odd if odd & 1 != 0 => u32::MAX / u32::from(odd),
+        power => 1 << (power >> 1 & 15),
+    };
+    (Alignment::new(align, u32::from(threshold)), start)
 }
 
 fn beside_reads(script: &mut Script<'_>) {
@@ -35,28 +47,33 @@ fn beside_writes(script: &mut Script<'_>) {
 /// Reads a hostile stream to its end: each chunk is found once, in order, at its own length.
 fn read_all(script: &mut Script<'_>, base: usize, beside: Beside<'_>, lengths: &[u32]) {
     let orders = script.byte();
-    let stream = script.bytes(usize::MAX);
-    let mut reader = StreamReader::new(stream, base, beside);
+    let (alignment, start) = alignment(script);
+    let xdr = Reader::aligned(script.bytes(usize::MAX), alignment, start);
+    let mut reader = StreamReader::over(xdr, base, beside);
     let mut found = Vec::new();
     for turn in 0..64 {
-        let before = reader.xdr().position();
+        let before = reader.xdr().stream_position();
         if orders >> (turn % 8) & 1 != 0 && reader.xdr().u32().is_ok() {
             continue;
         }
         match reader.item(usize::from(orders)) {
             Ok(Found::Inline(bytes)) => {
                 assert!(bytes.len() <= usize::from(orders));
-                assert_eq!(reader.xdr().position(), before + 4 + roundup4(bytes.len()));
+                assert_eq!(reader.xdr().stream_position(), before + 4 + roundup4(bytes.len()));
             }
             Ok(Found::Chunk { index, length }) => {
                 let carried = lengths[index] as usize;
                 assert!(length <= usize::from(orders));
                 assert!((length..=roundup4(length)).contains(&carried));
-                assert_eq!(reader.xdr().position(), before + 4);
+                assert_eq!(reader.xdr().stream_position(), before + 4);
                 found.push(index);
             }
             Err(_) => {
-                assert_eq!(reader.xdr().position(), before, "a failed read moved the reader");
+                assert_eq!(
+                    reader.xdr().stream_position(),
+                    before,
+                    "a failed read moved the reader"
+                );
                 break;
             }
         }
@@ -76,18 +93,21 @@ enum Part<'a> {
 fn round_trip(script: &mut Script<'_>) {
     let room = usize::from(script.u16()) % 600;
     let base = script.below(64) * 4;
+    let (alignment, start) = alignment(script);
     let count = script.below(ITEMS_MAX + 1);
     let items: Vec<Item<'_>> = (0..count).map(|_| item(script)).collect();
     let (parts, used) = parts(script, count);
     let mut buffer = vec![0; room];
-    let encoded = write(&mut buffer, &items[..used], &parts);
+    let mut padding = Padding::new(alignment, start);
+    let encoded = write(StreamWriter::aligned(&mut buffer, &items[..used], &mut padding), &parts);
     assert_eq!(usize::from(encoded.items_used), used);
     assert_eq!(encoded.fits, encoded.stream_bytes <= room);
     if encoded.fits {
         let stream = &buffer[..encoded.stream_bytes];
         let roundup = script.flag();
-        read_as_call(stream, base, &encoded, &items, &parts, roundup);
-        read_as_reply(stream, &encoded, &items, &parts, roundup);
+        let xdr = Reader::aligned(stream, alignment, start);
+        read_as_call(xdr.clone(), base, &encoded, &items, &parts, roundup);
+        read_as_reply(xdr, &encoded, &items, &parts, roundup);
     }
 }
 
@@ -121,8 +141,7 @@ fn parts<'a>(script: &mut Script<'a>, count: usize) -> (Vec<Part<'a>>, usize) {
     (parts, used)
 }
 
-fn write(buffer: &mut [u8], items: &[Item<'_>], parts: &[Part<'_>]) -> Encoded {
-    let mut writer = StreamWriter::new(buffer, items);
+fn write(mut writer: StreamWriter<'_>, parts: &[Part<'_>]) -> Encoded {
     for part in parts {
         match part {
             Part::Word(value) => writer.u32(*value),
@@ -143,7 +162,7 @@ fn carried(length: u32, roundup: bool) -> u32 {
 
 /// The reduced items as Read chunks.
 fn read_as_call(
-    stream: &[u8],
+    xdr: Reader<'_>,
     base: usize,
     encoded: &Encoded,
     items: &[Item<'_>],
@@ -154,14 +173,12 @@ fn read_as_call(
     let chunks: Vec<_> =
         reduced.map(|item| (item.position + base as u32, carried(item.length, roundup))).collect();
     let order: Vec<_> = encoded.reduced().iter().map(|item| usize::from(item.index)).collect();
-    read(StreamReader::new(stream, base, Beside::Reads(&chunks)), items, parts, |chunk| {
-        order[chunk]
-    });
+    read(StreamReader::over(xdr, base, Beside::Reads(&chunks)), items, parts, |chunk| order[chunk]);
 }
 
 /// The reduced items in Write chunks; those in the stream leave theirs unused.
 fn read_as_reply(
-    stream: &[u8],
+    xdr: Reader<'_>,
     encoded: &Encoded,
     items: &[Item<'_>],
     parts: &[Part<'_>],
@@ -171,7 +188,7 @@ fn read_as_reply(
     for item in encoded.reduced() {
         placed[usize::from(item.index)] = carried(item.length, roundup);
     }
-    read(StreamReader::new(stream, 0, Beside::Writes(&placed)), items, parts, |chunk| chunk);
+    read(StreamReader::over(xdr, 0, Beside::Writes(&placed)), items, parts, |chunk| chunk);
 }
 
 fn read(
