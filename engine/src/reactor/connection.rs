@@ -142,7 +142,8 @@ impl Conn {
                 config.protocol(),
             ),
             calls: (0..calls).map(|_| None).collect(),
-            spare_holds: (0..calls).map(|_| Box::default()).collect(),
+            // One for each call in flight, and that of a reply whose handler starts the next call.
+            spare_holds: (0..calls + calls.min(1)).map(|_| Box::default()).collect(),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             recvs: buffers("receive", config.recv_buffer_bytes() + extra_bytes, recvs)?,
             chains,
