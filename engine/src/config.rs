@@ -296,6 +296,12 @@ impl Config {
         (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
     }
 
+    /// How long the memory of a reply with a Read list stays exported without RDMA_DONE (RFC 5666
+    /// section 11).
+    pub fn done_timeout(&self) -> Duration {
+        Duration::from_millis(self.raw.rpc.done_timeout_ms)
+    }
+
     /// Slots of a shared-memory ring, one ring per direction and connection; a power of two.
     pub fn shm_ring_slots(&self) -> usize {
         to_usize(self.raw.shm.ring_slots)
@@ -324,6 +330,15 @@ impl Config {
     /// Most connections that are being accepted at a time.
     pub fn handshakes_max(&self) -> usize {
         to_usize(self.raw.limits.handshakes)
+    }
+
+    /// Most replies of one connection that are exported, or kept back for that, at a time; none
+    /// where the rules have no such replies.
+    pub fn exports_max(&self) -> u32 {
+        match self.protocol().has_reads_in_replies() {
+            true => to_u32(self.raw.limits.exports.min(self.raw.rpc.credits)),
+            false => 0,
+        }
     }
 }
 
@@ -355,6 +370,17 @@ impl Config {
             reverse: 0,
             grant_in_flight: 1,
             slack: 1,
+            dones: self.dones_received_max(),
+        }
+    }
+
+    /// RDMA_DONEs on their way to one end. Requesters count theirs among their credits (RFC 5666
+    /// section 3.8); receives of their own bear with those that do not, and with those of a
+    /// responder (draft-ietf-nfsv4-rpcrdma-00 section 3.6), which no credits cover.
+    fn dones_received_max(&self) -> u32 {
+        match self.protocol().has_done_after_calls() {
+            true => to_u32(self.raw.rpc.credits),
+            false => self.exports_max(),
         }
     }
 
@@ -364,7 +390,8 @@ impl Config {
             replies: 0,
             calls: to_u32(self.raw.rpc.credits),
             errors: SEND_ERRORS,
-            dones: 0,
+            // Those beyond the one call that may go beside sent ones have credits of calls.
+            dones: u32::from(self.protocol().has_reads_in_replies()),
         }
     }
 
@@ -374,7 +401,10 @@ impl Config {
             replies: to_u32(self.raw.rpc.credits),
             calls: 0,
             errors: SEND_ERRORS,
-            dones: 0,
+            dones: match self.protocol().has_done_after_calls() {
+                true => to_u32(self.raw.rpc.credits),
+                false => 0,
+            },
         }
     }
 

@@ -315,6 +315,7 @@ impl Pair {
             ReplyStream::ReplyChunk { length } => {
                 &self.memory[&sent.reply.unwrap()][..length as usize]
             }
+            ReplyStream::Pulled => unreachable!("a Read list under RFC 8166"),
         };
         let (header, at) = ReplyHeader::parse(stream).unwrap();
         assert_eq!(header, ReplyHeader::success(sent.started.xid));
@@ -450,6 +451,7 @@ fn check_items<'a>(
         let found = match reader.item(item.len()).unwrap() {
             Found::Inline(bytes) => bytes,
             Found::Chunk { index: chunk, length } => chunk_bytes(chunk, length),
+            Found::Pulled { .. } => unreachable!("no Read chunks of a reply"),
         };
         assert_eq!(found, item);
     }

@@ -68,6 +68,7 @@ fn read_all(script: &mut Script<'_>, base: usize, beside: Beside<'_>, lengths: &
                 assert_eq!(reader.xdr().stream_position(), before + 4);
                 found.push(index);
             }
+            Ok(Found::Pulled { .. }) => unreachable!("no Read chunks of a reply"),
             Err(_) => {
                 assert_eq!(
                     reader.xdr().stream_position(),
@@ -206,6 +207,7 @@ fn read(
                 Found::Chunk { index: chunk, length } => {
                     assert_eq!((item_of(chunk), length), (index, items[index].bytes.len()));
                 }
+                Found::Pulled { .. } => unreachable!("no Read chunks of a reply"),
             },
         }
     }

@@ -343,5 +343,6 @@ fn check_reply(live: &Live, reply: &DeliveredReply, message_bytes: usize) {
             let offered = live.chunks.reply().unwrap().length;
             assert!(length > 0 && length <= offered, "{length} of {offered}");
         }
+        ReplyStream::Pulled => unreachable!("a Read list under RFC 8166"),
     }
 }

@@ -39,7 +39,7 @@ where
     Q: AsRef<[CallSlot]> + AsMut<[CallSlot]>,
     R: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>,
 {
-    /// A new connection.
+    /// A new connection. Its requester and responder go by `profile` as well.
     pub fn new(
         side: Side,
         mut requester: Requester<Q>,
@@ -49,6 +49,8 @@ where
     ) -> Self {
         requester.take_padded(profile.has_padded_messages());
         responder.take_padded(profile.has_padded_messages());
+        requester.profile = profile;
+        responder.profile = profile;
         Self { requester, responder, side, limits, profile, malformed: 0 }
     }
 

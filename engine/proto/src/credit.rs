@@ -1,5 +1,15 @@
 //! Credit accounting of one direction of a connection (RFC 5666 section 3.3, RFC 8166 section
 //! 3.3.1). Used by the requester; the responder only states its grant.
+//!
+//! "The RPC client MUST account for its required Done messages to the server in its accounting of
+//! available credits" (RFC 5666 section 3.8), which leaves open when such a credit comes back. Here:
+//! the credit of a call whose reply has to be fetched stays taken, for its RDMA_DONE; it comes back
+//! with the first answer to a call that was sent after that RDMA_DONE. As Sends arrive in order,
+//! the responder had taken the RDMA_DONE by then and posted its receive again, so that calls and
+//! RDMA_DONEs together never need more receives than were granted. There is one exception, because
+//! nobody answers an RDMA_DONE: with nothing but sent RDMA_DONEs left one call may go, as "an RPC
+//! server MUST always provide at least one credit to each connected RPC client from which no
+//! requests are outstanding" (section 3.3).
 
 /// The requester's view: what it asked for, what it was granted, what is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,6 +17,12 @@ pub struct Credits {
     requested: u32,
     granted: u32,
     in_flight: u32,
+    /// Of what is in flight: replies that are being fetched, RDMA_DONE to follow.
+    dones_owed: u32,
+    /// Of what is in flight: RDMA_DONEs sent that no answer has covered.
+    dones_sent: u32,
+    /// RDMA_DONEs that an answer has covered, modulo 2^32.
+    dones_covered: u32,
 }
 
 impl Credits {
@@ -14,7 +30,7 @@ impl Credits {
     /// `requested` is what every call will ask for; zero is raised to one.
     pub const fn new(requested: u32) -> Self {
         let requested = if requested == 0 { 1 } else { requested };
-        Self { requested, granted: 1, in_flight: 0 }
+        Self { requested, granted: 1, in_flight: 0, dones_owed: 0, dones_sent: 0, dones_covered: 0 }
     }
 
     /// The credit word of our calls.
@@ -29,17 +45,33 @@ impl Credits {
         self.granted
     }
 
-    /// Calls sent whose reply has not arrived.
+    /// Credits in use: calls sent whose reply has not arrived, and RDMA_DONEs, owed or sent.
     #[inline]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Of them: those of RDMA_DONEs.
+    pub const fn dones(&self) -> u32 {
+        self.dones_owed + self.dones_sent
     }
 
     /// Whether one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
     /// excess of this granted RPC server credit limit" (RFC 5666 section 3.3).
     #[inline]
     pub const fn available(&self) -> bool {
-        self.in_flight < self.granted
+        self.in_flight < self.granted || self.has_only_sent_dones()
+    }
+
+    #[cold]
+    const fn has_only_sent_dones(&self) -> bool {
+        self.in_flight == self.dones_sent
+    }
+
+    /// How many RDMA_DONEs have been sent, modulo 2^32: what a call remembers that leaves now.
+    #[inline]
+    pub const fn dones_total(&self) -> u32 {
+        self.dones_covered.wrapping_add(self.dones_sent)
     }
 
     /// One call leaves. The caller has checked [`Credits::available`].
@@ -55,6 +87,39 @@ impl Credits {
     pub fn replied(&mut self, granted: u32) {
         self.granted = granted.clamp(1, self.requested);
         self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// A reply came that has to be fetched: its credit stays, for RDMA_DONE.
+    #[cold]
+    pub(crate) fn owe_done(&mut self, granted: u32) {
+        self.granted = granted.clamp(1, self.requested);
+        self.dones_owed += 1;
+    }
+
+    /// One RDMA_DONE of those owed leaves.
+    #[cold]
+    pub(crate) fn send_done(&mut self) {
+        self.dones_owed = self.dones_owed.saturating_sub(1);
+        self.dones_sent += 1;
+    }
+
+    /// An answer came to a call that left when so many RDMA_DONEs had been sent.
+    #[inline]
+    pub(crate) fn cover(&mut self, dones_total: u32) {
+        if self.dones_sent > 0 {
+            self.cover_sent(dones_total);
+        }
+    }
+
+    #[cold]
+    fn cover_sent(&mut self, dones_total: u32) {
+        let news = dones_total.wrapping_sub(self.dones_covered);
+        // Not of an older call, whose answer says nothing new.
+        if news <= self.dones_sent {
+            self.dones_covered = dones_total;
+            self.dones_sent -= news;
+            self.in_flight = self.in_flight.saturating_sub(news);
+        }
     }
 
     /// A call ended without a credit word that counts: RDMA_ERROR.

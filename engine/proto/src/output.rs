@@ -19,16 +19,17 @@ pub struct SlotId {
     pub generation: u32,
 }
 
-/// One RDMA Read the responder needs: `from` the requester's memory into a Read chunk's buffer.
+/// One RDMA Read of a call at the responder, or of a reply at the requester: `from` the peer's memory
+/// into a Read chunk's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
     /// The call it belongs to.
     pub slot: SlotId,
-    /// Which of the call's Read chunks, counted by rising position.
+    /// Which of the message's Read chunks, counted by rising position.
     pub chunk: u8,
     /// Where in that chunk's buffer, in bytes.
     pub at: u32,
-    /// The requester's memory; its length is that of the transfer.
+    /// The peer's memory; its length is that of the transfer.
     pub from: Segment,
 }
 
@@ -65,6 +66,8 @@ pub enum ReplyStream {
         /// Bytes the responder placed.
         length: u32,
     },
+    /// In the first of its Read chunks, at position zero.
+    Pulled,
 }
 
 /// A reply that matched a call in flight and kept the rules.
@@ -106,7 +109,11 @@ pub enum PeerMisbehaved {
     WriteListChanged,
     /// A reply's Reply chunk differs from the one offered (RFC 8166 section 4.3.3).
     ReplyChunkChanged,
-    /// RDMA_NOMSG without anything in a Reply chunk.
+    /// A reply's Read list contradicts itself or the message: overlapping chunks, positions beyond
+    /// the stream, a Position-Zero chunk beside an RPC message that is elsewhere.
+    ReadListBroken,
+    /// RDMA_NOMSG without anything in a Reply chunk, or in a Position-Zero Read chunk where such
+    /// are allowed.
     NoReplyStream,
     /// Too many messages that could not be parsed.
     MalformedHeaders,
@@ -121,6 +128,7 @@ impl PeerMisbehaved {
             Self::ReadListInReply => "reply with a Read list",
             Self::WriteListChanged => "reply whose Write list is not the one offered",
             Self::ReplyChunkChanged => "reply whose Reply chunk is not the one offered",
+            Self::ReadListBroken => "reply whose Read list cannot be",
             Self::NoReplyStream => "RDMA_NOMSG reply without a Reply chunk",
             Self::MalformedHeaders => "too many malformed transport headers",
             Self::ForeignKey => "invalidated a key of another call",
@@ -146,9 +154,10 @@ pub enum Dropped {
     MalformedReply,
     /// No call in flight has this XID.
     UnmatchedReply,
-    /// RDMA_DONE; nothing is exported to be freed.
+    /// RDMA_DONE that nothing is owed for: under RFC 8166 any, and on the requester's side those of
+    /// draft-ietf-nfsv4-rpcrdma-00, where the reply says as much.
     Done,
-    /// RDMA_MSGP or an unknown type on the requester's side.
+    /// RDMA_MSGP on the requester's side.
     UnexpectedType,
     /// RDMA_ERROR on the responder's side.
     UnexpectedError,
@@ -168,6 +177,12 @@ pub trait Output {
     fn read(&mut self, _read: ReadRequest) {}
     /// Post this RDMA Write.
     fn write(&mut self, _write: WriteRequest) {}
+    /// A reply waits for its Read chunks, or a late one only for its RDMA_DONE: its keys must be dead
+    /// from now on; find memory for the chunks, then [`crate::requester::Requester::pull`], and
+    /// [`crate::requester::Requester::end_pull`] in the end.
+    fn pull_reply(&mut self, _reply: DeliveredReply) {}
+    /// The requester has fetched a reply: what it named is exported no longer.
+    fn free_exports(&mut self, _slot: SlotId) {}
     /// A call in flight has its reply; its keys must be dead before the application sees it.
     fn deliver_reply(&mut self, _reply: DeliveredReply) {}
     /// A call ended without a reply. When `fenced`, its memory stays exposed and its slot taken

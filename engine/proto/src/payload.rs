@@ -385,9 +385,17 @@ impl<'a> StreamWriter<'a> {
 pub enum Found<'a> {
     /// Its bytes stand in the stream.
     Inline(&'a [u8]),
-    /// Its bytes came in chunk number `index`; `length` of them belong to the item.
+    /// Its bytes came in a Read chunk of the call or were placed in a Write chunk of the reply, in
+    /// number `index` of its kind; `length` of them belong to the item.
     Chunk {
         /// Which chunk, in order.
+        index: usize,
+        /// Bytes of the item.
+        length: usize,
+    },
+    /// Its bytes came in a Read chunk of the reply (RFC 5666 section 3.5).
+    Pulled {
+        /// Which Read chunk, in order.
         index: usize,
         /// Bytes of the item.
         length: usize,
@@ -401,14 +409,26 @@ pub enum Beside<'a> {
     Reads(&'a [(u32, u32)]),
     /// A reply's Write chunks: bytes placed in each.
     Writes(&'a [u32]),
+    /// A reply's Write chunks, and its Read chunks as those of a call.
+    Both {
+        /// Position and length of each Read chunk, by rising position.
+        reads: &'a [(u32, u32)],
+        /// Bytes placed in each Write chunk.
+        writes: &'a [u32],
+    },
 }
 
 /// Reads an XDR stream whose data items may have been taken out.
 #[derive(Clone, Debug)]
 pub struct StreamReader<'a> {
     xdr: Reader<'a>,
-    beside: Beside<'a>,
-    next_chunk: usize,
+    /// Read chunks not met yet, and how many were.
+    reads: &'a [(u32, u32)],
+    reads_met: usize,
+    /// Write chunks of items not met yet, and how many were.
+    writes: &'a [u32],
+    writes_met: usize,
+    is_reply: bool,
     removed_bytes: usize,
     /// Position of the stream's first byte in the unreduced RPC message.
     base: usize,
@@ -424,13 +444,25 @@ impl<'a> StreamReader<'a> {
     /// Reads what `xdr` has, which began at byte `base` of the RPC message.
     #[inline]
     pub fn over(xdr: Reader<'a>, base: usize, beside: Beside<'a>) -> Self {
-        Self { xdr, beside, next_chunk: 0, removed_bytes: 0, base }
+        let (reads, writes): (&[_], &[_]) = match beside {
+            Beside::Reads(reads) => (reads, &[]),
+            Beside::Writes(writes) => (&[], writes),
+            Beside::Both { reads, writes } => (reads, writes),
+        };
+        let is_reply = !matches!(beside, Beside::Reads(_));
+        Self { xdr, reads, reads_met: 0, writes, writes_met: 0, is_reply, removed_bytes: 0, base }
     }
 
     /// The plain XDR reader. Data items in it are found by [`StreamReader::item`].
     #[inline]
     pub fn xdr(&mut self) -> &mut Reader<'a> {
         &mut self.xdr
+    }
+
+    /// A Read chunk is left, so that what comes next may be in it.
+    #[inline]
+    pub fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
     }
 
     /// Reads one `opaque<max>` wherever its bytes are. A failed read leaves the reader as it was.
@@ -442,70 +474,111 @@ impl<'a> StreamReader<'a> {
     /// # Errors
     /// [`DecodeError::ChunkMismatch`] for a chunk of another length, or as [`Reader::opaque`].
     pub fn item(&mut self, max_bytes: usize) -> Result<Found<'a>, DecodeError> {
-        let at = self.xdr.position();
-        let mut ahead = self.xdr.clone();
-        let length = ahead.u32()? as usize;
-        let position = self.base + ahead.stream_position() + self.removed_bytes;
-        let Some(chunk_bytes) = self.chunk_here(position) else {
-            let bytes = self.xdr.opaque(max_bytes)?;
-            self.next_chunk += usize::from(self.has_unused_write_chunk());
-            return Ok(Found::Inline(bytes));
-        };
-        if length > max_bytes {
-            return Err(DecodeError::TooLong { at, length, max: max_bytes });
+        match self.writes.split_first() {
+            Some((placed, rest)) => {
+                // Nothing placed means that the item stands in the stream (RFC 8166 section
+                // 4.3.2), or in a Read chunk.
+                let found = match *placed {
+                    0 => self.opaque(max_bytes)?,
+                    placed => self.placed_item(max_bytes, placed as usize)?,
+                };
+                // Each item consumes one entry of the Write list, used or not (RFC 5666 section
+                // 3.6).
+                self.writes = rest;
+                self.writes_met += 1;
+                Ok(found)
+            }
+            None => self.opaque(max_bytes),
         }
-        if !self.is_length_of(chunk_bytes, length) {
-            return Err(DecodeError::ChunkMismatch { at, length, chunk: chunk_bytes });
-        }
-        self.xdr = ahead;
-        self.removed_bytes += roundup4(length);
-        self.next_chunk += 1;
-        Ok(Found::Chunk { index: self.next_chunk - 1, length })
     }
 
-    /// Whether a chunk of `chunk_bytes` carries an item of `length` bytes: with its roundup or
-    /// without. Of a roundup that is counted and not transferred, only what the room of a Write
-    /// chunk takes is left when it is delivered.
-    fn is_length_of(&self, chunk_bytes: usize, length: usize) -> bool {
-        let roundup = roundup4(length);
-        match self.beside {
-            Beside::Reads(_) => chunk_bytes == length || chunk_bytes == roundup,
-            Beside::Writes(_) => (length..=roundup).contains(&chunk_bytes),
+    /// Reads one `opaque<max>` that no Write chunk is for, as [`StreamReader::item`].
+    ///
+    /// # Errors
+    /// As [`StreamReader::item`].
+    pub fn opaque(&mut self, max_bytes: usize) -> Result<Found<'a>, DecodeError> {
+        let mut ahead = self.xdr.clone();
+        let at = ahead.position();
+        let length = ahead.u32()? as usize;
+        let Some(chunk_bytes) = self.read_at(&ahead) else {
+            return self.xdr.opaque(max_bytes).map(Found::Inline);
+        };
+        check_length(at, length, max_bytes, chunk_bytes)?;
+        self.xdr = ahead;
+        Ok(self.take_read(length))
+    }
+
+    /// Reads one `opaque[length]`, as [`StreamReader::item`]: it has no count word, and may follow
+    /// another chunk without a byte of the stream between them.
+    ///
+    /// # Errors
+    /// As [`StreamReader::item`].
+    pub fn fixed(&mut self, length: usize) -> Result<Found<'a>, DecodeError> {
+        let Some(chunk_bytes) = self.read_at(&self.xdr) else {
+            return self.xdr.fixed(length).map(Found::Inline);
+        };
+        check_length(self.xdr.position(), length, length, chunk_bytes)?;
+        Ok(self.take_read(length))
+    }
+
+    fn placed_item(&mut self, max_bytes: usize, placed: usize) -> Result<Found<'a>, DecodeError> {
+        let mut ahead = self.xdr.clone();
+        let at = ahead.position();
+        let length = ahead.u32()? as usize;
+        // Of a roundup that is counted and not transferred, only what the room of a Write chunk
+        // takes is left when it is delivered.
+        let with_roundup = roundup4(length);
+        let counted = if (length..with_roundup).contains(&placed) { with_roundup } else { placed };
+        check_length(at, length, max_bytes, counted)?;
+        self.xdr = ahead;
+        self.removed_bytes += with_roundup;
+        Ok(Found::Chunk { index: self.writes_met, length })
+    }
+
+    /// Bytes of the Read chunk that carries what stands at `xdr`, if one does.
+    fn read_at(&self, xdr: &Reader<'_>) -> Option<usize> {
+        let (at, bytes) = *self.reads.first()?;
+        let position = self.base + xdr.stream_position() + self.removed_bytes;
+        (at as usize == position).then_some(bytes as usize)
+    }
+
+    /// The bytes of the next Read chunk stand here. The position goes on behind their roundup,
+    /// whether it was transferred or not: where "no data remains to be decoded from the inline
+    /// portion, the receiver MUST conclude that roundup is present" (RFC 5666 section 3.7), and
+    /// where some does, it starts with a word.
+    fn take_read(&mut self, length: usize) -> Found<'a> {
+        let index = self.reads_met;
+        self.reads = self.reads.get(1..).unwrap_or_default();
+        self.reads_met += 1;
+        self.removed_bytes += roundup4(length);
+        match self.is_reply {
+            true => Found::Pulled { index, length },
+            false => Found::Chunk { index, length },
         }
     }
 
     /// The length of the next item, if its data are the first in the receive buffer behind this
     /// stream: where RFC 5666 section 3.9 means them to be.
     pub fn item_behind(&self) -> Option<usize> {
+        let is_placed = self.writes.first().is_some_and(|placed| *placed > 0);
+        self.opaque_behind().filter(|_| !is_placed)
+    }
+
+    /// The same for an `opaque<max>` that no Write chunk is for.
+    pub fn opaque_behind(&self) -> Option<usize> {
         let position = self.base + self.xdr.stream_position() + 4 + self.removed_bytes;
-        self.xdr.opaque_at_end().filter(|_| self.chunk_here(position).is_none())
+        let in_chunk = self.reads.first().is_some_and(|(at, _)| *at as usize == position);
+        self.xdr.opaque_at_end().filter(|_| !in_chunk)
     }
 
     /// Passes over the item that [`StreamReader::item_behind`] found, and goes on in `rest`, which
     /// holds what follows its roundup.
     pub fn pass_item(&mut self, length: usize, rest: &'a [u8]) {
         self.xdr.pass_opaque(length, rest);
-        self.next_chunk += usize::from(self.has_unused_write_chunk());
-    }
-
-    /// Bytes of the chunk that carries the item at `position`, if one does.
-    fn chunk_here(&self, position: usize) -> Option<usize> {
-        match self.beside {
-            Beside::Reads(chunks) => {
-                let (at, bytes) = *chunks.get(self.next_chunk)?;
-                (at as usize == position).then_some(bytes as usize)
-            }
-            // Nothing placed means that the item stands in the stream (RFC 8166 section 4.3.2).
-            Beside::Writes(placed) => {
-                let bytes = *placed.get(self.next_chunk)? as usize;
-                (bytes > 0).then_some(bytes)
-            }
+        if let Some(rest) = self.writes.get(1..) {
+            self.writes = rest;
+            self.writes_met += 1;
         }
-    }
-
-    /// Each item consumes one entry of the Write list, used or not (RFC 5666 section 3.6).
-    fn has_unused_write_chunk(&self) -> bool {
-        matches!(self.beside, Beside::Writes(placed) if self.next_chunk < placed.len())
     }
 
     /// Every byte was read, and every chunk that has any.
@@ -513,15 +586,28 @@ impl<'a> StreamReader<'a> {
     /// # Errors
     /// [`DecodeError::ChunkUnused`] or [`DecodeError::TrailingBytes`].
     pub fn finish(self) -> Result<(), DecodeError> {
-        let unused = match self.beside {
-            Beside::Reads(chunks) => (self.next_chunk < chunks.len()).then_some(self.next_chunk),
-            Beside::Writes(placed) => {
-                (self.next_chunk..placed.len()).find(|chunk| placed[*chunk] > 0)
-            }
-        };
-        match unused {
-            Some(index) => Err(DecodeError::ChunkUnused { index }),
+        if !self.reads.is_empty() {
+            return Err(DecodeError::ChunkUnused { index: self.reads_met });
+        }
+        match self.writes.iter().position(|placed| *placed > 0) {
+            Some(index) => Err(DecodeError::ChunkUnused { index: self.writes_met + index }),
             None => self.xdr.finish(),
         }
     }
+}
+
+/// The chunk of an item is as long as its count word says, or as that rounded up.
+fn check_length(
+    at: usize,
+    length: usize,
+    max_bytes: usize,
+    chunk_bytes: usize,
+) -> Result<(), DecodeError> {
+    if length > max_bytes {
+        return Err(DecodeError::TooLong { at, length, max: max_bytes });
+    }
+    if chunk_bytes != length && chunk_bytes != roundup4(length) {
+        return Err(DecodeError::ChunkMismatch { at, length, chunk: chunk_bytes });
+    }
+    Ok(())
 }

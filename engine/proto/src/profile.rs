@@ -50,6 +50,13 @@ impl Profile {
         matches!(self, Self::Draft00)
     }
 
+    /// Read chunks of their own for the roundup of an item are taken (RFC 5666 section 3.7). They
+    /// start within a word, which RFC 8166 section 3.4.5 forbids.
+    #[inline]
+    pub const fn has_roundup_chunks(self) -> bool {
+        !matches!(self, Self::Rfc8166)
+    }
+
     /// The length that a reply returns for a Write chunk counts the roundup, which is not
     /// transferred (RFC 5666 section 3.7).
     #[inline]

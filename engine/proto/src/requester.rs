@@ -13,6 +13,8 @@
 //!      RDMA_ERROR or bad reply: fail_call
 //! ```
 //!
+//! A reply that has to be fetched keeps the slot until RDMA_DONE is sent: [`crate::reply_pull`].
+//!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
 //! into that memory. [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a
 //! caller without a credit is refused. Used by the connection; the reactor starts the calls.
@@ -24,6 +26,8 @@ use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
 use crate::payload::{CallChunks, ChunkOffer, PLAIN_HEADER_BYTES};
+use crate::profile::Profile;
+use crate::pull::Pull;
 use crate::rdma::RdmaError;
 use crate::rdma::WriteChunk;
 use crate::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
@@ -37,27 +41,49 @@ pub const SLOTS_MAX: usize = 1 << INDEX_BITS;
 const NO_SLOT: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Free,
     InFlight,
     Fenced,
+    /// Its reply is being fetched.
+    Pulling,
+    /// Its reply was being fetched, or has to be, for nobody.
+    Abandoned,
+}
+
+impl State {
+    /// The application waits for the call.
+    pub(crate) const fn is_awaited(self) -> bool {
+        matches!(self, Self::InFlight | Self::Pulling)
+    }
 }
 
 /// One place for a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSlot {
-    state: State,
-    generation: u32,
+    pub(crate) state: State,
+    pub(crate) generation: u32,
     next_free: u16,
-    has_chunks: bool,
-    token: u64,
+    pub(crate) has_chunks: bool,
+    /// How many RDMA_DONEs had been sent when it left.
+    pub(crate) dones_total: u32,
+    pub(crate) token: u64,
     deadline: Instant,
-    chunks: Offered,
+    pub(crate) chunks: Chunks,
+}
+
+/// What is known of the chunks of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chunks {
+    /// Those it offered, until its reply.
+    Offered(Offered),
+    /// Those of its reply.
+    Pull(Pull),
 }
 
 /// What of a call's chunk lists is needed to check its reply.
 #[derive(Clone, Copy, Debug)]
-struct Offered {
+pub(crate) struct Offered {
     writes: [ChunkOffer; ITEMS_MAX],
     write_count: u8,
     reply: Option<ChunkOffer>,
@@ -76,10 +102,19 @@ impl CallSlot {
         generation: 0,
         next_free: NO_SLOT,
         has_chunks: false,
+        dones_total: 0,
         token: 0,
         deadline: Instant(u64::MAX),
-        chunks: NOTHING_OFFERED,
+        chunks: Chunks::Offered(NOTHING_OFFERED),
     };
+
+    /// What the call offered, as long as it has no reply.
+    pub(crate) fn offered(&self) -> &Offered {
+        match &self.chunks {
+            Chunks::Offered(offered) if self.has_chunks => offered,
+            _ => &NOTHING_OFFERED,
+        }
+    }
 }
 
 /// Why a call cannot start now.
@@ -103,11 +138,12 @@ pub struct StartedCall {
 /// The requester of one connection, over slots the caller owns.
 #[derive(Debug)]
 pub struct Requester<S> {
-    slots: S,
+    pub(crate) slots: S,
     first_free: u16,
-    credits: Credits,
+    pub(crate) credits: Credits,
     next_deadline: Instant,
     takes_padded: bool,
+    pub(crate) profile: Profile,
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
@@ -126,6 +162,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             credits: Credits::new(count as u32),
             next_deadline: Instant(u64::MAX),
             takes_padded: false,
+            profile: Profile::default(),
         }
     }
 
@@ -178,6 +215,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         slot.token = token;
         slot.deadline = deadline;
         slot.has_chunks = !chunks.is_empty();
+        slot.dones_total = self.credits.dones_total();
         let started = StartedCall {
             slot: SlotId { index, generation: slot.generation },
             xid: xid_of(index, slot.generation),
@@ -189,7 +227,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             v1::emit_msg_header(&mut header[at..], started.xid, self.credits.requested());
             PLAIN_HEADER_BYTES
         } else {
-            slot.chunks = offered(chunks);
+            slot.chunks = Chunks::Offered(offered(chunks));
             emit_chunked(chunks, started.xid, self.credits.requested(), header)
         };
         Ok((started, length))
@@ -207,7 +245,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     #[inline]
     pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         let Some(index) = self.matching_slot(view.xid()) else {
-            return out.dropped(Dropped::UnmatchedReply);
+            return out.dropped(unmatched(view));
         };
         match view.message_type() {
             MessageType::Msgp if !self.takes_padded => out.dropped(Dropped::UnexpectedType),
@@ -218,20 +256,24 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
                 self.on_reply(index, view, out);
             }
             MessageType::Error => self.on_error(index, view.error(), out),
-            _ => out.dropped(Dropped::UnexpectedType),
+            MessageType::Done => out.dropped(Dropped::Done),
         }
     }
 
     #[inline]
     fn on_reply(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
-        self.credits.replied(view.credits());
         let slot = &self.slots.as_ref()[usize::from(index)];
+        let dones_total = slot.dones_total;
         let checked = if slot.has_chunks || view.header_bytes() != PLAIN_HEADER_BYTES {
-            let offered = if slot.has_chunks { &slot.chunks } else { &NOTHING_OFFERED };
-            check_lists(offered, view)
+            if self.must_pull(view) {
+                return self.on_reply_to_pull(index, view, out);
+            }
+            check_lists(slot.offered(), view)
         } else {
             plain_reply(view)
         };
+        self.credits.replied(view.credits());
+        self.credits.cover(dones_total);
         match checked {
             Ok((stream, placed)) => self.finish(index, out, |slot, token| DeliveredReply {
                 slot,
@@ -239,11 +281,15 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
                 stream,
                 placed,
             }),
-            Err(why) => {
-                self.fail(index, CallFailure::Misbehaved(why), out);
-                out.close(why);
-            }
+            Err(why) => self.misbehaved(index, why, out),
         }
+    }
+
+    /// A reply broke the rules.
+    #[cold]
+    pub(crate) fn misbehaved(&mut self, index: u16, why: PeerMisbehaved, out: &mut impl Output) {
+        self.fail(index, CallFailure::Misbehaved(why), out);
+        out.close(why);
     }
 
     #[inline]
@@ -264,6 +310,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let Some(error) = error else { return out.dropped(Dropped::MalformedReply) };
         // The credit word of an RDMA_ERROR means nothing: the limit comes from replies.
         self.credits.ended();
+        self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
         self.fail(index, CallFailure::Rdma(error), out);
     }
 
@@ -277,24 +324,25 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The application gives a call up. Its slot, credit and memory stay taken until the responder
-    /// answers or the connection goes.
+    /// answers, or what has been asked of its reply has arrived, or the connection goes.
     pub fn cancel(&mut self, slot: SlotId, out: &mut impl Output) -> bool {
-        let known = self.slots.as_ref().get(usize::from(slot.index)).is_some_and(|place| {
-            place.generation == slot.generation && place.state == State::InFlight
-        });
+        let known =
+            self.slots.as_ref().get(usize::from(slot.index)).is_some_and(|place| {
+                place.generation == slot.generation && place.state.is_awaited()
+            });
         if known {
             self.fence(slot.index, CallFailure::Cancelled, out);
         }
         known
     }
 
-    /// The slot of the call in flight that carries `token`, if there is one. Takes time in the
+    /// The slot of the awaited call that carries `token`, if there is one. Takes time in the
     /// number of slots.
     pub fn find(&self, token: u64) -> Option<SlotId> {
         let slots = self.slots.as_ref().iter();
         slots
             .enumerate()
-            .find(|(_, s)| s.state == State::InFlight && s.token == token)
+            .find(|(_, s)| s.state.is_awaited() && s.token == token)
             .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
     }
 
@@ -313,21 +361,22 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.next_deadline = Instant(u64::MAX);
         for index in 0..self.slots.as_ref().len().min(SLOTS_MAX) as u16 {
             let slot = &self.slots.as_ref()[usize::from(index)];
-            match (slot.state, slot.deadline) {
-                (State::InFlight, deadline) if deadline <= now => {
-                    self.fence(index, CallFailure::TimedOut, out);
-                }
-                (State::InFlight, deadline) => {
-                    self.next_deadline = self.next_deadline.min(deadline);
-                }
-                _ => {}
+            if !slot.state.is_awaited() {
+                continue;
+            }
+            if slot.deadline <= now {
+                self.fence(index, CallFailure::TimedOut, out);
+            } else {
+                self.next_deadline = self.next_deadline.min(slot.deadline);
             }
         }
     }
 
-    fn fence(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
+    /// Ends a call for the application only.
+    pub(crate) fn fence(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
         let slot = &mut self.slots.as_mut()[usize::from(index)];
-        slot.state = State::Fenced;
+        let is_pulling = slot.state == State::Pulling;
+        slot.state = if is_pulling { State::Abandoned } else { State::Fenced };
         let id = SlotId { index, generation: slot.generation };
         out.fail_call(id, slot.token, failure, true);
     }
@@ -339,8 +388,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             let id = SlotId { index: index as u16, generation: slot.generation };
             match core::mem::replace(&mut slot.state, State::Free) {
                 State::Free => {}
-                State::InFlight => each(id, Some(slot.token)),
-                State::Fenced => each(id, None),
+                State::InFlight | State::Pulling => each(id, Some(slot.token)),
+                State::Fenced | State::Abandoned => each(id, None),
             }
         }
         self.first_free = NO_SLOT;
@@ -350,12 +399,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     fn matching_slot(&self, xid: Xid) -> Option<u16> {
         let index = (xid.0 & (SLOTS_MAX as u32 - 1)) as u16;
         let slot = self.slots.as_ref().get(usize::from(index))?;
-        let matches = slot.state != State::Free && xid_of(index, slot.generation) == xid;
+        let waits = matches!(slot.state, State::InFlight | State::Fenced);
+        let matches = waits && xid_of(index, slot.generation) == xid;
         matches.then_some(index)
     }
 
     #[inline]
-    fn free(&mut self, index: u16) {
+    pub(crate) fn free(&mut self, index: u16) {
         let next_free = self.first_free;
         let slot = &mut self.slots.as_mut()[usize::from(index)];
         slot.state = State::Free;
@@ -380,8 +430,17 @@ fn stray(view: &HeaderView<'_>) -> Dropped {
     }
 }
 
+/// What a message is that no call waits for.
+#[cold]
+fn unmatched(view: &HeaderView<'_>) -> Dropped {
+    match view.message_type() {
+        MessageType::Done => Dropped::Done,
+        _ => Dropped::UnmatchedReply,
+    }
+}
+
 #[inline]
-fn xid_of(index: u16, generation: u32) -> Xid {
+pub(crate) fn xid_of(index: u16, generation: u32) -> Xid {
     Xid(generation << INDEX_BITS | u32::from(index))
 }
 
@@ -440,14 +499,7 @@ fn check_lists(offered: &Offered, view: &HeaderView<'_>) -> Checked {
     if !view.reads().is_empty() {
         return Err(PeerMisbehaved::ReadListInReply);
     }
-    let placed = check_write_list(offered, view)?;
-    let in_reply_chunk = match (&offered.reply, view.reply_chunk()) {
-        (_, None) => 0,
-        (None, Some(_)) => return Err(PeerMisbehaved::ReplyChunkChanged),
-        (Some(offer), Some(chunk)) => {
-            returned_length(offer, &chunk).ok_or(PeerMisbehaved::ReplyChunkChanged)?
-        }
-    };
+    let (in_reply_chunk, placed) = check_returned(offered, view)?;
     let stream = match (view.message_type(), in_reply_chunk) {
         // Reply chunk offered but the reply is short: both ways are legal.
         (MessageType::Msg | MessageType::Msgp, 0) => {
@@ -460,6 +512,22 @@ fn check_lists(offered: &Offered, view: &HeaderView<'_>) -> Checked {
         (_, length) => ReplyStream::ReplyChunk { length },
     };
     Ok((stream, placed))
+}
+
+/// Bytes in the Reply chunk and in each Write chunk, if these are the ones offered.
+pub(crate) fn check_returned(
+    offered: &Offered,
+    view: &HeaderView<'_>,
+) -> Result<(u32, [u32; ITEMS_MAX]), PeerMisbehaved> {
+    let placed = check_write_list(offered, view)?;
+    let in_reply_chunk = match (&offered.reply, view.reply_chunk()) {
+        (_, None) => 0,
+        (None, Some(_)) => return Err(PeerMisbehaved::ReplyChunkChanged),
+        (Some(offer), Some(chunk)) => {
+            returned_length(offer, &chunk).ok_or(PeerMisbehaved::ReplyChunkChanged)?
+        }
+    };
+    Ok((in_reply_chunk, placed))
 }
 
 /// The responder has to return as many Write chunks with as many segments each; an absent list is

@@ -12,14 +12,19 @@
 //!                                                             reply, abandon
 //! ```
 //!
+//! A reply that the requester has to fetch keeps its slot until RDMA_DONE: [`crate::exports`].
+//!
 //! It keeps no message bytes: the caller holds the message of each call by its slot and gives its
 //! header back when the call goes on, so that lists are read where they arrived.
 
+use crate::exports::{Export, Exports};
 use crate::ids::Xid;
-use crate::limits::READ_CHUNKS_MAX;
-use crate::output::{Dropped, Output, ReadRequest, SlotId, WriteRequest, WriteSource};
+use crate::output::{Dropped, Output, SlotId, WriteRequest, WriteSource};
+use crate::profile::Profile;
+use crate::pull::inline_bytes;
+pub use crate::pull::{Pull, PullChunk, Pulled};
 use crate::rdma::RdmaError;
-use crate::rdma::ReadSegment;
+use crate::rdma::ReplyRepr;
 use crate::rdma::WriteChunk;
 use crate::rdma::v1::{self, HeaderView, MessageType, VERSION};
 use crate::rpc::{self, Direction};
@@ -30,125 +35,38 @@ pub const SLOTS_MAX: usize = u16::MAX as usize + 1;
 const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Free,
     /// Its Read chunks are being fetched (or wait for memory).
     Pulling,
     /// Its program has it.
     Delivered,
+    /// It is answered, by a reply with a Read list that is kept back.
+    Kept,
+    /// The requester owes RDMA_DONE for its reply.
+    Owed,
 }
 
 /// One place for a call being answered.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeSlot {
-    state: State,
-    generation: u32,
+    pub(crate) state: State,
+    pub(crate) generation: u32,
     next_free: u32,
     pull: Pull,
+    /// Of a reply with a Read list.
+    pub(crate) export: Export,
 }
 
 impl ServeSlot {
     /// A free place.
-    pub const FREE: Self =
-        Self { state: State::Free, generation: 0, next_free: NO_SLOT, pull: Pull::NONE };
-}
-
-/// One Read chunk of a call: everything at one position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct PullChunk {
-    /// Position in the unreduced stream; zero for the chunk that is the message itself.
-    pub position: u32,
-    /// Bytes of all its segments.
-    pub length: u32,
-    /// Bytes whose RDMA Read was posted.
-    requested: u32,
-}
-
-/// The Read chunks of one call and how far they are fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pull {
-    chunks: [PullChunk; READ_CHUNKS_MAX],
-    count: u8,
-    segments: u16,
-    next_segment: u16,
-    outstanding: u16,
-}
-
-impl Pull {
-    const NONE: Self = Self {
-        chunks: [PullChunk { position: 0, length: 0, requested: 0 }; READ_CHUNKS_MAX],
-        count: 0,
-        segments: 0,
-        next_segment: 0,
-        outstanding: 0,
+    pub const FREE: Self = Self {
+        state: State::Free,
+        generation: 0,
+        next_free: NO_SLOT,
+        pull: Pull::NONE,
+        export: Export::NONE,
     };
-
-    /// The chunks by rising position.
-    pub fn chunks(&self) -> &[PullChunk] {
-        &self.chunks[..usize::from(self.count)]
-    }
-
-    /// Groups a Read list by position and sorts it, bounded; `None` when it breaks a rule.
-    ///
-    /// A list need not be in order, but the segments of one position keep theirs (RFC 5666
-    /// section 3.4). Chunks must not overlap, and each has to start inside the reduced stream.
-    fn plan(view: &HeaderView<'_>) -> Option<Self> {
-        let mut pull = Self::NONE;
-        for segment in view.reads() {
-            pull.add(&segment)?;
-        }
-        let chunks = &mut pull.chunks[..usize::from(pull.count)];
-        chunks.sort_unstable_by_key(|chunk| chunk.position);
-        let stream_bytes = match (view.message_type(), chunks.first()) {
-            (MessageType::Nomsg, Some(message)) => message.length as usize,
-            // It may run on into a second receive buffer, which is not seen here: whoever decodes it
-            // finds a chunk to which no item belongs.
-            (MessageType::Msgp, _) => usize::MAX,
-            _ => view.payload().len(),
-        };
-        positions_fit(chunks, stream_bytes).then_some(pull)
-    }
-
-    fn add(&mut self, segment: &ReadSegment) -> Option<()> {
-        let known = self.chunks().iter().position(|chunk| chunk.position == segment.position);
-        let index = known.unwrap_or(usize::from(self.count));
-        let chunk = self.chunks.get_mut(index)?;
-        chunk.position = segment.position;
-        chunk.length = chunk.length.checked_add(segment.target.length)?;
-        self.count = self.count.max(index as u8 + 1);
-        self.segments += 1;
-        Some(())
-    }
-
-    fn index_of(&self, position: u32) -> Option<usize> {
-        self.chunks().iter().position(|chunk| chunk.position == position)
-    }
-}
-
-/// Every position lies in the reduced stream once the chunks before it are taken out, and no chunk
-/// reaches into the next.
-fn positions_fit(chunks: &[PullChunk], stream_bytes: usize) -> bool {
-    let (mut removed, mut end) = (0u64, 0u64);
-    for chunk in chunks.iter().filter(|chunk| chunk.position != 0) {
-        let position = u64::from(chunk.position);
-        if position < end || position - removed > stream_bytes as u64 {
-            return false;
-        }
-        removed += (u64::from(chunk.length) + 3) & !3;
-        end = position + u64::from(chunk.length);
-    }
-    true
-}
-
-/// What became of an RDMA Read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pulled {
-    /// More are needed or still on their way: [`Responder::pull`] again.
-    More,
-    /// The call was whole and has been delivered.
-    Complete,
-    /// No such call is being fetched.
-    Stale,
 }
 
 /// A reply whose stream is encoded.
@@ -174,10 +92,12 @@ pub enum ReplyRefused {
 /// The responder of one connection, over slots the caller owns: as many as it grants credits.
 #[derive(Debug)]
 pub struct Responder<S> {
-    slots: S,
+    pub(crate) slots: S,
     first_free: u32,
-    grant: u32,
+    pub(crate) grant: u32,
     takes_padded: bool,
+    pub(crate) exports: Exports,
+    pub(crate) profile: Profile,
 }
 
 impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
@@ -193,6 +113,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             slots,
             grant: (count as u32).max(1),
             takes_padded: false,
+            exports: Exports::new(count as u32),
+            profile: Profile::default(),
         }
     }
 
@@ -201,14 +123,16 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.takes_padded = takes;
     }
 
-    /// The credit word of our replies: one per slot, never zero (RFC 8166 section 3.3.1). The
-    /// caller has as many receives posted, less those that hold a call in progress.
+    /// The credit word of our replies: one per slot, less what RDMA_DONEs that are owed cost, never
+    /// zero (RFC 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as
+    /// there are slots, less those that hold a call in progress.
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
     }
 
-    /// Calls delivered or being fetched. Takes time in the number of slots.
+    /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed. Takes time
+    /// in the number of slots.
     pub fn in_progress(&self) -> u32 {
         self.slots.as_ref().iter().filter(|slot| slot.state != State::Free).count() as u32
     }
@@ -224,8 +148,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             MessageType::Msgp if self.takes_padded => self.on_chunked_call(view, out),
             // Both are reserved by RFC 8166 section 4.6: RDMA_MSGP is answered with ERR_CHUNK ...
             MessageType::Msgp => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
-            // ... and RDMA_DONE dropped; an RDMA_ERROR is never answered (section 4.5).
-            MessageType::Done => out.dropped(Dropped::Done),
+            // ... and RDMA_DONE dropped, as is under any rules one that nothing is owed for. An
+            // RDMA_ERROR is never answered (section 4.5).
+            MessageType::Done => self.on_done(view.xid(), out),
             MessageType::Error => out.dropped(Dropped::UnexpectedError),
         }
     }
@@ -255,7 +180,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
                 None => out.refuse_call(view.xid()),
             };
         }
-        let Some(pull) = Pull::plan(view) else {
+        let Some(pull) = Pull::plan(view, inline_bytes(view), 0, self.profile) else {
             return out.send_error(view.xid(), VERSION, RdmaError::Chunk);
         };
         let Some(slot) = self.take(State::Pulling) else {
@@ -276,7 +201,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     #[inline]
-    fn in_state(&self, id: SlotId, state: State) -> bool {
+    pub(crate) fn in_state(&self, id: SlotId, state: State) -> bool {
         let slot = self.slots.as_ref().get(usize::from(id.index));
         slot.is_some_and(|slot| slot.generation == id.generation && slot.state == state)
     }
@@ -298,18 +223,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         if !self.in_state(id, State::Pulling) {
             return 0;
         }
-        let pull = &mut self.slots.as_mut()[usize::from(id.index)].pull;
-        let mut asked = 0;
-        for segment in view.reads().skip(usize::from(pull.next_segment)).take(usize::from(room)) {
-            let Some(chunk) = pull.index_of(segment.position) else { break };
-            let at = pull.chunks[chunk].requested;
-            pull.chunks[chunk].requested += segment.target.length;
-            pull.next_segment += 1;
-            pull.outstanding += 1;
-            asked += 1;
-            out.read(ReadRequest { slot: id, chunk: chunk as u8, at, from: segment.target });
-        }
-        asked
+        self.slots.as_mut()[usize::from(id.index)].pull.ask(id, view, room, out)
     }
 
     /// An RDMA Read of this call completed.
@@ -318,8 +232,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return Pulled::Stale;
         }
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
-        slot.pull.outstanding = slot.pull.outstanding.saturating_sub(1);
-        if slot.pull.next_segment < slot.pull.segments || slot.pull.outstanding > 0 {
+        if !slot.pull.on_read_done() {
             return Pulled::More;
         }
         slot.state = State::Delivered;
@@ -335,7 +248,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// The call waits for its Read chunks, and not all RDMA Reads have been asked for.
     pub fn wants_reads(&self, id: SlotId) -> bool {
-        self.pull_plan(id).is_some_and(|pull| pull.next_segment < pull.segments)
+        self.pull_plan(id).is_some_and(Pull::wants_reads)
     }
 
     /// Answers a call that had no chunks, inline and with nothing taken out of its stream: writes
@@ -390,9 +303,17 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         write_chunks(view, shape, out);
         let kind = if shape.long_bytes.is_some() { MessageType::Nomsg } else { MessageType::Msg };
         let lengths = &shape.placed[..shape.placed.len().min(view.writes().len())];
+        let repr = ReplyRepr {
+            xid: view.xid(),
+            credits: grant,
+            message_type: kind,
+            reads: &[],
+            write_lengths: lengths,
+            reply_length: shape.long_bytes,
+            counts_roundup: self.profile.counts_roundup(),
+        };
         let at = header.len() - v1::reply_header_bytes(view);
-        let reply = shape.long_bytes;
-        Ok(v1::emit_reply(&mut header[at..], view.xid(), grant, kind, view, lengths, reply))
+        Ok(repr.emit(&mut header[at..], view))
     }
 
     /// Gives a call up without a reply: the caller has answered it in another way. `false` when
@@ -406,7 +327,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     #[inline]
-    fn free(&mut self, id: SlotId) {
+    pub(crate) fn free(&mut self, id: SlotId) {
         let next_free = self.first_free;
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         slot.state = State::Free;
@@ -430,7 +351,7 @@ fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
     }
 }
 
-fn reply_fits(view: &HeaderView<'_>, shape: &ReplyShape<'_>) -> bool {
+pub(crate) fn reply_fits(view: &HeaderView<'_>, shape: &ReplyShape<'_>) -> bool {
     let items_fit = (0..shape.placed.len()).all(|index| {
         let placed = u64::from(shape.placed[index]);
         placed == 0 || view.writes().nth(index).is_some_and(|c| placed <= c.total_length())
@@ -441,7 +362,7 @@ fn reply_fits(view: &HeaderView<'_>, shape: &ReplyShape<'_>) -> bool {
     items_fit && stream_fits
 }
 
-fn write_chunks(view: &HeaderView<'_>, shape: &ReplyShape<'_>, out: &mut impl Output) {
+pub(crate) fn write_chunks(view: &HeaderView<'_>, shape: &ReplyShape<'_>, out: &mut impl Output) {
     for (index, (chunk, placed)) in view.writes().zip(shape.placed).enumerate() {
         fill(&chunk, *placed, WriteSource::Item(index as u8), out);
     }

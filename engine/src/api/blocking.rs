@@ -9,6 +9,7 @@ use super::service::ConnectionEvent;
 use crate::config::Config;
 use crate::mem::Bulk;
 use crate::reactor::CallSpec;
+use crate::reactor::ops::PulledChunks;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::xdr::DecodeError;
 use std::cell::RefCell;
@@ -32,6 +33,27 @@ struct Arrived {
     stream: Vec<u8>,
     placed: Vec<u32>,
     results: Vec<Option<Bulk>>,
+    pulled: Option<ArrivedChunks>,
+}
+
+/// The Read chunks of a reply: where the results start, position and length of each, and its bytes.
+struct ArrivedChunks {
+    base: usize,
+    chunks: Vec<(u32, u32)>,
+    bulks: Vec<Option<Bulk>>,
+}
+
+impl Arrived {
+    fn decoder(&mut self) -> Decoder<'_> {
+        let Self { stream, placed, results, pulled, .. } = self;
+        match pulled {
+            None => Decoder::results(stream, placed, results),
+            Some(ArrivedChunks { base, chunks, bulks }) => {
+                let pulled = PulledChunks { chunks, bulks, base: *base };
+                Decoder::pulled_results(stream, placed, results, pulled)
+            }
+        }
+    }
 }
 
 struct Keep(Rc<RefCell<Option<Arrived>>>);
@@ -44,12 +66,18 @@ impl ReplyHandler for Keep {
                 stream: reply.stream.to_vec(),
                 placed: reply.placed.to_vec(),
                 results: reply.results.iter_mut().map(Option::take).collect(),
+                pulled: reply.pulled.map(|pulled| ArrivedChunks {
+                    base: pulled.base,
+                    chunks: pulled.chunks.to_vec(),
+                    bulks: pulled.bulks.iter_mut().map(Option::take).collect(),
+                }),
             },
             Err(error) => Arrived {
                 result: Err(error),
                 stream: Vec::new(),
                 placed: Vec::new(),
                 results: Vec::new(),
+                pulled: None,
             },
         };
         *self.0.borrow_mut() = Some(arrived);
@@ -120,9 +148,8 @@ impl Client {
         self.core.run_until(|| arrived.borrow().is_some());
         let taken = self.arrived.borrow_mut().take();
         let Some(mut arrived) = taken else { return Err(CallError::Cancelled) };
-        arrived.result?;
-        let mut results = Decoder::results(&arrived.stream, &arrived.placed, &mut arrived.results);
-        Ok(decode(&mut results)?)
+        std::mem::replace(&mut arrived.result, Ok(()))?;
+        Ok(decode(&mut arrived.decoder())?)
     }
 
     /// Registered memory of the connection, as [`crate::Client::bulk`].

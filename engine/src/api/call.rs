@@ -8,6 +8,7 @@ use crate::reactor::ReplyData;
 use crate::reactor::chains::Padded;
 use crate::reactor::mailbox::{DeferredAnswer, DeferredReply, PostReply};
 use crate::reactor::ops::{CallOutcome, CoreOps, DeferTicket, ReplyTarget, RpcRefusal};
+use crate::reactor::reply_plan::Form;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
@@ -187,17 +188,26 @@ impl Deferred {
 
 impl Room {
     /// Encodes inline; results that are too long for that go into memory for a Reply chunk, if
-    /// there is one that takes them.
+    /// there is one that takes them, or into what the client is to fetch, if that is allowed.
     fn encode(self, data: ReplyData, encode: &dyn Fn(&mut Encoder<'_>)) -> DeferredAnswer {
         let Self { pool, mut stage, plan } = self;
         let encoded = plan.encode_inline(stage.bytes_mut(), &data, encode);
-        if encoded.fits || !plan.takes_long(encoded.stream_bytes) {
+        let takes_long = plan.takes_long(encoded.stream_bytes);
+        if encoded.fits || !(takes_long || plan.allows_reads(&data)) {
             return DeferredAnswer::Results { stream: stage, encoded, data };
+        }
+        if !takes_long {
+            let room_bytes = stage.len().saturating_sub(plan.read_list_bytes(&data));
+            let room = &mut stage.bytes_mut()[..room_bytes];
+            let encoded = plan.encode(room, &data, Form::ByRead, encode);
+            if encoded.fits {
+                return DeferredAnswer::Results { stream: stage, encoded, data };
+            }
         }
         let Some(mut stream) = pool.take(encoded.stream_bytes) else {
             return DeferredAnswer::Reject(AcceptStatus::SystemErr);
         };
-        let encoded = plan.encode(stream.bytes_mut(), &data, encode);
+        let encoded = plan.encode(stream.bytes_mut(), &data, Form::Direct, encode);
         DeferredAnswer::Results { stream, encoded, data }
     }
 }

@@ -6,6 +6,7 @@ use super::service::ConnectionEvent;
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
 use crate::reactor::chains::Padded;
+use crate::reactor::ops::PulledChunks;
 use crate::reactor::ops::{CallTarget, CoreOps, Deadline, HeaderTemplate};
 use crate::reactor::{Backpressure, CallSpec};
 use spinrpc_proto::ids::{Procedure, Program, Version};
@@ -250,6 +251,8 @@ pub struct Reply<'a> {
     pub(super) results: &'a mut [Option<Bulk>],
     /// It came in an RDMA_MSGP.
     pub(super) padded: Option<&'a mut Padded<'a>>,
+    /// Its Read chunks, if it had any.
+    pub(super) pulled: Option<&'a mut PulledChunks<'a>>,
 }
 
 impl<'a> Reply<'a> {
@@ -257,7 +260,14 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn results(&mut self) -> Decoder<'a> {
         let results = std::mem::take(&mut self.results);
-        let results = Decoder::results(std::mem::take(&mut self.stream), self.placed, results);
+        let stream = std::mem::take(&mut self.stream);
+        let results = match self.pulled.take() {
+            None => Decoder::results(stream, self.placed, results),
+            Some(pulled) => {
+                let pulled = std::mem::take(pulled);
+                Decoder::pulled_results(stream, self.placed, results, pulled)
+            }
+        };
         results.padded(self.padded.take())
     }
 

@@ -2,6 +2,7 @@
 
 use crate::mem::Bulk;
 use crate::reactor::chains::{Padded, Spill};
+use crate::reactor::ops::PulledChunks;
 use spinrpc_proto::payload::{Beside, Found, StreamReader};
 use spinrpc_proto::xdr::{DecodeError, Reader, roundup4};
 
@@ -35,13 +36,21 @@ impl Data<'_> {
 #[derive(Debug)]
 pub struct Decoder<'a> {
     stream: StreamReader<'a>,
-    /// The buffers that were not looked at yet.
-    bulks: &'a mut [Option<Bulk>],
-    /// How many were.
-    seen: usize,
-    is_call: bool,
+    /// Those of a call's Read chunks or a reply's Write chunks.
+    bulks: Bulks<'a>,
+    /// Those of a reply's Read chunks.
+    pulled: Bulks<'a>,
     /// What lies behind the end of the stream, in the second buffer of the receive.
     spill: Option<&'a mut Spill<'a>>,
+}
+
+/// The buffers of the chunks of one kind, which are met in rising order.
+#[derive(Debug, Default)]
+struct Bulks<'a> {
+    /// Those that were not looked at yet.
+    rest: &'a mut [Option<Bulk>],
+    /// How many were.
+    seen: usize,
 }
 
 impl<'a> Decoder<'a> {
@@ -53,7 +62,8 @@ impl<'a> Decoder<'a> {
         bulks: &'a mut [Option<Bulk>],
     ) -> Self {
         let stream = StreamReader::new(stream, base, Beside::Reads(chunks));
-        Self { stream, bulks, seen: 0, is_call: true, spill: None }
+        let (bulks, pulled) = (Bulks::of(bulks), Bulks::default());
+        Self { stream, bulks, pulled, spill: None }
     }
 
     /// Reads the results of a reply.
@@ -63,7 +73,8 @@ impl<'a> Decoder<'a> {
         bulks: &'a mut [Option<Bulk>],
     ) -> Self {
         let stream = StreamReader::new(stream, 0, Beside::Writes(placed));
-        Self { stream, bulks, seen: 0, is_call: false, spill: None }
+        let (bulks, pulled) = (Bulks::of(bulks), Bulks::default());
+        Self { stream, bulks, pulled, spill: None }
     }
 
     /// The same for a stream that came in an RDMA_MSGP: its data have padding before them
@@ -76,6 +87,19 @@ impl<'a> Decoder<'a> {
             self.spill = spill.as_mut();
         }
         self
+    }
+
+    /// Reads the results of a reply that had Read chunks.
+    pub(super) fn pulled_results(
+        stream: &'a [u8],
+        placed: &'a [u32],
+        bulks: &'a mut [Option<Bulk>],
+        pulled: PulledChunks<'a>,
+    ) -> Self {
+        let beside = Beside::Both { reads: pulled.chunks, writes: placed };
+        let stream = StreamReader::new(stream, pulled.base, beside);
+        let (bulks, pulled) = (Bulks::of(bulks), Bulks::of(pulled.bulks));
+        Self { stream, bulks, pulled, spill: None }
     }
 
     /// A reader at its end.
@@ -118,11 +142,17 @@ impl<'a> Decoder<'a> {
         self.stream.xdr().bool().or_else(|error| self.go_on(error, Self::bool))
     }
 
-    /// Reads `opaque[length]`.
+    /// Reads `opaque[length]`, whose bytes may have come in a Read chunk.
     #[inline]
     pub fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let read = self.stream.xdr().fixed(length);
-        read.or_else(|error| self.go_on(error, |rest| rest.fixed(length)))
+        if !self.stream.has_reads() {
+            let read = self.stream.xdr().fixed(length);
+            return read.or_else(|error| self.go_on(error, |rest| rest.fixed(length)));
+        }
+        match self.stream.fixed(length) {
+            Ok(found) => self.borrow(found),
+            Err(error) => self.go_on(error, |rest| rest.fixed(length)),
+        }
     }
 
     /// Reads a `string<max_bytes>`.
@@ -132,42 +162,49 @@ impl<'a> Decoder<'a> {
         read.or_else(|error| self.go_on(error, |rest| rest.string(max_bytes)))
     }
 
-    /// Reads an `opaque<max_bytes>`. In a call its bytes may have come as a Read chunk; they are
-    /// borrowed from there. In a reply this is for items without direct placement.
+    /// Reads an `opaque<max_bytes>`, whose bytes may have come in a Read chunk; they are borrowed from
+    /// there. In a reply this is for items that no buffer was given for.
     #[inline]
     pub fn opaque(&mut self, max_bytes: usize) -> Result<&'a [u8], DecodeError> {
-        if !self.is_call {
+        if !self.stream.has_reads() {
             let read = self.stream.xdr().opaque(max_bytes);
             return read.or_else(|error| self.opaque_behind(error, max_bytes));
         }
-        match self.stream.item(max_bytes) {
-            Ok(Found::Inline(bytes)) => Ok(bytes),
-            Ok(Found::Chunk { index, length }) => {
-                let bulk = self.bulk_at(index).and_then(|bulk| bulk.as_ref());
-                bulk.and_then(|bulk| bulk.bytes().get(..length)).ok_or(LOST)
-            }
+        match self.stream.opaque(max_bytes) {
+            Ok(found) => self.borrow(found),
             Err(error) => self.opaque_behind(error, max_bytes),
         }
     }
 
+    #[cold]
+    fn borrow(&mut self, found: Found<'a>) -> Result<&'a [u8], DecodeError> {
+        let (bulk, length) = match found {
+            Found::Inline(bytes) => return Ok(bytes),
+            Found::Chunk { index, length } => (self.bulks.at(index), length),
+            Found::Pulled { index, length } => (self.pulled.at(index), length),
+        };
+        bulk.and_then(|bulk| bulk.as_ref()?.bytes().get(..length)).ok_or(LOST)
+    }
+
     /// Reads an `opaque<max_bytes>` with direct placement. Bytes that came in registered memory
     /// come with that memory: in a call that of the server's pool, in a reply the buffer given by
-    /// [`CallSpec::result_into`](crate::CallSpec::result_into), its length set. With
-    /// `rpc.msgp_align_bytes` inline bytes that begin where the second buffer of their receive
-    /// begins come with that buffer, which starts at a page.
+    /// [`CallSpec::result_into`](crate::CallSpec::result_into), its length set, or memory of the
+    /// client's pool for a result that the engine had to fetch. With `rpc.msgp_align_bytes` inline
+    /// bytes that begin where the second buffer of their receive begins come with that buffer, which
+    /// starts at a page.
     pub fn data(&mut self, max_bytes: usize) -> Result<Data<'a>, DecodeError> {
-        match self.stream.item(max_bytes) {
-            Err(error) => self.data_behind(error, max_bytes),
-            Ok(Found::Inline(bytes)) => Ok(Data::Inline(bytes)),
-            Ok(Found::Chunk { index, length }) => {
-                let mut bulk = self.bulk_at(index).and_then(Option::take).ok_or(LOST)?;
-                if length > bulk.capacity() {
-                    return Err(LOST);
-                }
-                bulk.set_len(length);
-                Ok(Data::Bulk(bulk))
-            }
+        let (bulk, length) = match self.stream.item(max_bytes) {
+            Err(error) => return self.data_behind(error, max_bytes),
+            Ok(Found::Inline(bytes)) => return Ok(Data::Inline(bytes)),
+            Ok(Found::Chunk { index, length }) => (self.bulks.at(index), length),
+            Ok(Found::Pulled { index, length }) => (self.pulled.at(index), length),
+        };
+        let mut bulk = bulk.and_then(Option::take).ok_or(LOST)?;
+        if length > bulk.capacity() {
+            return Err(LOST);
         }
+        bulk.set_len(length);
+        Ok(Data::Bulk(bulk))
     }
 
     /// Every byte and every chunk was read: worth a check before acting on arguments.
@@ -211,17 +248,12 @@ impl<'a> Decoder<'a> {
         error: DecodeError,
         max_bytes: usize,
     ) -> Result<&'a [u8], DecodeError> {
-        let behind = match self.is_call {
-            true => self.stream.item_behind(),
-            false => self.stream.xdr().opaque_at_end(),
+        let Some(length) = self.stream.opaque_behind() else {
+            return self.go_on(error, |rest| rest.opaque(max_bytes));
         };
-        let Some(length) = behind else { return self.go_on(error, |rest| rest.opaque(max_bytes)) };
         let bytes = self.spill_for(error)?.bytes();
         let (data, rest) = bytes.get(..length).zip(bytes.get(roundup4(length)..)).ok_or(error)?;
-        match self.is_call {
-            true => self.stream.pass_item(length, rest),
-            false => self.stream.xdr().pass_opaque(length, rest),
-        }
+        self.stream.xdr().pass_opaque(length, rest);
         Ok(data)
     }
 
@@ -240,13 +272,19 @@ impl<'a> Decoder<'a> {
         self.stream.pass_item(length, rest);
         Ok(Data::Bulk(tail))
     }
+}
 
-    /// The buffer of chunk `index`; chunks are met in rising order.
-    fn bulk_at(&mut self, index: usize) -> Option<&'a mut Option<Bulk>> {
-        let rest = std::mem::take(&mut self.bulks);
+impl<'a> Bulks<'a> {
+    fn of(rest: &'a mut [Option<Bulk>]) -> Self {
+        Self { rest, seen: 0 }
+    }
+
+    /// The buffer of chunk `index`.
+    fn at(&mut self, index: usize) -> Option<&'a mut Option<Bulk>> {
+        let rest = std::mem::take(&mut self.rest);
         let (_, rest) = rest.split_at_mut_checked(index.checked_sub(self.seen)?)?;
         let (bulk, rest) = rest.split_first_mut()?;
-        self.bulks = rest;
+        self.rest = rest;
         self.seen = index + 1;
         Some(bulk)
     }

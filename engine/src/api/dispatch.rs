@@ -347,12 +347,16 @@ impl Upcalls for Dispatch {
             Ok(at) => at,
             Err(error) => return entry.handler.on_reply(token, Err(error)),
         };
-        let (arguments, results) = match frame.buffers {
-            Some(buffers) => (&mut buffers.arguments[..], &mut buffers.results[..]),
-            None => Default::default(),
-        };
+        let (mut pulled, mut arguments, mut results) = (None, &mut [][..], &mut [][..]);
+        if let Some(buffers) = frame.buffers {
+            (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
+            if !buffers.pulled.chunks.is_empty() {
+                buffers.pulled.base = results_at;
+                pulled = Some(&mut buffers.pulled);
+            }
+        }
         let stream = &frame.stream[results_at..];
-        let reply = Reply { stream, placed: frame.placed, arguments, results, padded };
+        let reply = Reply { stream, placed: frame.placed, arguments, results, pulled, padded };
         entry.handler.on_reply(token, Ok(reply));
     }
 

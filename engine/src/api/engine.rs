@@ -11,6 +11,7 @@ use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
 #[cfg(feature = "sim")]
 use crate::fabric::sim::{Device, SimConnector};
+use crate::mem::budget::Budget;
 use crate::reactor::{StatsSnapshot, memory};
 use spinrpc_proto::ids::{Program, Version};
 use std::sync::Arc;
@@ -242,7 +243,7 @@ fn shm_config(config: &Config) -> ShmConfig {
     ShmConfig {
         ring_slots: config.shm_ring_slots() as u32,
         arena: memory::classes(config.shm_arena_bytes(), largest),
-        recv_queue_depth: config.slots_per_conn() as u16 + memory::RECV_QUEUE_SLACK,
+        recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
         send_queue_depth: memory::send_queue_depth(config),
         conns_max: config.conns_max() as u32,
         rnr_timeout: config.shm_rnr_timeout(),
@@ -259,7 +260,7 @@ fn sim_device(config: &Config) -> Device {
         trusted: true,
         arena: memory::classes(config.shm_arena_bytes(), largest),
         message_bytes_max: config.send_buffer_bytes(),
-        recv_queue_depth: config.slots_per_conn() as u16 + memory::RECV_QUEUE_SLACK,
+        recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
         send_queue_depth: memory::send_queue_depth(config),
         conns_max: config.conns_max(),
         keys_max: 512,

@@ -111,6 +111,8 @@ pub struct RawRpc {
     pub msgp_threshold_bytes: u64,
     /// Deadline of a call that names none, in milliseconds; 0 is none.
     pub timeout_ms: u64,
+    /// How long memory of a reply stays exported without RDMA_DONE, in milliseconds.
+    pub done_timeout_ms: u64,
 }
 
 /// Keys `shm.*`.
@@ -133,6 +135,8 @@ pub struct RawLimits {
     pub conns: u64,
     /// Connections being accepted at a time.
     pub handshakes: u64,
+    /// Replies of one connection that are exported at a time.
+    pub exports: u64,
 }
 
 impl Default for RawCores {
@@ -177,6 +181,7 @@ impl Default for RawRpc {
             msgp_align_bytes: 0,
             msgp_threshold_bytes: 1024,
             timeout_ms: 10_000,
+            done_timeout_ms: 20_000,
         }
     }
 }
@@ -189,7 +194,7 @@ impl Default for RawShm {
 
 impl Default for RawLimits {
     fn default() -> Self {
-        Self { conns: 1024, handshakes: 64 }
+        Self { conns: 1024, handshakes: 64, exports: 64 }
     }
 }
 

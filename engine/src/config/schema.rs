@@ -422,6 +422,14 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.rpc.timeout_ms, Limits::between(0, 86_400_000)),
     },
     Key {
+        name: "rpc.done_timeout_ms",
+        unit: "ms",
+        effect: "How long the memory of a reply that the client fetches waits for RDMA_DONE; after \
+                 that it is taken back, and a client that still reads loses its connection.",
+        reason: "Longer than the deadline of a call, after which nobody waits for the reply.",
+        field: |raw| Field::Integer(&mut raw.rpc.done_timeout_ms, Limits::between(1, 3_600_000)),
+    },
+    Key {
         name: "shm.ring_slots",
         unit: "slots",
         effect: "Slots of a shared-memory ring, one ring per direction and connection.",
@@ -465,5 +473,13 @@ pub static KEYS: &[Key] = &[
                  silent for longest is refused.",
         reason: "Peers that connect and say nothing cannot use up descriptors.",
         field: |raw| Field::Integer(&mut raw.limits.handshakes, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "limits.exports",
+        unit: "replies",
+        effect: "Most replies of one connection that wait for RDMA_DONE; one more is ERR_CHUNK \
+                 unless it can go another way.",
+        reason: "A reply to every call of the default credits; the connection's memory is less.",
+        field: |raw| Field::Integer(&mut raw.limits.exports, Limits::between(1, 1024)),
     },
 ];

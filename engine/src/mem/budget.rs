@@ -12,9 +12,10 @@ pub struct RecvBudget {
     pub reverse: u32,
     /// A raised grant and the receive behind it cross on the way: one more.
     pub grant_in_flight: u32,
-    /// Messages outside of the credits: RDMA_ERROR (RFC 5666 section 4.2). RDMA_DONE is within them
-    /// (section 3.8).
+    /// Messages outside of the credits: RDMA_ERROR (RFC 5666 section 4.2).
     pub slack: u32,
+    /// RDMA_DONEs, of peers that do not count them among their credits (section 3.8).
+    pub dones: u32,
 }
 
 /// Send buffers of one connection.
@@ -55,12 +56,13 @@ pub trait Budget {
 
 impl Budget for RecvBudget {
     fn explain(&self) -> impl Iterator<Item = (&'static str, u32)> {
-        let Self { credits, reverse, grant_in_flight, slack } = *self;
+        let Self { credits, reverse, grant_in_flight, slack, dones } = *self;
         [
             ("credits", credits),
             ("reverse", reverse),
             ("grant_in_flight", grant_in_flight),
             ("slack", slack),
+            ("dones", dones),
         ]
         .into_iter()
     }
@@ -109,7 +111,8 @@ impl BudgetError {
 mod tests {
     use super::*;
 
-    const RECV: RecvBudget = RecvBudget { credits: 32, reverse: 4, grant_in_flight: 1, slack: 3 };
+    const RECV: RecvBudget =
+        RecvBudget { credits: 32, reverse: 4, grant_in_flight: 1, slack: 3, dones: 0 };
     const SEND: SendBudget = SendBudget { replies: 32, calls: 64, errors: 2, dones: 1 };
 
     #[test]
@@ -117,7 +120,8 @@ mod tests {
         assert_eq!(RECV.total(), 40);
         assert_eq!(SEND.total(), 99);
         let explained: Vec<_> = RECV.explain().collect();
-        let expected = [("credits", 32), ("reverse", 4), ("grant_in_flight", 1), ("slack", 3)];
+        let expected =
+            [("credits", 32), ("reverse", 4), ("grant_in_flight", 1), ("slack", 3), ("dones", 0)];
         assert_eq!(explained, expected);
         let sum: u64 = SEND.explain().map(|(_, count)| u64::from(count)).sum();
         assert_eq!(sum, SEND.total());

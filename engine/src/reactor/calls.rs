@@ -4,7 +4,8 @@ use super::connection::{CallHold, Conn};
 use super::core::{CoreCell, Reactor};
 use super::memory::longest_block_bytes;
 use super::ops::{
-    Backpressure, CallSpec, CallTarget, Deadline, Encode, ReplyBuffers, ReplyFrame, Upcalls,
+    Backpressure, CallSpec, CallTarget, Deadline, Encode, PulledChunks, ReplyBuffers, ReplyFrame,
+    Upcalls,
 };
 use crate::config::{BulkView, Config};
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
@@ -158,7 +159,7 @@ impl<F: Fabric> CoreCell<F> {
         self.reactor().bulk.take(bytes)
     }
 
-    fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+    pub(super) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let mut reactor = self.reactor();
         reactor.conns.find(conn)?;
         reactor.fabric.bulk(conn, bytes)
@@ -184,19 +185,22 @@ impl<F: Fabric> CoreCell<F> {
         let mut buffers = None;
         if let Some(hold) = hold.as_deref_mut() {
             from_chunk = hold.reply.as_ref().map_or(&[], Bulk::bytes);
-            buffers =
-                Some(ReplyBuffers { arguments: &mut hold.arguments, results: &mut hold.results });
+            let (arguments, results) = (&mut hold.arguments[..], &mut hold.results[..]);
+            let pulled = PulledChunks::default();
+            buffers = Some(ReplyBuffers { arguments, results, pulled });
         }
         let stream = match reply.stream {
             ReplyStream::Inline { header_bytes } => &message.bytes()[header_bytes..],
             ReplyStream::ReplyChunk { length } => &from_chunk[..length as usize],
+            // Not without Read chunks, which come another way.
+            ReplyStream::Pulled => &[],
         };
         up.on_reply(ReplyFrame {
             conn,
             token: reply.token,
             stream,
             placed: &reply.placed,
-            buffers,
+            buffers: buffers.as_mut(),
             padded: None,
         });
         self.reactor().finish_reply(conn, message, hold);
@@ -366,7 +370,7 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// On a failure the memory has gone back.
-    fn check_memory(
+    pub(super) fn check_memory(
         &mut self,
         conn: ConnId,
         reply: &DeliveredReply,
@@ -381,7 +385,7 @@ impl<F: Fabric> Reactor<F> {
         Ok(hold)
     }
 
-    fn fetch_results(
+    pub(super) fn fetch_results(
         &mut self,
         conn: ConnId,
         reply: &DeliveredReply,
@@ -402,7 +406,7 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
-    fn recycle_hold(&mut self, conn: ConnId, hold: Option<Box<CallHold>>) {
+    pub(super) fn recycle_hold(&mut self, conn: ConnId, hold: Option<Box<CallHold>>) {
         if let (Some(c), Some(hold)) = (self.conns.find(conn), hold) {
             c.recycle_hold(hold);
         }

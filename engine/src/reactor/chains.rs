@@ -10,7 +10,7 @@
 
 use super::connection::{CallHold, Conn};
 use super::core::{CoreCell, Reactor};
-use super::ops::{ReplyBuffers, ReplyFrame, Upcalls};
+use super::ops::{PulledChunks, ReplyBuffers, ReplyFrame, Upcalls};
 use crate::config::Config;
 use crate::fabric::{ConnId, Fabric, FabricError};
 use crate::mem::{Buf, Bulk, BulkClass, BulkPool, Parts, PoolError, Region};
@@ -171,14 +171,14 @@ impl<F: Fabric> CoreCell<F> {
         mut hold: Option<Box<CallHold>>,
         up: &mut impl Upcalls,
     ) {
-        let buffers = hold.as_deref_mut().map(|hold| {
+        let mut buffers = hold.as_deref_mut().map(|hold| {
             let CallHold { arguments, results, .. } = hold;
-            ReplyBuffers { arguments, results }
+            ReplyBuffers { arguments, results, pulled: PulledChunks::default() }
         });
         let joined = Cell::new(false);
         let (head, mut padded) = Padded::of(&mut message, header_bytes, &joined);
         let (stream, placed, token) = (&head[header_bytes..], &reply.placed[..], reply.token);
-        let padded = Some(&mut padded);
+        let (buffers, padded) = (buffers.as_mut(), Some(&mut padded));
         up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
         let mut reactor = self.reactor();
         reactor.stats.joins += u64::from(joined.get());

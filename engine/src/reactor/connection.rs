@@ -2,20 +2,24 @@
 //! the memory of every call in progress.
 
 use super::chains::ReceiveChains;
+use super::exports::{ExportHold, KeptReply};
 use super::negotiate::{Negotiated, Terms};
+use super::reply_pulls::ReplyPull;
 use crate::config::Config;
 use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId};
 use crate::mem::budget::Budget;
-use crate::mem::{Buf, BufPool, Bulk, Region};
+use crate::mem::{Buf, BufPool, Bulk, BulkPool, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
 use spinrpc_proto::output::SlotId;
+use spinrpc_proto::pull::Pull;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use std::cell::Cell;
+use std::collections::VecDeque;
 
 /// Arguments, results, Reply chunk and the message itself.
 const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
@@ -52,7 +56,7 @@ impl CallHold {
     }
 }
 
-/// The Read chunks of one call being answered, and where their bytes are.
+/// The Read chunks of one message being fetched, and where their bytes are.
 #[derive(Default)]
 pub(crate) struct Sinks {
     /// Position and length of each, by rising position.
@@ -64,6 +68,24 @@ pub(crate) struct Sinks {
 }
 
 impl Sinks {
+    /// Memory for all Read chunks of a message: all at once or none, so that two messages cannot
+    /// wait for each other. True if they have it.
+    pub(crate) fn fill(&mut self, plan: &Pull, pool: &BulkPool) -> bool {
+        if self.count == plan.chunks().len() {
+            return true;
+        }
+        self.count = plan.chunks().len();
+        for (index, chunk) in plan.chunks().iter().enumerate() {
+            let Some(bulk) = pool.take(chunk.length as usize) else {
+                self.clear();
+                return false;
+            };
+            self.bulks[index] = Some(bulk);
+            self.chunks[index] = (chunk.position, chunk.length);
+        }
+        true
+    }
+
     pub(crate) fn clear(&mut self) {
         for bulk in &mut self.bulks[..self.count] {
             *bulk = None;
@@ -93,6 +115,12 @@ pub(crate) struct Conn {
     #[expect(clippy::vec_box, reason = "a box moves at the price of a pointer")]
     pub(crate) spare_holds: Vec<Box<CallHold>>,
     pub(crate) serves: Box<[ServeHold]>,
+    /// Replies that are being fetched; no places where the rules have none.
+    pub(crate) pulls: Box<[Option<ReplyPull>]>,
+    /// What is exported for the reply of each call; no places where the rules have none.
+    pub(crate) exports: Box<[ExportHold]>,
+    /// Replies that wait for an earlier RDMA_DONE, the oldest first.
+    pub(crate) kept: VecDeque<KeptReply>,
     pub(crate) recvs: BufPool,
     /// The second buffers of its receives, if they have any.
     pub(crate) chains: Option<ReceiveChains>,
@@ -127,7 +155,10 @@ impl Conn {
             Side::Server => (0, slots, config.responder_send_budget().total()),
         };
         let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
-        let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice());
+        let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
+            .with_exports(config.exports_max());
+        let has_reads = config.protocol().has_reads_in_replies();
+        let (pulls, exports) = if has_reads { (calls, serves) } else { (0, 0) };
         let recvs = config.recv_budget().total();
         let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, recvs));
         let chains = chains.transpose()?;
@@ -145,6 +176,9 @@ impl Conn {
             // One for each call in flight, and that of a reply whose handler starts the next call.
             spare_holds: (0..calls + calls.min(1)).map(|_| Box::default()).collect(),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
+            pulls: (0..pulls).map(|_| None).collect(),
+            exports: (0..exports).map(|_| ExportHold::default()).collect(),
+            kept: VecDeque::with_capacity(exports),
             recvs: buffers("receive", config.recv_buffer_bytes() + extra_bytes, recvs)?,
             chains,
             sends: buffers("send", config.send_buffer_bytes(), sends)?,

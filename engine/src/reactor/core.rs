@@ -54,6 +54,7 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) stats: StatsSnapshot,
     pub(super) next_deadline: Instant,
     pub(super) default_timeout_ticks: u64,
+    pub(super) done_timeout_ticks: u64,
     pub(super) put_off: VecDeque<(ConnId, SlotId)>,
     given_up: VecDeque<GivenUp>,
     owed_errors: VecDeque<OwedError>,
@@ -93,6 +94,16 @@ impl ConnTable {
     fn remove(&mut self, id: ConnId) -> Option<Box<Conn>> {
         self.find(id)?;
         self.0.get_mut(id.index() as usize)?.take()
+    }
+
+    /// One more than the highest place that was ever taken.
+    pub(super) fn places(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The connection at a place.
+    pub(super) fn at(&mut self, place: usize) -> Option<&mut Conn> {
+        self.0.get_mut(place)?.as_deref_mut()
     }
 
     fn ids(&self) -> Vec<ConnId> {
@@ -137,9 +148,7 @@ impl<F: Fabric> CoreCell<F> {
             }
             CompletionKind::Read { id, result } => {
                 let whole = self.reactor().on_read(qp, id, result);
-                if let Some(frame) = whole {
-                    self.deliver_call(frame, up);
-                }
+                self.go_on(whole, up);
             }
             CompletionKind::RecvFlushed { buf } => drop(buf),
             CompletionKind::Down { cause } => self.on_down(qp, &cause, up),
@@ -175,6 +184,10 @@ impl<F: Fabric> CoreCell<F> {
                     Ok(hold) => self.deliver_reply(qp, message, reply, hold, up),
                     Err(failure) => self.lose_reply(qp, message, reply.token, failure, up),
                 }
+            }
+            Event::PullReply(reply) => {
+                drop(reactor);
+                self.begin_reply(qp, message, *reply, invalidated, up);
             }
             _ => {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
@@ -335,6 +348,7 @@ impl<F: Fabric> Reactor<F> {
                 Some(timeout) => clock.from_duration(timeout),
                 None => u64::MAX,
             },
+            done_timeout_ticks: clock.from_duration(config.done_timeout()),
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
             owed_errors: VecDeque::with_capacity(config.slots_per_conn()),
@@ -459,8 +473,10 @@ impl<F: Fabric> Reactor<F> {
                 self.stats.messages_dropped += 1;
                 tracing::debug!(?why, "dropped a message");
             }
+            Event::FreeExports(slot) => self.on_done(qp, slot),
             Event::None
             | Event::Call(_)
+            | Event::PullReply(_)
             | Event::Pull(_)
             | Event::Reply(_)
             | Event::Released(_) => {}
@@ -628,6 +644,14 @@ impl<F: Fabric> Reactor<F> {
             self.next_deadline = self.next_deadline.min(conn.proto.requester.next_deadline());
         }
         self.stats.timeouts += (self.given_up.len() - before) as u64;
+        self.expire_exports(now);
+    }
+
+    /// The application hears that a reply cannot be fetched.
+    pub(super) fn give_up_reply(&mut self, conn: ConnId, slot: SlotId, failure: CallFailure) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let mut sink = GiveUp { conn, calls: &mut self.given_up };
+        c.proto.requester.give_up_pull(slot, failure, &mut sink);
     }
 }
 

@@ -9,7 +9,7 @@ use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
-use super::replies::ReplyData;
+use super::reply_plan::ReplyData;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
 #[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]

@@ -10,8 +10,6 @@ use crate::sys::topology::Topology;
 pub(crate) const MAILBOX_LETTERS: usize = 4096;
 /// Calls of one core that may be deferred at a time: their replies always find room in the mailbox.
 pub(crate) const DEFERRED_MAX: usize = MAILBOX_LETTERS / 2;
-/// Receives beyond one per credit.
-pub(crate) const RECV_QUEUE_SLACK: u16 = 2;
 
 const SMALL_BLOCK_BYTES: usize = 8 << 10;
 const MIDDLE_BLOCK_BYTES: usize = 128 << 10;

@@ -4,7 +4,7 @@ use super::chains::Padded;
 use super::connection::Sinks;
 use super::mailbox::PostReply;
 use super::negotiate::Negotiated;
-use super::replies::{ReplyData, ReplyPlan};
+use super::reply_plan::{ReplyData, ReplyPlan};
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::{Buf, Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
@@ -228,15 +228,26 @@ pub(crate) struct ReplyFrame<'a> {
     /// Bytes placed in each Write chunk.
     pub(crate) placed: &'a [u32],
     /// Buffers that come back to the application.
-    pub(crate) buffers: Option<ReplyBuffers<'a>>,
+    pub(crate) buffers: Option<&'a mut ReplyBuffers<'a>>,
     /// It is an RDMA_MSGP.
     pub(crate) padded: Option<&'a mut Padded<'a>>,
 }
 
 /// The registered buffers of an ended call.
 pub(crate) struct ReplyBuffers<'a> {
-    pub(crate) arguments: &'a mut [Option<Bulk>; ITEMS_MAX],
-    pub(crate) results: &'a mut [Option<Bulk>; ITEMS_MAX],
+    pub(crate) arguments: &'a mut [Option<Bulk>],
+    pub(crate) results: &'a mut [Option<Bulk>],
+    /// None but of a reply that had to be fetched.
+    pub(crate) pulled: PulledChunks<'a>,
+}
+
+/// The Read chunks of a reply: position and length of each, and where its bytes are.
+#[derive(Debug, Default)]
+pub(crate) struct PulledChunks<'a> {
+    pub(crate) chunks: &'a [(u32, u32)],
+    pub(crate) bulks: &'a mut [Option<Bulk>],
+    /// Where the results start in the RPC message.
+    pub(crate) base: usize,
 }
 
 /// What ends a call without a reply.

@@ -2,25 +2,42 @@
 //! Reads, never more than the queue pair may have outstanding. What cannot go on now is put off
 //! and tried again each turn; the calls in progress bound how much that can be.
 
+use super::connection::Sinks;
 use super::core::{CoreCell, Reactor};
 use super::ops::{CallFrame, ReplyTarget, Upcalls};
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrError, WrId};
 use crate::mem::Buf;
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::output::{Output, ReadRequest, SlotId};
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::responder::Pulled;
 
 impl<F: Fabric> CoreCell<F> {
-    /// Goes on with every call that was put off.
+    /// Goes on with everything that was put off.
     pub(super) fn resume(&self, up: &mut impl Upcalls) {
         let waiting = self.reactor().put_off.len();
         for _ in 0..waiting {
-            let frame = self.reactor().resume_next();
-            if let Some(frame) = frame {
-                self.deliver_call(frame, up);
-            }
+            let resumed = self.reactor().resume_next();
+            self.go_on(resumed, up);
         }
     }
+
+    /// Goes on with a message that has arrived as far as it was asked for.
+    pub(super) fn go_on(&self, message: Option<Arrived>, up: &mut impl Upcalls) {
+        match message {
+            Some(Arrived::Call(frame)) => self.deliver_call(frame, up),
+            Some(Arrived::Reply(conn, slot)) => self.go_on_with_reply(conn, slot, up),
+            None => {}
+        }
+    }
+}
+
+/// A message that can go on.
+pub(super) enum Arrived {
+    /// A call that is whole.
+    Call(CallFrame),
+    /// A reply.
+    Reply(ConnId, SlotId),
 }
 
 impl<F: Fabric> Reactor<F> {
@@ -40,9 +57,13 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
-    fn resume_next(&mut self) -> Option<CallFrame> {
+    fn resume_next(&mut self) -> Option<Arrived> {
         let (conn, slot) = self.put_off.pop_front()?;
         let c = self.conns.find(conn)?;
+        if c.proto.side() == Side::Client {
+            self.resume_reply(conn, slot);
+            return Some(Arrived::Reply(conn, slot));
+        }
         c.serves[usize::from(slot.index)].put_off = false;
         if c.proto.responder.pull_plan(slot).is_some() {
             self.pull(conn, slot);
@@ -52,7 +73,7 @@ impl<F: Fabric> Reactor<F> {
             return None;
         }
         let message = c.serves[usize::from(slot.index)].message.take()?;
-        self.frame_call(conn, slot, message)
+        self.frame_call(conn, slot, message).map(Arrived::Call)
     }
 
     /// Finds memory for the chunks of a call, unless it has it, and posts the next RDMA Reads.
@@ -69,7 +90,7 @@ impl<F: Fabric> Reactor<F> {
         let (Some(message), Some(sinks)) = (&hold.message, &mut hold.sinks) else { return };
         let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) else { return };
         let fabric = &mut self.fabric;
-        let mut sink = ReadSink { fabric, conn, sinks, bytes: 0, overrun: false };
+        let mut sink = ReadSink::new(fabric, conn, sinks);
         let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
@@ -118,25 +139,12 @@ impl<F: Fabric> Reactor<F> {
         self.repost(conn, message);
     }
 
-    /// Whether the call has memory for all its Read chunks: all at once or none, so that two calls
-    /// cannot wait for each other.
+    /// Whether the call has memory for all its Read chunks.
     fn find_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(plan) = c.proto.responder.pull_plan(slot) else { return false };
         let Some(sinks) = &mut c.serves[usize::from(slot.index)].sinks else { return false };
-        if sinks.count == plan.chunks().len() {
-            return true;
-        }
-        sinks.count = plan.chunks().len();
-        for (index, chunk) in plan.chunks().iter().enumerate() {
-            let Some(bulk) = self.bulk.take(chunk.length as usize) else {
-                sinks.clear();
-                return false;
-            };
-            sinks.bulks[index] = Some(bulk);
-            sinks.chunks[index] = (chunk.position, chunk.length);
-        }
-        true
+        sinks.fill(plan, &self.bulk)
     }
 
     /// An RDMA Read completed. A failed one means that the queue pair goes down, which ends the
@@ -146,15 +154,18 @@ impl<F: Fabric> Reactor<F> {
         conn: ConnId,
         id: WrId,
         result: Result<(), WrError>,
-    ) -> Option<CallFrame> {
+    ) -> Option<Arrived> {
         let slot = slot_of(id);
         let c = self.conns.find(conn)?;
         c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
         result.ok()?;
+        if c.proto.side() == Side::Client {
+            return self.on_reply_read(conn, slot).then_some(Arrived::Reply(conn, slot));
+        }
         let message = c.serves.get_mut(usize::from(slot.index))?.message.take()?;
         let pulled = c.proto.responder.on_read_done(slot, &mut Quiet);
         if pulled == Pulled::Complete {
-            return self.frame_call(conn, slot, message);
+            return self.frame_call(conn, slot, message).map(Arrived::Call);
         }
         c.serves[usize::from(slot.index)].message = Some(message);
         if c.proto.responder.wants_reads(slot) {
@@ -164,13 +175,19 @@ impl<F: Fabric> Reactor<F> {
     }
 }
 
-/// Posts RDMA Reads into the memory of one call.
-struct ReadSink<'a, F: Fabric> {
+/// Posts RDMA Reads into the memory of one message.
+pub(super) struct ReadSink<'a, F: Fabric> {
     fabric: &'a mut F,
     conn: ConnId,
-    sinks: &'a mut super::connection::Sinks,
-    bytes: u64,
-    overrun: bool,
+    sinks: &'a mut Sinks,
+    pub(super) bytes: u64,
+    pub(super) overrun: bool,
+}
+
+impl<'a, F: Fabric> ReadSink<'a, F> {
+    pub(super) fn new(fabric: &'a mut F, conn: ConnId, sinks: &'a mut Sinks) -> Self {
+        Self { fabric, conn, sinks, bytes: 0, overrun: false }
+    }
 }
 
 impl<F: Fabric> Output for ReadSink<'_, F> {

@@ -9,19 +9,19 @@ use super::negotiate::Negotiated;
 use super::ops::{
     Admitted, CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls,
 };
+use super::reply_plan::{Form, ReplyData, ReplyPlan};
+use crate::config::Config;
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr};
-use crate::mem::{Buf, Bulk, Lease, SharedBulk};
-use spinrpc_proto::alignment::Alignment;
+use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
-use spinrpc_proto::payload::{Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter};
-use spinrpc_proto::rdma::v1::{HeaderView, MSGP_FIELDS_BYTES, MessageType, insert_alignment};
+use spinrpc_proto::payload::{Encoded, PLAIN_HEADER_BYTES, StreamWriter};
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rdma::v1::{HeaderView, MessageType, insert_alignment};
 use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
-use spinrpc_proto::rpc::{AcceptStatus, ReplyHeader};
-use spinrpc_proto::xdr::Padding;
-use std::ops::Range;
+use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::Arc;
 
 /// The RPC header of a successful reply without verifier (RFC 5531 section 9): XID (put in when it
@@ -32,175 +32,11 @@ const SUCCESS_HEADER: [u8; 24] = {
     header
 };
 
-/// Registered data items of a reply, in the order in which its stream names them. Each goes by its
-/// Write chunk if the call offered one, else in the stream.
-#[derive(Debug, Default)]
-pub struct ReplyData {
-    items: [Option<ReplyItem>; ITEMS_MAX],
-    count: usize,
-}
-
-#[derive(Debug)]
-enum ReplyItem {
-    Owned(Bulk),
-    Shared(SharedBulk, Range<usize>),
-}
-
-impl ReplyItem {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Owned(bulk) => bulk.bytes(),
-            Self::Shared(bulk, range) => &bulk.bytes()[range.clone()],
-        }
-    }
-
-    fn lease(&mut self, at: usize, bytes: usize) -> Lease {
-        match self {
-            Self::Owned(bulk) => bulk.lease(at..at + bytes),
-            Self::Shared(bulk, range) => bulk.lease(range.start + at..range.start + at + bytes),
-        }
-    }
-}
-
-impl ReplyData {
-    /// No data items.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a buffer that goes back to its pool when it has been sent. At most four items; more
-    /// are refused when the stream is written, with SYSTEM_ERR to the peer.
-    #[must_use]
-    pub fn bulk(self, bulk: Bulk) -> Self {
-        self.push(ReplyItem::Owned(bulk))
-    }
-
-    /// Adds a range of memory that stays shared: many replies may send from it at once.
-    ///
-    /// # Panics
-    /// If the range reaches beyond the memory.
-    #[must_use]
-    pub fn shared(self, bulk: &SharedBulk, range: Range<usize>) -> Self {
-        assert!(range.start <= range.end && range.end <= bulk.len(), "range beyond the memory");
-        self.push(ReplyItem::Shared(bulk.clone(), range))
-    }
-
-    fn push(mut self, item: ReplyItem) -> Self {
-        if let Some(place) = self.items.get_mut(self.count) {
-            *place = Some(item);
-            self.count += 1;
-        }
-        self
-    }
-}
-
-/// What of a call's lists decides how its reply is encoded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplyPlan {
-    header_bytes: usize,
-    threshold_bytes: usize,
-    write_chunks: u8,
-    reply_chunk_bytes: u64,
-    /// How inline items are padded.
-    alignment: Alignment,
-}
-
-impl ReplyPlan {
-    fn of(view: &HeaderView<'_>, header_bytes: usize, negotiated: &Negotiated) -> Self {
-        // Bit i: the call offers room for data item i.
-        let offered = view.writes().take(ITEMS_MAX).enumerate();
-        let write_chunks = offered
-            .fold(0, |bits, (index, chunk)| bits | u8::from(chunk.total_length() > 0) << index);
-        let reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
-        let (threshold_bytes, alignment) = (negotiated.send_bytes_max(), negotiated.alignment());
-        Self { header_bytes, threshold_bytes, write_chunks, reply_chunk_bytes, alignment }
-    }
-
-    /// Where the stream of an inline reply stands in its buffer: there is room for the header of an
-    /// RDMA_MSGP before it where one may be needed.
-    fn stream_at(&self) -> usize {
-        self.header_bytes + if self.alignment == Alignment::NONE { 0 } else { MSGP_FIELDS_BYTES }
-    }
-
-    /// Room for the stream of an inline reply.
-    pub(crate) fn inline_bytes(&self) -> usize {
-        self.threshold_bytes.saturating_sub(self.header_bytes)
-    }
-
-    /// Whether a stream of this size may go by Reply chunk instead, and the header that says so
-    /// fits the peer's receives.
-    pub(crate) fn takes_long(&self, bytes: usize) -> bool {
-        bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.threshold_bytes
-    }
-
-    /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666
-    /// section 3.6); without one an item stands in the stream.
-    fn placement(&self, index: usize) -> Placement {
-        match self.write_chunks >> index & 1 {
-            1 => Placement::Chunk,
-            _ => Placement::Inline,
-        }
-    }
-
-    /// Writes an inline reply: with padding, unless it fits without only.
-    #[inline]
-    pub(crate) fn encode_inline(
-        &self,
-        stream: &mut [u8],
-        data: &ReplyData,
-        encode: Encode<'_>,
-    ) -> Encoded {
-        if self.alignment != Alignment::NONE {
-            let start = self.stream_at();
-            let room = stream.len().min(self.threshold_bytes.saturating_sub(start));
-            let mut padding = Padding::new(self.alignment, start);
-            let encoded = self.encode_as(&mut stream[..room], data, encode, Some(&mut padding));
-            if encoded.fits {
-                return encoded;
-            }
-        }
-        self.encode(stream, data, encode)
-    }
-
-    /// Writes the RPC header of a successful reply and the results.
-    #[inline]
-    pub(crate) fn encode(
-        &self,
-        stream: &mut [u8],
-        data: &ReplyData,
-        encode: Encode<'_>,
-    ) -> Encoded {
-        self.encode_as(stream, data, encode, None)
-    }
-
-    #[inline]
-    fn encode_as(
-        &self,
-        stream: &mut [u8],
-        data: &ReplyData,
-        encode: Encode<'_>,
-        padding: Option<&mut Padding>,
-    ) -> Encoded {
-        let mut items = [Item { bytes: &[], placement: Placement::Inline }; ITEMS_MAX];
-        for (index, item) in data.items[..data.count].iter().flatten().enumerate() {
-            items[index] = Item { bytes: item.bytes(), placement: self.placement(index) };
-        }
-        let items = &items[..data.count];
-        let mut writer = match padding {
-            None => StreamWriter::new(stream, items),
-            Some(padding) => StreamWriter::aligned(stream, items, padding),
-        };
-        ReplyHeader::success(Xid(0)).write(writer.xdr());
-        encode(&mut writer);
-        writer.finish()
-    }
-}
-
 /// A reply whose stream is being written. It holds the send buffer of its call: dropped before the
 /// call is answered in another way, which takes one.
-struct Stage {
-    message: Buf,
-    plan: ReplyPlan,
+pub(super) struct Stage {
+    pub(super) message: Buf,
+    pub(super) plan: ReplyPlan,
 }
 
 /// Where the stream of a finished reply is.
@@ -253,7 +89,7 @@ impl<F: Fabric> CoreCell<F> {
     }
 
     /// The results do not fit inline: they go by Reply chunk, if the call offered one that is long
-    /// enough (RFC 8166 section 4.3.3).
+    /// enough (RFC 8166 section 4.3.3), or are left to be fetched, if that is allowed.
     fn send_long_reply(
         &self,
         to: &ReplyTarget<'_>,
@@ -263,8 +99,7 @@ impl<F: Fabric> CoreCell<F> {
         encode: Encode<'_>,
     ) {
         if !stage.plan.takes_long(first.stream_bytes) {
-            drop(stage);
-            return self.reactor().refuse_chunk(to);
+            return self.send_read_reply(to, stage, first, data, encode);
         }
         let pool = self.reactor().bulk.clone();
         let Some(mut stream) = pool.take(first.stream_bytes) else {
@@ -273,7 +108,7 @@ impl<F: Fabric> CoreCell<F> {
             reactor.stats.no_buffer += 1;
             return reactor.refuse(to, &SYSTEM_ERR);
         };
-        let encoded = stage.plan.encode(stream.bytes_mut(), &data, encode);
+        let encoded = stage.plan.encode(stream.bytes_mut(), &data, Form::Direct, encode);
         if !encoded.fits {
             drop(stage);
             return self.reactor().refuse(to, &SYSTEM_ERR);
@@ -300,8 +135,11 @@ impl<F: Fabric> Reactor<F> {
         let c = self.conns.find(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
         let plain = view.is_plain();
+        let owes_done = !plain && owes_done(c.proto.profile(), &view);
         let needed = if plain { 1 } else { 1 + reply_writes(&view) };
-        if c.send_room(&self.fabric) < needed || !c.has_spare_send() {
+        let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
+        let dones = usize::from(owes_done);
+        if c.send_room(&self.fabric) < needed + dones || spare_sends <= dones {
             self.stats.queue_full += 1;
             return None;
         }
@@ -310,7 +148,11 @@ impl<F: Fabric> Reactor<F> {
         self.stats.calls_received += 1;
         // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
         let long = view.message_type() == MessageType::Nomsg;
-        Some(Admitted { header_bytes: view.header_bytes() as u32, plain, long })
+        let (header_bytes, xid) = (view.header_bytes() as u32, view.xid());
+        if owes_done {
+            self.send_done_after_call(conn, xid);
+        }
+        Some(Admitted { header_bytes, plain, long })
     }
 
     /// There is no place or buffer for the reply of this call: it is tried again each turn.
@@ -409,7 +251,7 @@ impl<F: Fabric> Reactor<F> {
             return None;
         };
         let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
-        let plan = reply_plan(c, &view);
+        let plan = self.config.reply_plan(&c.negotiated, &view);
         // A call is admitted only while there is one for it.
         let message = c.sends.take();
         if message.is_none() {
@@ -429,7 +271,7 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
         release(c, to.slot);
-        let plan = reply_plan(c, &view);
+        let plan = self.config.reply_plan(&c.negotiated, &view);
         let (header_bytes, stream_at) = (plan.header_bytes, plan.stream_at());
         let (mut message, mut long) = match stream {
             StreamAt::Message(message) => (message, None),
@@ -447,7 +289,7 @@ impl<F: Fabric> Reactor<F> {
         }
         self.stats.copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
         let long_bytes = long.as_ref().map(|_| encoded.stream_bytes as u32);
-        let shape = ReplyShape { placed: &placed[..data.count], long_bytes };
+        let shape = ReplyShape { placed: &placed[..data.count()], long_bytes };
         let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, long);
         let is_padded = encoded.padded && long_bytes.is_none();
         let header = &mut message.whole_mut()[stream_at - header_bytes..stream_at];
@@ -475,7 +317,7 @@ impl<F: Fabric> Reactor<F> {
 
     /// A key of this call to kill with the reply, if both ends agreed to that and the call names
     /// exactly one, so that no other key would have to be invalidated by the requester anyway.
-    fn key_to_invalidate(&mut self, conn: ConnId, view: &HeaderView<'_>) -> Option<u32> {
+    pub(super) fn key_to_invalidate(&mut self, conn: ConnId, view: &HeaderView<'_>) -> Option<u32> {
         let c = self.conns.find(conn)?;
         if view.is_plain() || !c.negotiated.remote_invalidate() {
             return None;
@@ -525,7 +367,7 @@ impl<F: Fabric> Reactor<F> {
     pub(super) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         let c = self.conns.find(to.conn)?;
         let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
-        let plan = reply_plan(c, &view);
+        let plan = self.config.reply_plan(&c.negotiated, &view);
         if self.deferred >= DEFERRED_MAX {
             return None;
         }
@@ -563,9 +405,9 @@ impl<F: Fabric> Reactor<F> {
         let Some(mut stage) = self.stage_reply(to) else { return };
         let (is_short, bytes) =
             (encoded.stream_bytes <= stage.plan.inline_bytes(), encoded.stream_bytes);
-        if !is_short && !stage.plan.takes_long(bytes) {
-            drop(stage);
-            return self.refuse_chunk(to);
+        let by_read = stage.plan.reads_of(&encoded, &data).next().is_some();
+        if by_read || (!is_short && !stage.plan.takes_long(bytes)) {
+            return self.post_deferred_read(to, stage, stream, encoded, data);
         }
         if encoded.items_missing || !encoded.fits {
             drop(stage);
@@ -599,20 +441,23 @@ impl Conn {
 
 /// Gives up the send-queue places that were kept for a reply.
 #[inline]
-fn release(c: &mut Conn, slot: SlotId) {
+pub(super) fn release(c: &mut Conn, slot: SlotId) {
     let hold = &mut c.serves[usize::from(slot.index)];
     c.send_reserved = c.send_reserved.saturating_sub(usize::from(hold.reserved));
     hold.reserved = 0;
 }
 
-#[inline]
-fn reply_plan(c: &Conn, view: &HeaderView<'_>) -> ReplyPlan {
-    ReplyPlan::of(view, reply_header_bytes(view), &c.negotiated)
+impl Config {
+    #[inline]
+    fn reply_plan(&self, negotiated: &Negotiated, view: &HeaderView<'_>) -> ReplyPlan {
+        ReplyPlan::of(view, negotiated, self.protocol(), self.segment_bytes())
+    }
 }
 
-#[inline]
-fn reply_header_bytes(view: &HeaderView<'_>) -> usize {
-    spinrpc_proto::rdma::v1::reply_header_bytes(view)
+/// The responder, too, says when it has fetched Read chunks (draft-ietf-nfsv4-rpcrdma-00 section
+/// 3.6).
+fn owes_done(profile: Profile, view: &HeaderView<'_>) -> bool {
+    profile.has_done_after_calls() && !view.reads().is_empty()
 }
 
 /// RDMA Writes the reply may need: one for each segment offered.
@@ -624,18 +469,23 @@ fn reply_writes(view: &HeaderView<'_>) -> usize {
 }
 
 /// Posts the RDMA Writes of one reply.
-struct WriteSink<'a, F: Fabric> {
+pub(super) struct WriteSink<'a, F: Fabric> {
     fabric: &'a mut F,
     conn: ConnId,
     data: ReplyData,
     long: Option<Bulk>,
-    bytes_written: u64,
-    overrun: bool,
+    pub(super) bytes_written: u64,
+    pub(super) overrun: bool,
 }
 
 impl<'a, F: Fabric> WriteSink<'a, F> {
     #[inline]
-    fn new(fabric: &'a mut F, conn: ConnId, data: ReplyData, long: Option<Bulk>) -> Self {
+    pub(super) fn new(
+        fabric: &'a mut F,
+        conn: ConnId,
+        data: ReplyData,
+        long: Option<Bulk>,
+    ) -> Self {
         Self { fabric, conn, data, long, bytes_written: 0, overrun: false }
     }
 }
@@ -644,10 +494,7 @@ impl<F: Fabric> Output for WriteSink<'_, F> {
     fn write(&mut self, write: WriteRequest) {
         let (at, bytes) = (write.at as usize, write.to.length as usize);
         let from = match write.source {
-            WriteSource::Item(index) => {
-                let item = self.data.items[usize::from(index)].as_mut();
-                item.map(|item| item.lease(at, bytes))
-            }
+            WriteSource::Item(index) => self.data.item_mut(index).map(|item| item.lease(at, bytes)),
             WriteSource::Stream => self.long.as_mut().map(|bulk| bulk.lease(at..at + bytes)),
         };
         let Some(from) = from else { return };

@@ -5,7 +5,8 @@ use super::negotiate::Negotiated;
 use super::ops::{
     Backpressure, CallSpec, CallTarget, CoreOps, DeferTicket, Encode, ReplyTarget, RpcRefusal,
 };
-use super::replies::{ReplyData, SYSTEM_ERR};
+use super::replies::SYSTEM_ERR;
+use super::reply_plan::ReplyData;
 use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::{Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};

@@ -12,6 +12,8 @@ pub(crate) enum Event {
     Call(SlotId),
     Pull(SlotId),
     Reply(DeliveredReply),
+    PullReply(DeliveredReply),
+    FreeExports(SlotId),
     Failed { slot: SlotId, token: u64, failure: CallFailure },
     Released(SlotId),
     Error(Xid, u32, RdmaError),
@@ -45,6 +47,14 @@ impl Output for EventSink {
     #[inline]
     fn deliver_reply(&mut self, reply: DeliveredReply) {
         self.event = Event::Reply(reply);
+    }
+
+    fn pull_reply(&mut self, reply: DeliveredReply) {
+        self.event = Event::PullReply(reply);
+    }
+
+    fn free_exports(&mut self, slot: SlotId) {
+        self.event = Event::FreeExports(slot);
     }
 
     fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, _fenced: bool) {

@@ -90,6 +90,16 @@ counters! {
     messages_dropped,
     /// Replies and mail for calls or connections that were gone.
     stale,
+    /// Replies sent with a Read list, for the client to fetch.
+    replies_exported,
+    /// Of them, those kept back until an earlier one was fetched.
+    replies_kept_back,
+    /// RDMA_DONE messages sent.
+    dones_sent,
+    /// RDMA_DONE messages received that ended an export.
+    dones_received,
+    /// Exports taken back because RDMA_DONE did not come in time.
+    exports_expired,
     /// Connections opened.
     connections_opened,
     /// Connections that went down.

@@ -7,7 +7,7 @@ use spinrpc::{
     DownCause, Procedure, ReplyData, Service, SharedBulk,
 };
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Nothing in, nothing out.
@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) deferred: Mutex<VecDeque<(u32, Deferred)>>,
     /// Calls that could not be deferred.
     pub(crate) defer_refused: AtomicU64,
+    /// Whether clients may be left to fetch replies.
+    pub(crate) read_chunks: AtomicBool,
     /// Calls that reached the program.
     pub(crate) calls: AtomicU64,
     /// Run once on the core's thread, with the next event of a connection.
@@ -109,7 +111,10 @@ impl TestProgram {
             fill_pattern(SHARED_SEED, bulk.bytes_mut());
             bulk.freeze()
         });
-        let data = ReplyData::new().shared(block, 0..length.min(SHARED_BYTES));
+        let mut data = ReplyData::new().shared(block, 0..length.min(SHARED_BYTES));
+        if self.shared.read_chunks.load(Ordering::Relaxed) {
+            data = data.allow_read_chunks();
+        }
         call.reply_with(data, |results| results.bulk());
     }
 
@@ -122,11 +127,22 @@ impl TestProgram {
         }
     }
 
+    fn echo(&self, call: Call<'_>, bytes: &[u8]) {
+        if self.shared.read_chunks.load(Ordering::Relaxed) {
+            let data = ReplyData::new().allow_read_chunks();
+            return call.reply_with(data, |results| results.opaque(bytes));
+        }
+        call.reply(|results| results.opaque(bytes));
+    }
+
     fn answer(&mut self, call: Call<'_>, ask: Ask<'_>) {
         match ask {
             Ask::Null => call.reply(|_| {}),
-            Ask::Echo(bytes) => call.reply(|results| results.opaque(bytes)),
-            Ask::Mix(mix) => mix.answer(call, &self.context),
+            Ask::Echo(bytes) => self.echo(call, bytes),
+            Ask::Mix(mix) => {
+                let read_chunks = self.shared.read_chunks.load(Ordering::Relaxed);
+                mix.answer(call, &self.context, read_chunks);
+            }
             Ask::Drop => drop(call),
             Ask::Fail => call.reject(AcceptStatus::SystemErr),
             Ask::Who => tell_who(call),
@@ -228,8 +244,13 @@ impl Mix {
         Ok(Self { seed, in_memory, lengths, tail: args.u32()? as usize })
     }
 
-    fn answer(self, call: Call<'_>, context: &CoreContext) {
-        let Some(data) = self.items(context) else { return call.reject(AcceptStatus::SystemErr) };
+    fn answer(self, call: Call<'_>, context: &CoreContext, read_chunks: bool) {
+        let Some(mut data) = self.items(context) else {
+            return call.reject(AcceptStatus::SystemErr);
+        };
+        if read_chunks {
+            data = data.allow_read_chunks();
+        }
         let tail = super::pattern(self.seed + 200, self.tail);
         call.reply_with(data, |results| {
             results.u32(self.in_memory);

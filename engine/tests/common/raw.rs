@@ -6,6 +6,7 @@ use spinrpc::DownCause;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use spinrpc::fabric::{
     Acceptor, Access, CompletionKind, Completions, Connector, Fabric, QpId, RemoteSlice, SendWr,
+    WrId,
 };
 use spinrpc::mem::{Buf, BufPool, Bulk, Region};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,6 +44,8 @@ pub(crate) struct RawPeer {
     batch: Completions,
     heard: std::collections::VecDeque<Said>,
     exposed: Vec<RemoteSlice>,
+    reading: Option<Bulk>,
+    read_result: Option<bool>,
 }
 
 impl RawPeer {
@@ -65,6 +68,8 @@ impl RawPeer {
             batch: Completions::with_limit(64),
             heard: Default::default(),
             exposed: Vec::new(),
+            reading: None,
+            read_result: None,
         };
         peer.post_receives();
         peer
@@ -120,20 +125,25 @@ impl RawPeer {
     /// What the other side has said, if it has.
     pub(crate) fn poll(&mut self) -> Option<Said> {
         if self.heard.is_empty() {
-            self.fabric.poll(&mut self.batch);
-            for completion in self.batch.drain() {
-                match completion.kind {
-                    CompletionKind::Received { message, .. } => {
-                        self.heard.push_back(Said::Message(message.bytes().to_vec()));
-                        drop(self.fabric.post_recv(self.qp, message));
-                    }
-                    CompletionKind::Down { cause } => self.heard.push_back(Said::Down(cause)),
-                    CompletionKind::Read { .. } | CompletionKind::RecvFlushed { .. } => {}
-                }
-            }
-            self.fabric.flush();
+            self.pump();
         }
         self.heard.pop_front()
+    }
+
+    fn pump(&mut self) {
+        self.fabric.poll(&mut self.batch);
+        for completion in self.batch.drain() {
+            match completion.kind {
+                CompletionKind::Received { message, .. } => {
+                    self.heard.push_back(Said::Message(message.bytes().to_vec()));
+                    drop(self.fabric.post_recv(self.qp, message));
+                }
+                CompletionKind::Down { cause } => self.heard.push_back(Said::Down(cause)),
+                CompletionKind::Read { result, .. } => self.read_result = Some(result.is_ok()),
+                CompletionKind::RecvFlushed { .. } => {}
+            }
+        }
+        self.fabric.flush();
     }
 
     /// Hears messages until the connection ends, and why it did.
@@ -153,6 +163,29 @@ impl RawPeer {
         let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access).unwrap();
         self.exposed.push(slice);
         slice
+    }
+
+    /// Reads memory of the other side. Whether that went well says [`RawPeer::hear_read`].
+    pub(crate) fn read(&mut self, from: RemoteSlice) {
+        let mut into = self.fabric.bulk(self.qp, from.length as usize).unwrap();
+        let lease = into.lease(0..from.length as usize);
+        self.reading = Some(into);
+        drop(self.fabric.post(self.qp, SendWr::Read { id: WrId(1), from, into: lease }));
+        self.fabric.flush();
+    }
+
+    /// What was read; `None` if that failed.
+    #[track_caller]
+    pub(crate) fn hear_read(&mut self) -> Option<Vec<u8>> {
+        let end = Instant::now() + LIMIT;
+        while self.read_result.is_none() {
+            self.pump();
+            assert!(Instant::now() < end, "no RDMA Read ended for {LIMIT:?}");
+            std::thread::yield_now();
+        }
+        let is_ok = self.read_result.take().unwrap();
+        let memory = self.reading.take().unwrap();
+        is_ok.then(|| memory.bytes().to_vec())
     }
 
     /// Ends the connection.

@@ -6,9 +6,11 @@
 
 mod chunk_list;
 mod error;
+mod reply;
 mod segment;
 pub mod v1;
 
 pub use chunk_list::{ReadList, Segments, WriteChunk, WriteList};
 pub use error::RdmaError;
+pub use reply::{ReplyRepr, set_credits};
 pub use segment::{ReadSegment, Segment};

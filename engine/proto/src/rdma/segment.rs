@@ -69,15 +69,23 @@ impl ReadSegment {
     pub const WIRE_BYTES: usize = 4 + Segment::WIRE_BYTES;
 
     /// Reads an entry and checks that its position is one where an XDR item can begin (RFC 8166
-    /// section 3.4.5).
+    /// section 3.4.5), or the roundup of one (RFC 5666 section 3.7).
     #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let at = reader.position();
-        let position = reader.u32()?;
-        if !position.is_multiple_of(4) {
-            return Err(DecodeError::BadPosition { at, position });
+        let entry = Self { position: reader.u32()?, target: Segment::parse(reader)? };
+        if !entry.position.is_multiple_of(4) && !entry.is_roundup() {
+            return Err(DecodeError::BadPosition { at, position: entry.position });
         }
-        Ok(Self { position, target: Segment::parse(reader)? })
+        Ok(entry)
+    }
+
+    /// The bytes from the end of an item to the next word, and nothing else. Whether such a chunk
+    /// is taken, and belongs to an item, is known when the whole list is.
+    #[inline]
+    const fn is_roundup(&self) -> bool {
+        let into_word = self.position % 4;
+        into_word != 0 && self.target.length == 4 - into_word
     }
 
     #[inline]

@@ -19,6 +19,7 @@ use super::chunk_list::{
     write_chunk, write_reads,
 };
 use super::error::RdmaError;
+use super::reply::ReplyRepr;
 use super::segment::{ReadSegment, Segment};
 use crate::alignment::Alignment;
 use crate::ids::Xid;
@@ -34,7 +35,8 @@ pub const MSG_HEADER_BYTES: usize = 28;
 
 /// Bytes of the four words that begin every header of every version (RFC 5666 section 4.1).
 const START_BYTES: usize = 16;
-const DONE_BYTES: usize = START_BYTES;
+/// Bytes of an RDMA_DONE.
+pub const DONE_BYTES: usize = START_BYTES;
 const ERROR_BYTES_MIN: usize = START_BYTES + 4;
 const LINK_BYTES: usize = 4;
 /// Bytes by which the header of an RDMA_MSGP is longer than that of an RDMA_MSG.
@@ -535,7 +537,7 @@ impl Body<'_> {
 
 /// Writes the four words that begin every header.
 #[inline]
-fn write_start(
+pub(super) fn write_start(
     writer: &mut Writer<'_>,
     xid: Xid,
     version: u32,
@@ -648,26 +650,14 @@ pub fn emit_reply(
     write_lengths: &[u32],
     reply_length: Option<u32>,
 ) -> usize {
-    debug_assert!(matches!(message_type, MessageType::Msg | MessageType::Nomsg));
-    debug_assert!(write_lengths.len() <= call.writes().len(), "more results than Write chunks");
-    debug_assert!(reply_length.is_none() || call.reply_chunk().is_some(), "no Reply chunk");
-    let mut writer = Writer::new(buffer);
-    write_start(&mut writer, xid, VERSION, credits, message_type);
-    writer.bool(false);
-    let mut lengths = write_lengths.iter().copied();
-    for chunk in call.writes() {
-        echo_chunk(&mut writer, chunk, lengths.next());
-    }
-    writer.bool(false);
-    match call.reply_chunk() {
-        Some(chunk) => echo_chunk(&mut writer, chunk, reply_length),
-        None => writer.bool(false),
-    }
-    writer.len()
-}
-
-fn echo_chunk(writer: &mut Writer<'_>, chunk: WriteChunk<'_>, placed: Option<u32>) {
-    let placed = placed.unwrap_or(0);
-    debug_assert!(u64::from(placed) <= chunk.total_length(), "more bytes than the chunk holds");
-    write_chunk(writer, chunk.filled(placed));
+    let repr = ReplyRepr {
+        xid,
+        credits,
+        message_type,
+        reads: &[],
+        write_lengths,
+        reply_length,
+        counts_roundup: false,
+    };
+    repr.emit(buffer, call)
 }

@@ -1,8 +1,10 @@
 //! What a peer sends, and a machine of ours that receives it.
 
+use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{Body, HeaderRepr, HeaderView, Lists, MessageType};
 use spinrpc_proto::rdma::{ReadSegment, Segment};
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
@@ -113,6 +115,10 @@ pub(crate) fn rdma_done(xid: Xid) -> Vec<u8> {
     wire(&[xid.0, 1, 32, 3])
 }
 
+/// Every set of rules with replies that are fetched.
+pub(crate) const READ_PROFILES: [Profile; 3] =
+    [Profile::Rfc5666, Profile::Draft03, Profile::Draft00];
+
 /// The header of a message that is well-formed.
 pub(crate) fn view(bytes: &[u8]) -> HeaderView<'_> {
     HeaderView::new_checked(bytes, &Limits::DEFAULT).unwrap()
@@ -129,6 +135,15 @@ impl Caller {
     pub(crate) fn new(slots: usize) -> Self {
         let requester = Requester::new(vec![CallSlot::FREE; slots], 0x1234_5678);
         Self { requester, out: Recorder::default() }
+    }
+
+    /// A new connection under other rules.
+    pub(crate) fn under(profile: Profile, slots: usize) -> Self {
+        let Self { requester, out } = Self::new(slots);
+        let responder = Responder::new(Vec::new());
+        let side = Side::Client;
+        let rules = Connection::new(side, requester, responder, Limits::DEFAULT, profile);
+        Self { requester: rules.requester, out }
     }
 
     /// A connection with as many credits granted as it has slots.
@@ -182,6 +197,15 @@ impl Server {
     pub(crate) fn new(slots: usize) -> Self {
         let responder = Responder::new(vec![ServeSlot::FREE; slots]);
         Self { responder, out: Recorder::default() }
+    }
+
+    /// A new connection under other rules, with room for so many exported replies.
+    pub(crate) fn under(profile: Profile, slots: usize, exports_max: u32) -> Self {
+        let Self { responder, out } = Self::new(slots);
+        let (requester, side) = (Requester::new(Vec::new(), 0), Side::Server);
+        let responder = responder.with_exports(exports_max);
+        let rules = Connection::new(side, requester, responder, Limits::DEFAULT, profile);
+        Self { responder: rules.responder, out }
     }
 
     /// What follows from a message.

@@ -14,6 +14,8 @@ pub(crate) enum Event {
     Read(ReadRequest),
     Write(WriteRequest),
     Reply(DeliveredReply),
+    PullReply(DeliveredReply),
+    FreeExports(SlotId),
     Failed { slot: SlotId, token: u64, failure: CallFailure, fenced: bool },
     Released(SlotId),
     Error(Xid, u32, RdmaError),
@@ -52,6 +54,14 @@ impl Output for Recorder {
 
     fn deliver_reply(&mut self, reply: DeliveredReply) {
         self.0.push(Event::Reply(reply));
+    }
+
+    fn pull_reply(&mut self, reply: DeliveredReply) {
+        self.0.push(Event::PullReply(reply));
+    }
+
+    fn free_exports(&mut self, slot: SlotId) {
+        self.0.push(Event::FreeExports(slot));
     }
 
     fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {

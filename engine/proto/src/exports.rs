@@ -1,0 +1,237 @@
+//! Replies that the requester fetches by RDMA Read and ends with RDMA_DONE, on the responder's side
+//! (RFC 5666 sections 3.8, 5.2 and 11).
+//!
+//! Memory of ours is exported from such a reply until its RDMA_DONE, or until the window for that is
+//! over. So long the reply keeps the slot of its call:
+//!
+//! ```text
+//!              reply_by_read            RDMA_DONE, or the window is over:
+//!   Delivered ---------------> Owed ------------------------------------> Free
+//!        |                      ^            the exports end
+//!        +------> Kept ---------+
+//!   no credit       send_kept
+//!   would be left
+//! ```
+//!
+//! What is owed counts against the grant twice over, as both ends count it: the requester keeps a
+//! credit for each RDMA_DONE (section 3.8), and this side takes one off the grant (section 11). The
+//! grant therefore falls by one for each RDMA_DONE owed, but never below what all of them and one
+//! call take. That leaves a requester of either habit a credit, unless every slot is owed for: so
+//! the last slot of several is kept free of that. A reply that would take it is kept back, and
+//! brings the next credit when an RDMA_DONE or the end of a window has freed another.
+
+use crate::ids::{Instant, Xid};
+use crate::output::{Dropped, Output, SlotId};
+use crate::rdma::v1::{HeaderView, MessageType, VERSION};
+use crate::rdma::{RdmaError, ReadSegment, ReplyRepr};
+use crate::responder::{
+    ReplyRefused, ReplyShape, Responder, ServeSlot, State, reply_fits, write_chunks,
+};
+
+/// What is kept of a reply that the requester fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Export {
+    xid: Xid,
+    /// When its window is over.
+    deadline: Instant,
+}
+
+impl Export {
+    pub(crate) const NONE: Self = Self { xid: Xid(0), deadline: Instant(u64::MAX) };
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exports {
+    slots: u32,
+    max: u32,
+    /// RDMA_DONEs that the requester owes.
+    owed: u32,
+    /// Replies that are kept back.
+    kept: u32,
+    next_deadline: Instant,
+}
+
+impl Exports {
+    pub(crate) const fn new(slots: u32) -> Self {
+        Self { slots, max: 0, owed: 0, kept: 0, next_deadline: Instant(u64::MAX) }
+    }
+
+    /// The credit word while so much is owed: see the module.
+    fn grant(&self) -> u32 {
+        let (slots, owed) = (self.slots.max(1), self.owed);
+        slots.saturating_sub(owed).max(slots.min(owed + 1))
+    }
+
+    /// Whether one more RDMA_DONE may be owed now: a slot is left then, or it is the only one.
+    fn has_turn(&self) -> bool {
+        self.owed == 0 || self.owed + 1 < self.slots
+    }
+}
+
+/// A reply that the requester fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadReply {
+    /// Length of its transport header.
+    pub header_bytes: usize,
+    /// Its Send has to be kept back until [`Responder::send_kept`].
+    pub kept: bool,
+}
+
+impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
+    /// A responder with at most `exports_max` replies at a time that are kept back or exported;
+    /// without this there are none. Its connection says by whose rules.
+    #[must_use]
+    pub fn with_exports(mut self, exports_max: u32) -> Self {
+        self.exports.max = exports_max;
+        self
+    }
+
+    /// Whether one more reply may be exported, or be kept back for that.
+    pub fn may_export(&self) -> bool {
+        let Exports { owed, kept, max, .. } = self.exports;
+        self.profile.has_reads_in_replies() && owed + kept < max
+    }
+
+    /// RDMA_DONEs that the requester owes.
+    pub fn dones_owed(&self) -> u32 {
+        self.exports.owed
+    }
+
+    /// Answers a call with a reply of which the requester fetches `reads`: asks for its RDMA
+    /// Writes, and writes the transport header so that it ends where `header` ends. The Send has to
+    /// follow the Writes, at once or when [`Responder::send_kept`] says so. `view` is the call's own
+    /// header. With the first segment at position zero it is the whole RPC message that is fetched.
+    /// `deadline` is when the window is over, counted from now.
+    ///
+    /// # Panics
+    /// If `header` is shorter than [`ReplyRepr::bytes_of`].
+    ///
+    /// # Errors
+    /// As of [`Responder::reply`]; [`ReplyRefused::ChunkTooSmall`] also unless
+    /// [`Responder::may_export`]. Then nothing is exported.
+    #[expect(clippy::too_many_arguments, reason = "as reply, with what is fetched and how long")]
+    pub fn reply_by_read(
+        &mut self,
+        id: SlotId,
+        view: &HeaderView<'_>,
+        shape: &ReplyShape<'_>,
+        reads: &[ReadSegment],
+        deadline: Instant,
+        header: &mut [u8],
+        out: &mut impl Output,
+    ) -> Result<ReadReply, ReplyRefused> {
+        if !self.in_state(id, State::Delivered) {
+            return Err(ReplyRefused::Stale);
+        }
+        if !self.may_export() || !reply_fits(view, shape) {
+            self.free(id);
+            out.send_error(view.xid(), VERSION, RdmaError::Chunk);
+            return Err(ReplyRefused::ChunkTooSmall);
+        }
+        write_chunks(view, shape, out);
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        slot.state = State::Kept;
+        slot.export = Export { xid: view.xid(), deadline };
+        self.exports.kept += 1;
+        // Those that were kept back before come first.
+        let first = self.exports.kept == 1;
+        let kept = !first || self.send_kept(id, deadline).is_none();
+        let header_bytes = self.emit_read_reply(view, shape, reads, header);
+        Ok(ReadReply { header_bytes, kept })
+    }
+
+    fn emit_read_reply(
+        &self,
+        view: &HeaderView<'_>,
+        shape: &ReplyShape<'_>,
+        reads: &[ReadSegment],
+        header: &mut [u8],
+    ) -> usize {
+        let whole = reads.first().is_some_and(|read| read.position == 0);
+        let is_long = whole || shape.long_bytes.is_some();
+        let repr = ReplyRepr {
+            xid: view.xid(),
+            credits: self.grant(),
+            message_type: if is_long { MessageType::Nomsg } else { MessageType::Msg },
+            reads,
+            write_lengths: &shape.placed[..shape.placed.len().min(view.writes().len())],
+            reply_length: shape.long_bytes,
+            counts_roundup: self.profile.counts_roundup(),
+        };
+        let at = header.len() - ReplyRepr::bytes_of(view, reads.len());
+        repr.emit(&mut header[at..], view)
+    }
+
+    /// Lets a reply go that was kept back, the oldest first: its credit word, which has to be put
+    /// into the message. `None` while there is no credit to be had, or for a call that is not kept
+    /// back. `deadline` is when its window is over, counted from now.
+    pub fn send_kept(&mut self, id: SlotId, deadline: Instant) -> Option<u32> {
+        if !self.in_state(id, State::Kept) || !self.exports.has_turn() {
+            return None;
+        }
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        slot.state = State::Owed;
+        slot.export.deadline = deadline;
+        self.exports.kept -= 1;
+        self.exports.owed += 1;
+        self.exports.next_deadline = self.exports.next_deadline.min(deadline);
+        self.grant = self.exports.grant();
+        Some(self.grant)
+    }
+
+    /// The requester is done with a reply. Nobody answers that (RFC 5666 section 3.8). Takes time in
+    /// the number of slots, if anything is owed.
+    #[cold]
+    pub(crate) fn on_done(&mut self, xid: Xid, out: &mut impl Output) {
+        let owed = |slot: &ServeSlot| slot.state == State::Owed && slot.export.xid == xid;
+        match self.find_owed(owed) {
+            Some(id) => {
+                self.end_export(id);
+                out.free_exports(id);
+            }
+            None => out.dropped(Dropped::Done),
+        }
+    }
+
+    /// When [`Responder::overdue_export`] has something to say at the earliest.
+    pub fn next_export_deadline(&self) -> Instant {
+        self.exports.next_deadline
+    }
+
+    /// One reply whose window is over: its exports have to end, and RDMA_DONE is no longer waited
+    /// for. To be asked until there is none. Takes time in the number of slots, but runs only when
+    /// some window is over.
+    pub fn overdue_export(&mut self, now: Instant) -> Option<SlotId> {
+        if now < self.exports.next_deadline {
+            return None;
+        }
+        let overdue = |slot: &ServeSlot| slot.state == State::Owed && slot.export.deadline <= now;
+        let found = self.find_owed(overdue);
+        match found {
+            Some(id) => self.end_export(id),
+            None => self.exports.next_deadline = self.earliest_deadline(),
+        }
+        found
+    }
+
+    fn find_owed(&self, matches: impl Fn(&ServeSlot) -> bool) -> Option<SlotId> {
+        if self.exports.owed == 0 {
+            return None;
+        }
+        let index = self.slots.as_ref().iter().position(matches)?;
+        let generation = self.slots.as_ref()[index].generation;
+        Some(SlotId { index: index as u16, generation })
+    }
+
+    fn end_export(&mut self, id: SlotId) {
+        self.free(id);
+        self.exports.owed -= 1;
+        self.grant = self.exports.grant();
+    }
+
+    fn earliest_deadline(&self) -> Instant {
+        let owed = self.slots.as_ref().iter().filter(|slot| slot.state == State::Owed);
+        owed.map(|slot| slot.export.deadline).min().unwrap_or(Instant(u64::MAX))
+    }
+}

@@ -1,0 +1,191 @@
+//! Replies that have to be fetched, on the requester's side (RFC 5666 sections 3.5, 3.8 and 5.1).
+//!
+//! ```text
+//!              reply with a Read list                    end_pull: deliver
+//!   InFlight ------------------------> Pulling -------------------------------> Free
+//!      |                                  | cancel, on_time, give_up_pull        ^
+//!      | cancel, on_time                  v                                      |
+//!   Fenced --------------------------> Abandoned --------------------------------+
+//!              reply with a Read list            end_pull: release
+//! ```
+//!
+//! [`Requester::end_pull`] writes RDMA_DONE: exactly once for each such reply, whatever became of
+//! the call. An abandoned reply is not fetched any further, but what was asked for has to arrive
+//! first, because it still goes into memory of ours. Slot and credit stay taken until then; when the
+//! credit comes back says [`crate::credit`].
+
+use crate::limits::ITEMS_MAX;
+use crate::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, ReplyStream, SlotId};
+use crate::profile::Profile;
+use crate::pull::{Pull, Pulled, inline_bytes};
+use crate::rdma::v1::{Body, DONE_BYTES, HeaderRepr, HeaderView, MessageType};
+use crate::requester::{CallSlot, Chunks, Offered, Requester, State, check_returned, xid_of};
+use crate::xdr::roundup4;
+
+/// What a call whose reply was fetched, or need not be, comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullEnd {
+    /// The application gets its reply.
+    Deliver {
+        /// The application's name of the call.
+        token: u64,
+    },
+    /// The application has heard of its end before; its memory is free now.
+    Release,
+}
+
+impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
+    /// A reply has a Read list, and such are allowed.
+    #[cold]
+    pub(crate) fn must_pull(&self, view: &HeaderView<'_>) -> bool {
+        self.profile.has_reads_in_replies() && !view.reads().is_empty()
+    }
+
+    #[cold]
+    pub(crate) fn on_reply_to_pull(
+        &mut self,
+        index: u16,
+        view: &HeaderView<'_>,
+        out: &mut impl Output,
+    ) {
+        let slot = &mut self.slots.as_mut()[usize::from(index)];
+        let checked = check_lists(slot.offered(), view, self.profile);
+        self.credits.cover(slot.dones_total);
+        let (stream, placed, pull) = match checked {
+            Ok(checked) => checked,
+            Err(why) => {
+                self.credits.replied(view.credits());
+                return self.misbehaved(index, why, out);
+            }
+        };
+        self.credits.owe_done(view.credits());
+        slot.state = if slot.state.is_awaited() { State::Pulling } else { State::Abandoned };
+        slot.chunks = Chunks::Pull(pull);
+        let id = SlotId { index, generation: slot.generation };
+        out.pull_reply(DeliveredReply { slot: id, token: slot.token, stream, placed });
+    }
+
+    fn pull_slot(&self, id: SlotId) -> Option<(State, &Pull)> {
+        let slot = self.slots.as_ref().get(usize::from(id.index))?;
+        let is_pull = matches!(slot.state, State::Pulling | State::Abandoned);
+        match &slot.chunks {
+            Chunks::Pull(pull) if is_pull && slot.generation == id.generation => {
+                Some((slot.state, pull))
+            }
+            _ => None,
+        }
+    }
+
+    fn pull_slot_mut(&mut self, id: SlotId) -> Option<(State, &mut Pull)> {
+        self.pull_slot(id)?;
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        match &mut slot.chunks {
+            Chunks::Pull(pull) => Some((slot.state, pull)),
+            Chunks::Offered(_) => None,
+        }
+    }
+
+    /// The Read chunks of a reply that waits for them.
+    pub fn pull_plan(&self, id: SlotId) -> Option<&Pull> {
+        self.pull_slot(id).filter(|(state, _)| *state == State::Pulling).map(|(_, pull)| pull)
+    }
+
+    /// Asks for the next RDMA Reads of a reply, at most `room` of them, and says how many. `view`
+    /// is the reply's own header. The memory for all its chunks is there.
+    pub fn pull(
+        &mut self,
+        id: SlotId,
+        view: &HeaderView<'_>,
+        room: u16,
+        out: &mut impl Output,
+    ) -> u16 {
+        match self.pull_slot_mut(id) {
+            Some((State::Pulling, pull)) => pull.ask(id, view, room, out),
+            _ => 0,
+        }
+    }
+
+    /// An RDMA Read of this reply completed. What follows when all have is up to
+    /// [`Requester::end_pull`].
+    pub fn on_read_done(&mut self, id: SlotId) -> Pulled {
+        let Some((state, pull)) = self.pull_slot_mut(id) else { return Pulled::Stale };
+        let whole = pull.on_read_done();
+        match state {
+            State::Abandoned if pull.is_quiet() => Pulled::Complete,
+            State::Pulling if whole => Pulled::Complete,
+            _ => Pulled::More,
+        }
+    }
+
+    /// The reply waits for its Read chunks, and not all RDMA Reads have been asked for.
+    pub fn wants_reads(&self, id: SlotId) -> bool {
+        self.pull_plan(id).is_some_and(Pull::wants_reads)
+    }
+
+    /// Whether [`Requester::end_pull`] may be called: nothing is on its way, and nothing more is
+    /// wanted.
+    pub fn is_pulled(&self, id: SlotId) -> bool {
+        self.pull_slot(id).is_some_and(|(_, pull)| pull.is_quiet() && !self.wants_reads(id))
+    }
+
+    /// The reply cannot be fetched: the application hears why. RDMA_DONE is owed all the same.
+    pub fn give_up_pull(&mut self, id: SlotId, failure: CallFailure, out: &mut impl Output) {
+        if self.pull_plan(id).is_some() {
+            self.fence(id.index, failure, out);
+        }
+    }
+
+    /// Writes the RDMA_DONE of a reply to the start of `done` and frees the slot. The Send has to
+    /// follow. `None` unless [`Requester::is_pulled`].
+    ///
+    /// # Panics
+    /// If `done` is shorter than [`DONE_BYTES`].
+    pub fn end_pull(&mut self, id: SlotId, done: &mut [u8]) -> Option<PullEnd> {
+        if !self.is_pulled(id) {
+            return None;
+        }
+        let slot = &self.slots.as_ref()[usize::from(id.index)];
+        let is_awaited = slot.state.is_awaited();
+        let end =
+            if is_awaited { PullEnd::Deliver { token: slot.token } } else { PullEnd::Release };
+        let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
+        HeaderRepr { xid, credits, body: Body::Done }.emit(&mut done[..DONE_BYTES]);
+        self.credits.send_done();
+        self.free(id.index);
+        Some(end)
+    }
+}
+
+/// The lists of a reply with a Read list: where its RPC message is, what was placed in each Write
+/// chunk, and what is to be fetched.
+fn check_lists(
+    offered: &Offered,
+    view: &HeaderView<'_>,
+    profile: Profile,
+) -> Result<(ReplyStream, [u32; ITEMS_MAX], Pull), PeerMisbehaved> {
+    let (in_reply_chunk, placed) = check_returned(offered, view)?;
+    let in_read_chunk = view.reads().any(|read| read.position == 0);
+    let stream = match (view.message_type(), in_reply_chunk, in_read_chunk) {
+        (MessageType::Msg | MessageType::Msgp, 0, false) => {
+            ReplyStream::Inline { header_bytes: view.header_bytes() }
+        }
+        (MessageType::Msg | MessageType::Msgp, 1.., _) => {
+            return Err(PeerMisbehaved::ReplyChunkChanged);
+        }
+        (MessageType::Msg | MessageType::Msgp, 0, true) | (_, 1.., true) => {
+            return Err(PeerMisbehaved::ReadListBroken);
+        }
+        (_, 0, true) => ReplyStream::Pulled,
+        (_, 0, false) => return Err(PeerMisbehaved::NoReplyStream),
+        (_, length, false) => ReplyStream::ReplyChunk { length },
+    };
+    let stream_bytes = match stream {
+        ReplyStream::Inline { .. } => inline_bytes(view),
+        ReplyStream::ReplyChunk { length } => length as usize,
+        // That of the Position-Zero chunk counts.
+        ReplyStream::Pulled => 0,
+    };
+    let placed_bytes = placed.iter().map(|bytes| roundup4(*bytes as usize)).sum();
+    let pull = Pull::plan(view, stream_bytes, placed_bytes, profile);
+    Ok((stream, placed, pull.ok_or(PeerMisbehaved::ReadListBroken)?))
+}

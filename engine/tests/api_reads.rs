@@ -1,0 +1,433 @@
+//! Replies that the client fetches by RDMA Read (RFC 5666 sections 3.4, 3.5, 3.8, 5.2 and 11), both
+//! ends real, by the rules of each document that has them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, run_core};
+use common::program::{BOUNCE, ECHO, FREE_BLOCKS, LATER, NULL, SHARED};
+use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small_with};
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use spinrpc::config::{BulkView, RawConfig};
+use spinrpc::{CallError, CallSpec, ConnectionEvent, Data, DownCause, ReplyData, Token, blocking};
+use spinrpc_proto::output::PeerMisbehaved;
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rdma::RdmaError;
+use std::sync::atomic::Ordering;
+
+const PROFILES: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Draft00];
+
+fn raw(profile: Profile) -> RawConfig {
+    small_with(|raw| raw.rpc.protocol = profile)
+}
+
+fn client_raw(profile: Profile) -> RawConfig {
+    let mut raw = client_config();
+    raw.rpc.protocol = profile;
+    raw
+}
+
+/// A server whose clients may fetch replies; the drafts need no leave for that.
+fn server(raw: RawConfig) -> Server {
+    let leave = raw.rpc.protocol == Profile::Rfc5666;
+    let server = Server::with(raw);
+    server.shared.read_chunks.store(leave, Ordering::Relaxed);
+    server
+}
+
+fn mix_caller(server: &Server, raw: RawConfig) -> Caller<MixAnswer> {
+    Caller::connect_with(raw, &server.address, MixCall::read)
+}
+
+#[track_caller]
+fn run(caller: &mut Caller<MixAnswer>, call: &MixCall) -> MixAnswer {
+    call.start(&caller.client, 1).unwrap();
+    let answer = caller.reply().unwrap_or_else(|error| panic!("{call:?}: {error}"));
+    call.check(&answer);
+    answer
+}
+
+/// Calls and waits; it must be refused by the server's transport.
+#[track_caller]
+fn refused(caller: &mut Caller<MixAnswer>, call: &MixCall) {
+    call.start(&caller.client, 1).unwrap();
+    let error = caller.reply().unwrap_err();
+    assert!(matches!(error, CallError::Rdma(RdmaError::Chunk)), "{call:?}: {error:?}");
+}
+
+#[test]
+fn items_without_room_are_fetched_and_belong_to_the_application() {
+    for profile in PROFILES {
+        let server = server(raw(profile));
+        let mut caller = mix_caller(&server, client_raw(profile));
+        for results in [vec![5001], vec![70_000, 3, 100_001, 9], vec![4096, 4097]] {
+            let call = MixCall { seed: 3, results, tail: 50, ..MixCall::default() };
+            let answer = run(&mut caller, &call);
+            assert_eq!(answer.placed.count_ones() as usize, call.results.len(), "{profile:?}");
+        }
+        server.wait_for("an RDMA_DONE each", |stats| {
+            stats.dones_received == 3 && stats.replies_exported == 3
+        });
+        let client = caller.engine.clone();
+        run_core(&mut caller.core, "the client's count", || client.stats(0).dones_sent == 3);
+    }
+}
+
+#[test]
+fn short_items_go_in_the_message() {
+    let server = server(raw(Profile::Rfc5666));
+    let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+    let call = MixCall { seed: 3, results: vec![100, 1000], tail: 500, ..MixCall::default() };
+    assert_eq!(run(&mut caller, &call).placed, 0);
+    server.wait_for("a reply", |stats| stats.replies_sent == 2);
+    assert_eq!(server.stats().replies_exported, 0);
+}
+
+#[test]
+fn long_replies_without_room_are_fetched_whole() {
+    for profile in PROFILES {
+        let server = server(raw(profile));
+        let mut caller = mix_caller(&server, client_raw(profile));
+        for (tail, offers) in [(5000, vec![]), (200_001, vec![]), (9000, vec![100_000])] {
+            let results = offers.iter().map(|room| room - 5).collect();
+            let call = MixCall { seed: 9, results, offers, tail, ..MixCall::default() };
+            let answer = run(&mut caller, &call);
+            assert_eq!(answer.placed.count_ones() as usize, call.offers.len(), "{call:?}");
+        }
+        server.wait_for("three RDMA_DONEs", |stats| stats.dones_received == 3);
+    }
+}
+
+#[test]
+fn room_that_is_too_small_is_returned_unused() {
+    for profile in PROFILES {
+        let server = server(raw(profile));
+        let mut caller = mix_caller(&server, client_raw(profile));
+        for call in [
+            // A Write chunk for the first item only, and one that is too small.
+            MixCall { results: vec![9001, 5000], offers: vec![9000, 5000], ..MixCall::default() },
+            // A Reply chunk that is too small, and the rest inline.
+            MixCall { tail: 20_000, reply_bytes_max: 6000, ..MixCall::default() },
+            MixCall { results: vec![8000], reply_bytes_max: 6000, ..MixCall::default() },
+        ] {
+            run(&mut caller, &call);
+        }
+        server.wait_for("three RDMA_DONEs", |stats| stats.dones_received == 3);
+    }
+}
+
+#[test]
+fn a_reply_chunk_that_is_long_enough_comes_first() {
+    let server = server(raw(Profile::Draft00));
+    let mut caller = mix_caller(&server, client_raw(Profile::Draft00));
+    let call =
+        MixCall { results: vec![8000], tail: 9000, reply_bytes_max: 20_000, ..MixCall::default() };
+    run(&mut caller, &call);
+    assert_eq!(server.stats().replies_exported, 0);
+}
+
+#[test]
+fn without_leave_of_the_upper_layer_rfc_5666_answers_err_chunk() {
+    let server = Server::with(raw(Profile::Rfc5666));
+    let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+    refused(&mut caller, &MixCall { results: vec![9000], ..MixCall::default() });
+    refused(&mut caller, &MixCall { tail: 9000, ..MixCall::default() });
+    run(&mut caller, &MixCall { tail: 100, ..MixCall::default() });
+}
+
+#[test]
+fn more_than_a_client_takes_is_err_chunk_and_not_exported() {
+    let server = server(raw(Profile::Draft03));
+    let mut caller = mix_caller(&server, client_raw(Profile::Draft03));
+    refused(&mut caller, &MixCall { results: vec![600_000; 2], ..MixCall::default() });
+    let call = MixCall { results: vec![500_000; 2], ..MixCall::default() };
+    run(&mut caller, &call);
+    assert_eq!(server.stats().replies_exported, 1);
+}
+
+#[test]
+fn results_with_roundup_counted_arrive_exact() {
+    // RFC 5666 section 3.7: the returned length includes roundup, the item's count does not.
+    let server = server(raw(Profile::Rfc5666));
+    let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+    for length in 9001..9005 {
+        let call =
+            MixCall { results: vec![length, 5], offers: vec![length, 8], ..MixCall::default() };
+        assert_eq!(run(&mut caller, &call).placed, 0b11);
+    }
+}
+
+#[test]
+fn an_rfc_8166_client_of_an_rfc_5666_server_loses_its_connection_for_a_reason() {
+    let server = Server::with(raw(Profile::Rfc5666));
+    let mut caller = mix_caller(&server, client_config());
+    refused(&mut caller, &MixCall { tail: 9000, ..MixCall::default() });
+    server.shared.read_chunks.store(true, Ordering::Relaxed);
+    MixCall { tail: 9000, ..MixCall::default() }.start(&caller.client, 1).unwrap();
+    let why = PeerMisbehaved::ReadListInReply;
+    let error = caller.reply().unwrap_err();
+    assert!(matches!(error, CallError::PeerMisbehaved(reason) if reason == why), "{error:?}");
+    assert_eq!(caller.down().0, DownCause::PeerMisbehaved(why.as_str()));
+    let mut other =
+        Caller::connect_with(client_raw(Profile::Rfc5666), &server.address, MixCall::read);
+    run(&mut other, &MixCall { tail: 9000, ..MixCall::default() });
+}
+
+#[test]
+fn an_rfc_5666_client_of_an_rfc_8166_server_gets_what_that_allows() {
+    let server = Server::start();
+    server.shared.read_chunks.store(true, Ordering::Relaxed);
+    let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+    refused(&mut caller, &MixCall { tail: 9000, ..MixCall::default() });
+    let call = MixCall { results: vec![9001], offers: vec![9001], ..MixCall::default() };
+    run(&mut caller, &call);
+}
+
+#[test]
+fn draft_00_says_done_after_calls_too_and_the_requester_drops_it() {
+    let server = server(raw(Profile::Draft00));
+    let mut caller = mix_caller(&server, client_raw(Profile::Draft00));
+    for _ in 0..300 {
+        run(&mut caller, &MixCall { seed: 5, arguments: vec![9001, 5], ..MixCall::default() });
+    }
+    server.wait_for("an RDMA_DONE each", |stats| stats.dones_sent == 300);
+    let client = caller.engine.clone();
+    let dropped = || client.stats(0).messages_dropped == 300;
+    run_core(&mut caller.core, "them dropped", dropped);
+}
+
+#[test]
+fn many_replies_at_a_time_with_few_credits() {
+    for profile in PROFILES {
+        for credits in [1, 2, 3, 8] {
+            let mut of_server = raw(profile);
+            of_server.rpc.credits = credits;
+            let server = server(of_server);
+            let mut of_client = client_raw(profile);
+            of_client.rpc.credits = 16;
+            let mut caller = mix_caller(&server, of_client);
+            let call = MixCall { seed: 1, results: vec![20_001], ..MixCall::default() };
+            let (mut sent, mut heard) = (0, 0);
+            while heard < 100 {
+                while sent < 100 && call.start(&caller.client, sent).is_ok() {
+                    sent += 1;
+                }
+                caller.run_until("a reply", |heard| !heard.replies.is_empty());
+                for (_, reply) in caller.heard.borrow_mut().replies.drain(..) {
+                    call.check(&reply.unwrap());
+                    heard += 1;
+                }
+            }
+            server.wait_for("every RDMA_DONE", |stats| stats.dones_received == 100);
+            assert_eq!(server.stats().calls_refused, 0, "{profile:?}, {credits} credits");
+        }
+    }
+}
+
+#[test]
+fn the_late_reply_of_a_cancelled_call_is_answered_with_rdma_done_only() {
+    let server = server(raw(Profile::Rfc5666));
+    let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+    let call = MixCall { results: vec![20_001], ..MixCall::default() };
+    call.start(&caller.client, 7).unwrap();
+    caller.core.poll_once();
+    server.wait_for("the reply", |stats| stats.replies_exported == 1);
+    assert!(caller.client.cancel(Token(7)));
+    assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
+    let done = || server.stats().dones_received == 1;
+    run_core(&mut caller.core, "its RDMA_DONE", done);
+    assert_eq!(caller.engine.stats(0).bytes_read, 0);
+    run(&mut caller, &call);
+}
+
+/// Takes all the private memory of the client's core.
+fn take_all(caller: &Caller<MixAnswer>) -> Vec<spinrpc::Bulk> {
+    let sizes = [2 << 20, 1 << 20, 128 << 10, 8 << 10];
+    sizes.iter().flat_map(|bytes| std::iter::from_fn(|| caller.core.bulk(*bytes))).collect()
+}
+
+#[test]
+fn a_reply_waits_for_memory_and_a_deadline_ends_that_with_rdma_done() {
+    let server = server(raw(Profile::Rfc5666));
+    let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+    let call = MixCall { results: vec![20_001], ..MixCall::default() };
+    let taken = take_all(&caller);
+    call.start(&caller.client, 7).unwrap();
+    let client = caller.engine.clone();
+    run_core(&mut caller.core, "the reply to wait", || client.stats(0).no_buffer > 10);
+    drop(taken);
+    call.check(&caller.reply().unwrap());
+    let taken = take_all(&caller);
+    call.start(&caller.client, 8).unwrap();
+    let before = client.stats(0).no_buffer;
+    run_core(&mut caller.core, "the reply to wait", || client.stats(0).no_buffer > before + 10);
+    assert!(caller.client.cancel(Token(8)));
+    assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
+    run_core(&mut caller.core, "RDMA_DONE", || server.stats().dones_received == 2);
+    drop(taken);
+    run(&mut caller, &call);
+    assert_eq!(caller.client.in_flight(), 1, "the credit of the last RDMA_DONE");
+}
+
+#[test]
+fn a_reply_that_no_memory_could_hold_fails_and_owes_rdma_done() {
+    let server = server(raw(Profile::Rfc5666));
+    let mut of_client = client_raw(Profile::Rfc5666);
+    of_client.mem.arena_mib = 2;
+    let mut caller = mix_caller(&server, of_client);
+    let call = MixCall { results: vec![300_000; 3], ..MixCall::default() };
+    call.start(&caller.client, 7).unwrap();
+    assert!(matches!(caller.reply(), Err(CallError::NoMemory)));
+    run_core(&mut caller.core, "RDMA_DONE", || server.stats().dones_received == 1);
+    run(&mut caller, &MixCall { results: vec![20_001], ..MixCall::default() });
+}
+
+#[test]
+fn no_memory_is_lost_on_either_side() {
+    for copy in [false, true] {
+        let mut of_server = raw(Profile::Draft03);
+        let mut of_client = client_raw(Profile::Draft03);
+        let bulk = if copy { BulkView::Copy } else { BulkView::Lent };
+        (of_server.shm.bulk, of_client.shm.bulk) = (bulk, bulk);
+        let server = server(of_server);
+        let mut caller = mix_caller(&server, of_client);
+        let free = caller.core.context();
+        let blocks = || std::iter::from_fn(|| free.bulk(100_000)).collect::<Vec<_>>().len();
+        let before = blocks();
+        for round in 0..200 {
+            let results = vec![100_001, round];
+            run(&mut caller, &MixCall { seed: 2, results, tail: 5000, ..MixCall::default() });
+        }
+        assert_eq!(blocks(), before);
+        let mut words = Caller::connect_with(
+            client_raw(Profile::Draft03),
+            &server.address,
+            common::caller::all_words,
+        );
+        let left = words.call(FREE_BLOCKS, |args| args.u32(100_000)).unwrap()[0] as usize;
+        assert!(left >= before, "the server has {left} blocks left, a fresh core {before}");
+    }
+}
+
+#[test]
+fn shared_memory_and_memory_of_the_call_itself_are_fetched_as_well() {
+    let server = server(raw(Profile::Draft00));
+    let raw = client_raw(Profile::Draft00);
+    let mut caller = Caller::connect_with(raw, &server.address, |mut reply| {
+        let mut results = reply.results();
+        let item = results.data(4 << 20)?;
+        assert!(matches!(item, Data::Bulk(_)));
+        let bytes = item.bytes().to_vec();
+        results.finish().map(|()| bytes)
+    });
+    let bytes = caller.call(SHARED, |args| args.u32(100_001)).unwrap();
+    assert!(is_pattern(common::program::SHARED_SEED, &bytes));
+    let mut item = caller.client.bulk(50_001).unwrap();
+    fill_pattern(8, item.bytes_mut());
+    let mut spec = CallSpec::new().argument(item);
+    caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
+    assert!(is_pattern(8, &caller.reply().unwrap()));
+}
+
+#[test]
+fn an_opaque_of_a_fetched_reply_may_be_a_read_chunk() {
+    let server = server(raw(Profile::Draft03));
+    let raw = client_raw(Profile::Draft03);
+    let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
+    let bytes = caller.call(SHARED, |args| args.u32(100_003)).unwrap();
+    assert!(is_pattern(common::program::SHARED_SEED, &bytes));
+    let sent = pattern(4, 3000);
+    assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+}
+
+#[test]
+fn deferred_replies_are_fetched_as_well() {
+    for (profile, read_chunks) in [(Profile::Rfc5666, true), (Profile::Draft03, false)] {
+        let server = Server::with(raw(profile));
+        let mut caller = Caller::connect_with(client_raw(profile), &server.address, one_opaque);
+        for length in [100, 5000, 100_001] {
+            caller.start(LATER, 1, |args| args.u32(1)).unwrap();
+            run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+            let (_, deferred) = server.shared.pop().unwrap();
+            let (mut data, bytes) = (ReplyData::new(), pattern(6, length));
+            if read_chunks {
+                data = data.allow_read_chunks();
+            }
+            deferred.reply_with(data, |results| results.opaque(&bytes));
+            assert_eq!(caller.reply().unwrap(), bytes);
+            caller.start(LATER, 1, |args| args.u32(1)).unwrap();
+            run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+            let (_, deferred) = server.shared.pop().unwrap();
+            let mut data = ReplyData::new().bulk(spinrpc::Bulk::from_vec(bytes.clone()));
+            if read_chunks {
+                data = data.allow_read_chunks();
+            }
+            deferred.reply_with(data, |results| results.bulk());
+            assert_eq!(caller.reply().unwrap(), bytes);
+        }
+        server.wait_for("four RDMA_DONEs", |stats| stats.dones_received == 4);
+    }
+}
+
+#[test]
+fn a_blocking_client_fetches_replies() {
+    let server = server(raw(Profile::Draft03));
+    let raw = common::valid(client_raw(Profile::Draft03));
+    let mut client =
+        blocking::Client::connect_with(raw, &server.address, PROGRAM, VERSION).unwrap();
+    let encode = |args: &mut spinrpc::Encoder<'_>| args.u32(60_001);
+    let bytes = client
+        .call(SHARED, encode, |results| results.data(1 << 20).map(|item| item.bytes().to_vec()));
+    assert!(is_pattern(common::program::SHARED_SEED, &bytes.unwrap()));
+    client.call(NULL, |_| {}, |_| Ok(())).unwrap();
+}
+
+#[test]
+fn any_combination_arrives_as_it_was_sent() {
+    let lengths = || prop::collection::vec(prop_oneof![0..20_usize, 3000..60_000_usize], 0..4);
+    let call = (lengths(), lengths(), lengths(), 0..20_000_usize, 0..20_000_usize, 0..9_u32);
+    let calls =
+        call.prop_map(|(arguments, results, offers, tail, reply_bytes_max, seed)| MixCall {
+            seed,
+            arguments,
+            results,
+            offers: offers.into_iter().map(|room| room.max(1)).collect(),
+            tail,
+            reply_bytes_max,
+        });
+    for profile in PROFILES {
+        let server = server(raw(profile));
+        let caller = std::cell::RefCell::new(mix_caller(&server, client_raw(profile)));
+        TestRunner::new(Cases::with_cases(80))
+            .run(&calls, |call| {
+                run(&mut caller.borrow_mut(), &call);
+                Ok(())
+            })
+            .unwrap();
+        server.wait_for("every RDMA_DONE", |s| s.dones_received == s.replies_exported);
+    }
+}
+
+#[test]
+fn a_connection_that_ends_frees_what_was_exported() {
+    let server = server(raw(Profile::Rfc5666));
+    let call = MixCall { results: vec![100_001], ..MixCall::default() };
+    for round in 1..=3 {
+        let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+        call.start(&caller.client, 1).unwrap();
+        // It leaves, and its reply is never looked at.
+        caller.core.poll_once();
+        server.wait_for("the reply", |stats| stats.replies_exported == round);
+        drop(caller);
+        let ended = || server.shared.downs() as u64 == round;
+        common::wait_until("the end of the connection", ended);
+    }
+    let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
+    run(&mut caller, &call);
+    let events = spinrpc::sync::lock(&server.shared.events);
+    let by_us = events.iter().any(|event| {
+        matches!(event, ConnectionEvent::Down { cause: DownCause::PeerMisbehaved(_), .. })
+    });
+    assert!(!by_us, "{events:?}");
+}

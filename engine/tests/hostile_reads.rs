@@ -1,0 +1,418 @@
+//! Peers that break the rules of replies to be fetched (RFC 5666 sections 3.8 and 11): a client that
+//! says RDMA_DONE too often, too late or never, and a server whose Read lists lead nowhere. Each can
+//! lose its own connection, and costs nobody anything else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, SharedHeard, client_config, one_opaque, recorder, run_core};
+use common::program::{ECHO, NULL, SHARED};
+use common::raw::{RawListener, RawPeer, Said};
+use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
+use spinrpc::config::RawConfig;
+use spinrpc::fabric::{Access, RemoteSlice, WrError};
+use spinrpc::{CallError, DownCause, Engine, Procedure};
+use spinrpc_proto::output::PeerMisbehaved;
+use spinrpc_proto::profile::Profile;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const DONE: u32 = 3;
+const ERROR: u32 = 4;
+const NO_LISTS: [u32; 3] = [0; 3];
+
+/// A server whose replies may be fetched.
+fn server(change: impl FnOnce(&mut RawConfig)) -> Server {
+    let server = Server::with(small_with(|raw| {
+        raw.rpc.protocol = Profile::Rfc5666;
+        change(raw);
+    }));
+    server.shared.read_chunks.store(true, Ordering::Relaxed);
+    server
+}
+
+fn message(xid: u32, kind: u32, lists: &[u32], body: &[u32]) -> Vec<u32> {
+    [&[xid, 1, 32, kind], lists, body].concat()
+}
+
+fn call(xid: u32, procedure: Procedure, args: &[u32]) -> Vec<u32> {
+    let header = [xid, 0, 2, PROGRAM.0, VERSION.0, procedure.0, 0, 0, 0, 0];
+    message(xid, MSG, &NO_LISTS, &[&header, args].concat())
+}
+
+fn done(xid: u32) -> Vec<u32> {
+    message(xid, DONE, &[], &[])
+}
+
+fn read_segment(position: u32, slice: RemoteSlice) -> [u32; 6] {
+    let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
+    [1, position, slice.handle, slice.length, high, low]
+}
+
+/// What a reply says: its credits and its first Read segment.
+#[track_caller]
+fn read_list(said: &Said) -> (u32, u32, RemoteSlice) {
+    let words = said.words();
+    assert_eq!((words[1], words[4]), (1, 1), "a reply with a Read list: {words:?}");
+    let [_, handle, length, high, low] = words[5..10] else { unreachable!() };
+    let offset = u64::from(high) << 32 | u64::from(low);
+    (words[0], words[2], RemoteSlice { handle, length, offset })
+}
+
+/// Asks for an echo that is too long for a message: it has to be fetched.
+fn ask(peer: &mut RawPeer, xid: u32) {
+    let words = [&[6000][..], &[7; 1500]].concat();
+    let args: Vec<u8> = [&[xid, 0, 2, PROGRAM.0, VERSION.0, ECHO.0, 0, 0, 0, 0], &words[..]]
+        .concat()
+        .iter()
+        .flat_map(|word| word.to_be_bytes())
+        .collect();
+    let chunk = peer.expose(&args, Access::RemoteRead);
+    let lists = [&read_segment(0, chunk)[..], &NO_LISTS].concat();
+    peer.send_words(&message(xid, NOMSG, &lists, &[]));
+}
+
+/// Another client is served as if nothing had happened.
+#[track_caller]
+fn others_are_served(server: &Server) {
+    let mut raw = client_config();
+    raw.rpc.protocol = Profile::Rfc5666;
+    let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
+    let sent = pattern(1, 500);
+    assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+    let shared = caller.call(SHARED, |args| args.u32(50_001)).unwrap();
+    assert_eq!(shared.len(), 50_001);
+}
+
+#[test]
+fn what_is_exported_is_exactly_the_reply() {
+    let server = server(|_| {});
+    let mut peer = RawPeer::connect(&server.address);
+    ask(&mut peer, 5);
+    let (xid, _, slice) = read_list(&peer.hear());
+    assert_eq!((xid, slice.length), (5, 24 + 4 + 6000));
+    peer.read(slice);
+    let bytes = peer.hear_read().unwrap();
+    assert_eq!(bytes[..8], [0, 0, 0, 5, 0, 0, 0, 1]);
+    peer.send_words(&done(5));
+    server.wait_for("RDMA_DONE", |stats| stats.dones_received == 1);
+    // A byte more than that, or the same bytes now, is nobody's to read.
+    peer.read(slice);
+    assert_eq!(peer.hear_read(), None);
+    let access = DownCause::WorkRequest(WrError::RemoteAccess);
+    assert_eq!(peer.hear_end(), access);
+    others_are_served(&server);
+}
+
+#[test]
+fn a_read_beyond_the_reply_costs_the_connection() {
+    let server = server(|_| {});
+    let mut peer = RawPeer::connect(&server.address);
+    ask(&mut peer, 5);
+    let (_, _, slice) = read_list(&peer.hear());
+    peer.read(RemoteSlice { length: slice.length + 1, ..slice });
+    assert_eq!(peer.hear_read(), None);
+    others_are_served(&server);
+}
+
+#[test]
+fn rdma_dones_that_nothing_is_owed_for_are_dropped_however_many() {
+    let server = server(|_| {});
+    let mut peer = RawPeer::connect(&server.address);
+    for round in 0..50_u32 {
+        for xid in 0..20 {
+            peer.send_words(&done(round * 20 + xid));
+        }
+        // The server keeps up: its answer comes behind them.
+        peer.send_words(&call(9999, NULL, &[]));
+        assert_eq!(peer.hear().words()[0], 9999);
+    }
+    server.wait_for("1000 drops", |stats| stats.messages_dropped == 1000);
+    others_are_served(&server);
+}
+
+#[test]
+fn rdma_done_for_the_reply_of_another_client_is_dropped() {
+    let server = server(|_| {});
+    let (mut owner, mut thief) =
+        (RawPeer::connect(&server.address), RawPeer::connect(&server.address));
+    ask(&mut owner, 5);
+    let (_, _, slice) = read_list(&owner.hear());
+    thief.send_words(&done(5));
+    thief.send_words(&call(6, NULL, &[]));
+    assert_eq!(thief.hear().words()[0], 6);
+    assert_eq!(server.stats().dones_received, 0);
+    owner.read(slice);
+    assert!(owner.hear_read().is_some());
+}
+
+#[test]
+fn without_rdma_done_memory_comes_back_when_the_window_is_over() {
+    let server = server(|raw| raw.rpc.done_timeout_ms = 50);
+    let mut peer = RawPeer::connect(&server.address);
+    let mut slices = Vec::new();
+    for xid in 0..100 {
+        ask(&mut peer, xid);
+        match peer.hear().words()[3] {
+            NOMSG => slices.push(xid),
+            other => assert_eq!(other, MSG, "SYSTEM_ERR while all memory is lent"),
+        }
+    }
+    assert!(!slices.is_empty());
+    let expired = slices.len() as u64;
+    server.wait_for("the window", |stats| stats.exports_expired == expired);
+    ask(&mut peer, 500);
+    let (_, credits, slice) = read_list(&peer.hear());
+    assert_eq!(credits, 63, "nothing else is owed any more");
+    server.wait_for("the window", |stats| stats.exports_expired == expired + 1);
+    peer.send_words(&done(500));
+    peer.read(slice);
+    assert_eq!(peer.hear_read(), None, "too late");
+    assert_eq!(server.stats().dones_received, 0);
+    others_are_served(&server);
+}
+
+#[test]
+fn beyond_the_cap_replies_get_err_chunk_until_rdma_done() {
+    let server = server(|raw| raw.limits.exports = 2);
+    let mut peer = RawPeer::connect(&server.address);
+    for xid in [1, 2] {
+        ask(&mut peer, xid);
+        read_list(&peer.hear());
+    }
+    ask(&mut peer, 3);
+    assert_eq!(peer.hear().words()[..5], [3, 1, 62, ERROR, 2]);
+    peer.send_words(&done(1));
+    ask(&mut peer, 4);
+    read_list(&peer.hear());
+    others_are_served(&server);
+}
+
+#[test]
+fn a_reply_is_kept_back_until_rdma_done_and_brings_the_next_credit() {
+    let server = server(|raw| raw.rpc.credits = 3);
+    let mut peer = RawPeer::connect(&server.address);
+    for xid in [1, 2, 3] {
+        ask(&mut peer, xid);
+    }
+    let mut heard: Vec<_> = (0..2).map(|_| read_list(&peer.hear()).0).collect();
+    server.wait_for("a reply kept back", |stats| stats.replies_kept_back == 1);
+    assert!(peer.poll().is_none());
+    peer.send_words(&done(heard[0]));
+    let (xid, credits, slice) = read_list(&peer.hear());
+    heard.push(xid);
+    heard.sort_unstable();
+    assert_eq!((heard, credits), (vec![1, 2, 3], 3), "room for two RDMA_DONEs and a call");
+    peer.read(slice);
+    assert!(peer.hear_read().is_some());
+}
+
+#[test]
+fn a_reply_that_is_kept_back_goes_when_a_window_is_over() {
+    let server = server(|raw| {
+        raw.rpc.credits = 2;
+        raw.rpc.done_timeout_ms = 100;
+    });
+    let mut peer = RawPeer::connect(&server.address);
+    ask(&mut peer, 1);
+    ask(&mut peer, 2);
+    let (first, ..) = read_list(&peer.hear());
+    let (second, ..) = read_list(&peer.hear());
+    assert_eq!(first + second, 3);
+    assert!(server.stats().replies_kept_back == 1);
+}
+
+#[test]
+fn a_client_that_counts_no_rdma_done_finds_receives_all_the_same() {
+    let server = server(|_| {});
+    let mut peer = RawPeer::connect(&server.address);
+    let mut replies = Vec::new();
+    for xid in 0..10 {
+        ask(&mut peer, xid);
+        replies.push(read_list(&peer.hear()).0);
+    }
+    // As many calls as were ever granted, and every RDMA_DONE owed, at once.
+    for xid in 100..154 {
+        peer.send_words(&call(xid, NULL, &[]));
+    }
+    for xid in replies {
+        peer.send_words(&done(xid));
+    }
+    for _ in 100..154 {
+        assert_eq!(*peer.hear().words().last().unwrap(), 0);
+    }
+    server.wait_for("every RDMA_DONE", |stats| stats.dones_received == 10);
+}
+
+/// A raw server in the test's hands and a real client by RFC 5666 that is connected to it.
+struct Pair {
+    peer: RawPeer,
+    caller: Caller<Vec<u8>>,
+}
+
+/// MSG_ACCEPTED, SUCCESS.
+fn success(xid: u32) -> [u32; 6] {
+    [xid, 1, 0, 0, 0, 0]
+}
+
+impl Pair {
+    fn new() -> Self {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let mut raw = client_config();
+        raw.rpc.protocol = Profile::Rfc5666;
+        let engine = Engine::new(valid(raw)).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let heard = SharedHeard::<Vec<u8>>::default();
+        let recorder = recorder(&heard, one_opaque);
+        let client = core.connect(&address, PROGRAM, VERSION, |_| recorder).unwrap();
+        let mut peer = listener.accept();
+        let end = Instant::now() + LIMIT;
+        while !client.is_up() {
+            core.poll_once();
+            if let Some(said) = peer.poll() {
+                let xid = said.words()[0];
+                peer.send_words(&message(xid, MSG, &NO_LISTS, &success(xid)));
+            }
+            assert!(Instant::now() < end, "the first call was not answered");
+        }
+        Self { peer, caller: Caller { client, heard, core, engine } }
+    }
+
+    /// Starts a call; its XID.
+    fn call(&mut self) -> u32 {
+        self.caller.start(NULL, 1, |_| {}).unwrap();
+        self.caller.core.poll_once();
+        self.peer.hear().words()[0]
+    }
+
+    /// Answers with one opaque of `count` bytes in a Read chunk of these segments.
+    fn answer(&mut self, xid: u32, count: u32, segments: &[RemoteSlice]) {
+        let reads: Vec<u32> = segments.iter().flat_map(|s| read_segment(28, *s)).collect();
+        let body = [&success(xid)[..], &[count]].concat();
+        self.peer.send_words(&message(xid, MSG, &[&reads[..], &NO_LISTS].concat(), &body));
+    }
+
+    /// The RDMA_DONE of a call is said, once.
+    #[track_caller]
+    fn hear_done(&mut self, xid: u32) {
+        let end = Instant::now() + LIMIT;
+        loop {
+            self.caller.core.poll_once();
+            if let Some(said) = self.peer.poll() {
+                assert_eq!(said.words(), [xid, 1, 64, DONE]);
+                return;
+            }
+            assert!(Instant::now() < end, "no RDMA_DONE");
+        }
+    }
+}
+
+const NOWHERE: RemoteSlice = RemoteSlice { handle: 0x0bad_0001, length: 64, offset: 4096 };
+
+#[test]
+fn a_good_read_list_is_fetched_segment_by_segment() {
+    let mut pair = Pair::new();
+    let xid = pair.call();
+    let sent = pattern(3, 1001);
+    let first = pair.peer.expose(&sent[..400], Access::RemoteRead);
+    let second = pair.peer.expose(&sent[400..], Access::RemoteRead);
+    let nothing = RemoteSlice { length: 0, ..first };
+    pair.answer(xid, 1001, &[nothing, first, nothing, second]);
+    assert_eq!(pair.caller.reply().unwrap(), sent);
+    pair.hear_done(xid);
+}
+
+#[test]
+fn an_item_of_no_bytes_may_be_a_chunk_of_no_bytes() {
+    let mut pair = Pair::new();
+    let xid = pair.call();
+    let slice = pair.peer.expose(&[1], Access::RemoteRead);
+    pair.answer(xid, 0, &[RemoteSlice { length: 0, ..slice }]);
+    assert_eq!(pair.caller.reply().unwrap(), []);
+    pair.hear_done(xid);
+}
+
+#[test]
+fn a_chunk_of_another_length_than_its_item_is_a_decode_error_and_done_all_the_same() {
+    let mut pair = Pair::new();
+    let xid = pair.call();
+    let slice = pair.peer.expose(&[1; 64], Access::RemoteRead);
+    pair.answer(xid, 68, &[slice]);
+    let error = pair.caller.reply().unwrap_err();
+    assert!(matches!(error, CallError::Decode(_)), "{error:?}");
+    pair.hear_done(xid);
+    assert!(pair.caller.client.is_up());
+}
+
+#[test]
+fn keys_that_lead_nowhere_cost_the_connection() {
+    for broken_at in 0..3 {
+        let mut pair = Pair::new();
+        let xid = pair.call();
+        let good = pair.peer.expose(&[1; 64], Access::RemoteRead);
+        let mut segments = [good; 3];
+        segments[broken_at] = NOWHERE;
+        pair.answer(xid, 192, &segments);
+        let error = pair.caller.reply().unwrap_err();
+        let access = DownCause::WorkRequest(WrError::RemoteAccess);
+        assert!(matches!(&error, CallError::Disconnected(cause) if *cause == access), "{error:?}");
+        assert_eq!(pair.caller.down().0, access);
+    }
+}
+
+#[test]
+fn lists_beyond_reason_are_no_reply() {
+    let mut pair = Pair::new();
+    let xid = pair.call();
+    let long = RemoteSlice { length: u32::MAX, offset: 0, ..NOWHERE };
+    for segments in
+        [vec![long], vec![NOWHERE; 17], vec![RemoteSlice { length: 1 << 30, ..NOWHERE }; 4]]
+    {
+        pair.answer(xid, 64, &segments);
+    }
+    let engine = pair.caller.engine.clone();
+    run_core(&mut pair.caller.core, "3 drops", || engine.stats(0).messages_dropped == 3);
+    pair.peer.send_words(&message(xid, MSG, &NO_LISTS, &[&success(xid)[..], &[0]].concat()));
+    assert_eq!(pair.caller.reply().unwrap(), []);
+}
+
+#[test]
+fn a_read_list_that_cannot_be_costs_the_connection() {
+    for (what, lists, kind) in [
+        (
+            "Position-Zero beside a message",
+            [&read_segment(0, NOWHERE)[..], &NO_LISTS].concat(),
+            MSG,
+        ),
+        ("beyond the stream", [&read_segment(4000, NOWHERE)[..], &NO_LISTS].concat(), MSG),
+        ("no message", [&read_segment(28, NOWHERE)[..], &NO_LISTS].concat(), NOMSG),
+    ] {
+        let mut pair = Pair::new();
+        let xid = pair.call();
+        let body = [&success(xid)[..], &[64]].concat();
+        pair.peer.send_words(&message(xid, kind, &lists, &body));
+        let error = pair.caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::PeerMisbehaved(_)), "{what}: {error:?}");
+        let (cause, _) = pair.caller.down();
+        let reasons = [PeerMisbehaved::ReadListBroken, PeerMisbehaved::NoReplyStream];
+        let known = reasons.iter().any(|why| cause == DownCause::PeerMisbehaved(why.as_str()));
+        assert!(known, "{what}: {cause:?}");
+    }
+}
+
+#[test]
+fn a_second_reply_while_the_first_is_fetched_is_dropped() {
+    let mut pair = Pair::new();
+    let xid = pair.call();
+    let slice = pair.peer.expose(&[9; 64], Access::RemoteRead);
+    pair.answer(xid, 64, &[slice]);
+    pair.answer(xid, 64, &[NOWHERE]);
+    assert_eq!(pair.caller.reply().unwrap(), [9; 64]);
+    pair.hear_done(xid);
+    let engine = pair.caller.engine.clone();
+    run_core(&mut pair.caller.core, "a drop", || engine.stats(0).messages_dropped == 1);
+    assert!(pair.caller.client.is_up());
+}
