@@ -431,7 +431,7 @@ impl<F: Fabric> Reactor<F> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish_reply(&mut self, conn: ConnId, message: Buf, hold: Option<Box<CallHold>>) {
         let Some(c) = self.conns.find(conn) else { return };
         if let Some(hold) = hold {

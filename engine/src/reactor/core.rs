@@ -504,7 +504,7 @@ impl<F: Fabric> Reactor<F> {
 
     /// Gives a receive buffer back to the driver. A full queue means that the queue pair is going
     /// down; then the buffer goes back to its pool.
-    #[inline]
+    #[inline(always)]
     pub(super) fn repost(&mut self, conn: ConnId, mut message: Buf) {
         if self.chained.is_some() {
             self.prepare_receive(conn, &mut message);

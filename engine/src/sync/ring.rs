@@ -396,7 +396,7 @@ impl<W: Words> Consumer<W> {
     }
 
     /// Copies out what the first slot has of the message that waits.
-    #[inline]
+    #[inline(always)]
     fn read_first(&self, first: &mut [u8]) {
         let at = self.place.slot(self.next);
         let word = self.words.load(at + 1, Ordering::Relaxed) >> 32;
