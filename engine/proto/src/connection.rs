@@ -75,10 +75,26 @@ where
     /// A message arrived.
     #[inline]
     pub fn on_receive(&mut self, message: &[u8], out: &mut impl Output) {
-        match (HeaderView::new_checked(message, &self.limits), self.side) {
-            (Ok(view), Side::Client) => self.requester.on_receive(&view, out),
-            (Ok(view), Side::Server) => self.responder.on_receive(&view, out),
-            (Err(error), side) => self.on_malformed(side, message, error, out),
+        match HeaderView::plain(message) {
+            // In place, where the compiler knows that there are no lists to look at.
+            Some(view) => self.take(&view, out),
+            None => self.on_receive_any(message, out),
+        }
+    }
+
+    #[inline(never)]
+    fn on_receive_any(&mut self, message: &[u8], out: &mut impl Output) {
+        match HeaderView::new_checked(message, &self.limits) {
+            Ok(view) => self.take(&view, out),
+            Err(error) => self.on_malformed(self.side, message, error, out),
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        match self.side {
+            Side::Client => self.requester.on_receive(view, out),
+            Side::Server => self.responder.on_receive(view, out),
         }
     }
 

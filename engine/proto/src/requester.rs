@@ -242,7 +242,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
     /// A message that is not a call arrived: a reply or an RDMA_ERROR. Errors in it are never
     /// answered (RFC 8166 section 4.5).
-    #[inline]
+    #[inline(always)]
     pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         let Some(index) = self.matching_slot(view.xid()) else {
             return out.dropped(unmatched(view));

@@ -138,7 +138,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     /// A message whose header could be parsed, on the side that serves.
-    #[inline]
+    #[inline(always)]
     pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         match view.message_type() {
             MessageType::Msg if view.is_plain() => {

@@ -118,13 +118,20 @@ impl<'a> HeaderView<'a> {
     /// [`HeaderError`] says what to answer, if anything.
     #[inline]
     pub fn new_checked(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
-        match bytes.first_chunk() {
-            Some(header) if is_plain(header) => Ok(Self::without_chunks(bytes)),
-            _ => Self::check_any(bytes, limits),
+        match Self::plain(bytes) {
+            Some(view) => Ok(view),
+            None => Self::check_any(bytes, limits),
         }
     }
 
-    /// A message of type RDMA_MSG whose three lists are empty.
+    /// As [`Self::new_checked`], of a version-one RDMA_MSG whose three lists are empty. `None` for
+    /// everything else, valid or not.
+    #[must_use]
+    #[inline]
+    pub fn plain(bytes: &'a [u8]) -> Option<Self> {
+        bytes.first_chunk().is_some_and(is_plain).then(|| Self::without_chunks(bytes))
+    }
+
     #[inline]
     const fn without_chunks(bytes: &'a [u8]) -> Self {
         Self {
