@@ -72,6 +72,7 @@ impl RawConfig {
         self.check_arenas()?;
         self.check_segments()?;
         self.check_alignment()?;
+        self.check_reply_cache()?;
         let cpus = cores::resolve(&self.cores, host)?;
         Ok(Config { raw: self, cpus })
     }
@@ -125,6 +126,20 @@ impl RawConfig {
                 expected: format!("less than {key} = {bytes}"),
             }),
         }
+    }
+
+    /// Each slot of a client has a place for its reply, and so has the one that the connection
+    /// itself uses: no call displaces another's reply.
+    fn check_reply_cache(&self) -> Result<(), ConfigError> {
+        let (entries, credits) = (self.rpc.reply_cache_entries, self.rpc.credits);
+        if self.rpc.reply_cache_clients == 0 || entries > credits {
+            return Ok(());
+        }
+        Err(ConfigError {
+            key: "rpc.reply_cache_entries",
+            value: entries.to_string(),
+            expected: format!("more than {credits}, as many as rpc.credits lets be outstanding"),
+        })
     }
 
     fn longest_payload_bytes(&self) -> u64 {
@@ -300,6 +315,26 @@ impl Config {
     /// section 11).
     pub fn done_timeout(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.done_timeout_ms)
+    }
+
+    /// Clients whose replies are kept; 0 keeps none.
+    pub fn reply_cache_clients(&self) -> usize {
+        to_usize(self.raw.rpc.reply_cache_clients)
+    }
+
+    /// Replies kept for one client; a power of two.
+    pub fn reply_cache_entries(&self) -> usize {
+        to_usize(self.raw.rpc.reply_cache_entries)
+    }
+
+    /// Longest reply that is kept, in bytes.
+    pub fn reply_cache_bytes(&self) -> usize {
+        to_usize(self.raw.rpc.reply_cache_bytes)
+    }
+
+    /// How long the replies of a client that has gone are kept.
+    pub fn reply_cache_keep(&self) -> Duration {
+        Duration::from_millis(self.raw.rpc.reply_cache_keep_ms)
     }
 
     /// Slots of a shared-memory ring, one ring per direction and connection; a power of two.

@@ -15,15 +15,15 @@ pub mod sync;
 pub mod sys;
 
 pub use api::{
-    Call, CallError, Client, ConnectError, ConnectionEvent, ConnectionId, Core, CoreContext, Data,
-    Decoder, Deferred, Directory, Encoder, Engine, EngineError, Reply, ReplyHandler, Running,
-    Service, Token, Work, blocking,
+    Call, CallError, Client, ConnectError, ConnectOptions, ConnectionEvent, ConnectionId, Core,
+    CoreContext, Data, Decoder, Deferred, Directory, Encoder, Engine, EngineError, Reconnect,
+    Reply, ReplyHandler, Running, Service, Token, Work, blocking,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::DownCause;
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use mem::{Bulk, SharedBulk};
-pub use reactor::{Backpressure, CallSpec, Negotiated, ReplyData, StatsSnapshot};
+pub use reactor::{Backpressure, CallSpec, Negotiated, ReplyData, Resend, StatsSnapshot};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{AcceptStatus, AuthStat, AuthSys, OpaqueAuth, RejectStatus};
 pub use spinrpc_proto::xdr::DecodeError;

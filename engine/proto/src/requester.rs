@@ -11,13 +11,22 @@
 //!    +------------------------+----------------------------------+
 //!      reply: deliver_reply,            reply or RDMA_ERROR: release_call
 //!      RDMA_ERROR or bad reply: fail_call
+//!
+//!             suspend           resend
+//!   InFlight ---------> Held ----------> InFlight
+//!                        | cancel, on_time: fail_call
+//!                        +--------------------------> Free
 //! ```
 //!
 //! A reply that has to be fetched keeps the slot until RDMA_DONE is sent: [`crate::reply_pull`].
 //!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
-//! into that memory. [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a
-//! caller without a credit is refused. Used by the connection; the reactor starts the calls.
+//! into that memory. A held call has its slot, and thereby its XID, but neither credit nor
+//! connection (module `resend`). [`Requester::on_down`] frees every slot for good. Waiting lists do
+//! not exist: a caller without a credit is refused. Used by the connection; the reactor starts the
+//! calls.
+
+mod resend;
 
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
@@ -49,12 +58,14 @@ pub(crate) enum State {
     Pulling,
     /// Its reply was being fetched, or has to be, for nobody.
     Abandoned,
+    /// It waits for the next connection.
+    Held,
 }
 
 impl State {
     /// The application waits for the call.
     pub(crate) const fn is_awaited(self) -> bool {
-        matches!(self, Self::InFlight | Self::Pulling)
+        matches!(self, Self::InFlight | Self::Pulling | Self::Held)
     }
 }
 
@@ -135,7 +146,7 @@ pub struct StartedCall {
     pub xid: Xid,
 }
 
-/// The requester of one connection, over slots the caller owns.
+/// The requester of one connection after the other, over slots the caller owns.
 #[derive(Debug)]
 pub struct Requester<S> {
     pub(crate) slots: S,
@@ -324,16 +335,19 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The application gives a call up. Its slot, credit and memory stay taken until the responder
-    /// answers, or what has been asked of its reply has arrived, or the connection goes.
+    /// answers, or what has been asked of its reply has arrived, or the connection goes; those of a
+    /// held call are free at once.
     pub fn cancel(&mut self, slot: SlotId, out: &mut impl Output) -> bool {
-        let known =
-            self.slots.as_ref().get(usize::from(slot.index)).is_some_and(|place| {
-                place.generation == slot.generation && place.state.is_awaited()
-            });
+        let known = self.state_of(slot).is_some_and(State::is_awaited);
         if known {
-            self.fence(slot.index, CallFailure::Cancelled, out);
+            self.give_up(slot.index, CallFailure::Cancelled, out);
         }
         known
+    }
+
+    fn state_of(&self, id: SlotId) -> Option<State> {
+        let slot = self.slots.as_ref().get(usize::from(id.index))?;
+        (slot.generation == id.generation).then_some(slot.state)
     }
 
     /// The slot of the awaited call that carries `token`, if there is one. Takes time in the
@@ -365,10 +379,18 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
                 continue;
             }
             if slot.deadline <= now {
-                self.fence(index, CallFailure::TimedOut, out);
+                self.give_up(index, CallFailure::TimedOut, out);
             } else {
                 self.next_deadline = self.next_deadline.min(slot.deadline);
             }
+        }
+    }
+
+    /// Ends an awaited call, as far as the responder lets it.
+    fn give_up(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
+        match self.slots.as_ref()[usize::from(index)].state {
+            State::Held => self.fail(index, failure, out),
+            _ => self.fence(index, failure, out),
         }
     }
 
@@ -388,8 +410,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             let id = SlotId { index: index as u16, generation: slot.generation };
             match core::mem::replace(&mut slot.state, State::Free) {
                 State::Free => {}
-                State::InFlight | State::Pulling => each(id, Some(slot.token)),
-                State::Fenced | State::Abandoned => each(id, None),
+                state if state.is_awaited() => each(id, Some(slot.token)),
+                _ => each(id, None),
             }
         }
         self.first_free = NO_SLOT;

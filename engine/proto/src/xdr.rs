@@ -457,6 +457,13 @@ impl<'a> Writer<'a> {
         Self { buffer, len: 0, padding: Some(padding) }
     }
 
+    /// Counted data have no padding from here on.
+    pub fn stop_padding(&mut self) {
+        if let Some(padding) = &mut self.padding {
+            padding.alignment = Alignment::NONE;
+        }
+    }
+
     /// Bytes of the XDR stream so far: those of [`Self::len`] without padding.
     #[must_use]
     #[inline]

@@ -2,18 +2,14 @@
 
 use super::codec::{Decoder, Encoder};
 use super::service::ConnectionId;
-use crate::fabric::ConnId;
-use crate::mem::{Bulk, BulkPool};
+use crate::mem::Bulk;
 use crate::reactor::ReplyData;
 use crate::reactor::chains::Padded;
-use crate::reactor::mailbox::{DeferredAnswer, DeferredReply, PostReply};
-use crate::reactor::ops::{CallOutcome, CoreOps, DeferTicket, ReplyTarget, RpcRefusal};
-use crate::reactor::reply_plan::Form;
+use crate::reactor::deferred::DeferTicket;
+use crate::reactor::ops::{CallOutcome, ReplyOps, ReplyTarget, RpcRefusal};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use std::cell::Cell;
-use std::sync::Arc;
 
 /// One call, to be answered once: [`reply`](Call::reply), [`reject`](Call::reject) or
 /// [`defer`](Call::defer). Dropping it unanswered sends SYSTEM_ERR and counts it
@@ -22,7 +18,7 @@ pub struct Call<'a>(pub(super) &'a CallState<'a>);
 
 /// What a call is made of. It lies with the dispatch: a call is handed on as one pointer.
 pub(super) struct CallState<'a> {
-    pub(super) ops: &'a dyn CoreOps,
+    pub(super) ops: &'a dyn ReplyOps,
     pub(super) to: ReplyTarget<'a>,
     pub(super) header: CallHeader<'a>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,
@@ -83,7 +79,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Answers with results. `encode` writes them; it may run twice.
+    /// Answers with results. `encode` writes them; it may run more than once.
     #[inline]
     pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
         self.0.outcome.set(Some(CallOutcome::Done));
@@ -122,10 +118,7 @@ impl<'a> Call<'a> {
     pub fn defer(self) -> Option<Deferred> {
         let ticket = self.0.ops.defer(&self.0.to)?;
         self.0.outcome.set(Some(CallOutcome::Deferred));
-        let DeferTicket { inbox, pool, stage, plan } = ticket;
-        let (conn, slot) = (self.0.to.conn, self.0.to.slot);
-        let room = Some(Room { pool, stage, plan });
-        Some(Deferred { inbox, conn, slot, room, answered: false })
+        Some(Deferred(ticket))
     }
 }
 
@@ -146,83 +139,32 @@ impl std::fmt::Debug for Call<'_> {
 
 /// A call that is answered later, from any thread. Dropping it unanswered sends SYSTEM_ERR. An
 /// answer to a connection that has gone down meanwhile goes nowhere and is counted (`stale`).
-pub struct Deferred {
-    inbox: Arc<dyn PostReply>,
-    conn: ConnId,
-    slot: SlotId,
-    room: Option<Room>,
-    answered: bool,
-}
-
-/// What encoding a reply away from its core needs.
-struct Room {
-    pool: BulkPool,
-    stage: Bulk,
-    plan: crate::reactor::ReplyPlan,
-}
+pub struct Deferred(DeferTicket);
 
 impl Deferred {
-    /// Answers with results. `encode` writes them on this thread; it may run twice.
+    /// Answers with results. `encode` writes them on this thread; it may run more than once.
     pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
         self.reply_with(ReplyData::new(), encode);
     }
 
     /// Answers with results and registered data items, as [`Call::reply_with`].
-    pub fn reply_with(mut self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
-        if let Some(room) = self.room.take() {
-            let answer = room.encode(data, &encode);
-            self.post(answer);
-        }
+    pub fn reply_with(self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
+        self.0.reply(data, &encode);
     }
 
     /// Answers with an RPC error.
-    pub fn reject(mut self, status: AcceptStatus) {
-        self.post(DeferredAnswer::Reject(status));
+    pub fn reject(self, status: AcceptStatus) {
+        self.0.reject(status);
     }
 
-    fn post(&mut self, answer: DeferredAnswer) {
-        self.answered = true;
-        self.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
-    }
-}
-
-impl Room {
-    /// Encodes inline; results that are too long for that go into memory for a Reply chunk, if
-    /// there is one that takes them, or into what the client is to fetch, if that is allowed.
-    fn encode(self, data: ReplyData, encode: &dyn Fn(&mut Encoder<'_>)) -> DeferredAnswer {
-        let Self { pool, mut stage, plan } = self;
-        let encoded = plan.encode_inline(stage.bytes_mut(), &data, encode);
-        let takes_long = plan.takes_long(encoded.stream_bytes);
-        if encoded.fits || !(takes_long || plan.allows_reads(&data)) {
-            return DeferredAnswer::Results { stream: stage, encoded, data };
-        }
-        if !takes_long {
-            let room_bytes = stage.len().saturating_sub(plan.read_list_bytes(&data));
-            let room = &mut stage.bytes_mut()[..room_bytes];
-            let encoded = plan.encode(room, &data, Form::ByRead, encode);
-            if encoded.fits {
-                return DeferredAnswer::Results { stream: stage, encoded, data };
-            }
-        }
-        let Some(mut stream) = pool.take(encoded.stream_bytes) else {
-            return DeferredAnswer::Reject(AcceptStatus::SystemErr);
-        };
-        let encoded = plan.encode(stream.bytes_mut(), &data, Form::Direct, encode);
-        DeferredAnswer::Results { stream, encoded, data }
-    }
-}
-
-impl Drop for Deferred {
-    fn drop(&mut self) {
-        // Also when an encoder panicked: the call must not keep its slot for ever.
-        if !self.answered {
-            self.post(DeferredAnswer::Reject(AcceptStatus::SystemErr));
-        }
+    /// What is behind it.
+    pub(super) fn into_ticket(self) -> DeferTicket {
+        self.0
     }
 }
 
 impl std::fmt::Debug for Deferred {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Deferred").field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("Deferred").field("slot", &self.0.slot()).finish_non_exhaustive()
     }
 }

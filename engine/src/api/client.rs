@@ -3,12 +3,12 @@
 use super::codec::{Decoder, Encoder};
 use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
-use crate::fabric::ConnId;
+use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::chains::Padded;
 use crate::reactor::ops::PulledChunks;
 use crate::reactor::ops::{CallTarget, CoreOps, Deadline, HeaderTemplate};
-use crate::reactor::{Backpressure, CallSpec};
+use crate::reactor::{Backpressure, CallSpec, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
@@ -28,7 +28,22 @@ pub(super) enum LinkState {
     /// Connected, and the first call is out.
     Probing(ConnId),
     Up(ConnId),
+    /// This one was lost.
+    Reconnecting(ConnId),
+    /// Calls of a connection before are being sent again.
+    Resending(ConnId),
     Down,
+}
+
+impl LinkState {
+    /// The connection that calls in flight belong to, or belonged to.
+    fn of_calls(self) -> Option<ConnId> {
+        match self {
+            Self::Up(conn) | Self::Probing(conn) => Some(conn),
+            Self::Reconnecting(conn) | Self::Resending(conn) => Some(conn),
+            Self::Connecting | Self::Down => None,
+        }
+    }
 }
 
 /// What the clones of a client and the core's dispatch share.
@@ -36,17 +51,31 @@ pub(super) struct Link {
     pub(super) ops: Rc<dyn CoreOps>,
     pub(super) state: Cell<LinkState>,
     pub(super) failure: RefCell<Option<ConnectError>>,
+    /// The application wants it no more.
+    pub(super) is_closed: Cell<bool>,
+    /// It was connected once: only then is a connection something to be made anew.
+    pub(super) was_up: Cell<bool>,
+    /// A lost connection is made anew.
+    reconnects: bool,
     program: Program,
     version: Version,
     header: RefCell<HeaderTemplate>,
 }
 
 impl Link {
-    pub(super) fn new(ops: Rc<dyn CoreOps>, program: Program, version: Version) -> Rc<Self> {
+    pub(super) fn new(
+        ops: Rc<dyn CoreOps>,
+        program: Program,
+        version: Version,
+        reconnects: bool,
+    ) -> Rc<Self> {
         Rc::new(Self {
             ops,
             state: Cell::new(LinkState::Connecting),
             failure: RefCell::new(None),
+            is_closed: Cell::new(false),
+            was_up: Cell::new(false),
+            reconnects,
             program,
             version,
             header: RefCell::new(HeaderTemplate::new(program, version, OpaqueAuth::NONE)),
@@ -66,6 +95,25 @@ impl Link {
         self.ops.call(conn, &target, spec, encode)
     }
 
+    /// Why no call can be started, where none can.
+    #[cold]
+    fn refusal(&self, state: LinkState) -> Backpressure {
+        match state {
+            LinkState::Down => Backpressure::Down,
+            _ if !self.was_up.get() => Backpressure::Connecting,
+            _ => self.refusal_when_down(),
+        }
+    }
+
+    /// The connection goes down, which the state need not say yet.
+    #[cold]
+    fn refusal_when_down(&self) -> Backpressure {
+        match self.reconnects && !self.is_closed.get() {
+            true => Backpressure::Reconnecting,
+            false => Backpressure::Down,
+        }
+    }
+
     /// False inside an encoder, whose call has its header written already.
     fn set_credential(&self, credential: OpaqueAuth<'_>) -> bool {
         let header = HeaderTemplate::new(self.program, self.version, credential);
@@ -73,15 +121,16 @@ impl Link {
     }
 }
 
-/// Makes calls to one program over one connection. It belongs to its core's thread; clones are the
-/// same client. No method blocks.
+/// Makes calls to one program over one connection, or over one after the other
+/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). It belongs to its core's
+/// thread; clones are the same client. No method blocks.
 #[derive(Clone)]
 pub struct Client(pub(super) Rc<Link>);
 
 impl Client {
     /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core.
     ///
-    /// `encode` writes the arguments; it may run twice. Registered buffers move out of `spec` into
+    /// `encode` writes the arguments; it may run more than once. Registered buffers move out of `spec` into
     /// the call, so that the spec can be used again.
     ///
     /// # Errors
@@ -96,10 +145,13 @@ impl Client {
     ) -> Result<(), Backpressure> {
         let conn = match self.0.state.get() {
             LinkState::Up(conn) => conn,
-            LinkState::Down => return Err(Backpressure::Down),
-            LinkState::Connecting | LinkState::Probing(_) => return Err(Backpressure::Connecting),
+            other => return Err(self.0.refusal(other)),
         };
-        self.0.start(conn, procedure, token.0, spec, &encode)
+        let started = self.0.start(conn, procedure, token.0, spec, &encode);
+        if started == Err(Backpressure::Down) {
+            return Err(self.0.refusal_when_down());
+        }
+        started
     }
 
     /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
@@ -132,9 +184,11 @@ impl Client {
 
     /// Gives a call up: its handler has got [`CallError::Cancelled`] when the next turn ends. The
     /// server may still execute it; its buffers stay with the connection until the server answers.
-    /// `false` if no call in flight carries this token. Takes time in the number of slots.
+    /// `false` if no call in flight, or waiting for another connection, carries this token. Takes
+    /// time in the number of slots.
     pub fn cancel(&self, token: Token) -> bool {
-        self.conn().is_some_and(|conn| self.0.ops.cancel(conn, token.0))
+        let conn = self.0.state.get().of_calls();
+        conn.is_some_and(|conn| self.0.ops.cancel(conn, token.0))
     }
 
     /// Whether calls may be made.
@@ -142,15 +196,32 @@ impl Client {
         self.conn().is_some()
     }
 
-    /// Calls sent whose replies have not arrived.
+    /// Calls sent whose replies have not arrived; those that wait for another connection, too.
     pub fn in_flight(&self) -> usize {
-        self.conn().and_then(|conn| self.0.ops.in_flight(conn)).unwrap_or(0)
+        let conn = self.0.state.get().of_calls();
+        conn.and_then(|conn| self.0.ops.in_flight(conn)).unwrap_or(0)
+    }
+
+    /// Treats the connection as lost: a client that reconnects makes another one, every other goes
+    /// down. For an application that knows better than the fabric that the server does not answer.
+    pub fn reconnect(&self) {
+        if let LinkState::Up(conn) | LinkState::Resending(conn) = self.0.state.get() {
+            if self.0.reconnects {
+                self.0.state.set(LinkState::Reconnecting(conn));
+            }
+            self.0.ops.close(conn);
+        }
     }
 
     /// Closes the connection. The handler hears [`ConnectionEvent::Down`] in a later turn.
     pub fn close(&self) {
+        self.0.is_closed.set(true);
         match self.0.state.get() {
-            LinkState::Up(conn) | LinkState::Probing(conn) => self.0.ops.close(conn),
+            LinkState::Up(conn) | LinkState::Probing(conn) | LinkState::Resending(conn) => {
+                self.0.ops.close(conn);
+            }
+            // Gone, or going.
+            LinkState::Reconnecting(lost) => self.0.ops.give_up(lost, DownCause::Local),
             // What the control thread still brings is closed when it comes.
             LinkState::Connecting => self.0.state.set(LinkState::Down),
             LinkState::Down => {}
@@ -181,6 +252,16 @@ impl CallSpec {
     #[must_use]
     pub fn no_deadline(mut self) -> Self {
         self.deadline = Deadline::None;
+        self
+    }
+
+    /// What becomes of the call if the connection is lost; [`Resend::Never`] by default. A call that
+    /// may be sent again keeps its arguments in a block of the core's memory until it ends
+    /// (`mem.arena_mib`).
+    #[must_use]
+    pub fn resend(mut self, resend: Resend) -> Self {
+        self.resend = resend;
+        self.is_special |= resend != Resend::Never;
         self
     }
 
@@ -215,13 +296,13 @@ impl CallSpec {
 
     /// As [`CallSpec::argument`], for a spec that is used again. `false` when there are four.
     pub fn add_argument(&mut self, bulk: Bulk) -> bool {
-        self.has_buffers = true;
+        self.is_special = true;
         put(&mut self.arguments, bulk)
     }
 
     /// As [`CallSpec::result_into`], for a spec that is used again. `false` when there are four.
     pub fn add_result_into(&mut self, bulk: Bulk) -> bool {
-        self.has_buffers = true;
+        self.is_special = true;
         put(&mut self.results, bulk)
     }
 }
@@ -236,7 +317,7 @@ pub trait ReplyHandler {
     /// A call ended. It may start calls with the [`Client`] it was made with.
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>);
 
-    /// The connection came up, went down, or never came up.
+    /// The connection came up, was lost, went down, or never came up.
     fn on_event(&mut self, event: &ConnectionEvent) {
         let _ = event;
     }

@@ -3,6 +3,7 @@
 use super::client::{Client, Link, LinkState, ReplyHandler};
 use super::dispatch::ClientEntry;
 use super::errors::ConnectError;
+use super::reconnect::{Comeback, ConnectOptions};
 use super::runtime::CoreDriver;
 use crate::config::{Config, IdlePolicy};
 use crate::mem::{Bulk, BulkPool};
@@ -11,9 +12,6 @@ use crate::sys::clock::Clock;
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// How long the driver may take to connect.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a core that ends waits for its connections to go down.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,12 +57,28 @@ impl Core {
         version: Version,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, ConnectError> {
-        let ops = self.driver.ops();
-        let link = Link::new(Rc::clone(&ops), program, version);
+        self.connect_with(address, program, version, &ConnectOptions::new(), make)
+    }
+
+    /// As [`Core::connect`], with options.
+    ///
+    /// # Errors
+    /// None yet, as [`Core::connect`].
+    pub fn connect_with<H: ReplyHandler + 'static>(
+        &mut self,
+        address: &str,
+        program: Program,
+        version: Version,
+        options: &ConnectOptions,
+        make: impl FnOnce(Client) -> H,
+    ) -> Result<Client, ConnectError> {
+        let reconnects = options.reconnect.is_some();
+        let link = Link::new(self.driver.ops(), program, version, reconnects);
         let client = Client(Rc::clone(&link));
-        let entry = ClientEntry::new(link, Box::new(make(client.clone())), address);
-        let request = ops.connect(address, CONNECT_TIMEOUT);
-        self.driver.add_client(request, entry);
+        let handler = Box::new(make(client.clone()));
+        let policy = options.reconnect;
+        let comeback = policy.map(|policy| Comeback::new(policy, self.driver.random()));
+        self.driver.connect(ClientEntry::new(link, handler, address, comeback));
         Ok(client)
     }
 

@@ -4,18 +4,20 @@
 use super::call::{Arguments, Call, CallState};
 use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
 use super::config_protocol::Asking;
-use super::core::CONNECT_TIMEOUT;
 use super::errors::{CallError, ConnectError};
+use super::reconnect::{Attempt, Comeback};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::Bulk;
 use crate::reactor::Negotiated;
 use crate::reactor::chains::Padded;
 use crate::reactor::connection::Sinks;
+use crate::reactor::instance::Instance;
 use crate::reactor::ops::{
-    Admitted, CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyTarget,
-    RpcRefusal, Upcalls,
+    Admitted, CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyOps,
+    ReplyTarget, RpcRefusal, Upcalls,
 };
+use crate::sys::random::Random;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
@@ -25,9 +27,16 @@ use spinrpc_proto::rpc::{
 use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The NULL procedure, which every program has (RFC 5531 section 12).
 const NULL: Procedure = Procedure(0);
+
+/// The token of a connection's first call.
+pub(super) const PROBE_TOKEN: u64 = u64::MAX;
+
+/// How long the driver may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One program of one core.
 pub(super) struct ServiceEntry {
@@ -40,31 +49,83 @@ pub(super) struct ServiceEntry {
 pub(super) struct ClientEntry {
     pub(super) link: Rc<Link>,
     pub(super) handler: Box<dyn ReplyHandler>,
-    address: String,
+    /// Its connection, or the one that was lost.
     conn: Option<ConnId>,
+    /// The connection it has asked for.
+    request: Option<u64>,
     up: Option<(String, Negotiated)>,
+    failed_calls: usize,
+    address: String,
     /// There until the server has answered the Connection Configuration Protocol, or failed to.
     asking: Option<Rc<Asking>>,
+    /// It has not shown that it does not bear being asked.
+    bears_asking: bool,
     /// The connection is lost to a server that did not bear being asked: another one is made.
     starts_over: bool,
-    failed_calls: usize,
+    /// There if it reconnects.
+    comeback: Option<Comeback>,
+    /// The handler has heard of its end.
+    is_gone: bool,
 }
 
 impl ClientEntry {
-    pub(super) fn new(link: Rc<Link>, handler: Box<dyn ReplyHandler>, address: &str) -> Self {
+    pub(super) fn new(
+        link: Rc<Link>,
+        handler: Box<dyn ReplyHandler>,
+        address: &str,
+        comeback: Option<Comeback>,
+    ) -> Self {
         Self {
             link,
             handler,
-            address: address.to_owned(),
             conn: None,
+            request: None,
             up: None,
-            asking: None,
-            starts_over: false,
             failed_calls: 0,
+            address: address.to_owned(),
+            asking: None,
+            bears_asking: true,
+            starts_over: false,
+            comeback,
+            is_gone: false,
         }
     }
 
+    fn instance(&self) -> Instance {
+        self.comeback.as_ref().map_or(Instance::Passing, |comeback| comeback.instance)
+    }
+
+    /// Tells the handler that there is no connection any more, and will be none.
+    fn end(&mut self, connection: ConnectionId, cause: &DownCause) {
+        self.is_gone = true;
+        let (cause, in_flight) = (cause.clone(), self.failed_calls);
+        self.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });
+    }
+
+    /// Whether it has been up, and would be again if the connection went.
+    fn wants_another(&self) -> bool {
+        let link = &self.link;
+        let comes_back = self.comeback.is_some() && link.was_up.get();
+        comes_back && !link.is_closed.get() && link.state.get() != LinkState::Down
+    }
+
+    /// Calls may be made.
+    fn go_up(&mut self, conn: ConnId) {
+        self.link.state.set(LinkState::Up(conn));
+        self.link.was_up.set(true);
+        self.failed_calls = 0;
+        if let Some(comeback) = &mut self.comeback {
+            comeback.succeed();
+        }
+        let Some((peer, negotiated)) = self.up.take() else { return };
+        let connection = ConnectionId(conn);
+        self.handler.on_event(&ConnectionEvent::Up { connection, peer, negotiated });
+    }
+
     fn fail(&mut self, error: ConnectError) {
+        if self.is_gone {
+            return;
+        }
         self.link.state.set(LinkState::Down);
         *self.link.failure.borrow_mut() = Some(error.clone());
         self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
@@ -74,10 +135,14 @@ impl ClientEntry {
 /// The application's side of a core.
 pub(super) struct Dispatch {
     ops: Rc<dyn CoreOps>,
+    /// The same, for those who only answer.
+    replies: Rc<dyn ReplyOps>,
     services: Vec<ServiceEntry>,
     /// By index of the connection.
     clients: Vec<Option<ClientEntry>>,
-    connecting: Vec<(u64, ClientEntry)>,
+    /// Those without a connection.
+    connecting: Vec<ClientEntry>,
+    random: Random,
     /// What a new connection begins with, if configured.
     asking: Option<Rc<Asking>>,
 }
@@ -87,17 +152,69 @@ impl Dispatch {
         ops: Rc<dyn CoreOps>,
         services: Vec<ServiceEntry>,
         asking: Option<Rc<Asking>>,
+        random: Random,
     ) -> Self {
-        Self { ops, services, clients: Vec::new(), connecting: Vec::new(), asking }
+        let replies = Rc::clone(&ops) as Rc<dyn ReplyOps>;
+        let (clients, connecting) = (Vec::new(), Vec::new());
+        Self { ops, replies, services, clients, connecting, random, asking }
     }
 
     pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
         Rc::clone(&self.ops)
     }
 
-    pub(super) fn add_client(&mut self, request: u64, mut entry: ClientEntry) {
+    /// What varies from core to core.
+    pub(super) fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// Asks for a client's first connection.
+    pub(super) fn connect(&mut self, mut entry: ClientEntry) {
         entry.asking = self.asking.clone();
-        self.connecting.push((request, entry));
+        self.request_connection(entry);
+    }
+
+    fn request_connection(&mut self, mut entry: ClientEntry) {
+        let request = self.ops.connect(&entry.address, CONNECT_TIMEOUT, entry.instance());
+        entry.request = Some(request);
+        self.connecting.push(entry);
+    }
+
+    /// Plans the next attempt of a client whose connection is lost, or gives it up.
+    fn plan_attempt(&mut self, mut entry: ClientEntry) {
+        let (Some(lost), Some(comeback)) = (entry.conn, &mut entry.comeback) else { return };
+        let cause = comeback.cause.clone();
+        match comeback.next_attempt(self.ops.time(), &mut self.random) {
+            None => self.ops.give_up(lost, cause),
+            Some(Attempt { number: attempt, after }) => {
+                self.ops.retry_after(lost, after);
+                let connection = ConnectionId(lost);
+                let event = ConnectionEvent::Reconnecting { connection, cause, attempt, after };
+                entry.handler.on_event(&event);
+            }
+        }
+        self.connecting.push(entry);
+    }
+
+    fn place(&mut self, conn: ConnId, entry: ClientEntry) {
+        let place = conn.index() as usize;
+        if self.clients.len() <= place {
+            self.clients.resize_with(place + 1, || None);
+        }
+        self.clients[place] = Some(entry);
+    }
+
+    fn take_client(&mut self, conn: ConnId) -> Option<ClientEntry> {
+        self.client(conn)?;
+        self.clients.get_mut(conn.index() as usize)?.take()
+    }
+
+    /// The client that has, or has lost, this connection.
+    fn client_of_calls(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
+        if self.client(conn).is_some() {
+            return self.client(conn);
+        }
+        self.connecting.iter_mut().find(|entry| entry.conn == Some(conn))
     }
 
     #[inline]
@@ -178,7 +295,7 @@ impl Dispatch {
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
         let state = CallState {
-            ops: &*self.ops,
+            ops: &*self.replies,
             to: *to,
             header,
             arguments: Cell::new(Some(arguments)),
@@ -209,7 +326,7 @@ impl Dispatch {
     /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
     /// 3.3.3), and the application need not know.
     fn probe(entry: &mut ClientEntry, conn: ConnId) {
-        let started = entry.link.start(conn, NULL, 0, &mut CallSpec::new(), &|_| {});
+        let started = entry.link.start(conn, NULL, PROBE_TOKEN, &mut CallSpec::new(), &|_| {});
         if let Err(refused) = started {
             Self::fail_probe(entry, conn, CallError::NotStarted(refused));
         }
@@ -255,29 +372,29 @@ impl Dispatch {
             CallError::Disconnected(DownCause::Remote | DownCause::PeerDied) => {}
             other => return Self::fail_probe(entry, conn, other),
         }
-        entry.starts_over = true;
-        entry.link.state.set(LinkState::Connecting);
+        // One that was up tries again anyway, and asks again: that server did bear it.
+        if !entry.wants_another() {
+            entry.starts_over = true;
+            entry.link.state.set(LinkState::Connecting);
+        }
     }
 
     fn start_over(&mut self, mut entry: ClientEntry) {
         entry.conn = None;
         entry.starts_over = false;
+        entry.bears_asking = false;
         entry.failed_calls = 0;
-        let request = self.ops.connect(&entry.address, CONNECT_TIMEOUT);
-        self.connecting.push((request, entry));
+        self.request_connection(entry);
     }
 
     /// The first reply of a connection says whether the server serves the program at all.
+    /// Calls of a connection before go first.
     fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
         let status = reply_status(stream).map(|_| ());
         match status {
             Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
-            _ => {
-                entry.link.state.set(LinkState::Up(conn));
-                let Some((peer, negotiated)) = entry.up.take() else { return };
-                let connection = ConnectionId(conn);
-                entry.handler.on_event(&ConnectionEvent::Up { connection, peer, negotiated });
-            }
+            _ if entry.link.ops.resume(conn) => entry.go_up(conn),
+            _ => entry.link.state.set(LinkState::Resending(conn)),
         }
     }
 
@@ -322,11 +439,14 @@ impl Dispatch {
         self.serve_padded(&to, &message[header_bytes..], chunks, bulks, padded)
     }
 
+    /// A client that was up before tries again when the connection has gone down.
     fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
-        entry.fail(match error {
-            CallError::Accepted(status) => ConnectError::NotServed(status),
-            other => ConnectError::FirstCall(other.to_string()),
-        });
+        if !entry.wants_another() {
+            entry.fail(match error {
+                CallError::Accepted(status) => ConnectError::NotServed(status),
+                other => ConnectError::FirstCall(other.to_string()),
+            });
+        }
         entry.link.ops.close(conn);
     }
 }
@@ -373,7 +493,7 @@ impl Upcalls for Dispatch {
     }
 
     fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd) {
-        let Some(entry) = self.client(conn) else { return };
+        let Some(entry) = self.client_of_calls(conn) else { return };
         let error = match end {
             CallEnd::Failed(failure) => CallError::from(failure),
             CallEnd::Down(cause) => {
@@ -381,29 +501,28 @@ impl Upcalls for Dispatch {
                 CallError::Disconnected(cause)
             }
         };
-        if matches!(entry.link.state.get(), LinkState::Probing(_)) {
+        let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
+        if is_probing && token == PROBE_TOKEN {
             return Self::on_opening_failed(entry, conn, error);
         }
         entry.handler.on_reply(Token(token), Err(error));
     }
 
     fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>) {
-        let waiting = self.connecting.iter().position(|(number, _)| *number == request);
+        let waiting = self.connecting.iter().position(|entry| entry.request == Some(request));
         let Some(index) = waiting else { return };
-        let (_, mut entry) = self.connecting.swap_remove(index);
+        let mut entry = self.connecting.swap_remove(index);
+        entry.request = None;
         let conn = match result {
             Ok(conn) => conn,
+            Err(_) if entry.wants_another() => return self.plan_attempt(entry),
             Err(error) => return entry.fail(ConnectError::Fabric(error.to_string())),
         };
         entry.conn = Some(conn);
-        if entry.link.state.get() == LinkState::Connecting {
+        if matches!(entry.link.state.get(), LinkState::Connecting | LinkState::Reconnecting(_)) {
             entry.link.state.set(LinkState::Probing(conn));
         }
-        let place = conn.index() as usize;
-        if self.clients.len() <= place {
-            self.clients.resize_with(place + 1, || None);
-        }
-        self.clients[place] = Some(entry);
+        self.place(conn, entry);
     }
 
     fn on_up(&mut self, conn: ConnId, peer: &str, negotiated: Negotiated) {
@@ -416,15 +535,17 @@ impl Upcalls for Dispatch {
             entry.link.ops.close(conn);
             return entry.fail(ConnectError::FirstCall("closed while connecting".into()));
         }
+        if let Some(comeback) = &entry.comeback {
+            entry.link.ops.make_lasting(conn, comeback.resends_max());
+        }
         entry.up = Some((peer.to_owned(), negotiated));
         Self::begin(entry, conn);
     }
 
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
-        let (connection, cause) = (ConnectionId(conn), cause.clone());
-        let known = self.client(conn).is_some();
-        let taken = self.clients.get_mut(conn.index() as usize).filter(|_| known);
-        let Some(mut entry) = taken.and_then(Option::take) else {
+        let connection = ConnectionId(conn);
+        let Some(mut entry) = self.take_client(conn) else {
+            let cause = cause.clone();
             let event = ConnectionEvent::Down { connection, cause, in_flight: 0 };
             return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
         };
@@ -432,8 +553,49 @@ impl Upcalls for Dispatch {
             return self.start_over(entry);
         }
         if entry.link.state.replace(LinkState::Down) != LinkState::Down {
-            let in_flight = entry.failed_calls;
-            entry.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });
+            entry.end(connection, cause);
+        }
+    }
+
+    fn wants_another(&mut self, conn: ConnId) -> bool {
+        self.client(conn).is_some_and(|entry| entry.wants_another())
+    }
+
+    fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
+        let Some(mut entry) = self.take_client(conn) else { return };
+        entry.link.state.set(LinkState::Reconnecting(conn));
+        if let Some(comeback) = &mut entry.comeback {
+            comeback.cause = cause.clone();
+        }
+        self.plan_attempt(entry);
+    }
+
+    fn on_retry(&mut self, lost: ConnId) {
+        let ops = Rc::clone(&self.ops);
+        let asking = self.asking.clone();
+        let Some(entry) = self.client_of_calls(lost) else { return };
+        entry.asking = asking.filter(|_| entry.bears_asking);
+        let request = ops.reconnect(lost, &entry.address, CONNECT_TIMEOUT, entry.instance());
+        entry.request = Some(request);
+    }
+
+    fn on_resent(&mut self, conn: ConnId) {
+        let Some(entry) = self.client(conn) else { return };
+        if entry.link.state.get() == LinkState::Resending(conn) {
+            entry.go_up(conn);
+        }
+    }
+
+    fn on_gone(&mut self, lost: ConnId, cause: &DownCause) {
+        let gone = self.connecting.iter().position(|entry| entry.conn == Some(lost));
+        let Some(index) = gone else { return };
+        let mut entry = self.connecting.swap_remove(index);
+        entry.link.state.set(LinkState::Down);
+        entry.conn = None;
+        entry.end(ConnectionId(lost), cause);
+        // A connection that was asked for may still come; then it is closed.
+        if entry.request.is_some() {
+            self.connecting.push(entry);
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::errors::EngineError;
+use super::once::ServeOnce;
 use super::runtime::{Backend, Runtime, Threads};
 use super::service::Service;
 use crate::config::Config;
@@ -14,6 +15,7 @@ use crate::fabric::sim::{Device, SimConnector};
 use crate::mem::budget::Budget;
 use crate::reactor::{StatsSnapshot, memory};
 use spinrpc_proto::ids::{Program, Version};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -101,8 +103,44 @@ impl Engine {
         version: Version,
         factory: impl Fn(&CoreContext) -> S + Send + Sync + 'static,
     ) {
-        let factory = move |context: &CoreContext| Box::new(factory(context)) as Box<dyn Service>;
-        self.0.add_service(program, version, Box::new(factory));
+        self.0.add_service(
+            program,
+            version,
+            Box::new(move |context, _| Box::new(factory(context))),
+        );
+    }
+
+    /// As [`Engine::serve`], for a program whose calls must not be executed twice: the reply of each
+    /// call is kept for its client (`rpc.reply_cache_*`), which may lose the connection and send
+    /// the call again ([`Resend::AtMostOnce`](crate::Resend::AtMostOnce)). A call that is sent again
+    /// gets the reply of the first, or waits for it. The service says which procedures are
+    /// idempotent ([`Service::is_idempotent`]); their replies are not kept.
+    ///
+    /// A call is answered SYSTEM_ERR, and not executed, when as many clients as are configured have
+    /// a share of the cache. A reply that is longer than configured cannot be kept: its call, sent
+    /// again, is answered SYSTEM_ERR, and not executed again. The cache is gone with the process:
+    /// clients notice that and do not send such calls to the next one.
+    ///
+    /// # Errors
+    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0.
+    pub fn serve_once<S: Service + 'static>(
+        &self,
+        program: Program,
+        version: Version,
+        factory: impl Fn(&CoreContext) -> S + Send + Sync + 'static,
+    ) -> Result<(), EngineError> {
+        let cache = self.0.reply_cache().ok_or_else(|| {
+            EngineError::ApiMisuse("no replies are kept: set rpc.reply_cache_clients".into())
+        })?;
+        self.0.add_service(
+            program,
+            version,
+            Box::new(move |context, ops| {
+                let service = Box::new(factory(context));
+                Box::new(ServeOnce::new(service, Arc::clone(&cache), context, Rc::clone(ops)))
+            }),
+        );
+        Ok(())
     }
 
     /// Accepts connections at `address` (`shm:NAME`, or `shm:/path` for a socket file) from now on,

@@ -26,8 +26,9 @@ pub enum CallError {
     /// The application cancelled it. The server may still execute the call.
     #[error("cancelled; the server may still execute the call")]
     Cancelled,
-    /// The connection went down. The server may have executed the call.
-    #[error("the connection went down: {0}")]
+    /// The connection went down, and the call was not, or not again, sent on another one. Whether
+    /// the server has executed it is unknown.
+    #[error("the connection went down, and whether the call was executed is unknown: {0}")]
     Disconnected(DownCause),
     /// The server's transport refused the call: its chunk lists, its size or its version (RFC 8166
     /// section 4.5). The same call will be refused again.
@@ -76,8 +77,8 @@ impl From<CallFailure> for CallError {
 impl Backpressure {
     /// Whether the call may be started later, when replies have come.
     pub fn is_transient(&self) -> bool {
-        use Backpressure::{Connecting, NoBuffer, NoCredit, SendQueueFull};
-        matches!(self, NoCredit | NoBuffer | SendQueueFull | Connecting)
+        use Backpressure::{Connecting, NoBuffer, NoCredit, Reconnecting, SendQueueFull};
+        matches!(self, NoCredit | NoBuffer | SendQueueFull | Connecting | Reconnecting)
     }
 }
 

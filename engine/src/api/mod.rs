@@ -14,6 +14,8 @@ mod directory;
 mod dispatch;
 mod engine;
 mod errors;
+mod once;
+mod reconnect;
 mod runtime;
 mod service;
 
@@ -24,4 +26,5 @@ pub use core::{Core, CoreContext, Work};
 pub use directory::Directory;
 pub use engine::{Engine, Running};
 pub use errors::{CallError, ConnectError, EngineError};
+pub use reconnect::{ConnectOptions, Reconnect};
 pub use service::{ConnectionEvent, ConnectionId, Service};

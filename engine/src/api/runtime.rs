@@ -8,15 +8,18 @@ use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
 use super::errors::EngineError;
 use super::service::Service;
 use crate::config::Config;
-use crate::fabric::{Acceptor, Completions, Connector, Fabric};
+use crate::fabric::{Acceptor, Completions, Connector, Fabric, FabricError};
 use crate::reactor::core::{ConnectRequests, CoreCell, Reactor};
+use crate::reactor::instance::Instance;
 use crate::reactor::mailbox::{Inbox, Mail};
 use crate::reactor::memory;
 use crate::reactor::ops::CoreOps;
+use crate::reactor::reply_cache::ReplyCache;
 use crate::reactor::{Negotiated, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::affinity;
+use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -35,19 +38,22 @@ pub(super) trait Backend: Send + Sync {
     fn is_shut_down(&self) -> bool;
     fn directory(&self) -> Directory;
     fn stats(&self, core: usize) -> StatsSnapshot;
+    fn reply_cache(&self) -> Option<Arc<ReplyCache>>;
 }
 
 /// A core without its driver's type.
 pub(super) trait CoreDriver {
     fn turn(&mut self) -> usize;
     fn park(&mut self, at_most: Duration);
-    fn add_client(&mut self, request: u64, entry: ClientEntry);
+    fn connect(&mut self, entry: ClientEntry);
+    fn random(&mut self) -> &mut Random;
     fn ops(&self) -> Rc<dyn CoreOps>;
     fn connections(&self) -> usize;
 }
 
 /// Makes a program's service for one core.
-pub(super) type ServiceFactory = Box<dyn Fn(&CoreContext) -> Box<dyn Service> + Send + Sync>;
+pub(super) type ServiceFactory =
+    Box<dyn Fn(&CoreContext, &Rc<dyn CoreOps>) -> Box<dyn Service> + Send + Sync>;
 
 type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
 
@@ -85,6 +91,7 @@ enum Job {
         request: u64,
         address: String,
         timeout: Duration,
+        instance: Instance,
     },
     /// The engine is gone. Cores that outlive it keep their end of the queue, so that the end of
     /// the queue cannot be the signal.
@@ -104,6 +111,7 @@ pub(super) struct Runtime<C: Connector> {
     control: Mutex<Option<JoinHandle<()>>>,
     shut_down: Arc<AtomicBool>,
     threads: Threads,
+    reply_cache: Option<Arc<ReplyCache>>,
 }
 
 /// What outlives a core's thread.
@@ -120,12 +128,16 @@ impl<C: Connector> Runtime<C> {
         threads: Threads,
     ) -> Result<Arc<dyn Backend>, EngineError> {
         let connector = Arc::new(connector);
-        let private_data = Negotiated::private_data(&config, connector.remote_invalidate());
+        let reply_cache = ReplyCache::new(&config, connector.random()?.next_u64());
+        let instance = reply_cache.as_ref().map_or(Instance::Passing, |cache| cache.instance());
+        let private_data =
+            Negotiated::private_data(&config, connector.remote_invalidate(), instance);
         let letters = threads.mailbox_letters();
         let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new(letters)).collect();
         let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let (jobs, work) = channel();
-        let runner = ControlThread { connector: Arc::clone(&connector), inboxes, private_data };
+        let dialer = Dialer { connector: Arc::clone(&connector), config: config.clone() };
+        let runner = ControlThread { dialer, inboxes };
         let control = match threads {
             Threads::Own => Some(runner.spawn(work)?),
             #[cfg(feature = "sim")]
@@ -143,6 +155,7 @@ impl<C: Connector> Runtime<C> {
             control: Mutex::new(control),
             shut_down: Arc::default(),
             threads,
+            reply_cache,
         }))
     }
 
@@ -158,8 +171,19 @@ impl<C: Connector> Runtime<C> {
         Ok(place)
     }
 
-    /// The program that the engine itself serves. It comes after the application's programs, so that
-    /// one of these may take its place.
+    /// A core's services: the application's programs, and the engine's own behind them, so that one
+    /// of these may take its place.
+    fn make_services(&self, context: &CoreContext, ops: &Rc<dyn CoreOps>) -> Vec<ServiceEntry> {
+        let programs = lock(&self.services);
+        let made = programs.iter().map(|(program, version, factory)| ServiceEntry {
+            program: *program,
+            version: *version,
+            service: factory(context, ops),
+        });
+        made.chain(self.config_service(ops)).collect()
+    }
+
+    /// The program that the engine itself serves.
     fn config_service(&self, ops: &Rc<dyn CoreOps>) -> Option<ServiceEntry> {
         let (program, version) = SERVED_AS;
         self.config.serves_ccp().then(|| ServiceEntry {
@@ -180,12 +204,13 @@ impl<C: Connector> Runtime<C> {
     /// The core connects by itself; the answer comes by mail all the same, in a later turn.
     #[cfg(feature = "sim")]
     fn requests_at_once(&self, core: usize) -> ConnectRequests {
-        let (connector, private_data) = (Arc::clone(&self.connector), self.private_data);
+        let connector = Arc::clone(&self.connector);
+        let dialer = Dialer { connector, config: self.config.clone() };
         let inbox = Arc::clone(&self.cores[core].inbox);
         let next = Cell::new(0);
-        Box::new(move |address, timeout| {
+        Box::new(move |address, timeout, instance| {
             let request = next.replace(next.get() + 1);
-            let result = connector.connect(address, core, &private_data, timeout);
+            let result = dialer.connect(core, address, timeout, instance);
             deliver(&inbox, Mail::Connected { request, result });
             request
         })
@@ -194,11 +219,11 @@ impl<C: Connector> Runtime<C> {
     fn requests_by_job(&self, core: usize) -> ConnectRequests {
         let jobs = lock(&self.jobs).clone();
         let next = Cell::new(0);
-        Box::new(move |address, timeout| {
+        Box::new(move |address, timeout, instance| {
             let request = next.replace(next.get() + 1);
             let address = address.to_owned();
             // If the control thread is gone so is the engine; the request is never answered.
-            drop(jobs.send(Job::Connect { core, request, address, timeout }));
+            drop(jobs.send(Job::Connect { core, request, address, timeout, instance }));
             request
         })
     }
@@ -234,22 +259,14 @@ impl<C: Connector> Backend for Runtime<C> {
         let fabric = self.connector.fabric(index)?;
         let pool = memory::core_pool(&self.config, cpu)?;
         let context = CoreContext { index, pool: pool.clone() };
-        let mut services: Vec<_> = lock(&self.services)
-            .iter()
-            .map(|(program, version, factory)| ServiceEntry {
-                program: *program,
-                version: *version,
-                service: factory(&context),
-            })
-            .collect();
         let inbox = Arc::clone(&place.inbox);
         let reactor =
             Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells));
         let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
         let ops = Rc::clone(&cell) as Rc<dyn CoreOps>;
-        services.extend(self.config_service(&ops));
+        let services = self.make_services(&context, &ops);
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
-        let dispatch = Dispatch::new(ops, services, asking);
+        let dispatch = Dispatch::new(ops, services, asking, self.connector.random()?);
         let batch = Completions::with_limit(self.config.poll_budget());
         Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
     }
@@ -274,6 +291,10 @@ impl<C: Connector> Backend for Runtime<C> {
 
     fn stats(&self, core: usize) -> StatsSnapshot {
         self.cores.get(core).map(|core| core.cells.snapshot()).unwrap_or_default()
+    }
+
+    fn reply_cache(&self) -> Option<Arc<ReplyCache>> {
+        self.reply_cache.clone()
     }
 }
 
@@ -318,8 +339,12 @@ impl<F: Fabric> CoreDriver for Runner<F> {
         self.cell.park(at_most);
     }
 
-    fn add_client(&mut self, request: u64, entry: ClientEntry) {
-        self.dispatch.add_client(request, entry);
+    fn connect(&mut self, entry: ClientEntry) {
+        self.dispatch.connect(entry);
+    }
+
+    fn random(&mut self) -> &mut Random {
+        self.dispatch.random()
     }
 
     fn ops(&self) -> Rc<dyn CoreOps> {
@@ -333,9 +358,28 @@ impl<F: Fabric> CoreDriver for Runner<F> {
 
 /// Makes connections, so that no core waits for a peer.
 struct ControlThread<C: Connector> {
-    connector: Arc<C>,
+    dialer: Dialer<C>,
     inboxes: Vec<Arc<Inbox<EndpointOf<C>>>>,
-    private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
+}
+
+/// Connects, and says who asks.
+struct Dialer<C> {
+    connector: Arc<C>,
+    config: Config,
+}
+
+impl<C: Connector> Dialer<C> {
+    fn connect(
+        &self,
+        core: usize,
+        address: &str,
+        timeout: Duration,
+        instance: Instance,
+    ) -> Result<EndpointOf<C>, FabricError> {
+        let invalidate = self.connector.remote_invalidate();
+        let private_data = Negotiated::private_data(&self.config, invalidate, instance);
+        self.connector.connect(address, core, &private_data, timeout)
+    }
 }
 
 impl<C: Connector> ControlThread<C> {
@@ -347,8 +391,8 @@ impl<C: Connector> ControlThread<C> {
 
     fn run(&self, jobs: &Receiver<Job>) {
         for job in jobs {
-            let Job::Connect { core, request, address, timeout } = job else { return };
-            let result = self.connector.connect(&address, core, &self.private_data, timeout);
+            let Job::Connect { core, request, address, timeout, instance } = job else { return };
+            let result = self.dialer.connect(core, &address, timeout, instance);
             deliver(&self.inboxes[core], Mail::Connected { request, result });
         }
     }

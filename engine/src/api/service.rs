@@ -3,6 +3,7 @@
 use super::Call;
 use crate::fabric::{ConnId, DownCause};
 use crate::reactor::Negotiated;
+use spinrpc_proto::ids::Procedure;
 
 /// A program's procedures, one value per core, made by the factory given to
 /// [`Engine::serve`](crate::Engine::serve) on the core's own thread: it needs no locks and need not
@@ -11,6 +12,13 @@ pub trait Service {
     /// Answers a call: now with [`Call::reply`], or later, from any thread, with [`Call::defer`].
     /// It must not block: the core serves nothing else meanwhile.
     fn call(&mut self, call: Call<'_>);
+
+    /// Whether executing a call of this procedure twice does no harm. Asked for programs that are
+    /// served with [`Engine::serve_once`](crate::Engine::serve_once): of all other procedures the
+    /// replies are kept. By default only the NULL procedure is idempotent.
+    fn is_idempotent(&self, procedure: Procedure) -> bool {
+        procedure == Procedure(0)
+    }
 
     /// A connection to this core came up or went down.
     fn on_event(&mut self, event: &ConnectionEvent) {
@@ -33,7 +41,8 @@ pub struct ConnectionId(pub(crate) ConnId);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// It is up: calls may be made.
+    /// It is up: calls may be made. After [`ConnectionEvent::Reconnecting`] it is another connection
+    /// of the same client, and the calls that were to be sent again have been sent.
     Up {
         /// Which connection.
         connection: ConnectionId,
@@ -44,7 +53,7 @@ pub enum ConnectionEvent {
         /// holds before a client asks.
         negotiated: Negotiated,
     },
-    /// It went down; every call in flight has ended with an error before this.
+    /// It went down, for good; every call in flight has ended with an error before this.
     Down {
         /// Which connection.
         connection: ConnectionId,
@@ -52,6 +61,18 @@ pub enum ConnectionEvent {
         cause: DownCause,
         /// How many calls were in flight.
         in_flight: usize,
+    },
+    /// It was lost, or an attempt to make it anew has failed, and the client will try again. Calls
+    /// that are not sent again have ended before the first of these events.
+    Reconnecting {
+        /// Which connection was lost.
+        connection: ConnectionId,
+        /// Why it was lost.
+        cause: DownCause,
+        /// The attempt to come, counted from one.
+        attempt: u32,
+        /// After which pause it begins.
+        after: std::time::Duration,
     },
     /// It never came up.
     ConnectFailed {

@@ -113,6 +113,14 @@ pub struct RawRpc {
     pub timeout_ms: u64,
     /// How long memory of a reply stays exported without RDMA_DONE, in milliseconds.
     pub done_timeout_ms: u64,
+    /// Clients whose replies are kept; 0 keeps none.
+    pub reply_cache_clients: u64,
+    /// Replies kept for one client; a power of two.
+    pub reply_cache_entries: u64,
+    /// Longest reply that is kept, in bytes.
+    pub reply_cache_bytes: u64,
+    /// How long those of a client that has gone are kept, in milliseconds.
+    pub reply_cache_keep_ms: u64,
 }
 
 /// Keys `shm.*`.
@@ -182,6 +190,10 @@ impl Default for RawRpc {
             msgp_threshold_bytes: 1024,
             timeout_ms: 10_000,
             done_timeout_ms: 20_000,
+            reply_cache_clients: 0,
+            reply_cache_entries: 128,
+            reply_cache_bytes: 1024,
+            reply_cache_keep_ms: 120_000,
         }
     }
 }

@@ -195,6 +195,8 @@ const MSGP_ALIGN: Limits = Limits { min: 512, max: 4096, step: Step::PowerOfTwoO
 const MSGP_THRESHOLD: Limits = Limits::between(512, 65536);
 const _: () = assert!(MSGP_THRESHOLD.min > AUTH_BODY_MAX_BYTES as u64);
 const RING: Limits = Limits { min: 64, max: 4096, step: Step::PowerOfTwo };
+/// A place for each XID modulo their number.
+const CACHE_ENTRIES: Limits = Limits { min: 2, max: 4096, step: Step::PowerOfTwo };
 /// A transfer must fit the 32-bit length of a segment.
 const BULK: Limits = Limits::between(4096, 1 << 30);
 /// Beyond a second, an idle phase is a hang to whoever waits.
@@ -428,6 +430,38 @@ pub static KEYS: &[Key] = &[
                  that it is taken back, and a client that still reads loses its connection.",
         reason: "Longer than the deadline of a call, after which nobody waits for the reply.",
         field: |raw| Field::Integer(&mut raw.rpc.done_timeout_ms, Limits::between(1, 3_600_000)),
+    },
+    Key {
+        name: "rpc.reply_cache_clients",
+        unit: "clients",
+        effect: "Clients whose replies are kept at a time, for programs whose calls must not be \
+                 executed twice; 0 keeps none.",
+        reason: "Memory for those who ask: clients times entries times bytes.",
+        field: |raw| Field::Integer(&mut raw.rpc.reply_cache_clients, Limits::between(0, 65536)),
+    },
+    Key {
+        name: "rpc.reply_cache_entries",
+        unit: "replies",
+        effect: "Replies kept for one client: more than rpc.credits where any are kept.",
+        reason: "One for each call that may be outstanding, and one for the connection's own.",
+        field: |raw| Field::Integer(&mut raw.rpc.reply_cache_entries, CACHE_ENTRIES),
+    },
+    Key {
+        name: "rpc.reply_cache_bytes",
+        unit: "bytes",
+        effect: "Longest reply that is kept, with its data items; the call of a longer one is not \
+                 executed again either, and then answered SYSTEM_ERR.",
+        reason: "What a call that changes something returns; longer replies are mostly of reads.",
+        field: |raw| Field::Integer(&mut raw.rpc.reply_cache_bytes, Limits::between(64, 1 << 20)),
+    },
+    Key {
+        name: "rpc.reply_cache_keep_ms",
+        unit: "ms",
+        effect: "How long the replies of a client that has gone are kept, at least.",
+        reason: "Twice as long as clients try to come back.",
+        field: |raw| {
+            Field::Integer(&mut raw.rpc.reply_cache_keep_ms, Limits::between(1, 86_400_000))
+        },
     },
     Key {
         name: "shm.ring_slots",

@@ -19,6 +19,7 @@ pub use wr::{
 
 use crate::mem::{Buf, Bulk, Lease};
 use crate::sys::clock::{Clock, Ticks};
+use crate::sys::random::Random;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,6 +139,11 @@ pub trait Endpoint: Send + 'static {
     fn peer_private_data(&self) -> &[u8];
     /// Who the peer is, for people and logs.
     fn peer_name(&self) -> String;
+    /// A number that stands for the peer on each of its connections: of its user and process, or of
+    /// its address without the port. Zero if the driver knows nothing that lasts so long.
+    fn peer_identity(&self) -> u64 {
+        0
+    }
 }
 
 /// A driver's control plane: shared by all threads of an engine, may block.
@@ -147,6 +153,17 @@ pub trait Connector: Send + Sync + 'static {
 
     /// Whether its data planes understand Send With Invalidate: it is told to peers.
     fn remote_invalidate(&self) -> bool;
+
+    /// Numbers that no other engine has: what an engine, and each of its clients, is known again by,
+    /// and how long clients wait before they come back. Where a driver simulates, the simulation
+    /// decides them.
+    fn random(&self) -> Result<Random, FabricError> {
+        Random::from_system().map_err(|error| FabricError {
+            op: "draw random numbers".into(),
+            reason: error.to_string(),
+            source: Some(error),
+        })
+    }
 
     /// Makes the data plane of core number `core`. Called once per core, on the core's own thread,
     /// so that memory is local to it.

@@ -1,21 +1,23 @@
 //! The client half of a core: starting calls, and bringing their replies back to the application.
 
-use super::connection::{CallHold, Conn};
+use super::call_table::CallHold;
+use super::connection::Conn;
 use super::core::{CoreCell, Reactor};
 use super::memory::longest_block_bytes;
+use super::offering::Offering;
 use super::ops::{
     Backpressure, CallSpec, CallTarget, Deadline, Encode, PulledChunks, ReplyBuffers, ReplyFrame,
-    Upcalls,
+    Resend, Upcalls,
 };
-use crate::config::{BulkView, Config};
-use crate::fabric::{Access, ConnId, ExposeError, Fabric, SendWr};
+use crate::config::BulkView;
+use crate::fabric::{ConnId, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
-use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream, SlotId};
 use spinrpc_proto::payload::{
-    CallChunks, ChunkOffer, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
+    CallChunks, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::requester::CallRefused;
@@ -30,6 +32,15 @@ const WRITE_SEGMENT_BYTES: usize = 16;
 const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
 
 static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
+
+/// How a call that is not plain gets its slot.
+#[derive(Clone, Copy)]
+pub(super) enum Start {
+    /// A new one, for a call with this token.
+    New(u64),
+    /// The one it has kept.
+    Again(SlotId),
+}
 
 /// A call whose stream is being written; nothing but the buffer is taken yet.
 pub(super) struct Stage {
@@ -107,15 +118,33 @@ impl<F: Fabric> CoreCell<F> {
         if spec.overfull {
             return Err(Backpressure::Misuse("more than four data items in one direction"));
         }
+        let write = |stream: &mut StreamWriter<'_>| {
+            target.header.write(target.procedure, stream);
+            encode(stream);
+        };
+        if spec.resend != Resend::Never && self.reactor().is_lasting(conn) {
+            return self.start_kept_call(conn, target.token, spec, &write);
+        }
+        self.start_special_call(conn, Start::New(target.token), spec, &write).map(drop)
+    }
+
+    /// Starts a call with whatever its spec asks for; `write` writes the whole RPC message.
+    pub(super) fn start_special_call(
+        &self,
+        conn: ConnId,
+        start: Start,
+        spec: &mut CallSpec,
+        write: Encode<'_>,
+    ) -> Result<SlotId, Backpressure> {
         let mut stage = self.reactor().stage_call(conn, spec)?;
         let segment_bytes = self.reactor().config.segment_bytes();
         let encoded = stage
-            .encode_padded(target, spec, encode, segment_bytes)
-            .unwrap_or_else(|| stage.encode(target, spec, encode, Placement::InlineIfRoom));
+            .encode_padded(spec, write, segment_bytes)
+            .unwrap_or_else(|| stage.encode(spec, write, Placement::InlineIfRoom));
         if encoded.items_missing || usize::from(encoded.items_used) != spec.argument_count() {
-            return Err(Backpressure::Misuse("stream and spec differ in their data items"));
+            return Err(ITEMS_DIFFER);
         }
-        self.start_chunked_call(conn, stage, encoded, target, spec, encode)
+        self.start_chunked_call(conn, stage, encoded, start, spec, write)
     }
 
     /// If the data items do not fit beside the rest they become Read chunks; if the rest does not
@@ -125,29 +154,29 @@ impl<F: Fabric> CoreCell<F> {
         conn: ConnId,
         mut stage: Stage,
         mut encoded: Encoded,
-        target: &CallTarget<'_>,
+        start: Start,
         spec: &mut CallSpec,
-        encode: Encode<'_>,
-    ) -> Result<(), Backpressure> {
+        write: Encode<'_>,
+    ) -> Result<SlotId, Backpressure> {
         let segment_bytes = self.reactor().config.segment_bytes();
         stage.check_reads(&encoded)?;
         if !stage.fits(&encoded, segment_bytes) {
-            encoded = stage.encode(target, spec, encode, Placement::Chunk);
+            encoded = stage.encode(spec, write, Placement::Chunk);
         }
         if stage.fits(&encoded, segment_bytes) {
-            return self.reactor().send_call(conn, stage, &encoded, None, target, spec);
+            return self.reactor().send_call(conn, stage, &encoded, None, start, spec);
         }
         let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
         let mut whole = self
             .bulk_of(conn, needed_bytes)
             .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config)))?;
         let shape = Shape::unpadded(Placement::Inline);
-        let encoded = encode_call(whole.bytes_mut(), target, spec, encode, &shape);
+        let encoded = encode_call(whole.bytes_mut(), spec, write, &shape);
         if !encoded.fits {
             return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
         }
         whole.set_len(encoded.stream_bytes);
-        self.reactor().send_call(conn, stage, &encoded, Some(whole), target, spec)
+        self.reactor().send_call(conn, stage, &encoded, Some(whole), start, spec)
     }
 
     /// Memory for the application's arguments and results: that of the connection, or with
@@ -209,7 +238,7 @@ impl<F: Fabric> CoreCell<F> {
 
 impl<F: Fabric> Reactor<F> {
     #[inline]
-    fn take_call_buffer(&mut self, conn: ConnId) -> Result<(Buf, usize), Backpressure> {
+    pub(super) fn take_call_buffer(&mut self, conn: ConnId) -> Result<(Buf, usize), Backpressure> {
         self.take_send_buffer(conn).map(|(message, c)| (message, c.negotiated.plain_bytes_max()))
     }
 
@@ -301,14 +330,14 @@ impl<F: Fabric> Reactor<F> {
         mut stage: Stage,
         encoded: &Encoded,
         whole: Option<Bulk>,
-        target: &CallTarget<'_>,
+        start: Start,
         spec: &mut CallSpec,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<SlotId, Backpressure> {
         let deadline = self.deadline(spec);
         let segment_bytes = self.config.segment_bytes();
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         c.proto.requester.check_room().map_err(|refused| self.stats.refuse(refused))?;
-        let Some(mut hold) = c.spare_holds.pop() else { return Err(Backpressure::NoBuffer) };
+        let Some(mut hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
         let mut offering = Offering {
             fabric: &mut self.fabric,
             conn,
@@ -318,8 +347,12 @@ impl<F: Fabric> Reactor<F> {
             hold: &mut hold,
             copies: 0,
         };
+        let xid = match start {
+            Start::New(_) => c.proto.requester.next_xid(),
+            Start::Again(slot) => c.proto.requester.xid(slot),
+        };
         let offered = offering
-            .offer_all(c, encoded, whole, spec)
+            .offer_all(xid, c.negotiated.recv_bytes_max(), encoded, whole, spec)
             .and_then(|()| offering.check(&self.config, stage.threshold_bytes))
             .and_then(|()| stage.check_padding(encoded, &offering.chunks));
         let chunks = offering.chunks;
@@ -328,26 +361,27 @@ impl<F: Fabric> Reactor<F> {
             for handle in hold.handles() {
                 self.fabric.revoke(conn, *handle);
             }
-            c.recycle_hold(hold);
+            c.calls.recycle(hold);
             return Err(refused);
         }
         spec.move_into(&mut hold);
         self.stats.copies += inlined_items(encoded, &hold);
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
-        let (started, header_bytes) = c
-            .proto
-            .requester
-            .start_call(target.token, deadline, &chunks, header)
-            .map_err(|refused| self.stats.refuse(refused))?;
+        let requester = &mut c.proto.requester;
+        let (started, header_bytes) = match start {
+            Start::New(token) => requester.start_call(token, deadline, &chunks, header),
+            Start::Again(slot) => requester.resend(slot, &chunks, header),
+        }
+        .map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
         message.set_range(header_at..stage.stream_at + stream_bytes);
-        c.calls[usize::from(started.slot.index)] = Some(hold);
-        self.next_deadline = self.next_deadline.min(deadline);
+        c.calls.put(started.slot, hold);
+        self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
         self.post_call(conn, message);
-        Ok(())
+        Ok(started.slot)
     }
 
     /// A reply matched a call: kills the keys of the call and takes its memory, if it has any, out
@@ -408,7 +442,7 @@ impl<F: Fabric> Reactor<F> {
 
     pub(super) fn recycle_hold(&mut self, conn: ConnId, hold: Option<Box<CallHold>>) {
         if let (Some(c), Some(hold)) = (self.conns.find(conn), hold) {
-            c.recycle_hold(hold);
+            c.calls.recycle(hold);
         }
     }
 
@@ -435,7 +469,7 @@ impl<F: Fabric> Reactor<F> {
     pub(super) fn finish_reply(&mut self, conn: ConnId, message: Buf, hold: Option<Box<CallHold>>) {
         let Some(c) = self.conns.find(conn) else { return };
         if let Some(hold) = hold {
-            c.recycle_hold(hold);
+            c.calls.recycle(hold);
         }
         self.repost(conn, message);
     }
@@ -443,28 +477,21 @@ impl<F: Fabric> Reactor<F> {
 
 impl Stage {
     #[inline]
-    fn encode(
-        &mut self,
-        target: &CallTarget<'_>,
-        spec: &CallSpec,
-        encode: Encode<'_>,
-        placement: Placement,
-    ) -> Encoded {
+    fn encode(&mut self, spec: &CallSpec, write: Encode<'_>, placement: Placement) -> Encoded {
         let shape = Shape { header_bytes: self.header_bytes, ..Shape::unpadded(placement) };
-        self.encode_as(target, spec, encode, &shape)
+        self.encode_as(spec, write, &shape)
     }
 
     #[inline]
     pub(super) fn encode_as(
         &mut self,
-        target: &CallTarget<'_>,
         spec: &CallSpec,
-        encode: Encode<'_>,
+        write: Encode<'_>,
         shape: &Shape,
     ) -> Encoded {
         let room = self.threshold_bytes.saturating_sub(shape.header_bytes);
         let stream = &mut self.message.whole_mut()[self.stream_at..][..room];
-        encode_call(stream, target, spec, encode, shape)
+        encode_call(stream, spec, write, shape)
     }
 
     /// "If zero, the peer MUST NOT issue requests that require RDMA Read to satisfy" (RFC 5666
@@ -493,15 +520,9 @@ impl Stage {
 
 /// Writes the RPC call header and the arguments. The XID is put in when the call has its slot.
 #[inline]
-fn encode_call(
-    stream: &mut [u8],
-    target: &CallTarget<'_>,
-    spec: &CallSpec,
-    encode: Encode<'_>,
-    shape: &Shape,
-) -> Encoded {
-    if !spec.has_buffers {
-        return encode_items(stream, target, &[], encode, shape);
+fn encode_call(stream: &mut [u8], spec: &CallSpec, write: Encode<'_>, shape: &Shape) -> Encoded {
+    if !spec.is_special {
+        return encode_items(stream, &[], write, shape);
     }
     let mut items = shape.placements.map(|placement| Item { bytes: &[], placement });
     let mut count = 0;
@@ -509,15 +530,14 @@ fn encode_call(
         item.bytes = argument.bytes();
         count += 1;
     }
-    encode_items(stream, target, &items[..count], encode, shape)
+    encode_items(stream, &items[..count], write, shape)
 }
 
 #[inline]
 fn encode_items(
     stream: &mut [u8],
-    target: &CallTarget<'_>,
     items: &[Item<'_>],
-    encode: Encode<'_>,
+    write: Encode<'_>,
     shape: &Shape,
 ) -> Encoded {
     let mut padding = Padding::new(shape.alignment, shape.header_bytes);
@@ -525,13 +545,12 @@ fn encode_items(
         Alignment::NONE => StreamWriter::new(stream, items),
         _ => StreamWriter::aligned(stream, items, &mut padding),
     };
-    target.header.write(target.procedure, &mut writer);
-    encode(&mut writer);
+    write(&mut writer);
     writer.finish()
 }
 
 #[inline]
-fn put_xid(stream: &mut [u8], xid: Xid) {
+pub(super) fn put_xid(stream: &mut [u8], xid: Xid) {
     // With the word behind it, which says CALL: as the pair that will be copied on.
     if let Some(pair) = stream.first_chunk_mut::<8>() {
         *pair = (u64::from(xid.0) << 32).to_be_bytes();
@@ -542,151 +561,6 @@ fn inlined_items(encoded: &Encoded, hold: &CallHold) -> u64 {
     let all = hold.arguments.iter().flatten().count();
     let reduced = if hold.message.is_some() { 0 } else { encoded.reduced().len() };
     (all - reduced) as u64
-}
-
-/// Makes the memory of one call reachable, chunk by chunk.
-struct Offering<'a, F: Fabric> {
-    fabric: &'a mut F,
-    conn: ConnId,
-    segment_bytes: usize,
-    longest_block_bytes: usize,
-    chunks: CallChunks,
-    hold: &'a mut CallHold,
-    /// Items copied because they lie outside of the connection's memory.
-    copies: u64,
-}
-
-impl<F: Fabric> Offering<'_, F> {
-    fn offer_all(
-        &mut self,
-        c: &Conn,
-        encoded: &Encoded,
-        whole: Option<Bulk>,
-        spec: &mut CallSpec,
-    ) -> Result<(), Backpressure> {
-        match whole {
-            Some(mut message) => {
-                // The stream's first word is the XID, which must be right before the peer may look.
-                put_xid(message.bytes_mut(), c.proto.requester.next_xid());
-                let offer = self.expose(&mut message, Access::RemoteRead)?;
-                require_room(self.chunks.push_read(0, offer))?;
-                self.hold.message = Some(message);
-            }
-            None => self.offer_reads(encoded, spec)?,
-        }
-        for (index, result) in spec.results.iter_mut().enumerate() {
-            let Some(result) = result else { continue };
-            let (offer, copy) = self.expose_item(result, Access::RemoteWrite)?;
-            self.hold.result_copies[index] = copy;
-            require_room(self.chunks.push_write(offer))?;
-        }
-        let write_list_bytes = spec.write_list_bytes(self.segment_bytes);
-        let recv_bytes_max = c.negotiated.recv_bytes_max();
-        if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, recv_bytes_max) {
-            let mut reply = self.lend(bytes)?;
-            let offer = self.expose(&mut reply, Access::RemoteWrite)?;
-            require_room(self.chunks.set_reply(offer))?;
-            self.hold.reply = Some(reply);
-        }
-        Ok(())
-    }
-
-    /// The lists keep within what is configured, for which a send buffer has headroom, and the
-    /// header within the threshold, which it counts towards (RFC 8166 section 3.3.2).
-    fn check(&self, config: &Config, threshold_bytes: usize) -> Result<(), Backpressure> {
-        let (reads, writes) = (self.chunks.reads(), self.chunks.writes());
-        let offers = reads.iter().map(|(_, offer)| offer).chain(writes).chain(self.chunks.reply());
-        let segments_max = offers.map(ChunkOffer::segment_count).max().unwrap_or(0);
-        if reads.len().max(writes.len()) > config.chunks_max() {
-            return Err(Backpressure::Misuse("more data items than rpc.max_chunks"));
-        }
-        if segments_max > config.segments_max() {
-            return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
-        }
-        let bytes_max = config.peer_limits().payload_bytes_max as usize;
-        match (self.longest_list_bytes(), self.chunks.header_bytes()) {
-            (needed_bytes, _) if needed_bytes > bytes_max => {
-                Err(Backpressure::TooLarge { needed_bytes })
-            }
-            (_, needed_bytes) if needed_bytes > threshold_bytes => {
-                Err(Backpressure::TooLarge { needed_bytes })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Bytes that the Read list, the Write list or the Reply chunk names, whichever names most. The
-    /// reply returns the last two, and a list beyond our own limits would not be taken back.
-    fn longest_list_bytes(&self) -> usize {
-        let bytes = |offer: &ChunkOffer| offer.length as usize;
-        let reads = self.chunks.reads().iter().map(|(_, offer)| bytes(offer)).sum();
-        let writes = self.chunks.writes().iter().map(bytes).sum();
-        let reply = self.chunks.reply().map_or(0, bytes);
-        usize::max(reads, writes).max(reply)
-    }
-
-    fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
-        for item in encoded.reduced() {
-            let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
-            let Some(argument) = argument else { continue };
-            let (offer, copy) = self.expose_item(argument, Access::RemoteRead)?;
-            self.hold.argument_copies[usize::from(item.index)] = copy;
-            require_room(self.chunks.push_read(item.position, offer))?;
-        }
-        Ok(())
-    }
-
-    /// Makes an item of the application reachable. One that lies elsewhere than in memory of the
-    /// connection is reached by way of a copy there, which the call keeps.
-    fn expose_item(
-        &mut self,
-        item: &mut Bulk,
-        access: Access,
-    ) -> Result<(ChunkOffer, Option<Bulk>), Backpressure> {
-        if let Some(offer) = self.try_expose(item, access)? {
-            return Ok((offer, None));
-        }
-        let mut copy = self.lend(item.len())?;
-        if access == Access::RemoteRead {
-            copy.bytes_mut().copy_from_slice(item.bytes());
-            self.copies += 1;
-        }
-        let offer = self.expose(&mut copy, access)?;
-        Ok((offer, Some(copy)))
-    }
-
-    fn lend(&mut self, bytes: usize) -> Result<Bulk, Backpressure> {
-        let bulk = self.fabric.bulk(self.conn, bytes);
-        bulk.ok_or_else(|| no_block(bytes, self.longest_block_bytes))
-    }
-
-    fn expose(&mut self, memory: &mut Bulk, access: Access) -> Result<ChunkOffer, Backpressure> {
-        let offer = self.try_expose(memory, access)?;
-        offer.ok_or(Backpressure::Misuse("the driver does not know its own memory"))
-    }
-
-    /// `None` for memory that does not belong to the connection.
-    fn try_expose(
-        &mut self,
-        memory: &mut Bulk,
-        access: Access,
-    ) -> Result<Option<ChunkOffer>, Backpressure> {
-        let lease = memory.lease(0..memory.len());
-        let remote = match self.fabric.expose(self.conn, lease, access) {
-            Ok(remote) => remote,
-            Err(ExposeError::Foreign) => return Ok(None),
-            Err(ExposeError::NoKey) => return Err(Backpressure::NoBuffer),
-            Err(ExposeError::Down) => return Err(Backpressure::Down),
-        };
-        self.hold.add_handle(remote.handle);
-        let offer = ChunkOffer {
-            handle: remote.handle,
-            length: remote.length,
-            offset: remote.offset,
-            segment_bytes: self.segment_bytes as u32,
-        };
-        Ok(Some(offer))
-    }
 }
 
 impl CallHold {
@@ -709,28 +583,27 @@ impl CallHold {
     }
 }
 
+/// The encoder is the application's mistake.
+pub(super) const ITEMS_DIFFER: Backpressure =
+    Backpressure::Misuse("stream and spec differ in their data items");
+
 /// Why the connection has no block of this size: none is that long, or all are lent out.
-fn no_block(needed_bytes: usize, longest_bytes: usize) -> Backpressure {
+pub(super) fn no_block(needed_bytes: usize, longest_bytes: usize) -> Backpressure {
     if needed_bytes > longest_bytes {
         return Backpressure::TooLarge { needed_bytes };
     }
     Backpressure::NoBuffer
 }
 
-fn require_room(taken: bool) -> Result<(), Backpressure> {
-    taken.then_some(()).ok_or(Backpressure::Misuse("more segments than one call may offer"))
-}
-
 impl CallSpec {
     /// Nothing beside the stream, and a reply that fits into the shortest message there is.
     #[inline]
     fn is_plain(&self) -> bool {
-        !self.has_buffers
-            && self.reply_chunk_bytes(0, INLINE_THRESHOLD_MIN_BYTES as usize).is_none()
+        !self.is_special && self.reply_chunk_bytes(0, INLINE_THRESHOLD_MIN_BYTES as usize).is_none()
     }
 
-    fn argument_count(&self) -> usize {
-        if !self.has_buffers {
+    pub(super) fn argument_count(&self) -> usize {
+        if !self.is_special {
             return 0;
         }
         self.arguments.iter().flatten().count()
@@ -743,7 +616,11 @@ impl CallSpec {
     /// Room a Reply chunk must have, when the reply, whose header returns the Write list, may not
     /// fit inline: "requester MUST give one" then (RFC 8166 section 4.3.3).
     #[inline]
-    fn reply_chunk_bytes(&self, write_list_bytes: usize, recv_bytes_max: usize) -> Option<usize> {
+    pub(super) fn reply_chunk_bytes(
+        &self,
+        write_list_bytes: usize,
+        recv_bytes_max: usize,
+    ) -> Option<usize> {
         let header_bytes = PLAIN_HEADER_BYTES + write_list_bytes;
         let longest = header_bytes + REPLY_HEADER_BYTES_MAX + self.reply_bytes_max;
         let needed = self.reply_bytes_max > 0 && longest > recv_bytes_max;
@@ -758,7 +635,7 @@ impl CallSpec {
         PLAIN_HEADER_BYTES + writes + reply
     }
 
-    fn write_list_bytes(&self, segment_bytes: usize) -> usize {
+    pub(super) fn write_list_bytes(&self, segment_bytes: usize) -> usize {
         let results = self.results.iter().flatten();
         results.map(|result| 8 + segments_bytes(result.len(), segment_bytes)).sum()
     }
@@ -766,7 +643,7 @@ impl CallSpec {
     fn move_into(&mut self, hold: &mut CallHold) {
         hold.arguments = std::mem::take(&mut self.arguments);
         hold.results = std::mem::take(&mut self.results);
-        self.has_buffers = false;
+        self.is_special = self.resend != Resend::Never;
     }
 }
 

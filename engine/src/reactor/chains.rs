@@ -8,7 +8,8 @@
 //!
 //! The core posts receives through this; the dispatch decodes what [`Padded`] says.
 
-use super::connection::{CallHold, Conn};
+use super::call_table::CallHold;
+use super::connection::Conn;
 use super::core::{CoreCell, Reactor};
 use super::ops::{PulledChunks, ReplyBuffers, ReplyFrame, Upcalls};
 use crate::config::Config;

@@ -1,6 +1,7 @@
 //! One connection as its core sees it: the protocol state, the buffers it lends to the driver, and
 //! the memory of every call in progress.
 
+use super::call_table::{CallHold, CallTable};
 use super::chains::ReceiveChains;
 use super::exports::{ExportHold, KeptReply};
 use super::negotiate::{Negotiated, Terms};
@@ -13,7 +14,7 @@ use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::connection::{Connection, Side};
-use spinrpc_proto::limits::{ITEMS_MAX, READ_CHUNKS_MAX};
+use spinrpc_proto::limits::READ_CHUNKS_MAX;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::pull::Pull;
 use spinrpc_proto::requester::{CallSlot, Requester};
@@ -21,40 +22,8 @@ use spinrpc_proto::responder::{Responder, ServeSlot};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Arguments, results, Reply chunk and the message itself.
-const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
-
 /// Protocol state with slots on the heap, allocated when the connection opens.
 pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
-
-/// The memory of one call in flight, and the keys under which the peer can reach it.
-#[derive(Default)]
-pub(crate) struct CallHold {
-    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
-    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
-    /// Memory of the Reply chunk.
-    pub(crate) reply: Option<Bulk>,
-    /// The call itself, when it travels in a Position-Zero Read chunk.
-    pub(crate) message: Option<Bulk>,
-    /// Memory of the connection that stands in for arguments and results which are not.
-    pub(crate) argument_copies: [Option<Bulk>; ITEMS_MAX],
-    pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
-    handles: [u32; KEYS_PER_CALL_MAX],
-    handle_count: u8,
-}
-
-impl CallHold {
-    /// Remembers a key to kill when the call ends.
-    pub(crate) fn add_handle(&mut self, handle: u32) {
-        self.handles[usize::from(self.handle_count)] = handle;
-        self.handle_count += 1;
-    }
-
-    /// Every key of the call.
-    pub(crate) fn handles(&self) -> &[u32] {
-        &self.handles[..usize::from(self.handle_count)]
-    }
-}
 
 /// The Read chunks of one message being fetched, and where their bytes are.
 #[derive(Default)]
@@ -110,10 +79,7 @@ pub(crate) struct ServeHold {
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
     pub(crate) proto: Protocol,
-    pub(crate) calls: Box<[Option<Box<CallHold>>]>,
-    /// Boxes for the calls that need them.
-    #[expect(clippy::vec_box, reason = "a box moves at the price of a pointer")]
-    pub(crate) spare_holds: Vec<Box<CallHold>>,
+    pub(crate) calls: CallTable,
     pub(crate) serves: Box<[ServeHold]>,
     /// Replies that are being fetched; no places where the rules have none.
     pub(crate) pulls: Box<[Option<ReplyPull>]>,
@@ -151,10 +117,12 @@ impl Conn {
     ) -> Result<Self, FabricError> {
         let slots = config.slots_per_conn();
         let (calls, serves, sends) = match side {
-            Side::Client => (slots, 0, config.requester_send_budget().total()),
+            // One slot beyond the credits, for a call of the connection's own.
+            Side::Client => (slots + 1, 0, config.requester_send_budget().total()),
             Side::Server => (0, slots, config.responder_send_budget().total()),
         };
         let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
+        let requester = requester.requesting(slots as u32);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
             .with_exports(config.exports_max());
         let has_reads = config.protocol().has_reads_in_replies();
@@ -172,9 +140,7 @@ impl Conn {
                 config.peer_limits(),
                 config.protocol(),
             ),
-            calls: (0..calls).map(|_| None).collect(),
-            // One for each call in flight, and that of a reply whose handler starts the next call.
-            spare_holds: (0..calls + calls.min(1)).map(|_| Box::default()).collect(),
+            calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             pulls: (0..pulls).map(|_| None).collect(),
             exports: (0..exports).map(|_| ExportHold::default()).collect(),
@@ -230,17 +196,27 @@ impl Conn {
         slot: SlotId,
         fabric: &mut F,
     ) -> Option<Box<CallHold>> {
-        let hold = self.calls.get_mut(usize::from(slot.index))?.take()?;
-        for handle in hold.handles() {
-            fabric.revoke(self.id, *handle);
-        }
+        let hold = self.calls.take(slot)?;
+        self.kill_keys(&hold, fabric);
         Some(hold)
     }
 
-    /// The emptied box goes back, for a later call.
-    pub(crate) fn recycle_hold(&mut self, mut hold: Box<CallHold>) {
-        *hold = CallHold::default();
-        self.spare_holds.push(hold);
+    /// As [`Conn::end_call`], for a call that goes on until its reply is fetched.
+    pub(crate) fn suspend_call<F: Fabric>(
+        &mut self,
+        slot: SlotId,
+        fabric: &mut F,
+    ) -> Option<Box<CallHold>> {
+        let hold = self.calls.take_hold(slot)?;
+        self.kill_keys(&hold, fabric);
+        Some(hold)
+    }
+
+    #[inline]
+    fn kill_keys<F: Fabric>(&self, hold: &CallHold, fabric: &mut F) {
+        for handle in hold.handles() {
+            fabric.revoke(self.id, *handle);
+        }
     }
 }
 
@@ -271,10 +247,12 @@ fn buffers(what: &str, bytes: usize, count: u64) -> Result<BufPool, FabricError>
 mod tests {
     use super::super::negotiate::Offer;
     use super::*;
+    use crate::reactor::instance::Instance;
 
     fn served(reads_max: u16) -> Conn {
         let config = Config::default();
-        let terms = Terms::new(&Offer::of(&config, false), &[], reads_max, &config);
+        let terms =
+            Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
         Conn::open(QpId::new(0, 0), Side::Server, &config, terms, None, 1).unwrap()
     }
 

@@ -4,11 +4,14 @@
 //! deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
 //! runs, so that handlers may start calls and answer others.
 
+use super::call_table::CallTable;
 use super::connection::Conn;
+use super::instance::Instance;
 use super::mailbox::{Inbox, Mail};
 use super::negotiate::{Negotiated, Offer, Terms};
 use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
+use super::resend::Interrupted;
 use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
 use crate::config::Config;
@@ -41,7 +44,7 @@ pub(crate) struct CoreCell<F: Fabric> {
 }
 
 /// Hands a connection request to the control thread.
-pub(crate) type ConnectRequests = Box<dyn Fn(&str, std::time::Duration) -> u64>;
+pub(crate) type ConnectRequests = Box<dyn Fn(&str, std::time::Duration, Instance) -> u64>;
 
 /// Everything one core owns.
 pub(crate) struct Reactor<F: Fabric> {
@@ -56,8 +59,11 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) default_timeout_ticks: u64,
     pub(super) done_timeout_ticks: u64,
     pub(super) put_off: VecDeque<(ConnId, SlotId)>,
-    given_up: VecDeque<GivenUp>,
+    pub(super) given_up: VecDeque<GivenUp>,
     owed_errors: VecDeque<OwedError>,
+    pub(super) interrupted: Interrupted,
+    /// No lost connection is made anew.
+    ending: bool,
     /// Calls deferred whose answers have not come by mail.
     pub(super) deferred: usize,
     cells: Arc<StatsCells>,
@@ -220,6 +226,7 @@ impl<F: Fabric> CoreCell<F> {
         self.end_overdue(up);
         self.reactor().send_owed_errors();
         self.resume(up);
+        self.attend_interrupted(up);
         letters
     }
 
@@ -234,7 +241,11 @@ impl<F: Fabric> CoreCell<F> {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
-                Mail::Shutdown => self.reactor().close_all(),
+                Mail::Shutdown => {
+                    let mut reactor = self.reactor();
+                    reactor.close_all();
+                    reactor.give_up_all();
+                }
             }
         }
     }
@@ -245,8 +256,8 @@ impl<F: Fabric> CoreCell<F> {
         result: Result<F::Endpoint, FabricError>,
         up: &mut impl Upcalls,
     ) {
-        let opened = result.and_then(|endpoint| self.reactor().open(endpoint, Side::Client));
-        match opened {
+        let open = |endpoint| self.reactor().open(endpoint, Side::Client, Some(request));
+        match result.and_then(open) {
             Ok((conn, peer, negotiated)) => {
                 up.on_connected(request, Ok(conn));
                 up.on_up(conn, &peer, negotiated);
@@ -256,7 +267,7 @@ impl<F: Fabric> CoreCell<F> {
     }
 
     fn on_accepted(&self, endpoint: F::Endpoint, up: &mut impl Upcalls) {
-        let opened = self.reactor().open(endpoint, Side::Server);
+        let opened = self.reactor().open(endpoint, Side::Server, None);
         match opened {
             Ok((conn, peer, negotiated)) => up.on_up(conn, &peer, negotiated),
             Err(error) => tracing::warn!(%error, "an accepted connection could not be opened"),
@@ -272,6 +283,9 @@ impl<F: Fabric> CoreCell<F> {
             _ => cause.clone(),
         };
         self.end_given_up(up);
+        if !self.reactor().ending && up.wants_another(conn) {
+            return self.suspend(*gone, &cause, up);
+        }
         gone.proto.requester.on_down(|_, token| {
             if let Some(token) = token {
                 up.on_call_failed(conn, token, CallEnd::Down(cause.clone()));
@@ -290,9 +304,11 @@ impl<F: Fabric> CoreCell<F> {
     fn end_given_up(&self, up: &mut impl Upcalls) {
         loop {
             let ended = self.reactor().given_up.pop_front();
-            let Some(GivenUp { conn, slot, token, failure }) = ended else { return };
-            self.reactor().keep_fenced(conn, slot);
-            up.on_call_failed(conn, token, CallEnd::Failed(failure));
+            let Some(GivenUp { conn, fenced, token, end }) = ended else { return };
+            if let Some(slot) = fenced {
+                self.reactor().keep_fenced(conn, slot);
+            }
+            up.on_call_failed(conn, token, end);
         }
     }
 
@@ -323,10 +339,14 @@ impl<F: Fabric> CoreCell<F> {
 
     pub(super) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
         let reactor = &mut *self.reactor();
-        let Some(c) = reactor.conns.find(conn) else { return false };
-        let Some(slot) = c.proto.requester.find(token) else { return false };
-        let mut sink = GiveUp { conn, calls: &mut reactor.given_up };
-        c.proto.requester.cancel(slot, &mut sink)
+        let found = match reactor.conns.find(conn) {
+            Some(c) => Some((&mut c.proto.requester, &mut c.calls)),
+            None => reactor.interrupted.calls_of(conn),
+        };
+        let Some((requester, calls)) = found else { return false };
+        let Some(slot) = requester.find(token) else { return false };
+        let mut sink = GiveUp { conn, calls, given_up: &mut reactor.given_up };
+        requester.cancel(slot, &mut sink)
     }
 }
 
@@ -342,7 +362,8 @@ impl<F: Fabric> Reactor<F> {
         let (clock, now) = (fabric.clock(), fabric.now(&fabric.clock()));
         inbox.set_waker(fabric.waker());
         Self {
-            offer: Offer::of(&config, fabric.caps().remote_invalidate),
+            // Thresholds depend on sizes; who we are goes the other way only.
+            offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
             chained: Self::receive_alignment(&config, &fabric),
             default_timeout_ticks: match config.timeout() {
                 Some(timeout) => clock.from_duration(timeout),
@@ -352,6 +373,8 @@ impl<F: Fabric> Reactor<F> {
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
             owed_errors: VecDeque::with_capacity(config.slots_per_conn()),
+            interrupted: Interrupted::default(),
+            ending: false,
             conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
@@ -497,7 +520,7 @@ impl<F: Fabric> Reactor<F> {
         let own = |handle| hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle));
         let allowed = invalidated.is_none_or(own);
         if let Some(hold) = hold {
-            c.recycle_hold(hold);
+            c.calls.recycle(hold);
         }
         allowed
     }
@@ -580,26 +603,31 @@ impl<F: Fabric> Reactor<F> {
     }
 
     fn close_all(&mut self) {
+        self.ending = true;
         for conn in self.conns.ids() {
             self.begin_close(conn, DownCause::Local);
         }
     }
 
-    /// Takes over a new connection (slow path: allocates).
+    /// Takes over a new connection (slow path: allocates), perhaps in the place of a lost one.
     fn open(
         &mut self,
         endpoint: F::Endpoint,
         side: Side,
+        request: Option<u64>,
     ) -> Result<(ConnId, String, Negotiated), FabricError> {
         let reads_max = self.fabric.caps().reads_max;
-        let theirs = endpoint.peer_private_data();
-        let terms = Terms::new(&self.offer, theirs, reads_max, &self.config);
+        let terms = Terms::new(&self.offer, endpoint.peer_private_data(), reads_max, &self.config)
+            .with_peer(endpoint.peer_identity());
         let peer = endpoint.peer_name();
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.chained, self.xid_seed);
         let opened = Conn::open(id, side, &self.config, terms, chained, xid_seed);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
+        if let Some(request) = request {
+            self.take_over(request, &mut conn);
+        }
         conn.post_receives(&mut self.fabric);
         self.conns.insert(conn);
         self.stats.connections_opened += 1;
@@ -625,7 +653,7 @@ impl<F: Fabric> Reactor<F> {
     fn keep_fenced(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         if let Some(hold) = c.end_call(slot, &mut self.fabric) {
-            c.recycle_hold(hold);
+            c.calls.recycle(hold);
         }
     }
 
@@ -638,19 +666,25 @@ impl<F: Fabric> Reactor<F> {
         }
         let before = self.given_up.len();
         self.next_deadline = Instant(u64::MAX);
-        for conn in self.conns.0.iter_mut().flatten() {
-            let mut sink = GiveUp { conn: conn.id, calls: &mut self.given_up };
-            conn.proto.requester.on_time(now, &mut sink);
-            self.next_deadline = self.next_deadline.min(conn.proto.requester.next_deadline());
+        let given_up = &mut self.given_up;
+        for c in self.conns.0.iter_mut().flatten() {
+            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, given_up };
+            c.proto.requester.on_time(now, &mut sink);
+            self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
+        }
+        for (conn, requester, calls) in self.interrupted.all() {
+            requester.on_time(now, &mut GiveUp { conn, calls, given_up });
         }
         self.stats.timeouts += (self.given_up.len() - before) as u64;
         self.expire_exports(now);
+        let interrupted = self.interrupted.next_deadline(self.pause_ends());
+        self.next_deadline = self.next_deadline.min(interrupted);
     }
 
     /// The application hears that a reply cannot be fetched.
     pub(super) fn give_up_reply(&mut self, conn: ConnId, slot: SlotId, failure: CallFailure) {
         let Some(c) = self.conns.find(conn) else { return };
-        let mut sink = GiveUp { conn, calls: &mut self.given_up };
+        let mut sink = GiveUp { conn, calls: &mut c.calls, given_up: &mut self.given_up };
         c.proto.requester.give_up_pull(slot, failure, &mut sink);
     }
 }
@@ -663,22 +697,28 @@ struct OwedError {
     error: RdmaError,
 }
 
-/// A call the application has not been told of yet.
-struct GivenUp {
-    conn: ConnId,
-    slot: SlotId,
-    token: u64,
-    failure: CallFailure,
+/// A call whose end the application has not been told of yet.
+pub(super) struct GivenUp {
+    pub(super) conn: ConnId,
+    /// The slot that keeps its memory until the responder answers.
+    pub(super) fenced: Option<SlotId>,
+    pub(super) token: u64,
+    pub(super) end: CallEnd,
 }
 
 /// Collects the calls of one connection that are given up.
 struct GiveUp<'a> {
     conn: ConnId,
-    calls: &'a mut VecDeque<GivenUp>,
+    calls: &'a mut CallTable,
+    given_up: &'a mut VecDeque<GivenUp>,
 }
 
 impl Output for GiveUp<'_> {
-    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, _fenced: bool) {
-        self.calls.push_back(GivenUp { conn: self.conn, slot, token, failure });
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
+        if !fenced {
+            self.calls.free(slot);
+        }
+        let (fenced, end) = (fenced.then_some(slot), CallEnd::Failed(failure));
+        self.given_up.push_back(GivenUp { conn: self.conn, fenced, token, end });
     }
 }

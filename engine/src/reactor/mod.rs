@@ -3,21 +3,28 @@
 //! May use everything below it and `proto`, never the api: it reaches the application through
 //! [`ops::Upcalls`], and the api reaches it through [`ops::CoreOps`], where the driver's type ends.
 
+mod call_table;
 mod calls;
 pub(crate) mod chains;
 pub(crate) mod connection;
 pub(crate) mod core;
+mod cuts;
+pub(crate) mod deferred;
 mod exports;
 pub(crate) mod idle;
+pub(crate) mod instance;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
 mod negotiate;
+mod offering;
 pub(crate) mod ops;
 mod padding;
 mod pulls;
 mod replies;
+pub(crate) mod reply_cache;
 pub(crate) mod reply_plan;
 mod reply_pulls;
+mod resend;
 mod seam;
 mod sink;
 mod stats;
@@ -25,8 +32,7 @@ mod stats;
 pub use negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]
 pub(crate) use negotiate::fuzz as fuzz_private_data;
-pub use ops::{Backpressure, CallSpec};
+pub use ops::{Backpressure, CallSpec, Resend};
 pub use reply_plan::ReplyData;
-pub(crate) use reply_plan::ReplyPlan;
 pub(crate) use stats::StatsCells;
 pub use stats::StatsSnapshot;

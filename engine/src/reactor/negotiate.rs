@@ -5,6 +5,7 @@
 //! Every limit is the minimum of what was said and what is configured here. Nothing in it blocks
 //! or allocates; the core asks when a connection opens, the api when the protocol was spoken.
 
+use super::instance::{Instance, PeerId};
 use crate::config::Config;
 use spinrpc_proto::alignment::Alignment;
 #[cfg(any(test, fuzzing))]
@@ -18,7 +19,9 @@ const FLAG_REMOTE_INVALIDATE: u8 = 1;
 /// What a peer that says nothing is taken to support (RFC 8797 section 3).
 const DEFAULT_BYTES: usize = 1024;
 /// Length of the message.
-const PRIVATE_DATA_BYTES: usize = 8;
+const MESSAGE_BYTES: usize = 8;
+/// Length of all that this engine sends: at most the 56 octets that rdma_cm takes.
+const PRIVATE_DATA_BYTES: usize = MESSAGE_BYTES + Instance::BYTES;
 
 /// What one end says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,37 +29,47 @@ pub(crate) struct Offer {
     send_bytes: usize,
     recv_bytes: usize,
     remote_invalidate: bool,
+    /// By what it is known again, which stands behind the eight octets.
+    instance: Instance,
 }
 
 impl Offer {
     /// What this engine's configuration says.
-    pub(crate) fn of(config: &Config, remote_invalidate: bool) -> Self {
+    pub(crate) fn of(config: &Config, remote_invalidate: bool, instance: Instance) -> Self {
         Self {
             send_bytes: config.inline_send_bytes(),
             recv_bytes: config.inline_recv_bytes(),
             remote_invalidate,
+            instance,
         }
     }
 
-    /// The eight octets: magic, version, flags, sizes coded as KiB less one (section 4).
+    /// The eight octets: magic, version, flags, sizes coded as KiB less one (section 4); and the
+    /// instance, which readers of this version overlook.
     pub(crate) fn encode(&self) -> [u8; PRIVATE_DATA_BYTES] {
         let code = |bytes: usize| (bytes / 1024).clamp(1, 256).wrapping_sub(1) as u8;
         let [a, b, c, d] = MAGIC.to_be_bytes();
         let flags = if self.remote_invalidate { FLAG_REMOTE_INVALIDATE } else { 0 };
-        [a, b, c, d, VERSION, flags, code(self.send_bytes), code(self.recv_bytes)]
+        let message = [a, b, c, d, VERSION, flags, code(self.send_bytes), code(self.recv_bytes)];
+        let mut data = [0; PRIVATE_DATA_BYTES];
+        data[..MESSAGE_BYTES].copy_from_slice(&message);
+        data[MESSAGE_BYTES..].copy_from_slice(&self.instance.encode());
+        data
     }
 
     /// Finds the message anywhere in the private data: the lower layer may have put bytes in front
     /// (section 5.2). `None` if there is nothing that can be understood.
     pub(crate) fn decode(private_data: &[u8]) -> Option<Self> {
-        let found = private_data
-            .windows(PRIVATE_DATA_BYTES)
-            .find(|window| window[..4] == MAGIC.to_be_bytes() && window[4] == VERSION);
-        let &[_, _, _, _, _, flags, send, recv] = found? else { return None };
+        let at = private_data
+            .windows(MESSAGE_BYTES)
+            .position(|window| window[..4] == MAGIC.to_be_bytes() && window[4] == VERSION)?;
+        let (message, behind) = private_data[at..].split_first_chunk::<MESSAGE_BYTES>()?;
+        let [_, _, _, _, _, flags, send, recv] = *message;
         Some(Self {
             send_bytes: (usize::from(send) + 1) * 1024,
             recv_bytes: (usize::from(recv) + 1) * 1024,
             remote_invalidate: flags & FLAG_REMOTE_INVALIDATE != 0,
+            instance: Instance::decode(behind),
         })
     }
 }
@@ -75,6 +88,8 @@ pub(crate) struct Terms {
     peer_reads_max: u16,
     /// How this side pads inline data, if it does.
     alignment: Alignment,
+    /// What the driver knows of the peer.
+    peer_identity: u64,
 }
 
 /// What a peer says by the Connection Configuration Protocol, whichever end it is.
@@ -97,10 +112,16 @@ impl Terms {
         Self {
             ours: *ours,
             theirs: Offer::decode(peer_private_data),
+            peer_identity: 0,
             reads_max,
             peer_reads_max: config.rdma_reads_max(),
             alignment: config.msgp_alignment(),
         }
+    }
+
+    /// Of a connection with this peer: [`crate::fabric::Endpoint::peer_identity`].
+    pub(crate) fn with_peer(self, peer_identity: u64) -> Self {
+        Self { peer_identity, ..self }
     }
 
     /// What the private data alone allow: thresholds are the minimum of what one side sends and the
@@ -121,6 +142,10 @@ impl Terms {
             is_configured: false,
             alignment: Alignment::NONE,
             plain_bytes_max: 0,
+            peer: PeerId {
+                identity: self.peer_identity,
+                instance: self.theirs.map_or(Instance::Unknown, |theirs| theirs.instance),
+            },
         }
         .padded(self.alignment)
     }
@@ -213,17 +238,25 @@ pub struct Negotiated {
     is_configured: bool,
     alignment: Alignment,
     plain_bytes_max: usize,
+    peer: PeerId,
 }
 
 impl Negotiated {
     pub(crate) const PRIVATE_DATA_BYTES: usize = PRIVATE_DATA_BYTES;
 
-    /// What this engine sends while connecting.
+    /// What this engine sends while connecting; `instance` is that of the client, or of the
+    /// listening engine.
     pub(crate) fn private_data(
         config: &Config,
         remote_invalidate: bool,
+        instance: Instance,
     ) -> [u8; PRIVATE_DATA_BYTES] {
-        Offer::of(config, remote_invalidate).encode()
+        Offer::of(config, remote_invalidate, instance).encode()
+    }
+
+    /// By what the peer is known again on another connection.
+    pub(crate) fn peer(&self) -> PeerId {
+        self.peer
     }
 
     /// Pads inline data like this.
@@ -295,13 +328,18 @@ impl Negotiated {
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(said: &[u8]) {
     const MOST_BYTES: usize = 4096;
-    let ours = Offer { send_bytes: MOST_BYTES, recv_bytes: MOST_BYTES, remote_invalidate: true };
+    let ours = Offer {
+        send_bytes: MOST_BYTES,
+        recv_bytes: MOST_BYTES,
+        remote_invalidate: true,
+        instance: Instance::Passing,
+    };
     let theirs = Offer::decode(said);
     if let Some(offer) = theirs {
         assert_eq!(Offer::decode(&offer.encode()), theirs);
     }
-    let alignment = Alignment::NONE;
-    let terms = Terms { ours, theirs, reads_max: 16, peer_reads_max: 16, alignment };
+    let (alignment, peer_identity) = (Alignment::NONE, 0);
+    let terms = Terms { ours, theirs, reads_max: 16, peer_reads_max: 16, alignment, peer_identity };
     let last_words = &said[said.len().saturating_sub(BODY_BYTES)..];
     let request = ConfigRequest::parse(last_words).map(|request| terms.with_request(&request));
     let reply = ConfigReply::parse(last_words).map(|reply| terms.with_reply(&reply));
@@ -317,12 +355,24 @@ pub(crate) fn fuzz(said: &[u8]) {
 mod tests {
     use super::*;
 
-    const OURS: Offer = Offer { send_bytes: 4096, recv_bytes: 8192, remote_invalidate: true };
+    const OURS: Offer = Offer {
+        send_bytes: 4096,
+        recv_bytes: 8192,
+        remote_invalidate: true,
+        instance: Instance::Lasting(7),
+    };
     const NONE: Alignment = Alignment::NONE;
     const ALL: ConfigReply = ConfigReply { call_bytes: u32::MAX, align_bytes: 64, reads: u32::MAX };
 
     fn terms(theirs: Option<Offer>) -> Terms {
-        Terms { ours: OURS, theirs, reads_max: 128, peer_reads_max: 16, alignment: NONE }
+        Terms {
+            ours: OURS,
+            theirs,
+            reads_max: 128,
+            peer_reads_max: 16,
+            alignment: NONE,
+            peer_identity: 9,
+        }
     }
 
     fn sizes(negotiated: &Negotiated) -> (usize, usize) {
@@ -331,14 +381,20 @@ mod tests {
 
     #[test]
     fn the_message_is_eight_octets_with_sizes_in_kib_less_one() {
-        assert_eq!(OURS.encode(), [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 7]);
+        assert_eq!(OURS.encode()[..8], [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 7]);
         assert_eq!(Offer::decode(&OURS.encode()), Some(OURS));
+    }
+
+    #[test]
+    fn receive_the_eight_octets_alone_expect_a_peer_of_unknown_instance() {
+        let theirs = Offer::decode(&OURS.encode()[..8]);
+        assert_eq!(theirs, Some(Offer { instance: Instance::Unknown, ..OURS }));
     }
 
     #[test]
     fn receive_it_behind_foreign_bytes_expect_it_found() {
         let mut area = [0u8; 56];
-        area[5..13].copy_from_slice(&OURS.encode());
+        area[5..5 + PRIVATE_DATA_BYTES].copy_from_slice(&OURS.encode());
         assert_eq!(Offer::decode(&area), Some(OURS));
     }
 
@@ -372,7 +428,8 @@ mod tests {
 
     #[test]
     fn thresholds_are_minima_and_invalidation_needs_both() {
-        let theirs = Offer { send_bytes: 65536, recv_bytes: 1024, remote_invalidate: false };
+        let theirs =
+            Offer { send_bytes: 65536, recv_bytes: 1024, remote_invalidate: false, ..OURS };
         let agreed = terms(Some(theirs)).agreed();
         assert_eq!(sizes(&agreed), (1024, 8192));
         assert!(!agreed.remote_invalidate());
@@ -384,7 +441,7 @@ mod tests {
     /// "MUST NOT send an inline call message larger than what the server will accept".
     #[test]
     fn receive_a_smaller_or_larger_size_expect_the_minimum_with_all_others() {
-        let theirs = Offer { send_bytes: 2048, recv_bytes: 3072, remote_invalidate: true };
+        let theirs = Offer { send_bytes: 2048, recv_bytes: 3072, ..OURS };
         let terms = terms(Some(theirs));
         for (said, sent) in [(0, 1024), (100, 1024), (2000, 2000), (3072, 3072), (u32::MAX, 3072)] {
             let agreed = terms.with_reply(&ConfigReply { call_bytes: said, ..ALL });

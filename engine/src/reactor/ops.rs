@@ -2,9 +2,10 @@
 
 use super::chains::Padded;
 use super::connection::Sinks;
-use super::mailbox::PostReply;
+use super::deferred::DeferTicket;
+use super::instance::Instance;
 use super::negotiate::Negotiated;
-use super::reply_plan::{ReplyData, ReplyPlan};
+use super::reply_plan::ReplyData;
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::{Buf, Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
@@ -13,14 +14,29 @@ use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Writes a stream; may be asked to do it again with more room.
 pub(crate) type Encode<'e> = &'e dyn Fn(&mut StreamWriter<'_>);
 
+/// Answers calls. Every method returns at once.
+pub(crate) trait ReplyOps {
+    /// Answers a call.
+    fn reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>);
+    /// Answers a call with results and data items.
+    fn reply_with(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>);
+    /// Answers a call that its handler dropped.
+    fn drop_call(&self, to: &ReplyTarget<'_>);
+    /// Answers a call with an RPC error.
+    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
+    /// What answers this call later; `None` when too many are out.
+    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
+    /// Counts a call that is answered with a kept reply.
+    fn count_replay(&self);
+}
+
 /// A core's reactor as handlers see it. Every method returns at once.
-pub(crate) trait CoreOps {
+pub(crate) trait CoreOps: ReplyOps {
     /// Starts a call; on success the buffers of `spec` have moved out of it.
     fn call(
         &self,
@@ -39,16 +55,6 @@ pub(crate) trait CoreOps {
     fn in_flight(&self, conn: ConnId) -> Option<usize>;
     /// Begins to close a connection.
     fn close(&self, conn: ConnId);
-    /// Answers a call.
-    fn reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>);
-    /// Answers a call with results and data items.
-    fn reply_with(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>);
-    /// Answers a call that its handler dropped.
-    fn drop_call(&self, to: &ReplyTarget<'_>);
-    /// Answers a call with an RPC error.
-    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
-    /// What a deferred reply to this call needs to know; `None` when too many are out.
-    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
     /// A client of this connection said its limits: they bind this side from now on. Returns what
     /// the client is told.
     fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply;
@@ -56,8 +62,23 @@ pub(crate) trait CoreOps {
     fn config_request(&self) -> ConfigRequest;
     /// The server said its limits: they bind this side from now on. `None` when it is down.
     fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated>;
-    /// Asks the control thread for a connection; `Upcalls::connected` gets the same number.
-    fn connect(&self, address: &str, timeout: Duration) -> u64;
+    /// Asks the control thread for a connection of a client that is known by `instance`;
+    /// `Upcalls::on_connected` gets the same number.
+    fn connect(&self, address: &str, timeout: Duration, instance: Instance) -> u64;
+    /// Has the calls of a connection outlive it, as far as their specs say; each is sent again so
+    /// many times at most.
+    fn make_lasting(&self, conn: ConnId, resends_max: u8);
+    /// Asks for `Upcalls::on_retry` after a time.
+    fn retry_after(&self, lost: ConnId, after: Duration);
+    /// As [`CoreOps::connect`]: for another connection in the place of `lost`.
+    fn reconnect(&self, lost: ConnId, address: &str, timeout: Duration, instance: Instance) -> u64;
+    /// Sends the held calls of a new connection. `true` when all are out; else
+    /// `Upcalls::on_resent` will say so.
+    fn resume(&self, conn: ConnId) -> bool;
+    /// Ends the held calls of a lost connection, then `Upcalls::on_gone`.
+    fn give_up(&self, lost: ConnId, cause: DownCause);
+    /// The core's time, from any start.
+    fn time(&self) -> Duration;
 }
 
 /// Which procedure a call goes to, and who calls.
@@ -116,14 +137,6 @@ pub(crate) enum RpcRefusal {
     Denied(RejectStatus),
 }
 
-/// Lets another thread answer a call.
-pub(crate) struct DeferTicket {
-    pub(crate) inbox: Arc<dyn PostReply>,
-    pub(crate) pool: BulkPool,
-    pub(crate) stage: Bulk,
-    pub(crate) plan: ReplyPlan,
-}
-
 /// What the application gives with a call besides its stream: the deadline, the room for its reply,
 /// and registered buffers for direct data placement.
 #[derive(Debug, Default)]
@@ -132,10 +145,28 @@ pub struct CallSpec {
     pub(crate) reply_bytes_max: usize,
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
-    /// Whether any of them is there: most calls have none.
-    pub(crate) has_buffers: bool,
+    pub(crate) resend: Resend,
+    /// Whether it has buffers, or is to be kept: most calls are plain.
+    pub(crate) is_special: bool,
     /// A builder was given more than there are places for: such a spec starts no call.
     pub(crate) overfull: bool,
+}
+
+/// What becomes of a call in flight when the connection is lost, on a client that reconnects
+/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). Whether the server has
+/// executed it cannot be known then (RFC 5531 section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resend {
+    /// It ends with [`CallError::Disconnected`](crate::CallError::Disconnected).
+    #[default]
+    Never,
+    /// It is sent again with the XID it had, to a server that keeps replies by that
+    /// ([`Engine::serve_once`](crate::Engine::serve_once)), and so executes it once at most. If
+    /// another server has taken its place, or it says that it keeps none, the call ends as with
+    /// `Never`. Of a server of another make the caller knows that it keeps replies.
+    AtMostOnce,
+    /// It is sent again: executing it twice does no harm.
+    AtLeastOnce,
 }
 
 /// When a call is given up.
@@ -167,6 +198,10 @@ pub enum Backpressure {
     /// The connection is not up yet.
     #[error("still connecting")]
     Connecting,
+    /// The connection was lost and another one is being made, or the calls that were in flight are
+    /// being sent again, which goes first.
+    #[error("the connection was lost and is being made anew")]
+    Reconnecting,
     /// The connection is down.
     #[error("the connection is down")]
     Down,
@@ -274,4 +309,14 @@ pub(crate) trait Upcalls {
     fn on_up(&mut self, conn: ConnId, peer: &str, negotiated: Negotiated);
     /// A connection went down; its calls have ended before.
     fn on_down(&mut self, conn: ConnId, cause: &DownCause);
+    /// Whether the client of this connection, which goes down, wants another one in its place.
+    fn wants_another(&mut self, conn: ConnId) -> bool;
+    /// The connection of such a client went down; calls that are not held have ended before.
+    fn on_lost(&mut self, conn: ConnId, cause: &DownCause);
+    /// It is time to try another connection in the place of `lost`.
+    fn on_retry(&mut self, lost: ConnId);
+    /// Every held call was sent again.
+    fn on_resent(&mut self, conn: ConnId);
+    /// There will be no connection in the place of `lost`; its calls have ended before.
+    fn on_gone(&mut self, lost: ConnId, cause: &DownCause);
 }

@@ -6,7 +6,7 @@
 //! padding goes without.
 
 use super::calls::{READ_SEGMENT_BYTES, Shape, Stage};
-use super::ops::{Backpressure, CallSpec, CallTarget, Encode};
+use super::ops::{Backpressure, CallSpec, Encode};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::payload::{CallChunks, Encoded, Placement};
@@ -17,16 +17,15 @@ impl Stage {
     /// connection has no padding, or the call fits inline without it only.
     pub(super) fn encode_padded(
         &mut self,
-        target: &CallTarget<'_>,
         spec: &CallSpec,
-        encode: Encode<'_>,
+        write: Encode<'_>,
         segment_bytes: usize,
     ) -> Option<Encoded> {
         if self.alignment == Alignment::NONE {
             return None;
         }
         self.padded_header_bytes = self.header_bytes + MSGP_FIELDS_BYTES;
-        let first = self.encode_as(target, spec, encode, &self.shape([Placement::InlineIfRoom; 4]));
+        let first = self.encode_as(spec, write, &self.shape([Placement::InlineIfRoom; 4]));
         if first.fits && first.reduced().is_empty() {
             return Some(first);
         }
@@ -41,7 +40,7 @@ impl Stage {
             placements[usize::from(item.index)] = Placement::Chunk;
         }
         self.padded_header_bytes += Self::read_list_bytes(&first, segment_bytes);
-        let second = self.encode_as(target, spec, encode, &self.shape(placements));
+        let second = self.encode_as(spec, write, &self.shape(placements));
         (second.fits && second.padded).then_some(second)
     }
 

@@ -3,12 +3,11 @@
 
 use super::connection::{Conn, Sinks};
 use super::core::{CoreCell, Reactor};
-use super::mailbox::{DeferredAnswer, DeferredReply};
+use super::deferred::{DeferTicket, Room};
+use super::mailbox::{DeferredAnswer, DeferredReply, PostReply};
 use super::memory::DEFERRED_MAX;
 use super::negotiate::Negotiated;
-use super::ops::{
-    Admitted, CallFrame, CallOutcome, DeferTicket, Encode, ReplyTarget, RpcRefusal, Upcalls,
-};
+use super::ops::{Admitted, CallFrame, CallOutcome, Encode, ReplyTarget, RpcRefusal, Upcalls};
 use super::reply_plan::{Form, ReplyData, ReplyPlan};
 use crate::config::Config;
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr};
@@ -373,8 +372,9 @@ impl<F: Fabric> Reactor<F> {
         }
         let stage = self.bulk.take(plan.inline_bytes())?;
         self.deferred += 1;
-        let inbox = Arc::clone(&self.inbox);
-        Some(DeferTicket { inbox, pool: self.bulk.clone(), stage, plan })
+        let room = Room { pool: self.bulk.clone(), stage, plan };
+        let inbox = Arc::clone(&self.inbox) as Arc<dyn PostReply>;
+        Some(DeferTicket::new(inbox, to.conn, to.slot, room))
     }
 
     /// The answer of a deferred call came by mail.

@@ -84,6 +84,16 @@ impl ReplyData {
         self
     }
 
+    /// Whether the client may be left to fetch it, if the rules ask for that.
+    pub(super) fn allows_read_chunks(&self) -> bool {
+        self.read_chunks
+    }
+
+    /// The bytes of the items.
+    pub(super) fn item_bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.items().map(|(_, item)| item.bytes())
+    }
+
     fn push(mut self, item: ReplyItem) -> Self {
         if let Some(place) = self.items.get_mut(self.count) {
             *place = Some(item);

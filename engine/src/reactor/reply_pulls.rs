@@ -6,8 +6,9 @@
 //! Whatever becomes of the call, RDMA_DONE is sent once. After a deadline or a cancel nothing more is
 //! fetched, but what was asked for arrives first.
 
+use super::call_table::CallHold;
 use super::chains::Padded;
-use super::connection::{CallHold, Sinks};
+use super::connection::Sinks;
 use super::core::{CoreCell, Reactor};
 use super::ops::{PulledChunks, ReplyBuffers, ReplyFrame, Upcalls};
 use super::pulls::ReadSink;
@@ -27,6 +28,13 @@ pub(crate) struct ReplyPull {
     hold: Option<Box<CallHold>>,
     sinks: Sinks,
     put_off: bool,
+}
+
+impl ReplyPull {
+    /// The memory of its call, when the connection is gone before the reply is here.
+    pub(super) fn into_hold(self) -> Option<Box<CallHold>> {
+        self.hold
+    }
 }
 
 impl<F: Fabric> CoreCell<F> {
@@ -104,7 +112,7 @@ impl<F: Fabric> Reactor<F> {
             self.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
             return false;
         }
-        let mut hold = c.end_call(reply.slot, &mut self.fabric);
+        let mut hold = c.suspend_call(reply.slot, &mut self.fabric);
         self.stats.replies_received += 1;
         let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
         let Some(c) = self.conns.find(conn) else { return false };
@@ -200,6 +208,7 @@ impl<F: Fabric> Reactor<F> {
             return None;
         };
         let end = c.proto.requester.end_pull(slot, done.whole_mut())?;
+        c.calls.forget(slot);
         let pull = c.pulls.get_mut(usize::from(slot.index))?.take();
         done.set_range(0..DONE_BYTES);
         self.post_done(conn, done);

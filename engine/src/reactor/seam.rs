@@ -1,9 +1,11 @@
 //! Where the driver's type ends: a core's operations as the api calls them.
 
 use super::core::CoreCell;
+use super::deferred::DeferTicket;
+use super::instance::Instance;
 use super::negotiate::Negotiated;
 use super::ops::{
-    Backpressure, CallSpec, CallTarget, CoreOps, DeferTicket, Encode, ReplyTarget, RpcRefusal,
+    Backpressure, CallSpec, CallTarget, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal,
 };
 use super::replies::SYSTEM_ERR;
 use super::reply_plan::ReplyData;
@@ -37,14 +39,67 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
 
     fn in_flight(&self, conn: ConnId) -> Option<usize> {
         let mut reactor = self.reactor();
-        let conn = reactor.conns.find(conn)?;
-        Some(conn.proto.requester.credits().in_flight() as usize)
+        let reactor = &mut *reactor;
+        let requester = match reactor.conns.find(conn) {
+            Some(c) => &mut c.proto.requester,
+            None => reactor.interrupted.calls_of(conn)?.0,
+        };
+        Some(requester.credits().in_flight() as usize + requester.held().count())
     }
 
     fn close(&self, conn: ConnId) {
         self.reactor().begin_close(conn, DownCause::Local);
     }
 
+    fn connect(&self, address: &str, timeout: Duration, instance: Instance) -> u64 {
+        (self.connect)(address, timeout, instance)
+    }
+
+    fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {
+        let mut reactor = self.reactor();
+        if let Some(c) = reactor.conns.find(conn) {
+            c.configure(request);
+        }
+        reactor.config.ccp_reply()
+    }
+
+    fn config_request(&self) -> ConfigRequest {
+        self.reactor().config.ccp_request()
+    }
+
+    fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
+        Some(self.reactor().conns.find(conn)?.take_config(reply))
+    }
+
+    fn make_lasting(&self, conn: ConnId, resends_max: u8) {
+        self.reactor().make_lasting(conn, resends_max);
+    }
+
+    fn retry_after(&self, lost: ConnId, after: Duration) {
+        self.reactor().retry_after(lost, after);
+    }
+
+    fn reconnect(&self, lost: ConnId, address: &str, timeout: Duration, instance: Instance) -> u64 {
+        let request = (self.connect)(address, timeout, instance);
+        self.reactor().note_request(lost, request);
+        request
+    }
+
+    fn resume(&self, conn: ConnId) -> bool {
+        self.resend_held(conn)
+    }
+
+    fn give_up(&self, lost: ConnId, cause: DownCause) {
+        self.reactor().give_up(lost, cause);
+    }
+
+    fn time(&self) -> Duration {
+        let reactor = self.reactor();
+        Duration::from_nanos(reactor.clock.to_ns(reactor.time().0))
+    }
+}
+
+impl<F: Fabric> ReplyOps for CoreCell<F> {
     fn reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
         if to.plain {
             self.send_plain_reply(to, encode);
@@ -71,23 +126,7 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
         self.reactor().defer_call(to)
     }
 
-    fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {
-        let mut reactor = self.reactor();
-        if let Some(c) = reactor.conns.find(conn) {
-            c.configure(request);
-        }
-        reactor.config.ccp_reply()
-    }
-
-    fn config_request(&self) -> ConfigRequest {
-        self.reactor().config.ccp_request()
-    }
-
-    fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
-        Some(self.reactor().conns.find(conn)?.take_config(reply))
-    }
-
-    fn connect(&self, address: &str, timeout: Duration) -> u64 {
-        (self.connect)(address, timeout)
+    fn count_replay(&self) {
+        self.reactor().stats.replies_replayed += 1;
     }
 }

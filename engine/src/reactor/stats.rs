@@ -104,6 +104,12 @@ counters! {
     connections_opened,
     /// Connections that went down.
     connections_closed,
+    /// Connections made in the place of lost ones.
+    reconnects,
+    /// Calls sent again on another connection than their first.
+    calls_resent,
+    /// Calls that were answered with a reply kept from before, and not executed again.
+    replies_replayed,
 }
 
 #[cfg(test)]

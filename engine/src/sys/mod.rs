@@ -7,4 +7,5 @@
 pub mod affinity;
 pub mod clock;
 pub mod mmap;
+pub mod random;
 pub mod topology;

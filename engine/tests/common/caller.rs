@@ -5,7 +5,7 @@ use super::{LIMIT, PROGRAM, VERSION, fill_pattern, small_with, valid};
 use spinrpc::config::RawConfig;
 use spinrpc::{
     Backpressure, Bulk, CallError, CallSpec, Client, ConnectError, ConnectionEvent, Core, Data,
-    DecodeError, Encoder, Engine, Procedure, Reply, ReplyHandler, Token,
+    DecodeError, Encoder, Engine, Procedure, Reply, ReplyHandler, Resend, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -213,7 +213,17 @@ pub(crate) struct MixAnswer {
 impl MixCall {
     /// Starts it; the buffers come from the connection.
     pub(crate) fn start(&self, client: &Client, token: u64) -> Result<(), Backpressure> {
-        let mut spec = self.spec(client).ok_or(Backpressure::NoBuffer)?;
+        self.start_as(client, token, Resend::Never)
+    }
+
+    /// Starts it, to be sent again or not.
+    pub(crate) fn start_as(
+        &self,
+        client: &Client,
+        token: u64,
+        resend: Resend,
+    ) -> Result<(), Backpressure> {
+        let mut spec = self.spec(client).ok_or(Backpressure::NoBuffer)?.resend(resend);
         let (seed, count) = (self.seed, self.arguments.len() as u32);
         client.call(MIX, Token(token), &mut spec, |args| {
             args.u32(seed);

@@ -233,6 +233,12 @@ impl RawListener {
         Self { connector, accepted, _listening: listening }
     }
 
+    /// The next connection, if it is there.
+    pub(crate) fn try_accept(&self) -> Option<RawPeer> {
+        let endpoint = self.accepted.try_recv().ok()?;
+        Some(RawPeer::adopt(self.connector.fabric(0).unwrap(), endpoint))
+    }
+
     /// The next connection.
     #[track_caller]
     pub(crate) fn accept(&self) -> RawPeer {

@@ -22,6 +22,7 @@ mod replies;
 mod reply_pulls;
 mod reply_shapes;
 mod requester;
+mod resend;
 mod responder;
 mod roundup;
 mod stream;

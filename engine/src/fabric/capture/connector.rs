@@ -6,6 +6,7 @@ use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::{PRIVATE_BYTES, PrivateData};
+use crate::sys::random::Random;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,10 @@ impl<C: Connector> Connector for CaptureConnector<C> {
 
     fn remote_invalidate(&self) -> bool {
         self.inner.remote_invalidate()
+    }
+
+    fn random(&self) -> Result<Random, FabricError> {
+        self.inner.random()
     }
 
     fn fabric(&self, core: usize) -> Result<Self::Fabric, FabricError> {
@@ -85,6 +90,10 @@ impl<E: Endpoint> Endpoint for CaptureEndpoint<E> {
 
     fn peer_name(&self) -> String {
         self.inner.peer_name()
+    }
+
+    fn peer_identity(&self) -> u64 {
+        self.inner.peer_identity()
     }
 }
 

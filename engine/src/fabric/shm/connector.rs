@@ -165,8 +165,7 @@ impl Connector for ShmConnector {
             watch: self.control.mailbox().watch(watch),
             place: own.place,
         };
-        let peer_name = format!("pid {} uid {}", credentials.pid, credentials.uid);
-        Ok(ShmEndpoint { link, private_data: accept.private_data, peer_name })
+        Ok(ShmEndpoint { link, private_data: accept.private_data, peer: credentials })
     }
 
     fn listen(

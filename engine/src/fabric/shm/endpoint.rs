@@ -5,6 +5,7 @@ use super::control::WatchLease;
 use super::core::{PeerBell, PlaceLease};
 use super::layout::{Layout, Side};
 use super::queue_pair::CLOSED_IN_GOOD_ORDER;
+use super::socket::Credentials;
 use super::window::Window;
 use crate::mem::BulkPool;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +81,7 @@ impl Drop for Link {
 pub struct ShmEndpoint {
     pub(super) link: Link,
     pub(super) private_data: [u8; PRIVATE_DATA_BYTES],
-    pub(super) peer_name: String,
+    pub(super) peer: Credentials,
 }
 
 impl Endpoint for ShmEndpoint {
@@ -89,6 +90,10 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn peer_name(&self) -> String {
-        self.peer_name.clone()
+        format!("pid {} uid {}", self.peer.pid, self.peer.uid)
+    }
+
+    fn peer_identity(&self) -> u64 {
+        u64::from(self.peer.uid) << 32 | u64::from(self.peer.pid)
     }
 }

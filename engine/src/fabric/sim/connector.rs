@@ -11,6 +11,7 @@ use super::world::Shared;
 use crate::mem::{BulkPool, KeyGenerator, Region};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::mmap::{Mapping, PageRequest};
+use crate::sys::random::Random;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -127,6 +128,10 @@ impl Connector for SimConnector {
 
     fn remote_invalidate(&self) -> bool {
         self.device.remote_invalidate
+    }
+
+    fn random(&self) -> Result<Random, FabricError> {
+        Ok(Random::seeded(self.world.state().engines.any()))
     }
 
     fn fabric(&self, core: usize) -> Result<SimFabric, FabricError> {

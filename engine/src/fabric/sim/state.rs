@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub(super) struct State {
     pub(super) network: Network,
     pub(super) rng: Rng,
+    /// What engines draw from, so that they move nothing of the network's.
+    pub(super) engines: Rng,
     /// Nanoseconds; kept where cores read it without the lock.
     clock: Arc<AtomicU64>,
     agenda: BinaryHeap<Reverse<Entry>>,
@@ -50,6 +52,7 @@ impl State {
     pub(super) fn new(network: Network, clock: Arc<AtomicU64>) -> Self {
         Self {
             rng: Rng::new(network.seed),
+            engines: Rng::new(!network.seed),
             network,
             clock,
             agenda: BinaryHeap::new(),

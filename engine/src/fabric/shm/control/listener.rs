@@ -170,8 +170,7 @@ impl State {
             watch: self.mailbox.watch(watch),
             place: own.place,
         };
-        let peer_name = format!("pid {} uid {}", credentials.pid, credentials.uid);
-        let endpoint = ShmEndpoint { link, private_data: hello.private_data, peer_name };
+        let endpoint = ShmEndpoint { link, private_data: hello.private_data, peer: credentials };
         listener.acceptor.accepted(core_index, endpoint);
         Ok(())
     }

@@ -1,0 +1,123 @@
+//! Calls that outlive their connection: "RPC recovery can handle complete loss and re-establishment
+//! of the link" (RFC 5666 section 8).
+//!
+//! The requester itself outlives the connection. It keeps the slots of the calls that are to be sent
+//! again, and with them their XIDs: a responder recognises a call that it has executed by its XID
+//! (RFC 5531 section 9). The slots of all other calls are free, with generations that go on, so that
+//! no XID is used for another call on the next connection. Credits start again at one (RFC 8166
+//! section 3.3.3).
+
+use super::{CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
+use super::{emit_chunked, offered, xid_of};
+use crate::credit::Credits;
+use crate::ids::{Instant, Xid};
+use crate::output::SlotId;
+use crate::payload::{CallChunks, PLAIN_HEADER_BYTES};
+use crate::rdma::v1;
+
+impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
+    /// Asks for so many credits only, though there are more slots. With one slot more than credits
+    /// a new connection can make a call of its own while every call of the old one is held.
+    #[must_use]
+    pub fn requesting(mut self, credits: u32) -> Self {
+        self.credits = Credits::new(credits);
+        self
+    }
+
+    /// The connection is gone, and the next one takes this requester over. `each` gets the slot of
+    /// every call, and its token when the application still waits for it; such a call is held if
+    /// `each` says so. All others end: nobody touches their memory any more.
+    pub fn suspend(&mut self, mut each: impl FnMut(SlotId, Option<u64>) -> bool) {
+        self.next_deadline = Instant(u64::MAX);
+        for index in 0..self.slots.as_ref().len().min(SLOTS_MAX) as u16 {
+            let slot = &mut self.slots.as_mut()[usize::from(index)];
+            let id = SlotId { index, generation: slot.generation };
+            let token = slot.state.is_awaited().then_some(slot.token);
+            let held = slot.state != State::Free && each(id, token) && token.is_some();
+            slot.state = if held { State::Held } else { State::Free };
+            if held {
+                self.next_deadline = self.next_deadline.min(slot.deadline);
+            }
+        }
+        self.credits = Credits::new(self.credits.requested());
+        self.collect_free();
+    }
+
+    /// Makes the list of free slots anew, lowest first.
+    fn collect_free(&mut self) {
+        self.first_free = NO_SLOT;
+        let count = self.slots.as_ref().len().min(SLOTS_MAX) as u16;
+        for index in (0..count).rev() {
+            if self.slots.as_ref()[usize::from(index)].state == State::Free {
+                self.free(index);
+            }
+        }
+    }
+
+    /// Sends a held call again, with the XID it had: takes a credit and writes the transport header
+    /// as [`Requester::start_call`] does. `chunks` are those of the new connection.
+    ///
+    /// # Panics
+    /// If `header` is shorter than `chunks.header_bytes()`.
+    ///
+    /// # Errors
+    /// [`CallRefused::NoCredit`], and [`CallRefused::NoSlot`] for a call that is not held; then
+    /// nothing was taken.
+    pub fn resend(
+        &mut self,
+        id: SlotId,
+        chunks: &CallChunks,
+        header: &mut [u8],
+    ) -> Result<(StartedCall, usize), CallRefused> {
+        self.check_resend(id)?;
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        slot.state = State::InFlight;
+        slot.has_chunks = !chunks.is_empty();
+        slot.chunks = Chunks::Offered(offered(chunks));
+        slot.dones_total = self.credits.dones_total();
+        self.credits.spend();
+        let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
+        let length = if chunks.is_empty() {
+            let at = header.len() - PLAIN_HEADER_BYTES;
+            v1::emit_msg_header(&mut header[at..], xid, credits);
+            PLAIN_HEADER_BYTES
+        } else {
+            emit_chunked(chunks, xid, credits, header)
+        };
+        Ok((StartedCall { slot: id, xid }, length))
+    }
+
+    /// Whether a held call may be sent again now.
+    ///
+    /// # Errors
+    /// As [`Requester::resend`].
+    pub fn check_resend(&self, id: SlotId) -> Result<(), CallRefused> {
+        match self.state_of(id) {
+            Some(State::Held) if self.credits.available() => Ok(()),
+            Some(State::Held) => Err(CallRefused::NoCredit),
+            _ => Err(CallRefused::NoSlot),
+        }
+    }
+
+    /// Ends a held call that will not be sent again, and says which token it carried.
+    pub fn release_held(&mut self, id: SlotId) -> Option<u64> {
+        let held = self.state_of(id) == Some(State::Held);
+        held.then(|| {
+            self.free(id.index);
+            self.slots.as_ref()[usize::from(id.index)].token
+        })
+    }
+
+    /// The XID of the call in this slot.
+    pub fn xid(&self, id: SlotId) -> Xid {
+        xid_of(id.index, id.generation)
+    }
+
+    /// The calls that are held, in the order of their slots.
+    pub fn held(&self) -> impl Iterator<Item = SlotId> {
+        let slots = self.slots.as_ref().iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.state == State::Held)
+            .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
+    }
+}

@@ -1,0 +1,139 @@
+//! Calls that outlive their connection: their XIDs, the new connection's credits, and slots that
+//! are not lost (RFC 5666 section 8, RFC 8166 section 3.3.3).
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::output::{CallFailure, Dropped, SlotId};
+use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
+
+use crate::messages::{Caller, NEVER, plain_reply, view};
+use crate::recorder::{Event, Recorder};
+
+const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
+
+/// A requester with `slots` slots, all of them granted and in flight; slot and XID of each.
+fn full(slots: usize) -> (Caller, Vec<(SlotId, Xid)>) {
+    let mut caller = Caller::new(slots);
+    let first = caller.call(0);
+    caller.receive(&plain_reply(first.xid, slots as u32));
+    let calls = (0..slots as u64)
+        .map(|token| {
+            let (started, _) = caller.call_with(token, NEVER, &NO_CHUNKS);
+            (started.slot, started.xid)
+        })
+        .collect();
+    (caller, calls)
+}
+
+#[test]
+fn lose_the_connection_expect_held_calls_to_keep_their_xids_and_one_credit() {
+    let (mut caller, calls) = full(4);
+    let mut ended = Vec::new();
+    caller.requester.suspend(|slot, token| {
+        ended.push((slot, token));
+        token != Some(1)
+    });
+    let all: Vec<_> =
+        calls.iter().zip(0..).map(|((slot, _), token)| (*slot, Some(token))).collect();
+    assert_eq!(ended, all);
+    assert_eq!(caller.requester.credits().in_flight(), 0);
+    assert_eq!(caller.requester.credits().granted(), 1);
+    let held: Vec<_> = caller.requester.held().collect();
+    assert_eq!(held, [calls[0].0, calls[2].0, calls[3].0]);
+    let mut header = [0; 28];
+    let (again, length) = caller.requester.resend(calls[2].0, &NO_CHUNKS, &mut header).unwrap();
+    assert_eq!((again.xid, length), (calls[2].1, 28));
+    assert_eq!((view(&header).xid(), view(&header).credits()), (calls[2].1, 4));
+    let refused = caller.requester.resend(calls[0].0, &NO_CHUNKS, &mut header);
+    assert_eq!(refused, Err(CallRefused::NoCredit), "until the first reply");
+    let refused = caller.requester.resend(calls[1].0, &NO_CHUNKS, &mut header);
+    assert_eq!(refused, Err(CallRefused::NoSlot), "it has ended");
+    let events = caller.receive(&plain_reply(calls[2].1, 4));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 2), "{events:?}");
+}
+
+#[test]
+fn receive_a_reply_to_a_call_that_is_held_expect_it_dropped() {
+    let (mut caller, calls) = full(2);
+    caller.requester.suspend(|_, _| true);
+    let events = caller.receive(&plain_reply(calls[0].1, 2));
+    assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+    assert_eq!(caller.requester.held().count(), 2);
+}
+
+#[test]
+fn deadlines_and_cancelling_end_held_calls_at_once() {
+    let mut caller = Caller::new(2);
+    let first = caller.call(0);
+    caller.receive(&plain_reply(first.xid, 2));
+    let (late, _) = caller.call_with(1, Instant(50), &NO_CHUNKS);
+    let (unwanted, _) = caller.call_with(2, NEVER, &NO_CHUNKS);
+    caller.requester.suspend(|_, _| true);
+    assert_eq!(caller.requester.next_deadline(), Instant(50));
+    let failed = |slot, token, failure| Event::Failed { slot, token, failure, fenced: false };
+    assert_eq!(caller.at(50), [failed(late.slot, 1, CallFailure::TimedOut)]);
+    assert_eq!(caller.requester.find(2), Some(unwanted.slot));
+    let mut out = Recorder::default();
+    assert!(caller.requester.cancel(unwanted.slot, &mut out));
+    assert_eq!(out.take(), [failed(unwanted.slot, 2, CallFailure::Cancelled)]);
+    assert!(!caller.requester.cancel(unwanted.slot, &mut out));
+    assert_eq!(caller.requester.held().count(), 0);
+}
+
+#[test]
+fn one_slot_more_than_credits_expect_room_for_a_call_while_all_others_are_held() {
+    let slots = vec![CallSlot::FREE; 3];
+    let mut requester = Requester::new(slots, 7).requesting(2);
+    let mut header = [0; 28];
+    requester.start_call(0, NEVER, &NO_CHUNKS, &mut header).unwrap();
+    assert_eq!(view(&header).credits(), 2);
+    requester.suspend(|_, _| true);
+    requester.start_call(1, NEVER, &NO_CHUNKS, &mut header).unwrap();
+    assert_eq!(requester.check_room(), Err(CallRefused::NoCredit));
+}
+
+proptest! {
+    /// Whatever is held, sent again or given up, over any number of connections: no XID is used for
+    /// two calls, none changes, and no slot is lost.
+    #[test]
+    fn xids_stay_and_stay_unique_over_any_number_of_connections(
+        first_xid: u32, choices in prop::collection::vec(any::<u8>(), 1..200),
+    ) {
+        const SLOTS: usize = 5;
+        let slots = vec![CallSlot::FREE; SLOTS + 1];
+        let mut requester = Requester::new(slots, first_xid).requesting(SLOTS as u32);
+        let mut header = [0; 28];
+        let mut used = HashSet::new();
+        let mut held: Vec<(SlotId, Xid)> = Vec::new();
+        for choice in choices {
+            for (slot, xid) in held.drain(..) {
+                match requester.resend(slot, &NO_CHUNKS, &mut header) {
+                    Ok((again, _)) => prop_assert_eq!(again.xid, xid),
+                    Err(_) => prop_assert!(requester.release_held(slot).is_some()),
+                }
+            }
+            while let Ok((call, _)) = requester.start_call(0, NEVER, &NO_CHUNKS, &mut header) {
+                prop_assert!(used.insert(call.xid), "{} was used before", call.xid);
+            }
+            prop_assert!(requester.credits().in_flight() >= 1);
+            requester.suspend(|slot, _| {
+                let holds = choice >> (slot.index % 8) & 1 == 1;
+                if holds {
+                    held.push((slot, Xid(0)));
+                }
+                holds
+            });
+            for (slot, xid) in &mut held {
+                *xid = requester.xid(*slot);
+            }
+        }
+        let held = requester.held().count();
+        requester.suspend(|_, _| false);
+        prop_assert!(held <= SLOTS && requester.held().count() == 0);
+        prop_assert_eq!(requester.check_room(), Ok(()));
+    }
+}

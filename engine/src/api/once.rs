@@ -1,0 +1,275 @@
+//! A program whose calls are not executed twice: stands between the dispatch and the service, asks
+//! the reply cache about each call, and writes down what the service answers. Programs served
+//! without it know nothing of it.
+
+use super::CoreContext;
+use super::call::{Arguments, Call, CallState};
+use super::service::{ConnectionEvent, ConnectionId, Service};
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::chains::Padded;
+use crate::reactor::deferred::DeferTicket;
+use crate::reactor::instance::PeerId;
+use crate::reactor::ops::{CallOutcome, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal};
+use crate::reactor::reply_cache::{CallKey, ReplyCache, Share, Standing, Stored, Ticket, Verdict};
+use crate::reactor::{Negotiated, ReplyData};
+use spinrpc_proto::rpc::{AcceptStatus, CallHeader};
+use spinrpc_proto::xdr::roundup4;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// So many bytes of credential and arguments go into their checksums, besides their lengths.
+const CHECKED_BYTES: usize = 256;
+
+const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
+
+/// See the module.
+pub(super) struct ServeOnce {
+    inner: Box<dyn Service>,
+    cache: Arc<ReplyCache>,
+    core: usize,
+    pool: BulkPool,
+    ops: Rc<dyn CoreOps>,
+    /// By index of the connection.
+    callers: Vec<Option<Caller>>,
+}
+
+/// A connection that calls.
+struct Caller {
+    connection: ConnectionId,
+    client: PeerId,
+    standing: Standing,
+}
+
+impl ServeOnce {
+    pub(super) fn new(
+        inner: Box<dyn Service>,
+        cache: Arc<ReplyCache>,
+        context: &CoreContext,
+        ops: Rc<dyn CoreOps>,
+    ) -> Self {
+        let (core, pool) = (context.index, context.pool.clone());
+        Self { inner, cache, core, pool, ops, callers: Vec::new() }
+    }
+
+    fn on_up(&mut self, connection: ConnectionId, negotiated: &Negotiated) {
+        let (client, now) = (negotiated.peer(), self.ops.time());
+        let standing = self.cache.attach(client, (self.core, connection.0), now);
+        let place = connection.0.index() as usize;
+        if self.callers.len() <= place {
+            self.callers.resize_with(place + 1, || None);
+        }
+        self.callers[place] = Some(Caller { connection, client, standing });
+    }
+
+    fn on_down(&mut self, connection: ConnectionId) {
+        let place = self.callers.get_mut(connection.0.index() as usize);
+        let gone = place.and_then(|place| place.take_if(|c| c.connection == connection));
+        if let Some(Caller { client, standing: Standing::Kept(_), .. }) = gone {
+            self.cache.detach(client, self.ops.time());
+        }
+    }
+
+    fn standing(&self, connection: ConnectionId) -> Option<&Standing> {
+        let caller = self.callers.get(connection.0.index() as usize)?.as_ref()?;
+        (caller.connection == connection).then_some(&caller.standing)
+    }
+
+    fn call_once(&mut self, call: Call<'_>, share: &Arc<Share>) {
+        let from = (self.core, call.connection().0);
+        if self.inner.is_idempotent(call.procedure()) {
+            return match share.pass(from, call.xid()) {
+                true => self.inner.call(call),
+                false => call.reject(AcceptStatus::SystemErr),
+            };
+        }
+        let state = call.0;
+        let key = key_of(state);
+        let verdict = share.meet(from, key, |stored| self.answer(state, &stored));
+        match verdict {
+            Verdict::Execute(ticket) => self.execute(&call, ticket),
+            Verdict::Answered => state.outcome.set(Some(CallOutcome::Done)),
+            Verdict::Running => {
+                if let Some(deferred) = call.defer() {
+                    share.wait(key, deferred.into_ticket());
+                }
+            }
+            Verdict::Superseded => call.reject(AcceptStatus::SystemErr),
+        }
+    }
+
+    /// Sends a kept reply: through the chunks of this call, if it has any.
+    fn answer(&self, state: &CallState<'_>, stored: &Stored<'_>) {
+        let (ops, to) = (state.ops, &state.to);
+        ops.count_replay();
+        match stored {
+            Stored::Refusal(refusal) => ops.reject(to, refusal),
+            Stored::Results(results) => match results.data(|bytes| self.pool.take(bytes)) {
+                Some(data) => ops.reply_with(to, data, &|stream| results.write(stream)),
+                None => ops.reject(to, &SYSTEM_ERR),
+            },
+        }
+    }
+
+    fn execute(&mut self, call: &Call<'_>, ticket: Ticket) {
+        let outer = call.0;
+        let ops = Recording { inner: outer.ops, ticket: Cell::new(Some(ticket)) };
+        // Out of its place, so that it may have a shorter life, like the state that points to it.
+        let mut padded = outer.padded.take().map(|Padded { alignment, start, spill }| Padded {
+            alignment: *alignment,
+            start: *start,
+            spill: spill.take(),
+        });
+        let state = CallState {
+            ops: &ops,
+            to: outer.to,
+            header: outer.header,
+            arguments: Cell::new(outer.arguments.take()),
+            padded: Cell::new(padded.as_mut()),
+            outcome: Cell::new(None),
+        };
+        self.inner.call(Call(&state));
+        outer.outcome.set(state.outcome.get());
+    }
+}
+
+impl Service for ServeOnce {
+    fn call(&mut self, call: Call<'_>) {
+        let share = match self.standing(call.connection()) {
+            Some(Standing::Kept(share)) => Arc::clone(share),
+            Some(Standing::Passing) => return self.inner.call(call),
+            Some(Standing::Full) | None => return call.reject(AcceptStatus::SystemErr),
+        };
+        self.call_once(call, &share);
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        match event {
+            ConnectionEvent::Up { connection, negotiated, .. } => {
+                self.on_up(*connection, negotiated);
+            }
+            ConnectionEvent::Down { connection, .. } => self.on_down(*connection),
+            _ => {}
+        }
+        self.inner.on_event(event);
+    }
+}
+
+/// Sends replies and keeps them.
+struct Recording<'a> {
+    inner: &'a dyn ReplyOps,
+    ticket: Cell<Option<Ticket>>,
+}
+
+impl ReplyOps for Recording<'_> {
+    fn reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.record(&ReplyData::new(), encode);
+        }
+        self.inner.reply(to, encode);
+    }
+
+    fn reply_with(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>) {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.record(&data, encode);
+        }
+        self.inner.reply_with(to, data, encode);
+    }
+
+    fn drop_call(&self, to: &ReplyTarget<'_>) {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.refuse(SYSTEM_ERR);
+        }
+        self.inner.drop_call(to);
+    }
+
+    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.refuse(*answer);
+        }
+        self.inner.reject(to, answer);
+    }
+
+    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
+        let mut deferred = self.inner.defer(to)?;
+        if let Some(ticket) = self.ticket.take() {
+            deferred.keep_by(ticket);
+        }
+        Some(deferred)
+    }
+
+    fn count_replay(&self) {
+        self.inner.count_replay();
+    }
+}
+
+fn key_of(state: &CallState<'_>) -> CallKey {
+    let CallHeader { xid, program, version, procedure, credential, .. } = state.header;
+    let mut opening = Opening::default();
+    opening.push(credential.body);
+    let credential = opening.checksum();
+    CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
+}
+
+/// The checksum of the arguments, unless they have padding.
+fn arguments_of(state: &CallState<'_>) -> Option<u64> {
+    let padded = state.padded.take();
+    let is_padded = padded.is_some();
+    state.padded.set(padded);
+    let arguments = state.arguments.take();
+    let mut opening = Opening::default();
+    if let Some(arguments) = &arguments {
+        opening.push_arguments(arguments);
+    }
+    state.arguments.set(arguments);
+    (!is_padded).then(|| opening.checksum())
+}
+
+/// The first bytes of a credential or of arguments, as they would stand in one stream without
+/// chunks: a call that is sent again may have its data items elsewhere than the first time.
+struct Opening {
+    bytes: [u8; CHECKED_BYTES],
+    length: usize,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self { bytes: [0; CHECKED_BYTES], length: 0 }
+    }
+}
+
+impl Opening {
+    fn push(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(self.length..) {
+            let count = room.len().min(bytes.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+        }
+        self.length += roundup4(bytes.len());
+    }
+
+    fn push_arguments(&mut self, arguments: &Arguments<'_>) {
+        let Arguments { stream, base, chunks, bulks } = arguments;
+        let (mut from, mut removed_bytes) = (0, 0);
+        for ((position, length), bulk) in chunks.iter().zip(bulks.iter()) {
+            let at = (*position as usize).saturating_sub(base + removed_bytes);
+            self.push(stream.get(from..at).unwrap_or_default());
+            let bytes = bulk.as_ref().map_or(&[][..], Bulk::bytes);
+            self.push(&bytes[..bytes.len().min(*length as usize)]);
+            from = at.max(from);
+            removed_bytes += roundup4(*length as usize);
+        }
+        self.push(stream.get(from..).unwrap_or_default());
+    }
+
+    /// Multiply and fold, eight bytes at a time.
+    fn checksum(&self) -> u64 {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let used = self.length.min(CHECKED_BYTES).next_multiple_of(8);
+        let words = self.bytes[..used].chunks_exact(8);
+        words.fold(self.length as u64, |sum, word| {
+            let word = word.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+            let mixed = (sum ^ word).wrapping_mul(FACTOR);
+            mixed ^ (mixed >> 29)
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! Whether, and when, a client makes another connection in the place of a lost one. Pure: the
+//! dispatch asks it, the reactor waits, the control thread connects.
+
+use crate::fabric::DownCause;
+use crate::reactor::instance::Instance;
+use crate::sys::random::Random;
+use std::time::Duration;
+
+/// How a client connects; see [`Core::connect_with`](crate::Core::connect_with).
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    pub(super) reconnect: Option<Reconnect>,
+}
+
+impl ConnectOptions {
+    /// One connection, and no other when it is lost.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes another connection when this one is lost. Calls go over to it as their
+    /// [`CallSpec::resend`](crate::CallSpec::resend) says.
+    #[must_use]
+    pub fn reconnect(mut self, policy: Reconnect) -> Self {
+        self.reconnect = Some(policy);
+        self
+    }
+}
+
+/// When a lost connection is made anew: after a pause that doubles with each attempt that fails, and
+/// that is shortened at random, so that the clients of a server that went away do not all come back
+/// at once. A connection that came up is a success: when it is lost in turn, the first pause is the
+/// first again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconnect {
+    first_delay: Duration,
+    max_delay: Duration,
+    jitter_percent: u8,
+    give_up_after: Duration,
+    resends_max: u8,
+}
+
+impl Default for Reconnect {
+    /// From 10 ms to 5 s, half of it at random; for a minute; a call is sent again three times.
+    fn default() -> Self {
+        Self {
+            first_delay: Duration::from_millis(10),
+            max_delay: Duration::from_secs(5),
+            jitter_percent: 50,
+            give_up_after: Duration::from_secs(60),
+            resends_max: 3,
+        }
+    }
+}
+
+impl Reconnect {
+    /// The longest pause before the first attempt; 10 ms by default.
+    #[must_use]
+    pub fn first_delay(mut self, delay: Duration) -> Self {
+        self.first_delay = delay;
+        self
+    }
+
+    /// The longest pause before any attempt; 5 s by default.
+    #[must_use]
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
+    /// By how much a pause may be shortened at random, from 0 to 100 (larger counts as 100) percent
+    /// of it; 50 by default.
+    #[must_use]
+    pub fn jitter_percent(mut self, percent: u8) -> Self {
+        self.jitter_percent = percent.min(100);
+        self
+    }
+
+    /// No attempt begins later than this after the loss; a minute by default. A server forgets a
+    /// client that stays away too long (`rpc.reply_cache_keep_ms`, two minutes by default), and
+    /// would execute its calls again: with [`Resend::AtMostOnce`](crate::Resend::AtMostOnce) stay
+    /// below that.
+    #[must_use]
+    pub fn give_up_after(mut self, time: Duration) -> Self {
+        self.give_up_after = time;
+        self
+    }
+
+    /// How often one call may be sent again; 3 by default. A call that brings the connection down
+    /// each time must end (RFC 8166 section 4.5.3).
+    #[must_use]
+    pub fn resends_max(mut self, resends: u8) -> Self {
+        self.resends_max = resends;
+        self
+    }
+}
+
+/// What a client needs to come back.
+#[derive(Debug)]
+pub(super) struct Comeback {
+    /// What the server knows the client by.
+    pub(super) instance: Instance,
+    /// Why the last connection was lost.
+    pub(super) cause: DownCause,
+    policy: Reconnect,
+    backoff: Backoff,
+}
+
+impl Comeback {
+    pub(super) fn new(policy: Reconnect, random: &mut Random) -> Self {
+        Self {
+            instance: Instance::Lasting(random.next_u64().max(1)),
+            cause: DownCause::Local,
+            policy,
+            backoff: Backoff::default(),
+        }
+    }
+
+    pub(super) fn resends_max(&self) -> u8 {
+        self.policy.resends_max
+    }
+
+    /// The connection is up.
+    pub(super) fn succeed(&mut self) {
+        self.backoff = Backoff::default();
+    }
+
+    /// The next attempt, at time `now` of the core; `None` when it is too late for another one.
+    pub(super) fn next_attempt(&mut self, now: Duration, random: &mut Random) -> Option<Attempt> {
+        self.backoff.next(&self.policy, now, random)
+    }
+}
+
+/// One attempt to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    /// Counted from one.
+    pub(super) number: u32,
+    pub(super) after: Duration,
+}
+
+/// The attempts since the connection was lost.
+#[derive(Debug, Default)]
+struct Backoff {
+    attempts: u32,
+    lost_at: Option<Duration>,
+}
+
+impl Backoff {
+    fn next(&mut self, policy: &Reconnect, now: Duration, random: &mut Random) -> Option<Attempt> {
+        let lost_at = *self.lost_at.get_or_insert(now);
+        let doubled = 1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX);
+        let longest = policy.first_delay.saturating_mul(doubled).min(policy.max_delay);
+        let spread = longest.mul_f64(f64::from(policy.jitter_percent) / 100.0);
+        let spread_ns = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
+        let after = longest.saturating_sub(Duration::from_nanos(random.at_most(spread_ns)));
+        let begins_at = now.saturating_sub(lost_at).saturating_add(after);
+        self.attempts = self.attempts.saturating_add(1);
+        (begins_at <= policy.give_up_after).then_some(Attempt { number: self.attempts, after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const POLICY: Reconnect = Reconnect {
+        first_delay: Duration::from_millis(10),
+        max_delay: Duration::from_millis(100),
+        jitter_percent: 50,
+        give_up_after: Duration::from_secs(2),
+        resends_max: 3,
+    };
+
+    /// The pauses of a client whose every attempt fails at once.
+    fn pauses(policy: Reconnect, seed: u64) -> Vec<Duration> {
+        let (mut backoff, mut random) = (Backoff::default(), Random::seeded(seed));
+        let mut now = Duration::from_secs(9);
+        std::iter::from_fn(|| {
+            let attempt = backoff.next(&policy, now, &mut random)?;
+            now += attempt.after;
+            Some(attempt.after)
+        })
+        .take(10_000)
+        .collect()
+    }
+
+    #[test]
+    fn without_jitter_pauses_double_up_to_the_longest() {
+        let pauses = pauses(POLICY.jitter_percent(0), 1);
+        let ms: Vec<u128> = pauses.iter().map(Duration::as_millis).collect();
+        assert_eq!(ms[..6], [10, 20, 40, 80, 100, 100]);
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_pauses_and_another_seed_others() {
+        assert_eq!(pauses(POLICY, 7), pauses(POLICY, 7));
+        assert_ne!(pauses(POLICY, 7), pauses(POLICY, 8));
+    }
+
+    #[test]
+    fn success_makes_the_first_pause_the_first_again() {
+        let mut random = Random::seeded(1);
+        let policy = POLICY.jitter_percent(0);
+        let mut comeback = Comeback::new(policy, &mut random);
+        let mut next = |comeback: &mut Comeback, at_ms| {
+            comeback.next_attempt(Duration::from_millis(at_ms), &mut random)
+        };
+        assert_eq!(next(&mut comeback, 0).map(|attempt| attempt.number), Some(1));
+        assert_eq!(next(&mut comeback, 10).map(|attempt| attempt.number), Some(2));
+        assert_eq!(next(&mut comeback, 2_000), None, "too late");
+        comeback.succeed();
+        let first = Attempt { number: 1, after: Duration::from_millis(10) };
+        assert_eq!(next(&mut comeback, 50_000), Some(first));
+    }
+
+    proptest! {
+        #[test]
+        fn pauses_keep_within_the_jitter_and_end_in_time(
+            seed: u64, first_ms in 1..500_u64, max_ms in 1..500_u64, percent in 0..=100_u8,
+        ) {
+            let policy = POLICY
+                .first_delay(Duration::from_millis(first_ms))
+                .max_delay(Duration::from_millis(max_ms))
+                .jitter_percent(percent);
+            let mut longest = Duration::from_millis(first_ms.min(max_ms));
+            let all = pauses(policy, seed);
+            for pause in &all {
+                let shortest = longest.mul_f64(f64::from(100 - percent) / 100.0);
+                let slack = Duration::from_nanos(1);
+                prop_assert!(*pause <= longest && *pause + slack >= shortest, "{pause:?}");
+                longest = (longest * 2).min(Duration::from_millis(max_ms));
+            }
+            if percent < 100 {
+                prop_assert!(all.iter().sum::<Duration>() <= Duration::from_secs(2));
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The memory of a client's calls, by slot: what each call in flight has lent, and what has to be
+//! kept of a call that may be sent again on another connection. It outlives the connection together
+//! with the requester.
+
+use super::resend::Lasting;
+use crate::mem::Bulk;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::SlotId;
+
+/// Arguments, results, Reply chunk and the message itself.
+const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
+
+/// The memory of one call in flight, and the keys under which the peer can reach it.
+#[derive(Default)]
+pub(crate) struct CallHold {
+    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+    /// Memory of the Reply chunk.
+    pub(crate) reply: Option<Bulk>,
+    /// The call itself, when it travels in a Position-Zero Read chunk.
+    pub(crate) message: Option<Bulk>,
+    /// Memory of the connection that stands in for arguments and results which are not.
+    pub(crate) argument_copies: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
+    handles: [u32; KEYS_PER_CALL_MAX],
+    handle_count: u8,
+}
+
+impl CallHold {
+    /// Remembers a key to kill when the call ends.
+    pub(crate) fn add_handle(&mut self, handle: u32) {
+        self.handles[usize::from(self.handle_count)] = handle;
+        self.handle_count += 1;
+    }
+
+    /// Every key of the call.
+    pub(crate) fn handles(&self) -> &[u32] {
+        &self.handles[..usize::from(self.handle_count)]
+    }
+
+    /// Leaves nothing that the lost connection's peer could reach but the arguments, which it could
+    /// only read. The results, which a reply may have filled, are as long as at first again. Says how
+    /// long those were that go.
+    pub(super) fn detach(
+        &mut self,
+        result_bytes: &[usize; ITEMS_MAX],
+    ) -> [Option<usize>; ITEMS_MAX] {
+        let mut rooms = [None; ITEMS_MAX];
+        for (index, room) in rooms.iter_mut().enumerate() {
+            if self.result_copies[index].is_none() {
+                *room = self.results[index].take().map(|_| result_bytes[index]);
+            } else if let Some(result) = &mut self.results[index] {
+                result.set_len(result_bytes[index]);
+            }
+        }
+        let arguments = std::mem::take(&mut self.arguments);
+        let results = std::mem::take(&mut self.results);
+        *self = Self { arguments, results, ..Self::default() };
+        rooms
+    }
+}
+
+/// See the module.
+pub(crate) struct CallTable {
+    holds: Box<[Option<Box<CallHold>>]>,
+    /// Boxes for the calls that need them.
+    #[expect(clippy::vec_box, reason = "a box moves at the price of a pointer")]
+    spare: Vec<Box<CallHold>>,
+    /// There if the client's calls may outlive the connection.
+    pub(super) lasting: Option<Box<Lasting>>,
+}
+
+impl CallTable {
+    /// Room for so many calls (slow path: allocates).
+    pub(crate) fn new(slots: usize) -> Self {
+        Self {
+            holds: (0..slots).map(|_| None).collect(),
+            // One for each call in flight, and that of a reply whose handler starts the next call.
+            spare: (0..slots + slots.min(1)).map(|_| Box::default()).collect(),
+            lasting: None,
+        }
+    }
+
+    /// How many calls there is room for.
+    pub(super) fn slots(&self) -> usize {
+        self.holds.len()
+    }
+
+    /// An empty box for a call that needs one.
+    pub(super) fn spare(&mut self) -> Option<Box<CallHold>> {
+        self.spare.pop()
+    }
+
+    /// The emptied box goes back, for a later call.
+    pub(crate) fn recycle(&mut self, mut hold: Box<CallHold>) {
+        *hold = CallHold::default();
+        self.spare.push(hold);
+    }
+
+    /// Gives a call its memory.
+    pub(super) fn put(&mut self, slot: SlotId, hold: Box<CallHold>) {
+        self.holds[usize::from(slot.index)] = Some(hold);
+    }
+
+    /// Takes the memory of an ended call; what was kept of it for another connection goes. `None`
+    /// for a call that had neither.
+    #[inline]
+    pub(crate) fn take(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
+        let hold = self.take_hold(slot)?;
+        self.forget(slot);
+        Some(hold)
+    }
+
+    /// Takes the memory of a call whose reply has to be fetched. What is kept of the call stays until
+    /// it has ended.
+    #[inline]
+    pub(crate) fn take_hold(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
+        self.holds.get_mut(usize::from(slot.index))?.take()
+    }
+
+    /// Nothing is kept of an ended call any more.
+    pub(crate) fn forget(&mut self, slot: SlotId) {
+        if let Some(lasting) = &mut self.lasting {
+            lasting.forget(slot);
+        }
+    }
+
+    /// The memory of a call, which stays there.
+    pub(super) fn hold(&mut self, slot: SlotId) -> Option<&mut CallHold> {
+        self.holds.get_mut(usize::from(slot.index))?.as_deref_mut()
+    }
+
+    /// Frees the memory of an ended call that no peer can reach.
+    pub(crate) fn free(&mut self, slot: SlotId) {
+        if let Some(hold) = self.take_hold(slot) {
+            self.recycle(hold);
+        }
+        self.forget(slot);
+    }
+}

@@ -1,0 +1,111 @@
+//! By what one end of a connection knows the other again on the next one: an instance number that
+//! our own ends put behind the eight octets of RFC 8797, whose section 6 foresees more octets. A
+//! peer that does not know them does not look at them.
+//!
+//! A client that will come back has a number of its own, so that two clients of one process, whose
+//! XIDs are independent, are not taken for one. A server that keeps replies has one, so that a
+//! client notices that another process has taken its place, which knows nothing of the calls before.
+//! Used by the handshake, the reply cache and the resending of calls.
+
+/// Opens our octets, so that a later format of others is not mistaken for them: "spin".
+const TAG: [u8; 4] = *b"spin";
+
+/// What an end says about being known again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Instance {
+    /// Nothing: it is none of ours.
+    Unknown,
+    /// A client that does not come back, or a server that keeps no replies.
+    Passing,
+    /// It can be known by this number, which is not zero.
+    Lasting(u64),
+}
+
+impl Instance {
+    /// Bytes on the wire.
+    pub(crate) const BYTES: usize = TAG.len() + 8;
+
+    pub(crate) fn encode(self) -> [u8; Self::BYTES] {
+        let mut octets = [0; Self::BYTES];
+        let number = match self {
+            Self::Unknown => return octets,
+            Self::Passing => 0,
+            Self::Lasting(number) => number,
+        };
+        octets[..TAG.len()].copy_from_slice(&TAG);
+        octets[TAG.len()..].copy_from_slice(&number.to_be_bytes());
+        octets
+    }
+
+    /// Reads what stands behind the eight octets.
+    pub(crate) fn decode(behind: &[u8]) -> Self {
+        let number = behind.strip_prefix(&TAG).and_then(|rest| rest.first_chunk::<8>());
+        match number.map(|number| u64::from_be_bytes(*number)) {
+            None => Self::Unknown,
+            Some(0) => Self::Passing,
+            Some(number) => Self::Lasting(number),
+        }
+    }
+}
+
+/// A peer, whatever connection it comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PeerId {
+    /// What the driver knows of it: [`crate::fabric::Endpoint::peer_identity`].
+    pub(crate) identity: u64,
+    /// What it says of itself.
+    pub(crate) instance: Instance,
+}
+
+impl PeerId {
+    /// Whether it may come back by another connection, and would be known.
+    pub(crate) fn may_return(self) -> bool {
+        match self.instance {
+            Instance::Unknown => self.identity != 0,
+            Instance::Passing => false,
+            Instance::Lasting(_) => true,
+        }
+    }
+
+    /// Whether a call that was sent to `self` may be sent to `other` on the ground that the server
+    /// remembers its reply. Of a server that says nothing the application has said that it does.
+    pub(crate) fn remembers_for(self, other: Self) -> bool {
+        match self.instance {
+            Instance::Unknown => self == other,
+            Instance::Passing => false,
+            Instance::Lasting(_) => self.instance == other.instance,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_come_back_as_they_were() {
+        for instance in [Instance::Unknown, Instance::Passing, Instance::Lasting(u64::MAX - 1)] {
+            assert_eq!(Instance::decode(&instance.encode()), instance);
+        }
+    }
+
+    #[test]
+    fn receive_other_octets_or_too_few_expect_an_unknown_instance() {
+        let octets = Instance::Lasting(5).encode();
+        let mut other = octets;
+        other[0] ^= 1;
+        for behind in [&[][..], &octets[..11], &other[..]] {
+            assert_eq!(Instance::decode(behind), Instance::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_server_remembers_if_it_says_so_and_is_the_same_one() {
+        let server = |instance| PeerId { identity: 1, instance };
+        let known = server(Instance::Lasting(3));
+        assert!(known.remembers_for(known));
+        assert!(!known.remembers_for(server(Instance::Lasting(4))));
+        assert!(!server(Instance::Passing).remembers_for(server(Instance::Passing)));
+        assert!(server(Instance::Unknown).remembers_for(server(Instance::Unknown)));
+    }
+}

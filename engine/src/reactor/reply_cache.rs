@@ -1,0 +1,480 @@
+//! The replies of calls that must not be executed twice, kept for the client that asks again over
+//! another connection (RFC 5531 section 4: at-most-once). Shared by the cores of an engine.
+//!
+//! **Who a client is.** Our own clients carry a number that is theirs alone (module `instance`); of
+//! others the driver says who they are whatever the connection. Clients of ours that say they will
+//! not come back need no cache. One client has one share, and no other can push its replies out. When
+//! every share is taken, one whose client has been away for `rpc.reply_cache_keep_ms` changes hands;
+//! if there is none, the newcomer's calls are refused, never executed without a cache.
+//!
+//! **Which replies are kept.** A share has a place for each XID modulo their number. The XIDs of our
+//! clients name their slots in the low bits, and there are more places than slots, so that a reply
+//! stays until its slot is used again, that is, until it has arrived. Of clients that count their
+//! XIDs up it is the newest ones. A place knows program, version, procedure and checksums
+//! of credential and arguments besides the XID, as counters start anew.
+//!
+//! **What is kept** is the results as an XDR stream with its data items beside it, never a transport
+//! header or a chunk: the call that asks again names memory of its own (module `cuts`). All of it is
+//! allocated at start. A reply that is too long leaves a mark: its call is not executed again, and
+//! answered SYSTEM_ERR.
+//!
+//! **While the call is still executed**, the second one waits for the reply of the first. A call that
+//! arrives by a connection which its client has replaced is not executed: its client does not wait for
+//! it, and its slot may have a newer call.
+//!
+//! **Locks.** A share has a lock of its own, held for a comparison and a copy. In general one core
+//! alone takes it, that of the client's connection, so that nobody waits; another one does when a
+//! client has come back to another core. Programs without a cache take none. The list of clients has
+//! a lock that only connections coming and going take.
+
+use super::cuts::Cuts;
+use super::deferred::DeferTicket;
+use super::instance::{Instance, PeerId};
+use super::mailbox::DeferredAnswer;
+use super::ops::{Encode, RpcRefusal};
+use super::replies::SYSTEM_ERR;
+use super::reply_plan::ReplyData;
+use crate::config::Config;
+use crate::fabric::ConnId;
+use crate::mem::Bulk;
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::rpc::AcceptStatus;
+use spinrpc_proto::xdr::roundup4;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A connection of an engine: its core and its name there.
+pub(crate) type Connection = (usize, ConnId);
+
+/// See the module.
+pub(crate) struct ReplyCache {
+    instance: Instance,
+    keep: Duration,
+    /// By number of the share.
+    tenants: Mutex<Vec<Tenant>>,
+    shares: Box<[Arc<Share>]>,
+}
+
+/// Who has a share.
+#[derive(Clone, Copy)]
+struct Tenant {
+    client: Option<PeerId>,
+    connections: u32,
+    left_at: Duration,
+}
+
+/// What a connection is to the cache.
+pub(crate) enum Standing {
+    /// It has a share.
+    Kept(Arc<Share>),
+    /// Its client does not come back.
+    Passing,
+    /// There is no share for it.
+    Full,
+}
+
+impl ReplyCache {
+    /// As configured; `None` if it is off. `number` is what clients know this engine by.
+    pub(crate) fn new(config: &Config, number: u64) -> Option<Arc<Self>> {
+        let clients = config.reply_cache_clients();
+        let (entries, bytes) = (config.reply_cache_entries(), config.reply_cache_bytes());
+        let nobody = Tenant { client: None, connections: 0, left_at: Duration::ZERO };
+        (clients > 0).then(|| {
+            Arc::new(Self {
+                instance: Instance::Lasting(number.max(1)),
+                keep: config.reply_cache_keep(),
+                tenants: Mutex::new(vec![nobody; clients]),
+                shares: (0..clients).map(|_| Share::new(entries, bytes)).collect(),
+            })
+        })
+    }
+
+    /// What this engine says of itself while connecting.
+    pub(crate) fn instance(&self) -> Instance {
+        self.instance
+    }
+
+    /// A connection came up, at time `now` of its core.
+    pub(crate) fn attach(&self, client: PeerId, from: Connection, now: Duration) -> Standing {
+        if !client.may_return() {
+            return Standing::Passing;
+        }
+        let mut tenants = lock(&self.tenants);
+        let Some(index) = self.seat(&tenants, client, now) else { return Standing::Full };
+        let share = &self.shares[index];
+        if tenants[index].client != Some(client) {
+            share.clear();
+            tenants[index] = Tenant { client: Some(client), connections: 0, left_at: now };
+        }
+        tenants[index].connections += 1;
+        if matches!(client.instance, Instance::Lasting(_)) {
+            lock(&share.0).owner = Some(from);
+        }
+        Standing::Kept(Arc::clone(share))
+    }
+
+    /// Its share, an empty one, or one whose client has been away for long enough, longest first.
+    fn seat(&self, tenants: &[Tenant], client: PeerId, now: Duration) -> Option<usize> {
+        let of = |wanted| tenants.iter().position(|tenant| tenant.client == wanted);
+        of(Some(client)).or_else(|| of(None)).or_else(|| {
+            let away = |tenant: &Tenant| now.saturating_sub(tenant.left_at);
+            let left = tenants
+                .iter()
+                .enumerate()
+                .filter(|(_, tenant)| tenant.connections == 0 && away(tenant) >= self.keep);
+            left.max_by_key(|(_, tenant)| away(tenant)).map(|(index, _)| index)
+        })
+    }
+
+    /// A connection that has a share went down.
+    pub(crate) fn detach(&self, client: PeerId, now: Duration) {
+        let mut tenants = lock(&self.tenants);
+        if let Some(tenant) = tenants.iter_mut().find(|tenant| tenant.client == Some(client)) {
+            tenant.connections = tenant.connections.saturating_sub(1);
+            tenant.left_at = now;
+        }
+    }
+}
+
+/// What makes two calls of a client the same call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallKey {
+    pub(crate) xid: Xid,
+    pub(crate) program: Program,
+    pub(crate) version: Version,
+    pub(crate) procedure: Procedure,
+    /// Checksum of the credential.
+    pub(crate) credential: u64,
+    /// Checksum of the arguments. `None` for those of an RDMA_MSGP: only who decodes them knows what
+    /// in them is padding, which need not be there when the call comes again.
+    pub(crate) arguments: Option<u64>,
+}
+
+impl CallKey {
+    fn is_same(&self, other: &Self) -> bool {
+        let name = |key: &Self| (key.xid, key.program, key.version, key.procedure, key.credential);
+        let (ours, theirs) = (self.arguments, other.arguments);
+        name(self) == name(other) && (ours.is_none() || theirs.is_none() || ours == theirs)
+    }
+}
+
+/// The replies of one client.
+pub(crate) struct Share(Mutex<ShareState>);
+
+struct ShareState {
+    /// The newest connection of a client that has one at a time.
+    owner: Option<Connection>,
+    places: Box<[Place]>,
+    /// Memory for replies that no place has.
+    spare: Vec<Box<[u8]>>,
+    next_generation: u64,
+}
+
+struct Place {
+    generation: u64,
+    call: Option<CallKey>,
+    state: State,
+}
+
+enum State {
+    /// Its handler has it, or will answer later. A second call waits for the reply.
+    Running {
+        waiting: Option<DeferTicket>,
+    },
+    Replied(Kept),
+    Refused(RpcRefusal),
+}
+
+/// The results of a call.
+struct Kept {
+    bytes: Box<[u8]>,
+    stream_bytes: usize,
+    cuts: Cuts,
+    /// Lengths of the data items, which stand behind the stream, each at a multiple of four.
+    items: [u32; ITEMS_MAX],
+    allows_read_chunks: bool,
+}
+
+/// What to do with a call.
+pub(crate) enum Verdict {
+    /// It is new: execute it, and give its reply to the ticket.
+    Execute(Ticket),
+    /// It was answered from the cache.
+    Answered,
+    /// It is being executed: [`Share::wait`] for the reply.
+    Running,
+    /// Its client has another connection now.
+    Superseded,
+}
+
+/// A reply as it is kept.
+pub(crate) enum Stored<'a> {
+    Results(StoredResults<'a>),
+    Refusal(RpcRefusal),
+}
+
+/// See [`Stored`].
+pub(crate) struct StoredResults<'a>(&'a Kept);
+
+impl Share {
+    fn new(entries: usize, reply_bytes: usize) -> Arc<Self> {
+        let place = || Place { generation: 0, call: None, state: State::Refused(SYSTEM_ERR) };
+        Arc::new(Self(Mutex::new(ShareState {
+            owner: None,
+            places: (0..entries).map(|_| place()).collect(),
+            spare: (0..entries).map(|_| vec![0; reply_bytes].into()).collect(),
+            next_generation: 1,
+        })))
+    }
+
+    /// A call arrived that must not be executed twice. `again` sends the reply that is kept.
+    pub(crate) fn meet(
+        self: &Arc<Self>,
+        from: Connection,
+        call: CallKey,
+        again: impl FnOnce(Stored<'_>),
+    ) -> Verdict {
+        let mut state = lock(&self.0);
+        if state.is_superseded(from) {
+            return Verdict::Superseded;
+        }
+        let index = state.index_of(call.xid);
+        if !state.places[index].is_of(&call) {
+            let (ticket, displaced) = self.begin(&mut state, index, call);
+            drop(state);
+            drop(displaced);
+            return Verdict::Execute(ticket);
+        }
+        match &state.places[index].state {
+            State::Running { .. } => return Verdict::Running,
+            State::Replied(kept) => again(Stored::Results(StoredResults(kept))),
+            State::Refused(refusal) => again(Stored::Refusal(*refusal)),
+        }
+        Verdict::Answered
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        state: &mut ShareState,
+        index: usize,
+        call: CallKey,
+    ) -> (Ticket, Option<DeferTicket>) {
+        let generation = state.next_generation;
+        state.next_generation += 1;
+        let displaced = state.vacate(index, State::Running { waiting: None });
+        let bytes = state.spare.pop();
+        state.places[index].call = Some(call);
+        state.places[index].generation = generation;
+        let share = Some(Arc::clone(self));
+        (Ticket { share, index, generation, bytes }, displaced)
+    }
+
+    /// A call arrived that may be executed twice. The slot of its client is used again: what was
+    /// kept there has arrived. `false` if its client has another connection now.
+    pub(crate) fn pass(&self, from: Connection, xid: Xid) -> bool {
+        let mut state = lock(&self.0);
+        if state.is_superseded(from) {
+            return false;
+        }
+        let index = state.index_of(xid);
+        let displaced = match state.places[index].call {
+            Some(call) if call.xid != xid => {
+                state.places[index].call = None;
+                state.places[index].generation = 0;
+                state.vacate(index, State::Refused(SYSTEM_ERR))
+            }
+            _ => None,
+        };
+        drop(state);
+        drop(displaced);
+        true
+    }
+
+    /// A call waits for the reply of the same call; if that has come meanwhile, it gets it at once.
+    pub(crate) fn wait(&self, call: CallKey, mut waiting: DeferTicket) {
+        let mut state = lock(&self.0);
+        let index = state.index_of(call.xid);
+        let place = &mut state.places[index];
+        if !place.is_of(&call) {
+            drop(state);
+            return waiting.reject(AcceptStatus::SystemErr);
+        }
+        if let State::Running { waiting: place } = &mut place.state {
+            // One that waited before was of a connection that is gone, or of a broken client.
+            let before = place.replace(waiting);
+            drop(state);
+            drop(before);
+            return;
+        }
+        let answer = place.state.answer_for(&mut waiting);
+        drop(state);
+        waiting.answer(answer);
+    }
+
+    /// Everything goes, for another client.
+    fn clear(&self) {
+        let mut displaced = Vec::new();
+        let mut state = lock(&self.0);
+        state.owner = None;
+        for index in 0..state.places.len() {
+            state.places[index].call = None;
+            state.places[index].generation = 0;
+            displaced.extend(state.vacate(index, State::Refused(SYSTEM_ERR)));
+        }
+        drop(state);
+    }
+}
+
+impl Place {
+    fn is_of(&self, call: &CallKey) -> bool {
+        self.call.is_some_and(|own| own.is_same(call))
+    }
+}
+
+impl ShareState {
+    fn index_of(&self, xid: Xid) -> usize {
+        // A power of two, as the configuration demands.
+        xid.0 as usize & (self.places.len() - 1)
+    }
+
+    fn is_superseded(&self, from: Connection) -> bool {
+        self.owner.is_some_and(|owner| owner != from)
+    }
+
+    /// Puts a place into another state; its memory goes back. Who waited there is dropped by the
+    /// caller, without the lock.
+    fn vacate(&mut self, index: usize, state: State) -> Option<DeferTicket> {
+        match std::mem::replace(&mut self.places[index].state, state) {
+            State::Running { waiting } => return waiting,
+            State::Replied(kept) => self.spare.push(kept.bytes),
+            State::Refused(_) => {}
+        }
+        None
+    }
+}
+
+impl State {
+    /// Encodes what is kept for a call that has waited.
+    fn answer_for(&self, waiting: &mut DeferTicket) -> DeferredAnswer {
+        match self {
+            Self::Replied(kept) => {
+                let results = StoredResults(kept);
+                let data = results.data(|bytes| waiting.bulk(bytes));
+                data.map_or(DeferredAnswer::Reject(AcceptStatus::SystemErr), |data| {
+                    waiting.encode(data, &|stream| results.write(stream))
+                })
+            }
+            Self::Refused(RpcRefusal::Accepted(status)) => DeferredAnswer::Reject(*status),
+            Self::Refused(_) | Self::Running { .. } => {
+                DeferredAnswer::Reject(AcceptStatus::SystemErr)
+            }
+        }
+    }
+}
+
+impl StoredResults<'_> {
+    /// The data items, in memory that `take` gives; `None` when there is none.
+    pub(crate) fn data(&self, take: impl Fn(usize) -> Option<Bulk>) -> Option<ReplyData> {
+        let Kept { bytes, stream_bytes, cuts, items, allows_read_chunks } = self.0;
+        let mut data = ReplyData::new();
+        let mut at = roundup4(*stream_bytes);
+        for length in &items[..cuts.count()] {
+            let length = *length as usize;
+            let mut bulk = take(length)?;
+            bulk.bytes_mut().copy_from_slice(&bytes[at..at + length]);
+            data = data.bulk(bulk);
+            at += roundup4(length);
+        }
+        Some(if *allows_read_chunks { data.allow_read_chunks() } else { data })
+    }
+
+    /// The results.
+    pub(crate) fn write(&self, stream: &mut StreamWriter<'_>) {
+        self.0.cuts.write(&self.0.bytes[..self.0.stream_bytes], stream);
+    }
+}
+
+/// The place of a call that is being executed. Dropped without a reply it keeps SYSTEM_ERR.
+pub(crate) struct Ticket {
+    /// `None` when the reply is there.
+    share: Option<Arc<Share>>,
+    index: usize,
+    generation: u64,
+    bytes: Option<Box<[u8]>>,
+}
+
+impl Ticket {
+    /// Keeps the reply that `data` and `encode` make.
+    pub(crate) fn record(mut self, data: &ReplyData, encode: Encode<'_>) {
+        let kept = self.bytes.take().map(|bytes| Kept::encode(bytes, data, encode));
+        match kept {
+            Some(Ok(kept)) => self.finish(State::Replied(kept)),
+            Some(Err(bytes)) => {
+                self.bytes = Some(bytes);
+                self.finish(State::Refused(SYSTEM_ERR));
+            }
+            None => self.finish(State::Refused(SYSTEM_ERR)),
+        }
+    }
+
+    /// Keeps an RPC error.
+    pub(crate) fn refuse(mut self, refusal: RpcRefusal) {
+        self.finish(State::Refused(refusal));
+    }
+
+    fn finish(&mut self, reply: State) {
+        let Some(share) = self.share.take() else { return };
+        let mut state = lock(&share.0);
+        state.spare.extend(self.bytes.take());
+        let place = &mut state.places[self.index];
+        if place.generation != self.generation {
+            // The client has used its slot for another call: nobody will ask for this reply.
+            if let State::Replied(kept) = reply {
+                state.spare.push(kept.bytes);
+            }
+            return;
+        }
+        let before = std::mem::replace(&mut place.state, reply);
+        let State::Running { waiting: Some(mut waiting) } = before else { return };
+        let answer = place.state.answer_for(&mut waiting);
+        drop(state);
+        waiting.answer(answer);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.finish(State::Refused(SYSTEM_ERR));
+    }
+}
+
+impl Kept {
+    /// Gives the memory back if the reply does not fit, or names items that are not there.
+    fn encode(
+        mut bytes: Box<[u8]>,
+        data: &ReplyData,
+        encode: Encode<'_>,
+    ) -> Result<Self, Box<[u8]>> {
+        let (encoded, cuts) = Cuts::encode(&mut bytes, data.item_bytes(), encode);
+        if encoded.items_missing || !encoded.fits {
+            return Err(bytes);
+        }
+        let mut items = [0; ITEMS_MAX];
+        let mut at = roundup4(encoded.stream_bytes);
+        for (item, length) in data.item_bytes().take(cuts.count()).zip(&mut items) {
+            let Some(room) = bytes.get_mut(at..at + item.len()) else { return Err(bytes) };
+            room.copy_from_slice(item);
+            *length = item.len() as u32;
+            at += roundup4(item.len());
+        }
+        let (stream_bytes, allows_read_chunks) = (encoded.stream_bytes, data.allows_read_chunks());
+        Ok(Self { bytes, stream_bytes, cuts, items, allows_read_chunks })
+    }
+}
+
+/// A panic of another thread while it held this lock leaves nothing half done here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

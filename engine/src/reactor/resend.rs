@@ -1,0 +1,519 @@
+//! What happens to a client's calls when its connection is lost (RFC 5666 section 8): the requester
+//! and the calls that may be sent again wait here, without a connection, and go on with the next
+//! one, in their first order and before new calls.
+//!
+//! A call that may be sent again keeps its encoded stream, in a block of the core's memory: as many
+//! as there are credits. Memory that the lost connection's peer could reach is never exposed again:
+//! arguments are copied to where the new one can, results get new room. Deadlines go on.
+//!
+//! The api decides when to try another connection; the control thread makes it.
+
+use super::call_table::CallTable;
+use super::calls::{ITEMS_DIFFER, Start, no_block};
+use super::connection::Conn;
+use super::core::{CoreCell, GivenUp, Reactor};
+use super::cuts::Cuts;
+use super::instance::PeerId;
+use super::memory::longest_block_bytes;
+use super::ops::{Backpressure, CallEnd, CallSpec, Encode, Resend, Upcalls};
+use super::reply_pulls::ReplyPull;
+use crate::fabric::{ConnId, DownCause, Fabric};
+use crate::mem::Bulk;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::requester::{CallSlot, Requester};
+use std::time::Duration;
+
+/// How soon a held call is looked at again that found no credit, buffer or room. Replies are the
+/// usual occasion; this is for those that nobody waits for any more.
+const RESEND_PAUSE: Duration = Duration::from_millis(1);
+
+/// What a call needs to be sent again.
+struct Kept {
+    /// The RPC message from its XID on, its data items taken out.
+    stream: Bulk,
+    cuts: Cuts,
+    resend: Resend,
+    /// How often it was sent again.
+    resends: u8,
+    /// Sent on the present connection.
+    in_flight: bool,
+    /// Rises from call to call.
+    order: u64,
+    reply_bytes_max: usize,
+    /// Room for each result.
+    result_bytes: [usize; ITEMS_MAX],
+    /// Results whose room the lost connection's peer could reach: how much there was.
+    rooms: [Option<usize>; ITEMS_MAX],
+}
+
+/// The kept calls of a client that outlives its connections.
+pub(crate) struct Lasting {
+    kept: Box<[Option<Kept>]>,
+    resends_max: u8,
+    /// Why the last connection was lost.
+    lost_by: DownCause,
+}
+
+impl Lasting {
+    fn new(slots: usize, resends_max: u8) -> Box<Self> {
+        let kept = (0..slots).map(|_| None).collect();
+        Box::new(Self { kept, resends_max, lost_by: DownCause::Local })
+    }
+
+    /// The call in this slot has ended.
+    pub(super) fn forget(&mut self, slot: SlotId) {
+        self.kept[usize::from(slot.index)] = None;
+    }
+
+    fn kept(&self, slot: SlotId) -> Option<&Kept> {
+        self.kept[usize::from(slot.index)].as_ref()
+    }
+
+    fn kept_mut(&mut self, slot: SlotId) -> Option<&mut Kept> {
+        self.kept[usize::from(slot.index)].as_mut()
+    }
+
+    fn put(&mut self, slot: SlotId, kept: Kept) {
+        self.kept[usize::from(slot.index)] = Some(kept);
+    }
+
+    /// Whether the call in this slot, whose connection is gone, may be sent again. "A bound on
+    /// resends": a call that brings the connection down each time would do so for ever (RFC 8166
+    /// section 4.5.3).
+    fn may_resend(&self, slot: SlotId) -> bool {
+        self.kept(slot).is_some_and(|kept| !kept.in_flight || kept.resends < self.resends_max)
+    }
+}
+
+/// A client between two connections.
+pub(crate) struct Suspended {
+    lost: ConnId,
+    /// The connection that was asked for.
+    request: Option<u64>,
+    retry_at: Instant,
+    requester: Requester<Box<[CallSlot]>>,
+    calls: CallTable,
+    server: PeerId,
+    cause: DownCause,
+    /// The api has given it up.
+    is_given_up: bool,
+}
+
+/// The clients of a core between two connections, and those that send their calls again.
+#[derive(Default)]
+pub(crate) struct Interrupted {
+    suspended: Vec<Suspended>,
+    resending: Vec<ConnId>,
+}
+
+impl Interrupted {
+    /// When one of them has something to do at the earliest.
+    pub(super) fn next_deadline(&self, pause_ends: Instant) -> Instant {
+        let of = |client: &Suspended| match client.is_given_up {
+            true => Instant(0),
+            false => client.retry_at.min(client.requester.next_deadline()),
+        };
+        let earliest = self.suspended.iter().map(of).min().unwrap_or(Instant(u64::MAX));
+        if self.resending.is_empty() { earliest } else { earliest.min(pause_ends) }
+    }
+
+    fn find(&mut self, lost: ConnId) -> Option<&mut Suspended> {
+        self.suspended.iter_mut().find(|client| client.lost == lost)
+    }
+
+    /// The calls of every suspended client.
+    pub(super) fn all(
+        &mut self,
+    ) -> impl Iterator<Item = (ConnId, &mut Requester<Box<[CallSlot]>>, &mut CallTable)> {
+        self.suspended
+            .iter_mut()
+            .map(|client| (client.lost, &mut client.requester, &mut client.calls))
+    }
+
+    /// The calls of one of them.
+    pub(super) fn calls_of(
+        &mut self,
+        lost: ConnId,
+    ) -> Option<(&mut Requester<Box<[CallSlot]>>, &mut CallTable)> {
+        self.find(lost).map(|client| (&mut client.requester, &mut client.calls))
+    }
+}
+
+impl<F: Fabric> CoreCell<F> {
+    /// Starts a call that is kept until it ends.
+    pub(super) fn start_kept_call(
+        &self,
+        conn: ConnId,
+        token: u64,
+        spec: &mut CallSpec,
+        write: Encode<'_>,
+    ) -> Result<(), Backpressure> {
+        // Nothing is written for a call that cannot start anyway.
+        drop(self.reactor().take_call_buffer(conn)?);
+        let kept = self.keep(spec, write)?;
+        let again = |stream: &mut StreamWriter<'_>| kept.cuts.write(kept.stream.bytes(), stream);
+        let slot = self.start_special_call(conn, Start::New(token), spec, &again)?;
+        if let Some(lasting) = self.reactor().lasting(conn) {
+            lasting.put(slot, kept);
+        }
+        Ok(())
+    }
+
+    fn keep(&self, spec: &CallSpec, write: Encode<'_>) -> Result<Kept, Backpressure> {
+        let (pool, first_bytes, order) = {
+            let reactor = self.reactor();
+            let (config, order) = (&reactor.config, reactor.stats.calls_sent);
+            (reactor.bulk.clone(), config.inline_send_bytes(), order)
+        };
+        let mut room_bytes = first_bytes;
+        loop {
+            let longest_bytes = longest_block_bytes(&self.reactor().config);
+            let mut stream =
+                pool.take(room_bytes).ok_or_else(|| no_block(room_bytes, longest_bytes))?;
+            let items = spec.arguments.iter().flatten().map(Bulk::bytes);
+            let (encoded, cuts) = Cuts::encode(stream.bytes_mut(), items, write);
+            if encoded.items_missing || cuts.count() != spec.argument_count() {
+                return Err(ITEMS_DIFFER);
+            }
+            if encoded.fits {
+                stream.set_len(encoded.stream_bytes);
+                return Ok(Kept::new(stream, cuts, order, spec));
+            }
+            if encoded.stream_bytes <= room_bytes {
+                return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
+            }
+            room_bytes = encoded.stream_bytes;
+        }
+    }
+
+    /// A lasting client's connection went down: what may be sent again waits for the next one.
+    pub(super) fn suspend(&self, gone: Conn, cause: &DownCause, up: &mut impl Upcalls) {
+        let lost = gone.id;
+        let ended = self.reactor().suspend(gone, cause);
+        for token in ended {
+            up.on_call_failed(lost, token, CallEnd::Down(cause.clone()));
+        }
+        up.on_lost(lost, cause);
+    }
+
+    /// Sends held calls again as far as credits and memory go. `true` when all are out.
+    pub(super) fn resend_held(&self, conn: ConnId) -> bool {
+        loop {
+            let next = self.reactor().next_held(conn);
+            let Some(slot) = next else { break };
+            match self.send_again(conn, slot) {
+                Ok(()) => {}
+                Err(refused) if may_pass(&refused) => {
+                    self.reactor().look_again_soon(conn);
+                    return false;
+                }
+                Err(refused) => {
+                    tracing::warn!(%refused, "a call cannot be sent again");
+                    self.reactor().fail_held(conn, slot);
+                }
+            }
+        }
+        self.reactor().interrupted.resending.retain(|other| *other != conn);
+        true
+    }
+
+    fn send_again(&self, conn: ConnId, slot: SlotId) -> Result<(), Backpressure> {
+        let (kept, mut spec) = self.reactor().take_held(conn, slot)?;
+        let again = |stream: &mut StreamWriter<'_>| kept.cuts.write(kept.stream.bytes(), stream);
+        let sent = self.start_special_call(conn, Start::Again(slot), &mut spec, &again);
+        self.reactor().put_back(conn, slot, kept, spec, sent.is_ok());
+        sent.map(drop)
+    }
+
+    /// Clients without a connection, and those that are sending their calls again.
+    #[cold]
+    pub(super) fn attend_interrupted(&self, up: &mut impl Upcalls) {
+        loop {
+            let gone = self.reactor().take_given_up();
+            let Some(client) = gone else { break };
+            end_all(client, up);
+        }
+        loop {
+            let due = self.reactor().take_due();
+            let Some(lost) = due else { break };
+            up.on_retry(lost);
+        }
+        let resending = self.reactor().interrupted.resending.clone();
+        for conn in resending {
+            if self.resend_held(conn) {
+                up.on_resent(conn);
+            }
+        }
+    }
+}
+
+/// Whether a call that was refused for this may be sent later.
+fn may_pass(refused: &Backpressure) -> bool {
+    use Backpressure::{Down, NoBuffer, NoCredit, SendQueueFull};
+    matches!(refused, NoCredit | NoBuffer | SendQueueFull | Down)
+}
+
+/// No other connection will come: every held call ends.
+fn end_all(mut client: Suspended, up: &mut impl Upcalls) {
+    let (lost, cause) = (client.lost, client.cause);
+    client.requester.on_down(|_, token| {
+        if let Some(token) = token {
+            up.on_call_failed(lost, token, CallEnd::Down(cause.clone()));
+        }
+    });
+    up.on_gone(lost, &cause);
+}
+
+impl<F: Fabric> Reactor<F> {
+    fn lasting(&mut self, conn: ConnId) -> Option<&mut Lasting> {
+        self.conns.find(conn)?.calls.lasting.as_deref_mut()
+    }
+
+    /// Whether calls of this connection may outlive it.
+    pub(super) fn is_lasting(&mut self, conn: ConnId) -> bool {
+        self.lasting(conn).is_some()
+    }
+
+    pub(super) fn make_lasting(&mut self, conn: ConnId, resends_max: u8) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let slots = c.calls.slots();
+        let lasting = c.calls.lasting.get_or_insert_with(|| Lasting::new(slots, resends_max));
+        lasting.resends_max = resends_max;
+    }
+
+    /// Takes the calls out of a connection that is gone; gives the tokens of those that end.
+    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<u64> {
+        let Conn { id: lost, proto, mut calls, mut pulls, negotiated, .. } = gone;
+        let mut requester = proto.requester;
+        let mut ended = Vec::new();
+        requester.suspend(|slot, token| {
+            let pull = pulls.get_mut(usize::from(slot.index)).and_then(Option::take);
+            if let Some(hold) = pull.and_then(ReplyPull::into_hold) {
+                calls.put(slot, hold);
+            }
+            let held = token.is_some() && calls.detach(slot);
+            if !held {
+                calls.free(slot);
+                ended.extend(token);
+            }
+            held
+        });
+        if let Some(lasting) = &mut calls.lasting {
+            lasting.lost_by = cause.clone();
+        }
+        self.interrupted.resending.retain(|conn| *conn != lost);
+        self.next_deadline = self.next_deadline.min(requester.next_deadline());
+        self.interrupted.suspended.push(Suspended {
+            lost,
+            request: None,
+            retry_at: Instant(u64::MAX),
+            requester,
+            calls,
+            server: negotiated.peer(),
+            cause: cause.clone(),
+            is_given_up: false,
+        });
+        ended
+    }
+
+    /// Gives the suspended client that asked for this connection its place there.
+    pub(super) fn take_over(&mut self, request: u64, conn: &mut Conn) {
+        let asked = |client: &Suspended| client.request == Some(request) && !client.is_given_up;
+        let Some(index) = self.interrupted.suspended.iter().position(asked) else { return };
+        let client = self.interrupted.suspended.swap_remove(index);
+        conn.proto.requester = client.requester;
+        conn.calls = client.calls;
+        self.stats.reconnects += 1;
+        if !client.server.remembers_for(conn.negotiated.peer()) {
+            self.fail_at_most_once(conn, &client.cause);
+        }
+    }
+
+    /// Another server answers now, which cannot know what the one before has executed.
+    fn fail_at_most_once(&mut self, conn: &mut Conn, cause: &DownCause) {
+        let lasting = conn.calls.lasting.as_deref();
+        let at_most_once = |slot: &SlotId| {
+            let kept = lasting.and_then(|lasting| lasting.kept(*slot));
+            kept.is_none_or(|kept| kept.resend == Resend::AtMostOnce)
+        };
+        let ended: Vec<SlotId> = conn.proto.requester.held().filter(at_most_once).collect();
+        for slot in ended {
+            let token = conn.proto.requester.release_held(slot);
+            conn.calls.free(slot);
+            let end = CallEnd::Down(cause.clone());
+            let ended = token.map(|token| GivenUp { conn: conn.id, fenced: None, token, end });
+            self.given_up.extend(ended);
+        }
+    }
+
+    /// The held call that was sent first, unless it has no credit.
+    fn next_held(&mut self, conn: ConnId) -> Option<SlotId> {
+        let c = self.conns.find(conn)?;
+        let lasting = c.calls.lasting.as_deref()?;
+        c.proto.requester.held().min_by_key(|slot| lasting.kept(*slot).map(|kept| kept.order))
+    }
+
+    /// What was kept of a held call, with what it lends to the new connection.
+    fn take_held(&mut self, conn: ConnId, slot: SlotId) -> Result<(Kept, CallSpec), Backpressure> {
+        let c = self.conns.find(conn).ok_or(Backpressure::Down)?;
+        c.proto.requester.check_resend(slot).map_err(|_| Backpressure::NoCredit)?;
+        let mut rooms = [const { None }; ITEMS_MAX];
+        let lasting = c.calls.lasting.as_deref_mut().ok_or(Backpressure::Down)?;
+        let wanted = lasting.kept(slot).map_or([None; ITEMS_MAX], |kept| kept.rooms);
+        for (bytes, room) in wanted.iter().zip(&mut rooms) {
+            let Some(bytes) = *bytes else { continue };
+            let longest_bytes = longest_block_bytes(&self.config);
+            let bulk = self.fabric.bulk(conn, bytes);
+            *room = Some(bulk.ok_or_else(|| no_block(bytes, longest_bytes))?);
+        }
+        let kept = lasting.kept[usize::from(slot.index)].take().ok_or(Backpressure::Down)?;
+        let mut spec = CallSpec { is_special: true, ..CallSpec::default() };
+        spec.reply_bytes_max = kept.reply_bytes_max;
+        spec.resend = kept.resend;
+        if let Some(mut hold) = c.calls.take(slot) {
+            spec.arguments = std::mem::take(&mut hold.arguments);
+            spec.results = std::mem::take(&mut hold.results);
+            c.calls.recycle(hold);
+        }
+        for (room, result) in rooms.into_iter().zip(&mut spec.results) {
+            *result = room.or(result.take());
+        }
+        Ok((kept, spec))
+    }
+
+    /// What was kept of a call stays until it ends; a call that could not be sent again gets its
+    /// buffers back.
+    fn put_back(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        mut kept: Kept,
+        mut spec: CallSpec,
+        sent: bool,
+    ) {
+        self.stats.calls_resent += u64::from(sent);
+        let Some(c) = self.conns.find(conn) else { return };
+        if sent {
+            kept.in_flight = true;
+            kept.resends += 1;
+        } else if let Some(mut hold) = c.calls.spare() {
+            for (room, result) in kept.rooms.iter().zip(&mut spec.results) {
+                result.take_if(|_| room.is_some());
+            }
+            hold.arguments = spec.arguments;
+            hold.results = spec.results;
+            c.calls.put(slot, hold);
+        }
+        if let Some(lasting) = &mut c.calls.lasting {
+            lasting.put(slot, kept);
+        }
+    }
+
+    fn look_again_soon(&mut self, conn: ConnId) {
+        let resending = &mut self.interrupted.resending;
+        if !resending.contains(&conn) {
+            resending.push(conn);
+        }
+        self.next_deadline = self.next_deadline.min(self.pause_ends());
+    }
+
+    pub(super) fn pause_ends(&self) -> Instant {
+        Instant(self.time().0.saturating_add(self.clock.from_duration(RESEND_PAUSE)))
+    }
+
+    /// A held call that cannot be sent on the new connection at all.
+    fn fail_held(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let lasting = c.calls.lasting.as_deref();
+        let cause = lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone());
+        let token = c.proto.requester.release_held(slot);
+        c.calls.free(slot);
+        let end = CallEnd::Down(cause);
+        self.given_up.extend(token.map(|token| GivenUp { conn, fenced: None, token, end }));
+    }
+
+    pub(super) fn retry_after(&mut self, lost: ConnId, after: Duration) {
+        let at = Instant(self.time().0.saturating_add(self.clock.from_duration(after)));
+        let Some(client) = self.interrupted.find(lost) else { return };
+        client.retry_at = at;
+        self.next_deadline = self.next_deadline.min(at);
+    }
+
+    pub(super) fn note_request(&mut self, lost: ConnId, request: u64) {
+        if let Some(client) = self.interrupted.find(lost) {
+            client.request = Some(request);
+        }
+    }
+
+    pub(super) fn give_up(&mut self, lost: ConnId, cause: DownCause) {
+        if let Some(client) = self.interrupted.find(lost) {
+            client.cause = cause;
+            client.is_given_up = true;
+            self.next_deadline = Instant(0);
+        }
+    }
+
+    /// The core ends: nobody gets another connection.
+    pub(super) fn give_up_all(&mut self) {
+        for client in &mut self.interrupted.suspended {
+            client.cause = DownCause::Local;
+            client.is_given_up = true;
+            self.next_deadline = Instant(0);
+        }
+    }
+
+    fn take_given_up(&mut self) -> Option<Suspended> {
+        let suspended = &mut self.interrupted.suspended;
+        let index = suspended.iter().position(|client| client.is_given_up)?;
+        Some(suspended.swap_remove(index))
+    }
+
+    fn take_due(&mut self) -> Option<ConnId> {
+        let now = Instant(self.time().0);
+        let due = self.interrupted.suspended.iter_mut().find(|client| client.retry_at <= now)?;
+        due.retry_at = Instant(u64::MAX);
+        Some(due.lost)
+    }
+}
+
+impl Kept {
+    fn new(stream: Bulk, cuts: Cuts, order: u64, spec: &CallSpec) -> Self {
+        let result_bytes =
+            spec.results.each_ref().map(|result| result.as_ref().map_or(0, Bulk::len));
+        Self {
+            stream,
+            cuts,
+            resend: spec.resend,
+            resends: 0,
+            in_flight: true,
+            order,
+            reply_bytes_max: spec.reply_bytes_max,
+            result_bytes,
+            rooms: [None; ITEMS_MAX],
+        }
+    }
+}
+
+impl CallTable {
+    /// Whether the call in this slot may be sent again; takes away what belonged to the connection
+    /// that is gone.
+    fn detach(&mut self, slot: SlotId) -> bool {
+        let Some(lasting) = self.lasting.as_deref().filter(|lasting| lasting.may_resend(slot))
+        else {
+            return false;
+        };
+        if lasting.kept(slot).is_some_and(|kept| !kept.in_flight) {
+            return true;
+        }
+        let result_bytes = lasting.kept(slot).map_or([0; ITEMS_MAX], |kept| kept.result_bytes);
+        let rooms = self.hold(slot).map(|hold| hold.detach(&result_bytes));
+        let kept = self.lasting.as_deref_mut().and_then(|lasting| lasting.kept_mut(slot));
+        let (Some(rooms), Some(kept)) = (rooms, kept) else { return false };
+        kept.rooms = rooms;
+        kept.in_flight = false;
+        true
+    }
+}

@@ -1,0 +1,421 @@
+//! A lost connection is made anew, and the calls that were in flight end as their specs say (RFC
+//! 5666 section 8, RFC 5531 section 4). Both ends take their turns on the test's thread where it
+//! matters at which moment the connection goes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, Heard, MixAnswer, MixCall, SharedHeard, all_words, client_config};
+use common::caller::{Read, recorder, run_core};
+use common::program::{LATER, MIX, NULL};
+use common::raw::{RawListener, RawPeer};
+use common::{LIMIT, PROGRAM, Server, VERSION, unique_address, valid};
+use spinrpc::config::{BulkView, RawConfig};
+use spinrpc::{
+    Backpressure, CallError, CallSpec, ConnectOptions, ConnectionEvent, DownCause, Engine,
+    Procedure, Reconnect, Resend, Token,
+};
+use std::time::{Duration, Instant};
+
+/// Tries again at once, and for as long as any test runs.
+fn at_once() -> ConnectOptions {
+    let policy = Reconnect::default()
+        .first_delay(Duration::from_micros(100))
+        .max_delay(Duration::from_millis(5))
+        .resends_max(3);
+    ConnectOptions::new().reconnect(policy)
+}
+
+/// A client that reconnects, up.
+fn lasting<T: 'static>(address: &str, read: Read<T>) -> Caller<T> {
+    lasting_with(client_config(), address, &at_once(), read)
+}
+
+fn lasting_with<T: 'static>(
+    raw: RawConfig,
+    address: &str,
+    options: &ConnectOptions,
+    read: Read<T>,
+) -> Caller<T> {
+    let mut caller = connecting(raw, address, options, read);
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "the first connection", || client.is_up());
+    caller
+}
+
+fn connecting<T: 'static>(
+    raw: RawConfig,
+    address: &str,
+    options: &ConnectOptions,
+    read: Read<T>,
+) -> Caller<T> {
+    let engine = Engine::new(valid(raw)).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let heard = SharedHeard::<T>::default();
+    let made = recorder(&heard, read);
+    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| made).unwrap();
+    Caller { client, heard, core, engine }
+}
+
+fn ups<T>(heard: &Heard<T>) -> usize {
+    heard.events.iter().filter(|event| matches!(event, ConnectionEvent::Up { .. })).count()
+}
+
+/// Starts a call that the server answers when the test says so.
+fn start_later<T>(caller: &Caller<T>, token: u64, resend: Resend) -> Result<(), Backpressure> {
+    let mut spec = CallSpec::new().resend(resend);
+    caller.client.call(LATER, Token(token), &mut spec, |args| args.u32(token as u32))
+}
+
+fn is_disconnected<T>(reply: &Result<T, CallError>) -> bool {
+    matches!(reply, Err(CallError::Disconnected(_)))
+}
+
+#[test]
+fn lose_the_connection_expect_the_same_client_up_again() {
+    let server = Server::start();
+    let mut caller = lasting(&server.address, all_words);
+    caller.client.reconnect();
+    caller.run_until("another connection", |heard| ups(heard) == 2);
+    assert!(caller.call(NULL, |_| {}).is_ok());
+    let heard = caller.heard.borrow();
+    let told = matches!(
+        heard.events[..],
+        [
+            ConnectionEvent::Up { .. },
+            ConnectionEvent::Reconnecting { attempt: 1, cause: DownCause::Local, .. },
+            ConnectionEvent::Up { .. }
+        ]
+    );
+    assert!(told, "{:?}", heard.events);
+    assert_eq!(caller.engine.stats(0).since(&Default::default()).connections_opened, 2);
+}
+
+#[test]
+fn calls_in_flight_end_as_their_specs_say() {
+    let server = Server::start();
+    let mut caller = lasting(&server.address, all_words);
+    start_later(&caller, 1, Resend::Never).unwrap();
+    start_later(&caller, 2, Resend::AtLeastOnce).unwrap();
+    start_later(&caller, 3, Resend::AtMostOnce).unwrap();
+    run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
+    caller.client.reconnect();
+    caller.run_until("another connection", |heard| ups(heard) == 2);
+    run_core(&mut caller.core, "the call sent again", || server.shared.waiting() == 4);
+    while let Some((number, deferred)) = server.shared.pop() {
+        deferred.reply(|results| results.u32(number));
+    }
+    let mut replies = caller.replies(3);
+    replies.sort_by_key(|(token, _)| *token);
+    // This server keeps no replies, and says so.
+    assert!(is_disconnected(&replies[0].1) && is_disconnected(&replies[2].1), "{replies:?}");
+    assert_eq!(replies[1].1.as_ref().unwrap(), &[2]);
+    assert_eq!(caller.client.in_flight(), 0);
+}
+
+#[test]
+fn call_without_a_connection_expect_backpressure_with_its_own_reason() {
+    let server = Server::start();
+    let mut caller = lasting(&server.address, all_words);
+    let address = server.address.clone();
+    server.stop();
+    caller.run_until("the loss", |heard| {
+        heard.events.iter().any(|event| matches!(event, ConnectionEvent::Reconnecting { .. }))
+    });
+    let refused = caller.start(NULL, 1, |_| {}).unwrap_err();
+    assert_eq!(refused, Backpressure::Reconnecting);
+    assert!(refused.is_transient() && !caller.client.is_up());
+    caller.client.close();
+    assert_eq!(caller.start(NULL, 1, |_| {}), Err(Backpressure::Down));
+    let (_, in_flight) = caller.down();
+    assert_eq!((in_flight, ups(&caller.heard.borrow())), (0, 1), "{address}");
+}
+
+#[test]
+fn nobody_listens_any_more_expect_attempts_and_then_the_end() {
+    let server = Server::start();
+    let policy = Reconnect::default()
+        .first_delay(Duration::from_millis(1))
+        .give_up_after(Duration::from_millis(30));
+    let options = ConnectOptions::new().reconnect(policy);
+    let mut caller = lasting_with(client_config(), &server.address, &options, all_words);
+    start_later(&caller, 7, Resend::AtLeastOnce).unwrap();
+    run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+    server.stop();
+    let reply = caller.reply();
+    assert!(is_disconnected(&reply), "{reply:?}");
+    let (cause, in_flight) = caller.down();
+    assert_eq!((cause, in_flight), (DownCause::Remote, 1));
+    let heard = caller.heard.borrow();
+    let attempts: Vec<u32> = heard
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            ConnectionEvent::Reconnecting { attempt, .. } => Some(*attempt),
+            _ => None,
+        })
+        .collect();
+    assert!(attempts.len() >= 3, "{attempts:?}");
+    assert!(attempts.iter().copied().eq(1..=attempts.len() as u32), "{attempts:?}");
+    assert_eq!(caller.client.in_flight(), 0);
+}
+
+#[test]
+fn deadlines_and_cancelling_go_on_without_a_connection() {
+    let server = Server::start();
+    let mut caller = lasting(&server.address, all_words);
+    let soon = CallSpec::new().resend(Resend::AtLeastOnce).deadline(Duration::from_millis(20));
+    start_later(&caller, 1, Resend::AtLeastOnce).unwrap();
+    let mut spec = soon;
+    caller.client.call(LATER, Token(2), &mut spec, |args| args.u32(2)).unwrap();
+    run_core(&mut caller.core, "2 calls", || server.shared.waiting() == 2);
+    server.stop();
+    let began = Instant::now();
+    caller.run_until("the loss", |heard| heard.events.len() > 1);
+    assert!(caller.client.cancel(Token(1)), "it waits for a connection");
+    assert!(!caller.client.cancel(Token(1)), "it has ended");
+    let mut replies = caller.replies(2);
+    replies.sort_by_key(|(token, _)| *token);
+    let ends = [&replies[0], &replies[1]];
+    assert!(matches!(ends[0], (1, Err(CallError::Cancelled))), "{replies:?}");
+    assert!(matches!(ends[1], (2, Err(CallError::TimedOut))), "{replies:?}");
+    assert!(began.elapsed() < LIMIT && caller.client.in_flight() == 0);
+}
+
+/// Memory of the lost connection is not exposed on the new one: items are copied, or get new room.
+#[test]
+fn calls_with_chunks_are_sent_again_with_every_byte() {
+    for bulk in [BulkView::Lent, BulkView::Copy] {
+        let mut raw = client_config();
+        raw.shm.bulk = bulk;
+        send_chunks_again(raw);
+    }
+}
+
+fn send_chunks_again(raw: RawConfig) {
+    let server = Server::start();
+    let mut caller: Caller<MixAnswer> =
+        lasting_with(raw, &server.address, &at_once(), MixCall::read);
+    let call = MixCall {
+        seed: 5,
+        arguments: vec![100_000, 0, 3, 50_001],
+        results: vec![70_000, 10, 0, 4096],
+        offers: vec![100_000, 10, 64, 5000],
+        tail: 20_000,
+        reply_bytes_max: 40_000,
+    };
+    let size = 100_000;
+    for resend in [Resend::AtLeastOnce, Resend::Never, Resend::AtLeastOnce] {
+        let before = caller.free_blocks(size);
+        call.start_as(&caller.client, 1, resend).unwrap();
+        // Before the server has seen it, or after: either way it is answered once.
+        caller.core.poll_once();
+        caller.client.reconnect();
+        let wanted = ups(&caller.heard.borrow()) + 1;
+        caller.run_until("another connection", |heard| ups(heard) == wanted);
+        match (caller.reply(), resend) {
+            (Ok(answer), Resend::AtLeastOnce) => call.check(&answer),
+            (Ok(_), Resend::Never) => {}
+            (reply, Resend::Never) => assert!(is_disconnected(&reply)),
+            (reply, _) => panic!("{resend:?}: {:?}", reply.err()),
+        }
+        assert_eq!(caller.free_blocks(size), before, "every block is back");
+    }
+    let nothing = caller.call(MIX, |args| [0; 4].into_iter().for_each(|word| args.u32(word)));
+    assert!(nothing.is_ok());
+}
+
+const MSG: u32 = 0;
+
+/// A raw server on this thread, and the client that reconnects to it.
+struct RawServer {
+    listener: RawListener,
+    peer: Option<RawPeer>,
+    caller: Caller<Vec<u32>>,
+}
+
+impl RawServer {
+    /// Up, with so many credits granted.
+    fn new(grant: u32) -> Self {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let caller = connecting(client_config(), &address, &at_once(), all_words);
+        let peer = Some(listener.accept());
+        let mut server = Self { listener, peer, caller };
+        server.answer_first(grant);
+        let client = server.caller.client.clone();
+        run_core(&mut server.caller.core, "the first connection", || client.is_up());
+        server
+    }
+
+    fn peer(&mut self) -> &mut RawPeer {
+        self.peer.as_mut().expect("a connection")
+    }
+
+    /// What the client says next; its core runs meanwhile.
+    fn hear(&mut self) -> Vec<u32> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            self.caller.core.poll_once();
+            if let Some(said) = self.peer().poll() {
+                return said.words();
+            }
+            assert!(Instant::now() < end, "the client said nothing for {LIMIT:?}");
+        }
+    }
+
+    fn reply(&mut self, xid: u32, grant: u32) {
+        self.peer().send_words(&[xid, 1, grant, MSG, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
+    }
+
+    /// The first call of every connection is of procedure 0.
+    fn answer_first(&mut self, grant: u32) -> u32 {
+        let call = self.hear();
+        assert_eq!((call[3], call[12]), (MSG, 0), "{call:?}");
+        self.reply(call[0], grant);
+        call[0]
+    }
+
+    /// Ends the connection and accepts the next one.
+    fn break_and_accept(&mut self) {
+        self.peer().close();
+        self.peer = None;
+        let end = Instant::now() + LIMIT;
+        loop {
+            self.caller.core.poll_once();
+            if let Some(peer) = self.listener.try_accept() {
+                self.peer = Some(peer);
+                return;
+            }
+            assert!(Instant::now() < end, "the client did not come back");
+        }
+    }
+
+    /// Turns in which everything that can be sent is sent.
+    fn expect_silence(&mut self) {
+        for _ in 0..100 {
+            self.caller.core.poll_once();
+            assert_eq!(self.peer().poll(), None);
+        }
+    }
+}
+
+fn start<T>(caller: &Caller<T>, token: u64) -> Result<(), Backpressure> {
+    let mut spec = CallSpec::new().resend(Resend::AtLeastOnce);
+    caller.client.call(Procedure(5), Token(token), &mut spec, |args| args.u32(token as u32))
+}
+
+/// "The RPC client MUST NOT send unacknowledged requests in excess of this granted RPC server credit
+/// limit" (RFC 5666 section 3.3), which is one on a new connection (RFC 8166 section 3.3.3).
+#[test]
+fn calls_are_sent_again_in_order_with_their_xids_within_the_new_credits() {
+    let mut server = RawServer::new(8);
+    for token in 0..8 {
+        start(&server.caller, token).unwrap();
+    }
+    let first: Vec<_> = (0..8).map(|_| server.hear()).collect();
+    server.break_and_accept();
+    let own = server.answer_first(1);
+    assert!(first.iter().all(|call| call[0] != own), "the new connection's own call has its own");
+    for (number, call) in first.iter().enumerate() {
+        let again = server.hear();
+        assert_eq!(again, *call, "call {number}, word by word");
+        assert_eq!(start(&server.caller, 99), Err(Backpressure::Reconnecting), "they go first");
+        server.expect_silence();
+        server.reply(again[0], if number == 3 { 2 } else { 1 });
+        if number == 3 {
+            break;
+        }
+    }
+    let (fifth, sixth) = (server.hear(), server.hear());
+    assert_eq!((&fifth, &sixth), (&first[4], &first[5]), "two credits");
+    server.expect_silence();
+    server.reply(fifth[0], 8);
+    server.reply(sixth[0], 8);
+    assert_eq!((server.hear(), server.hear()), (first[6].clone(), first[7].clone()));
+    server.reply(first[6][0], 8);
+    server.reply(first[7][0], 8);
+    let replies = server.caller.replies(8);
+    assert!(
+        replies.iter().map(|(token, _)| *token).eq(0..8) && replies.iter().all(|r| r.1.is_ok())
+    );
+    start(&server.caller, 8).unwrap();
+    let next = server.hear();
+    assert!(next[0] != own && first.iter().all(|call| call[0] != next[0]), "a new call, a new XID");
+}
+
+/// RFC 8166 section 4.5.3: a call that ends the connection each time must not do so for ever.
+#[test]
+fn a_call_that_breaks_every_connection_ends_after_so_many_resends() {
+    let mut server = RawServer::new(8);
+    start(&server.caller, 1).unwrap();
+    let call = server.hear();
+    for resend in 1..=3 {
+        server.break_and_accept();
+        server.answer_first(8);
+        assert_eq!(server.hear(), call, "resend {resend}");
+    }
+    server.break_and_accept();
+    server.answer_first(8);
+    let reply = server.caller.reply();
+    assert!(is_disconnected(&reply), "{reply:?}");
+    server.expect_silence();
+    assert!(server.caller.client.is_up() && server.caller.client.in_flight() == 0);
+}
+
+/// A connection that goes before it is up costs a call none of its resends.
+#[test]
+fn connections_that_break_at_once_cost_no_resends() {
+    let mut server = RawServer::new(8);
+    start(&server.caller, 1).unwrap();
+    let call = server.hear();
+    for _ in 0..20 {
+        server.break_and_accept();
+        server.hear();
+    }
+    server.break_and_accept();
+    server.answer_first(8);
+    assert_eq!(server.hear(), call);
+    server.reply(call[0], 8);
+    assert!(server.caller.reply().is_ok());
+}
+
+#[test]
+fn lose_a_thousand_connections_expect_no_slot_key_or_block_lost() {
+    let server = Server::start();
+    let mut caller: Caller<MixAnswer> = lasting(&server.address, MixCall::read);
+    let call = MixCall {
+        seed: 9,
+        arguments: vec![30_000],
+        results: vec![20_000],
+        offers: vec![20_000],
+        reply_bytes_max: 9000,
+        ..MixCall::default()
+    };
+    let blocks = |caller: &Caller<MixAnswer>| {
+        std::iter::from_fn(|| caller.core.bulk(4096)).collect::<Vec<_>>().len()
+    };
+    let before = (caller.free_blocks(4096), blocks(&caller));
+    for round in 0..1000 {
+        let resend = if round % 2 == 0 { Resend::AtLeastOnce } else { Resend::Never };
+        (0..3).for_each(|token| call.start_as(&caller.client, token, resend).unwrap());
+        for _ in 0..round % 4 {
+            caller.core.poll_once();
+        }
+        caller.client.reconnect();
+        let wanted = round + 2;
+        caller.run_until("another connection", |heard| ups(heard) == wanted);
+        let replies = caller.replies(3);
+        for (token, reply) in &replies {
+            let ended = reply.is_ok() || (resend == Resend::Never && is_disconnected(reply));
+            assert!(ended, "round {round}, call {token}: {:?}", reply.as_ref().err());
+        }
+        assert_eq!(caller.client.in_flight(), 0);
+    }
+    drop(std::mem::take(&mut caller.heard.borrow_mut().replies));
+    assert_eq!((caller.free_blocks(4096), blocks(&caller)), before);
+    for token in 0..64 {
+        caller.client.call(NULL, Token(token), &mut CallSpec::new(), |_| {}).unwrap();
+    }
+    assert_eq!(caller.replies(64).len(), 64, "every slot is there");
+}

@@ -1,0 +1,540 @@
+//! At most once: a call that is sent again over another connection is not executed again, at
+//! whichever moment the first connection went (RFC 5666 section 8, RFC 5531 section 4). Where the
+//! moment matters both ends take their turns on the test's thread.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, SharedHeard, client_config, recorder, run_core};
+use common::raw::{RawPeer, Said};
+use common::{
+    LIMIT, PROGRAM, VERSION, fill_pattern, is_pattern, small_with, unique_address, valid,
+};
+use spinrpc::config::RawConfig;
+use spinrpc::{
+    AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Core,
+    CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Reconnect, Reply, ReplyData,
+    Resend, Running, Service, Token,
+};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// `u32` number, data item in; how often that number was executed, and the item, out.
+const ADD: Procedure = Procedure(1);
+/// As [`ADD`], answered later.
+const ADD_LATER: Procedure = Procedure(2);
+/// As [`ADD`], and says that doing it twice does no harm.
+const LOOK: Procedure = Procedure(3);
+
+const SEED: u32 = 40;
+const ITEM_MAX: usize = 1 << 20;
+
+#[derive(Default)]
+struct Seen {
+    executed: Mutex<HashMap<u32, u32>>,
+    deferred: Mutex<Vec<(u32, Deferred)>>,
+}
+
+impl Seen {
+    fn executed(&self, number: u32) -> u32 {
+        self.executed.lock().unwrap().get(&number).copied().unwrap_or(0)
+    }
+
+    fn answer_deferred(&self) {
+        for (count, deferred) in self.deferred.lock().unwrap().drain(..) {
+            deferred.reply(|results| {
+                results.u32(count);
+                results.opaque(&[]);
+            });
+        }
+    }
+}
+
+thread_local! {
+    /// What happens in the middle of executing a call.
+    static IN_HANDLER: RefCell<Option<Client>> = const { RefCell::new(None) };
+}
+
+struct Adder {
+    context: CoreContext,
+    seen: Arc<Seen>,
+}
+
+impl Adder {
+    fn add(&mut self, mut call: Call<'_>) -> Result<(), DecodeError> {
+        let mut args = call.args();
+        let (number, item) = (args.u32()?, args.data(ITEM_MAX)?);
+        args.finish()?;
+        let mut executed = self.seen.executed.lock().unwrap();
+        let count = executed.entry(number).or_default();
+        *count += 1;
+        let count = *count;
+        drop(executed);
+        if let Some(client) = IN_HANDLER.take() {
+            client.reconnect();
+        }
+        if call.procedure() == ADD_LATER {
+            let deferred = call.defer().unwrap();
+            self.seen.deferred.lock().unwrap().push((count, deferred));
+            return Ok(());
+        }
+        let data = match item {
+            Data::Bulk(bulk) => ReplyData::new().bulk(bulk),
+            Data::Inline(bytes) => ReplyData::new().bulk(copy(&self.context, bytes)),
+        };
+        call.reply_with(data, |results| {
+            results.u32(count);
+            results.bulk();
+        });
+        Ok(())
+    }
+}
+
+fn copy(context: &CoreContext, bytes: &[u8]) -> Bulk {
+    let mut bulk = context.bulk(bytes.len()).unwrap();
+    bulk.bytes_mut().copy_from_slice(bytes);
+    bulk
+}
+
+impl Service for Adder {
+    fn call(&mut self, call: Call<'_>) {
+        // A call that cannot be decoded is dropped: SYSTEM_ERR.
+        let _ = self.add(call);
+    }
+
+    fn is_idempotent(&self, procedure: Procedure) -> bool {
+        procedure == LOOK || procedure == Procedure(0)
+    }
+}
+
+fn server_config() -> RawConfig {
+    small_with(|raw| {
+        raw.rpc.reply_cache_clients = 2;
+        raw.rpc.reply_cache_bytes = 64 << 10;
+    })
+}
+
+fn serve(raw: RawConfig, address: &str) -> (Engine, Arc<Seen>) {
+    let engine = Engine::new(valid(raw)).unwrap();
+    let seen = Arc::new(Seen::default());
+    let of_service = Arc::clone(&seen);
+    let make = move |context: &CoreContext| Adder {
+        context: context.clone(),
+        seen: Arc::clone(&of_service),
+    };
+    engine.serve_once(PROGRAM, VERSION, make).unwrap();
+    engine.listen(address).unwrap();
+    (engine, seen)
+}
+
+/// Count and item of a reply.
+type Answer = (u32, Vec<u8>);
+
+fn read(mut reply: Reply<'_>) -> Result<Answer, DecodeError> {
+    let mut results = reply.results();
+    Ok((results.u32()?, results.data(ITEM_MAX)?.bytes().to_vec()))
+}
+
+fn at_once() -> ConnectOptions {
+    let policy = Reconnect::default()
+        .first_delay(Duration::from_micros(50))
+        .max_delay(Duration::from_millis(2))
+        .resends_max(100);
+    ConnectOptions::new().reconnect(policy)
+}
+
+fn connect(address: &str, options: &ConnectOptions) -> Caller<Answer> {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let heard = SharedHeard::<Answer>::default();
+    let made = recorder(&heard, read);
+    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| made).unwrap();
+    Caller { client, heard, core, engine }
+}
+
+/// Both ends on one thread.
+struct Lockstep {
+    caller: Caller<Answer>,
+    server: Core,
+    seen: Arc<Seen>,
+    _engine: Engine,
+}
+
+impl Lockstep {
+    fn new() -> Self {
+        let address = unique_address();
+        let (engine, seen) = serve(server_config(), &address);
+        let server = engine.core(0).unwrap();
+        let caller = connect(&address, &at_once());
+        let mut pair = Self { caller, server, seen, _engine: engine };
+        let client = pair.caller.client.clone();
+        pair.run_until("the first connection", |_| client.is_up());
+        pair
+    }
+
+    #[track_caller]
+    fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !done(self) {
+            self.turn();
+            assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
+        }
+    }
+
+    fn turn(&mut self) {
+        self.caller.core.poll_once();
+        self.server.poll_once();
+    }
+
+    /// Starts a call that carries `bytes` each way.
+    fn start(&self, procedure: Procedure, number: u32, bytes: usize, resend: Resend) {
+        start(&self.caller.client, procedure, number, bytes, resend);
+    }
+
+    #[track_caller]
+    fn replies(&mut self, count: usize) -> Vec<(u64, Result<Answer, CallError>)> {
+        self.run_until("the replies", |pair| pair.caller.heard.borrow().replies.len() >= count);
+        let replies = std::mem::take(&mut self.caller.heard.borrow_mut().replies);
+        assert_eq!(replies.len(), count);
+        replies
+    }
+
+    /// The one call is answered, and was executed once.
+    #[track_caller]
+    fn expect_once(&mut self, what: &str, number: u32, bytes: usize) {
+        let (_, reply) = self.replies(1).pop().unwrap();
+        let (count, item) = reply.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!((count, self.seen.executed(number)), (1, 1), "{what}");
+        assert!(item.len() == bytes && is_pattern(SEED + number, &item), "{what}");
+        let client = self.caller.client.clone();
+        self.run_until("the connection", |_| client.is_up());
+    }
+}
+
+fn start(client: &Client, procedure: Procedure, number: u32, bytes: usize, resend: Resend) {
+    let mut argument = client.bulk(bytes).unwrap();
+    fill_pattern(SEED + number, argument.bytes_mut());
+    let room = client.bulk(bytes).unwrap();
+    let mut spec = CallSpec::new().resend(resend).argument(argument).result_into(room);
+    let encode = |args: &mut spinrpc::Encoder<'_>| {
+        args.u32(number);
+        args.bulk();
+    };
+    client.call(procedure, Token(u64::from(number)), &mut spec, encode).unwrap();
+}
+
+/// A moment at which the connection goes, after a call was started.
+type Fault = fn(&mut Lockstep);
+
+const FAULTS: [(&str, Fault); 5] = [
+    ("before the call leaves", |pair| pair.caller.client.reconnect()),
+    ("before the call arrives", |pair| {
+        pair.caller.core.poll_once();
+        pair.caller.client.reconnect();
+    }),
+    ("while the call is executed", |pair| {
+        IN_HANDLER.set(Some(pair.caller.client.clone()));
+    }),
+    ("after the reply was sent", |pair| {
+        pair.caller.core.poll_once();
+        let before = pair.server_replies();
+        let end = Instant::now() + LIMIT;
+        while pair.server_replies() == before && Instant::now() < end {
+            pair.server.poll_once();
+        }
+        pair.caller.client.reconnect();
+    }),
+    ("again and again", |pair| {
+        for _ in 0..5 {
+            let ups = pair.ups();
+            pair.caller.client.reconnect();
+            pair.run_until("another connection", |pair| pair.ups() > ups);
+            (0..3).for_each(|_| pair.turn());
+        }
+    }),
+];
+
+impl Lockstep {
+    fn server_replies(&self) -> usize {
+        self.seen.executed.lock().unwrap().values().sum::<u32>() as usize
+    }
+
+    fn ups(&self) -> usize {
+        let events = &self.caller.heard.borrow().events;
+        events.iter().filter(|event| matches!(event, ConnectionEvent::Up { .. })).count()
+    }
+}
+
+#[test]
+fn lose_the_connection_at_any_point_expect_one_execution_and_the_reply() {
+    let mut pair = Lockstep::new();
+    let mut number = 0;
+    for bytes in [0, 7, 1000, 50_000] {
+        for (moment, fault) in FAULTS {
+            number += 1;
+            pair.start(ADD, number, bytes, Resend::AtMostOnce);
+            fault(&mut pair);
+            pair.expect_once(&format!("{bytes} bytes, {moment}"), number, bytes);
+        }
+    }
+    assert_eq!(pair.caller.client.in_flight(), 0);
+}
+
+/// Without the option the call ends, and an idempotent one is executed again.
+#[test]
+fn only_calls_that_ask_for_it_are_executed_once() {
+    let mut pair = Lockstep::new();
+    pair.start(LOOK, 1, 10, Resend::AtLeastOnce);
+    FAULTS[3].1(&mut pair);
+    let (_, reply) = pair.replies(1).pop().unwrap();
+    assert_eq!((reply.unwrap().0, pair.seen.executed(1)), (2, 2), "executed twice");
+    let client = pair.caller.client.clone();
+    pair.run_until("the connection", |_| client.is_up());
+    pair.start(ADD, 2, 10, Resend::Never);
+    FAULTS[3].1(&mut pair);
+    let (_, reply) = pair.replies(1).pop().unwrap();
+    assert!(matches!(reply, Err(CallError::Disconnected(_))), "{reply:?}");
+    assert_eq!(pair.seen.executed(2), 1);
+}
+
+#[test]
+fn a_call_that_is_still_executed_is_waited_for() {
+    let mut pair = Lockstep::new();
+    for (number, wait_for_the_second) in [(1, true), (2, false)] {
+        pair.start(ADD_LATER, number, 0, Resend::AtMostOnce);
+        pair.run_until("the call", |pair| pair.seen.executed(number) == 1);
+        let ups = pair.ups();
+        pair.caller.client.reconnect();
+        if wait_for_the_second {
+            pair.run_until("another connection", |pair| pair.ups() > ups);
+            (0..100).for_each(|_| pair.turn());
+        }
+        pair.seen.answer_deferred();
+        let (_, reply) = pair.replies(1).pop().unwrap();
+        assert_eq!((reply.unwrap(), pair.seen.executed(number)), ((1, Vec::new()), 1));
+        let client = pair.caller.client.clone();
+        pair.run_until("the connection", |_| client.is_up());
+    }
+}
+
+/// The connection goes at random moments under load.
+#[test]
+fn lose_connections_at_random_expect_every_call_executed_once() {
+    const SEED: u64 = 0x5eed;
+    let mut random = spinrpc::sys::random::Random::seeded(SEED);
+    let mut pair = Lockstep::new();
+    let mut number = 0;
+    for round in 0..150 {
+        let calls = 1 + random.at_most(7) as usize;
+        for _ in 0..calls {
+            number += 1;
+            let procedure = if random.at_most(3) == 0 { ADD_LATER } else { ADD };
+            let bytes = [0, 4, 900, 9000][random.at_most(3) as usize];
+            pair.start(procedure, number, bytes, Resend::AtMostOnce);
+        }
+        for _ in 0..=random.at_most(2) {
+            for _ in 0..random.at_most(6) {
+                if random.at_most(1) == 0 {
+                    pair.caller.core.poll_once();
+                } else {
+                    pair.server.poll_once();
+                }
+            }
+            pair.caller.client.reconnect();
+            if random.at_most(1) == 0 {
+                pair.seen.answer_deferred();
+            }
+        }
+        let context = format!("seed {SEED:#x}, round {round}");
+        pair.run_until(&context, |pair| {
+            pair.seen.answer_deferred();
+            pair.caller.heard.borrow().replies.len() >= calls && pair.caller.client.is_up()
+        });
+        for (token, reply) in pair.replies(calls) {
+            let (count, _) = reply.unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_eq!((count, pair.seen.executed(token as u32)), (1, 1), "{context}");
+        }
+    }
+}
+
+/// A server on threads of its own.
+struct Threads {
+    engine: Engine,
+    seen: Arc<Seen>,
+    running: Option<Running>,
+}
+
+impl Threads {
+    fn start(raw: RawConfig, address: &str) -> Self {
+        let (engine, seen) = serve(raw, address);
+        let running = Some(engine.start().unwrap());
+        Self { engine, seen, running }
+    }
+
+    fn stop(mut self) {
+        self.engine.shutdown();
+        self.running.take().unwrap().join().unwrap();
+    }
+}
+
+/// Accepted connections go to the cores in turn: each time the client comes back to another one.
+#[test]
+fn come_back_to_another_core_expect_one_execution() {
+    let address = unique_address();
+    let mut raw = server_config();
+    raw.cores.max = 2;
+    let server = Threads::start(raw, &address);
+    assert_eq!(server.engine.cores(), 2);
+    let mut caller = connect(&address, &at_once());
+    let client = caller.client.clone();
+    for number in 0..50 {
+        run_core(&mut caller.core, "a connection", || client.is_up());
+        start(&client, ADD, number, 600, Resend::AtMostOnce);
+        (0..number % 5).for_each(|_| {
+            caller.core.poll_once();
+        });
+        client.reconnect();
+        let (count, item) = caller.reply().unwrap();
+        assert_eq!((count, server.seen.executed(number)), (1, 1));
+        assert!(is_pattern(SEED + number, &item));
+    }
+    let replayed: u64 = (0..2).map(|core| server.engine.stats(core).replies_replayed).sum();
+    drop(caller);
+    server.stop();
+    assert!(replayed <= 50);
+}
+
+/// What was executed is gone with the process: the next one says that it is another.
+#[test]
+fn find_another_server_expect_calls_at_most_once_to_end() {
+    let address = unique_address();
+    let first = Threads::start(server_config(), &address);
+    let mut caller = connect(&address, &at_once());
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "a connection", || client.is_up());
+    start(&client, ADD_LATER, 1, 0, Resend::AtMostOnce);
+    start(&client, ADD_LATER, 2, 0, Resend::AtLeastOnce);
+    let seen = Arc::clone(&first.seen);
+    run_core(&mut caller.core, "both", || seen.executed(1) + seen.executed(2) == 2);
+    // Their answers must not get ready while the first server ends.
+    let kept = std::mem::take(&mut *seen.deferred.lock().unwrap());
+    first.stop();
+    let second = Threads::start(server_config(), &address);
+    let of_second = Arc::clone(&second.seen);
+    run_core(&mut caller.core, "the second call", || of_second.executed(2) == 1);
+    of_second.answer_deferred();
+    let mut replies = caller.replies(2);
+    replies.sort_by_key(|(token, _)| *token);
+    let ended = matches!(replies[0].1, Err(CallError::Disconnected(_)));
+    assert!(ended && replies[1].1.is_ok(), "{replies:?}");
+    assert_eq!((of_second.executed(1), of_second.executed(2)), (0, 1));
+    drop(kept);
+    drop(caller);
+    second.stop();
+}
+
+/// One client cannot take another's share; who has none is refused and nothing is executed.
+#[test]
+fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served() {
+    let address = unique_address();
+    let server = Threads::start(server_config(), &address);
+    let mut callers: Vec<_> = (0..3).map(|_| connect(&address, &at_once())).collect();
+    for (number, caller) in callers.iter_mut().enumerate() {
+        let (client, number) = (caller.client.clone(), number as u32);
+        run_core(&mut caller.core, "a connection", || client.is_up());
+        start(&client, ADD, number, 0, Resend::AtMostOnce);
+        let reply = caller.reply();
+        if number < 2 {
+            assert_eq!(reply.unwrap().0, 1);
+        } else {
+            let refused = matches!(reply, Err(CallError::Accepted(AcceptStatus::SystemErr)));
+            assert!(refused && server.seen.executed(number) == 0, "{reply:?}");
+        }
+    }
+    let mut passing = connect(&address, &ConnectOptions::new());
+    let client = passing.client.clone();
+    run_core(&mut passing.core, "a connection", || client.is_up());
+    start(&client, ADD, 9, 0, Resend::Never);
+    assert_eq!(passing.reply().unwrap().0, 1, "a client that does not come back needs no share");
+    drop((callers, passing));
+    server.stop();
+}
+
+#[test]
+fn a_share_changes_hands_when_its_client_was_away_for_long_enough() {
+    let address = unique_address();
+    let mut raw = server_config();
+    raw.rpc.reply_cache_clients = 1;
+    raw.rpc.reply_cache_keep_ms = 1;
+    let server = Threads::start(raw, &address);
+    for number in 0..5 {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let mut caller = connect(&address, &at_once());
+            let client = caller.client.clone();
+            run_core(&mut caller.core, "a connection", || client.is_up());
+            start(&client, ADD, number, 0, Resend::AtMostOnce);
+            // Refused while the server has not noticed that the one before is gone.
+            if caller.reply().is_ok() {
+                break;
+            }
+            assert!(Instant::now() < end, "the share stays with a client that has gone");
+        }
+        assert_eq!(server.seen.executed(number), 1);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_reply_that_is_too_long_to_keep_is_not_made_again() {
+    let address = unique_address();
+    let mut raw = server_config();
+    raw.rpc.reply_cache_bytes = 64;
+    let (engine, seen) = serve(raw, &address);
+    let server = engine.core(0).unwrap();
+    let mut pair =
+        Lockstep { caller: connect(&address, &at_once()), server, seen, _engine: engine };
+    let client = pair.caller.client.clone();
+    pair.run_until("the first connection", |_| client.is_up());
+    pair.start(ADD, 1, 100, Resend::AtMostOnce);
+    FAULTS[3].1(&mut pair);
+    let (_, reply) = pair.replies(1).pop().unwrap();
+    let refused = matches!(reply, Err(CallError::Accepted(AcceptStatus::SystemErr)));
+    assert!(refused && pair.seen.executed(1) == 1, "{reply:?}");
+}
+
+#[test]
+fn serve_once_without_a_cache_expect_an_error_that_names_the_key() {
+    let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
+    let error = engine.serve_once(PROGRAM, VERSION, |_| |_: Call<'_>| {}).unwrap_err();
+    assert!(error.to_string().contains("rpc.reply_cache_clients"), "{error}");
+}
+
+/// A peer of another make, known by its process: XID, procedure and arguments say which call it is.
+#[test]
+fn a_peer_that_says_nothing_of_itself_is_known_by_its_process_and_its_calls() {
+    let address = unique_address();
+    let server = Threads::start(server_config(), &address);
+    let call = |xid: u32, number: u32| {
+        let (program, version) = (PROGRAM.0, VERSION.0);
+        vec![xid, 1, 8, 0, 0, 0, 0, xid, 0, 2, program, version, ADD.0, 0, 0, 0, 0, number, 0]
+    };
+    let ask = |words: &[u32]| {
+        let mut peer = RawPeer::connect(&address);
+        peer.send_words(words);
+        let Said::Message(reply) = peer.hear() else { panic!("the connection ended") };
+        peer.close();
+        reply
+    };
+    let first = ask(&call(77, 1));
+    assert_eq!(ask(&call(77, 1)), first, "the same reply");
+    assert_eq!(server.seen.executed(1), 1);
+    // The same XID of another call, and the same call of another XID, are others.
+    ask(&call(77, 2));
+    assert_eq!(server.seen.executed(2), 1);
+    ask(&call(78, 1));
+    assert_eq!(server.seen.executed(1), 2);
+    server.stop();
+}
