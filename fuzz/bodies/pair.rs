@@ -11,14 +11,19 @@ use spinrpc_proto::payload::{
     Beside, CallChunks, ChunkOffer, Encoded, Found, Item, Placement, StreamReader, StreamWriter,
 };
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType};
+use spinrpc_proto::pull::Pulled;
+use spinrpc_proto::rdma::v1::{self, DONE_BYTES, HeaderView, MessageType};
+use spinrpc_proto::rdma::{ReadSegment, ReplyRepr, Segment, set_credits};
+use spinrpc_proto::reply_pull::PullEnd;
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
-use spinrpc_proto::responder::{Pulled, ReplyShape, Responder, ServeSlot};
+use spinrpc_proto::responder::{ReplyShape, Responder, ServeSlot};
 use spinrpc_proto::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 
 use crate::recorder::{Event, Recorder};
 use crate::script::Script;
 use crate::wire;
+
+const NEVER: Instant = Instant(u64::MAX);
 
 type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
 
@@ -38,6 +43,8 @@ struct Sent {
     started: StartedCall,
     plan: Plan,
     awaited: bool,
+    /// Its reply is being fetched.
+    fetching: bool,
     /// Memory exposed for results and for the reply, by handle.
     results: Vec<u32>,
     reply: Option<u32>,
@@ -66,6 +73,14 @@ struct Served {
     whole: bool,
 }
 
+/// A reply that the client fetches.
+struct Fetch {
+    reply: DeliveredReply,
+    message: Vec<u8>,
+    sinks: Vec<Vec<u8>>,
+    outstanding: VecDeque<ReadRequest>,
+}
+
 struct Pair {
     client: Proto,
     server: Proto,
@@ -75,6 +90,12 @@ struct Pair {
     memory: HashMap<u32, Vec<u8>>,
     sent: HashMap<u32, Sent>,
     served: Vec<Served>,
+    fetches: Vec<Fetch>,
+    /// The server's exposed memory, by handle, and for which call.
+    exports: HashMap<u32, (SlotId, Vec<u8>)>,
+    /// Calls whose reply waits for RDMA_DONE, and those whose reply waits for a credit.
+    owed: Vec<SlotId>,
+    kept: VecDeque<(SlotId, Vec<u8>)>,
     next_handle: u32,
     next_token: u64,
     now: u64,
@@ -84,7 +105,7 @@ impl Pair {
     fn new(profile: Profile, client_slots: usize, server_slots: usize) -> Self {
         let connection = |side, calls, serves| {
             let requester = Requester::new(vec![CallSlot::FREE; calls], 0xffff_fff0);
-            let responder = Responder::new(vec![ServeSlot::FREE; serves]);
+            let responder = Responder::new(vec![ServeSlot::FREE; serves]).with_exports(4);
             Connection::new(side, requester, responder, Limits::DEFAULT, profile)
         };
         Self {
@@ -95,6 +116,10 @@ impl Pair {
             memory: HashMap::new(),
             sent: HashMap::new(),
             served: Vec::new(),
+            fetches: Vec::new(),
+            exports: HashMap::new(),
+            owed: Vec::new(),
+            kept: VecDeque::new(),
             next_handle: 1,
             next_token: 0,
             now: 0,
@@ -102,16 +127,20 @@ impl Pair {
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
-        match script.byte() % 8 {
+        match script.byte() % 9 {
             0..=2 => self.call(script),
             3 => self.server_receives(),
             4 => self.server_reads(script),
             5 => self.server_replies(script),
             6 => self.client_receives(),
-            _ => self.client_gives_up(script),
+            7 => self.client_gives_up(script),
+            _ => self.client_reads(script),
         }
-        assert_eq!(self.client.requester.credits().in_flight() as usize, self.sent.len());
-        assert_eq!(self.server.responder.in_progress() as usize, self.served.len());
+        let credits = self.client.requester.credits();
+        let unanswered = self.sent.len() - self.fetches.len();
+        assert_eq!((credits.in_flight() - credits.dones()) as usize, unanswered);
+        let exported = self.owed.len() + self.kept.len();
+        assert_eq!(self.server.responder.in_progress() as usize, self.served.len() + exported);
     }
 
     fn expose(&mut self, bytes: Vec<u8>, segment_bytes: u32) -> ChunkOffer {
@@ -168,7 +197,7 @@ impl Pair {
             message.extend_from_slice(stream);
         }
         self.to_server.push_back(message);
-        let sent = Sent { started, plan, awaited: true, results, reply };
+        let sent = Sent { started, plan, awaited: true, fetching: false, results, reply };
         assert!(self.sent.insert(started.xid.0, sent).is_none());
     }
 
@@ -180,6 +209,7 @@ impl Pair {
         let (slot, whole) = match out.take()[..] {
             [Event::Call(slot)] => (slot, true),
             [Event::Pull(slot)] => (slot, false),
+            [Event::FreeExports(slot)] => return self.end_export(slot),
             ref other => panic!("{other:?}"),
         };
         let plan = self.server.responder.pull_plan(slot);
@@ -225,8 +255,82 @@ impl Pair {
         let index = script.below(self.served.len());
         if self.served.get(index).is_some_and(|served| served.whole) {
             let served = self.served.swap_remove(index);
-            self.reply(&served, script.flag());
+            match script.byte() % 4 {
+                way @ 0..=1 => self.reply(&served, way == 1),
+                way => self.reply_by_read(&served, way == 3),
+            }
         }
+    }
+
+    /// The client has fetched a reply; another one may go.
+    fn end_export(&mut self, slot: SlotId) {
+        let owed = self.owed.iter().position(|owed| *owed == slot).unwrap();
+        self.owed.swap_remove(owed);
+        self.exports.retain(|_, (call, _)| *call != slot);
+        while let Some((slot, mut message)) = self.kept.pop_front() {
+            let Some(credits) = self.server.responder.send_kept(slot, NEVER) else {
+                return self.kept.push_front((slot, message));
+            };
+            set_credits(&mut message, credits);
+            self.to_client.push_back(message);
+            self.owed.push(slot);
+        }
+    }
+
+    /// As `reply`, but what has no Write chunk is fetched by the client, or all of it is.
+    fn reply_by_read(&mut self, served: &Served, whole: bool) {
+        if !self.server.responder.may_export() {
+            return self.reply(served, false);
+        }
+        let call = HeaderView::new_checked(&served.message, &Limits::DEFAULT).unwrap();
+        let plan = self.sent[&call.xid().0].plan.clone();
+        self.check_arguments(served, &call, &plan);
+        let (stream, encoded) = plan.encode_results(call.xid(), |index| match plan.offers(index) {
+            false if whole => Placement::Inline,
+            _ => Placement::Chunk,
+        });
+        let (mut placed, mut reads) = (vec![0; plan.offered.len()], Vec::new());
+        if whole {
+            reads.push(ReadSegment { position: 0, target: self.export(served.slot, &stream) });
+        }
+        for reduced in encoded.reduced() {
+            let index = usize::from(reduced.index);
+            if plan.offers(index) {
+                placed[index] = reduced.length;
+            } else {
+                let target = self.export(served.slot, &plan.results[index]);
+                reads.push(ReadSegment { position: reduced.position, target });
+            }
+        }
+        if reads.is_empty() {
+            return self.reply(served, false);
+        }
+        let mut message = vec![0; ReplyRepr::bytes_of(&call, reads.len())];
+        let shape = ReplyShape { placed: &placed, long_bytes: None };
+        let mut out = Recorder::default();
+        let responder = &mut self.server.responder;
+        let reply = responder
+            .reply_by_read(served.slot, &call, &shape, &reads, NEVER, &mut message, &mut out)
+            .unwrap();
+        assert_eq!(reply.header_bytes, message.len());
+        self.write(&out.take(), &plan.results, &stream);
+        if !whole {
+            message.extend(stream);
+        }
+        match reply.kept {
+            true => self.kept.push_back((served.slot, message)),
+            false => {
+                self.to_client.push_back(message);
+                self.owed.push(served.slot);
+            }
+        }
+    }
+
+    fn export(&mut self, slot: SlotId, bytes: &[u8]) -> Segment {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        self.exports.insert(handle, (slot, bytes.to_vec()));
+        Segment { handle, length: bytes.len() as u32, offset: u64::from(handle) << 32 }
     }
 
     /// The arguments are those which were sent; the results go where the call wants them.
@@ -234,15 +338,10 @@ impl Pair {
         let call = HeaderView::new_checked(&served.message, &Limits::DEFAULT).unwrap();
         let plan = self.sent[&call.xid().0].plan.clone();
         self.check_arguments(served, &call, &plan);
-        let mut stream = vec![0; 4096];
-        let placement = |index: usize| match plan.offered.get(index) {
-            Some(0) | None => Placement::Inline,
-            Some(_) => Placement::Chunk,
-        };
-        let encoded = encode(&mut stream, &plan.results, placement, |xdr| {
-            ReplyHeader::success(call.xid()).write(xdr.xdr());
+        let (stream, encoded) = plan.encode_results(call.xid(), |index| match plan.offers(index) {
+            true => Placement::Chunk,
+            false => Placement::Inline,
         });
-        stream.truncate(encoded.stream_bytes);
         let mut placed = vec![0; plan.offered.len()];
         for reduced in encoded.reduced() {
             placed[usize::from(reduced.index)] = reduced.length;
@@ -275,7 +374,12 @@ impl Pair {
         let (header, at) = CallHeader::parse(stream).unwrap();
         assert_eq!(header, call_header(call.xid()));
         let reader = StreamReader::new(&stream[at..], at, Beside::Reads(&chunks));
-        check_items(reader, &plan.arguments, |chunk, length| &sinks[chunk][..length]);
+        check_items(reader, &plan.arguments, |found| match found {
+            Found::Inline(bytes) => bytes,
+            Found::Chunk { index, length } | Found::Pulled { index, length } => {
+                &sinks[index][..length]
+            }
+        });
     }
 
     /// RDMA Writes land in the client's memory.
@@ -296,32 +400,102 @@ impl Pair {
     fn client_receives(&mut self) {
         let Some(message) = self.to_client.pop_front() else { return };
         let view = HeaderView::new_checked(&message, &Limits::DEFAULT).unwrap();
-        let sent = self.sent.remove(&view.xid().0).unwrap();
+        let xid = view.xid().0;
         let mut out = Recorder::default();
         self.client.on_receive(&message, &mut out);
         match out.take()[..] {
             [Event::Reply(reply)] => {
+                let sent = self.sent.remove(&xid).unwrap();
                 assert!(sent.awaited && reply.slot == sent.started.slot);
-                self.check_results(&sent, &reply, &message);
+                self.check_results(&sent, &reply, &message, &[]);
             }
-            [Event::Released(slot)] => assert!(!sent.awaited && slot == sent.started.slot),
+            [Event::Released(slot)] => {
+                let sent = self.sent.remove(&xid).unwrap();
+                assert!(!sent.awaited && slot == sent.started.slot);
+            }
+            [Event::PullReply(reply)] => self.begin_fetch(reply, message, xid),
             ref other => panic!("{other:?}"),
         }
     }
 
-    fn check_results(&self, sent: &Sent, reply: &DeliveredReply, message: &[u8]) {
+    fn begin_fetch(&mut self, reply: DeliveredReply, message: Vec<u8>, xid: u32) {
+        let sent = self.sent.get_mut(&xid).unwrap();
+        assert!(reply.slot == sent.started.slot && !sent.fetching);
+        sent.fetching = true;
+        let plan = self.client.requester.pull_plan(reply.slot);
+        assert_eq!(plan.is_some(), sent.awaited);
+        let chunks = plan.map_or(&[][..], |plan| plan.chunks());
+        let sinks = chunks.iter().map(|chunk| vec![0; chunk.length as usize]).collect();
+        self.fetches.push(Fetch { reply, message, sinks, outstanding: VecDeque::new() });
+    }
+
+    fn client_reads(&mut self, script: &mut Script<'_>) {
+        let index = script.below(self.fetches.len());
+        if index < self.fetches.len() {
+            self.fetch_some(index, u16::from(script.byte() % 8));
+        }
+    }
+
+    /// Asks for more Reads of a reply and completes the oldest one; RDMA_DONE follows the last.
+    fn fetch_some(&mut self, index: usize, room: u16) {
+        let Fetch { reply, message, sinks, outstanding } = &mut self.fetches[index];
+        let view = HeaderView::new_checked(message, &Limits::DEFAULT).unwrap();
+        let (mut out, slot) = (Recorder::default(), reply.slot);
+        self.client.requester.pull(slot, &view, room, &mut out);
+        for event in out.take() {
+            let Event::Read(read) = event else { panic!("{event:?}") };
+            outstanding.push_back(read);
+        }
+        if let Some(read) = outstanding.pop_front() {
+            let (_, exported) = &self.exports[&read.from.handle];
+            let sink = &mut sinks[usize::from(read.chunk)][read.at as usize..];
+            sink[..exported.len()].copy_from_slice(exported);
+            assert_ne!(self.client.requester.on_read_done(slot), Pulled::Stale);
+        }
+        let mut done = [0; DONE_BYTES];
+        if let Some(end) = self.client.requester.end_pull(slot, &mut done) {
+            self.to_server.push_back(done.to_vec());
+            let fetch = self.fetches.swap_remove(index);
+            self.end_fetch(&fetch, end);
+        }
+    }
+
+    fn end_fetch(&mut self, fetch: &Fetch, end: PullEnd) {
+        let xid = HeaderView::new_checked(&fetch.message, &Limits::DEFAULT).unwrap().xid().0;
+        let sent = self.sent.remove(&xid).unwrap();
+        assert_eq!(sent.awaited, matches!(end, PullEnd::Deliver { .. }));
+        if sent.awaited {
+            self.check_results(&sent, &fetch.reply, &fetch.message, &fetch.sinks);
+        }
+    }
+
+    fn check_results(
+        &self,
+        sent: &Sent,
+        reply: &DeliveredReply,
+        message: &[u8],
+        sinks: &[Vec<u8>],
+    ) {
+        let view = HeaderView::new_checked(message, &Limits::DEFAULT).unwrap();
+        let reads: Vec<(u32, u32)> =
+            view.reads().map(|read| (read.position, read.target.length)).collect();
+        let whole = usize::from(reply.stream == ReplyStream::Pulled);
+        let (reads, pulled) = (&reads[whole..], sinks.get(whole..).unwrap_or_default());
         let stream = match reply.stream {
             ReplyStream::Inline { header_bytes } => &message[header_bytes..],
             ReplyStream::ReplyChunk { length } => {
                 &self.memory[&sent.reply.unwrap()][..length as usize]
             }
-            ReplyStream::Pulled => unreachable!("a Read list under RFC 8166"),
+            ReplyStream::Pulled => &sinks[0],
         };
         let (header, at) = ReplyHeader::parse(stream).unwrap();
         assert_eq!(header, ReplyHeader::success(sent.started.xid));
-        let reader = StreamReader::new(&stream[at..], 0, Beside::Writes(&reply.placed));
-        check_items(reader, &sent.plan.results, |chunk, length| {
-            &self.memory[&sent.results[chunk]][..length]
+        let beside = Beside::Both { reads, writes: &reply.placed };
+        let reader = StreamReader::new(&stream[at..], at, beside);
+        check_items(reader, &sent.plan.results, |found| match found {
+            Found::Inline(bytes) => bytes,
+            Found::Chunk { index, length } => &self.memory[&sent.results[index]][..length],
+            Found::Pulled { index, length } => &pulled[index][..length],
         });
     }
 
@@ -347,29 +521,54 @@ impl Pair {
         }
     }
 
+    fn is_quiet(&self) -> bool {
+        let under_way = self.to_server.is_empty() && self.to_client.is_empty();
+        under_way && self.served.is_empty() && self.fetches.is_empty()
+    }
+
     /// Everything on its way arrives; then nothing is left anywhere.
     fn drain(mut self) {
-        while !self.to_server.is_empty() {
+        while !self.is_quiet() {
             self.server_receives();
-        }
-        while let Some(served) = self.served.first() {
-            if served.whole {
-                let served = self.served.swap_remove(0);
-                self.reply(&served, true);
-            } else {
-                self.read_some(0, 4);
+            match self.served.first() {
+                Some(served) if served.whole => {
+                    let served = self.served.swap_remove(0);
+                    self.reply_by_read(&served, true);
+                }
+                Some(_) => self.read_some(0, 4),
+                None => {}
+            }
+            self.client_receives();
+            if !self.fetches.is_empty() {
+                self.fetch_some(0, 4);
             }
         }
-        while !self.to_client.is_empty() {
-            self.client_receives();
-        }
-        assert!(self.sent.is_empty());
-        assert_eq!(self.client.requester.credits().in_flight(), 0);
+        assert!(self.sent.is_empty() && self.kept.is_empty() && self.exports.is_empty());
+        let credits = self.client.requester.credits();
+        assert_eq!(credits.in_flight(), credits.dones());
         assert_eq!(self.server.responder.in_progress(), 0);
     }
 }
 
 impl Plan {
+    /// The call has room for that result.
+    fn offers(&self, result: usize) -> bool {
+        self.offered.get(result).is_some_and(|bytes| *bytes > 0)
+    }
+
+    fn encode_results(
+        &self,
+        xid: Xid,
+        placement: impl Fn(usize) -> Placement,
+    ) -> (Vec<u8>, Encoded) {
+        let mut stream = vec![0; 4096];
+        let encoded = encode(&mut stream, &self.results, placement, |xdr| {
+            ReplyHeader::success(xid).write(xdr.xdr());
+        });
+        stream.truncate(encoded.stream_bytes);
+        (stream, encoded)
+    }
+
     fn new(script: &mut Script<'_>) -> Self {
         let shape = script.byte();
         let segment_bytes = if shape & 1 != 0 { 300 } else { 0 };
@@ -442,18 +641,13 @@ fn encode(
 }
 
 fn check_items<'a>(
-    mut reader: StreamReader<'_>,
+    mut reader: StreamReader<'a>,
     items: &[Vec<u8>],
-    chunk_bytes: impl Fn(usize, usize) -> &'a [u8],
+    bytes_of: impl Fn(Found<'a>) -> &'a [u8],
 ) {
     for (index, item) in items.iter().enumerate() {
         assert_eq!(reader.xdr().u32(), Ok(index as u32));
-        let found = match reader.item(item.len()).unwrap() {
-            Found::Inline(bytes) => bytes,
-            Found::Chunk { index: chunk, length } => chunk_bytes(chunk, length),
-            Found::Pulled { .. } => unreachable!("no Read chunks of a reply"),
-        };
-        assert_eq!(found, item);
+        assert_eq!(bytes_of(reader.item(item.len()).unwrap()), item);
     }
     reader.finish().unwrap();
 }

@@ -11,9 +11,10 @@ use crate::script::Script;
 /// One byte chooses what is done; the rest is its script.
 pub fn run(data: &[u8]) {
     let mut script = Script::new(data);
-    match script.byte() % 3 {
+    match script.byte() % 4 {
         0 => beside_reads(&mut script),
         1 => beside_writes(&mut script),
+        2 => beside_both(&mut script),
         _ => round_trip(&mut script),
     }
 }
@@ -30,58 +31,104 @@ fn alignment(script: &mut Script<'_>) -> (Alignment, usize) {
 }
 
 fn beside_reads(script: &mut Script<'_>) {
-    let count = script.below(5);
     let base = script.below(100);
-    let chunks: Vec<(u32, u32)> =
-        (0..count).map(|_| (u32::from(script.byte()), u32::from(script.byte()))).collect();
-    let lengths: Vec<u32> = chunks.iter().map(|(_, length)| *length).collect();
-    read_all(script, base, Beside::Reads(&chunks), &lengths);
+    let reads = read_chunks(script);
+    read_all(script, base, Beside::Reads(&reads), &lengths(&reads), &[]);
 }
 
 fn beside_writes(script: &mut Script<'_>) {
+    let placed = write_chunks(script);
+    read_all(script, 0, Beside::Writes(&placed), &placed, &[]);
+}
+
+fn beside_both(script: &mut Script<'_>) {
+    let base = script.below(100);
+    let (reads, writes) = (read_chunks(script), write_chunks(script));
+    let beside = Beside::Both { reads: &reads, writes: &writes };
+    read_all(script, base, beside, &writes, &lengths(&reads));
+}
+
+/// Positions and lengths.
+fn read_chunks(script: &mut Script<'_>) -> Vec<(u32, u32)> {
+    let count = script.below(5);
+    (0..count).map(|_| (u32::from(script.byte()), u32::from(script.byte()))).collect()
+}
+
+fn lengths(reads: &[(u32, u32)]) -> Vec<u32> {
+    reads.iter().map(|(_, length)| *length).collect()
+}
+
+fn write_chunks(script: &mut Script<'_>) -> Vec<u32> {
     let count = script.below(ITEMS_MAX + 1);
-    let placed: Vec<u32> = (0..count).map(|_| u32::from(script.byte())).collect();
-    read_all(script, 0, Beside::Writes(&placed), &placed);
+    (0..count).map(|_| u32::from(script.byte())).collect()
 }
 
 /// Reads a hostile stream to its end: each chunk is found once, in order, at its own length.
-fn read_all(script: &mut Script<'_>, base: usize, beside: Beside<'_>, lengths: &[u32]) {
+/// `pulled` are the Read chunks of a reply, `chunks` those of any other kind.
+fn read_all(
+    script: &mut Script<'_>,
+    base: usize,
+    beside: Beside<'_>,
+    chunks: &[u32],
+    pulled: &[u32],
+) {
     let orders = script.byte();
+    let max = usize::from(orders);
     let (alignment, start) = alignment(script);
     let xdr = Reader::aligned(script.bytes(usize::MAX), alignment, start);
     let mut reader = StreamReader::over(xdr, base, beside);
-    let mut found = Vec::new();
+    let mut found = [Vec::new(), Vec::new()];
     for turn in 0..64 {
         let before = reader.xdr().stream_position();
-        if orders >> (turn % 8) & 1 != 0 && reader.xdr().u32().is_ok() {
-            continue;
-        }
-        match reader.item(usize::from(orders)) {
+        let order = orders >> (turn % 7) & 3;
+        let item = match order {
+            1 if reader.xdr().u32().is_ok() => continue,
+            2 => reader.opaque(max),
+            3 => reader.fixed(max).map(|item| bounded_fixed(item, max)),
+            _ => reader.item(max),
+        };
+        let data = before + if order == 3 { 0 } else { 4 };
+        let after = reader.xdr().stream_position();
+        match item {
             Ok(Found::Inline(bytes)) => {
-                assert!(bytes.len() <= usize::from(orders));
-                assert_eq!(reader.xdr().stream_position(), before + 4 + roundup4(bytes.len()));
+                assert!(bytes.len() <= max);
+                assert_eq!(after, data + roundup4(bytes.len()));
             }
             Ok(Found::Chunk { index, length }) => {
-                let carried = lengths[index] as usize;
-                assert!(length <= usize::from(orders));
-                assert!((length..=roundup4(length)).contains(&carried));
-                assert_eq!(reader.xdr().stream_position(), before + 4);
-                found.push(index);
+                check_carried(chunks[index], length, max);
+                assert_eq!(after, data);
+                found[0].push(index);
             }
-            Ok(Found::Pulled { .. }) => unreachable!("no Read chunks of a reply"),
+            Ok(Found::Pulled { index, length }) => {
+                check_carried(pulled[index], length, max);
+                assert_eq!(after, data);
+                found[1].push(index);
+            }
             Err(_) => {
-                assert_eq!(
-                    reader.xdr().stream_position(),
-                    before,
-                    "a failed read moved the reader"
-                );
+                assert_eq!(after, before, "a failed read moved the reader");
                 break;
             }
         }
     }
-    assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
+    assert!(found.iter().all(|found| found.is_sorted_by(|a, b| a < b)), "{found:?}");
     let rest = reader.xdr().remaining();
     assert!(reader.finish().is_err() || rest == 0);
+}
+
+fn bounded_fixed(item: Found<'_>, length: usize) -> Found<'_> {
+    match item {
+        Found::Inline(bytes) => assert_eq!(bytes.len(), length),
+        Found::Chunk { length: found, .. } | Found::Pulled { length: found, .. } => {
+            assert_eq!(found, length);
+        }
+    }
+    item
+}
+
+/// A chunk has the length of its item, roundup counted or not.
+fn check_carried(carried: u32, length: usize, max: usize) {
+    assert!(length <= max);
+    assert!((length..=roundup4(length)).contains(&(carried as usize)));
 }
 
 /// What a stream is made of.
@@ -108,7 +155,8 @@ fn round_trip(script: &mut Script<'_>) {
         let roundup = script.flag();
         let xdr = Reader::aligned(stream, alignment, start);
         read_as_call(xdr.clone(), base, &encoded, &items, &parts, roundup);
-        read_as_reply(xdr, &encoded, &items, &parts, roundup);
+        read_as_reply(xdr.clone(), &encoded, &items, &parts, roundup);
+        read_as_pulled_reply(xdr, base, &encoded, &items, &parts, roundup);
     }
 }
 
@@ -192,6 +240,23 @@ fn read_as_reply(
     read(StreamReader::over(xdr, 0, Beside::Writes(&placed)), items, parts, |chunk| chunk);
 }
 
+/// The reduced items as Read chunks of a reply without Write chunks.
+fn read_as_pulled_reply(
+    xdr: Reader<'_>,
+    base: usize,
+    encoded: &Encoded,
+    items: &[Item<'_>],
+    parts: &[Part<'_>],
+    roundup: bool,
+) {
+    let reduced = encoded.reduced().iter();
+    let reads: Vec<_> =
+        reduced.map(|item| (item.position + base as u32, carried(item.length, roundup))).collect();
+    let order: Vec<_> = encoded.reduced().iter().map(|item| usize::from(item.index)).collect();
+    let reader = StreamReader::over(xdr, base, Beside::Both { reads: &reads, writes: &[] });
+    read(reader, items, parts, |chunk| order[chunk]);
+}
+
 fn read(
     mut reader: StreamReader<'_>,
     items: &[Item<'_>],
@@ -204,10 +269,9 @@ fn read(
             Part::Opaque(bytes) => assert_eq!(reader.xdr().opaque(bytes.len()), Ok(bytes)),
             Part::Item(index) => match reader.item(items[index].bytes.len()).unwrap() {
                 Found::Inline(bytes) => assert_eq!(bytes, items[index].bytes),
-                Found::Chunk { index: chunk, length } => {
+                Found::Chunk { index: chunk, length } | Found::Pulled { index: chunk, length } => {
                     assert_eq!((item_of(chunk), length), (index, items[index].bytes.len()));
                 }
-                Found::Pulled { .. } => unreachable!("no Read chunks of a reply"),
             },
         }
     }

@@ -1,21 +1,23 @@
 //! The requester behind a client's connection: whatever arrives and whenever, each call ends exactly
-//! once, no more are in flight than granted, no slot is lost, and nothing but what was offered is
-//! taken as placed.
+//! once, no more are in flight than granted, no slot is lost, nothing but what was offered is taken
+//! as placed, and every reply that has to be fetched gets one RDMA_DONE.
 
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType};
+use spinrpc_proto::pull::Pulled;
+use spinrpc_proto::rdma::v1::{self, DONE_BYTES, HeaderView, MessageType};
+use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
+use spinrpc_proto::reply_pull::PullEnd;
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 
 use crate::recorder::{Event, Recorder};
 use crate::script::Script;
-use crate::wire;
+use crate::wire::{self, OwnedLists};
 
 /// Three bytes say whose rules apply, how many slots there are and where XIDs start; the rest is
 /// what happens.
@@ -39,6 +41,10 @@ struct Live {
     chunks: CallChunks,
     /// The header as it was sent.
     header: Vec<u8>,
+    /// Its reply, which has to be fetched.
+    fetched: Option<Vec<u8>>,
+    /// RDMA Reads on their way.
+    outstanding: u16,
 }
 
 struct Client {
@@ -72,25 +78,31 @@ impl Client {
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
-        match script.byte() % 10 {
+        match script.byte() % 12 {
             0..=2 => self.call(script),
             3 | 4 => self.good_reply(script),
             5 => self.spoilt_reply(script),
             6 => self.error(script),
             7 => self.any_message(script),
             8 => self.cancel(script),
-            _ => self.wait(script),
+            9 => self.wait(script),
+            10 => self.fetch(script),
+            _ => self.end_fetch(script),
         }
     }
 
     /// What can be seen of the requester agrees with what is known of it.
     fn check(&self) {
         let credits = self.connection.requester.credits();
-        assert_eq!(credits.in_flight() as usize, self.live.len());
+        let fetching = self.live.iter().filter(|live| live.fetched.is_some()).count();
+        assert_eq!((credits.in_flight() - credits.dones()) as usize, self.live.len() - fetching);
+        assert!(credits.dones() as usize >= fetching);
         assert!((1..=self.slots as u32).contains(&credits.granted()));
         assert_eq!(credits.requested() as usize, self.slots);
         let has_room = self.connection.requester.check_room().is_ok();
-        assert_eq!(has_room, credits.in_flight() < credits.granted(), "a slot leaks");
+        let only_dones_sent = self.live.is_empty();
+        let has_credit = credits.in_flight() < credits.granted() || only_dones_sent;
+        assert_eq!(has_room, has_credit, "a slot leaks");
         for (index, live) in self.live.iter().enumerate() {
             let others = &self.live[..index];
             assert!(others.iter().all(|other| other.started.xid != live.started.xid));
@@ -113,28 +125,42 @@ impl Client {
                 assert_eq!((length, started.xid), (header.len(), next_xid));
                 check_header(&header, started.xid, &chunks, self.slots);
                 self.ends.push(0);
-                self.live.push(Live { started, token, awaited: true, chunks, header });
+                let live = Live {
+                    started,
+                    token,
+                    awaited: true,
+                    chunks,
+                    header,
+                    fetched: None,
+                    outstanding: 0,
+                };
+                self.live.push(live);
             }
             Err(refused) => assert_eq!(room, Err(refused)),
         }
     }
 
-    /// A reply that keeps all rules ends its call.
+    /// A reply that keeps all rules ends its call, or has to be fetched. After it there is no other.
     fn good_reply(&mut self, script: &mut Script<'_>) {
         let Some(index) = self.choose(script) else { return };
         let live = &self.live[index];
-        let (slot, awaited) = (live.started.slot, live.awaited);
-        let (message, placed) = reply_to(live, script);
+        let (slot, awaited, had_reply) = (live.started.slot, live.awaited, live.fetched.is_some());
+        let by_read = self.connection.profile().has_reads_in_replies() && script.flag();
+        let (message, placed) =
+            if by_read { reply_by_read(live, script) } else { reply_to(live, script) };
         let events = self.receive(&message);
         match events[..] {
+            [Event::Dropped(_)] => assert!(had_reply),
+            [Event::PullReply(reply)] => assert!(by_read && reply.slot == slot),
             [Event::Reply(reply)] => {
-                assert!(awaited && reply.slot == slot);
+                assert!(awaited && !by_read && reply.slot == slot);
                 assert_eq!(reply.placed[..placed.len()], placed);
             }
             [Event::Released(released)] => assert!(!awaited && released == slot),
             ref other => panic!("{other:?}"),
         }
-        assert!(self.live.iter().all(|live| live.started.slot != slot));
+        let gone = self.live.iter().all(|live| live.started.slot != slot);
+        assert_eq!(gone, !had_reply && !by_read);
     }
 
     /// A reply with some bytes replaced and its end cut off.
@@ -158,8 +184,12 @@ impl Client {
         };
         let granted = self.connection.requester.credits().granted();
         let message = wire::error(self.live[index].started.xid, 1, 99, error);
+        let had_reply = self.live[index].fetched.is_some();
         let events = self.receive(&message);
-        assert!(matches!(events[..], [Event::Failed { fenced: false, .. } | Event::Released(_)]));
+        match events[..] {
+            [Event::Failed { fenced: false, .. } | Event::Released(_)] => assert!(!had_reply),
+            ref other => assert!(had_reply && matches!(other[..], [Event::Dropped(_)])),
+        }
         assert_eq!(self.connection.requester.credits().granted(), granted);
     }
 
@@ -185,8 +215,63 @@ impl Client {
         assert!(!self.connection.requester.cancel(stale, &mut out));
         assert_eq!(out.take(), []);
         assert_eq!(self.connection.requester.cancel(slot, &mut out), awaited);
-        self.take(&out.take(), 0);
+        self.take(&out.take(), &[]);
         assert!(!self.live[index].awaited);
+    }
+
+    /// Asks for some RDMA Reads of a reply, and lets one of them end.
+    fn fetch(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        let room = u16::from(script.byte() % 4);
+        let requester = &mut self.connection.requester;
+        let live = &mut self.live[index];
+        let slot = live.started.slot;
+        let Some(message) = &live.fetched else {
+            return assert_eq!(requester.on_read_done(slot), Pulled::Stale);
+        };
+        let view = HeaderView::new_checked(message, &Limits::DEFAULT).unwrap();
+        let mut out = Recorder::default();
+        let lengths: Vec<u32> = requester
+            .pull_plan(slot)
+            .map_or(vec![], |plan| plan.chunks().iter().map(|chunk| chunk.length).collect());
+        let asked = requester.pull(slot, &view, room, &mut out);
+        assert!(asked <= room && (live.awaited || asked == 0));
+        live.outstanding += asked;
+        for event in out.take() {
+            let Event::Read(read) = event else { panic!("{event:?}") };
+            assert!(read.slot == slot && view.reads().any(|offered| offered.target == read.from));
+            assert!(read.at + read.from.length <= lengths[usize::from(read.chunk)]);
+        }
+        if live.outstanding > 0 {
+            live.outstanding -= 1;
+            assert_ne!(requester.on_read_done(slot), Pulled::Stale);
+        }
+    }
+
+    /// RDMA_DONE goes out when nothing is on its way any more.
+    fn end_fetch(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        let slot = self.live[index].started.slot;
+        let mut out = Recorder::default();
+        if script.byte() == 0 {
+            let requester = &mut self.connection.requester;
+            requester.give_up_pull(slot, CallFailure::NoMemory, &mut out);
+            self.take(&out.take(), &[]);
+        }
+        let mut done = [0; DONE_BYTES];
+        let end = self.connection.requester.end_pull(slot, &mut done);
+        let Some(end) = end else { return assert_eq!(done, [0; DONE_BYTES]) };
+        let live = self.remove(slot);
+        assert!(live.fetched.is_some() && live.outstanding == 0);
+        let header = HeaderView::new_checked(&done, &Limits::DEFAULT).unwrap();
+        assert_eq!((header.message_type(), header.xid()), (MessageType::Done, live.started.xid));
+        match end {
+            PullEnd::Deliver { token } => {
+                assert!(live.awaited && live.token == token);
+                self.ends[token as usize] += 1;
+            }
+            PullEnd::Release => assert!(!live.awaited),
+        }
     }
 
     fn wait(&mut self, script: &mut Script<'_>) {
@@ -195,7 +280,7 @@ impl Client {
         self.connection.requester.on_time(Instant(self.now), &mut out);
         let events = out.take();
         assert!(events.iter().all(|event| matches!(event, Event::Failed { fenced: true, .. })));
-        self.take(&events, 0);
+        self.take(&events, &[]);
         assert!(self.connection.requester.next_deadline() > Instant(self.now));
     }
 
@@ -209,21 +294,22 @@ impl Client {
         let mut out = Recorder::default();
         self.connection.on_receive(message, &mut out);
         let events = out.take();
-        self.take(&events, message.len());
+        self.take(&events, message);
         let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
         assert!(closes <= 1 && !events.is_empty() && events.len() - closes <= 1, "{events:?}");
         events
     }
 
-    fn take(&mut self, events: &[Event], message_bytes: usize) {
+    fn take(&mut self, events: &[Event], message: &[u8]) {
         for event in events {
             match *event {
                 Event::Reply(reply) => {
                     let live = self.remove(reply.slot);
                     assert!(live.awaited && live.token == reply.token);
-                    check_reply(&live, &reply, message_bytes);
+                    check_reply(&live, &reply, message.len());
                     self.ends[live.token as usize] += 1;
                 }
+                Event::PullReply(reply) => self.begin_fetch(&reply, message),
                 Event::Failed { slot, token, fenced: false, .. } => {
                     let live = self.remove(slot);
                     assert!(live.awaited && live.token == token);
@@ -236,6 +322,14 @@ impl Client {
                 ref other => panic!("a client does not do this: {other:?}"),
             }
         }
+    }
+
+    fn begin_fetch(&mut self, reply: &DeliveredReply, message: &[u8]) {
+        assert!(self.connection.profile().has_reads_in_replies());
+        let live = self.live.iter_mut().find(|live| live.started.slot == reply.slot).unwrap();
+        assert!(live.token == reply.token && live.fetched.is_none());
+        check_reply(live, reply, message.len());
+        live.fetched = Some(message.to_vec());
     }
 
     fn fence(&mut self, slot: SlotId, token: u64) {
@@ -327,6 +421,28 @@ fn reply_to(live: &Live, script: &mut Script<'_>) -> (Vec<u8>, Vec<u32>) {
     (message, placed)
 }
 
+/// A reply with data to be fetched, or which is to be fetched whole.
+fn reply_by_read(live: &Live, script: &mut Script<'_>) -> (Vec<u8>, Vec<u32>) {
+    let call = HeaderView::new_checked(&live.header, &Limits::DEFAULT).unwrap();
+    let whole = script.flag();
+    let target = Segment { handle: 9, length: 24 + u32::from(script.byte()), offset: 1 << 40 };
+    let lists = OwnedLists {
+        reads: vec![ReadSegment { position: if whole { 0 } else { 24 }, target }],
+        writes: OwnedLists::of(&call).writes.into_iter().map(unused).collect(),
+        reply: OwnedLists::of(&call).reply.map(unused),
+    };
+    let kind = if whole { MessageType::Nomsg } else { MessageType::Msg };
+    let mut message = lists.header(kind, call.xid(), 1 + u32::from(script.byte()), None);
+    if !whole {
+        message.extend(wire::rpc_reply(call.xid()));
+    }
+    (message, vec![])
+}
+
+fn unused(segments: Vec<Segment>) -> Vec<Segment> {
+    segments.into_iter().map(|segment| Segment { length: 0, ..segment }).collect()
+}
+
 fn part_of(length: u32, script: &mut Script<'_>) -> u32 {
     (length * u32::from(script.byte())).div_ceil(255)
 }
@@ -343,6 +459,6 @@ fn check_reply(live: &Live, reply: &DeliveredReply, message_bytes: usize) {
             let offered = live.chunks.reply().unwrap().length;
             assert!(length > 0 && length <= offered, "{length} of {offered}");
         }
-        ReplyStream::Pulled => unreachable!("a Read list under RFC 8166"),
+        ReplyStream::Pulled => {}
     }
 }

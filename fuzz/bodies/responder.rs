@@ -1,26 +1,30 @@
 //! The responder behind a server's connection: whatever arrives, each call is delivered at most
 //! once, its chunks are read exactly once and written within their bounds, no slot is lost, no grant
-//! is zero, and nothing is answered that must not be.
+//! is zero, nothing is answered that must not be, and what a reply exports ends exactly once.
+
+use std::collections::VecDeque;
 
 use spinrpc_proto::connection::{Connection, Side};
-use spinrpc_proto::ids::Xid;
+use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::profile::Profile;
+use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType, VERSION};
-use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
+use spinrpc_proto::rdma::{RdmaError, ReadSegment, ReplyRepr, Segment};
 use spinrpc_proto::requester::{CallSlot, Requester};
-use spinrpc_proto::responder::{Pulled, ReplyRefused, ReplyShape, Responder, ServeSlot};
+use spinrpc_proto::responder::{ReplyRefused, ReplyShape, Responder, ServeSlot};
 
 use crate::recorder::{Event, Recorder};
 use crate::script::Script;
 use crate::wire::{self, OwnedLists};
 
-/// Two bytes say whose rules apply and how many slots there are; the rest is what happens.
+/// Three bytes say whose rules apply, how many slots there are and how many exports there may be; the
+/// rest is what happens.
 pub fn run(data: &[u8]) {
     let mut script = Script::new(data);
     let profile = wire::profile(&mut script);
-    let mut server = Server::new(profile, 1 + script.below(6));
+    let mut server = Server::new(profile, 1 + script.below(6), script.below(5));
     while !script.is_over() && !server.closed {
         server.step(&mut script);
         server.check();
@@ -32,7 +36,7 @@ pub fn run(data: &[u8]) {
 struct Taken {
     slot: SlotId,
     message: Vec<u8>,
-    /// How far each of its Read chunks was asked for, until it is delivered.
+    /// How much of each of its Read chunks was asked for, until it is delivered.
     pulling: Option<Vec<u32>>,
     outstanding: u16,
 }
@@ -47,14 +51,21 @@ struct Server {
     connection: Connection<Vec<CallSlot>, Vec<ServeSlot>>,
     slots: usize,
     taken: Vec<Taken>,
+    exports_max: usize,
+    /// Replies that wait for RDMA_DONE.
+    owed: Vec<(SlotId, Xid)>,
+    /// Replies that wait for a credit, oldest first.
+    kept: VecDeque<(SlotId, Xid)>,
+    now: u64,
     next_xid: u32,
     closed: bool,
 }
 
 impl Server {
-    fn new(profile: Profile, slots: usize) -> Self {
+    fn new(profile: Profile, slots: usize, exports_max: usize) -> Self {
         let requester = Requester::new(Vec::new(), 0);
-        let responder = Responder::new(vec![ServeSlot::FREE; slots]);
+        let responder =
+            Responder::new(vec![ServeSlot::FREE; slots]).with_exports(exports_max as u32);
         Self {
             connection: Connection::new(
                 Side::Server,
@@ -65,13 +76,17 @@ impl Server {
             ),
             slots,
             taken: Vec::new(),
+            exports_max,
+            owed: Vec::new(),
+            kept: VecDeque::new(),
+            now: 0,
             next_xid: 0,
             closed: false,
         }
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
-        match script.byte() % 10 {
+        match script.byte() % 13 {
             0..=2 => self.good_call(script),
             3 => self.spoilt_call(script),
             4 => self.any_message(script),
@@ -79,13 +94,21 @@ impl Server {
             6 => self.read_done(script),
             7 => self.reply(script),
             8 => self.reply_too_long(script),
-            _ => self.abandon(script),
+            9 => self.abandon(script),
+            10 => self.reply_by_read(script),
+            11 => self.done(script),
+            _ => self.wait(script),
         }
     }
 
     fn check(&self) {
-        assert_eq!(self.connection.responder.in_progress() as usize, self.taken.len());
-        assert_eq!(self.connection.responder.grant() as usize, self.slots);
+        let responder = &self.connection.responder;
+        let exported = self.owed.len() + self.kept.len();
+        assert_eq!(responder.in_progress() as usize, self.taken.len() + exported);
+        assert_eq!(responder.dones_owed() as usize, self.owed.len());
+        assert!(exported <= self.exports_max);
+        assert!((1..=self.slots).contains(&(responder.grant() as usize)));
+        assert!(exported > 0 || responder.grant() as usize == self.slots, "a credit leaks");
         for (index, taken) in self.taken.iter().enumerate() {
             let others = &self.taken[..index];
             assert!(others.iter().all(|other| other.slot.index != taken.slot.index));
@@ -130,7 +153,7 @@ impl Server {
     /// A message leads to one event, and perhaps the end of the connection.
     fn receive(&mut self, message: &[u8]) {
         let mut out = Recorder::default();
-        let full = self.taken.len() == self.slots;
+        let full = self.connection.responder.in_progress() as usize == self.slots;
         self.connection.on_receive(message, &mut out);
         let events = out.take();
         let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
@@ -144,6 +167,7 @@ impl Server {
                 }
                 Event::Refused(xid) => assert!(full && wire::word(message, 0) == Some(xid.0)),
                 Event::Error(xid, version, error) => check_error(message, xid, version, error),
+                Event::FreeExports(slot) => self.end_export(slot),
                 Event::Dropped(_) => {}
                 Event::Closed(_) => self.closed = true,
                 other => panic!("a server does not do this: {other:?}"),
@@ -173,11 +197,12 @@ impl Server {
         self.pull_some(index, room);
     }
 
-    /// The Reads of a chunk follow each other without gaps, each in the order of the list.
+    /// Reads of segments of the call, each within its chunk.
     fn pull_some(&mut self, index: usize, room: u16) {
         let mut out = Recorder::default();
         let taken = &mut self.taken[index];
         let view = HeaderView::new_checked(&taken.message, &Limits::DEFAULT).unwrap();
+        let lengths = lengths(&self.connection.responder, taken.slot);
         let asked = self.connection.responder.pull(taken.slot, &view, room, &mut out);
         let events = out.take();
         assert!(asked <= room && usize::from(asked) == events.len());
@@ -186,7 +211,8 @@ impl Server {
         for event in events {
             let Event::Read(read) = event else { panic!("{event:?}") };
             let progress = &mut taken.pulling.as_mut().unwrap()[usize::from(read.chunk)];
-            assert_eq!((read.slot, read.at), (taken.slot, *progress));
+            assert_eq!(read.slot, taken.slot);
+            assert!(read.at + read.from.length <= lengths[usize::from(read.chunk)]);
             assert!(view.reads().any(|offered| offered.target == read.from));
             *progress += read.from.length;
         }
@@ -205,8 +231,7 @@ impl Server {
     fn one_read_done(&mut self, index: usize) {
         let mut out = Recorder::default();
         let taken = &mut self.taken[index];
-        let plan = *self.connection.responder.pull_plan(taken.slot).unwrap();
-        let lengths: Vec<u32> = plan.chunks().iter().map(|chunk| chunk.length).collect();
+        let lengths = lengths(&self.connection.responder, taken.slot);
         let pulled = self.connection.responder.on_read_done(taken.slot, &mut out);
         taken.outstanding -= 1;
         match (pulled, &out.take()[..]) {
@@ -281,6 +306,80 @@ impl Server {
         assert_eq!(out.take(), [Event::Error(call.xid(), VERSION, RdmaError::Chunk)]);
     }
 
+    /// The requester has to fetch a reply, which is sent now or when there is a credit for it.
+    fn reply_by_read(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        if self.taken[index].pulling.is_some() {
+            return;
+        }
+        let taken = self.taken.swap_remove(index);
+        let call = taken.view();
+        let may_export = self.connection.responder.may_export();
+        assert!(!may_export || self.connection.profile().has_reads_in_replies());
+        let position = if script.flag() { 24 } else { 0 };
+        let reads = [ReadSegment { position, target: segment(script) }];
+        let deadline = Instant(self.now + u64::from(script.byte()));
+        let shape = ReplyShape { placed: &[], long_bytes: None };
+        let (mut out, mut header) = (Recorder::default(), vec![0; ReplyRepr::bytes_of(&call, 1)]);
+        let responder = &mut self.connection.responder;
+        let reply = responder.reply_by_read(
+            taken.slot,
+            &call,
+            &shape,
+            &reads,
+            deadline,
+            &mut header,
+            &mut out,
+        );
+        if !may_export {
+            assert_eq!(reply, Err(ReplyRefused::ChunkTooSmall));
+            return assert_eq!(out.take(), [Event::Error(call.xid(), VERSION, RdmaError::Chunk)]);
+        }
+        let reply = reply.unwrap();
+        let sent = HeaderView::new_checked(&header, &LOOSE).unwrap();
+        assert_eq!((reply.header_bytes, sent.header_bytes()), (header.len(), header.len()));
+        assert!(sent.credits() > 0 && sent.reads().eq(reads));
+        match reply.kept {
+            true => self.kept.push_back((taken.slot, call.xid())),
+            false => self.owed.push((taken.slot, call.xid())),
+        }
+    }
+
+    fn done(&mut self, script: &mut Script<'_>) {
+        let index = script.below(self.owed.len());
+        let Some((_, xid)) = self.owed.get(index) else { return };
+        let owed = self.owed.len();
+        self.receive(&wire::words(&[xid.0, 1, 8, MessageType::Done.to_wire()]));
+        assert_eq!(self.owed.len() + 1, owed);
+        self.send_kept();
+    }
+
+    fn wait(&mut self, script: &mut Script<'_>) {
+        self.now += u64::from(script.byte());
+        while let Some(slot) = self.connection.responder.overdue_export(Instant(self.now)) {
+            self.end_export(slot);
+        }
+        assert!(self.connection.responder.next_export_deadline() > Instant(self.now));
+        self.send_kept();
+    }
+
+    fn end_export(&mut self, slot: SlotId) {
+        let index = self.owed.iter().position(|(owed, _)| *owed == slot);
+        self.owed.swap_remove(index.unwrap_or_else(|| panic!("{slot:?} exports nothing")));
+    }
+
+    /// Lets go what may go now.
+    fn send_kept(&mut self) {
+        while let Some((slot, xid)) = self.kept.front().copied() {
+            let deadline = Instant(self.now + 1);
+            let Some(credits) = self.connection.responder.send_kept(slot, deadline) else { break };
+            assert!(credits > 0);
+            self.kept.pop_front();
+            self.owed.push((slot, xid));
+        }
+        assert!(self.kept.is_empty() || !self.owed.is_empty(), "a reply is kept back for ever");
+    }
+
     fn abandon(&mut self, script: &mut Script<'_>) {
         let Some(index) = self.choose(script) else { return };
         let taken = self.taken.swap_remove(index);
@@ -304,6 +403,11 @@ impl Server {
         if self.closed {
             return;
         }
+        while let Some((_, xid)) = self.owed.first().copied() {
+            self.receive(&wire::words(&[xid.0, 1, 8, MessageType::Done.to_wire()]));
+            self.send_kept();
+        }
+        self.check();
         for xid in 0..self.slots as u32 {
             self.receive(&call_message(Xid(xid), &mut Script::new(&[])));
         }
@@ -311,6 +415,14 @@ impl Server {
         self.receive(&call_message(Xid(9999), &mut Script::new(&[])));
         self.check();
     }
+}
+
+/// For replies, whose lengths may count the roundup.
+const LOOSE: Limits = Limits { payload_bytes_max: u32::MAX, ..Limits::DEFAULT };
+
+fn lengths(responder: &Responder<Vec<ServeSlot>>, slot: SlotId) -> Vec<u32> {
+    let chunks = responder.pull_plan(slot).map_or(&[][..], |plan| plan.chunks());
+    chunks.iter().map(|chunk| chunk.length).collect()
 }
 
 fn part_of(length: u32, script: &mut Script<'_>) -> u32 {
@@ -370,14 +482,15 @@ fn check_error(message: &[u8], xid: Xid, version: u32, error: RdmaError) {
 }
 
 fn check_reply_header(header: &[u8], call: &HeaderView<'_>, shape: &ReplyShape<'_>) {
-    let reply = HeaderView::new_checked(header, &Limits::DEFAULT).unwrap();
+    let reply = HeaderView::new_checked(header, &LOOSE).unwrap();
     assert!(reply.credits() > 0 && reply.xid() == call.xid() && reply.reads().is_empty());
     let long = shape.long_bytes.is_some();
     assert_eq!(reply.message_type() == MessageType::Nomsg, long);
     assert_eq!(reply.writes().len(), call.writes().len());
     let placed = shape.placed.iter().copied().chain(std::iter::repeat(0));
     for (chunk, placed) in reply.writes().zip(placed) {
-        assert_eq!(chunk.total_length(), u64::from(placed));
+        let counted = [u64::from(placed), u64::from(placed).next_multiple_of(4)];
+        assert!(counted.contains(&chunk.total_length()));
     }
     assert_eq!(reply.reply_chunk().is_some(), call.reply_chunk().is_some());
     let in_reply = reply.reply_chunk().map_or(0, |chunk| chunk.total_length());

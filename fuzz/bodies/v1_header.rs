@@ -3,7 +3,7 @@
 
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::v1::{self, HeaderError, HeaderView, MessageType};
-use spinrpc_proto::rdma::{RdmaError, WriteChunk};
+use spinrpc_proto::rdma::{RdmaError, ReadSegment, WriteChunk};
 
 use crate::script::Script;
 use crate::wire::{self, OwnedLists};
@@ -45,7 +45,7 @@ fn check_bounds(view: &HeaderView<'_>, message: &[u8], limits: &Limits) {
     let reads: Vec<_> = view.reads().collect();
     assert_eq!(reads.len(), view.reads().len());
     assert!(reads.len() <= usize::from(limits.read_segments_max));
-    assert!(reads.iter().all(|read| read.position.is_multiple_of(4)));
+    assert!(reads.iter().all(starts_item_or_roundup));
     assert!(reads.iter().all(|read| read.target.end().is_some()));
     let bytes: u64 = reads.iter().map(|read| u64::from(read.target.length)).sum();
     assert!(bytes <= u64::from(limits.payload_bytes_max));
@@ -54,6 +54,12 @@ fn check_bounds(view: &HeaderView<'_>, message: &[u8], limits: &Limits) {
     assert!(in_writes <= u64::from(limits.payload_bytes_max));
     let in_reply = view.reply_chunk().map_or(0, |chunk| check_chunk(&chunk, limits));
     assert!(in_reply <= u64::from(limits.payload_bytes_max));
+}
+
+/// An item starts with a word; the roundup of one goes from its end to the next word.
+fn starts_item_or_roundup(read: &ReadSegment) -> bool {
+    let into_word = read.position % 4;
+    into_word == 0 || read.target.length == 4 - into_word
 }
 
 fn check_chunk(chunk: &WriteChunk<'_>, limits: &Limits) -> u64 {
