@@ -5,6 +5,7 @@
 #[path = "../examples/sim/harness/mod.rs"]
 mod harness;
 
+use harness::oracle::Seen;
 use harness::run_seed;
 use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
 use spinrpc::fabric::sim::{Network, World};
@@ -22,7 +23,7 @@ const SEEDS: u64 = 400;
 #[cfg(not(feature = "canary"))]
 #[test]
 fn no_seed_breaks_a_rule() {
-    let (mut rpcs, mut succeeded) = (0, 0);
+    let (mut seen, mut succeeded) = (Seen::default(), 0);
     for seed in 0..SEEDS {
         let outcome = run_seed(seed, false);
         assert!(
@@ -30,11 +31,12 @@ fn no_seed_breaks_a_rule() {
             "{:#?}\ncargo run --release -p spinrpc --example sim -- --seed {seed} --trace",
             outcome.failures
         );
-        rpcs += outcome.rpcs;
+        seen.add(&outcome.seen);
         succeeded += outcome.succeeded;
     }
-    let counted = format!("{rpcs} calls, {succeeded} well ended, in {SEEDS} seeds");
-    assert!(rpcs > 20 * SEEDS && succeeded > 10 * SEEDS, "hardly anything happens: {counted}");
+    let counted = format!("{seen:?}, {succeeded} calls well ended, in {SEEDS} seeds");
+    assert!(seen.calls > 20 * SEEDS && succeeded > 10 * SEEDS, "hardly anything: {counted}");
+    assert!(seen.padded > SEEDS && seen.configured > SEEDS / 20, "not all there is: {counted}");
 }
 
 #[test]
@@ -120,4 +122,21 @@ fn call_many(network: Network, calls: u32) -> (u32, u32) {
 fn sends_that_complete_late_cost_nobody_the_connection() {
     let slow = Network { poll_ns: 50, completion_ns: (20_000, 20_000), ..Network::default() };
     assert_eq!(call_many(slow, 100), (100, 0));
+}
+
+/// A client that finds no answer to its first question asks on another connection. Shut the engine
+/// down meanwhile, expect that connection refused: nobody would ever close it (seed 386).
+#[test]
+fn a_connection_that_comes_after_the_shutdown_is_refused() {
+    let world = World::new(Network::default());
+    let engine = || Engine::simulated(config(2), |device| world.connector(device)).unwrap();
+    let (server, caller) = (engine(), engine());
+    server.serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)));
+    server.listen("server").unwrap();
+    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    caller.shutdown();
+    let client = cores[1].connect("server", PROGRAM, Version(1), |_| Count::default()).unwrap();
+    run_for(&world, 10_000, &mut cores);
+    assert!(!client.is_up());
+    assert!(world.holdings().iter().all(|end| end.is_down), "{:?}", world.holdings());
 }

@@ -8,6 +8,7 @@
 mod harness;
 
 use clap::Parser;
+use harness::oracle::Seen;
 use harness::run::Outcome;
 use harness::run_seed;
 use std::ops::Range;
@@ -52,7 +53,8 @@ fn main() -> ExitCode {
 
 fn play_one(seed: u64, trace: bool) -> ExitCode {
     let outcome = run_seed(seed, trace);
-    let Outcome { digest, rpcs, succeeded, virtual_ns, .. } = outcome;
+    let Outcome { digest, seen, succeeded, virtual_ns, .. } = outcome;
+    let rpcs = seen.calls;
     println!("seed {seed}: {rpcs} virtual RPCs, {succeeded} of the application's calls succeeded");
     println!("virtual time {:?}, digest {digest:016x}", Duration::from_nanos(virtual_ns));
     tell(seed, &outcome.failures)
@@ -69,12 +71,15 @@ fn tell(seed: u64, failures: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Failing seeds that are named; all of the first one's failures are told.
+const FAILURES_TOLD: usize = 20;
+
 /// What all threads together have done.
 #[derive(Default)]
 struct Tally {
     next: AtomicU64,
     played: AtomicU64,
-    rpcs: AtomicU64,
+    seen: Mutex<Seen>,
     virtual_ns: AtomicU64,
     failed: Mutex<Vec<(u64, Vec<String>)>>,
 }
@@ -83,7 +88,9 @@ impl Tally {
     fn add(&self, seed: u64, outcome: Outcome) {
         // Relaxed: counters, read when the threads are done.
         self.played.fetch_add(1, Ordering::Relaxed);
-        self.rpcs.fetch_add(outcome.rpcs, Ordering::Relaxed);
+        if let Ok(mut seen) = self.seen.lock() {
+            seen.add(&outcome.seen);
+        }
         self.virtual_ns.fetch_add(outcome.virtual_ns, Ordering::Relaxed);
         if !outcome.failures.is_empty()
             && let Ok(mut failed) = self.failed.lock()
@@ -104,13 +111,14 @@ impl Tally {
 
     fn report(&self, started: Instant) -> String {
         let played = self.played.load(Ordering::Relaxed);
-        let rpcs = self.rpcs.load(Ordering::Relaxed);
+        let seen = self.seen.lock().map(|seen| *seen).unwrap_or_default();
         let failed = self.failed.lock().map_or(0, |failed| failed.len());
         let took = started.elapsed().as_secs_f64();
         let virtual_time = Duration::from_nanos(self.virtual_ns.load(Ordering::Relaxed));
         format!(
-            "{played} seeds, {rpcs} virtual RPCs, {failed} failed; {:.1} s of virtual time in \
-             {took:.1} s",
+            "{played} seeds, {} virtual RPCs, {failed} failed; {:.1} s of virtual time in \
+             {took:.1} s\n{seen}",
+            seen.calls,
             virtual_time.as_secs_f64()
         )
     }
@@ -133,6 +141,9 @@ fn play_many(seeds: Range<u64>, jobs: usize) -> ExitCode {
     println!("seeds {}..{}: {}", seeds.start, seeds.end, tally.report(started));
     let mut failed = tally.failed.into_inner().unwrap_or_default();
     failed.sort();
+    for (seed, failures) in failed.iter().take(FAILURES_TOLD).skip(1) {
+        println!("seed {seed} fails: {}", failures.first().map_or("", String::as_str));
+    }
     match failed.first() {
         Some((seed, failures)) => tell(*seed, failures),
         None => ExitCode::SUCCESS,

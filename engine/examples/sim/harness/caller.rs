@@ -217,8 +217,12 @@ impl Handler {
             self.ledger.fail(format!("call {token} ended and its arguments are not back"));
         }
         let mut results = reply.results();
-        let problem = check_results(token, &plan, &mut results);
+        let mut kept = Vec::new();
+        let problem = check_results(token, &plan, &mut results, &mut kept);
         let problem = problem.and_then(|problem| results.finish().map(|()| problem));
+        if self.honest {
+            self.ledger.entries().kept.append(&mut kept);
+        }
         match problem {
             Ok(Some(problem)) if self.honest => {
                 self.ledger.fail(format!("call {token} {problem}"));

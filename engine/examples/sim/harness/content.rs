@@ -25,6 +25,12 @@ pub(crate) fn is(key: u64, bytes: &[u8]) -> bool {
     chunks.all(|(chunk, word)| *chunk == word.to_le_bytes()[..chunk.len()])
 }
 
+/// A number that looks like chance.
+pub(crate) fn mix(key: u64) -> u64 {
+    let mixed = (key ^ key >> 31).wrapping_mul(0x7fb5_d329_728e_a185);
+    mixed ^ mixed >> 27
+}
+
 fn words(key: u64) -> impl Iterator<Item = u64> {
     let step = |word: &u64| {
         Some(word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f))

@@ -14,9 +14,12 @@ const COMPLETIONS_NS: u64 = 500_000;
 
 impl Simulation {
     pub(crate) fn finish(&mut self) {
-        let steps: [fn(&mut Self); 5] =
-            [Self::end_calls, Self::rest, Self::fill_up, Self::rest, Self::close_all];
-        for step in steps {
+        // A call whose answer its client cannot read keeps its slot and its memory.
+        let is_mixed = self.ledger.entries().is_mixed;
+        let at_rest: [fn(&mut Self); 3] = [Self::rest, Self::fill_up, Self::rest];
+        let at_rest = if is_mixed { &[][..] } else { &at_rest[..] };
+        let steps = [Self::end_calls as fn(&mut Self)].iter().chain(at_rest);
+        for step in steps.chain(&[Self::close_all as fn(&mut Self)]) {
             if self.has_failed() {
                 return;
             }

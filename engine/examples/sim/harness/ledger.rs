@@ -1,5 +1,6 @@
 //! What is known of every call: that it ends once, and how it may end.
 
+use super::kept::Kept;
 use super::program::Waiting;
 use super::scenario::{Answer, CallPlan};
 use spinrpc::{AcceptStatus, CallError, DownCause};
@@ -17,10 +18,15 @@ pub(crate) struct Entries {
     pub(crate) now_ns: u64,
     /// Calls that were deferred since the last look.
     pub(crate) deferred: Vec<Waiting>,
+    /// Data that an application keeps since the last look.
+    pub(crate) kept: Vec<Kept>,
     /// What must not have happened.
     pub(crate) failures: Vec<String>,
     pub(crate) succeeded: u64,
     pub(crate) ended: u64,
+    /// Not all go by the rules of the same document: they may misunderstand each other, and then
+    /// calls time out, and connections end.
+    pub(crate) is_mixed: bool,
 }
 
 /// One call; its token is its place.
@@ -47,7 +53,7 @@ impl Ledger {
     /// A connection between two that keep the rules ended. Faults of the network are no news.
     pub(crate) fn hear_end(&self, cause: &DownCause) {
         let is_fault = matches!(cause, DownCause::Local | DownCause::Remote | DownCause::PeerDied);
-        if !is_fault {
+        if !is_fault && !self.entries().is_mixed {
             self.fail(format!("an engine lost its connection: {cause}"));
         }
     }

@@ -2,11 +2,14 @@
 //! 3.3): more calls than credits, more credits than receives, answers to nothing, chunks that are
 //! not exposed.
 
-use super::words::{ERROR, word};
+use super::terms::Terms;
+use super::words::{DONE, ERROR, MSGP, word};
 use spinrpc::fabric::Access;
 use spinrpc::fabric::sim::{Observed, SideId, What};
 use spinrpc_proto::limits::Limits;
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::HeaderView;
+use std::fmt;
 
 /// What both ends of every connection have said.
 #[derive(Default)]
@@ -14,8 +17,36 @@ pub(crate) struct Oracle {
     lanes: Vec<Lane>,
     keys: Vec<Vec<(u32, Access)>>,
     hostile: Vec<SideId>,
+    /// Whose rules all ends go by, if they agree on that.
+    pub(crate) profile: Option<Profile>,
+    pub(crate) seen: Seen,
+}
+
+/// How often those that keep the rules did something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
     pub(crate) calls: u64,
     pub(crate) replies: u64,
+    /// RDMA_MSGP sent.
+    pub(crate) padded: u64,
+    /// Connections whose client took the reply of the Connection Configuration Protocol.
+    pub(crate) configured: u64,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { replies, padded, configured, .. } = self;
+        write!(f, "  {replies} replies, {padded} padded messages, {configured} configurations")
+    }
+}
+
+impl Seen {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.replies += other.replies;
+        self.padded += other.padded;
+        self.configured += other.configured;
+    }
 }
 
 /// One connection, by what went over it.
@@ -27,6 +58,7 @@ struct Lane {
     in_flight: Vec<u32>,
     /// XIDs of calls that the server has taken and not answered.
     served: Vec<u32>,
+    terms: Terms,
 }
 
 impl Oracle {
@@ -47,6 +79,11 @@ impl Oracle {
                 self.on_sent(side, message, *receives)
             }
             What::Received { message } if self.is_honest(side) => self.on_received(side, message),
+            What::Reading { outstanding } if self.is_honest(side) => {
+                let checked = self.is_honest(side.peer());
+                let terms = &self.lane(side).terms;
+                terms.on_reading(end_of(side), *outstanding).filter(|_| checked)
+            }
             What::Exposed { handle, access, .. } => {
                 self.keys(side).push((*handle, *access));
                 None
@@ -80,18 +117,47 @@ impl Oracle {
     }
 
     fn on_sent(&mut self, side: SideId, message: &[u8], receives: usize) -> Option<String> {
-        if side.is_connector() {
-            self.calls += 1;
-            let unexposed = self.unexposed(side, message);
-            // Which of a hostile server's messages count as replies is not for this side to say.
-            let checked = self.is_honest(side.peer());
-            return self.lane(side).call(message).filter(|_| checked).or(unexposed);
-        }
-        self.replies += 1;
+        let Ok(view) = HeaderView::new_checked(message, &LIMITS) else {
+            let is_error = word(message, 3) == ERROR;
+            return match is_error {
+                true => self.on_error(side, message, receives),
+                false => Some("sent a header that cannot be read".into()),
+            };
+        };
+        self.seen.padded += u64::from(word(message, 3) == MSGP);
+        let problem = self.outdated(message).or_else(|| self.unexposed(side, &view));
+        // Which of a hostile server's messages count as replies is not for this side to say.
         let checked = self.is_honest(side.peer());
         let lane = self.lane(side);
-        let problem = lane.answer(message, receives);
-        problem.filter(|_| checked)
+        let broken = lane.terms.on_sent(end_of(side), message, &view);
+        let accounts = match side.is_connector() {
+            true => {
+                lane.terms.on_call(&view, message);
+                lane.call(message)
+            }
+            false => {
+                lane.terms.on_reply(end_of(side), message, Some(&view));
+                lane.answer(message, receives)
+            }
+        };
+        match side.is_connector() {
+            true => self.seen.calls += 1,
+            false => self.seen.replies += 1,
+        }
+        problem.or_else(|| broken.or(accounts).filter(|_| checked))
+    }
+
+    fn on_error(&mut self, side: SideId, message: &[u8], receives: usize) -> Option<String> {
+        let checked = self.is_honest(side.peer());
+        self.seen.replies += 1;
+        self.lane(side).answer(message, receives).filter(|_| checked)
+    }
+
+    /// What RFC 8166 took away is sent by nobody who goes by it.
+    fn outdated(&self, message: &[u8]) -> Option<String> {
+        let is_old = matches!(word(message, 3), MSGP | DONE);
+        (is_old && self.profile == Some(Profile::Rfc8166))
+            .then(|| "sent a message that RFC 8166 has no use for".to_owned())
     }
 
     fn on_received(&mut self, side: SideId, message: &[u8]) -> Option<String> {
@@ -101,22 +167,34 @@ impl Oracle {
             lane.served.push(word(message, 0));
             return None;
         }
+        let view = HeaderView::new_checked(message, &LIMITS).ok();
+        if checked {
+            let bound = lane.terms.on_reply(end_of(side), message, view.as_ref());
+            self.seen.configured += u64::from(bound);
+        }
+        let lane = self.lane(side);
         lane.reply(message).filter(|_| checked)
     }
 
-    /// A chunk of a call names memory that the peer may not reach.
-    fn unexposed(&mut self, side: SideId, message: &[u8]) -> Option<String> {
-        let limits = Limits { payload_bytes_max: u32::MAX, ..Limits::DEFAULT };
-        let Ok(view) = HeaderView::new_checked(message, &limits) else {
-            return Some("sent a header that cannot be read".into());
-        };
+    /// A chunk of a message names memory of its sender that the peer may not reach.
+    fn unexposed(&mut self, side: SideId, view: &HeaderView<'_>) -> Option<String> {
         let reads = view.reads().map(|read| (read.target.handle, Access::RemoteRead));
         let writes = view.writes().chain(view.reply_chunk()).flat_map(|chunk| chunk.segments());
         let writes = writes.map(|segment| (segment.handle, Access::RemoteWrite));
+        // The Write chunks of a reply are those of the call, which are the client's.
+        let writes = writes.filter(|_| side.is_connector());
         let alive = self.keys(side);
         let dead = reads.chain(writes).find(|key| !alive.contains(key));
         dead.map(|(handle, _)| format!("sent a chunk under key {handle:#x}, which is not alive"))
     }
+}
+
+/// The oracle reads more than engines are configured to.
+const LIMITS: Limits = Limits { payload_bytes_max: u32::MAX, ..Limits::DEFAULT };
+
+/// 0 is the connecting end.
+fn end_of(side: SideId) -> usize {
+    side.0 % 2
 }
 
 impl Lane {

@@ -1,6 +1,7 @@
 //! The program that servers serve: it checks what it gets, and answers as the call asks.
 
 use super::content;
+use super::kept::Kept;
 use super::ledger::Ledger;
 use super::scenario::{Answer, CallPlan};
 use spinrpc::fabric::sim::SideId;
@@ -67,13 +68,15 @@ pub(crate) fn encode(token: u64, plan: &CallPlan, args: &mut Encoder<'_>) {
 }
 
 impl Ask {
-    fn read(args: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    /// What it does not take with it goes to `kept`.
+    fn read(args: &mut Decoder<'_>, kept: &mut Vec<Kept>) -> Result<Self, DecodeError> {
         let token = args.u64()?;
         let (mut arguments, mut is_whole) = (Vec::new(), true);
         for index in 0..args.u32()?.min(ITEMS_MAX) as usize {
             let item = args.data(ITEM_MAX)?;
             is_whole &= content::is(content::key(token, index), item.bytes());
             arguments.push(item.bytes().len());
+            kept.extend(Kept::of(content::key(token, index), item));
         }
         is_whole &= content::is(content::key(token, 50), args.opaque(ITEM_MAX)?);
         let count = args.u32()?.min(ITEMS_MAX);
@@ -128,7 +131,8 @@ impl Worker {
     fn work(&mut self, mut call: Call<'_>) {
         let is_honest = self.honest.contains(&call.connection());
         let mut args = call.args();
-        let ask = Ask::read(&mut args).and_then(|ask| args.finish().map(|()| ask));
+        let mut kept = Vec::new();
+        let ask = Ask::read(&mut args, &mut kept).and_then(|ask| args.finish().map(|()| ask));
         let ask = match ask {
             Ok(ask) => ask,
             Err(error) => {
@@ -140,6 +144,7 @@ impl Worker {
         };
         if is_honest {
             let mut ledger = self.ledger.entries();
+            ledger.kept.append(&mut kept);
             ledger.execute(ask.token, &ask.arguments, ask.answer);
             if !ask.is_whole {
                 ledger.fail(format!("call {} reached the server with other bytes", ask.token));
@@ -196,6 +201,7 @@ pub(crate) fn check_results(
     token: u64,
     plan: &CallPlan,
     results: &mut Decoder<'_>,
+    kept: &mut Vec<Kept>,
 ) -> Result<Option<&'static str>, DecodeError> {
     if results.u64()? != token {
         return Ok(Some("got the results of another call"));
@@ -211,6 +217,7 @@ pub(crate) fn check_results(
         if item.bytes().len() != *length || !is_whole {
             return Ok(Some("got other results than were sent"));
         }
+        kept.extend(Kept::of(content::key(token, 100 + index), item));
     }
     let tail = results.opaque(ITEM_MAX)?;
     let is_whole = tail.len() == plan.result_tail && content::is(content::key(token, 150), tail);

@@ -2,8 +2,9 @@
 
 use super::caller::{Caller, Tried};
 use super::hostile::Hostile;
+use super::kept::Kept;
 use super::ledger::Ledger;
-use super::oracle::Oracle;
+use super::oracle::{Oracle, Seen};
 use super::program::{HostileSides, Waiting};
 use super::scenario::{Fault, Scenario};
 use super::setup;
@@ -22,13 +23,16 @@ const HEARTBEAT_NS: (u64, u64) = (20_000, 5_000_000);
 /// Between two tries of a call that found no room.
 const RETRY_NS: u64 = 3_000;
 
+/// Between two looks at a connection that is not up yet.
+const CONNECTING_NS: u64 = 20_000;
+
 /// What became of a seed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Of everything on the wire, in order.
     pub(crate) digest: u64,
-    /// Calls that went over the wire.
-    pub(crate) rpcs: u64,
+    /// What went over the wire.
+    pub(crate) seen: Seen,
     /// Calls that ended well.
     pub(crate) succeeded: u64,
     pub(crate) virtual_ns: u64,
@@ -86,6 +90,8 @@ pub(crate) enum Action {
     /// A deferred call is answered.
     Answer(Box<Waiting>),
     Cancel(usize, u64),
+    /// An application lets go of what it keeps.
+    LetGo(Kept),
     /// A hostile peer says something.
     Act(usize),
     Fault(Fault),
@@ -105,7 +111,7 @@ pub(crate) struct Simulation {
     pub(crate) callers: Vec<Seat>,
     pub(crate) hostile: Vec<Hostile>,
     pub(crate) hostile_sides: HostileSides,
-    /// Calls that are deferred.
+    /// Calls that are deferred, and items that are kept.
     pub(crate) waiting: usize,
     /// Nothing is begun any more, and nothing goes wrong by itself.
     pub(crate) is_ending: bool,
@@ -113,6 +119,8 @@ pub(crate) struct Simulation {
     seen: Vec<Observed>,
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     actions: Vec<Option<Action>>,
+    /// Everybody looks at the clock at this time, and then after so long again.
+    next_beat_ns: u64,
     heartbeat_ns: u64,
     failures: Vec<String>,
 }
@@ -147,6 +155,7 @@ impl Simulation {
             seen: Vec::new(),
             agenda: BinaryHeap::new(),
             actions: Vec::new(),
+            next_beat_ns: HEARTBEAT_NS.0,
             heartbeat_ns: HEARTBEAT_NS.0,
             failures: Vec::new(),
         }
@@ -159,7 +168,7 @@ impl Simulation {
         let succeeded = self.ledger.entries().succeeded;
         Outcome {
             digest: self.world.digest(),
-            rpcs: self.oracle.calls,
+            seen: self.oracle.seen,
             succeeded,
             virtual_ns: self.world.now_ns(),
             failures: std::mem::take(&mut self.failures),
@@ -246,6 +255,10 @@ impl Simulation {
                 seat.caller.cancel(token);
                 self.places[seat.place].turns = TURNS_TO_SEE_ALL;
             }
+            Some(Action::LetGo(kept)) => {
+                self.waiting -= 1;
+                self.failures.extend(kept.check().map(|what| format!("at {now} ns: {what}")));
+            }
             Some(Action::Act(hostile)) => self.act_hostile(hostile),
             Some(Action::Fault(fault)) if !self.is_ending => self.go_wrong(fault),
             Some(Action::Fault(_)) | None => {}
@@ -264,7 +277,7 @@ impl Simulation {
             return self.reconnect(number);
         }
         if !heard.up.get() {
-            return self.plan_in(RETRY_NS, Action::Call(number));
+            return self.plan_in(CONNECTING_NS, Action::Call(number));
         }
         let mut pause_ns = self.callers[number].caller.think_ns();
         for _ in 0..self.callers[number].caller.burst() {
@@ -375,11 +388,18 @@ impl Simulation {
         if work.events > 0 {
             place.turns = place.turns.max(1);
             self.heartbeat_ns = HEARTBEAT_NS.0;
+            self.next_beat_ns = self.next_beat_ns.min(self.world.now_ns() + HEARTBEAT_NS.0);
         }
-        let deferred = std::mem::take(&mut self.ledger.entries().deferred);
+        let (deferred, kept) = {
+            let mut entries = self.ledger.entries();
+            (std::mem::take(&mut entries.deferred), std::mem::take(&mut entries.kept))
+        };
+        self.waiting += deferred.len() + kept.len();
         for waiting in deferred {
-            self.waiting += 1;
             self.plan_in(waiting.after_ns, Action::Answer(Box::new(waiting)));
+        }
+        for item in kept {
+            self.plan_in(item.time_ns(), Action::LetGo(item));
         }
     }
 
@@ -387,13 +407,14 @@ impl Simulation {
     fn advance(&mut self) {
         let now = self.world.now_ns();
         let planned = self.agenda.peek().map(|Reverse((at, _))| *at);
-        let beat = now + self.heartbeat_ns;
+        let beat = self.next_beat_ns.max(now + 1);
         let next = planned.into_iter().chain(self.world.next_ns()).min().unwrap_or(beat);
         if next < beat {
             return self.world.advance_to(next.max(now + 1));
         }
         self.world.advance_to(beat);
         self.heartbeat_ns = (self.heartbeat_ns * 2).min(HEARTBEAT_NS.1);
+        self.next_beat_ns = beat + self.heartbeat_ns;
         for place in &mut self.places {
             place.turns = TURNS_TO_SEE_ALL;
         }

@@ -1,15 +1,20 @@
 //! What a seed stands for: who is there, how they are configured, what they do, what goes wrong.
 
 use spinrpc::Config;
-use spinrpc::config::{BulkView, ConfigError, CoreList, Host, NumaPolicy, RawConfig, Want};
+use spinrpc::config::{
+    BulkView, ConfigError, ConfigRole, CoreList, Host, NumaPolicy, Protection, RawConfig, Want,
+};
 use spinrpc::fabric::sim::{Device, Network, Rng};
 use spinrpc::mem::BulkClass;
+use spinrpc_proto::profile::Profile;
 use std::time::Duration;
 
 /// Everything that is decided before time begins.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) network: Network,
+    /// Whose rules all nodes go by; `None` when not all by the same.
+    pub(crate) profile: Option<Profile>,
     pub(crate) servers: Vec<Node>,
     pub(crate) clients: Vec<Node>,
     /// One entry for each connection of a client.
@@ -103,8 +108,10 @@ impl Scenario {
         let mut rng = Rng::new(seed);
         let network = network(&mut rng);
         let is_calm = rng.chance(300);
+        let rules = Rules::draw(&mut rng);
+        let profile = rng.chance(900).then_some(rules.profile);
         let nodes = |rng: &mut Rng| -> Result<Vec<Node>, ConfigError> {
-            (0..rng.within((1, 2))).map(|_| Node::draw(rng)).collect()
+            (0..rng.within((1, 2))).map(|_| Node::draw(rng, &rules, profile.is_some())).collect()
         };
         let (servers, clients) = (nodes(&mut rng)?, nodes(&mut rng)?);
         let hostile = |rng: &mut Rng| if is_calm { 0 } else { rng.pick(&[0, 0, 1, 2]) };
@@ -115,10 +122,22 @@ impl Scenario {
             .chain((0..hostile_servers).map(Target::Hostile))
             .collect();
         let links = rng.within((1, 4));
-        let links =
+        let mut links: Vec<LinkPlan> =
             (0..links).map(|_| LinkPlan::draw(&mut rng, &clients, &servers, &targets)).collect();
+        if profile.is_none() {
+            links.iter_mut().for_each(|link| link.is_cramped = true);
+        }
         let faults = if is_calm { Vec::new() } else { faults(&mut rng) };
-        Ok(Self { network, servers, clients, links, hostile_clients, hostile_servers, faults })
+        Ok(Self {
+            network,
+            profile,
+            servers,
+            clients,
+            links,
+            hostile_clients,
+            hostile_servers,
+            faults,
+        })
     }
 }
 
@@ -152,9 +171,45 @@ fn faults(rng: &mut Rng) -> Vec<(u64, Fault)> {
     (0..count).map(draw).collect()
 }
 
+/// Which of the documents' rules, and of their options, are in use.
+struct Rules {
+    profile: Profile,
+    align_bytes: u64,
+    threshold_bytes: u64,
+    ccp: &'static [ConfigRole],
+}
+
+impl Rules {
+    fn draw(rng: &mut Rng) -> Self {
+        use ConfigRole::{Ask, Both, Off, Serve};
+        let (today, before) = (Profile::Rfc8166, Profile::Rfc5666);
+        Self {
+            profile: rng.pick(&[today, today, before, before, Profile::Draft03, Profile::Draft00]),
+            align_bytes: rng.pick(&[0, 512, 512, 1024, 2048]),
+            threshold_bytes: rng.pick(&[512, 512, 1000]),
+            ccp: rng.pick(&[&[Off][..], &[Both], &[Off, Ask, Serve, Both]]),
+        }
+    }
+
+    /// What a node makes of them; one that does not conform has some of its own.
+    fn apply(&self, raw: &mut RawConfig, rng: &mut Rng, conforms: bool) {
+        let own = Self::draw(rng);
+        let rules = if conforms { self } else { &own };
+        raw.rpc.protocol = rules.profile;
+        // Padding may differ even so: then data are found where they are, and copied.
+        let padding = if rng.chance(800) { rules } else { &own };
+        let inline = raw.rpc.inline_send_bytes.min(raw.rpc.inline_recv_bytes);
+        raw.rpc.msgp_align_bytes = padding.align_bytes.min(inline / 2);
+        raw.rpc.msgp_threshold_bytes = padding.threshold_bytes;
+        raw.rpc.ccp = rng.pick(self.ccp);
+        raw.rpc.ccp_auth = rng.pick(&[Protection::Sys, Protection::Sys, Protection::None]);
+        raw.rpc.max_rdma_reads = rng.pick(&[16, 16, 3, 1, 0]);
+    }
+}
+
 impl Node {
-    fn draw(rng: &mut Rng) -> Result<Self, ConfigError> {
-        Ok(Self { config: config(rng)?, device: DevicePlan::draw(rng) })
+    fn draw(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Self, ConfigError> {
+        Ok(Self { config: config(rng, rules, conforms)?, device: DevicePlan::draw(rng) })
     }
 
     /// It may offer more than this server takes, or has memory for.
@@ -168,7 +223,7 @@ impl Node {
 }
 
 /// A valid configuration with small memory.
-fn config(rng: &mut Rng) -> Result<Config, ConfigError> {
+fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, ConfigError> {
     let mut raw = RawConfig::default();
     raw.cores.list = CoreList::Cpus((0..rng.pick(&[1, 1, 2])).collect());
     raw.poll.budget = rng.pick(&[1, 2, 8, 32]);
@@ -191,6 +246,7 @@ fn config(rng: &mut Rng) -> Result<Config, ConfigError> {
     let needed = longest.div_ceil(raw.rpc.max_segments);
     raw.rpc.segment_bytes = needed.max(rng.pick(&[4096, 32 << 10, 1 << 20]));
     raw.rpc.timeout_ms = rng.pick(&[2, 20]);
+    rules.apply(&mut raw, rng, conforms);
     let host = Host { allowed: vec![0, 1], ..Host::default() };
     raw.validate_for(&host)
 }

@@ -18,6 +18,8 @@ pub(crate) fn simulation(
 ) -> Simulation {
     let world = World::new(scenario.network.clone());
     let mut sim = Simulation::new(world, seed, ledger, trace);
+    sim.oracle.profile = scenario.profile;
+    sim.ledger.entries().is_mixed = scenario.profile.is_none();
     let made = sim.add_engines(scenario);
     if let Err(error) = made {
         sim.fail(format!("an engine does not start: {error}"));

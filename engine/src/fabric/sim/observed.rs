@@ -81,6 +81,11 @@ pub enum What {
         /// ... so many bytes.
         length: u32,
     },
+    /// This end began an RDMA Read; so many of it are not over now.
+    Reading {
+        /// With this one.
+        outstanding: usize,
+    },
     /// This end exposed memory.
     Exposed {
         /// Under this key ...
@@ -163,6 +168,7 @@ impl What {
             Self::Exposed { handle, length, .. } => (8, *handle, *length),
             Self::Revoked { handle } => (9, *handle, 0),
             Self::Down { .. } => (10, 0, 0),
+            Self::Reading { outstanding } => (11, 0, *outstanding as u32),
         };
         digest.word(kind);
         digest.word(u64::from(handle) << 32 | u64::from(length));

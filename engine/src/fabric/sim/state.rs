@@ -147,13 +147,24 @@ impl State {
         }
         if let Flying::Read { id, .. } = &flying {
             side.reads.push_back(*id);
+            self.see_read(from);
         }
         if let Flying::Send { message, invalidate } = &flying {
+            let side = &self.sides[from.0];
             let receives = side.receives.len() + side.arrived.len();
             let (message, invalidate) = (Arc::clone(message), *invalidate);
             self.see(from, What::Sent { message, invalidate, receives });
         }
         self.fly(at, from, flying);
+    }
+
+    fn see_read(&mut self, side: SideId) {
+        let it = &self.sides[side.0];
+        let (outstanding, reads_max) = (it.reads.len(), it.device.reads_max);
+        self.see(side, What::Reading { outstanding });
+        if outstanding > usize::from(reads_max) {
+            self.blame(side, "more RDMA Reads are outstanding than the device takes");
+        }
     }
 
     fn fly(&mut self, at: u64, from: SideId, flying: Flying) {
