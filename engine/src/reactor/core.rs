@@ -76,6 +76,8 @@ pub(crate) struct Reactor<F: Fabric> {
     unpublished: u32,
     /// Varies where the XIDs of a new connection start.
     xid_seed: u32,
+    /// Connections that come now are too late.
+    is_shut_down: bool,
 }
 
 /// The connections of a core by queue pair.
@@ -241,11 +243,7 @@ impl<F: Fabric> CoreCell<F> {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
-                Mail::Shutdown => {
-                    let mut reactor = self.reactor();
-                    reactor.close_all();
-                    reactor.give_up_all();
-                }
+                Mail::Shutdown => self.reactor().shut_down(),
             }
         }
     }
@@ -383,6 +381,7 @@ impl<F: Fabric> Reactor<F> {
             now,
             unpublished: 0,
             xid_seed: now.0 as u32,
+            is_shut_down: false,
             fabric,
             config,
             clock,
@@ -609,6 +608,13 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
+    /// Ends every connection, those that are still to come included.
+    fn shut_down(&mut self) {
+        self.is_shut_down = true;
+        self.close_all();
+        self.give_up_all();
+    }
+
     /// Takes over a new connection (slow path: allocates), perhaps in the place of a lost one.
     fn open(
         &mut self,
@@ -616,6 +622,10 @@ impl<F: Fabric> Reactor<F> {
         side: Side,
         request: Option<u64>,
     ) -> Result<(ConnId, String, Negotiated), FabricError> {
+        if self.is_shut_down {
+            let op = format!("take a connection of {}", endpoint.peer_name());
+            return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
+        }
         let reads_max = self.fabric.caps().reads_max;
         let terms = Terms::new(&self.offer, endpoint.peer_private_data(), reads_max, &self.config)
             .with_peer(endpoint.peer_identity());
