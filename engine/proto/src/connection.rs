@@ -8,6 +8,7 @@ use crate::rdma::RdmaError;
 use crate::rdma::v1::{HeaderError, HeaderView, MessageType, VERSION};
 use crate::requester::{CallSlot, Requester};
 use crate::responder::{Responder, ServeSlot};
+use crate::xdr::DecodeError;
 
 /// After so many malformed headers the connection is closed.
 pub const MALFORMED_MAX: u32 = 64;
@@ -86,6 +87,13 @@ where
     fn on_receive_any(&mut self, message: &[u8], out: &mut impl Output) {
         match HeaderView::new_checked(message, &self.limits) {
             Ok(view) => self.take(&view, out),
+            Err(HeaderError::Malformed {
+                xid,
+                credits,
+                cause: DecodeError::LimitExceeded { .. },
+            }) if self.side == Side::Client && self.requester.may_be_too_long(xid) => {
+                self.requester.on_reply_too_long(xid, credits, out);
+            }
             Err(error) => self.on_malformed(self.side, message, error, out),
         }
     }

@@ -14,6 +14,7 @@
 //! first, because it still goes into memory of ours. Slot and credit stay taken until then; when the
 //! credit comes back says [`crate::credit`].
 
+use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
 use crate::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, ReplyStream, SlotId};
 use crate::profile::Profile;
@@ -58,11 +59,49 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
                 return self.misbehaved(index, why, out);
             }
         };
-        self.credits.owe_done(view.credits());
+        self.owe_pull(index, view.credits(), pull, out, |slot, token| DeliveredReply {
+            slot,
+            token,
+            stream,
+            placed,
+        });
+    }
+
+    /// Whether a header beyond the limits may be that of a reply with a Read list. What the responder
+    /// places stays within what was offered; what it exports need not.
+    #[cold]
+    pub(crate) fn may_be_too_long(&self, xid: Xid) -> bool {
+        self.profile.has_reads_in_replies() && self.matching_slot(xid).is_some()
+    }
+
+    /// A reply is more than this side will ever hold: nothing of it is to be fetched, and its RDMA_DONE
+    /// is owed all the same, or its slots and credits at both ends would not come back.
+    #[cold]
+    pub(crate) fn on_reply_too_long(&mut self, xid: Xid, credits: u32, out: &mut impl Output) {
+        let Some(index) = self.matching_slot(xid) else { return };
+        self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
+        self.owe_pull(index, credits, Pull::NONE, out, |slot, token| DeliveredReply {
+            slot,
+            token,
+            stream: ReplyStream::Pulled,
+            placed: [0; ITEMS_MAX],
+        });
+    }
+
+    fn owe_pull(
+        &mut self,
+        index: u16,
+        credits: u32,
+        pull: Pull,
+        out: &mut impl Output,
+        reply: impl FnOnce(SlotId, u64) -> DeliveredReply,
+    ) {
+        self.credits.owe_done(credits);
+        let slot = &mut self.slots.as_mut()[usize::from(index)];
         slot.state = if slot.state.is_awaited() { State::Pulling } else { State::Abandoned };
         slot.chunks = Chunks::Pull(pull);
         let id = SlotId { index, generation: slot.generation };
-        out.pull_reply(DeliveredReply { slot: id, token: slot.token, stream, placed });
+        out.pull_reply(reply(id, slot.token));
     }
 
     fn pull_slot(&self, id: SlotId) -> Option<(State, &Pull)> {

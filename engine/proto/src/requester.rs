@@ -418,7 +418,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     #[inline]
-    fn matching_slot(&self, xid: Xid) -> Option<u16> {
+    pub(crate) fn matching_slot(&self, xid: Xid) -> Option<u16> {
         let index = (xid.0 & (SLOTS_MAX as u32 - 1)) as u16;
         let slot = self.slots.as_ref().get(usize::from(index))?;
         let waits = matches!(slot.state, State::InFlight | State::Fenced);

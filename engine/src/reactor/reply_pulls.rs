@@ -118,7 +118,13 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(place) = c.pulls.get_mut(usize::from(reply.slot.index)) else { return false };
         *place = Some(ReplyPull { message, reply, hold, sinks: Sinks::default(), put_off: false });
+        let plan = self.conns.find(conn).and_then(|c| c.proto.requester.pull_plan(reply.slot));
+        let too_long = plan.is_some_and(|plan| plan.chunks().is_empty());
         match fetched {
+            Ok(()) if too_long => {
+                self.give_up_reply(conn, reply.slot, CallFailure::NoMemory);
+                true
+            }
             Ok(()) => true,
             // The connection ends, and the call with it.
             Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey)) => false,

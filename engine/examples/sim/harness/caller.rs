@@ -189,10 +189,10 @@ impl Caller {
         }
     }
 
-    /// As many short calls as the connection takes; says how many.
-    pub(crate) fn fill(&self) -> usize {
+    /// As many short calls as the connection takes, `most` at the most; says how many.
+    pub(crate) fn fill(&self, most: usize) -> usize {
         let start = || self.client.call(NULL, Token(FILLERS), &mut CallSpec::new(), |_| {});
-        std::iter::from_fn(|| start().ok()).count()
+        std::iter::from_fn(|| start().ok()).take(most).count()
     }
 }
 

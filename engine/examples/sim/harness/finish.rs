@@ -16,7 +16,8 @@ impl Simulation {
     pub(crate) fn finish(&mut self) {
         // A call whose answer its client cannot read keeps its slot and its memory.
         let is_mixed = self.ledger.entries().is_mixed;
-        let at_rest: [fn(&mut Self); 3] = [Self::rest, Self::fill_up, Self::rest];
+        let at_rest: [fn(&mut Self); 5] =
+            [Self::settle, Self::call_once, Self::rest, Self::fill_up, Self::rest];
         let at_rest = if is_mixed { &[][..] } else { &at_rest[..] };
         let steps = [Self::end_calls as fn(&mut Self)].iter().chain(at_rest);
         for step in steps.chain(&[Self::close_all as fn(&mut Self)]) {
@@ -43,6 +44,20 @@ impl Simulation {
             };
             self.fail(format!("calls never end, by link: {open:?}"));
         }
+    }
+
+    /// Every call has been answered, if only after its end, and every RDMA_DONE that is owed is sent.
+    fn settle(&mut self) {
+        let is_settled = self.run_until(WIRE_RESTS_NS, |sim| sim.oracle.unsettled().is_none());
+        if let (false, Some(what)) = (is_settled, self.oracle.unsettled()) {
+            self.fail(what);
+        }
+    }
+
+    /// A call on each connection, whose reply brings the credits of RDMA_DONEs back.
+    fn call_once(&mut self) {
+        self.say(|| "one call each".into());
+        self.call_shortly(1);
     }
 
     /// Between calls an engine holds nothing but its receives.
@@ -81,7 +96,9 @@ impl Simulation {
             let receives = if it.is_down { 0 } else { it.receive_queue_depth };
             let is_at_rest = it.keys + it.blocks + it.flying + it.stalled == 0;
             let is_open = !distrusted(it.side) && !distrusted(it.side.peer());
-            is_open && !(is_at_rest && it.receives == receives)
+            // What a server exports ends by itself, whoever its client is.
+            let has_exports = !distrusted(it.side) && !it.side.is_connector() && it.keys > 0;
+            has_exports || is_open && !(is_at_rest && it.receives == receives)
         })
     }
 
@@ -98,25 +115,34 @@ impl Simulation {
     /// way, there is room for fewer.
     fn fill_up(&mut self) {
         self.say(|| "as many calls as there are credits".into());
-        let mut sent = Vec::new();
-        for number in 0..self.callers.len() {
+        let calls = self.call_shortly(usize::MAX);
+        for (number, calls) in calls.into_iter().enumerate() {
             let seat = &self.callers[number];
-            let is_open = seat.caller.honest && seat.caller.client.is_up();
-            let (calls, credits) = (if is_open { seat.caller.fill() } else { 0 }, seat.credits);
-            if is_open && calls != credits {
+            let credits = seat.credits;
+            if seat.caller.honest && seat.caller.client.is_up() && calls != credits {
                 self.fail(format!("link {number} has room for {calls} calls of {credits}"));
             }
-            sent.push(calls);
         }
-        let all_back = |sim: &Self| {
-            let mut seats = sim.callers.iter().zip(&sent);
-            seats.all(|(seat, calls)| seat.caller.heard().fillers.get() == *calls)
+    }
+
+    /// Makes short calls, as many at a time as there is room for, and waits for their replies; says
+    /// how many on each link.
+    fn call_shortly(&mut self, most: usize) -> Vec<usize> {
+        let back = |sim: &Self| -> Vec<usize> {
+            sim.callers.iter().map(|seat| seat.caller.heard().fillers.get()).collect()
         };
-        if !self.run_until(CALLS_END_NS, all_back) {
-            let back = self.callers.iter().map(|seat| seat.caller.heard().fillers.get());
-            let back: Vec<usize> = back.collect();
-            self.fail(format!("short calls are not answered: by link {back:?} of {sent:?}"));
+        let before = back(self);
+        let mut sent = Vec::new();
+        for seat in &self.callers {
+            let is_open = seat.caller.honest && seat.caller.client.is_up();
+            sent.push(if is_open { seat.caller.fill(most) } else { 0 });
         }
+        let due: Vec<usize> = before.iter().zip(&sent).map(|(before, sent)| before + sent).collect();
+        if !self.run_until(CALLS_END_NS, |sim| back(sim) == due) {
+            let back = back(self);
+            self.fail(format!("short calls are not answered: by link {back:?} of {due:?}"));
+        }
+        sent
     }
 
     fn close_all(&mut self) {

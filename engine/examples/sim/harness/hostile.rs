@@ -39,7 +39,7 @@ pub(crate) struct Hostile {
     /// Receives are given back to the queue, so that the engine's messages find one.
     is_ready: bool,
     exposed: Vec<RemoteSlice>,
-    /// Calls that may yet be answered.
+    /// Calls that may yet be answered, or replies that may yet be fetched.
     kept: Vec<Vec<u8>>,
     /// Ends of connections that have become its own, and nobody knows yet.
     sides: Vec<SideId>,
@@ -192,7 +192,7 @@ impl Hostile {
     }
 
     fn hear(&mut self, qp: QpId, message: Buf) {
-        if matches!(self.role, Role::Server { .. }) && self.kept.len() < 16 {
+        if self.kept.len() < 16 {
             self.kept.push(message.bytes().to_vec());
         }
         if self.is_ready {

@@ -31,12 +31,17 @@ pub(crate) struct Seen {
     pub(crate) padded: u64,
     /// Connections whose client took the reply of the Connection Configuration Protocol.
     pub(crate) configured: u64,
+    /// Replies taken that have a Read list.
+    pub(crate) to_fetch: u64,
+    /// RDMA_DONE sent.
+    pub(crate) dones: u64,
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { replies, padded, configured, .. } = self;
-        write!(f, "  {replies} replies, {padded} padded messages, {configured} configurations")
+        let Self { replies, padded, configured, to_fetch, dones, .. } = self;
+        write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
+        write!(f, "{padded} padded messages, {configured} configurations")
     }
 }
 
@@ -46,6 +51,8 @@ impl Seen {
         self.replies += other.replies;
         self.padded += other.padded;
         self.configured += other.configured;
+        self.to_fetch += other.to_fetch;
+        self.dones += other.dones;
     }
 }
 
@@ -58,6 +65,11 @@ struct Lane {
     in_flight: Vec<u32>,
     /// XIDs of calls that the server has taken and not answered.
     served: Vec<u32>,
+    /// XIDs of replies that the client has to fetch and end with RDMA_DONE.
+    owed: Vec<u32>,
+    /// XIDs of calls that the server may end with RDMA_DONE (draft -00).
+    pulled: Vec<u32>,
+    is_down: bool,
     terms: Terms,
 }
 
@@ -94,6 +106,7 @@ impl Oracle {
             }
             What::Down { .. } => {
                 self.keys(side).clear();
+                self.lane(side).is_down = true;
                 None
             }
             _ => None,
@@ -131,6 +144,7 @@ impl Oracle {
         let lane = self.lane(side);
         let broken = lane.terms.on_sent(end_of(side), message, &view);
         let accounts = match side.is_connector() {
+            _ if word(message, 3) == DONE => lane.done(side, message),
             true => {
                 lane.terms.on_call(&view, message);
                 lane.call(message)
@@ -141,6 +155,7 @@ impl Oracle {
             }
         };
         match side.is_connector() {
+            _ if word(message, 3) == DONE => self.seen.dones += 1,
             true => self.seen.calls += 1,
             false => self.seen.replies += 1,
         }
@@ -162,18 +177,38 @@ impl Oracle {
 
     fn on_received(&mut self, side: SideId, message: &[u8]) -> Option<String> {
         let checked = self.is_honest(side.peer());
+        let view = HeaderView::new_checked(message, &LIMITS).ok();
+        let has_reads = view.as_ref().is_some_and(|view| !view.reads().is_empty());
         let lane = self.lane(side);
-        if !side.is_connector() {
-            lane.served.push(word(message, 0));
+        if word(message, 3) == DONE {
             return None;
         }
-        let view = HeaderView::new_checked(message, &LIMITS).ok();
-        if checked {
-            let bound = lane.terms.on_reply(end_of(side), message, view.as_ref());
-            self.seen.configured += u64::from(bound);
+        if !side.is_connector() {
+            lane.served.push(word(message, 0));
+            lane.pulled.extend(has_reads.then_some(word(message, 0)));
+            return None;
         }
-        let lane = self.lane(side);
-        lane.reply(message).filter(|_| checked)
+        let bound = checked && lane.terms.on_reply(end_of(side), message, view.as_ref());
+        let problem = lane.reply(message, has_reads).filter(|_| checked);
+        self.seen.configured += u64::from(bound);
+        self.seen.to_fetch += u64::from(has_reads);
+        problem
+    }
+
+    /// Nobody waits for an answer any more, and nobody owes an RDMA_DONE, where both ends keep the
+    /// rules and are there.
+    pub(crate) fn unsettled(&self) -> Option<String> {
+        let both_honest = |number: usize| {
+            let side = SideId(number * 2);
+            self.is_honest(side) && self.is_honest(side.peer())
+        };
+        let mut lanes = self.lanes.iter().enumerate();
+        let (number, lane) = lanes.find(|(number, lane)| {
+            let is_open = !lane.is_down && both_honest(*number);
+            is_open && !(lane.in_flight.is_empty() && lane.owed.is_empty())
+        })?;
+        let Lane { in_flight, owed, .. } = lane;
+        Some(format!("connection {number} waits for {in_flight:x?} and owes RDMA_DONE {owed:x?}"))
     }
 
     /// A chunk of a message names memory of its sender that the peer may not reach.
@@ -203,7 +238,8 @@ impl Lane {
         let (xid, requested) = (word(message, 0), word(message, 2));
         let (in_flight, granted) = (self.in_flight.len(), self.granted as usize);
         self.requested = requested;
-        let known = self.in_flight.contains(&xid);
+        let known = self.in_flight.contains(&xid) || self.owed.contains(&xid);
+        let in_flight = in_flight + self.owed.len();
         self.in_flight.push(xid);
         if known {
             return Some(format!("XID {xid:#x} is used while it is in flight"));
@@ -213,15 +249,27 @@ impl Lane {
     }
 
     /// A client takes a message of the server.
-    fn reply(&mut self, message: &[u8]) -> Option<String> {
+    fn reply(&mut self, message: &[u8], has_reads: bool) -> Option<String> {
         let xid = word(message, 0);
         let Some(at) = self.in_flight.iter().position(|of| *of == xid) else {
             return Some(format!("got an answer to XID {xid:#x}, which is not in flight"));
         };
         self.in_flight.remove(at);
+        self.owed.extend(has_reads.then_some(xid));
         if word(message, 3) != ERROR {
             self.granted = word(message, 2).clamp(1, self.requested.max(1));
         }
+        None
+    }
+
+    /// Whoever has fetched something says so: once, and of nothing else.
+    fn done(&mut self, side: SideId, message: &[u8]) -> Option<String> {
+        let xid = word(message, 0);
+        let fetched = if side.is_connector() { &mut self.owed } else { &mut self.pulled };
+        let Some(at) = fetched.iter().position(|of| *of == xid) else {
+            return Some(format!("sent RDMA_DONE for XID {xid:#x}, which is not owed, or twice"));
+        };
+        fetched.swap_remove(at);
         None
     }
 
@@ -233,6 +281,9 @@ impl Lane {
         };
         self.served.remove(at);
         let held = self.served.len();
+        if granted == 0 && word(message, 3) != ERROR {
+            return Some("granted no credit".into());
+        }
         (granted > receives + held).then(|| {
             format!("granted {granted} with {receives} receives posted and {held} calls in hand")
         })

@@ -21,6 +21,9 @@ const ITEMS_MAX: u32 = 4;
 /// Longest time that a call is kept for anybody.
 const DEFERRED_NS_MAX: u32 = 1_000_000;
 
+/// Beside the kind of answer: the reply may be left to be fetched.
+pub(crate) const MAY_FETCH: u32 = 8;
+
 /// Sides of hostile clients, known when they connect.
 pub(crate) type HostileSides = std::sync::Arc<std::sync::Mutex<Vec<SideId>>>;
 
@@ -49,6 +52,7 @@ struct Ask {
     results: Vec<usize>,
     tail: usize,
     answer: Answer,
+    may_fetch: bool,
     /// Every item held the bytes it should.
     is_whole: bool,
 }
@@ -63,7 +67,7 @@ pub(crate) fn encode(token: u64, plan: &CallPlan, args: &mut Encoder<'_>) {
     plan.results.iter().for_each(|length| args.u32(*length as u32));
     args.u32(plan.result_tail as u32);
     let (answer, ns) = plan.answer.encode();
-    args.u32(answer);
+    args.u32(answer | if plan.is_fetched { MAY_FETCH } else { 0 });
     args.u32(ns);
 }
 
@@ -85,13 +89,17 @@ impl Ask {
             (0..count).map(|_| length(args)).collect::<Result<Vec<usize>, DecodeError>>()?;
         let tail = length(args)?;
         let (kind, ns) = (args.u32()?, args.u32()?);
-        let answer = Answer::decode(kind, ns.min(DEFERRED_NS_MAX));
-        Ok(Self { token, arguments, results, tail, answer, is_whole })
+        let answer = Answer::decode(kind & !MAY_FETCH, ns.min(DEFERRED_NS_MAX));
+        let may_fetch = kind & MAY_FETCH != 0;
+        Ok(Self { token, arguments, results, tail, answer, may_fetch, is_whole })
     }
 
     /// The data items of the results; `None` without memory for one.
     fn items(&self, context: &CoreContext) -> Option<ReplyData> {
         let mut data = ReplyData::new();
+        if self.may_fetch {
+            data = data.allow_read_chunks();
+        }
         for (index, length) in self.results.iter().enumerate() {
             let mut bulk = context.bulk(*length)?;
             content::fill(content::key(self.token, 100 + index), bulk.bytes_mut());

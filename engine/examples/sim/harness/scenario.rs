@@ -88,6 +88,8 @@ pub(crate) struct Mix {
     pub(crate) cancelled: u64,
     /// With less room for the reply than it needs.
     pub(crate) cramped: u64,
+    /// With no room at all for it, where the reply may be left to be fetched.
+    pub(crate) fetched: u64,
 }
 
 /// What goes wrong at a time.
@@ -235,6 +237,9 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.shm.arena_mib = 1;
     raw.shm.bulk = rng.pick(&[BulkView::Lent, BulkView::Copy]);
     raw.limits.conns = 16;
+    raw.limits.exports = rng.pick(&[1, 4, 64]);
+    // Longer than anybody who keeps the rules takes to fetch a reply.
+    raw.rpc.done_timeout_ms = rng.pick(&[20, 40]);
     raw.rpc.credits = rng.pick(&[1, 2, 3, 4, 8, 16]);
     raw.rpc.inline_send_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
     raw.rpc.inline_recv_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
@@ -312,6 +317,7 @@ impl Mix {
             hurry_ns_max: rng.pick(&[2_000, 30_000, 300_000]),
             cancelled: rng.pick(&[0, 0, 100]),
             cramped: rng.pick(&[0, 0, 50]),
+            fetched: rng.pick(&[0, 200, 700]),
         }
     }
 }
@@ -332,6 +338,8 @@ pub(crate) struct CallPlan {
     /// Room announced for what is not placed.
     pub(crate) reply_bytes_max: usize,
     pub(crate) answer: Answer,
+    /// The reply may be left to be fetched.
+    pub(crate) is_fetched: bool,
     pub(crate) deadline: Option<Duration>,
     /// Cancelled after this time.
     pub(crate) cancel_ns: Option<u64>,
@@ -365,14 +373,19 @@ impl CallPlan {
         let (arguments, results) = (items(rng), items(rng));
         let is_cramped = rng.chance(mix.cramped);
         let offer = |room: &usize| if is_cramped { room / 2 } else { *room }.max(1);
-        let is_placed = rng.chance(700);
+        let is_fetched = rng.chance(mix.fetched);
+        let is_placed = rng.chance(if is_fetched { 300 } else { 700 });
         let offers: Vec<usize> = results.iter().filter(|_| is_placed).map(offer).collect();
         let inline: usize = if offers.is_empty() { results.iter().sum() } else { 0 };
         let tail_max = rng.pick(&[16, 200, 1200, 6000]);
         let (argument_tail, result_tail) =
             (rng.below(tail_max) as usize, rng.below(tail_max) as usize);
         let needed = result_tail + inline + 64;
-        let reply_bytes_max = if is_cramped { needed / 2 } else { needed };
+        let reply_bytes_max = match (is_fetched, is_cramped) {
+            (true, _) => 0,
+            (_, true) => needed / 2,
+            _ => needed,
+        };
         Self {
             arguments,
             argument_tail,
@@ -381,11 +394,12 @@ impl CallPlan {
             result_tail,
             reply_bytes_max,
             answer: Answer::draw(rng, mix),
+            is_fetched,
             deadline: rng
                 .chance(mix.hurried)
                 .then(|| Duration::from_nanos(rng.below(mix.hurry_ns_max))),
             cancel_ns: rng.chance(mix.cancelled).then(|| rng.below(mix.hurry_ns_max)),
-            is_cramped: is_cramped || link.is_cramped,
+            is_cramped: is_cramped || is_fetched || link.is_cramped,
         }
     }
 }

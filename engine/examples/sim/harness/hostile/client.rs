@@ -1,6 +1,7 @@
 //! What hostile clients say.
 
-use super::super::words::{DONE, ERROR, MSG, MSGP, NOMSG};
+use super::super::words::{DONE, ERROR, MSG, MSGP, NOMSG, word};
+use super::server::Offers;
 use super::{Hostile, chunk_words, read_words, rpc_call};
 use spinrpc::fabric::{Access, Fabric, QpId, RemoteSlice};
 
@@ -9,7 +10,8 @@ const FLOOD: usize = 20;
 
 impl Hostile {
     pub(super) fn say_call(&mut self, qp: QpId) {
-        match self.rng.below(14) {
+        match self.rng.below(16) {
+            14 | 15 => self.say_done(qp),
             0 | 1 => self.say_null(qp),
             2 => (0..FLOOD).for_each(|_| self.say_null(qp)),
             3 => self.say_type(qp),
@@ -88,7 +90,7 @@ impl Hostile {
     fn say_work(&mut self, qp: QpId) {
         let xid = self.xid();
         let length = self.rng.pick(&[1, 5, 64, 1000, 4000]);
-        let (answer, ns) = (self.rng.below(5) as u32, self.rng.below(100_000) as u32);
+        let (answer, ns) = (self.rng.below(16) as u32, self.rng.below(100_000) as u32);
         let has_reads = self.rng.chance(500);
         let mut arguments = vec![0, self.rng.any() as u32, u32::from(has_reads)];
         let mut reads = Vec::new();
@@ -123,6 +125,25 @@ impl Hostile {
         let reads = read_words(0, self.twist(slice));
         let words = [&[xid, 1, 8, NOMSG][..], &reads, &[0, 0, 0]].concat();
         self.send(qp, &words, None);
+    }
+
+    /// Fetches a reply, or not, and says that it has, or not, or twice, or of another one.
+    fn say_done(&mut self, qp: QpId) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let reply = self.kept.remove(0);
+        let slice = Offers::of(&reply).reads.first().copied();
+        if let (Some(slice), true) = (slice, self.rng.chance(500)) {
+            let target = self.twist(slice);
+            self.touch(qp, target);
+        }
+        let xid = word(&reply, 0);
+        let xid = if self.rng.chance(200) { xid ^ 1 << self.rng.below(32) } else { xid };
+        for _ in 0..self.rng.pick(&[0, 1, 1, 1, 2]) {
+            let credits = self.credits();
+            self.send(qp, &[xid, 1, credits, DONE, 0, 0, 0], None);
+        }
     }
 
     fn say_invalidate(&mut self, qp: QpId) {

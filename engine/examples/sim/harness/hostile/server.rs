@@ -2,14 +2,14 @@
 
 use super::super::words::{DONE, ERROR, MSG, MSGP, NOMSG, word};
 use super::{Hostile, chunk_words, read_words, rpc_call};
-use spinrpc::fabric::{Fabric, QpId, RemoteSlice};
+use spinrpc::fabric::{Access, Fabric, QpId, RemoteSlice};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::v1::HeaderView;
 
 /// What a call offers: its Read segments, its Write chunks, its Reply chunk.
 #[derive(Default)]
-struct Offers {
-    reads: Vec<RemoteSlice>,
+pub(super) struct Offers {
+    pub(super) reads: Vec<RemoteSlice>,
     writes: Vec<Vec<RemoteSlice>>,
     reply: Vec<RemoteSlice>,
     /// It asks for nothing but an answer: a client will not start without one.
@@ -17,7 +17,7 @@ struct Offers {
 }
 
 impl Offers {
-    fn of(call: &[u8]) -> Self {
+    pub(super) fn of(call: &[u8]) -> Self {
         let limits = Limits { payload_bytes_max: u32::MAX, ..Limits::DEFAULT };
         let Ok(view) = HeaderView::new_checked(call, &limits) else { return Self::default() };
         let slice = |s: spinrpc_proto::rdma::Segment| RemoteSlice {
@@ -52,7 +52,9 @@ impl Hostile {
         if offers.is_null && self.rng.chance(900) {
             return self.answer(qp, xid, &[0, 0, 0], &[], None);
         }
-        match self.rng.below(13) {
+        match self.rng.below(15) {
+            13 => self.say_to_fetch(qp, xid),
+            14 => self.send(qp, &[xid, 1, 4, DONE, 0, 0, 0], None),
             0 => self.answer(qp, xid, &[0, 0, 0], &[], None),
             1 => {}
             2 => {
@@ -126,6 +128,18 @@ impl Hostile {
         lists.extend(chunk_words(&reply));
         let words = [&[xid, 1, 4, self.rng.pick(&[NOMSG, NOMSG, MSG])][..], &lists].concat();
         self.send(qp, &words, None);
+    }
+
+    /// A reply that the client has to fetch, or cannot.
+    fn say_to_fetch(&mut self, qp: QpId, xid: u32) {
+        let length = self.rng.pick(&[4, 24, 64, 2000]);
+        let slice = self.expose(qp, length, Access::RemoteRead);
+        let slice = self.twist(slice);
+        let position = self.rng.pick(&[0, 0, 24, 28, 36, 4000]);
+        let kind = if position == 0 { NOMSG } else { MSG };
+        let body: &[u32] = if position == 0 { &[] } else { &[xid, 1, 0, 0, 0, 0, 0, 1, 0] };
+        let reads = read_words(position, slice);
+        self.send(qp, &[&[xid, 1, 4, kind][..], &reads, &[0; 3], body].concat(), None);
     }
 
     /// Places bytes in the segments of a chunk, or says so.
