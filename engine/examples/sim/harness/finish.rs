@@ -56,6 +56,7 @@ impl Simulation {
 
     /// A call on each connection, whose reply brings the credits of RDMA_DONEs back.
     fn call_once(&mut self) {
+        self.run_until(COMPLETIONS_NS, |_| false);
         self.say(|| "one call each".into());
         self.call_shortly(1);
     }
@@ -137,7 +138,8 @@ impl Simulation {
             let is_open = seat.caller.honest && seat.caller.client.is_up();
             sent.push(if is_open { seat.caller.fill(most) } else { 0 });
         }
-        let due: Vec<usize> = before.iter().zip(&sent).map(|(before, sent)| before + sent).collect();
+        let due: Vec<usize> =
+            before.iter().zip(&sent).map(|(before, sent)| before + sent).collect();
         if !self.run_until(CALLS_END_NS, |sim| back(sim) == due) {
             let back = back(self);
             self.fail(format!("short calls are not answered: by link {back:?} of {due:?}"));

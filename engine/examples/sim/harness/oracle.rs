@@ -61,6 +61,9 @@ impl Seen {
 struct Lane {
     requested: u32,
     granted: u32,
+    granted_at: u64,
+    /// The largest grant since before that time.
+    usable: u32,
     /// XIDs of calls whose reply the client has not taken.
     in_flight: Vec<u32>,
     /// XIDs of calls that the server has taken and not answered.
@@ -88,9 +91,11 @@ impl Oracle {
         let side = seen.side;
         match &seen.what {
             What::Sent { message, receives, .. } if self.is_honest(side) => {
-                self.on_sent(side, message, *receives)
+                self.on_sent(seen.at_ns, side, message, *receives)
             }
-            What::Received { message } if self.is_honest(side) => self.on_received(side, message),
+            What::Received { message } if self.is_honest(side) => {
+                self.on_received(seen.at_ns, side, message)
+            }
             What::Reading { outstanding } if self.is_honest(side) => {
                 let checked = self.is_honest(side.peer());
                 let terms = &self.lane(side).terms;
@@ -129,11 +134,18 @@ impl Oracle {
         &mut self.lanes[number]
     }
 
-    fn on_sent(&mut self, side: SideId, message: &[u8], receives: usize) -> Option<String> {
+    fn on_sent(
+        &mut self,
+        at_ns: u64,
+        side: SideId,
+        message: &[u8],
+        receives: usize,
+    ) -> Option<String> {
         let Ok(view) = HeaderView::new_checked(message, &LIMITS) else {
-            let is_error = word(message, 3) == ERROR;
-            return match is_error {
+            // What a hostile client offers goes back to it as it came.
+            return match word(message, 3) == ERROR {
                 true => self.on_error(side, message, receives),
+                false if !self.is_honest(side.peer()) => None,
                 false => Some("sent a header that cannot be read".into()),
             };
         };
@@ -147,7 +159,7 @@ impl Oracle {
             _ if word(message, 3) == DONE => lane.done(side, message),
             true => {
                 lane.terms.on_call(&view, message);
-                lane.call(message)
+                lane.call(at_ns, message)
             }
             false => {
                 lane.terms.on_reply(end_of(side), message, Some(&view));
@@ -175,7 +187,7 @@ impl Oracle {
             .then(|| "sent a message that RFC 8166 has no use for".to_owned())
     }
 
-    fn on_received(&mut self, side: SideId, message: &[u8]) -> Option<String> {
+    fn on_received(&mut self, at_ns: u64, side: SideId, message: &[u8]) -> Option<String> {
         let checked = self.is_honest(side.peer());
         let view = HeaderView::new_checked(message, &LIMITS).ok();
         let has_reads = view.as_ref().is_some_and(|view| !view.reads().is_empty());
@@ -189,7 +201,7 @@ impl Oracle {
             return None;
         }
         let bound = checked && lane.terms.on_reply(end_of(side), message, view.as_ref());
-        let problem = lane.reply(message, has_reads).filter(|_| checked);
+        let problem = lane.reply(at_ns, message, has_reads).filter(|_| checked);
         self.seen.configured += u64::from(bound);
         self.seen.to_fetch += u64::from(has_reads);
         problem
@@ -234,9 +246,9 @@ fn end_of(side: SideId) -> usize {
 
 impl Lane {
     /// An honest client sends a call.
-    fn call(&mut self, message: &[u8]) -> Option<String> {
+    fn call(&mut self, at_ns: u64, message: &[u8]) -> Option<String> {
         let (xid, requested) = (word(message, 0), word(message, 2));
-        let (in_flight, granted) = (self.in_flight.len(), self.granted as usize);
+        let (in_flight, granted) = (self.in_flight.len(), self.usable(at_ns));
         self.requested = requested;
         let known = self.in_flight.contains(&xid) || self.owed.contains(&xid);
         let in_flight = in_flight + self.owed.len();
@@ -248,8 +260,20 @@ impl Lane {
             .then(|| format!("sent a call with {in_flight} in flight of {granted} granted"))
     }
 
+    /// A grant came. What the application starts before a turn is sent at its end: under the grant
+    /// before.
+    fn grant(&mut self, at_ns: u64, granted: u32) {
+        let before = if self.granted_at == at_ns { self.usable } else { self.granted };
+        self.usable = before.max(granted);
+        (self.granted, self.granted_at) = (granted, at_ns);
+    }
+
+    fn usable(&self, at_ns: u64) -> usize {
+        if self.granted_at == at_ns { self.usable as usize } else { self.granted as usize }
+    }
+
     /// A client takes a message of the server.
-    fn reply(&mut self, message: &[u8], has_reads: bool) -> Option<String> {
+    fn reply(&mut self, at_ns: u64, message: &[u8], has_reads: bool) -> Option<String> {
         let xid = word(message, 0);
         let Some(at) = self.in_flight.iter().position(|of| *of == xid) else {
             return Some(format!("got an answer to XID {xid:#x}, which is not in flight"));
@@ -257,7 +281,7 @@ impl Lane {
         self.in_flight.remove(at);
         self.owed.extend(has_reads.then_some(xid));
         if word(message, 3) != ERROR {
-            self.granted = word(message, 2).clamp(1, self.requested.max(1));
+            self.grant(at_ns, word(message, 2).clamp(1, self.requested.max(1)));
         }
         None
     }
