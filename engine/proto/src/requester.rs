@@ -271,20 +271,34 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_reply(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
         let slot = &self.slots.as_ref()[usize::from(index)];
-        let dones_total = slot.dones_total;
-        let checked = if slot.has_chunks || view.header_bytes() != PLAIN_HEADER_BYTES {
-            if self.must_pull(view) {
-                return self.on_reply_to_pull(index, view, out);
-            }
-            check_lists(slot.offered(), view)
-        } else {
-            plain_reply(view)
-        };
+        if slot.has_chunks || view.header_bytes() != PLAIN_HEADER_BYTES {
+            return self.on_reply_with_lists(index, view, out);
+        }
+        self.end_reply(index, view, plain_reply(view), out);
+    }
+
+    #[inline(never)]
+    fn on_reply_with_lists(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
+        if self.must_pull(view) {
+            return self.on_reply_to_pull(index, view, out);
+        }
+        let checked = check_lists(self.slots.as_ref()[usize::from(index)].offered(), view);
+        self.end_reply(index, view, checked, out);
+    }
+
+    #[inline(always)]
+    fn end_reply(
+        &mut self,
+        index: u16,
+        view: &HeaderView<'_>,
+        checked: Checked,
+        out: &mut impl Output,
+    ) {
         self.credits.replied(view.credits());
-        self.credits.cover(dones_total);
+        self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
         match checked {
             Ok((stream, placed)) => self.finish(index, out, |slot, token| DeliveredReply {
                 slot,
@@ -303,7 +317,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         out.close(why);
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(
         &mut self,
         index: u16,

@@ -201,6 +201,27 @@ impl<F: Fabric> CoreCell<F> {
         conn: ConnId,
         message: Buf,
         reply: &DeliveredReply,
+        hold: Option<Box<CallHold>>,
+        up: &mut impl Upcalls,
+    ) {
+        match reply.stream {
+            ReplyStream::Inline { header_bytes: PLAIN_HEADER_BYTES } if hold.is_none() => {
+                let (token, placed) = (reply.token, &reply.placed);
+                let stream = &message.bytes()[PLAIN_HEADER_BYTES..];
+                let (buffers, padded) = (None, None);
+                up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+                self.reactor().finish_reply(conn, message, None);
+            }
+            _ => self.deliver_chunked_reply(conn, message, reply, hold, up),
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_chunked_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
         mut hold: Option<Box<CallHold>>,
         up: &mut impl Upcalls,
     ) {

@@ -193,9 +193,10 @@ impl<F: Fabric> CoreCell<F> {
                     Err(failure) => self.lose_reply(qp, message, reply.token, failure, up),
                 }
             }
-            Event::PullReply(reply) => {
+            Event::PullReply => {
                 drop(reactor);
-                self.begin_reply(qp, message, *reply, invalidated, up);
+                let Some(reply) = sink.to_pull else { return };
+                self.begin_reply(qp, message, reply, invalidated, up);
             }
             _ => {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
@@ -498,7 +499,7 @@ impl<F: Fabric> Reactor<F> {
             Event::FreeExports(slot) => self.on_done(qp, slot),
             Event::None
             | Event::Call(_)
-            | Event::PullReply(_)
+            | Event::PullReply
             | Event::Pull(_)
             | Event::Reply(_)
             | Event::Released(_) => {}

@@ -12,7 +12,7 @@ pub(crate) enum Event {
     Call(SlotId),
     Pull(SlotId),
     Reply(DeliveredReply),
-    PullReply(DeliveredReply),
+    PullReply,
     FreeExports(SlotId),
     Failed { slot: SlotId, token: u64, failure: CallFailure },
     Released(SlotId),
@@ -24,13 +24,16 @@ pub(crate) enum Event {
 /// Collects the event of one message; a message makes one at the most, and perhaps a close.
 pub(crate) struct EventSink {
     pub(crate) event: Event,
+    /// With [`Event::PullReply`]. Beside it, because an event with two kinds of replies would need
+    /// a word more to tell them apart, and each reply were copied around that.
+    pub(crate) to_pull: Option<DeliveredReply>,
     pub(crate) close: Option<PeerMisbehaved>,
 }
 
 impl EventSink {
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { event: Event::None, close: None }
+        Self { event: Event::None, to_pull: None, close: None }
     }
 }
 
@@ -50,7 +53,8 @@ impl Output for EventSink {
     }
 
     fn pull_reply(&mut self, reply: DeliveredReply) {
-        self.event = Event::PullReply(reply);
+        self.event = Event::PullReply;
+        self.to_pull = Some(reply);
     }
 
     fn free_exports(&mut self, slot: SlotId) {
