@@ -147,11 +147,10 @@ impl Client {
             LinkState::Up(conn) => conn,
             other => return Err(self.0.refusal(other)),
         };
-        let started = self.0.start(conn, procedure, token.0, spec, &encode);
-        if started == Err(Backpressure::Down) {
-            return Err(self.0.refusal_when_down());
+        match self.0.start(conn, procedure, token.0, spec, &encode) {
+            Err(Backpressure::Down) => Err(self.0.refusal_when_down()),
+            started => started,
         }
-        started
     }
 
     /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody

@@ -104,7 +104,7 @@ impl CallTable {
 
     /// Takes the memory of an ended call; what was kept of it for another connection goes. `None`
     /// for a call that had neither.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
         let hold = self.take_hold(slot)?;
         self.forget(slot);
@@ -113,12 +113,13 @@ impl CallTable {
 
     /// Takes the memory of a call whose reply has to be fetched. What is kept of the call stays until
     /// it has ended.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_hold(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
         self.holds.get_mut(usize::from(slot.index))?.take()
     }
 
     /// Nothing is kept of an ended call any more.
+    #[inline(never)]
     pub(crate) fn forget(&mut self, slot: SlotId) {
         if let Some(lasting) = &mut self.lasting {
             lasting.forget(slot);

@@ -190,7 +190,7 @@ impl Conn {
 
     /// Takes the memory of an ended call out of its slot and kills its keys: after this nobody but
     /// the caller can touch it. `None` for a call that had no chunks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_call<F: Fabric>(
         &mut self,
         slot: SlotId,
@@ -212,7 +212,7 @@ impl Conn {
         Some(hold)
     }
 
-    #[inline]
+    #[inline(never)]
     fn kill_keys<F: Fabric>(&self, hold: &CallHold, fabric: &mut F) {
         for handle in hold.handles() {
             fabric.revoke(self.id, *handle);
