@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::{ITEMS_MAX, Limits};
@@ -18,12 +19,16 @@ use spinrpc_proto::reply_pull::PullEnd;
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{ReplyShape, Responder, ServeSlot};
 use spinrpc_proto::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
+use spinrpc_proto::xdr::{Padding, Reader};
 
 use crate::recorder::{Event, Recorder};
 use crate::script::Script;
 use crate::wire;
 
 const NEVER: Instant = Instant(u64::MAX);
+
+/// Every item of a message.
+const ALL: u8 = u8::MAX;
 
 type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
 
@@ -61,6 +66,8 @@ struct Plan {
     offered: Vec<u32>,
     reply_bytes: u32,
     segment_bytes: u32,
+    /// Padding of streams that stand in their message, the call's and the reply's.
+    alignment: Alignment,
 }
 
 /// A call that the server has.
@@ -152,16 +159,12 @@ impl Pair {
     }
 
     fn call(&mut self, script: &mut Script<'_>) {
-        let plan = Plan::new(script);
+        let plan = Plan::new(script, self.client.profile());
         if self.client.requester.check_room().is_err() {
             return;
         }
         let xid = self.client.requester.next_xid();
-        let mut stream = vec![0; 4096];
-        let encoded = encode(&mut stream, &plan.arguments, plan.argument_placement(), |xdr| {
-            call_header(xid).write(xdr.xdr());
-        });
-        stream.truncate(encoded.stream_bytes);
+        let (stream, encoded) = plan.encode_arguments(xid, Padding::new(Alignment::NONE, 0));
         let mut chunks = CallChunks::EMPTY;
         if plan.long_call {
             assert!(chunks.push_read(0, self.expose(stream.clone(), plan.segment_bytes)));
@@ -171,10 +174,10 @@ impl Pair {
             let offer = self.expose(bytes, plan.segment_bytes);
             assert!(chunks.push_read(reduced.position, offer));
         }
-        self.offer_results(plan, chunks, &stream);
+        self.offer_results(plan, chunks);
     }
 
-    fn offer_results(&mut self, plan: Plan, mut chunks: CallChunks, stream: &[u8]) {
+    fn offer_results(&mut self, plan: Plan, mut chunks: CallChunks) {
         let mut results = Vec::new();
         for &length in &plan.offered {
             let offer = self.expose(vec![0; length as usize], plan.segment_bytes);
@@ -194,7 +197,8 @@ impl Pair {
         let (started, length) = started.unwrap();
         assert_eq!(length, message.len());
         if !plan.long_call {
-            message.extend_from_slice(stream);
+            let encode = |padding| plan.encode_arguments(started.xid, padding);
+            message = with_stream(message, plan.alignment, encode);
         }
         self.to_server.push_back(message);
         let sent = Sent { started, plan, awaited: true, fetching: false, results, reply };
@@ -255,9 +259,12 @@ impl Pair {
         let index = script.below(self.served.len());
         if self.served.get(index).is_some_and(|served| served.whole) {
             let served = self.served.swap_remove(index);
-            match script.byte() % 4 {
-                way @ 0..=1 => self.reply(&served, way == 1),
-                way => self.reply_by_read(&served, way == 3),
+            let way = script.byte();
+            match way % 4 {
+                0 => self.reply(&served, false),
+                1 => self.reply(&served, true),
+                2 => self.reply_by_read(&served, way >> 2, false),
+                _ => self.reply_by_read(&served, ALL, true),
             }
         }
     }
@@ -277,18 +284,22 @@ impl Pair {
         }
     }
 
-    /// As `reply`, but what has no Write chunk is fetched by the client, or all of it is.
-    fn reply_by_read(&mut self, served: &Served, whole: bool) {
+    /// As `reply`, but what has no Write chunk is fetched by the client, except for the items whose
+    /// bits are set in `inline`; or all of the reply is.
+    fn reply_by_read(&mut self, served: &Served, inline: u8, whole: bool) {
         if !self.server.responder.may_export() {
             return self.reply(served, false);
         }
         let call = HeaderView::new_checked(&served.message, &Limits::DEFAULT).unwrap();
         let plan = self.sent[&call.xid().0].plan.clone();
         self.check_arguments(served, &call, &plan);
-        let (stream, encoded) = plan.encode_results(call.xid(), |index| match plan.offers(index) {
-            false if whole => Placement::Inline,
-            _ => Placement::Chunk,
-        });
+        let encode = |padding| {
+            plan.encode_results(call.xid(), padding, |index| match plan.offers(index) {
+                false if inline >> index & 1 != 0 => Placement::Inline,
+                _ => Placement::Chunk,
+            })
+        };
+        let (stream, encoded) = encode(Padding::new(Alignment::NONE, 0));
         let (mut placed, mut reads) = (vec![0; plan.offered.len()], Vec::new());
         if whole {
             reads.push(ReadSegment { position: 0, target: self.export(served.slot, &stream) });
@@ -315,7 +326,7 @@ impl Pair {
         assert_eq!(reply.header_bytes, message.len());
         self.write(&out.take(), &plan.results, &stream);
         if !whole {
-            message.extend(stream);
+            message = with_stream(message, plan.alignment, encode);
         }
         match reply.kept {
             true => self.kept.push_back((served.slot, message)),
@@ -338,10 +349,13 @@ impl Pair {
         let call = HeaderView::new_checked(&served.message, &Limits::DEFAULT).unwrap();
         let plan = self.sent[&call.xid().0].plan.clone();
         self.check_arguments(served, &call, &plan);
-        let (stream, encoded) = plan.encode_results(call.xid(), |index| match plan.offers(index) {
-            true => Placement::Chunk,
-            false => Placement::Inline,
-        });
+        let encode = |padding| {
+            plan.encode_results(call.xid(), padding, |index| match plan.offers(index) {
+                true => Placement::Chunk,
+                false => Placement::Inline,
+            })
+        };
+        let (stream, encoded) = encode(Padding::new(Alignment::NONE, 0));
         let mut placed = vec![0; plan.offered.len()];
         for reduced in encoded.reduced() {
             placed[usize::from(reduced.index)] = reduced.length;
@@ -355,7 +369,7 @@ impl Pair {
         responder.reply(served.slot, &call, &shape, &mut message, &mut out).unwrap();
         self.write(&out.take(), &plan.results, &stream);
         if long_bytes.is_none() {
-            message.extend(stream);
+            message = with_stream(message, plan.alignment, encode);
         }
         self.to_client.push_back(message);
     }
@@ -373,7 +387,8 @@ impl Pair {
         }
         let (header, at) = CallHeader::parse(stream).unwrap();
         assert_eq!(header, call_header(call.xid()));
-        let reader = StreamReader::new(&stream[at..], at, Beside::Reads(&chunks));
+        let xdr = behind_header(&served.message, call.header_bytes(), stream, at);
+        let reader = StreamReader::over(xdr, at, Beside::Reads(&chunks));
         check_items(reader, &plan.arguments, |found| match found {
             Found::Inline(bytes) => bytes,
             Found::Chunk { index, length } | Found::Pulled { index, length } => {
@@ -491,7 +506,8 @@ impl Pair {
         let (header, at) = ReplyHeader::parse(stream).unwrap();
         assert_eq!(header, ReplyHeader::success(sent.started.xid));
         let beside = Beside::Both { reads, writes: &reply.placed };
-        let reader = StreamReader::new(&stream[at..], at, beside);
+        let xdr = behind_header(message, view.header_bytes(), stream, at);
+        let reader = StreamReader::over(xdr, at, beside);
         check_items(reader, &sent.plan.results, |found| match found {
             Found::Inline(bytes) => bytes,
             Found::Chunk { index, length } => &self.memory[&sent.results[index]][..length],
@@ -533,7 +549,7 @@ impl Pair {
             match self.served.first() {
                 Some(served) if served.whole => {
                     let served = self.served.swap_remove(0);
-                    self.reply_by_read(&served, true);
+                    self.reply_by_read(&served, ALL, true);
                 }
                 Some(_) => self.read_some(0, 4),
                 None => {}
@@ -556,20 +572,29 @@ impl Plan {
         self.offered.get(result).is_some_and(|bytes| *bytes > 0)
     }
 
+    fn encode_arguments(&self, xid: Xid, padding: Padding) -> (Vec<u8>, Encoded) {
+        encode(
+            &self.arguments,
+            padding,
+            |_| self.placement,
+            |xdr| {
+                call_header(xid).write(xdr.xdr());
+            },
+        )
+    }
+
     fn encode_results(
         &self,
         xid: Xid,
+        padding: Padding,
         placement: impl Fn(usize) -> Placement,
     ) -> (Vec<u8>, Encoded) {
-        let mut stream = vec![0; 4096];
-        let encoded = encode(&mut stream, &self.results, placement, |xdr| {
+        encode(&self.results, padding, placement, |xdr| {
             ReplyHeader::success(xid).write(xdr.xdr());
-        });
-        stream.truncate(encoded.stream_bytes);
-        (stream, encoded)
+        })
     }
 
-    fn new(script: &mut Script<'_>) -> Self {
+    fn new(script: &mut Script<'_>, profile: Profile) -> Self {
         let shape = script.byte();
         let segment_bytes = if shape & 1 != 0 { 300 } else { 0 };
         let items = |count: u8, script: &mut Script<'_>| -> Vec<Vec<u8>> {
@@ -582,7 +607,10 @@ impl Plan {
             let wanted = offers >> index & 1 != 0;
             if wanted { result.len() as u32 + u32::from(offers >> 4) } else { 0 }
         });
+        let padded = offers & 8 != 0 && profile.has_padded_messages();
+        let align_bytes = 8 << (offers >> 4 & 7);
         Self {
+            alignment: if padded { Alignment::new(align_bytes, 100) } else { Alignment::NONE },
             offered: offered.collect(),
             arguments,
             placement: if shape & 32 != 0 { Placement::Chunk } else { Placement::Inline },
@@ -591,11 +619,6 @@ impl Plan {
             reply_bytes: if shape & 128 != 0 { u32::from(script.byte()) * 16 } else { 0 },
             segment_bytes,
         }
-    }
-
-    fn argument_placement(&self) -> impl Fn(usize) -> Placement {
-        let placement = self.placement;
-        move |_| placement
     }
 }
 
@@ -618,18 +641,19 @@ fn call_header(xid: Xid) -> CallHeader<'static> {
 
 /// A header, then before each item its number.
 fn encode(
-    buffer: &mut [u8],
     items: &[Vec<u8>],
+    mut padding: Padding,
     placement: impl Fn(usize) -> Placement,
     header: impl Fn(&mut StreamWriter<'_>),
-) -> Encoded {
+) -> (Vec<u8>, Encoded) {
+    let mut stream = vec![0; 8192];
     let items: Vec<_> = items
         .iter()
         .enumerate()
         .map(|(index, bytes)| Item { bytes, placement: placement(index) })
         .collect();
     assert!(items.len() <= ITEMS_MAX);
-    let mut writer = StreamWriter::new(buffer, &items);
+    let mut writer = StreamWriter::aligned(&mut stream, &items, &mut padding);
     header(&mut writer);
     for index in 0..items.len() {
         writer.u32(index as u32);
@@ -637,7 +661,30 @@ fn encode(
     }
     let encoded = writer.finish();
     assert!(encoded.fits && !encoded.items_missing);
-    encoded
+    stream.truncate(encoded.stream_bytes);
+    (stream, encoded)
+}
+
+/// A message with its stream behind its header, padded for where in the Send it stands.
+fn with_stream(
+    header: Vec<u8>,
+    alignment: Alignment,
+    encode: impl Fn(Padding) -> (Vec<u8>, Encoded),
+) -> Vec<u8> {
+    let mut message = wire::padded(header, alignment);
+    let (stream, _) = encode(Padding::new(alignment, message.len()));
+    message.extend(stream);
+    message
+}
+
+/// What follows the RPC header of `at` bytes; a stream that is not in its message has no padding.
+fn behind_header<'a>(
+    message: &[u8],
+    header_bytes: usize,
+    stream: &'a [u8],
+    at: usize,
+) -> Reader<'a> {
+    Reader::aligned(&stream[at..], v1::alignment_of(message), header_bytes + at)
 }
 
 fn check_items<'a>(

@@ -2,6 +2,7 @@
 //! once, no more are in flight than granted, no slot is lost, nothing but what was offered is taken
 //! as placed, and every reply that has to be fetched gets one RDMA_DONE.
 
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
@@ -145,9 +146,11 @@ impl Client {
         let Some(index) = self.choose(script) else { return };
         let live = &self.live[index];
         let (slot, awaited, had_reply) = (live.started.slot, live.awaited, live.fetched.is_some());
-        let by_read = self.connection.profile().has_reads_in_replies() && script.flag();
+        let ways = if self.connection.profile() == Profile::Rfc8166 { 0 } else { script.byte() };
+        let by_read = ways & 1 != 0;
         let (message, placed) =
             if by_read { reply_by_read(live, script) } else { reply_to(live, script) };
+        let message = if ways & 2 != 0 { as_padded(message) } else { message };
         let events = self.receive(&message);
         match events[..] {
             [Event::Dropped(_)] => assert!(had_reply),
@@ -163,11 +166,15 @@ impl Client {
         assert_eq!(gone, !had_reply && !by_read);
     }
 
-    /// A reply with some bytes replaced and its end cut off.
+    /// A reply with some bytes replaced and its end cut off, or one that not every profile has.
     fn spoilt_reply(&mut self, script: &mut Script<'_>) {
         let Some(index) = self.choose(script) else { return };
         let (mut message, _) = reply_to(&self.live[index], script);
-        for _ in 0..script.byte() % 4 {
+        let spoilt = script.byte();
+        if spoilt & 4 != 0 {
+            message = as_padded(message);
+        }
+        for _ in 0..spoilt % 4 {
             let at = script.below(message.len());
             message[at] = script.byte();
         }
@@ -306,7 +313,7 @@ impl Client {
                 Event::Reply(reply) => {
                     let live = self.remove(reply.slot);
                     assert!(live.awaited && live.token == reply.token);
-                    check_reply(&live, &reply, message.len());
+                    check_reply(&live, &reply, message);
                     self.ends[live.token as usize] += 1;
                 }
                 Event::PullReply(reply) => self.begin_fetch(&reply, message),
@@ -328,7 +335,7 @@ impl Client {
         assert!(self.connection.profile().has_reads_in_replies());
         let live = self.live.iter_mut().find(|live| live.started.slot == reply.slot).unwrap();
         assert!(live.token == reply.token && live.fetched.is_none());
-        check_reply(live, reply, message.len());
+        check_reply(live, reply, message);
         live.fetched = Some(message.to_vec());
     }
 
@@ -439,6 +446,16 @@ fn reply_by_read(live: &Live, script: &mut Script<'_>) -> (Vec<u8>, Vec<u32>) {
     (message, vec![])
 }
 
+/// The RDMA_MSGP of an RDMA_MSG; any other message stays as it is.
+fn as_padded(message: Vec<u8>) -> Vec<u8> {
+    match wire::word(&message, 3) {
+        Some(kind) if kind == MessageType::Msg.to_wire() => {
+            wire::padded(message, Alignment::new(64, 100))
+        }
+        _ => message,
+    }
+}
+
 fn unused(segments: Vec<Segment>) -> Vec<Segment> {
     segments.into_iter().map(|segment| Segment { length: 0, ..segment }).collect()
 }
@@ -447,14 +464,18 @@ fn part_of(length: u32, script: &mut Script<'_>) -> u32 {
     (length * u32::from(script.byte())).div_ceil(255)
 }
 
-fn check_reply(live: &Live, reply: &DeliveredReply, message_bytes: usize) {
+fn check_reply(live: &Live, reply: &DeliveredReply, message: &[u8]) {
     let mut offered = [0; spinrpc_proto::limits::ITEMS_MAX];
     for (length, offer) in offered.iter_mut().zip(live.chunks.writes()) {
         *length = offer.length;
     }
     assert!(reply.placed.iter().zip(offered).all(|(placed, offered)| *placed <= offered));
     match reply.stream {
-        ReplyStream::Inline { header_bytes } => assert!(header_bytes + 8 <= message_bytes),
+        ReplyStream::Inline { header_bytes } => {
+            let stream = &message[header_bytes..];
+            let start = [wire::word(stream, 0), wire::word(stream, 1)];
+            assert_eq!(start, [Some(live.started.xid.0), Some(1)], "no reply to this call");
+        }
         ReplyStream::ReplyChunk { length } => {
             let offered = live.chunks.reply().unwrap().length;
             assert!(length > 0 && length <= offered, "{length} of {offered}");

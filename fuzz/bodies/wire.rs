@@ -1,5 +1,6 @@
 //! Messages as bytes, and chunk lists that own their segments.
 
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
@@ -44,6 +45,16 @@ pub(crate) fn error(xid: Xid, version: u32, credits: u32, error: RdmaError) -> V
     let length = v1::emit_error(&mut buffer, xid, version, credits, error);
     buffer.truncate(length);
     buffer
+}
+
+/// The RDMA_MSGP that this RDMA_MSG becomes, unless there is no padding; the stream behind the header
+/// stays as it is.
+pub(crate) fn padded(mut message: Vec<u8>, alignment: Alignment) -> Vec<u8> {
+    if alignment != Alignment::NONE {
+        message.splice(..0, [0; v1::MSGP_FIELDS_BYTES]);
+        assert_eq!(v1::insert_alignment(&mut message, v1::MSGP_FIELDS_BYTES, alignment), 0);
+    }
+    message
 }
 
 /// The chunk lists of a message.
