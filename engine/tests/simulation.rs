@@ -36,6 +36,7 @@ fn no_seed_breaks_a_rule() {
     }
     let counted = format!("{seen:?}, {succeeded} calls well ended, in {SEEDS} seeds");
     assert!(seen.calls > 20 * SEEDS && succeeded > 10 * SEEDS, "hardly anything: {counted}");
+    assert!(seen.resent > SEEDS / 20 && seen.replayed > 0, "not all there is: {counted}");
     assert!(seen.padded > SEEDS && seen.configured > SEEDS / 20, "not all there is: {counted}");
     assert!(seen.to_fetch > SEEDS / 4 && seen.dones > SEEDS / 4, "not all there is: {counted}");
 }

@@ -2,12 +2,12 @@
 
 use super::content;
 use super::ledger::Ledger;
-use super::program::{NULL, PROGRAM, VERSION, WORK, check_results, encode};
+use super::program::{NULL, PROGRAM, VERSION, WORK, WORK_AGAIN, check_results, encode};
 use super::scenario::{CallPlan, LinkPlan};
 use spinrpc::fabric::sim::Rng;
 use spinrpc::{
-    Backpressure, Bulk, CallError, CallSpec, Client, ConnectionEvent, Core, Reply, ReplyHandler,
-    Token,
+    AcceptStatus, Backpressure, Bulk, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent,
+    Core, Reconnect, Reply, ReplyHandler, Resend, Token,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub(crate) struct Caller {
 pub(crate) struct Heard {
     pub(crate) up: Cell<bool>,
     pub(crate) over: Cell<bool>,
-    /// Fillers that came back well.
+    /// Fillers that were answered.
     pub(crate) fillers: Cell<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Caller {
     ) -> Option<Self> {
         let honest = matches!(plan.target, super::scenario::Target::Server(_));
         let heard = Rc::new(Heard::default());
-        let client = open(core, address, ledger, honest, &heard)?;
+        let client = open(core, address, plan.comeback, ledger, honest, &heard)?;
         let (calls_left, reconnects_left) = (plan.calls, plan.reconnects);
         let ledger = ledger.clone();
         Some(Self {
@@ -97,7 +97,9 @@ impl Caller {
         let Some(left) = self.reconnects_left.checked_sub(1) else { return false };
         self.reconnects_left = left;
         let heard = Rc::new(Heard::default());
-        let Some(client) = open(core, address, &self.ledger, self.honest, &heard) else {
+        let Some(client) =
+            open(core, address, self.plan.comeback, &self.ledger, self.honest, &heard)
+        else {
             return false;
         };
         (self.client, self.heard) = (client, heard);
@@ -140,7 +142,8 @@ impl Caller {
         let plan = self.ledger.entries().withdraw();
         self.refusals += 1;
         let may_fit = refused.is_transient() && self.refusals < PATIENCE;
-        if matches!(refused, Backpressure::Down) {
+        if matches!(refused, Backpressure::Down | Backpressure::Reconnecting) {
+            self.refused = plan;
             return Tried::NotNow;
         }
         if may_fit {
@@ -154,11 +157,16 @@ impl Caller {
 
     fn start(&mut self, token: u64, plan: &CallPlan) -> Result<(), Backpressure> {
         let mut spec = self.spec(token, plan).ok_or(Backpressure::NoBuffer)?;
-        self.client.call(WORK, Token(token), &mut spec, |args| encode(token, plan, args))
+        let procedure = match plan.resend {
+            Resend::AtLeastOnce => WORK_AGAIN,
+            _ => WORK,
+        };
+        self.client.call(procedure, Token(token), &mut spec, |args| encode(token, plan, args))
     }
 
     fn spec(&mut self, token: u64, plan: &CallPlan) -> Option<CallSpec> {
-        let mut spec = CallSpec::new().reply_bytes_max(plan.reply_bytes_max);
+        let spec = CallSpec::new().reply_bytes_max(plan.reply_bytes_max);
+        let mut spec = spec.resend(plan.resend);
         if let Some(deadline) = plan.deadline {
             spec = spec.deadline(deadline);
         }
@@ -199,12 +207,15 @@ impl Caller {
 fn open(
     core: &mut Core,
     address: &str,
+    comeback: Option<Reconnect>,
     ledger: &Ledger,
     honest: bool,
     heard: &Rc<Heard>,
 ) -> Option<Client> {
     let handler = Handler { ledger: ledger.clone(), honest, heard: Rc::clone(heard) };
-    core.connect(address, PROGRAM, VERSION, |_| handler).ok()
+    let options = ConnectOptions::new();
+    let options = comeback.map_or(options.clone(), |policy| options.reconnect(policy));
+    core.connect_with(address, PROGRAM, VERSION, &options, |_| handler).ok()
 }
 
 impl Handler {
@@ -237,7 +248,10 @@ impl Handler {
 impl ReplyHandler for Handler {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
         if token.0 == FILLERS {
-            return self.heard.fillers.set(self.heard.fillers.get() + usize::from(reply.is_ok()));
+            // A server that keeps replies, and has no share left, says so.
+            let full = |error| matches!(error, CallError::Accepted(AcceptStatus::SystemErr));
+            let is_answered = reply.map_or_else(full, |_| true);
+            return self.heard.fillers.set(self.heard.fillers.get() + usize::from(is_answered));
         }
         let result = reply.and_then(|reply| self.read(token.0, reply));
         self.ledger.entries().end(token.0, result);
@@ -246,6 +260,13 @@ impl ReplyHandler for Handler {
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Up { .. } => self.heard.up.set(true),
+            ConnectionEvent::Reconnecting { cause, attempt: 1, .. } => {
+                self.heard.up.set(false);
+                if self.honest {
+                    self.ledger.hear_end(cause);
+                }
+            }
+            ConnectionEvent::Reconnecting { .. } => {}
             ConnectionEvent::Down { cause, .. } => {
                 self.heard.over.set(true);
                 if self.honest {

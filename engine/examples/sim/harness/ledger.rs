@@ -3,7 +3,7 @@
 use super::kept::Kept;
 use super::program::Waiting;
 use super::scenario::{Answer, CallPlan};
-use spinrpc::{AcceptStatus, CallError, DownCause};
+use spinrpc::{AcceptStatus, CallError, DownCause, Resend};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Shared by the applications of a run; one thread, but factories of services may be sent to others.
@@ -90,7 +90,7 @@ impl Entries {
             return self.fail(format!("call {token} reached a server and was never made"));
         };
         entry.executions += 1;
-        if entry.executions > 1 {
+        if entry.executions > 1 && entry.plan.resend != Resend::AtLeastOnce {
             return self.fail(format!("call {token} was executed twice"));
         }
         if entry.plan.arguments != arguments || entry.plan.answer != answer {
@@ -122,7 +122,7 @@ impl Entries {
 impl Entry {
     fn wrong_success(&self) -> Option<String> {
         let answers = matches!(self.plan.answer, Answer::Now | Answer::Later(_));
-        let is_wrong = self.honest && (self.executions != 1 || !answers);
+        let is_wrong = self.honest && (self.executions == 0 || !answers);
         is_wrong.then(|| "succeeded, although nobody answered it".to_owned())
     }
 

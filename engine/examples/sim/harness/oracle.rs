@@ -35,13 +35,19 @@ pub(crate) struct Seen {
     pub(crate) to_fetch: u64,
     /// RDMA_DONE sent.
     pub(crate) dones: u64,
+    /// Calls sent again over another connection.
+    pub(crate) resent: u64,
+    /// Calls answered with a reply that was kept.
+    pub(crate) replayed: u64,
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replies, padded, configured, to_fetch, dones, .. } = self;
+        let Self { resent, replayed, .. } = self;
         write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
-        write!(f, "{padded} padded messages, {configured} configurations")
+        write!(f, "{padded} padded messages, {configured} configurations, ")?;
+        write!(f, "{resent} calls sent again, {replayed} of them answered from a cache")
     }
 }
 
@@ -53,6 +59,8 @@ impl Seen {
         self.configured += other.configured;
         self.to_fetch += other.to_fetch;
         self.dones += other.dones;
+        self.resent += other.resent;
+        self.replayed += other.replayed;
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) const PROGRAM: Program = Program(0x2000_0051);
 pub(crate) const VERSION: Version = Version(1);
 pub(crate) const NULL: Procedure = Procedure(0);
 pub(crate) const WORK: Procedure = Procedure(1);
+/// The same, and done twice it does no harm.
+pub(crate) const WORK_AGAIN: Procedure = Procedure(2);
 
 /// Longest item, and most items, that the program makes for anybody.
 const ITEM_MAX: usize = 256 << 10;
@@ -180,10 +182,14 @@ impl Worker {
 }
 
 impl Service for Worker {
+    fn is_idempotent(&self, procedure: Procedure) -> bool {
+        matches!(procedure, NULL | WORK_AGAIN)
+    }
+
     fn call(&mut self, call: Call<'_>) {
         match call.procedure() {
             NULL => call.reply(|_| {}),
-            WORK => self.work(call),
+            WORK | WORK_AGAIN => self.work(call),
             _ => call.reject(AcceptStatus::ProcUnavail),
         }
     }

@@ -115,7 +115,6 @@ pub(crate) struct Simulation {
     pub(crate) waiting: usize,
     /// Nothing is begun any more, and nothing goes wrong by itself.
     pub(crate) is_ending: bool,
-    pub(crate) sides: usize,
     seen: Vec<Observed>,
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     actions: Vec<Option<Action>>,
@@ -151,7 +150,6 @@ impl Simulation {
             hostile_sides: HostileSides::default(),
             waiting: 0,
             is_ending: false,
-            sides: 0,
             seen: Vec::new(),
             agenda: BinaryHeap::new(),
             actions: Vec::new(),
@@ -165,6 +163,12 @@ impl Simulation {
         let is_over = |sim: &Self| sim.callers.iter().all(|seat| seat.is_done);
         self.run_until(TRAFFIC_NS, is_over);
         self.finish();
+        for engine in &self.engines {
+            for stats in (0..engine.cores()).map(|core| engine.stats(core)) {
+                self.oracle.seen.resent += stats.calls_resent;
+                self.oracle.seen.replayed += stats.replies_replayed;
+            }
+        }
         let succeeded = self.ledger.entries().succeeded;
         Outcome {
             digest: self.world.digest(),
@@ -221,7 +225,6 @@ impl Simulation {
         let mut seen = std::mem::take(&mut self.seen);
         self.world.take_observed(&mut seen);
         for it in seen.drain(..) {
-            self.sides += if matches!(it.what, What::Connected) { 2 } else { 0 };
             self.say(|| format!("{}  {}", it.side, short(&it.what)));
             if let Some(problem) = self.oracle.see(&it) {
                 self.fail(problem);
@@ -337,13 +340,20 @@ impl Simulation {
     fn go_wrong(&mut self, fault: Fault) {
         self.say(|| format!("{fault:?}"));
         match fault {
-            Fault::Kill(which) if self.sides > 0 => {
-                self.world.kill(SideId(which as usize % self.sides));
+            Fault::Kill(which) => {
+                let ends = self.world.holdings().into_iter().filter(|end| !end.is_down);
+                let sides: Vec<SideId> = ends.map(|end| end.side).collect();
+                if !sides.is_empty() {
+                    self.world.kill(sides[which as usize % sides.len()]);
+                }
             }
-            Fault::Kill(_) => {}
             Fault::Close(which) => {
                 let number = which as usize % self.callers.len();
                 self.callers[number].caller.client.close();
+            }
+            Fault::Leave(which) => {
+                let number = which as usize % self.callers.len();
+                self.callers[number].caller.client.reconnect();
             }
             Fault::Stall(which, ns) => {
                 let number = which as usize % self.places.len();

@@ -6,6 +6,7 @@ use spinrpc::config::{
 };
 use spinrpc::fabric::sim::{Device, Network, Rng};
 use spinrpc::mem::BulkClass;
+use spinrpc::{Reconnect, Resend};
 use spinrpc_proto::profile::Profile;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Scenario {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) config: Config,
+    /// As a server it keeps its replies.
+    pub(crate) keeps_replies: bool,
     pub(crate) device: DevicePlan,
 }
 
@@ -54,8 +57,10 @@ pub(crate) struct LinkPlan {
     pub(crate) burst: u64,
     /// Time between two goes.
     pub(crate) think_ns: (u64, u64),
-    /// Connections made after the first has gone.
+    /// Clients made after the first has lost its connection for good.
     pub(crate) reconnects: usize,
+    /// The client makes a lost connection anew by itself.
+    pub(crate) comeback: Option<Reconnect>,
     /// The server may be too small for what the client offers: ERR_CHUNK is right, then.
     pub(crate) is_cramped: bool,
     pub(crate) mix: Mix,
@@ -88,6 +93,8 @@ pub(crate) struct Mix {
     pub(crate) cancelled: u64,
     /// With less room for the reply than it needs.
     pub(crate) cramped: u64,
+    /// Sent again after a lost connection, in one way or the other.
+    pub(crate) resent: u64,
     /// With no room at all for it, where the reply may be left to be fetched.
     pub(crate) fetched: u64,
 }
@@ -97,6 +104,8 @@ pub(crate) struct Mix {
 pub(crate) enum Fault {
     /// The peer of a connection dies; the number picks which.
     Kill(u64),
+    /// A client gives its connection up for another one.
+    Leave(u64),
     /// A core is not scheduled for so long.
     Stall(u64, u64),
     /// An application closes a connection.
@@ -129,7 +138,8 @@ impl Scenario {
         if profile.is_none() {
             links.iter_mut().for_each(|link| link.is_cramped = true);
         }
-        let faults = if is_calm { Vec::new() } else { faults(&mut rng) };
+        let has_comeback = links.iter().any(|link| link.comeback.is_some());
+        let faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
         Ok(Self {
             network,
             profile,
@@ -158,14 +168,15 @@ fn network(rng: &mut Rng) -> Network {
     }
 }
 
-fn faults(rng: &mut Rng) -> Vec<(u64, Fault)> {
-    let count = rng.pick(&[0, 0, 1, 2, 4]);
+fn faults(rng: &mut Rng, has_comeback: bool) -> Vec<(u64, Fault)> {
+    let count = if has_comeback { rng.pick(&[2, 6, 20]) } else { rng.pick(&[0, 0, 1, 2, 4]) };
     let end_ns = rng.pick(&[50_000, 1_000_000]);
     let draw = |_| {
         let which = rng.any();
-        let fault = match rng.below(4) {
-            0 => Fault::Kill(which),
-            1 => Fault::Close(which),
+        let fault = match rng.below(8) {
+            0..=2 => Fault::Kill(which),
+            3 => Fault::Close(which),
+            4 => Fault::Leave(which),
             _ => Fault::Stall(which, rng.below(end_ns)),
         };
         (rng.below(end_ns), fault)
@@ -211,7 +222,9 @@ impl Rules {
 
 impl Node {
     fn draw(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Self, ConfigError> {
-        Ok(Self { config: config(rng, rules, conforms)?, device: DevicePlan::draw(rng) })
+        let config = config(rng, rules, conforms)?;
+        let keeps_replies = config.reply_cache_clients() > 0;
+        Ok(Self { config, keeps_replies, device: DevicePlan::draw(rng) })
     }
 
     /// It may offer more than this server takes, or has memory for.
@@ -237,6 +250,9 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.shm.arena_mib = 1;
     raw.shm.bulk = rng.pick(&[BulkView::Lent, BulkView::Copy]);
     raw.limits.conns = 16;
+    raw.rpc.reply_cache_clients = rng.pick(&[0, 2, 24, 24]);
+    raw.rpc.reply_cache_entries = rng.pick(&[32, 64]);
+    raw.rpc.reply_cache_bytes = rng.pick(&[64, 1024]);
     raw.limits.exports = rng.pick(&[1, 4, 64]);
     // Longer than anybody who keeps the rules takes to fetch a reply.
     raw.rpc.done_timeout_ms = rng.pick(&[20, 40]);
@@ -300,9 +316,21 @@ impl LinkPlan {
             burst: rng.pick(&[1, 4, 32]),
             think_ns: (0, think),
             reconnects: rng.pick(&[0, 1, 3]),
+            comeback: rng.chance(400).then(|| comeback(rng)),
             mix: Mix::draw(rng),
         }
     }
+}
+
+/// How a client comes back: at once or after a while, for a short time or a long one.
+fn comeback(rng: &mut Rng) -> Reconnect {
+    let first_delay = Duration::from_nanos(rng.pick(&[0, 1_000, 50_000, 1_000_000]));
+    Reconnect::default()
+        .first_delay(first_delay)
+        .max_delay(first_delay * rng.pick(&[1, 4, 100]))
+        .jitter_percent(rng.pick(&[0, 50, 100]))
+        .give_up_after(Duration::from_micros(rng.pick(&[100, 5_000, 30_000])))
+        .resends_max(rng.pick(&[0, 1, 3, 10]))
 }
 
 impl Mix {
@@ -317,6 +345,7 @@ impl Mix {
             hurry_ns_max: rng.pick(&[2_000, 30_000, 300_000]),
             cancelled: rng.pick(&[0, 0, 100]),
             cramped: rng.pick(&[0, 0, 50]),
+            resent: rng.pick(&[500, 1000]),
             fetched: rng.pick(&[0, 200, 700]),
         }
     }
@@ -340,6 +369,7 @@ pub(crate) struct CallPlan {
     pub(crate) answer: Answer,
     /// The reply may be left to be fetched.
     pub(crate) is_fetched: bool,
+    pub(crate) resend: Resend,
     pub(crate) deadline: Option<Duration>,
     /// Cancelled after this time.
     pub(crate) cancel_ns: Option<u64>,
@@ -395,6 +425,10 @@ impl CallPlan {
             reply_bytes_max,
             answer: Answer::draw(rng, mix),
             is_fetched,
+            resend: match link.comeback.is_some() && rng.chance(mix.resent) {
+                true => rng.pick(&[Resend::AtMostOnce, Resend::AtLeastOnce]),
+                false => Resend::Never,
+            },
             deadline: rng
                 .chance(mix.hurried)
                 .then(|| Duration::from_nanos(rng.below(mix.hurry_ns_max))),

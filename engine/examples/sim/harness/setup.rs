@@ -7,7 +7,7 @@ use super::program::{PROGRAM, VERSION, Worker};
 use super::run::{Action, Place, Seat, Simulation};
 use super::scenario::{LinkPlan, Node, Scenario, Target};
 use spinrpc::fabric::sim::{SimConnector, World};
-use spinrpc::{Bulk, Core, Engine, EngineError};
+use spinrpc::{Bulk, Core, CoreContext, Engine, EngineError};
 
 /// A run at its beginning.
 pub(crate) fn simulation(
@@ -51,9 +51,13 @@ impl Simulation {
         for (index, node) in scenario.servers.iter().enumerate() {
             let (engine, connector) = self.add_engine(node)?;
             let (ledger, hostile) = (self.ledger.clone(), self.hostile_sides.clone());
-            engine.serve(PROGRAM, VERSION, move |context| {
+            let worker = move |context: &CoreContext| {
                 Worker::new(context.clone(), ledger.clone(), hostile.clone())
-            });
+            };
+            match node.keeps_replies {
+                true => engine.serve_once(PROGRAM, VERSION, worker)?,
+                false => engine.serve(PROGRAM, VERSION, worker),
+            }
             engine.listen(&server_address(index))?;
             self.start_cores(&engine, &connector)?;
         }
