@@ -9,12 +9,13 @@ use common::caller::{Caller, Heard, MixAnswer, MixCall, SharedHeard, all_words, 
 use common::caller::{Read, recorder, run_core};
 use common::program::{LATER, MIX, NULL};
 use common::raw::{RawListener, RawPeer};
-use common::{LIMIT, PROGRAM, Server, VERSION, unique_address, valid};
+use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
     Backpressure, CallError, CallSpec, ConnectOptions, ConnectionEvent, DownCause, Engine,
     Procedure, Reconnect, Resend, Token,
 };
+use spinrpc_proto::profile::Profile;
 use std::time::{Duration, Instant};
 
 /// Tries again at once, and for as long as any test runs.
@@ -185,17 +186,6 @@ fn deadlines_and_cancelling_go_on_without_a_connection() {
 /// Memory of the lost connection is not exposed on the new one: items are copied, or get new room.
 #[test]
 fn calls_with_chunks_are_sent_again_with_every_byte() {
-    for bulk in [BulkView::Lent, BulkView::Copy] {
-        let mut raw = client_config();
-        raw.shm.bulk = bulk;
-        send_chunks_again(raw);
-    }
-}
-
-fn send_chunks_again(raw: RawConfig) {
-    let server = Server::start();
-    let mut caller: Caller<MixAnswer> =
-        lasting_with(raw, &server.address, &at_once(), MixCall::read);
     let call = MixCall {
         seed: 5,
         arguments: vec![100_000, 0, 3, 50_001],
@@ -204,6 +194,37 @@ fn send_chunks_again(raw: RawConfig) {
         tail: 20_000,
         reply_bytes_max: 40_000,
     };
+    for bulk in [BulkView::Lent, BulkView::Copy] {
+        let mut raw = client_config();
+        raw.shm.bulk = bulk;
+        send_again(Server::start(), raw, &call);
+    }
+}
+
+/// Padding is written for the connection that a call goes by first; the stream that is kept has none.
+#[test]
+fn padded_calls_are_sent_again_with_every_byte() {
+    let padding = |raw: &mut RawConfig| {
+        raw.rpc.protocol = Profile::Rfc5666;
+        raw.rpc.msgp_align_bytes = 1024;
+        raw.rpc.msgp_threshold_bytes = 512;
+    };
+    let mut raw = client_config();
+    padding(&mut raw);
+    let call = MixCall {
+        seed: 6,
+        arguments: vec![700, 900],
+        results: vec![600],
+        offers: vec![],
+        tail: 800,
+        reply_bytes_max: 0,
+    };
+    send_again(Server::with(small_with(padding)), raw, &call);
+}
+
+fn send_again(server: Server, raw: RawConfig, call: &MixCall) {
+    let mut caller: Caller<MixAnswer> =
+        lasting_with(raw, &server.address, &at_once(), MixCall::read);
     let size = 100_000;
     for resend in [Resend::AtLeastOnce, Resend::Never, Resend::AtLeastOnce] {
         let before = caller.free_blocks(size);

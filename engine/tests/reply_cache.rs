@@ -16,6 +16,7 @@ use spinrpc::{
     CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Reconnect, Reply, ReplyData,
     Resend, Running, Service, Token,
 };
+use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -146,7 +147,11 @@ fn at_once() -> ConnectOptions {
 }
 
 fn connect(address: &str, options: &ConnectOptions) -> Caller<Answer> {
-    let engine = Engine::new(valid(client_config())).unwrap();
+    connect_with(client_config(), address, options)
+}
+
+fn connect_with(raw: RawConfig, address: &str, options: &ConnectOptions) -> Caller<Answer> {
+    let engine = Engine::new(valid(raw)).unwrap();
     let mut core = engine.core(0).unwrap();
     let heard = SharedHeard::<Answer>::default();
     let made = recorder(&heard, read);
@@ -164,10 +169,18 @@ struct Lockstep {
 
 impl Lockstep {
     fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// Both ends configured alike.
+    fn with(change: impl Fn(&mut RawConfig)) -> Self {
         let address = unique_address();
-        let (engine, seen) = serve(server_config(), &address);
+        let (mut served, mut calling) = (server_config(), client_config());
+        change(&mut served);
+        change(&mut calling);
+        let (engine, seen) = serve(served, &address);
         let server = engine.core(0).unwrap();
-        let caller = connect(&address, &at_once());
+        let caller = connect_with(calling, &address, &at_once());
         let mut pair = Self { caller, server, seen, _engine: engine };
         let client = pair.caller.client.clone();
         pair.run_until("the first connection", |_| client.is_up());
@@ -214,10 +227,15 @@ impl Lockstep {
 }
 
 fn start(client: &Client, procedure: Procedure, number: u32, bytes: usize, resend: Resend) {
+    let room = client.bulk(bytes).unwrap();
+    let spec = CallSpec::new().resend(resend).result_into(room);
+    start_as(client, procedure, number, bytes, spec);
+}
+
+fn start_as(client: &Client, procedure: Procedure, number: u32, bytes: usize, spec: CallSpec) {
     let mut argument = client.bulk(bytes).unwrap();
     fill_pattern(SEED + number, argument.bytes_mut());
-    let room = client.bulk(bytes).unwrap();
-    let mut spec = CallSpec::new().resend(resend).argument(argument).result_into(room);
+    let mut spec = spec.argument(argument);
     let encode = |args: &mut spinrpc::Encoder<'_>| {
         args.u32(number);
         args.bulk();
@@ -269,7 +287,36 @@ impl Lockstep {
 
 #[test]
 fn lose_the_connection_at_any_point_expect_one_execution_and_the_reply() {
-    let mut pair = Lockstep::new();
+    lose_the_connection_at_any_point(Lockstep::new());
+}
+
+/// The first time a call and its reply may have padding, and again they have none.
+#[test]
+fn lose_the_connection_of_padded_messages_expect_one_execution_and_the_reply() {
+    lose_the_connection_at_any_point(Lockstep::with(|raw| {
+        raw.rpc.protocol = Profile::Rfc5666;
+        raw.rpc.msgp_align_bytes = 1024;
+        raw.rpc.msgp_threshold_bytes = 512;
+    }));
+}
+
+/// A reply whose connection goes while it is fetched has not arrived.
+#[test]
+fn lose_the_connection_while_a_reply_is_fetched_expect_one_execution_and_the_reply() {
+    let mut pair = Lockstep::with(|raw| raw.rpc.protocol = Profile::Draft00);
+    let bytes = 50_000;
+    for turns in 0..12 {
+        let number = 1 + turns;
+        let spec = CallSpec::new().resend(Resend::AtMostOnce);
+        start_as(&pair.caller.client, ADD, number, bytes, spec);
+        (0..turns).for_each(|_| pair.turn());
+        pair.caller.client.reconnect();
+        pair.expect_once(&format!("after {turns} turns"), number, bytes);
+    }
+    assert_eq!(pair.caller.client.in_flight(), 0);
+}
+
+fn lose_the_connection_at_any_point(mut pair: Lockstep) {
     let mut number = 0;
     for bytes in [0, 7, 1000, 50_000] {
         for (moment, fault) in FAULTS {
