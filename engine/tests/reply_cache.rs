@@ -487,9 +487,11 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
 fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served() {
     let address = unique_address();
     let server = Threads::start(server_config(), &address);
-    let mut callers: Vec<_> = (0..3).map(|_| connect(&address, &at_once())).collect();
-    for (number, caller) in callers.iter_mut().enumerate() {
-        let (client, number) = (caller.client.clone(), number as u32);
+    let mut callers = Vec::new();
+    for number in 0..3 {
+        // One after the other, so that it is the last one that comes last.
+        let mut caller = connect(&address, &at_once());
+        let client = caller.client.clone();
         run_core(&mut caller.core, "a connection", || client.is_up());
         start(&client, ADD, number, 0, Resend::AtMostOnce);
         let reply = caller.reply();
@@ -499,6 +501,7 @@ fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served()
             let refused = matches!(reply, Err(CallError::Accepted(AcceptStatus::SystemErr)));
             assert!(refused && server.seen.executed(number) == 0, "{reply:?}");
         }
+        callers.push(caller);
     }
     let mut passing = connect(&address, &ConnectOptions::new());
     let client = passing.client.clone();
