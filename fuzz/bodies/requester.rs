@@ -236,7 +236,7 @@ impl Client {
         let Some(message) = &live.fetched else {
             return assert_eq!(requester.on_read_done(slot), Pulled::Stale);
         };
-        let view = HeaderView::new_checked(message, &Limits::DEFAULT).unwrap();
+        let Ok(view) = HeaderView::new_checked(message, &Limits::DEFAULT) else { return };
         let mut out = Recorder::default();
         let lengths: Vec<u32> = requester
             .pull_plan(slot)
@@ -261,8 +261,7 @@ impl Client {
         let slot = self.live[index].started.slot;
         let mut out = Recorder::default();
         if script.byte() == 0 {
-            let requester = &mut self.connection.requester;
-            requester.give_up_pull(slot, CallFailure::NoMemory, &mut out);
+            self.connection.requester.give_up_pull(slot, CallFailure::NoMemory, &mut out);
             self.take(&out.take(), &[]);
         }
         let mut done = [0; DONE_BYTES];
@@ -337,6 +336,18 @@ impl Client {
         assert!(live.token == reply.token && live.fetched.is_none());
         check_reply(live, reply, message);
         live.fetched = Some(message.to_vec());
+        if HeaderView::new_checked(message, &Limits::DEFAULT).is_err() {
+            self.give_up(reply.slot);
+        }
+    }
+
+    /// A reply beyond the limits of a client names nothing to fetch.
+    fn give_up(&mut self, slot: SlotId) {
+        let requester = &mut self.connection.requester;
+        assert!(requester.pull_plan(slot).is_none_or(|plan| plan.chunks().is_empty()));
+        let mut out = Recorder::default();
+        requester.give_up_pull(slot, CallFailure::NoMemory, &mut out);
+        self.take(&out.take(), &[]);
     }
 
     fn fence(&mut self, slot: SlotId, token: u64) {
