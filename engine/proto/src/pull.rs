@@ -54,7 +54,8 @@ impl Pull {
     /// `placed_bytes` what Write chunks took out of it.
     ///
     /// A list need not be in order, but the segments of one position keep theirs (RFC 5666
-    /// section 3.4). Chunks must not overlap, and each has to start inside the reduced stream.
+    /// section 3.4), and roundup stands behind its item. Chunks must not overlap, and each has to
+    /// start inside the reduced stream.
     pub(crate) fn plan(
         view: &HeaderView<'_>,
         stream_bytes: usize,
@@ -67,6 +68,7 @@ impl Pull {
         }
         pull.chunks[..usize::from(pull.count)].sort_unstable_by_key(|chunk| chunk.position);
         pull.join_roundup(profile)?;
+        pull.check_order(view)?;
         let stream_bytes = match pull.chunks().first() {
             Some(message) if message.position == 0 => message.length as usize,
             _ => stream_bytes,
@@ -111,15 +113,25 @@ impl Pull {
         Some(())
     }
 
-    /// The chunk that a segment belongs to, and where in it the segment's bytes go.
-    fn place_of(&self, position: u32) -> Option<(usize, u32)> {
-        let chunks = self.chunks();
-        if let Some(index) = chunks.iter().position(|chunk| chunk.position == position) {
-            return Some((index, chunks[index].requested));
+    /// Each chunk is filled from its start to its end, one RDMA Read behind the other, as the list
+    /// has its segments: memory is lent to them in rising order. So roundup in a chunk of its own
+    /// comes behind the whole item.
+    fn check_order(mut self, view: &HeaderView<'_>) -> Option<()> {
+        for segment in view.reads() {
+            let chunk = &mut self.chunks[self.chunk_of(segment.position)?];
+            if chunk.requested < segment.position - chunk.position {
+                return None;
+            }
+            chunk.requested += segment.target.length;
         }
+        Some(())
+    }
+
+    /// The chunk that a segment belongs to.
+    fn chunk_of(&self, position: u32) -> Option<usize> {
+        let exact = self.chunks().iter().position(|chunk| chunk.position == position);
         // The last one: a Position-Zero chunk holds the positions of all.
-        let index = chunks.iter().rposition(|chunk| chunk.holds(position))?;
-        Some((index, position - chunks[index].position))
+        exact.or_else(|| self.chunks().iter().rposition(|chunk| chunk.holds(position)))
     }
 
     /// Asks for the next RDMA Reads, at most `room` of them, and says how many. `view` is the header
@@ -133,10 +145,9 @@ impl Pull {
     ) -> u16 {
         let mut asked = 0;
         for segment in view.reads().skip(usize::from(self.next_segment)).take(usize::from(room)) {
-            let Some((chunk, at)) = self.place_of(segment.position) else { break };
-            if self.chunks[chunk].position == segment.position {
-                self.chunks[chunk].requested += segment.target.length;
-            }
+            let Some(chunk) = self.chunk_of(segment.position) else { break };
+            let at = self.chunks[chunk].requested;
+            self.chunks[chunk].requested += segment.target.length;
             self.next_segment += 1;
             self.outstanding += 1;
             asked += 1;

@@ -79,12 +79,14 @@ impl<F: Fabric> CoreCell<F> {
             return self.reactor().refuse_chunk(to);
         }
         let stream_at = plan.header_bytes + plan.read_list_bytes(&data);
-        let room_bytes = plan.threshold_bytes.saturating_sub(stream_at);
-        let room = &mut stage.message.whole_mut()[stream_at..][..room_bytes];
-        let encoded = plan.encode(room, &data, Form::ByRead, encode);
-        if encoded.fits && plan.reads_of(&encoded, &data).next().is_some() {
-            let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };
-            return self.reactor().post_read_reply(to, stage, &encoded, data);
+        // With short segments the list alone may be longer than a message.
+        if let Some(room_bytes) = plan.threshold_bytes.checked_sub(stream_at) {
+            let room = &mut stage.message.whole_mut()[stream_at..][..room_bytes];
+            let encoded = plan.encode(room, &data, Form::ByRead, encode);
+            if encoded.fits && plan.reads_of(&encoded, &data).next().is_some() {
+                let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };
+                return self.reactor().post_read_reply(to, stage, &encoded, data);
+            }
         }
         let Some(mut whole) = self.bulk_of(to.conn, first.stream_bytes) else {
             drop(stage);
@@ -127,6 +129,11 @@ impl<F: Fabric> Reactor<F> {
             return self.post_whole_read(to, stage, stream, &encoded, data);
         }
         let stream_at = plan.header_bytes + plan.read_list_bytes(&data);
+        // The client may have lowered its size since the call was deferred (RFC 5666 section 6.2).
+        if stream_at + stream.len() > plan.threshold_bytes {
+            drop(stage);
+            return self.refuse_chunk(to);
+        }
         stage.message.whole_mut()[stream_at..][..stream.len()].copy_from_slice(stream.bytes());
         self.stats.copies += 1;
         let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };

@@ -135,10 +135,10 @@ fn a_reply_mixes_write_chunks_read_chunks_and_inline_items() {
 
 #[test]
 fn roundup_in_a_chunk_of_its_own_lands_behind_its_item() {
-    // R5666-22 lets senders do so; wherever it stands in the list.
+    // R5666-22 lets senders do so.
     let xid = Xid(7);
     let mut server = Server::under(Profile::Rfc5666, 2, 0);
-    let lists = Chunks::none().read(49, 3, 3).read(44, 1, 2).read(44, 2, 3);
+    let lists = Chunks::none().read(44, 1, 2).read(44, 2, 3).read(49, 3, 3);
     let message = lists.msg(xid, 8, &[rpc_call(xid), wire(&[5])].concat());
     let [Event::Pull(slot)] = server.receive(&message)[..] else { panic!("no pull") };
     let Server { responder, out } = &mut server;
@@ -146,7 +146,7 @@ fn roundup_in_a_chunk_of_its_own_lands_behind_its_item() {
     let read = |at, handle, length| {
         Event::Read(ReadRequest { slot, chunk: 0, at, from: segment(handle, length) })
     };
-    assert_eq!(out.take(), [read(5, 3, 3), read(0, 1, 2), read(2, 2, 3)]);
+    assert_eq!(out.take(), [read(0, 1, 2), read(2, 2, 3), read(5, 3, 3)]);
 }
 
 #[test]
@@ -157,6 +157,9 @@ fn a_chunk_within_a_word_that_is_no_roundup_is_err_chunk() {
         Chunks::none().read(44, 1, 5).read(50, 2, 2),
         Chunks::none().read(44, 1, 9).read(49, 2, 3),
         Chunks::none().read(44, 1, 5).read(49, 2, 3).read(49, 3, 3),
+        // In front of its item, or within it: memory is lent to RDMA Reads in rising order.
+        Chunks::none().read(49, 3, 3).read(44, 1, 2).read(44, 2, 3),
+        Chunks::none().read(44, 1, 2).read(49, 3, 3).read(44, 2, 3),
     ] {
         assert_eq!(planned(Profile::Rfc5666, &lists, &body), None, "{lists:?}");
     }
