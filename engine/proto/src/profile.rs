@@ -77,6 +77,14 @@ mod tests {
     }
 
     #[test]
+    fn rdma_done_follows_calls_under_draft_00_alone() {
+        assert!(Profile::Draft00.has_done_after_calls());
+        for profile in [Profile::Rfc8166, Profile::Rfc5666, Profile::Draft03] {
+            assert!(!profile.has_done_after_calls(), "{profile:?}");
+        }
+    }
+
+    #[test]
     fn the_drafts_return_long_replies_by_read_chunk_whatever_the_upper_layer_says() {
         assert!(Profile::Draft00.always_returns_long_replies());
         assert!(Profile::Draft03.always_returns_long_replies());

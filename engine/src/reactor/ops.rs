@@ -163,7 +163,9 @@ pub enum Resend {
     /// It is sent again with the XID it had, to a server that keeps replies by that
     /// ([`Engine::serve_once`](crate::Engine::serve_once)), and so executes it once at most. If
     /// another server has taken its place, or it says that it keeps none, the call ends as with
-    /// `Never`. Of a server of another make the caller knows that it keeps replies.
+    /// `Never`. Of a server of another make the caller knows that it keeps replies. So it does of the
+    /// program: an engine says that it keeps replies, not for which of its programs, and one served
+    /// by [`Engine::serve`](crate::Engine::serve) executes the call again.
     AtMostOnce,
     /// It is sent again: executing it twice does no harm.
     AtLeastOnce,
