@@ -1,6 +1,7 @@
 //! The requester behind a client's connection: whatever arrives and whenever, each call ends exactly
 //! once, no more are in flight than granted, no slot is lost, nothing but what was offered is taken
-//! as placed, and every reply that has to be fetched gets one RDMA_DONE.
+//! as placed, every reply that has to be fetched gets one RDMA_DONE, and a call that outlives its
+//! connection keeps its XID.
 
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::{Connection, Side};
@@ -13,7 +14,7 @@ use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::{self, DONE_BYTES, HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
 use spinrpc_proto::reply_pull::PullEnd;
-use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 
 use crate::recorder::{Event, Recorder};
@@ -46,6 +47,15 @@ struct Live {
     fetched: Option<Vec<u8>>,
     /// RDMA Reads on their way.
     outstanding: u16,
+    /// Its connection is gone, and it was not sent again.
+    held: bool,
+}
+
+impl Live {
+    /// A reply to it, or an error, would be taken.
+    fn is_unanswered(&self) -> bool {
+        self.fetched.is_none() && !self.held
+    }
 }
 
 struct Client {
@@ -61,15 +71,8 @@ struct Client {
 impl Client {
     fn new(profile: Profile, slots: usize, first_xid: u8) -> Self {
         let requester = Requester::new(vec![CallSlot::FREE; slots], u32::from(first_xid) << 24);
-        let responder = Responder::new(Vec::new());
         Self {
-            connection: Connection::new(
-                Side::Client,
-                requester,
-                responder,
-                Limits::DEFAULT,
-                profile,
-            ),
+            connection: connection(requester, profile),
             slots,
             live: Vec::new(),
             ends: Vec::new(),
@@ -79,7 +82,7 @@ impl Client {
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
-        match script.byte() % 12 {
+        match script.byte() % 14 {
             0..=2 => self.call(script),
             3 | 4 => self.good_reply(script),
             5 => self.spoilt_reply(script),
@@ -88,22 +91,28 @@ impl Client {
             8 => self.cancel(script),
             9 => self.wait(script),
             10 => self.fetch(script),
-            _ => self.end_fetch(script),
+            11 => self.end_fetch(script),
+            12 => self.reconnect(script),
+            _ => self.resend(script),
         }
     }
 
     /// What can be seen of the requester agrees with what is known of it.
     fn check(&self) {
-        let credits = self.connection.requester.credits();
-        let fetching = self.live.iter().filter(|live| live.fetched.is_some()).count();
-        assert_eq!((credits.in_flight() - credits.dones()) as usize, self.live.len() - fetching);
+        let requester = &self.connection.requester;
+        let credits = requester.credits();
+        let count = |is: fn(&Live) -> bool| self.live.iter().filter(|live| is(live)).count();
+        let (unanswered, held) = (count(Live::is_unanswered), count(|live| live.held));
+        let fetching = self.live.len() - unanswered - held;
+        assert_eq!((credits.in_flight() - credits.dones()) as usize, unanswered);
         assert!(credits.dones() as usize >= fetching);
         assert!((1..=self.slots as u32).contains(&credits.granted()));
         assert_eq!(credits.requested() as usize, self.slots);
-        let has_room = self.connection.requester.check_room().is_ok();
-        let only_dones_sent = self.live.is_empty();
+        assert_eq!(requester.held().count(), held);
+        let only_dones_sent = self.live.len() == held;
         let has_credit = credits.in_flight() < credits.granted() || only_dones_sent;
-        assert_eq!(has_room, has_credit, "a slot leaks");
+        let has_room = has_credit && self.live.len() < self.slots;
+        assert_eq!(requester.check_room().is_ok(), has_room, "a slot leaks");
         for (index, live) in self.live.iter().enumerate() {
             let others = &self.live[..index];
             assert!(others.iter().all(|other| other.started.xid != live.started.xid));
@@ -134,6 +143,7 @@ impl Client {
                     header,
                     fetched: None,
                     outstanding: 0,
+                    held: false,
                 };
                 self.live.push(live);
             }
@@ -145,7 +155,8 @@ impl Client {
     fn good_reply(&mut self, script: &mut Script<'_>) {
         let Some(index) = self.choose(script) else { return };
         let live = &self.live[index];
-        let (slot, awaited, had_reply) = (live.started.slot, live.awaited, live.fetched.is_some());
+        let (slot, awaited) = (live.started.slot, live.awaited);
+        let waits = live.is_unanswered();
         let ways = if self.connection.profile() == Profile::Rfc8166 { 0 } else { script.byte() };
         let by_read = ways & 1 != 0;
         let (message, placed) =
@@ -153,7 +164,7 @@ impl Client {
         let message = if ways & 2 != 0 { as_padded(message) } else { message };
         let events = self.receive(&message);
         match events[..] {
-            [Event::Dropped(_)] => assert!(had_reply),
+            [Event::Dropped(_)] => assert!(!waits),
             [Event::PullReply(reply)] => assert!(by_read && reply.slot == slot),
             [Event::Reply(reply)] => {
                 assert!(awaited && !by_read && reply.slot == slot);
@@ -163,7 +174,7 @@ impl Client {
             ref other => panic!("{other:?}"),
         }
         let gone = self.live.iter().all(|live| live.started.slot != slot);
-        assert_eq!(gone, !had_reply && !by_read);
+        assert_eq!(gone, waits && !by_read);
     }
 
     /// A reply with some bytes replaced and its end cut off, or one that not every profile has.
@@ -191,11 +202,11 @@ impl Client {
         };
         let granted = self.connection.requester.credits().granted();
         let message = wire::error(self.live[index].started.xid, 1, 99, error);
-        let had_reply = self.live[index].fetched.is_some();
+        let waits = self.live[index].is_unanswered();
         let events = self.receive(&message);
         match events[..] {
-            [Event::Failed { fenced: false, .. } | Event::Released(_)] => assert!(!had_reply),
-            ref other => assert!(had_reply && matches!(other[..], [Event::Dropped(_)])),
+            [Event::Failed { fenced: false, .. } | Event::Released(_)] => assert!(waits),
+            ref other => assert!(!waits && matches!(other[..], [Event::Dropped(_)])),
         }
         assert_eq!(self.connection.requester.credits().granted(), granted);
     }
@@ -223,7 +234,7 @@ impl Client {
         assert_eq!(out.take(), []);
         assert_eq!(self.connection.requester.cancel(slot, &mut out), awaited);
         self.take(&out.take(), &[]);
-        assert!(!self.live[index].awaited);
+        assert!(self.live.iter().all(|live| live.started.slot != slot || !live.awaited));
     }
 
     /// Asks for some RDMA Reads of a reply, and lets one of them end.
@@ -285,9 +296,68 @@ impl Client {
         let mut out = Recorder::default();
         self.connection.requester.on_time(Instant(self.now), &mut out);
         let events = out.take();
-        assert!(events.iter().all(|event| matches!(event, Event::Failed { fenced: true, .. })));
+        for event in &events {
+            let Event::Failed { slot, fenced, .. } = event else { panic!("{event:?}") };
+            let live = self.live.iter().find(|live| live.started.slot == *slot).unwrap();
+            assert_ne!(*fenced, live.held);
+        }
         self.take(&events, &[]);
         assert!(self.connection.requester.next_deadline() > Instant(self.now));
+    }
+
+    /// The connection goes, and the next one takes the requester over; some calls are held for it.
+    fn reconnect(&mut self, script: &mut Script<'_>) {
+        let (holds, mut lost) = (script.byte(), Vec::new());
+        let requester =
+            std::mem::replace(&mut self.connection.requester, Requester::new(Vec::new(), 0));
+        self.connection = connection(requester, self.connection.profile());
+        self.connection.requester.suspend(|slot, token| {
+            let hold = holds >> slot.index & 1 != 0;
+            lost.push((slot, token, hold));
+            hold
+        });
+        assert_eq!(lost.len(), self.live.len());
+        for (slot, token, hold) in lost {
+            let mut live = self.remove(slot);
+            assert_eq!(token, live.awaited.then_some(live.token));
+            match live.awaited && hold {
+                true => {
+                    (live.held, live.fetched, live.outstanding) = (true, None, 0);
+                    self.live.push(live);
+                }
+                false => self.ends[live.token as usize] += u32::from(live.awaited),
+            }
+        }
+    }
+
+    /// A held call goes on the new connection, or ends.
+    fn resend(&mut self, script: &mut Script<'_>) {
+        let Some(index) = self.choose(script) else { return };
+        let requester = &mut self.connection.requester;
+        let live = &mut self.live[index];
+        let slot = live.started.slot;
+        if script.byte() == 0 {
+            assert_eq!(requester.release_held(slot), live.held.then_some(live.token));
+            if live.held {
+                self.ends[live.token as usize] += 1;
+                self.remove(slot);
+            }
+            return;
+        }
+        let may_resend = requester.check_resend(slot);
+        let mut header = vec![0xee; live.chunks.header_bytes()];
+        match requester.resend(slot, &live.chunks, &mut header) {
+            Ok((started, length)) => {
+                assert!(live.held && (started.slot, started.xid) == (slot, live.started.xid));
+                assert_eq!(length, header.len());
+                check_header(&header, started.xid, &live.chunks, self.slots);
+                (live.held, live.header) = (false, header);
+            }
+            Err(refused) => {
+                assert_eq!(may_resend, Err(refused));
+                assert_eq!(live.held, refused == CallRefused::NoCredit);
+            }
+        }
     }
 
     fn choose(&self, script: &mut Script<'_>) -> Option<usize> {
@@ -374,6 +444,14 @@ impl Client {
         }
         assert!(self.ends.iter().all(|ends| *ends == 1), "{:?}", self.ends);
     }
+}
+
+fn connection(
+    requester: Requester<Vec<CallSlot>>,
+    profile: Profile,
+) -> Connection<Vec<CallSlot>, Vec<ServeSlot>> {
+    let responder = Responder::new(Vec::new());
+    Connection::new(Side::Client, requester, responder, Limits::DEFAULT, profile)
 }
 
 fn call_chunks(script: &mut Script<'_>) -> CallChunks {
