@@ -99,7 +99,7 @@ fn no_cell_is_empty() {
 #[test]
 fn the_code_that_is_named_exists() {
     let mut sources = Sources::default();
-    for row in rows().iter().filter(|row| !is_open(row)) {
+    for row in rows() {
         for (path, item) in row.references(CODE) {
             assert!(sources.define(&path, &item), "{}: no {item} in {path}", row.id);
         }
@@ -109,7 +109,7 @@ fn the_code_that_is_named_exists() {
 #[test]
 fn the_tests_that_are_named_exist() {
     let mut sources = Sources::default();
-    for row in rows().iter().filter(|row| !is_open(row)) {
+    for row in rows() {
         for (path, name) in row.references(TESTS) {
             assert!(sources.test(&path, &name), "{}: no test {name} in {path}", row.id);
         }
@@ -149,21 +149,4 @@ fn is_test(text: &str, name: &str) -> bool {
         .rev()
         .take_while(|line| line.starts_with("#["))
         .any(|line| *line == "#[test]")
-}
-
-/// Rules of what is being built: what their rows name is not there yet.
-const OPEN: &[&str] = &[];
-
-fn is_open(row: &Row) -> bool {
-    OPEN.contains(&&row.id[..])
-}
-
-#[test]
-fn what_is_open_is_not_there() {
-    let mut sources = Sources::default();
-    for row in rows().iter().filter(|row| is_open(row)) {
-        let code = row.references(CODE).iter().all(|(path, item)| sources.define(path, item));
-        let tests = row.references(TESTS).iter().all(|(path, name)| sources.test(path, name));
-        assert!(!code || !tests, "{}: all that it names is there, so it is not open", row.id);
-    }
 }
