@@ -453,6 +453,80 @@ fn come_back_to_another_core_expect_one_execution() {
     assert!(replayed <= 50);
 }
 
+/// A client, and a server of two cores that take turns when the test says so. Accepted connections
+/// go to the cores in turn.
+struct TwoCores {
+    caller: Caller<Answer>,
+    cores: [Core; 2],
+    seen: Arc<Seen>,
+    engine: Engine,
+}
+
+impl TwoCores {
+    /// The client is up with the first core.
+    fn new() -> Self {
+        let address = unique_address();
+        let mut raw = server_config();
+        raw.cores.max = 2;
+        let (engine, seen) = serve(raw, &address);
+        let cores = [engine.core(0).unwrap(), engine.core(1).unwrap()];
+        // So long a NULL call waits for a core that takes no turn.
+        let mut raw = client_config();
+        raw.rpc.timeout_ms = 50;
+        let caller = connect_with(raw, &address, &at_once());
+        let mut all = Self { caller, cores, seen, engine };
+        let client = all.caller.client.clone();
+        all.run_until("the first connection", 0, |_| client.is_up());
+        all
+    }
+
+    #[track_caller]
+    fn run_until(&mut self, what: &str, core: usize, done: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !done(self) {
+            self.caller.core.poll_once();
+            self.cores[core].poll_once();
+            assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
+        }
+    }
+
+    fn start(&self, number: u32) {
+        let client = &self.caller.client;
+        let spec = CallSpec::new().resend(Resend::AtMostOnce).no_deadline();
+        start_as(client, ADD, number, 0, spec.result_into(client.bulk(0).unwrap()));
+    }
+
+    #[track_caller]
+    fn expect_once(&mut self, number: u32, core: usize) {
+        self.run_until("the reply", core, |all| !all.caller.heard.borrow().replies.is_empty());
+        let (_, reply) = self.caller.heard.borrow_mut().replies.pop().unwrap();
+        let count = reply.unwrap_or_else(|error| panic!("call {number}: {error}")).0;
+        assert_eq!((count, self.seen.executed(number)), (1, 1), "call {number}");
+    }
+
+    /// A core that took no turn makes up for what it has missed.
+    #[track_caller]
+    fn catch_up(&mut self, core: usize) {
+        self.run_until("the end of the lost connection", core, |all| {
+            all.engine.stats(core).connections_closed > 0
+        });
+    }
+}
+
+/// Attempts that their client has given up are noticed late by a core that was busy.
+#[test]
+fn an_attempt_given_up_comes_up_late_expect_the_calls_of_the_next_one_executed() {
+    let mut all = TwoCores::new();
+    let client = all.caller.client.clone();
+    client.reconnect();
+    all.run_until("a connection to the first core", 0, |_| client.is_up());
+    all.start(1);
+    all.expect_once(1, 0);
+    all.catch_up(1);
+    all.start(2);
+    all.expect_once(2, 0);
+}
+
 /// What was executed is gone with the process: the next one says that it is another.
 #[test]
 fn find_another_server_expect_calls_at_most_once_to_end() {

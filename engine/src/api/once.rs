@@ -27,7 +27,6 @@ const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
 pub(super) struct ServeOnce {
     inner: Box<dyn Service>,
     cache: Arc<ReplyCache>,
-    core: usize,
     pool: BulkPool,
     ops: Rc<dyn CoreOps>,
     /// By index of the connection.
@@ -38,6 +37,8 @@ pub(super) struct ServeOnce {
 struct Caller {
     connection: ConnectionId,
     client: PeerId,
+    /// [`ReplyCache::number_connection`].
+    number: u64,
     standing: Standing,
 }
 
@@ -48,18 +49,18 @@ impl ServeOnce {
         context: &CoreContext,
         ops: Rc<dyn CoreOps>,
     ) -> Self {
-        let (core, pool) = (context.index, context.pool.clone());
-        Self { inner, cache, core, pool, ops, callers: Vec::new() }
+        Self { inner, cache, pool: context.pool.clone(), ops, callers: Vec::new() }
     }
 
     fn on_up(&mut self, connection: ConnectionId, negotiated: &Negotiated) {
-        let (client, now) = (negotiated.peer(), self.ops.time());
-        let standing = self.cache.attach(client, (self.core, connection.0), now);
+        let client = negotiated.peer();
+        let number = self.cache.number_connection(client);
+        let standing = self.cache.attach(client, self.ops.time());
         let place = connection.0.index() as usize;
         if self.callers.len() <= place {
             self.callers.resize_with(place + 1, || None);
         }
-        self.callers[place] = Some(Caller { connection, client, standing });
+        self.callers[place] = Some(Caller { connection, client, number, standing });
     }
 
     fn on_down(&mut self, connection: ConnectionId) {
@@ -70,22 +71,21 @@ impl ServeOnce {
         }
     }
 
-    fn standing(&self, connection: ConnectionId) -> Option<&Standing> {
+    fn caller(&self, connection: ConnectionId) -> Option<&Caller> {
         let caller = self.callers.get(connection.0.index() as usize)?.as_ref()?;
-        (caller.connection == connection).then_some(&caller.standing)
+        (caller.connection == connection).then_some(caller)
     }
 
-    fn call_once(&mut self, call: Call<'_>, share: &Arc<Share>) {
-        let from = (self.core, call.connection().0);
+    fn call_once(&mut self, call: Call<'_>, connection: u64, share: &Arc<Share>) {
         if self.inner.is_idempotent(call.procedure()) {
-            return match share.pass(from, call.xid()) {
+            return match share.pass(connection, call.procedure(), call.xid()) {
                 true => self.inner.call(call),
                 false => call.reject(AcceptStatus::SystemErr),
             };
         }
         let state = call.0;
         let key = key_of(state);
-        let verdict = share.meet(from, key, |stored| self.answer(state, &stored));
+        let verdict = share.meet(connection, key, |stored| self.answer(state, &stored));
         match verdict {
             Verdict::Execute(ticket) => self.execute(&call, ticket),
             Verdict::Answered => state.outcome.set(Some(CallOutcome::Done)),
@@ -135,12 +135,15 @@ impl ServeOnce {
 
 impl Service for ServeOnce {
     fn call(&mut self, call: Call<'_>) {
-        let share = match self.standing(call.connection()) {
-            Some(Standing::Kept(share)) => Arc::clone(share),
-            Some(Standing::Passing) => return self.inner.call(call),
-            Some(Standing::Full) | None => return call.reject(AcceptStatus::SystemErr),
+        let Some(caller) = self.caller(call.connection()) else {
+            return call.reject(AcceptStatus::SystemErr);
         };
-        self.call_once(call, &share);
+        let (number, share) = match &caller.standing {
+            Standing::Kept(share) => (caller.number, Arc::clone(share)),
+            Standing::Passing => return self.inner.call(call),
+            Standing::Full => return call.reject(AcceptStatus::SystemErr),
+        };
+        self.call_once(call, number, &share);
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {

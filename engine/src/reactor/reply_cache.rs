@@ -20,7 +20,10 @@
 //!
 //! **While the call is still executed**, the second one waits for the reply of the first. A call that
 //! arrives by a connection which its client has replaced is not executed: its client does not wait for
-//! it, and its slot may have a newer call.
+//! it, and its slot may have a newer call. Connections are numbered as they come up, and one of a
+//! higher number takes the place of the others with its first call that is not of the NULL
+//! procedure. An attempt that its client has given up may come up later than the next one; it has a
+//! NULL call at most, as a client of ours begins with one and waits for its reply.
 //!
 //! **Locks.** A share has a lock of its own, held for a comparison and a copy. In general one core
 //! alone takes it, that of the client's connection, so that nobody waits; another one does when a
@@ -35,23 +38,26 @@ use super::ops::{Encode, RpcRefusal};
 use super::replies::SYSTEM_ERR;
 use super::reply_plan::ReplyData;
 use crate::config::Config;
-use crate::fabric::ConnId;
 use crate::mem::Bulk;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::roundup4;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A connection of an engine: its core and its name there.
-pub(crate) type Connection = (usize, ConnId);
+/// Does nothing (RFC 5531 section 12).
+const NULL: Procedure = Procedure(0);
 
 /// See the module.
 pub(crate) struct ReplyCache {
     instance: Instance,
     keep: Duration,
+    /// Connections of clients of ours that came up so far.
+    connections: AtomicU64,
     /// By number of the share.
     tenants: Mutex<Vec<Tenant>>,
     shares: Box<[Arc<Share>]>,
@@ -85,6 +91,7 @@ impl ReplyCache {
             Arc::new(Self {
                 instance: Instance::Lasting(number.max(1)),
                 keep: config.reply_cache_keep(),
+                connections: AtomicU64::new(0),
                 tenants: Mutex::new(vec![nobody; clients]),
                 shares: (0..clients).map(|_| Share::new(entries, bytes)).collect(),
             })
@@ -96,8 +103,19 @@ impl ReplyCache {
         self.instance
     }
 
+    /// The number of a connection that came up: above those of the client's connections before, or
+    /// zero for a client that may have several at a time.
+    pub(crate) fn number_connection(&self, client: PeerId) -> u64 {
+        match client.instance {
+            // A client makes calls by one connection after the other: one core has numbered the
+            // first before another one can number the second.
+            Instance::Lasting(_) => self.connections.fetch_add(1, Ordering::Relaxed) + 1,
+            Instance::Unknown | Instance::Passing => 0,
+        }
+    }
+
     /// A connection came up, at time `now` of its core.
-    pub(crate) fn attach(&self, client: PeerId, from: Connection, now: Duration) -> Standing {
+    pub(crate) fn attach(&self, client: PeerId, now: Duration) -> Standing {
         if !client.may_return() {
             return Standing::Passing;
         }
@@ -109,9 +127,6 @@ impl ReplyCache {
             tenants[index] = Tenant { client: Some(client), connections: 0, left_at: now };
         }
         tenants[index].connections += 1;
-        if matches!(client.instance, Instance::Lasting(_)) {
-            lock(&share.0).owner = Some(from);
-        }
         Standing::Kept(Arc::clone(share))
     }
 
@@ -164,8 +179,8 @@ impl CallKey {
 pub(crate) struct Share(Mutex<ShareState>);
 
 struct ShareState {
-    /// The newest connection of a client that has one at a time.
-    owner: Option<Connection>,
+    /// The highest number of a connection that has called.
+    newest: u64,
     places: Box<[Place]>,
     /// Memory for replies that no place has.
     spare: Vec<Box<[u8]>>,
@@ -222,22 +237,23 @@ impl Share {
     fn new(entries: usize, reply_bytes: usize) -> Arc<Self> {
         let place = || Place { generation: 0, call: None, state: State::Refused(SYSTEM_ERR) };
         Arc::new(Self(Mutex::new(ShareState {
-            owner: None,
+            newest: 0,
             places: (0..entries).map(|_| place()).collect(),
             spare: (0..entries).map(|_| vec![0; reply_bytes].into()).collect(),
             next_generation: 1,
         })))
     }
 
-    /// A call arrived that must not be executed twice. `again` sends the reply that is kept.
+    /// A call arrived that must not be executed twice, by the connection of this number. `again`
+    /// sends the reply that is kept.
     pub(crate) fn meet(
         self: &Arc<Self>,
-        from: Connection,
+        connection: u64,
         call: CallKey,
         again: impl FnOnce(Stored<'_>),
     ) -> Verdict {
         let mut state = lock(&self.0);
-        if state.is_superseded(from) {
+        if !state.admits(connection, call.procedure) {
             return Verdict::Superseded;
         }
         let index = state.index_of(call.xid);
@@ -273,9 +289,9 @@ impl Share {
 
     /// A call arrived that may be executed twice. The slot of its client is used again: what was
     /// kept there has arrived. `false` if its client has another connection now.
-    pub(crate) fn pass(&self, from: Connection, xid: Xid) -> bool {
+    pub(crate) fn pass(&self, connection: u64, procedure: Procedure, xid: Xid) -> bool {
         let mut state = lock(&self.0);
-        if state.is_superseded(from) {
+        if !state.admits(connection, procedure) {
             return false;
         }
         let index = state.index_of(xid);
@@ -317,7 +333,7 @@ impl Share {
     fn clear(&self) {
         let mut displaced = Vec::new();
         let mut state = lock(&self.0);
-        state.owner = None;
+        state.newest = 0;
         for index in 0..state.places.len() {
             state.places[index].call = None;
             state.places[index].generation = 0;
@@ -339,8 +355,13 @@ impl ShareState {
         xid.0 as usize & (self.places.len() - 1)
     }
 
-    fn is_superseded(&self, from: Connection) -> bool {
-        self.owner.is_some_and(|owner| owner != from)
+    /// Whether the client has called by no newer connection.
+    fn admits(&mut self, connection: u64, procedure: Procedure) -> bool {
+        let is_newest = connection >= self.newest;
+        if is_newest && procedure != NULL {
+            self.newest = connection;
+        }
+        is_newest
     }
 
     /// Puts a place into another state; its memory goes back. Who waited there is dropped by the
@@ -477,4 +498,51 @@ impl Kept {
 /// A panic of another thread while it held this lock leaves nothing half done here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRIES: u32 = 2;
+
+    fn call_of(xid: u32) -> CallKey {
+        CallKey {
+            xid: Xid(xid),
+            program: Program(1),
+            version: Version(1),
+            procedure: Procedure(1),
+            credential: 0,
+            arguments: None,
+        }
+    }
+
+    /// Whether a call by this connection is executed; it is refused then.
+    fn is_executed(share: &Arc<Share>, connection: u64, xid: u32) -> bool {
+        match share.meet(connection, call_of(xid), |_| ()) {
+            Verdict::Execute(ticket) => {
+                ticket.refuse(SYSTEM_ERR);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn receive_a_call_by_a_replaced_connection_expect_it_not_executed_behind_newer_ones() {
+        let share = Share::new(ENTRIES as usize, 64);
+        assert!(is_executed(&share, 1, 0));
+        assert!(!is_executed(&share, 2, 0), "sent again, and answered");
+        assert!(is_executed(&share, 2, ENTRIES), "has the place of the one before");
+        assert!(!is_executed(&share, 1, 0), "arrives late by the first connection");
+        assert!(!share.pass(1, Procedure(2), Xid(0)));
+    }
+
+    #[test]
+    fn receive_a_null_call_by_a_newer_connection_expect_calls_by_the_one_before_executed() {
+        let share = Share::new(ENTRIES as usize, 64);
+        assert!(is_executed(&share, 1, 0));
+        assert!(share.pass(2, NULL, Xid(1)));
+        assert!(is_executed(&share, 1, 3));
+    }
 }
