@@ -13,8 +13,8 @@ use common::{
 use spinrpc::config::RawConfig;
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Core,
-    CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Reconnect, Reply, ReplyData,
-    Resend, Running, Service, Token,
+    CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Program, Reconnect, Reply,
+    ReplyData, Resend, Running, Service, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
@@ -583,6 +583,61 @@ fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served()
     start(&client, ADD, 9, 0, Resend::Never);
     assert_eq!(passing.reply().unwrap().0, 1, "a client that does not come back needs no share");
     drop((callers, passing));
+    server.stop();
+}
+
+/// A client that was refused need not connect anew.
+#[test]
+fn a_share_comes_free_expect_the_next_call_of_who_was_refused_executed() {
+    let address = unique_address();
+    let mut raw = server_config();
+    raw.rpc.reply_cache_clients = 1;
+    raw.rpc.reply_cache_keep_ms = 1;
+    let server = Threads::start(raw, &address);
+    let mut first = connect(&address, &at_once());
+    let client = first.client.clone();
+    run_core(&mut first.core, "a connection", || client.is_up());
+    let mut second = connect(&address, &at_once());
+    let client = second.client.clone();
+    run_core(&mut second.core, "a connection", || client.is_up());
+    start(&client, ADD, 1, 0, Resend::AtMostOnce);
+    let refused = matches!(second.reply(), Err(CallError::Accepted(AcceptStatus::SystemErr)));
+    assert!(refused && server.seen.executed(1) == 0);
+    drop(first);
+    let end = Instant::now() + LIMIT;
+    loop {
+        start(&client, ADD, 1, 0, Resend::AtMostOnce);
+        if second.reply().is_ok() {
+            break;
+        }
+        assert!(Instant::now() < end, "refused for as long as the connection is there");
+    }
+    assert_eq!(server.seen.executed(1), 1);
+    drop(second);
+    server.stop();
+}
+
+/// Shares are for clients that call the program whose replies are kept.
+#[test]
+fn clients_of_another_program_expect_that_they_take_no_share() {
+    let address = unique_address();
+    let other = Program(PROGRAM.0 + 1);
+    let mut raw = server_config();
+    raw.rpc.reply_cache_clients = 1;
+    let (engine, seen) = serve(raw, &address);
+    engine.serve(other, VERSION, |_| |call: Call<'_>| call.reply(|_| {}));
+    let server = Threads { running: Some(engine.start().unwrap()), engine, seen };
+    let stranger = Engine::new(valid(client_config())).unwrap();
+    let mut core = stranger.core(0).unwrap();
+    let made = recorder(&SharedHeard::<Answer>::default(), read);
+    let client = core.connect_with(&address, other, VERSION, &at_once(), |_| made).unwrap();
+    run_core(&mut core, "a connection", || client.is_up());
+    let mut caller = connect(&address, &at_once());
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "a connection", || client.is_up());
+    start(&client, ADD, 1, 0, Resend::AtMostOnce);
+    assert_eq!(caller.reply().unwrap().0, 1);
+    drop((caller, core));
     server.stop();
 }
 

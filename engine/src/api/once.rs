@@ -39,7 +39,8 @@ struct Caller {
     client: PeerId,
     /// [`ReplyCache::number_connection`].
     number: u64,
-    standing: Standing,
+    /// There after its first call.
+    standing: Option<Standing>,
 }
 
 impl ServeOnce {
@@ -55,25 +56,31 @@ impl ServeOnce {
     fn on_up(&mut self, connection: ConnectionId, negotiated: &Negotiated) {
         let client = negotiated.peer();
         let number = self.cache.number_connection(client);
-        let standing = self.cache.attach(client, self.ops.time());
         let place = connection.0.index() as usize;
         if self.callers.len() <= place {
             self.callers.resize_with(place + 1, || None);
         }
-        self.callers[place] = Some(Caller { connection, client, number, standing });
+        self.callers[place] = Some(Caller { connection, client, number, standing: None });
     }
 
     fn on_down(&mut self, connection: ConnectionId) {
         let place = self.callers.get_mut(connection.0.index() as usize);
         let gone = place.and_then(|place| place.take_if(|c| c.connection == connection));
-        if let Some(Caller { client, standing: Standing::Kept(_), .. }) = gone {
+        if let Some(Caller { client, standing: Some(Standing::Kept(_)), .. }) = gone {
             self.cache.detach(client, self.ops.time());
         }
     }
 
-    fn caller(&self, connection: ConnectionId) -> Option<&Caller> {
-        let caller = self.callers.get(connection.0.index() as usize)?.as_ref()?;
-        (caller.connection == connection).then_some(caller)
+    /// Number and standing of a connection that calls: it takes a share, or tries again to.
+    fn standing(&mut self, connection: ConnectionId) -> Option<(u64, &Standing)> {
+        let caller = self.callers.get_mut(connection.0.index() as usize)?.as_mut()?;
+        if caller.connection != connection {
+            return None;
+        }
+        if matches!(caller.standing, None | Some(Standing::Full)) {
+            caller.standing = Some(self.cache.attach(caller.client, self.ops.time()));
+        }
+        Some((caller.number, caller.standing.as_ref()?))
     }
 
     fn call_once(&mut self, call: Call<'_>, connection: u64, share: &Arc<Share>) {
@@ -135,13 +142,10 @@ impl ServeOnce {
 
 impl Service for ServeOnce {
     fn call(&mut self, call: Call<'_>) {
-        let Some(caller) = self.caller(call.connection()) else {
-            return call.reject(AcceptStatus::SystemErr);
-        };
-        let (number, share) = match &caller.standing {
-            Standing::Kept(share) => (caller.number, Arc::clone(share)),
-            Standing::Passing => return self.inner.call(call),
-            Standing::Full => return call.reject(AcceptStatus::SystemErr),
+        let (number, share) = match self.standing(call.connection()) {
+            Some((number, Standing::Kept(share))) => (number, Arc::clone(share)),
+            Some((_, Standing::Passing)) => return self.inner.call(call),
+            Some((_, Standing::Full)) | None => return call.reject(AcceptStatus::SystemErr),
         };
         self.call_once(call, number, &share);
     }

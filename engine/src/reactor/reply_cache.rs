@@ -3,7 +3,8 @@
 //!
 //! **Who a client is.** Our own clients carry a number that is theirs alone (module `instance`); of
 //! others the driver says who they are whatever the connection. Clients of ours that say they will
-//! not come back need no cache. One client has one share, and no other can push its replies out. When
+//! not come back need no cache, nor do those that call other programs. One client has one share from
+//! its first call on, and no other can push its replies out. When
 //! every share is taken, one whose client has been away for `rpc.reply_cache_keep_ms` changes hands;
 //! if there is none, the newcomer's calls are refused, never executed without a cache.
 //!
@@ -28,7 +29,8 @@
 //! **Locks.** A share has a lock of its own, held for a comparison and a copy. In general one core
 //! alone takes it, that of the client's connection, so that nobody waits; another one does when a
 //! client has come back to another core. Programs without a cache take none. The list of clients has
-//! a lock that only connections coming and going take.
+//! a lock that the first call of a connection, its end, and calls that are refused for want of a
+//! share take.
 
 use super::cuts::Cuts;
 use super::deferred::DeferTicket;
@@ -114,7 +116,7 @@ impl ReplyCache {
         }
     }
 
-    /// A connection came up, at time `now` of its core.
+    /// A connection that has no share makes a call, at time `now` of its core.
     pub(crate) fn attach(&self, client: PeerId, now: Duration) -> Standing {
         if !client.may_return() {
             return Standing::Passing;
