@@ -114,6 +114,22 @@ fn calls_in_flight_end_as_their_specs_say() {
     assert_eq!(caller.client.in_flight(), 0);
 }
 
+/// The calls that make a connection ready are known by it.
+#[test]
+fn call_with_the_token_of_opening_calls_expect_misuse() {
+    let server = Server::start();
+    let mut caller = connecting(client_config(), &server.address, &at_once(), all_words);
+    let reserved = Token(u64::MAX);
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "the first connection", || {
+        assert!(!client.cancel(reserved), "the opening call is not the application's");
+        client.is_up()
+    });
+    let refused = client.call(NULL, reserved, &mut CallSpec::new(), |_| {});
+    assert!(matches!(refused, Err(Backpressure::Misuse(_))), "{refused:?}");
+    assert!(caller.call(NULL, |_| {}).is_ok());
+}
+
 #[test]
 fn call_without_a_connection_expect_backpressure_with_its_own_reason() {
     let server = Server::start();

@@ -17,9 +17,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// The application's name of a call; it comes back with the reply. Tokens of calls in flight need
-/// not differ, but [`Client::cancel`] finds only one of equal ones.
+/// not differ, but [`Client::cancel`] finds only one of equal ones. `u64::MAX` is not for calls of
+/// the application: those that make a connection ready have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
+
+impl Token {
+    /// Of the calls that a connection begins with.
+    pub(super) const OPENING: Self = Self(u64::MAX);
+}
 
 /// Where a client's connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +106,8 @@ impl Link {
     fn refusal(&self, state: LinkState) -> Backpressure {
         match state {
             LinkState::Down => Backpressure::Down,
+            // There is a connection: it is for its token that the call is refused.
+            LinkState::Up(_) => Backpressure::Misuse("u64::MAX is no token of an application"),
             _ if !self.was_up.get() => Backpressure::Connecting,
             _ => self.refusal_when_down(),
         }
@@ -134,7 +142,8 @@ impl Client {
     /// the call, so that the spec can be used again.
     ///
     /// # Errors
-    /// [`Backpressure`]: nothing was sent, and the spec keeps its buffers.
+    /// [`Backpressure`]: nothing was sent, and the spec keeps its buffers. [`Backpressure::Misuse`]
+    /// for the token `u64::MAX`, among others.
     #[inline]
     pub fn call(
         &self,
@@ -144,7 +153,7 @@ impl Client {
         encode: impl Fn(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let conn = match self.0.state.get() {
-            LinkState::Up(conn) => conn,
+            LinkState::Up(conn) if token != Token::OPENING => conn,
             other => return Err(self.0.refusal(other)),
         };
         match self.0.start(conn, procedure, token.0, spec, &encode) {
@@ -186,7 +195,7 @@ impl Client {
     /// `false` if no call in flight, or waiting for another connection, carries this token. Takes
     /// time in the number of slots.
     pub fn cancel(&self, token: Token) -> bool {
-        let conn = self.0.state.get().of_calls();
+        let conn = self.0.state.get().of_calls().filter(|_| token != Token::OPENING);
         conn.is_some_and(|conn| self.0.ops.cancel(conn, token.0))
     }
 

@@ -5,7 +5,7 @@
 //! runtime makes both when a core starts; the dispatch runs them.
 
 use super::call::Call;
-use super::dispatch::PROBE_TOKEN;
+use super::client::Token;
 use super::errors::CallError;
 use super::service::Service;
 use crate::config::{Config, Protection};
@@ -110,7 +110,8 @@ impl Asking {
     /// other call can go before (RFC 5666 section 6.1).
     pub(super) fn start(&self, ops: &dyn CoreOps, conn: ConnId) -> Result<(), Backpressure> {
         let request = ops.config_request().emit();
-        let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: PROBE_TOKEN };
+        let token = Token::OPENING.0;
+        let target = CallTarget { header: &self.header, procedure: CONFIGURE, token };
         let mut spec = CallSpec::new().deadline(self.timeout);
         ops.call(conn, &target, &mut spec, &|arguments| arguments.fixed(&request))
     }

@@ -32,9 +32,6 @@ use std::time::Duration;
 /// The NULL procedure, which every program has (RFC 5531 section 12).
 const NULL: Procedure = Procedure(0);
 
-/// The token of a connection's first call.
-pub(super) const PROBE_TOKEN: u64 = u64::MAX;
-
 /// How long the driver may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -326,7 +323,8 @@ impl Dispatch {
     /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
     /// 3.3.3), and the application need not know.
     fn probe(entry: &mut ClientEntry, conn: ConnId) {
-        let started = entry.link.start(conn, NULL, PROBE_TOKEN, &mut CallSpec::new(), &|_| {});
+        let token = Token::OPENING.0;
+        let started = entry.link.start(conn, NULL, token, &mut CallSpec::new(), &|_| {});
         if let Err(refused) = started {
             Self::fail_probe(entry, conn, CallError::NotStarted(refused));
         }
@@ -502,7 +500,7 @@ impl Upcalls for Dispatch {
             }
         };
         let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
-        if is_probing && token == PROBE_TOKEN {
+        if is_probing && token == Token::OPENING.0 {
             return Self::on_opening_failed(entry, conn, error);
         }
         entry.handler.on_reply(Token(token), Err(error));

@@ -221,7 +221,7 @@ pub enum Backpressure {
         needed_bytes: usize,
     },
     /// The stream has another number of data items than the spec, or more chunks or segments than
-    /// are configured: do not try again.
+    /// are configured, or the token is not for applications: do not try again.
     #[error("misuse: {0}")]
     Misuse(&'static str),
 }
