@@ -117,17 +117,18 @@ impl Engine {
     /// idempotent ([`Service::is_idempotent`]); their replies are not kept.
     ///
     /// A client of this library that reconnects is known by a number of its own, any other one by
-    /// what the fabric knows of its peer: `shm:` by user and process. Clients of this library that do
-    /// not reconnect, and peers of which the fabric knows nothing, are served without the cache. The same call is one of the same client, XID,
-    /// program, version, procedure, credential and arguments, of the latter two only the first 256
-    /// bytes and the length. So a process that calls by several connections at a time, with clients
-    /// of another make, must not use the XIDs of one connection on the other: the call of one would
-    /// get the reply of the other.
+    /// what the fabric knows of its peer: `shm:` by user and process. Clients of this library that
+    /// do not reconnect, and peers of which the fabric knows nothing, are served without the cache.
+    /// The same call is one of the same client, XID, program, version, procedure, credential and
+    /// arguments, of the latter two only the first 256 bytes and the length. So a process that
+    /// calls by several connections at a time, with clients of another make, must not use the XIDs
+    /// of one connection on the other: the call of one would get the reply of the other.
     ///
     /// A call is answered SYSTEM_ERR, and not executed, when as many clients as are configured have
-    /// a share of the cache; the next one of that client asks for a share again. A reply that is longer than configured cannot be kept: its call, sent
-    /// again, is answered SYSTEM_ERR, and not executed again. The cache is gone with the process:
-    /// clients notice that and do not send such calls to the next one.
+    /// a share of the cache; the next one of that client asks for a share again. A reply that is
+    /// longer than configured cannot be kept: its call, sent again, is answered SYSTEM_ERR, and not
+    /// executed again. The cache is gone with the process: clients notice that and do not send such
+    /// calls to the next one.
     ///
     /// # Errors
     /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0.
