@@ -11,6 +11,7 @@ use common::{
     LIMIT, PROGRAM, VERSION, fill_pattern, is_pattern, small_with, unique_address, valid,
 };
 use spinrpc::config::RawConfig;
+use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Core,
     CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Program, Reconnect, Reply,
@@ -40,11 +41,11 @@ struct Seen {
 
 impl Seen {
     fn executed(&self, number: u32) -> u32 {
-        self.executed.lock().unwrap().get(&number).copied().unwrap_or(0)
+        lock(&self.executed).get(&number).copied().unwrap_or(0)
     }
 
     fn answer_deferred(&self) {
-        for (count, deferred) in self.deferred.lock().unwrap().drain(..) {
+        for (count, deferred) in lock(&self.deferred).drain(..) {
             deferred.reply(|results| {
                 results.u32(count);
                 results.opaque(&[]);
@@ -68,7 +69,7 @@ impl Adder {
         let mut args = call.args();
         let (number, item) = (args.u32()?, args.data(ITEM_MAX)?);
         args.finish()?;
-        let mut executed = self.seen.executed.lock().unwrap();
+        let mut executed = lock(&self.seen.executed);
         let count = executed.entry(number).or_default();
         *count += 1;
         let count = *count;
@@ -78,7 +79,7 @@ impl Adder {
         }
         if call.procedure() == ADD_LATER {
             let deferred = call.defer().unwrap();
-            self.seen.deferred.lock().unwrap().push((count, deferred));
+            lock(&self.seen.deferred).push((count, deferred));
             return Ok(());
         }
         let data = match item {
@@ -276,7 +277,7 @@ const FAULTS: [(&str, Fault); 5] = [
 
 impl Lockstep {
     fn server_replies(&self) -> usize {
-        self.seen.executed.lock().unwrap().values().sum::<u32>() as usize
+        lock(&self.seen.executed).values().sum::<u32>() as usize
     }
 
     fn ups(&self) -> usize {
@@ -540,7 +541,7 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
     let seen = Arc::clone(&first.seen);
     run_core(&mut caller.core, "both", || seen.executed(1) + seen.executed(2) == 2);
     // Their answers must not get ready while the first server ends.
-    let kept = std::mem::take(&mut *seen.deferred.lock().unwrap());
+    let kept = std::mem::take(&mut *lock(&seen.deferred));
     first.stop();
     let second = Threads::start(server_config(), &address);
     let of_second = Arc::clone(&second.seen);

@@ -1,7 +1,8 @@
 //! What an engine serves, and where: for those who must tell others, as a portmapper does.
 
+use crate::sync::lock;
 use spinrpc_proto::ids::{Program, Version};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The programs of an engine and the addresses it listens at, as they are when asked; clones are
 /// the same one, and keep no engine alive. Each method takes a lock for a moment and allocates.
@@ -40,6 +41,6 @@ impl Directory {
 
     /// Nothing that a thread could panic in leaves the contents half changed.
     fn lock(&self) -> MutexGuard<'_, Contents> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -42,13 +42,14 @@ use super::reply_plan::ReplyData;
 use crate::config::Config;
 use crate::mem::Bulk;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::lock;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::roundup4;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Does nothing (RFC 5531 section 12).
@@ -495,11 +496,6 @@ impl Kept {
         let (stream_bytes, allows_read_chunks) = (encoded.stream_bytes, data.allows_read_chunks());
         Ok(Self { bytes, stream_bytes, cuts, items, allows_read_chunks })
     }
-}
-
-/// A panic of another thread while it held this lock leaves nothing half done here.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
+use spinrpc::sync::lock;
 use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -79,7 +80,7 @@ impl RpcbindDaemon {
         let of_socket = Arc::clone(&state);
         let socket = Socket::start(move |mut stream| {
             while let Ok(call) = read_record(&mut stream) {
-                let reply = answer(&mut of_socket.lock().unwrap(), &versions, call);
+                let reply = answer(&mut lock(&of_socket), &versions, call);
                 if write_in_fragments(&mut stream, &reply).is_err() {
                     return;
                 }
@@ -94,17 +95,17 @@ impl RpcbindDaemon {
     }
 
     pub(crate) fn rows(&self) -> Vec<Row> {
-        self.state.lock().unwrap().rows.clone()
+        lock(&self.state).rows.clone()
     }
 
     pub(crate) fn add(&self, program: u32, version: u32, netid: &str, address: &str, owner: &str) {
         let row = (program, version, netid.into(), address.into(), owner.into());
-        self.state.lock().unwrap().rows.push(row);
+        lock(&self.state).rows.push(row);
     }
 
     /// The calls that came, without record marks.
     pub(crate) fn calls(&self) -> Vec<Vec<u8>> {
-        self.state.lock().unwrap().calls.clone()
+        lock(&self.state).calls.clone()
     }
 }
 

@@ -10,10 +10,11 @@ use super::state::State;
 use super::world::Shared;
 use crate::mem::{BulkPool, KeyGenerator, Region};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::lock;
 use crate::sys::mmap::{Mapping, PageRequest};
 use crate::sys::random::Random;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Bytes of private data that come with a connection, as in the other drivers.
@@ -77,7 +78,7 @@ impl SimConnector {
     }
 
     fn waker(&self, core: usize) -> Arc<Waker> {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = lock(&self.wakers);
         while wakers.len() <= core {
             wakers.push(Arc::default());
         }
@@ -159,7 +160,7 @@ impl Connector for SimConnector {
         let Some((device, theirs, accept)) = found else {
             return Err(failed(op(), "nobody listens there"));
         };
-        let mut accept = accept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accept = lock(&accept);
         let Some(core) = accept.pick_core() else { return Err(failed(op(), "refused")) };
         let (near, far) = self.pair(&device, ours, theirs)?;
         accept.accepted(core, far);

@@ -5,7 +5,8 @@ use super::connector::SimConnector;
 use super::observed::{Observed, SideId, Violation};
 use super::state::State;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::lock;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A simulated network and its clock; clones are the same one.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ impl Shared {
     /// The state. Nothing that may come back here is called while it is held.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere is the test's failure, and told there.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn now(&self) -> u64 {

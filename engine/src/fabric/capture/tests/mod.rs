@@ -11,6 +11,7 @@ use super::{CaptureConnector, CaptureSink};
 use crate::fabric::conformance::{Pair, Provider};
 use crate::fabric::shm::ShmConnector;
 use crate::fabric::shm::tests::conformance::Shm;
+use crate::sync::lock;
 use reader::Capture;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -22,7 +23,7 @@ impl Provider for Captured {
     type Connector = CaptureConnector<ShmConnector>;
 
     fn connector(&self) -> Self::Connector {
-        let sink = self.0.lock().unwrap().take().unwrap_or_else(|| CaptureSink::new(io::sink()));
+        let sink = lock(&self.0).take().unwrap_or_else(|| CaptureSink::new(io::sink()));
         CaptureConnector::new(Shm.connector(), sink).unwrap()
     }
 
@@ -44,7 +45,7 @@ struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Memory {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        lock(&self.0).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -55,6 +56,6 @@ impl Write for Memory {
 impl Memory {
     /// What is in it once the capture has ended.
     fn read(&self) -> Capture {
-        Capture::read(&self.0.lock().unwrap())
+        Capture::read(&lock(&self.0))
     }
 }
