@@ -255,6 +255,7 @@ impl<F: Fabric> CoreCell<F> {
         result: Result<F::Endpoint, FabricError>,
         up: &mut impl Upcalls,
     ) {
+        self.end_given_up_clients(up);
         let open = |endpoint| self.reactor().open(endpoint, Side::Client, Some(request));
         match result.and_then(open) {
             Ok((conn, peer, negotiated)) => {

@@ -228,14 +228,21 @@ impl<F: Fabric> CoreCell<F> {
         sent.map(drop)
     }
 
+    /// Ends the calls of clients that the api has given up, before a connection that one of them
+    /// asked for is somebody's: it would come to a client that has ended, and its calls to nobody.
+    #[cold]
+    pub(super) fn end_given_up_clients(&self, up: &mut impl Upcalls) {
+        loop {
+            let gone = self.reactor().take_given_up();
+            let Some(client) = gone else { return };
+            end_all(client, up);
+        }
+    }
+
     /// Clients without a connection, and those that are sending their calls again.
     #[cold]
     pub(super) fn attend_interrupted(&self, up: &mut impl Upcalls) {
-        loop {
-            let gone = self.reactor().take_given_up();
-            let Some(client) = gone else { break };
-            end_all(client, up);
-        }
+        self.end_given_up_clients(up);
         loop {
             let due = self.reactor().take_due();
             let Some(lost) = due else { break };
