@@ -120,8 +120,8 @@ fn version_2_serves_tcp_and_refuses_rdma_rather_than_taking_tcp_for_it() {
 #[test]
 fn what_a_killed_server_left_behind_is_replaced() {
     let fake = RpcbindDaemon::start(2..=4).unwrap();
-    let killed = Registration::new(&daemon(&fake), PROGRAM, VERSION, &shm("shm:a")).unwrap();
-    std::mem::forget(killed);
+    // Like a killed server's, this registration does not end before the next one begins.
+    let _killed = Registration::new(&daemon(&fake), PROGRAM, VERSION, &shm("shm:a")).unwrap();
     let next = Registration::new(&daemon(&fake), PROGRAM, VERSION, &shm("shm:b")).unwrap();
     assert_eq!(next.replaced(), Some("shm:a"));
     assert_eq!(client(&fake).find(PROGRAM, VERSION, Netid::Shm).unwrap(), shm("shm:b"));
