@@ -255,6 +255,8 @@ impl<F: Fabric> CoreCell<F> {
         result: Result<F::Endpoint, FabricError>,
         up: &mut impl Upcalls,
     ) {
+        // Calls that have ended, and clients, still go by the connection that was lost.
+        self.end_given_up(up);
         self.end_given_up_clients(up);
         let open = |endpoint| self.reactor().open(endpoint, Side::Client, Some(request));
         match result.and_then(open) {
