@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run_core};
+use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run, run_core};
 use common::program::{BOUNCE, ECHO, FREE_BLOCKS, SHARED, SHARED_SEED};
 use common::{Server, is_pattern, pattern, small_with};
 use proptest::prelude::*;
@@ -13,15 +13,6 @@ use spinrpc_proto::rdma::RdmaError;
 
 fn mix_caller(server: &Server) -> Caller<MixAnswer> {
     Caller::connect(&server.address, MixCall::read)
-}
-
-/// Runs one call to its end and checks every byte.
-#[track_caller]
-fn run(caller: &mut Caller<MixAnswer>, call: &MixCall) -> MixAnswer {
-    call.start(&caller.client, 1).unwrap();
-    let answer = caller.reply().unwrap_or_else(|error| panic!("{call:?}: {error}"));
-    call.check(&answer);
-    answer
 }
 
 /// RFC 8166 section 3.5: what fits inline goes inline; every length modulo four on both sides of the

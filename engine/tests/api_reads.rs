@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, run_core};
+use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, run, run_core};
 use common::program::{BOUNCE, ECHO, FREE_BLOCKS, LATER, NULL, SHARED};
 use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small_with};
 use proptest::prelude::*;
@@ -38,14 +38,6 @@ fn server(raw: RawConfig) -> Server {
 
 fn mix_caller(server: &Server, raw: RawConfig) -> Caller<MixAnswer> {
     Caller::connect_with(raw, &server.address, MixCall::read)
-}
-
-#[track_caller]
-fn run(caller: &mut Caller<MixAnswer>, call: &MixCall) -> MixAnswer {
-    call.start(&caller.client, 1).unwrap();
-    let answer = caller.reply().unwrap_or_else(|error| panic!("{call:?}: {error}"));
-    call.check(&answer);
-    answer
 }
 
 /// Calls and waits; it must be refused by the server's transport.

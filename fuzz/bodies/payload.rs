@@ -3,7 +3,9 @@
 
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::payload::{Beside, Encoded, Found, Item, Placement, StreamReader, StreamWriter};
+use spinrpc_proto::payload::{
+    Beside, Encoded, Found, Item, Placement, Reduced, StreamReader, StreamWriter,
+};
 use spinrpc_proto::xdr::{Padding, Reader, roundup4};
 
 use crate::script::Script;
@@ -209,6 +211,13 @@ fn carried(length: u32, roundup: bool) -> u32 {
     if roundup { length.next_multiple_of(4) } else { length }
 }
 
+/// Position and length of the Read chunk of each reduced item, and which item it is.
+fn as_read_chunks(encoded: &Encoded, base: usize, roundup: bool) -> (Vec<(u32, u32)>, Vec<usize>) {
+    let chunk = |item: &Reduced| (item.position + base as u32, carried(item.length, roundup));
+    let reduced = encoded.reduced();
+    (reduced.iter().map(chunk).collect(), reduced.iter().map(|item| item.index.into()).collect())
+}
+
 /// The reduced items as Read chunks.
 fn read_as_call(
     xdr: Reader<'_>,
@@ -218,10 +227,7 @@ fn read_as_call(
     parts: &[Part<'_>],
     roundup: bool,
 ) {
-    let reduced = encoded.reduced().iter();
-    let chunks: Vec<_> =
-        reduced.map(|item| (item.position + base as u32, carried(item.length, roundup))).collect();
-    let order: Vec<_> = encoded.reduced().iter().map(|item| usize::from(item.index)).collect();
+    let (chunks, order) = as_read_chunks(encoded, base, roundup);
     read(StreamReader::over(xdr, base, Beside::Reads(&chunks)), items, parts, |chunk| order[chunk]);
 }
 
@@ -249,10 +255,7 @@ fn read_as_pulled_reply(
     parts: &[Part<'_>],
     roundup: bool,
 ) {
-    let reduced = encoded.reduced().iter();
-    let reads: Vec<_> =
-        reduced.map(|item| (item.position + base as u32, carried(item.length, roundup))).collect();
-    let order: Vec<_> = encoded.reduced().iter().map(|item| usize::from(item.index)).collect();
+    let (reads, order) = as_read_chunks(encoded, base, roundup);
     let reader = StreamReader::over(xdr, base, Beside::Both { reads: &reads, writes: &[] });
     read(reader, items, parts, |chunk| order[chunk]);
 }

@@ -210,6 +210,15 @@ pub(crate) struct MixAnswer {
     pub(crate) arguments: Vec<Bulk>,
 }
 
+/// Runs one call to its end and checks every byte.
+#[track_caller]
+pub(crate) fn run(caller: &mut Caller<MixAnswer>, call: &MixCall) -> MixAnswer {
+    call.start(&caller.client, 1).unwrap();
+    let answer = caller.reply().unwrap_or_else(|error| panic!("{call:?}: {error}"));
+    call.check(&answer);
+    answer
+}
+
 impl MixCall {
     /// Starts it; the buffers come from the connection.
     pub(crate) fn start(&self, client: &Client, token: u64) -> Result<(), Backpressure> {
