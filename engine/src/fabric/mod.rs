@@ -10,6 +10,8 @@ mod conformance;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 mod wr;
 
 pub use wr::{
@@ -17,7 +19,7 @@ pub use wr::{
     WrError, WrId,
 };
 
-use crate::mem::{Buf, Bulk, Lease};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;
@@ -98,6 +100,16 @@ pub trait Fabric: Sized + 'static {
     /// Takes over a new connection (slow path: may allocate and map).
     fn adopt(&mut self, endpoint: Self::Endpoint) -> Result<QpId, FabricError>;
 
+    /// Memory for the messages of a connection that is registered already; `None` if the driver has
+    /// none, or not so much: then the caller maps its own (slow path, when a connection opens).
+    fn message_memory(&mut self, _qp: QpId, _bytes: usize) -> Option<Region> {
+        None
+    }
+
+    /// The core's private memory, before the first connection: a driver that registers memory makes
+    /// it known to the device with each connection, and may take what it exposes from there.
+    fn lend(&mut self, _pool: &BulkPool) {}
+
     /// Ends a connection. Every posted work request completes with [`WrError::Flushed`] in later
     /// polls, then one [`CompletionKind::Down`] is the last completion of this queue pair.
     fn close(&mut self, qp: QpId);
@@ -115,8 +127,8 @@ pub trait Fabric: Sized + 'static {
         access: Access,
     ) -> Result<RemoteSlice, ExposeError>;
 
-    /// Ends an exposure: when this returns, the key is dead. A key that is dead already is fine.
-    fn revoke(&mut self, qp: QpId, handle: u32);
+    /// Ends an exposure. A key that is dead already is fine.
+    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked;
 
     /// Sleeps until something may have arrived, the waker was used, or `at_most` is over (system
     /// call). Returns at once when there is work that would be missed.
@@ -124,6 +136,16 @@ pub trait Fabric: Sized + 'static {
 
     /// Wakes this core from [`Fabric::park`], from any thread.
     fn waker(&self) -> Arc<dyn Wake>;
+}
+
+/// How far an exposure has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revoked {
+    /// The key is dead.
+    Now,
+    /// The device is at it; [`CompletionKind::Revoked`] tells when the key is dead, in the order of
+    /// revoking on a queue pair, or [`CompletionKind::Down`] does.
+    Soon,
 }
 
 /// Wakes a parked core.
@@ -143,6 +165,11 @@ pub trait Endpoint: Send + 'static {
     /// its address without the port. Zero if the driver knows nothing that lasts so long.
     fn peer_identity(&self) -> u64 {
         0
+    }
+    /// RDMA Reads that both ends agreed may be outstanding from this side (ORD): no more than
+    /// [`Caps::reads_max`].
+    fn reads_max(&self) -> u16 {
+        u16::MAX
     }
 }
 

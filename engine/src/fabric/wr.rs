@@ -131,6 +131,11 @@ pub enum CompletionKind {
         /// What became of it.
         result: Result<(), WrError>,
     },
+    /// An exposure that [`super::Fabric::revoke`] began to end is over: its key is dead.
+    Revoked {
+        /// The key.
+        handle: u32,
+    },
     /// A posted receive that will not be used: its queue pair went down.
     RecvFlushed {
         /// The posted buffer.

@@ -158,6 +158,7 @@ impl<F: Fabric> CoreCell<F> {
                 let whole = self.reactor().on_read(qp, id, result);
                 self.go_on(whole, up);
             }
+            CompletionKind::Revoked { .. } => {}
             CompletionKind::RecvFlushed { buf } => drop(buf),
             CompletionKind::Down { cause } => self.on_down(qp, &cause, up),
         }
@@ -630,7 +631,7 @@ impl<F: Fabric> Reactor<F> {
             let op = format!("take a connection of {}", endpoint.peer_name());
             return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
         }
-        let reads_max = self.fabric.caps().reads_max;
+        let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max());
         let terms = Terms::new(&self.offer, endpoint.peer_private_data(), reads_max, &self.config)
             .with_peer(endpoint.peer_identity());
         let peer = endpoint.peer_name();

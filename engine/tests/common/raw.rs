@@ -140,7 +140,7 @@ impl RawPeer {
                 }
                 CompletionKind::Down { cause } => self.heard.push_back(Said::Down(cause)),
                 CompletionKind::Read { result, .. } => self.read_result = Some(result.is_ok()),
-                CompletionKind::RecvFlushed { .. } => {}
+                CompletionKind::Revoked { .. } | CompletionKind::RecvFlushed { .. } => {}
             }
         }
         self.fabric.flush();

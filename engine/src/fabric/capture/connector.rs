@@ -95,6 +95,10 @@ impl<E: Endpoint> Endpoint for CaptureEndpoint<E> {
     fn peer_identity(&self) -> u64 {
         self.inner.peer_identity()
     }
+
+    fn reads_max(&self) -> u16 {
+        self.inner.reads_max()
+    }
 }
 
 /// Marks what a listener accepts.

@@ -2,12 +2,12 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, ExposeError, Fabric, FabricError, Full, QpId,
-    RemoteSlice, SendWr, Wake,
+    RemoteSlice, Revoked, SendWr, Wake,
 };
 use super::connector::CaptureEndpoint;
 use super::session::Tape;
 use super::wire::Wire;
-use crate::mem::{Buf, Bulk, Lease};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl<F: Fabric> Capture<F> {
             CompletionKind::Received { message, invalidated } => {
                 self.note_received(qp, message, *invalidated);
             }
-            CompletionKind::RecvFlushed { .. } => {}
+            CompletionKind::Revoked { .. } | CompletionKind::RecvFlushed { .. } => {}
         }
     }
 }
@@ -130,6 +130,14 @@ impl<F: Fabric> Fabric for Capture<F> {
         Ok(qp)
     }
 
+    fn message_memory(&mut self, qp: QpId, bytes: usize) -> Option<Region> {
+        self.inner.message_memory(qp, bytes)
+    }
+
+    fn lend(&mut self, pool: &BulkPool) {
+        self.inner.lend(pool);
+    }
+
     fn close(&mut self, qp: QpId) {
         self.inner.close(qp);
     }
@@ -147,8 +155,8 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.expose(qp, memory, access)
     }
 
-    fn revoke(&mut self, qp: QpId, handle: u32) {
-        self.inner.revoke(qp, handle);
+    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
+        self.inner.revoke(qp, handle)
     }
 
     fn park(&mut self, at_most: Duration) {

@@ -37,6 +37,8 @@ pub(in crate::fabric) enum Event {
     Message(Vec<u8>, Option<u32>),
     /// A Read is over.
     Read(WrId, Result<(), WrError>),
+    /// A key that was revoked is dead.
+    Revoked(u32),
     /// A receive came back unused.
     RecvFlushed,
     /// The last event of a queue pair.
@@ -122,6 +124,7 @@ impl<F: Fabric> End<F> {
                     Event::Message(message.bytes().to_vec(), invalidated)
                 }
                 CompletionKind::Read { id, result } => Event::Read(id, result),
+                CompletionKind::Revoked { handle } => Event::Revoked(handle),
                 CompletionKind::RecvFlushed { mut buf } => {
                     self.tails.extend(buf.unchain());
                     Event::RecvFlushed

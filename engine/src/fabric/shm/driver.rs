@@ -7,7 +7,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    QpId, RemoteSlice, SendWr, Wake, WrError, WrId,
+    QpId, RemoteSlice, Revoked, SendWr, Wake, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::control::Control;
@@ -452,10 +452,11 @@ impl Fabric for ShmFabric {
         self.pair(qp).ok_or(ExposeError::Down)?.expose(memory, access)
     }
 
-    fn revoke(&mut self, qp: QpId, handle: u32) {
+    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
         if let Some(pair) = self.pair(qp) {
             pair.revoke(handle);
         }
+        Revoked::Now
     }
 
     fn park(&mut self, at_most: Duration) {

@@ -2,7 +2,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    QpId, RemoteSlice, SendWr, Wake, WrError,
+    QpId, RemoteSlice, Revoked, SendWr, Wake, WrError,
 };
 use super::config::Device;
 use super::connector::{SimEndpoint, Waker, failed};
@@ -281,10 +281,11 @@ impl Fabric for SimFabric {
         Ok(slice)
     }
 
-    fn revoke(&mut self, qp: QpId, handle: u32) {
+    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
         if let Some(side) = self.side_of(qp) {
             self.world.state().revoke(side, handle);
         }
+        Revoked::Now
     }
 
     /// Returns at once: who runs the world decides when a core has its next turn.
