@@ -140,7 +140,9 @@ impl Hostile {
                     self.exposed.clear();
                     self.kept.clear();
                 }
-                CompletionKind::Read { .. } | CompletionKind::RecvFlushed { .. } => {}
+                CompletionKind::Read { .. }
+                | CompletionKind::Revoked { .. }
+                | CompletionKind::RecvFlushed { .. } => {}
             }
         }
         self.batch = batch;
