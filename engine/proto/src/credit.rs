@@ -122,6 +122,19 @@ impl Credits {
         }
     }
 
+    /// A reply is kept, and with it the receive that it came in: its credit stays taken, because a
+    /// requester has a receive posted for every reply that it expects (RFC 8166 section 3.3.1).
+    #[cold]
+    pub fn keep(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// The receive of a reply that was kept is posted again.
+    #[cold]
+    pub fn release(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
     /// A call ended without a credit word that counts: RDMA_ERROR.
     #[inline]
     pub fn ended(&mut self) {
@@ -132,6 +145,17 @@ impl Credits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reply_that_is_kept_keeps_its_credit_until_its_receive_is_posted_again() {
+        let mut credits = Credits::new(32);
+        credits.spend();
+        credits.replied(1);
+        credits.keep();
+        assert!(!credits.available());
+        credits.release();
+        assert!(credits.available());
+    }
 
     #[test]
     fn a_new_connection_has_exactly_one_credit() {

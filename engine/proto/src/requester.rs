@@ -189,6 +189,16 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         &self.credits
     }
 
+    /// A reply that was delivered stays where it is for a while, and its credit with it.
+    pub fn keep_credit(&mut self) {
+        self.credits.keep();
+    }
+
+    /// Such a reply is done with: its receive is posted again.
+    pub fn release_credit(&mut self) {
+        self.credits.release();
+    }
+
     /// Whether a call may start now.
     #[inline]
     pub fn check_room(&self) -> Result<(), CallRefused> {

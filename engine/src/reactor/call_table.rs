@@ -24,6 +24,8 @@ pub(crate) struct CallHold {
     pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
     handles: [u32; KEYS_PER_CALL_MAX],
     handle_count: u8,
+    /// Keys that the device has not killed yet.
+    dying: u8,
 }
 
 impl CallHold {
@@ -36,6 +38,22 @@ impl CallHold {
     /// Every key of the call.
     pub(crate) fn handles(&self) -> &[u32] {
         &self.handles[..usize::from(self.handle_count)]
+    }
+
+    /// So many of its keys are being killed.
+    pub(super) fn set_dying(&mut self, keys: u8) {
+        self.dying = keys;
+    }
+
+    /// One of the keys that are being killed is dead; true if it was the last.
+    pub(super) fn key_died(&mut self) -> bool {
+        self.dying = self.dying.saturating_sub(1);
+        !self.is_dying()
+    }
+
+    /// The peer may still reach its memory.
+    pub(super) fn is_dying(&self) -> bool {
+        self.dying > 0
     }
 
     /// Leaves nothing that the lost connection's peer could reach but the arguments, which it could

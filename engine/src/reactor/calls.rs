@@ -414,14 +414,17 @@ impl<F: Fabric> Reactor<F> {
         conn: ConnId,
         reply: &DeliveredReply,
         invalidated: Option<u32>,
-    ) -> Result<Option<Box<CallHold>>, CallFailure> {
+    ) -> Result<Option<Box<CallHold>>, Undelivered> {
         let c = self.conns.find(conn);
         let hold = c.and_then(|c| c.end_call(reply.slot, &mut self.fabric));
         self.stats.replies_received += 1;
         if hold.is_none() && invalidated.is_none() {
             return Ok(None);
         }
-        self.check_memory(conn, reply, hold, invalidated)
+        match hold {
+            Some(hold) if hold.is_dying() => Err(Undelivered::Fenced(hold)),
+            hold => self.check_memory(conn, reply, hold, invalidated).map_err(Undelivered::Failed),
+        }
     }
 
     /// On a failure the memory has gone back.
@@ -602,6 +605,14 @@ impl CallHold {
         }
         copied
     }
+}
+
+/// Why a reply that came is not delivered.
+pub(super) enum Undelivered {
+    /// Its call fails all the same.
+    Failed(CallFailure),
+    /// Keys of its call are still being killed.
+    Fenced(Box<CallHold>),
 }
 
 /// The encoder is the application's mistake.

@@ -4,10 +4,11 @@
 use super::call_table::{CallHold, CallTable};
 use super::chains::ReceiveChains;
 use super::exports::{ExportHold, KeptReply};
+use super::fenced::FencedReply;
 use super::negotiate::{Negotiated, Terms};
 use super::reply_pulls::ReplyPull;
 use crate::config::Config;
-use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId};
+use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId, Revoked};
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Bulk, BulkPool, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
@@ -87,6 +88,8 @@ pub(crate) struct Conn {
     pub(crate) exports: Box<[ExportHold]>,
     /// Replies that wait for an earlier RDMA_DONE, the oldest first.
     pub(crate) kept: VecDeque<KeptReply>,
+    /// Replies that are here, while keys of their calls are being killed, in order of arrival.
+    pub(crate) fenced: VecDeque<FencedReply>,
     pub(crate) recvs: BufPool,
     /// The second buffers of its receives, if they have any.
     pub(crate) chains: Option<ReceiveChains>,
@@ -106,7 +109,8 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// Sets up everything a connection needs, so that no message allocates (slow path).
+    /// Sets up everything a connection needs, so that no message allocates (slow path). Its messages
+    /// lie in `memory`, where that is enough, and else in memory of their own.
     pub(crate) fn open(
         id: QpId,
         side: Side,
@@ -114,6 +118,7 @@ impl Conn {
         terms: Terms,
         chained: Option<Alignment>,
         first_xid: u32,
+        mut memory: Option<Region>,
     ) -> Result<Self, FabricError> {
         let slots = config.slots_per_conn();
         let (calls, serves, sends) = match side {
@@ -145,9 +150,15 @@ impl Conn {
             pulls: (0..pulls).map(|_| None).collect(),
             exports: (0..exports).map(|_| ExportHold::default()).collect(),
             kept: VecDeque::with_capacity(exports),
-            recvs: buffers("receive", config.recv_buffer_bytes() + extra_bytes, recvs)?,
+            fenced: VecDeque::with_capacity(calls),
+            recvs: buffers(
+                "receive",
+                config.recv_buffer_bytes() + extra_bytes,
+                recvs,
+                &mut memory,
+            )?,
             chains,
-            sends: buffers("send", config.send_buffer_bytes(), sends)?,
+            sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
             terms,
             reads_outstanding: 0,
@@ -188,16 +199,17 @@ impl Conn {
         self.sends.available() > self.sends_promised
     }
 
-    /// Takes the memory of an ended call out of its slot and kills its keys: after this nobody but
-    /// the caller can touch it. `None` for a call that had no chunks.
+    /// Takes the memory of an ended call out of its slot and kills its keys: nobody but the caller can
+    /// touch it then, unless the device is still at it ([`CallHold::is_dying`]). `None` for a call
+    /// that had no chunks.
     #[inline(always)]
     pub(crate) fn end_call<F: Fabric>(
         &mut self,
         slot: SlotId,
         fabric: &mut F,
     ) -> Option<Box<CallHold>> {
-        let hold = self.calls.take(slot)?;
-        self.kill_keys(&hold, fabric);
+        let mut hold = self.calls.take(slot)?;
+        self.kill_keys(&mut hold, fabric);
         Some(hold)
     }
 
@@ -207,16 +219,17 @@ impl Conn {
         slot: SlotId,
         fabric: &mut F,
     ) -> Option<Box<CallHold>> {
-        let hold = self.calls.take_hold(slot)?;
-        self.kill_keys(&hold, fabric);
+        let mut hold = self.calls.take_hold(slot)?;
+        self.kill_keys(&mut hold, fabric);
         Some(hold)
     }
 
     #[inline(never)]
-    fn kill_keys<F: Fabric>(&self, hold: &CallHold, fabric: &mut F) {
-        for handle in hold.handles() {
-            fabric.revoke(self.id, *handle);
-        }
+    fn kill_keys<F: Fabric>(&self, hold: &mut CallHold, fabric: &mut F) {
+        let revoked = hold.handles().iter().map(|handle| fabric.revoke(self.id, *handle));
+        let dying = revoked.filter(|revoked| *revoked == Revoked::Soon).count();
+        // There are far fewer keys than 256.
+        hold.set_dying(dying as u8);
     }
 }
 
@@ -226,9 +239,14 @@ impl ServeHold {
     }
 }
 
-/// Buffers of a connection. They take address space when it opens, and memory as they are used:
-/// an idle connection holds next to none.
-fn buffers(what: &str, bytes: usize, count: u64) -> Result<BufPool, FabricError> {
+/// Buffers of a connection. Those that the driver gives no memory for take address space when it
+/// opens, and memory as they are used: an idle connection holds next to none.
+fn buffers(
+    what: &str,
+    bytes: usize,
+    count: u64,
+    memory: &mut Option<Region>,
+) -> Result<BufPool, FabricError> {
     let failed = |reason: String, source: Option<std::io::Error>| FabricError {
         op: format!("map {count} {what} buffers of {bytes} bytes"),
         reason,
@@ -236,6 +254,9 @@ fn buffers(what: &str, bytes: usize, count: u64) -> Result<BufPool, FabricError>
     };
     let count = count as usize;
     let needed = BufPool::region_bytes(bytes, count).map_err(|e| failed(e.to_string(), None))?;
+    if let Some(given) = memory.as_mut().and_then(|memory| memory.split_to(needed)) {
+        return BufPool::new(given, bytes, count).map_err(|e| failed(e.to_string(), None));
+    }
     let request = PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
     let mapping =
         Mapping::anonymous(needed, request).map_err(|e| failed(e.to_string(), Some(e)))?;
@@ -253,7 +274,7 @@ mod tests {
         let config = Config::default();
         let terms =
             Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
-        Conn::open(QpId::new(0, 0), Side::Server, &config, terms, None, 1).unwrap()
+        Conn::open(QpId::new(0, 0), Side::Server, &config, terms, None, 1, None).unwrap()
     }
 
     /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued

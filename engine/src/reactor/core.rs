@@ -5,9 +5,12 @@
 //! runs, so that handlers may start calls and answer others.
 
 use super::call_table::CallTable;
+use super::calls::Undelivered;
 use super::connection::Conn;
+use super::fenced::FencedReply;
 use super::instance::Instance;
 use super::mailbox::{Inbox, Mail};
+use super::memory::message_bytes;
 use super::negotiate::{Negotiated, Offer, Terms};
 use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
@@ -23,7 +26,7 @@ use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::output::{CallFailure, Output, PeerMisbehaved, SlotId};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, SlotId};
 use spinrpc_proto::rdma::{RdmaError, v1};
 use spinrpc_proto::rpc::ReplyHeader;
 use std::cell::{RefCell, RefMut};
@@ -158,7 +161,7 @@ impl<F: Fabric> CoreCell<F> {
                 let whole = self.reactor().on_read(qp, id, result);
                 self.go_on(whole, up);
             }
-            CompletionKind::Revoked { .. } => {}
+            CompletionKind::Revoked { handle } => self.on_revoked(qp, handle, up),
             CompletionKind::RecvFlushed { buf } => drop(buf),
             CompletionKind::Down { cause } => self.on_down(qp, &cause, up),
         }
@@ -191,7 +194,7 @@ impl<F: Fabric> CoreCell<F> {
                 drop(reactor);
                 match hold {
                     Ok(hold) => self.deliver_reply(qp, message, reply, hold, up),
-                    Err(failure) => self.lose_reply(qp, message, reply.token, failure, up),
+                    Err(why) => self.put_aside(qp, message, reply, (why, invalidated), up),
                 }
             }
             Event::PullReply => {
@@ -209,9 +212,30 @@ impl<F: Fabric> CoreCell<F> {
         }
     }
 
-    /// A reply came whose call fails all the same: its receive goes back to the driver.
+    /// A reply came that is not delivered, or not yet.
     #[cold]
-    fn lose_reply(
+    fn put_aside(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        (why, invalidated): (Undelivered, Option<u32>),
+        up: &mut impl Upcalls,
+    ) {
+        match why {
+            Undelivered::Failed(failure) => {
+                self.lose_reply(conn, message, reply.token, failure, up);
+            }
+            Undelivered::Fenced(hold) => {
+                let (reply, is_partial) = (*reply, false);
+                let fenced = FencedReply { message, reply, hold, invalidated, is_partial };
+                self.reactor().fence(conn, fenced);
+            }
+        }
+    }
+
+    /// A reply came whose call fails all the same: its receive goes back to the driver.
+    pub(super) fn lose_reply(
         &self,
         conn: ConnId,
         message: Buf,
@@ -279,6 +303,7 @@ impl<F: Fabric> CoreCell<F> {
 
     /// The last completion of a connection: every call of it ends now.
     fn on_down(&self, conn: ConnId, cause: &DownCause, up: &mut impl Upcalls) {
+        self.end_fences(conn, up);
         let Some(mut gone) = self.reactor().remove(conn) else { return };
         // The driver's cause is Local when the reactor was first to end it, and knows why.
         let cause = match (cause, gone.closing.take()) {
@@ -356,7 +381,7 @@ impl<F: Fabric> CoreCell<F> {
 impl<F: Fabric> Reactor<F> {
     /// A core at rest.
     pub(crate) fn new(
-        fabric: F,
+        mut fabric: F,
         config: Config,
         bulk: BulkPool,
         inbox: Arc<Inbox<F::Endpoint>>,
@@ -364,6 +389,7 @@ impl<F: Fabric> Reactor<F> {
     ) -> Self {
         let (clock, now) = (fabric.clock(), fabric.now(&fabric.clock()));
         inbox.set_waker(fabric.waker());
+        fabric.lend(&bulk);
         Self {
             // Thresholds depend on sizes; who we are goes the other way only.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
@@ -638,7 +664,8 @@ impl<F: Fabric> Reactor<F> {
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.chained, self.xid_seed);
-        let opened = Conn::open(id, side, &self.config, terms, chained, xid_seed);
+        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
+        let opened = Conn::open(id, side, &self.config, terms, chained, xid_seed, memory);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         if let Some(request) = request {
             self.take_over(request, &mut conn);

@@ -2,7 +2,8 @@
 
 use crate::config::{Config, NumaPolicy, Want};
 use crate::fabric::FabricError;
-use crate::mem::{BulkClass, BulkPool, Region};
+use crate::mem::budget::Budget;
+use crate::mem::{BufPool, BulkClass, BulkPool, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
 use crate::sys::topology::Topology;
 
@@ -46,6 +47,19 @@ pub(crate) fn send_queue_depth(config: &Config) -> u16 {
     let writes =
         usize::from(limits.write_chunks_max + 1) * usize::from(limits.segments_per_chunk_max);
     (config.slots_per_conn() * 4 + writes * 4).min(usize::from(u16::MAX)) as u16
+}
+
+/// What the send and receive buffers of a connection take in a region of their own, whichever side
+/// this is of it.
+pub(crate) fn message_bytes(config: &Config) -> usize {
+    let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
+    let padding_bytes = config.msgp_alignment().align_bytes() as usize;
+    let pools = [
+        (config.recv_buffer_bytes() + padding_bytes, config.recv_budget().total()),
+        (config.send_buffer_bytes(), sends),
+    ];
+    let bytes = |(bytes, count)| BufPool::region_bytes(bytes, count as usize).unwrap_or(0);
+    pools.into_iter().map(bytes).sum()
 }
 
 /// The private registered memory of a core, for RDMA Read sinks, long replies and the

@@ -11,6 +11,7 @@ pub(crate) mod core;
 mod cuts;
 pub(crate) mod deferred;
 mod exports;
+mod fenced;
 pub(crate) mod idle;
 pub(crate) mod instance;
 pub(crate) mod mailbox;

@@ -10,6 +10,7 @@ use super::call_table::CallHold;
 use super::chains::Padded;
 use super::connection::Sinks;
 use super::core::{CoreCell, Reactor};
+use super::fenced::FencedReply;
 use super::ops::{PulledChunks, ReplyBuffers, ReplyFrame, Upcalls};
 use super::pulls::ReadSink;
 use crate::fabric::{ConnId, Fabric};
@@ -48,7 +49,7 @@ impl<F: Fabric> CoreCell<F> {
         invalidated: Option<u32>,
         up: &mut impl Upcalls,
     ) {
-        if self.reactor().hold_reply(conn, message, reply, invalidated) {
+        if self.reactor().receive_partial(conn, message, reply, invalidated) {
             self.go_on_with_reply(conn, reply.slot, up);
         }
     }
@@ -97,9 +98,9 @@ impl<F: Fabric> CoreCell<F> {
 }
 
 impl<F: Fabric> Reactor<F> {
-    /// Puts a reply in its place; false if there is none to go on with. The responder is done with
-    /// the memory of the call: its keys die now.
-    fn hold_reply(
+    /// The responder is done with the memory of the call: its keys die now. False if there is
+    /// nothing to go on with, or not yet.
+    fn receive_partial(
         &mut self,
         conn: ConnId,
         message: Buf,
@@ -112,8 +113,26 @@ impl<F: Fabric> Reactor<F> {
             self.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
             return false;
         }
-        let mut hold = c.suspend_call(reply.slot, &mut self.fabric);
         self.stats.replies_received += 1;
+        match c.suspend_call(reply.slot, &mut self.fabric) {
+            Some(hold) if hold.is_dying() => {
+                let is_partial = true;
+                self.fence(conn, FencedReply { message, reply, hold, invalidated, is_partial });
+                false
+            }
+            hold => self.hold_reply(conn, message, reply, hold, invalidated),
+        }
+    }
+
+    /// Puts a reply in its place; false if there is none to go on with.
+    pub(super) fn hold_reply(
+        &mut self,
+        conn: ConnId,
+        message: Buf,
+        reply: DeliveredReply,
+        mut hold: Option<Box<CallHold>>,
+        invalidated: Option<u32>,
+    ) -> bool {
         let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(place) = c.pulls.get_mut(usize::from(reply.slot.index)) else { return false };

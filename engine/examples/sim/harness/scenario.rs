@@ -42,6 +42,7 @@ pub(crate) struct DevicePlan {
     send_queue_depth: u16,
     reads_max: u16,
     remote_invalidate: bool,
+    revoke_ns: u64,
 }
 
 /// A connection of a client, and what it is used for.
@@ -124,7 +125,7 @@ impl Scenario {
         let nodes = |rng: &mut Rng| -> Result<Vec<Node>, ConfigError> {
             (0..rng.within((1, 2))).map(|_| Node::draw(rng, &rules, profile.is_some())).collect()
         };
-        let (servers, clients) = (nodes(&mut rng)?, nodes(&mut rng)?);
+        let (mut servers, mut clients) = (nodes(&mut rng)?, nodes(&mut rng)?);
         let hostile = |rng: &mut Rng| if is_calm { 0 } else { rng.pick(&[0, 0, 1, 2]) };
         let (hostile_clients, hostile_servers) = (hostile(&mut rng), hostile(&mut rng));
         let targets: Vec<Target> = (0..servers.len())
@@ -138,6 +139,7 @@ impl Scenario {
         if profile.is_none() {
             links.iter_mut().for_each(|link| link.is_cramped = true);
         }
+        slow_keys(seed, servers.iter_mut().chain(&mut clients));
         let has_comeback = links.iter().any(|link| link.comeback.is_some());
         let faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
         Ok(Self {
@@ -272,6 +274,15 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.validate_for(&host)
 }
 
+/// Gives some devices keys that take their time to die. Decided apart from the rest, so that the
+/// seeds that once failed still mean what they meant.
+fn slow_keys<'a>(seed: u64, nodes: impl Iterator<Item = &'a mut Node>) {
+    let mut rng = Rng::new(seed ^ 0x6b65_7973);
+    for node in nodes {
+        node.device.revoke_ns = rng.pick(&[0, 0, 2_000, 50_000]);
+    }
+}
+
 impl DevicePlan {
     fn draw(rng: &mut Rng) -> Self {
         Self {
@@ -280,6 +291,7 @@ impl DevicePlan {
             send_queue_depth: rng.pick(&[100, u16::MAX]),
             reads_max: rng.pick(&[1, 2, 16]),
             remote_invalidate: rng.chance(700),
+            revoke_ns: 0,
         }
     }
 
@@ -289,6 +301,7 @@ impl DevicePlan {
         device.send_queue_depth = device.send_queue_depth.min(self.send_queue_depth);
         device.reads_max = self.reads_max;
         device.remote_invalidate = self.remote_invalidate;
+        device.revoke_ns = self.revoke_ns;
         if self.small_arena {
             device.arena = vec![
                 BulkClass { block_bytes: 4 << 10, count: 4 },

@@ -54,7 +54,7 @@ pub(in crate::fabric) fn closing_gives_back_what_was_posted_and_then_says_down<P
         match pair.next_near(pair.at_near) {
             Event::RecvFlushed => receives += 1,
             Event::Read(id, result) => reads.push((id, result)),
-            Event::Message(..) => panic!("nobody has sent one"),
+            Event::Message(..) | Event::Revoked(_) => panic!("nobody asked for it"),
             Event::Down(cause) => break cause,
         }
     };

@@ -67,6 +67,8 @@ pub struct Device {
     pub conns_max: usize,
     /// It understands Send With Invalidate.
     pub remote_invalidate: bool,
+    /// Ending an exposure takes it this long at most, in virtual nanoseconds; zero: no time at all.
+    pub revoke_ns: u64,
 }
 
 impl Default for Device {
@@ -84,6 +86,7 @@ impl Default for Device {
             keys_max: 64,
             conns_max: 64,
             remote_invalidate: true,
+            revoke_ns: 0,
         }
     }
 }

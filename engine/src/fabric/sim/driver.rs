@@ -121,8 +121,13 @@ impl Place {
             let Some((id_of, result)) = state.side(side).fetched.pop_front() else { break };
             out.push(id, CompletionKind::Read { id: id_of, result });
         }
+        while out.room() > 0 {
+            let Some(handle) = state.side(side).revoked.pop_front() else { break };
+            out.push(id, CompletionKind::Revoked { handle });
+        }
         let it = state.side(side);
         let ended = it.is_down() && it.arrived.is_empty() && it.fetched.is_empty();
+        let ended = ended && it.revoked.is_empty();
         ended && self.drain(it.cause.clone(), id, out)
     }
 
@@ -282,10 +287,8 @@ impl Fabric for SimFabric {
     }
 
     fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
-        if let Some(side) = self.side_of(qp) {
-            self.world.state().revoke(side, handle);
-        }
-        Revoked::Now
+        let Some(side) = self.side_of(qp) else { return Revoked::Now };
+        self.world.state().begin_revoking(side, handle)
     }
 
     /// Returns at once: who runs the world decides when a core has its next turn.

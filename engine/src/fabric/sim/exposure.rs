@@ -57,6 +57,12 @@ impl Exposures {
         true
     }
 
+    /// The key is alive.
+    pub(super) fn has(&self, handle: u32) -> bool {
+        let held = self.held.get(self.keys.index_of(handle)).and_then(Option::as_ref);
+        held.is_some_and(|held| held.handle == handle)
+    }
+
     pub(super) fn revoke_all(&mut self) {
         for (place, held) in self.held.iter_mut().enumerate() {
             if held.take().is_some() {

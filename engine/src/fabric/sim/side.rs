@@ -104,6 +104,10 @@ pub(super) struct Side {
     pub(super) arrived: VecDeque<(Arc<[u8]>, Option<u32>)>,
     /// Reads that are over.
     pub(super) fetched: VecDeque<(WrId, Result<(), WrError>)>,
+    /// When the last key that is being killed is dead.
+    pub(super) revoked_at: u64,
+    /// Keys that it took time to kill.
+    pub(super) revoked: VecDeque<u32>,
 }
 
 impl Side {
@@ -127,6 +131,8 @@ impl Side {
             stall: 0,
             arrived: VecDeque::new(),
             fetched: VecDeque::new(),
+            revoked_at: 0,
+            revoked: VecDeque::new(),
         }
     }
 

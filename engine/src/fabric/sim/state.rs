@@ -1,6 +1,6 @@
 //! The world's inside: the agenda of what happens when, and what happens then.
 
-use super::super::{DownCause, RemoteSlice, WrError, WrId};
+use super::super::{DownCause, RemoteSlice, Revoked, WrError, WrId};
 use super::config::Network;
 use super::connector::{Listener, Waker};
 use super::observed::{Digest, Observed, SideId, Violation, What};
@@ -46,6 +46,8 @@ enum Due {
     Nak(Option<u64>),
     /// The side learns that its peer died.
     PeerDied,
+    /// The device of the side has killed a key, unless the peer or the end was first.
+    Revoke(u32),
 }
 
 impl State {
@@ -120,6 +122,7 @@ impl State {
                 self.take_down(side, DownCause::WorkRequest(WrError::RemoteAccess));
             }
             Due::PeerDied => self.take_down(side, DownCause::PeerDied),
+            Due::Revoke(handle) => self.end_revoking(side, handle),
         }
     }
 
@@ -358,6 +361,29 @@ impl State {
         self.take_down(id, DownCause::PeerDied);
         let at = self.now() + self.delay();
         self.schedule(at, id.peer(), Due::PeerDied);
+    }
+
+    /// Begins to kill a key.
+    pub(super) fn begin_revoking(&mut self, id: SideId, handle: u32) -> Revoked {
+        let takes_ns = self.side(id).device.revoke_ns;
+        if takes_ns == 0 || !self.side(id).exposures.has(handle) {
+            self.revoke(id, handle);
+            return Revoked::Now;
+        }
+        let at = self.now() + self.rng.within((0, takes_ns));
+        let at = at.max(self.side(id).revoked_at);
+        self.side(id).revoked_at = at;
+        self.schedule(at, id, Due::Revoke(handle));
+        Revoked::Soon
+    }
+
+    fn end_revoking(&mut self, id: SideId, handle: u32) {
+        if self.side(id).is_down() {
+            return;
+        }
+        self.revoke(id, handle);
+        self.side(id).revoked.push_back(handle);
+        self.side(id).wake();
     }
 
     /// Kills a key; false if it is dead already.

@@ -137,7 +137,7 @@ fn expect_down(end: &mut End<ShmFabric>, qp: QpId) -> (DownCause, Returned) {
                 Event::Down(cause) => return (cause, returned),
                 Event::RecvFlushed => returned.flushed += 1,
                 Event::Message(..) => returned.received += 1,
-                Event::Read(..) => panic!("nobody has posted one"),
+                Event::Read(..) | Event::Revoked(_) => panic!("nobody has asked for it"),
             }
         }
     }
