@@ -77,5 +77,5 @@ pub(in crate::fabric) fn a_message_longer_than_its_chain_ends_the_connection<P: 
     assert_eq!(pair.next_far(pair.at_far), Event::RecvFlushed);
     assert_eq!(pair.far.tails.len(), 1);
     let cause = DownCause::WorkRequest(WrError::Length);
-    assert_eq!(pair.expect_down(), (cause.clone(), cause));
+    pair.expect_causes(&cause, &cause);
 }

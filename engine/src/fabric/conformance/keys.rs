@@ -2,8 +2,8 @@
 
 use super::transfers::{expose, read, write};
 use super::{Event, Pair, Provider};
-use crate::fabric::{Access, Connector, DownCause, ExposeError, Fabric, RemoteSlice, SendWr};
-use crate::fabric::{WrError, WrId};
+use crate::fabric::{Access, Connector, DownCause, ExposeError, Fabric, RemoteSlice, Revoked};
+use crate::fabric::{SendWr, WrError, WrId};
 use std::collections::HashSet;
 
 const REFUSED: DownCause = DownCause::WorkRequest(WrError::RemoteAccess);
@@ -14,13 +14,13 @@ fn expect_read_refused<C: Connector>(mut pair: Pair<C>, slice: RemoteSlice) {
     let failed = Event::Read(WrId(77), Err(WrError::RemoteAccess));
     assert_eq!(pair.next_near(pair.at_near), failed);
     assert!(bulk.bytes().iter().all(|byte| *byte == 0xee), "a refused Read has brought bytes");
-    assert_eq!(pair.expect_down(), (REFUSED, DownCause::Remote));
+    pair.expect_causes(&REFUSED, &DownCause::Remote);
 }
 
 /// Expects that a Write to `slice` is the end of the connection.
 fn expect_write_refused<C: Connector>(pair: &mut Pair<C>, slice: RemoteSlice) {
     write(pair, &vec![0xbb; slice.length as usize], slice);
-    assert_eq!(pair.expect_down(), (REFUSED, DownCause::Remote));
+    pair.expect_causes(&REFUSED, &DownCause::Remote);
 }
 
 /// Read what is exposed for writing. Expect a remote access error and the end of the connection.
@@ -79,13 +79,21 @@ pub(in crate::fabric) fn a_key_that_never_was_fails<P: Provider>(provider: &P) {
 pub(in crate::fabric) fn a_revoked_key_is_dead<P: Provider>(provider: &P) {
     for used_again in [false, true] {
         let mut pair = Pair::new(provider);
+        if pair.limits.keys_stay {
+            return;
+        }
         let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
-        pair.far.fabric.revoke(pair.at_far, slice.handle);
+        pair.far.revoke(pair.at_far, slice.handle);
         // A second time is fine.
-        pair.far.fabric.revoke(pair.at_far, slice.handle);
+        pair.far.revoke(pair.at_far, slice.handle);
         let _again = used_again.then(|| expose(&mut pair, &[2; 64], Access::RemoteRead));
         expect_read_refused(pair, slice);
     }
+}
+
+fn send_invalidating<C: Connector>(pair: &mut Pair<C>, length: usize, handle: u32) {
+    let message = pair.near.message(&vec![7; length]);
+    pair.near.post(pair.at_near, SendWr::Send { message, invalidate: Some(handle) });
 }
 
 /// Send With Invalidate. Expect the key with the message, dead; and nothing when it is named again.
@@ -96,49 +104,53 @@ pub(in crate::fabric) fn an_invalidated_key_is_dead_and_reported_once<P: Provide
     }
     let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
     pair.far.post_recvs(pair.at_far, 2);
-    for length in [5, 600] {
-        let message = pair.near.message(&vec![7; length]);
-        let invalidate = Some(slice.handle);
-        pair.near.post(pair.at_near, SendWr::Send { message, invalidate });
-    }
+    send_invalidating(&mut pair, 5, slice.handle);
     assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![7; 5], Some(slice.handle)));
     assert!(!bulk.is_leased(), "a dead key holds memory");
-    assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![7; 600], None));
+    if !pair.limits.invalidates_strictly {
+        send_invalidating(&mut pair, 600, slice.handle);
+        assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![7; 600], None));
+    }
     expect_read_refused(pair, slice);
 }
 
 /// Invalidate a key that nobody gave out. Expect the message, and nothing about a key.
 pub(in crate::fabric) fn an_unknown_key_is_not_reported_as_invalidated<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
-    if !pair.near.fabric.caps().remote_invalidate {
+    if !pair.near.fabric.caps().remote_invalidate || pair.limits.invalidates_strictly {
         return;
     }
     let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
     pair.far.post_recvs(pair.at_far, 1);
-    let message = pair.near.message(b"x");
-    let invalidate = Some(slice.handle ^ (1 << 20));
-    pair.near.post(pair.at_near, SendWr::Send { message, invalidate });
-    assert_eq!(pair.next_far(pair.at_far), Event::Message(b"x".to_vec(), None));
+    send_invalidating(&mut pair, 1, slice.handle ^ (1 << 20));
+    assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![7], None));
     read(&mut pair, 1, slice);
     assert_eq!(pair.next_near(pair.at_near), Event::Read(WrId(1), Ok(())));
 }
 
-/// Expose the same memory 3,000 times. Expect a new key each time, and none of zero.
+/// Expose the same memory 3,000 times. Expect a new key each time, and none of zero, and that keys
+/// which have not been flushed are dead at once.
 pub(in crate::fabric) fn keys_differ_and_do_not_come_back_soon<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
+    if pair.limits.keys_stay {
+        return;
+    }
     let mut bulk = pair.far.bulk(pair.at_far, &[1; 64]);
     let mut seen = HashSet::from([0]);
     for _ in 0..3000 {
         let lease = bulk.lease(0..64);
         let slice = pair.far.fabric.expose(pair.at_far, lease, Access::RemoteRead).unwrap();
         assert!(seen.insert(slice.handle), "key {} came back", slice.handle);
-        pair.far.fabric.revoke(pair.at_far, slice.handle);
+        assert_eq!(pair.far.fabric.revoke(pair.at_far, slice.handle), Revoked::Now);
     }
 }
 
 /// Expose memory of another connection. Expect that it is refused.
 pub(in crate::fabric) fn foreign_memory_is_not_exposed<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
+    if pair.limits.exposes_any_memory {
+        return;
+    }
     let (_, other) = pair.connect();
     let lease = pair.far.bulk(other, &[1; 64]).lease(0..64);
     let refused = pair.far.fabric.expose(pair.at_far, lease, Access::RemoteRead);
@@ -152,7 +164,7 @@ pub(in crate::fabric) fn exposed_memory_is_leased_until_its_key_dies<P: Provider
     let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
     let (other, _) = expose(&mut pair, &[1; 64], Access::RemoteWrite);
     assert!(bulk.is_leased() && other.is_leased());
-    pair.far.fabric.revoke(pair.at_far, slice.handle);
+    pair.far.revoke(pair.at_far, slice.handle);
     assert!(!bulk.is_leased() && other.is_leased());
     pair.far.fabric.close(pair.at_far);
     pair.expect_down();

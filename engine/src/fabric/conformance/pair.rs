@@ -1,8 +1,8 @@
 //! Two ends of a connection on one thread, and what a test does with them.
 
 use crate::fabric::{
-    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId, SendWr,
-    WrError, WrId,
+    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId, Revoked,
+    SendWr, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -25,6 +25,38 @@ pub(in crate::fabric) trait Provider: Sync {
 
     /// An address that no other test uses.
     fn address(&self) -> String;
+
+    /// What this driver, or the device below it, does otherwise.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
+    /// Whether an end that should have been told `expected` may be told this instead, as all that
+    /// the device says.
+    fn agrees(expected: &DownCause, told: &DownCause) -> bool {
+        expected == told
+    }
+}
+
+/// Where a device differs from what the suite expects of the others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::fabric) struct Limits {
+    /// A message without a receive ends the connection at once: iWARP has no "receiver not ready"
+    /// (RFC 5041 section 5.3).
+    pub(in crate::fabric) never_waits_for_receives: bool,
+    /// The accepting end says nothing before it has heard the other one (MPA, RFC 5044 section
+    /// 7.1.2).
+    pub(in crate::fabric) connector_speaks_first: bool,
+    /// A connection is accepted when its core has adopted it.
+    pub(in crate::fabric) accepts_when_adopted: bool,
+    /// Keys live as long as the connection, and name the same memory all the time.
+    pub(in crate::fabric) keys_stay: bool,
+    /// An exposure is a work request: a key is alive when what is sent behind it arrives.
+    pub(in crate::fabric) exposes_by_request: bool,
+    /// All memory can be exposed on each connection.
+    pub(in crate::fabric) exposes_any_memory: bool,
+    /// Invalidating a key that is not alive ends the connection.
+    pub(in crate::fabric) invalidates_strictly: bool,
 }
 
 /// The endpoints a connector makes.
@@ -76,12 +108,13 @@ impl<F: Fabric> End<F> {
         buf
     }
 
-    /// Posts `count` receives.
+    /// Posts `count` receives, which are there when this returns.
     pub(in crate::fabric) fn post_recvs(&mut self, qp: QpId, count: usize) {
         for _ in 0..count {
             let buf = self.message(&[]);
             self.fabric.post_recv(qp, buf).expect("the receive queue is full");
         }
+        self.fabric.flush();
     }
 
     /// Posts a receive of two buffers, with so many bytes each.
@@ -89,6 +122,7 @@ impl<F: Fabric> End<F> {
         let mut buf = self.message(&[]);
         buf.chain(head_bytes, Bulk::from_vec(vec![0; tail_bytes]));
         self.fabric.post_recv(qp, buf).expect("the receive queue is full");
+        self.fabric.flush();
     }
 
     /// Posts a Send.
@@ -112,6 +146,20 @@ impl<F: Fabric> End<F> {
         let mut bulk = self.fabric.bulk(qp, bytes.len()).expect("the arena is used up");
         bulk.bytes_mut().copy_from_slice(bytes);
         bulk
+    }
+
+    /// Revokes a key and takes turns until it is dead.
+    pub(in crate::fabric) fn revoke(&mut self, qp: QpId, handle: u32) {
+        if self.fabric.revoke(qp, handle) == Revoked::Now {
+            return;
+        }
+        let start = Instant::now();
+        let dead = Event::Revoked(handle);
+        while !self.events.contains(&(qp, dead.clone())) {
+            assert!(start.elapsed() < PATIENCE, "key {handle} does not die");
+            self.turn();
+        }
+        self.events.retain(|(of, event)| (*of, event) != (qp, &dead));
     }
 
     /// One turn: what has arrived, then what is to go out.
@@ -157,6 +205,9 @@ pub(in crate::fabric) struct Pair<C: Connector> {
     pub(in crate::fabric) connector: C,
     /// Where it listens.
     pub(in crate::fabric) address: String,
+    /// What the driver does otherwise.
+    pub(in crate::fabric) limits: Limits,
+    agrees: fn(&DownCause, &DownCause) -> bool,
     endpoints: Receiver<EndpointOf<C>>,
     _listener: Box<dyn Send>,
 }
@@ -178,6 +229,8 @@ impl<C: Connector> Pair<C> {
             at_far: nobody,
             connector,
             address,
+            limits: provider.limits(),
+            agrees: P::agrees,
             endpoints,
             _listener: listener,
         };
@@ -185,19 +238,49 @@ impl<C: Connector> Pair<C> {
         pair
     }
 
-    /// Two endpoints of a further connection, not adopted.
-    pub(in crate::fabric) fn endpoints(&mut self) -> (EndpointOf<C>, EndpointOf<C>) {
-        let private_data = b"from the connector";
-        let near = self.connector.connect(&self.address, 0, private_data, PATIENCE).unwrap();
-        let far = self.endpoints.recv_timeout(PATIENCE).unwrap();
-        assert!(!near.peer_name().is_empty() && !far.peer_name().is_empty());
-        (near, far)
+    /// A further connection, of which the accepting end gets its endpoint by `adopt`, while the other
+    /// one is still connecting. `None` if nothing came of it.
+    pub(in crate::fabric) fn connect_with<T>(
+        &mut self,
+        adopt: impl FnOnce(&mut End<C::Fabric>, EndpointOf<C>) -> T,
+    ) -> (Option<EndpointOf<C>>, T) {
+        let Self { connector, address, endpoints, far, .. } = self;
+        std::thread::scope(|scope| {
+            let connect = || connector.connect(address, 0, b"from the connector", PATIENCE);
+            let connecting = scope.spawn(connect);
+            let adopted = adopt(far, endpoints.recv_timeout(PATIENCE).unwrap());
+            while !connecting.is_finished() {
+                far.turn();
+            }
+            (connecting.join().unwrap().ok(), adopted)
+        })
     }
 
     /// A further connection.
     pub(in crate::fabric) fn connect(&mut self) -> (QpId, QpId) {
-        let (near, far) = self.endpoints();
-        (self.near.fabric.adopt(near).unwrap(), self.far.fabric.adopt(far).unwrap())
+        let (near, at_far) = self.connect_with(|far, endpoint| {
+            assert!(!endpoint.peer_name().is_empty());
+            far.fabric.adopt(endpoint).unwrap()
+        });
+        let near = near.expect("the connection failed");
+        assert!(!near.peer_name().is_empty());
+        let at_near = self.near.fabric.adopt(near).unwrap();
+        if self.limits.connector_speaks_first {
+            self.far.post_recvs(at_far, 1);
+            self.near.send(at_near, b"first");
+            assert_eq!(self.next_far(at_far), Event::Message(b"first".to_vec(), None));
+        }
+        (at_near, at_far)
+    }
+
+    /// What the accepting end has exposed on its first connection can be reached.
+    pub(in crate::fabric) fn settle(&mut self) {
+        if !self.limits.exposes_by_request {
+            return;
+        }
+        self.near.post_recvs(self.at_near, 1);
+        self.far.send(self.at_far, b"settled");
+        assert_eq!(self.next_near(self.at_near), Event::Message(b"settled".to_vec(), None));
     }
 
     /// One turn of each end.
@@ -237,6 +320,14 @@ impl<C: Connector> Pair<C> {
         let near = down(|| self.next_near(self.at_near));
         let far = down(|| self.next_far(self.at_far));
         (near, far)
+    }
+
+    /// Expects the first connection to end, and both sides to know why, as far as the device says.
+    #[track_caller]
+    pub(in crate::fabric) fn expect_causes(&mut self, near: &DownCause, far: &DownCause) {
+        let told = self.expect_down();
+        assert!((self.agrees)(near, &told.0), "the connecting end: {:?}, not {near:?}", told.0);
+        assert!((self.agrees)(far, &told.1), "the accepting end: {:?}, not {far:?}", told.1);
     }
 
     /// Expects that the first connection still carries messages.

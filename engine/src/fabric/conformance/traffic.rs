@@ -81,8 +81,8 @@ fn drive_transfer<F: Fabric>(end: &mut End<F>, qp: QpId, seed: usize) {
     });
     assert_eq!(answer, Some(Event::Message(request, None)));
     end.post_recvs(qp, 1);
-    end.fabric.revoke(qp, from.handle);
-    end.fabric.revoke(qp, to.handle);
+    end.revoke(qp, from.handle);
+    end.revoke(qp, to.handle);
     assert!(target.bytes().iter().rev().eq(source.bytes()), "transfer {seed} is not whole");
 }
 

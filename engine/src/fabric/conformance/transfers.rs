@@ -15,6 +15,7 @@ pub(in crate::fabric) fn expose<C: Connector>(
     let lease = bulk.lease(0..bytes.len());
     let slice = pair.far.fabric.expose(pair.at_far, lease, access).unwrap();
     assert_eq!(slice.length as usize, bytes.len());
+    pair.settle();
     (bulk, slice)
 }
 
@@ -48,7 +49,7 @@ pub(in crate::fabric) fn bytes_written_before_a_send_are_there_when_it_arrives<P
         pair.near.send(pair.at_near, b"done");
         pair.far.post_recvs(pair.at_far, 1);
         assert_eq!(pair.next_far(pair.at_far), Event::Message(b"done".to_vec(), None));
-        pair.far.fabric.revoke(pair.at_far, slice.handle);
+        pair.far.revoke(pair.at_far, slice.handle);
         assert_eq!(bulk.bytes(), pattern(length, 3));
     }
 }
@@ -61,7 +62,7 @@ pub(in crate::fabric) fn a_read_brings_what_the_peer_exposes<P: Provider>(provid
         let bulk = read(&mut pair, 9, slice);
         assert_eq!(pair.next_near(pair.at_near), Event::Read(WrId(9), Ok(())));
         assert_eq!(bulk.bytes(), pattern(length, 5));
-        pair.far.fabric.revoke(pair.at_far, slice.handle);
+        pair.far.revoke(pair.at_far, slice.handle);
     }
 }
 
@@ -91,7 +92,7 @@ pub(in crate::fabric) fn parts_of_an_exposure_can_be_read_and_written<P: Provide
     let bulk = read(&mut pair, 1, part(source, 33, 44));
     assert_eq!(pair.next_near(pair.at_near), Event::Read(WrId(1), Ok(())));
     assert_eq!(bulk.bytes(), &pattern(100, 7)[33..77]);
-    pair.far.fabric.revoke(pair.at_far, slice.handle);
+    pair.far.revoke(pair.at_far, slice.handle);
     assert_eq!(target.bytes(), [&[2; 10][..], &[1; 70], &[3; 20]].concat());
 }
 
@@ -104,7 +105,7 @@ pub(in crate::fabric) fn a_message_after_a_long_write_arrives_after_it<P: Provid
     pair.near.send(pair.at_near, b"after");
     pair.far.post_recvs(pair.at_far, 1);
     assert_eq!(pair.next_far(pair.at_far), Event::Message(b"after".to_vec(), None));
-    pair.far.fabric.revoke(pair.at_far, slice.handle);
+    pair.far.revoke(pair.at_far, slice.handle);
     assert!(bulk.bytes() == long);
 }
 
