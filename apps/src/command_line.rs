@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use spinrpc::fabric::shm::check_address;
+use spinrpc::fabric::check_address;
 use std::error::Error;
 use std::process::ExitCode;
 

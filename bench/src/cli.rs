@@ -7,7 +7,7 @@ use crate::load::{Operation, Workload};
 use crate::pattern::Verify;
 use crate::units::{parse_size, parse_time};
 use clap::{Args, Parser, Subcommand};
-use spinrpc::fabric::shm::check_address;
+use spinrpc::fabric::check_address;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -7,19 +7,22 @@
 //! `reactor` and the tools call it.
 
 mod cores;
+mod device;
 mod raw;
 mod schema;
 
 pub use cores::{CoreList, Host};
+pub use device::DeviceName;
 pub use raw::{
-    BulkView, ConfigRole, IdlePolicy, NumaPolicy, RawConfig, RawCores, RawLimits, RawMem, RawPoll,
-    RawRpc, RawShm, SmtPolicy, Want,
+    Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, RawConfig,
+    RawCores, RawFabric, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawVerbs, Registration,
+    SmtPolicy, Want,
 };
 pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
 pub use spinrpc_proto::config_proto::Protection;
 
 use crate::mem::LINE_BYTES;
-use crate::mem::budget::{RecvBudget, SendBudget};
+use crate::mem::budget::{Budget, RecvBudget, SendBudget};
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::Limits as PeerLimits;
@@ -74,7 +77,9 @@ impl RawConfig {
         self.check_alignment()?;
         self.check_reply_cache()?;
         let cpus = cores::resolve(&self.cores, host)?;
-        Ok(Config { raw: self, cpus })
+        let config = Config { raw: self, cpus };
+        config.check_driver()?;
+        Ok(config)
     }
 
     /// Bulk data of one call must fit the memory it is sent from and the memory it lands in,
@@ -84,9 +89,9 @@ impl RawConfig {
             ("rpc.max_read_bytes", self.rpc.max_read_bytes),
             ("rpc.max_write_bytes", self.rpc.max_write_bytes),
         ];
-        let arenas = [("shm.arena_mib", self.shm.arena_mib), ("mem.arena_mib", self.mem.arena_mib)];
+        let private = Some(("mem.arena_mib", self.mem.arena_mib));
         for (key, bytes) in bulk {
-            for (arena, mib) in arenas {
+            for (arena, mib) in self.conn_arena().into_iter().chain(private) {
                 let room_bytes = (mib << 20) - LONG_MESSAGE_ROOM_BYTES;
                 if bytes > room_bytes {
                     let expected =
@@ -96,6 +101,17 @@ impl RawConfig {
             }
         }
         Ok(())
+    }
+
+    /// Memory that a connection has of its own, and its key.
+    fn conn_arena(&self) -> Option<(&'static str, u64)> {
+        match (self.fabric.driver, self.verbs.registration) {
+            (Driver::Shm, _) => Some(("shm.arena_mib", self.shm.arena_mib)),
+            (Driver::Verbs, Registration::Auto | Registration::Buffer) => {
+                Some(("verbs.arena_mib", self.verbs.arena_mib))
+            }
+            (Driver::Verbs, Registration::Window | Registration::Pool) => None,
+        }
     }
 
     /// The largest transfer must be expressible in the segments that a chunk may have.
@@ -147,6 +163,46 @@ impl RawConfig {
     }
 }
 
+/// What the keys of the driver in use must have room for.
+impl Config {
+    fn check_driver(&self) -> Result<(), ConfigError> {
+        match self.driver() {
+            Driver::Shm => Ok(()),
+            Driver::Verbs => self.check_verbs(),
+        }
+    }
+
+    fn check_verbs(&self) -> Result<(), ConfigError> {
+        let verbs = &self.raw.verbs;
+        let sends = u64::from(self.send_queue_depth());
+        let receives = self.recv_budget().total();
+        if verbs.cq_depth < sends + receives {
+            let least = sends + receives;
+            let expected = format!("at least {least}, the work requests of one connection");
+            return Err(refusal("verbs.cq_depth", verbs.cq_depth, expected));
+        }
+        if verbs.signal_every > sends / 4 {
+            let expected = format!("at most {}, a quarter of the send queue", sends / 4);
+            return Err(refusal("verbs.signal_every", verbs.signal_every, expected));
+        }
+        self.check_promised_reads()
+    }
+
+    /// What the Connection Configuration Protocol tells a peer, the queue pair must bear.
+    fn check_promised_reads(&self) -> Result<(), ConfigError> {
+        let (promised, ird) = (self.raw.rpc.max_rdma_reads, self.raw.verbs.ird);
+        if self.raw.rpc.ccp == ConfigRole::Off || promised <= ird {
+            return Ok(());
+        }
+        let expected = format!("at most {ird}, what verbs.ird lets a peer have under way");
+        Err(refusal("rpc.max_rdma_reads", promised, expected))
+    }
+}
+
+fn refusal(key: &'static str, value: u64, expected: String) -> ConfigError {
+    ConfigError { key, value: value.to_string(), expected }
+}
+
 impl Default for Config {
     fn default() -> Self {
         let raw = RawConfig::default();
@@ -157,6 +213,18 @@ impl Default for Config {
 
 /// What was configured.
 impl Config {
+    /// The same with another driver (`fabric.driver`), which [`driver_of`](crate::driver_of) an
+    /// address says.
+    ///
+    /// # Errors
+    /// A key that does not fit that driver: some are checked only for the driver in use.
+    pub fn with_driver(mut self, driver: Driver) -> Result<Self, ConfigError> {
+        self.raw.fabric.driver = driver;
+        self.raw.check_arenas()?;
+        self.check_driver()?;
+        Ok(self)
+    }
+
     /// The values behind this configuration, to change a copy of them and validate it again.
     pub fn raw(&self) -> &RawConfig {
         &self.raw
@@ -347,9 +415,22 @@ impl Config {
         mib_to_bytes(self.raw.shm.arena_mib)
     }
 
-    /// How the application sees bulk data that arrived through shared memory.
-    pub fn shm_bulk(&self) -> BulkView {
-        self.raw.shm.bulk
+    /// What all connections go by.
+    pub fn driver(&self) -> Driver {
+        self.raw.fabric.driver
+    }
+
+    /// How the application sees bulk data that arrived by this driver.
+    pub fn bulk_view(&self) -> BulkView {
+        match self.driver() {
+            Driver::Shm => self.raw.shm.bulk,
+            Driver::Verbs => self.raw.verbs.bulk,
+        }
+    }
+
+    /// The keys of the fabric of RDMA devices, each within its limits.
+    pub fn verbs(&self) -> &RawVerbs {
+        &self.raw.verbs
     }
 
     /// How long an arriving message waits for a posted receive before the connection is lost.
@@ -441,6 +522,14 @@ impl Config {
                 false => 0,
             },
         }
+    }
+
+    /// Work requests the send queue of a connection holds: every call and reply at once, and for
+    /// replies as many RDMA Writes as one call can ask for.
+    pub fn send_queue_depth(&self) -> u16 {
+        let (chunks, segments) = (self.chunks_max() + 1, self.segments_max());
+        let depth = self.slots_per_conn() * 4 + chunks * segments * 4;
+        depth.min(usize::from(u16::MAX)) as u16
     }
 
     /// Bytes of one receive buffer.

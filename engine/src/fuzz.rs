@@ -1,7 +1,7 @@
 //! What a peer says while connecting, taken apart for the fuzz target `handshake` and for the replay
 //! of its corpus. Only there does this exist: the parsers have no name outside of their modules.
 
-use crate::fabric::shm;
+use crate::fabric::{Address, shm};
 use crate::reactor;
 
 /// The first byte chooses the parser, the rest is its input.
@@ -17,12 +17,17 @@ pub fn handshake(data: &[u8]) {
     }
 }
 
-/// An address that is taken is a name or an absolute path; a refusal shows it and says why.
+/// An address that is taken is a name or an absolute path, or a host and a port; a refusal shows it
+/// and says why.
 fn address(input: &[u8]) {
-    let Ok(address) = std::str::from_utf8(input) else { return };
-    match shm::check_address(address) {
-        Ok(()) => assert!(address.len() <= 4 + 107 && address.starts_with("shm:")),
-        Err(error) => assert!(error.address == address && !error.reason.is_empty()),
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    match Address::parse(text) {
+        Ok(Address::Shm(address)) => assert!(address == text && text.len() <= 4 + 107),
+        Ok(Address::Rdma(address)) => {
+            assert!(address.port() > 0);
+            assert_eq!(Address::parse(&address.to_string()), Ok(Address::Rdma(address)));
+        }
+        Err(error) => assert!(error.address == text && !error.reason.is_empty()),
     }
 }
 

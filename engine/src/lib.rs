@@ -17,7 +17,7 @@ pub mod sys;
 pub use api::{
     Call, CallError, Client, ConnectError, ConnectOptions, ConnectionEvent, ConnectionId, Core,
     CoreContext, Data, Decoder, Deferred, Directory, Encoder, Engine, EngineError, Reconnect,
-    Reply, ReplyHandler, Running, Service, Token, Work, blocking,
+    Reply, ReplyHandler, Running, Service, Token, Work, blocking, driver_of,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::DownCause;

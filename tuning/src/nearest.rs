@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn far_names_get_no_proposal() {
-        for typed in ["colour", "verbs.device", "", "zzzzzzzzzzzzzzzzzzzz"] {
+        for typed in ["colour", "tcp.nodelay", "", "zzzzzzzzzzzzzzzzzzzz"] {
             assert_eq!(unknown_key(typed), format!("unknown key {typed:?}; no key is like it"));
         }
     }

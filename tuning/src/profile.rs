@@ -82,9 +82,11 @@ impl Profile {
         lines.fold(FNV_OFFSET, |hash, line| fnv1a(hash, line.as_bytes()))
     }
 
+    /// The CPUs are known at start; other keys with `auto` are decided connection by connection.
     fn resolved(&self, key: &Key) -> Option<String> {
         let is_auto = key.value(self.config.raw()) == Value::Text("auto".to_owned());
-        is_auto.then(|| CoreList::Cpus(self.config.cpus().to_vec()).to_string())
+        let is_cores = key.name == "cores.list";
+        (is_cores && is_auto).then(|| CoreList::Cpus(self.config.cpus().to_vec()).to_string())
     }
 }
 

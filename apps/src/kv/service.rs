@@ -11,6 +11,7 @@ use crate::kv::store::{Capacity, Store, Value};
 use spinrpc::config::RawConfig;
 use spinrpc::{
     AcceptStatus, Bulk, Call, CoreContext, Data, DecodeError, Decoder, Engine, ReplyData, Service,
+    driver_of,
 };
 use std::error::Error;
 
@@ -26,6 +27,7 @@ const SMALL_BYTES_MAX: usize = 512;
 pub fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     let mut raw = RawConfig::default();
     raw.cores.max = 1;
+    raw.fabric.driver = driver_of(address)?;
     let arena_bytes = (raw.mem.arena_mib as usize) << 20;
     // The other half is for calls under way.
     let capacity = Capacity { entries: ENTRIES_MAX, block_bytes: arena_bytes / 2 };

@@ -3,6 +3,7 @@
 use super::client::{Client as CoreClient, Reply, ReplyHandler, Token};
 use super::codec::{Decoder, Encoder};
 use super::core::Core;
+use super::driver::driver_of;
 use super::engine::Engine;
 use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
@@ -87,7 +88,8 @@ impl ReplyHandler for Keep {
 }
 
 impl Client {
-    /// Connects with the default configuration, as [`Client::connect_with`].
+    /// Connects with the default configuration, by the driver that `address` is for, as
+    /// [`Client::connect_with`].
     ///
     /// # Errors
     /// [`ConnectError`] says why there is no connection.
@@ -96,7 +98,10 @@ impl Client {
         program: Program,
         version: Version,
     ) -> Result<Self, ConnectError> {
-        Self::connect_with(Config::default(), address, program, version)
+        let failed = |error: &dyn std::error::Error| ConnectError::Fabric(error.to_string());
+        let driver = driver_of(address).map_err(|error| failed(&error))?;
+        let config = Config::default().with_driver(driver).map_err(|error| failed(&error))?;
+        Self::connect_with(config, address, program, version)
     }
 
     /// Connects; the engine uses the first core of `config` and pins this thread to its CPU. Blocks

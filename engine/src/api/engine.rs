@@ -7,7 +7,8 @@ use super::errors::EngineError;
 use super::once::ServeOnce;
 use super::runtime::{Backend, Runtime, Threads};
 use super::service::Service;
-use crate::config::Config;
+use crate::config::{Config, Driver};
+use crate::fabric::Connector;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
 #[cfg(feature = "sim")]
@@ -56,13 +57,14 @@ use std::sync::mpsc::Sender;
 pub struct Engine(Arc<dyn Backend>);
 
 impl Engine {
-    /// Starts the control thread. No core runs yet.
+    /// Starts the driver that the configuration names (`fabric.driver`) and the control thread. No
+    /// core runs yet.
     ///
     /// # Errors
-    /// [`EngineError`] if the driver cannot be started.
+    /// [`EngineError`] if the driver cannot be started: for RDMA devices also when there is none,
+    /// or this library was built without the feature `verbs`.
     pub fn new(config: Config) -> Result<Self, EngineError> {
-        let connector = ShmConnector::new(shm_config(&config))?;
-        Ok(Self(Runtime::start(connector, config, Threads::Own)?))
+        Self::start_driver(config, None)
     }
 
     /// An engine of a simulation, for tests: a node of a [`World`](crate::fabric::sim::World). It
@@ -90,9 +92,29 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if the driver, or the thread that writes the capture, cannot be started.
     pub fn with_capture(config: Config, sink: CaptureSink) -> Result<Self, EngineError> {
-        let connector = ShmConnector::new(shm_config(&config))?;
-        let connector = CaptureConnector::new(connector, sink)?;
-        Ok(Self(Runtime::start(connector, config, Threads::Own)?))
+        Self::start_driver(config, Some(sink))
+    }
+
+    /// The one place that knows which drivers there are.
+    fn start_driver(config: Config, capture: Option<CaptureSink>) -> Result<Self, EngineError> {
+        match config.driver() {
+            Driver::Shm => Self::over(ShmConnector::new(shm_config(&config))?, config, capture),
+            Driver::Verbs => Err(EngineError::Host(NO_VERBS.into())),
+        }
+    }
+
+    fn over<C: Connector>(
+        connector: C,
+        config: Config,
+        capture: Option<CaptureSink>,
+    ) -> Result<Self, EngineError> {
+        let backend = match capture {
+            None => Runtime::start(connector, config, Threads::Own),
+            Some(sink) => {
+                Runtime::start(CaptureConnector::new(connector, sink)?, config, Threads::Own)
+            }
+        };
+        backend.map(Self)
     }
 
     /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores
@@ -152,11 +174,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Accepts connections at `address` (`shm:NAME`, or `shm:/path` for a socket file) from now on,
-    /// and spreads them over the cores. Blocks until the address is taken.
+    /// Accepts connections at `address` from now on, and spreads them over the cores: `shm:NAME`, or
+    /// `shm:/path` for a socket file; `rdma://HOST:PORT` with the driver of RDMA devices, the host
+    /// being an address of this one, or `0.0.0.0` or `[::]` for all. Blocks until it is taken.
     ///
     /// # Errors
-    /// [`EngineError::Fabric`] if the address is wrong or taken.
+    /// [`EngineError::Fabric`] if the address is wrong, taken, or of another driver.
     pub fn listen(&self, address: &str) -> Result<(), EngineError> {
         self.0.listen(address)
     }
@@ -284,6 +307,9 @@ fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError
     }
 }
 
+const NO_VERBS: &str = "fabric.driver = \"verbs\", and this program was built without RDMA: build it \
+                        with --features verbs, or use an address such as shm:NAME";
+
 /// The driver's settings that follow from the configuration.
 fn shm_config(config: &Config) -> ShmConfig {
     let largest = config.peer_limits().payload_bytes_max as usize;
@@ -291,7 +317,7 @@ fn shm_config(config: &Config) -> ShmConfig {
         ring_slots: config.shm_ring_slots() as u32,
         arena: memory::classes(config.shm_arena_bytes(), largest),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
-        send_queue_depth: memory::send_queue_depth(config),
+        send_queue_depth: config.send_queue_depth(),
         conns_max: config.conns_max() as u32,
         rnr_timeout: config.shm_rnr_timeout(),
         handshakes_max: config.handshakes_max(),
@@ -308,7 +334,7 @@ fn sim_device(config: &Config) -> Device {
         arena: memory::classes(config.shm_arena_bytes(), largest),
         message_bytes_max: config.send_buffer_bytes(),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
-        send_queue_depth: memory::send_queue_depth(config),
+        send_queue_depth: config.send_queue_depth(),
         conns_max: config.conns_max(),
         keys_max: 512,
         ..Device::default()

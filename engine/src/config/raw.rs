@@ -4,6 +4,7 @@
 //! only what is needed to set it from code.
 
 use super::cores::CoreList;
+use super::device::DeviceName;
 use super::schema::Choice;
 use spinrpc_proto::config_proto::Protection;
 use spinrpc_proto::profile::Profile;
@@ -29,8 +30,12 @@ pub struct RawConfig {
     pub mem: RawMem,
     /// The protocol.
     pub rpc: RawRpc,
+    /// What moves the bytes.
+    pub fabric: RawFabric,
     /// The shared-memory fabric.
     pub shm: RawShm,
+    /// The fabric of RDMA devices.
+    pub verbs: RawVerbs,
     /// Admission.
     pub limits: RawLimits,
 }
@@ -123,6 +128,13 @@ pub struct RawRpc {
     pub reply_cache_keep_ms: u64,
 }
 
+/// Keys `fabric.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawFabric {
+    /// The fabric of all connections.
+    pub driver: Driver,
+}
+
 /// Keys `shm.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawShm {
@@ -134,6 +146,49 @@ pub struct RawShm {
     pub bulk: BulkView,
     /// Patience with a peer that posts no receive, in milliseconds.
     pub rnr_timeout_ms: u64,
+}
+
+/// Keys `verbs.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawVerbs {
+    /// The device that connections go by.
+    pub device: DeviceName,
+    /// Entries of one completion queue.
+    pub cq_depth: u64,
+    /// Work requests of which one asks for a completion.
+    pub signal_every: u64,
+    /// Longest message that is copied into its work request, in bytes.
+    pub max_inline_bytes: u64,
+    /// RDMA Reads of one connection that this side has under way.
+    pub ord: u64,
+    /// RDMA Reads of one connection that the peer may have under way.
+    pub ird: u64,
+    /// Transmissions again before a silent peer is given up; 3 bits.
+    pub retry: u64,
+    /// Transmissions again to a peer without a posted receive; 3 bits, 7 is without end.
+    pub rnr_retry: u64,
+    /// What such a peer is told to wait, as InfiniBand codes it.
+    pub min_rnr_timer: u64,
+    /// Wait for an acknowledgement, 4.096 µs times two to this power.
+    pub ack_timeout: u64,
+    /// Type of service, or traffic class.
+    pub tos: u64,
+    /// Whether queues do without locks.
+    pub thread_domain: Attempt,
+    /// How memory is opened to peers.
+    pub registration: Registration,
+    /// Whether peers may invalidate keys with their Sends.
+    pub remote_invalidate: Invalidation,
+    /// Memory of one connection for bulk data, in MiB, where memory is opened block by block.
+    pub arena_mib: u64,
+    /// Keys of one connection that are in use at a time.
+    pub keys: u64,
+    /// Connection requests that wait at a listener.
+    pub backlog: u64,
+    /// Time to find an address, and time to find the route, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// How the application sees bulk data that arrived.
+    pub bulk: BulkView,
 }
 
 /// Keys `limits.*`.
@@ -198,9 +253,41 @@ impl Default for RawRpc {
     }
 }
 
+impl Default for RawFabric {
+    fn default() -> Self {
+        Self { driver: Driver::Shm }
+    }
+}
+
 impl Default for RawShm {
     fn default() -> Self {
         Self { ring_slots: 256, arena_mib: 16, bulk: BulkView::Lent, rnr_timeout_ms: 1000 }
+    }
+}
+
+impl Default for RawVerbs {
+    fn default() -> Self {
+        Self {
+            device: DeviceName::Auto,
+            cq_depth: 4096,
+            signal_every: 16,
+            max_inline_bytes: 220,
+            ord: 16,
+            ird: 16,
+            retry: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            ack_timeout: 14,
+            tos: 0,
+            thread_domain: Attempt::Try,
+            registration: Registration::Auto,
+            remote_invalidate: Invalidation::Auto,
+            arena_mib: 16,
+            keys: 256,
+            backlog: 128,
+            connect_timeout_ms: 2000,
+            bulk: BulkView::Lent,
+        }
     }
 }
 
@@ -263,13 +350,55 @@ pub enum SmtPolicy {
     Allow,
 }
 
-/// How the application sees bulk data that arrived through shared memory.
+/// How the application sees bulk data that arrived where the peer can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkView {
     /// In place: the peer is trusted not to write to it after completion.
     Lent,
     /// As a private copy that the peer cannot reach.
     Copy,
+}
+
+/// The fabric that moves the bytes of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Shared memory of one host; addresses `shm:NAME`.
+    Shm,
+    /// RDMA devices; addresses `rdma://HOST:PORT`. Needs the feature `verbs`.
+    Verbs,
+}
+
+/// Whether something is used that a device may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Where the device has it.
+    Try,
+    /// Never.
+    Off,
+}
+
+/// How the memory behind chunks is opened to the peer of an RDMA connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registration {
+    /// `Window` where the device has memory windows of type 2, else `Buffer`.
+    Auto,
+    /// Each block of the connection's own memory (`verbs.arena_mib`) has keys of its own, which
+    /// live as long as the connection.
+    Buffer,
+    /// A memory window for each exposure, bound to its very bytes of the core's memory
+    /// (`mem.arena_mib`); its key dies with it.
+    Window,
+    /// One key with every right for the core's memory: for trusted fabrics only.
+    Pool,
+}
+
+/// Whether keys end by the peer's Send With Invalidate (RFC 8166 section 4.4, RFC 8797).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// Where both ends say that they can.
+    Auto,
+    /// Never; this end ends all keys by itself.
+    Off,
 }
 
 /// Implements [`Choice`] from the list of names and variants, in the order shown to people.
@@ -307,3 +436,9 @@ choice!(
 choice!(ConfigRole: "off" => Off, "serve" => Serve, "ask" => Ask, "both" => Both);
 choice!(Protection: "none" => None, "sys" => Sys);
 choice!(BulkView: "lent" => Lent, "copy" => Copy);
+choice!(Driver: "shm" => Shm, "verbs" => Verbs);
+choice!(Attempt: "try" => Try, "off" => Off);
+choice!(
+    Registration: "auto" => Auto, "buffer" => Buffer, "window" => Window, "pool" => Pool
+);
+choice!(Invalidation: "auto" => Auto, "off" => Off);

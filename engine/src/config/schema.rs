@@ -3,6 +3,7 @@
 
 use super::ConfigError;
 use super::cores::CoreList;
+use super::device::DeviceName;
 use super::raw::RawConfig;
 use spinrpc_proto::limits::{READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES;
@@ -32,6 +33,8 @@ pub enum Field<'a> {
     Choice(&'a mut dyn Choice),
     /// `auto` or a list of CPUs.
     Cores(&'a mut CoreList),
+    /// `auto` or the name of an RDMA device.
+    Device(&'a mut DeviceName),
 }
 
 /// A value of an enum that is written by name.
@@ -98,6 +101,7 @@ impl Key {
             Field::Flag(place) => Value::Flag(*place),
             Field::Choice(place) => Value::Text(place.name().to_owned()),
             Field::Cores(place) => Value::Text(place.to_string()),
+            Field::Device(place) => Value::Text(place.to_string()),
         }
     }
 
@@ -118,6 +122,7 @@ impl Key {
             (Field::Choice(place), Value::Text(name)) => place.set(name),
             (Field::Cores(place), Value::Text(text)) => place.read(text),
             (Field::Cores(place), Value::Integer(cpu)) => place.read(&cpu.to_string()),
+            (Field::Device(place), Value::Text(text)) => place.read(text),
             _ => false,
         };
         if done { Ok(()) } else { Err(self.refuse(&value.to_string())) }
@@ -138,6 +143,7 @@ impl Key {
                 format!("one of {}", names.join(", "))
             }
             Field::Cores(_) => "\"auto\", a CPU, or a list of CPUs such as \"2-5,8\"".to_owned(),
+            Field::Device(_) => "\"auto\", or the name of a device such as \"mlx5_0\"".to_owned(),
         }
     }
 
@@ -202,6 +208,10 @@ const BULK: Limits = Limits::between(4096, 1 << 30);
 /// Beyond a second, an idle phase is a hang to whoever waits.
 const IDLE_US: Limits = Limits::between(0, 1_000_000);
 const ARENA_MIB: Limits = Limits::between(1, 65536);
+/// One octet of private data at connecting says it, and Linux servers refuse a peer that offers 0.
+const RDMA_READS: Limits = Limits::between(1, 255);
+/// InfiniBand has 3 bits for a count of retries.
+const RETRIES: Limits = Limits::between(0, 7);
 
 /// All keys, in the order to show them, those of a group together.
 pub static KEYS: &[Key] = &[
@@ -464,6 +474,13 @@ pub static KEYS: &[Key] = &[
         },
     },
     Key {
+        name: "fabric.driver",
+        unit: "",
+        effect: "What all connections of an engine go by: shared memory, or RDMA devices.",
+        reason: "No device is needed; the programs here choose by the address they are given.",
+        field: |raw| Field::Choice(&mut raw.fabric.driver),
+    },
+    Key {
         name: "shm.ring_slots",
         unit: "slots",
         effect: "Slots of a shared-memory ring, one ring per direction and connection.",
@@ -492,6 +509,153 @@ pub static KEYS: &[Key] = &[
                  is lost.",
         reason: "Longer than any pause of a live peer that keeps polling.",
         field: |raw| Field::Integer(&mut raw.shm.rnr_timeout_ms, Limits::between(1, 60_000)),
+    },
+    Key {
+        name: "verbs.device",
+        unit: "",
+        effect: "The RDMA device that connections go by; what the addresses say with auto.",
+        reason: "An address is reached by one device; a name keeps an engine off all others.",
+        field: |raw| Field::Device(&mut raw.verbs.device),
+    },
+    Key {
+        name: "verbs.cq_depth",
+        unit: "entries",
+        effect: "Entries of one completion queue, at most; a core makes as many queues as its \
+                 connections need.",
+        reason: "A few connections with all their work requests, in a size that devices have.",
+        field: |raw| Field::Integer(&mut raw.verbs.cq_depth, Limits::between(64, 1 << 22)),
+    },
+    Key {
+        name: "verbs.signal_every",
+        unit: "Sends",
+        effect: "Of so many Sends in a row, one at least reports its completion.",
+        reason: "Completions cost a cache line each, and send buffers come back soon enough.",
+        field: |raw| Field::Integer(&mut raw.verbs.signal_every, Limits::between(1, 1024)),
+    },
+    Key {
+        name: "verbs.max_inline_bytes",
+        unit: "bytes",
+        effect: "Longest message that is copied into its work request, if the device takes as \
+                 much; it need not fetch it from memory then.",
+        reason: "Small calls and replies, and work requests of four cache lines.",
+        field: |raw| Field::Integer(&mut raw.verbs.max_inline_bytes, Limits::between(0, 1024)),
+    },
+    Key {
+        name: "verbs.ord",
+        unit: "reads",
+        effect: "RDMA Reads of one connection that this side has under way at a time; the peer \
+                 and the device may lower it.",
+        reason: "What common adapters take.",
+        field: |raw| Field::Integer(&mut raw.verbs.ord, RDMA_READS),
+    },
+    Key {
+        name: "verbs.ird",
+        unit: "reads",
+        effect: "RDMA Reads of one connection that the peer may have under way at a time.",
+        reason: "What common adapters take.",
+        field: |raw| Field::Integer(&mut raw.verbs.ird, RDMA_READS),
+    },
+    Key {
+        name: "verbs.retry",
+        unit: "retries",
+        effect: "How often a packet is sent again without an acknowledgement before the \
+                 connection is lost.",
+        reason: "The most there is: a lossy network is no dead peer.",
+        field: |raw| Field::Integer(&mut raw.verbs.retry, RETRIES),
+    },
+    Key {
+        name: "verbs.rnr_retry",
+        unit: "retries",
+        effect: "How often a message is sent again to a peer that has no receive posted; 7 is \
+                 without end.",
+        reason: "A peer that is slow to post is not given up; the deadline of the call counts.",
+        field: |raw| Field::Integer(&mut raw.verbs.rnr_retry, RETRIES),
+    },
+    Key {
+        name: "verbs.min_rnr_timer",
+        unit: "code",
+        effect: "How long a peer is told to wait before it sends such a message again, as \
+                 InfiniBand codes it: 1 is 0.01 ms, 12 is 0.64 ms, 31 is 491.52 ms.",
+        reason: "Longer than a turn of a core that polls; code 0 would be 655 ms.",
+        field: |raw| Field::Integer(&mut raw.verbs.min_rnr_timer, Limits::between(1, 31)),
+    },
+    Key {
+        name: "verbs.ack_timeout",
+        unit: "exponent",
+        effect: "Wait for an acknowledgement before a packet is sent again: 4.096 µs times two to \
+                 this power, where the device lets it be set.",
+        reason: "67 ms: with the retries, a dead peer is noticed within seconds.",
+        field: |raw| Field::Integer(&mut raw.verbs.ack_timeout, Limits::between(1, 31)),
+    },
+    Key {
+        name: "verbs.tos",
+        unit: "code",
+        effect: "Type of service of IPv4, or traffic class of IPv6 and InfiniBand, of all packets.",
+        reason: "What a network without classes of service expects.",
+        field: |raw| Field::Integer(&mut raw.verbs.tos, Limits::between(0, 255)),
+    },
+    Key {
+        name: "verbs.thread_domain",
+        unit: "",
+        effect: "Whether queues are made without locks, as one core is their only user.",
+        reason: "Saves the locks where the device's library knows how; others take no notice.",
+        field: |raw| Field::Choice(&mut raw.verbs.thread_domain),
+    },
+    Key {
+        name: "verbs.registration",
+        unit: "",
+        effect: "How memory is opened to a peer: by a memory window for each exposure, by keys for \
+                 each block of the connection's own memory, or (pool) by one key for all memory of \
+                 a core, which no call ends.",
+        reason: "auto is window where the device has windows of type 2, else buffer; pool is for \
+                 trusted fabrics only.",
+        field: |raw| Field::Choice(&mut raw.verbs.registration),
+    },
+    Key {
+        name: "verbs.remote_invalidate",
+        unit: "",
+        effect: "Whether a peer may end a call's key with its reply (RFC 8797), where it can.",
+        reason: "Saves a work request of this side for each call with chunks.",
+        field: |raw| Field::Choice(&mut raw.verbs.remote_invalidate),
+    },
+    Key {
+        name: "verbs.arena_mib",
+        unit: "MiB",
+        effect: "With registration buffer: a connection's own memory for bulk arguments and \
+                 results, all of it locked while the connection lasts.",
+        reason: "Sixteen calls of the largest size at a time.",
+        field: |raw| Field::Integer(&mut raw.verbs.arena_mib, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "verbs.keys",
+        unit: "keys",
+        effect: "Keys of one connection in use at a time, one for each segment that is exposed; \
+                 with registration window as many memory windows.",
+        reason: "Four segments for every call of the default credits.",
+        field: |raw| Field::Integer(&mut raw.verbs.keys, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "verbs.backlog",
+        unit: "connections",
+        effect: "Connection requests that a listener keeps until they are looked at; more are \
+                 refused by the system.",
+        reason: "As many as may arrive in the milliseconds that making a queue pair takes.",
+        field: |raw| Field::Integer(&mut raw.verbs.backlog, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "verbs.connect_timeout_ms",
+        unit: "ms",
+        effect: "Longest wait for each step of connecting: the peer's address, the route to it, \
+                 its answer.",
+        reason: "Several ARP requests; a host that is not there is said to be so.",
+        field: |raw| Field::Integer(&mut raw.verbs.connect_timeout_ms, Limits::between(1, 60_000)),
+    },
+    Key {
+        name: "verbs.bulk",
+        unit: "",
+        effect: "How applications see bulk data that arrived: lent in place, or as a private copy.",
+        reason: "Saves a copy; but for registration window, a hostile peer could write late.",
+        field: |raw| Field::Choice(&mut raw.verbs.bulk),
     },
     Key {
         name: "limits.conns",

@@ -285,7 +285,8 @@ fn every_key_has_a_place_of_its_own() {
 }
 
 /// One name of each choice that is not its default.
-const OTHER_NAMES: &[&str] = &["0", "off", "allow", "busy", "copy", "rfc5666", "ask", "none"];
+const OTHER_NAMES: &[&str] =
+    &["0", "off", "allow", "busy", "copy", "rfc5666", "ask", "none", "verbs", "buffer"];
 
 /// Values of the same type, one of which any key with this default takes.
 fn other_values(default: &Value) -> Vec<Value> {
@@ -327,4 +328,103 @@ fn headroom_takes_the_longest_header() {
     assert_eq!(config.header_bytes_max(), words * 4);
     assert_eq!(config.headroom_bytes(), 128);
     assert_eq!(config.send_buffer_bytes(), 128 + 4096);
+}
+
+fn verbs_refusal(change: impl FnOnce(&mut RawConfig)) -> String {
+    refusal(|raw| {
+        raw.fabric.driver = Driver::Verbs;
+        change(raw);
+    })
+}
+
+#[test]
+fn queues_of_an_rdma_connection_hold_all_its_work_requests() {
+    let config = Config::default();
+    let (sends, receives) = (config.send_queue_depth(), config.recv_budget().total());
+    assert_eq!((sends, receives), (64 * 4 + 9 * 16 * 4, 66));
+    assert_eq!(
+        verbs_refusal(|raw| raw.verbs.cq_depth = 897),
+        "verbs.cq_depth = 897: expected at least 898, the work requests of one connection"
+    );
+    assert_eq!(
+        verbs_refusal(|raw| raw.verbs.signal_every = 209),
+        "verbs.signal_every = 209: expected at most 208, a quarter of the send queue"
+    );
+    let mut raw = RawConfig::default();
+    raw.fabric.driver = Driver::Verbs;
+    (raw.verbs.cq_depth, raw.verbs.signal_every) = (898, 208);
+    raw.validate_for(&four_cpus()).unwrap();
+}
+
+#[test]
+fn a_peer_is_told_of_no_more_rdma_reads_than_the_queue_pair_bears() {
+    let promise = |raw: &mut RawConfig| {
+        (raw.verbs.ird, raw.rpc.max_rdma_reads, raw.rpc.ccp) = (4, 5, ConfigRole::Serve);
+    };
+    assert_eq!(
+        verbs_refusal(promise),
+        "rpc.max_rdma_reads = 5: expected at most 4, what verbs.ird lets a peer have under way"
+    );
+    let mut silent = RawConfig::default();
+    silent.fabric.driver = Driver::Verbs;
+    promise(&mut silent);
+    silent.rpc.ccp = ConfigRole::Off;
+    silent.validate_for(&four_cpus()).unwrap();
+}
+
+#[test]
+fn bulk_data_must_fit_the_arena_of_the_driver_in_use() {
+    let too_long = |raw: &mut RawConfig| {
+        (raw.verbs.arena_mib, raw.rpc.max_read_bytes) = (1, 1 << 20);
+    };
+    let message = verbs_refusal(too_long);
+    assert!(
+        message.ends_with("at most 983040, what verbs.arena_mib = 1 has room for"),
+        "{message}"
+    );
+    let mut shm = RawConfig::default();
+    too_long(&mut shm);
+    let config = shm.validate_for(&four_cpus()).unwrap();
+    let error = config.with_driver(Driver::Verbs).unwrap_err();
+    assert_eq!(error.key, "rpc.max_read_bytes");
+    let mut windows = RawConfig::default();
+    too_long(&mut windows);
+    windows.verbs.registration = Registration::Window;
+    let config = windows.validate_for(&four_cpus()).unwrap();
+    config.with_driver(Driver::Verbs).unwrap();
+}
+
+#[test]
+fn keys_of_the_driver_not_in_use_are_checked_by_their_limits_only() {
+    let mut raw = RawConfig::default();
+    raw.verbs.cq_depth = 64;
+    let config = raw.clone().validate_for(&four_cpus()).unwrap();
+    assert_eq!(config.with_driver(Driver::Verbs).unwrap_err().key, "verbs.cq_depth");
+    raw.verbs.retry = 8;
+    let refused = raw.validate_for(&four_cpus()).unwrap_err();
+    assert_eq!(refused.key, "verbs.retry");
+}
+
+#[test]
+fn each_driver_has_its_own_view_of_bulk_data() {
+    let mut raw = RawConfig::default();
+    raw.verbs.bulk = BulkView::Copy;
+    let config = raw.validate_for(&four_cpus()).unwrap();
+    assert_eq!(config.bulk_view(), BulkView::Lent);
+    let config = config.with_driver(Driver::Verbs).unwrap();
+    assert_eq!(config.bulk_view(), BulkView::Copy);
+}
+
+#[test]
+fn a_device_has_the_name_it_has_in_the_system() {
+    let device = Key::find("verbs.device").unwrap();
+    let mut raw = RawConfig::default();
+    assert_eq!(raw.verbs.device.name(), None);
+    device.set(&mut raw, &Value::Text("rxe0".into())).unwrap();
+    assert_eq!(raw.verbs.device.name(), Some("rxe0"));
+    for wrong in ["", "a b", "a/b", "\n", &"x".repeat(64)] {
+        assert!(device.set(&mut raw, &Value::Text(wrong.into())).is_err(), "{wrong:?}");
+    }
+    device.set(&mut raw, &Value::Text("auto".into())).unwrap();
+    assert_eq!(raw, RawConfig::default());
 }

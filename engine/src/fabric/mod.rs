@@ -4,6 +4,7 @@
 //! is its only caller. [`Fabric`] is the data plane, owned by one core: nothing in it blocks or
 //! allocates. [`Connector`] is the control plane: it may block, and runs on the control thread.
 
+mod address;
 pub mod capture;
 #[cfg(all(test, not(loom)))]
 mod conformance;
@@ -14,6 +15,7 @@ pub mod sim;
 pub mod verbs;
 mod wr;
 
+pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
     WrError, WrId,

@@ -180,9 +180,9 @@ impl<F: Fabric> CoreCell<F> {
     }
 
     /// Memory for the application's arguments and results: that of the connection, or with
-    /// `shm.bulk = copy` private memory that is copied into and out of it.
+    /// `shm.bulk = copy`, `verbs.bulk = copy`, private memory that is copied into and out of it.
     pub(super) fn application_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
-        if self.reactor().config.shm_bulk() == BulkView::Lent {
+        if self.reactor().config.bulk_view() == BulkView::Lent {
             return self.bulk_of(conn, bytes);
         }
         self.reactor().bulk.take(bytes)
@@ -458,7 +458,7 @@ impl<F: Fabric> Reactor<F> {
         }
         let Some(hold) = hold else { return Ok(()) };
         self.stats.copies += hold.take_results(&reply.placed);
-        match self.config.shm_bulk() {
+        match self.config.bulk_view() {
             BulkView::Copy => self.copy_reply_chunk(hold, reply),
             BulkView::Lent => Ok(()),
         }

@@ -40,15 +40,6 @@ fn large_block_bytes(largest_bytes: usize) -> usize {
     LARGE_BLOCK_BYTES.max(largest_bytes)
 }
 
-/// Work requests one queue pair holds: every call and reply at once, and for replies as many RDMA
-/// Writes as one call can ask for.
-pub(crate) fn send_queue_depth(config: &Config) -> u16 {
-    let limits = config.peer_limits();
-    let writes =
-        usize::from(limits.write_chunks_max + 1) * usize::from(limits.segments_per_chunk_max);
-    (config.slots_per_conn() * 4 + writes * 4).min(usize::from(u16::MAX)) as u16
-}
-
 /// What the send and receive buffers of a connection take in a region of their own, whichever side
 /// this is of it.
 pub(crate) fn message_bytes(config: &Config) -> usize {

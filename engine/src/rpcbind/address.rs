@@ -3,7 +3,7 @@
 //! Pure functions over text. Called by the rest of `rpcbind`, and by programs.
 
 use super::wire;
-use crate::fabric::shm::check_address;
+use crate::fabric::Address;
 use spinrpc_proto::ids::Program;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -83,7 +83,10 @@ impl Endpoint {
     /// [`AddressError`] when it is none.
     pub fn parse(netid: Netid, text: &str) -> Result<Self, AddressError> {
         let parsed = match netid {
-            Netid::Shm => check_address(text).is_ok().then(|| Self::Shm(text.to_owned())),
+            Netid::Shm => match Address::parse(text) {
+                Ok(Address::Shm(address)) => Some(Self::Shm(address)),
+                _ => None,
+            },
             Netid::Rdma | Netid::Rdma6 => socket_address(netid, text).map(Self::Ip),
         };
         parsed.ok_or_else(|| AddressError { netid, text: text.to_owned() })
@@ -228,7 +231,7 @@ mod tests {
             let Some(Endpoint::Shm(address)) = Endpoint::well_known(program, Netid::Shm) else {
                 panic!("{program} has no name")
             };
-            assert_eq!(check_address(&address), Ok(()));
+            assert_eq!(Address::parse(&address), Ok(Address::Shm(address)));
         }
         assert_eq!(Endpoint::well_known(Program(0x2000_0001), Netid::Shm), None);
     }

@@ -9,8 +9,10 @@ use super::errors::RpcbindError;
 use super::wire::{
     self, DUMP, Entry, GETADDR, Mapping, NULL, PROGRAM, SET, UNSET, VERSION_2, VERSION_3, VERSION_4,
 };
-use crate::api::{Call, ConnectError, Directory, Engine, EngineError, Service, blocking};
-use crate::config::{Config, IdlePolicy, RawConfig, Want};
+use crate::api::{
+    Call, ConnectError, Directory, Engine, EngineError, Service, blocking, driver_of,
+};
+use crate::config::{Config, Driver, IdlePolicy, RawConfig, Want};
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::DecodeError;
@@ -149,7 +151,8 @@ pub(super) fn ask(
 
 /// The universal address; empty if there is none.
 fn ask_any_version(address: &str, wanted: &Entry) -> Result<String, String> {
-    let config = config().map_err(|error| error.to_string())?;
+    let driver = driver_of(address).map_err(|error| error.to_string())?;
+    let config = config(driver).map_err(|error| error.to_string())?;
     // Not version 2: it has no word for the network.
     for version in [VERSION_4, VERSION_3] {
         match blocking::Client::connect_with(config.clone(), address, PROGRAM, version) {
@@ -169,8 +172,9 @@ fn ask_any_version(address: &str, wanted: &Entry) -> Result<String, String> {
 }
 
 /// An engine for one short call.
-fn config() -> Result<Config, crate::config::ConfigError> {
+fn config(driver: Driver) -> Result<Config, crate::config::ConfigError> {
     let mut raw = RawConfig::default();
+    raw.fabric.driver = driver;
     raw.poll.mode = IdlePolicy::Adaptive;
     raw.mem.lock = Want::Off;
     raw.mem.hugepages = Want::Off;

@@ -3,13 +3,13 @@
 use crate::rpcbind::{register, shut_down_on_signals};
 use crate::{ECHO, NULL, PROGRAM, TEXT_BYTES_MAX, VERSION};
 use spinrpc::rpcbind::Daemon;
-use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service};
+use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service, driver_of};
 use std::error::Error;
 
 /// Echoes until the process is ended. Nothing is left behind then, not even after a kill, but what
 /// rpcbind was told; and that is taken back on SIGINT and SIGTERM.
 pub(crate) fn run(address: &str, rpcbind: Option<&Daemon>) -> Result<(), Box<dyn Error>> {
-    let engine = Engine::new(Config::default())?;
+    let engine = Engine::new(Config::default().with_driver(driver_of(address)?)?)?;
     engine.serve(PROGRAM, VERSION, |_core| Echo);
     engine.listen(address)?;
     let Some(daemon) = rpcbind else {

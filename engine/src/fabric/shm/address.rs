@@ -1,23 +1,13 @@
 //! Addresses: `shm:NAME`, which leaves nothing behind, and `shm:/absolute/path`, a socket file.
 
+use crate::fabric::address::AddressError;
 use rustix::net::SocketAddrUnix;
 use std::path::{Path, PathBuf};
 
 const NAME_BYTES_MAX: usize = 64;
 const PATH_BYTES_MAX: usize = 107;
-
-/// An address that is none; says what is wrong and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{address}\" is no shm address: {reason}; allowed are shm:NAME (1 to 64 letters, digits, \
-     '.', '-', '_') and shm:/absolute/path (up to 107 bytes)"
-)]
-pub struct AddressError {
-    /// What was given.
-    pub address: String,
-    /// What is wrong with it.
-    pub reason: &'static str,
-}
+const FORMS: &str = "shm:NAME (1 to 64 letters, digits, '.', '-', '_') and shm:/absolute/path (up \
+                     to 107 bytes)";
 
 /// Checks that the fabric understands `address`, for programs that want to say so before they
 /// begin. Does not look whether anybody listens there, and does not block.
@@ -39,8 +29,13 @@ pub(super) enum Address {
 
 impl Address {
     pub(super) fn parse(address: &str) -> Result<Self, AddressError> {
-        let wrong = |reason| AddressError { address: address.into(), reason };
-        let rest = address.strip_prefix("shm:").ok_or_else(|| wrong("it must start with shm:"))?;
+        let wrong = |reason| AddressError {
+            address: address.into(),
+            kind: "shm address",
+            reason,
+            forms: FORMS,
+        };
+        let rest = address.strip_prefix("shm:").ok_or_else(|| wrong(not_shm(address)))?;
         if rest.starts_with('/') {
             let fits = rest.len() <= PATH_BYTES_MAX && !rest.contains('\0');
             return fits
@@ -73,6 +68,13 @@ impl Address {
             Self::Name(_) => None,
             Self::Path(path) => Some(path),
         }
+    }
+}
+
+fn not_shm(address: &str) -> &'static str {
+    match address.starts_with("rdma://") {
+        true => "it is for RDMA devices, and this engine's driver is shm (fabric.driver)",
+        false => "it must start with shm:",
     }
 }
 

@@ -26,7 +26,7 @@ mod socket;
 pub(super) mod tests;
 mod window;
 
-pub use address::{AddressError, check_address};
+pub use address::check_address;
 pub use config::{ShmConfig, ShmConfigError};
 pub use connector::ShmConnector;
 pub use driver::ShmFabric;
