@@ -1,0 +1,80 @@
+# shellcheck shell=bash
+# What the scripts on the host side share: where the cache is, and how one ends. Sourced by kit,
+# run, pair, suite and tshark.
+
+# Kits of all kernels and harness versions live here; nothing is written elsewhere outside /tmp.
+# shellcheck disable=SC2034 # read by those who source this
+cache=${SPINRPC_GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spinrpc-guest}
+
+# The status of a guest that never finished, and of a harness that cannot start one.
+readonly BROKEN=125
+
+fail() {
+    echo "guest: $*" >&2
+    exit $BROKEN
+}
+
+# usage FILE: prints the comment at the head of a script, which is its manual.
+usage() {
+    sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$1"
+}
+
+# ends_with FUNCTION: calls it however the script ends. A shell that dies by a signal without a
+# trap runs no EXIT trap, and its children would go on.
+ends_with() {
+    # shellcheck disable=SC2064 # the name, now
+    trap "$1" EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+# as_root COMMAND...: fails without a question where that is not allowed.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+# need COMMAND=PACKAGE...: installs the Debian packages of the commands that are missing.
+need() {
+    local pair missing=()
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    echo "guest: installing ${missing[*]}" >&2
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qqy --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
+        fail "install these Debian packages first: ${missing[*]}"
+}
+
+# closure PACKAGE...: the packages and the libraries they need, but for those of the C library,
+# which every host has. Asking apt spares us the names, which change between releases.
+closure() {
+    local known=" $* " todo=("$@") found package
+    while [ ${#todo[@]} -gt 0 ]; do
+        found=$(apt-cache depends "${todo[@]}" | sed -n 's/^ *|\?Depends: \(lib[^ ]*\)$/\1/p' | sort -u)
+        todo=()
+        for package in $found; do
+            case "$package $known" in
+                libc6\ * | libgcc-s1\ * | libcrypt1\ * | *" $package "*) ;;
+                *) todo+=("$package") known+="$package " ;;
+            esac
+        done
+    done
+    echo "$known"
+}
+
+# unpack DIRECTORY PACKAGE...: their files, without installing anything. PACKAGE may be NAME=VERSION.
+unpack() {
+    local into=$1 debs=$1.debs deb
+    shift
+    mkdir -p "$into" "$debs"
+    # The sandbox user of apt cannot write to a directory of root's; without one nothing is lost,
+    # since apt checks signatures by itself.
+    (cd "$debs" && apt-get download -qq -o APT::Sandbox::User=root "$@") ||
+        fail "apt-get cannot download the packages above; 'apt-get update' may help"
+    for deb in "$debs"/*.deb; do
+        dpkg -x "$deb" "$into"
+    done
+    rm -rf "$debs"
+}
