@@ -36,15 +36,17 @@ address_of() {
     case $1 in siw) echo 10.8.0.1 ;; rxe) echo 10.9.0.1 ;; *) return 2 ;; esac
 }
 
-# wire_up siw|rxe ADDRESS/BITS: this guest's end of a pair's wire, with the device on it. Both
-# devices can share it; the address is given once.
+# wire_up siw|rxe ADDRESS/BITS: this guest's end of a pair's wire, with the device on it. One at a
+# time, since rdma_cm finds a device by its address: wire_down comes between.
 wire_up() {
     modules virtio_net siw rdma_rxe rdma_ucm ib_uverbs crc32_generic
-    if [ ! -d "/sys/class/infiniband/siw0" ] && [ ! -d "/sys/class/infiniband/rxe0" ]; then
-        ip address add "$2" dev eth0
-        ip link set eth0 up
-    fi
+    ip address replace "$2" dev eth0
+    ip link set eth0 up
     rdma link add "$1"0 type "$1" netdev eth0
+}
+
+wire_down() {
+    rdma link delete "$1"0
 }
 
 # wait_for SECONDS COMMAND...: until the command succeeds; fails if it does not in time.
@@ -58,6 +60,27 @@ wait_for() {
         fi
         sleep 0.05
     done
+}
+
+# listening PORT: whether a process, or the kernel, listens there by rdma_cm.
+listening() {
+    rdma resource show cm_id | grep -q "state LISTEN .*:$1 "
+}
+
+# resources: what verbs objects there are on each device, one line each. At rest siw0 has none, and
+# rxe0 the protection domain, completion queue and queue pair of the kernel's management agent.
+resources() {
+    rdma resource show | sed 's/^[0-9]*: //'
+}
+
+# kernel_mark and kernel_complaints: what the kernel has warned of since the mark. That a dummy
+# device has no speed is nothing to complain of.
+kernel_mark() {
+    dmesg --clear
+}
+
+kernel_complaints() {
+    dmesg --level emerg,alert,crit,err,warn | grep -v 'speed is unknown, defaulting to' || true
 }
 
 # pair_enter: joins the directory that both guests of a pair see. Called by pair.
