@@ -8,12 +8,12 @@ mod harness;
 use harness::oracle::Seen;
 use harness::run_seed;
 use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
-use spinrpc::fabric::sim::{Network, World};
+use spinrpc::fabric::sim::{Device, Network, SideId, World};
 use spinrpc::{
-    Call, CallError, CallSpec, Client, Config, Core, Engine, Procedure, Program, Reply,
-    ReplyHandler, Token, Version,
+    Bulk, Call, CallError, CallSpec, Client, Config, Core, Engine, Procedure, Program, Reply,
+    ReplyData, ReplyHandler, Token, Version,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Seeds that each run of the tests plays; thousands more are played before a change goes in.
@@ -152,4 +152,79 @@ fn a_connection_that_comes_after_the_shutdown_is_refused() {
     run_for(&world, 10_000, &mut cores);
     assert!(!client.is_up());
     assert!(world.holdings().iter().all(|end| end.is_down), "{:?}", world.holdings());
+}
+
+const SLOW_BYTES: usize = 6000;
+
+/// Looks, when a reply comes, how many keys of the client are alive.
+#[derive(Clone)]
+struct KeysAlive {
+    world: World,
+    seen: Rc<RefCell<Vec<usize>>>,
+}
+
+impl ReplyHandler for KeysAlive {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let mut reply = reply.unwrap();
+        assert_eq!(reply.take_result().unwrap().bytes(), [7; SLOW_BYTES]);
+        let client = self.world.holdings().into_iter().find(|end| end.side.is_connector());
+        self.seen.borrow_mut().push(client.unwrap().keys);
+    }
+}
+
+/// A client with a device that takes 50 us to kill a key, and what it sees. `meanwhile` is called
+/// every 300 ns.
+fn call_by_slow_keys(calls: usize, mut meanwhile: impl FnMut(&World)) -> Vec<usize> {
+    let world = World::new(Network::default());
+    let server = Engine::simulated(config(4), |device| world.connector(device)).unwrap();
+    let slow = |device: Device| Device { revoke_ns: 50_000, remote_invalidate: false, ..device };
+    let caller = Engine::simulated(config(4), |device| world.connector(slow(device))).unwrap();
+    server.serve(PROGRAM, Version(1), |_| {
+        |call: Call<'_>| {
+            if call.procedure() == Procedure(0) {
+                return call.reply(|_| {});
+            }
+            let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; SLOW_BYTES]));
+            call.reply_with(data, |results| results.bulk());
+        }
+    });
+    server.listen("server").unwrap();
+    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let keys = KeysAlive { world: world.clone(), seen: Rc::default() };
+    let client = cores[1].connect("server", PROGRAM, Version(1), |_| keys.clone()).unwrap();
+    let mut started = 0;
+    while keys.seen.borrow().len() < calls && world.now_ns() < 5_000_000 {
+        if let Some(room) = client.bulk(SLOW_BYTES).filter(|_| started < calls) {
+            let mut spec = CallSpec::new().result_into(room);
+            started += usize::from(client.call(Procedure(1), Token(1), &mut spec, |_| {}).is_ok());
+        }
+        run_for(&world, 300, &mut cores);
+        meanwhile(&world);
+    }
+    keys.seen.take()
+}
+
+/// RFC 8166 section 8.1: the requester invalidates the memory of a call before its application
+/// looks at it. Let a device take its time for that: expect each reply when the keys are dead, and
+/// several calls under way all the same.
+#[test]
+fn a_reply_is_delivered_when_the_keys_of_its_call_are_dead() {
+    assert_eq!(call_by_slow_keys(1, |_| {}), [0]);
+    let keys = call_by_slow_keys(40, |_| {});
+    assert!(keys.len() == 40 && keys.iter().any(|alive| *alive > 0), "{keys:?}");
+}
+
+/// The connection goes while the reply waits for its keys, which go with it. Expect the reply.
+#[test]
+fn a_reply_that_waits_for_its_keys_outlives_the_connection() {
+    let replied =
+        |world: &World| world.holdings().iter().any(|end| end.keys > 0 && end.flying == 0);
+    let mut killed = false;
+    let keys = call_by_slow_keys(1, |world| {
+        if world.now_ns() > 5_000 && replied(world) && !std::mem::replace(&mut killed, true) {
+            world.kill(SideId(1));
+        }
+    });
+    assert!(killed);
+    assert_eq!(keys, [0]);
 }
