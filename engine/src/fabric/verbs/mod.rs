@@ -8,5 +8,6 @@
 
 mod config;
 mod link;
+mod objects;
 
 pub use config::{Registration, VerbsConfig};
