@@ -1,2 +1,136 @@
 //! Where the two halves meet: what the control half made for a connection, and what each half tells
 //! the other about it.
+//!
+//! The control half makes a [`Link`] and gives it to a core, which posts and polls. The core asks
+//! for each step of the end ([`Link::disconnect`], [`Link::destroy`]), and drops the link when
+//! everything it had posted is accounted for; the control half hears of it and takes down the rest.
+
+use super::super::DownCause;
+use super::control::Control;
+use super::control::Job;
+use super::device::DeviceCaps;
+use super::memory::LinkMemory;
+use super::objects::{CompletionQueue, ProtectionDomain};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use rdma_sys::ibv_qp;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// Which side of its making a connection is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// This side asked for it: the link is made when it is established.
+    Connecting,
+    /// The peer did: the link comes before the acceptance, which waits for [`Link::accept`].
+    Accepting,
+}
+
+/// What a queue pair has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LinkLimits {
+    /// Work requests of the send queue, those for binding and invalidating windows included.
+    pub(super) send_depth: u32,
+    /// Work requests of the receive queue.
+    pub(super) recv_depth: u32,
+    /// Longest message that can be copied into a work request.
+    pub(super) inline_bytes: u32,
+    /// Pieces of memory one work request of the send queue can take.
+    pub(super) send_sge: u32,
+    /// RDMA Reads that may be outstanding from this side: what both ends agreed on.
+    pub(super) reads_out: u16,
+    /// The connection is one of iWARP: whoever connected sends the first message (RFC 6581
+    /// section 6), and RDMA Read needs memory that the peer may write.
+    pub(super) is_iwarp: bool,
+}
+
+/// What both halves know about a connection.
+#[derive(Debug, Default)]
+pub(super) struct LinkState {
+    established: AtomicBool,
+    over: OnceLock<DownCause>,
+    destroyed: AtomicBool,
+}
+
+impl LinkState {
+    /// Messages can be sent.
+    pub(super) fn is_established(&self) -> bool {
+        // Acquire pairs with the Release below: the queue pair is ready.
+        self.established.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_established(&self) {
+        self.established.store(true, Ordering::Release);
+    }
+
+    /// Why the connection is over, if it is.
+    pub(super) fn over(&self) -> Option<&DownCause> {
+        self.over.get()
+    }
+
+    /// The connection is over. The first cause stands; either half may know it first.
+    pub(super) fn set_over(&self, cause: DownCause) {
+        let _ = self.over.set(cause);
+    }
+
+    /// The queue pair is destroyed: the device touches none of its buffers any more.
+    pub(super) fn is_destroyed(&self) -> bool {
+        // Acquire pairs with the Release below: what the device wrote came before.
+        self.destroyed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_destroyed(&self) {
+        self.destroyed.store(true, Ordering::Release);
+    }
+}
+
+/// A connection's queue pair, and what belongs to it. Dropping it ends the connection, and has the
+/// control thread take everything down: disconnect, queue pair, memory, protection domain.
+///
+/// Whoever keeps `queue` or `domain` gives them up before the link: the device's context goes with
+/// its last connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Alive until [`LinkState::is_destroyed`], and after that not to be touched.
+    pub(super) qp: NonNull<ibv_qp>,
+    /// This link's name in notices; never used twice in a process.
+    pub(super) number: u64,
+    pub(super) side: Side,
+    /// Where its work requests complete, together with those of other links of the core.
+    pub(super) queue: Arc<CompletionQueue>,
+    pub(super) domain: Arc<ProtectionDomain>,
+    pub(super) memory: ManuallyDrop<LinkMemory>,
+    pub(super) limits: LinkLimits,
+    pub(super) caps: DeviceCaps,
+    pub(super) state: Arc<LinkState>,
+    pub(super) control: Arc<Control>,
+}
+
+// SAFETY: a queue pair may be used from any thread, by one at a time; the link is its one user.
+unsafe impl Send for Link {}
+
+impl Link {
+    /// The receives are posted: answer the peer's request, if that has not been done. The accepting
+    /// side only, once.
+    pub(super) fn accept(&self) {
+        self.control.post(Job::Accept(self.number));
+    }
+
+    /// End the connection: what is posted on the device comes back flushed.
+    pub(super) fn disconnect(&self) {
+        self.control.post(Job::Disconnect(self.number));
+    }
+
+    /// Destroy the queue pair. A notice tells when [`LinkState::is_destroyed`].
+    pub(super) fn destroy(&self) {
+        self.control.post(Job::Destroy(self.number));
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; nobody sees it any more.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        self.control.post(Job::Dismantle(self.number, Box::new(memory)));
+    }
+}

@@ -7,7 +7,14 @@
 #![allow(unsafe_code)]
 
 mod config;
+mod control;
+mod core;
+mod device;
+mod endpoint;
 mod link;
+mod memory;
 mod objects;
 
 pub use config::{Registration, VerbsConfig};
+pub use device::DeviceCaps;
+pub use endpoint::VerbsEndpoint;

@@ -1,0 +1,288 @@
+//! What a core shares with the control thread: news of its connections, how to wake it, the queues
+//! its connections complete on, and the memory it has lent.
+//!
+//! The control thread makes and takes down; the core polls, and holds no lock while it does.
+
+use super::super::{FabricError, Wake};
+use super::memory::LentMemory;
+use super::objects::{CompletionChannel, CompletionQueue};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::lock;
+use crossbeam::queue::ArrayQueue;
+use rdma_sys::ibv_context;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+/// Changes of one connection that may be untold: established, over, destroyed, and one to spare.
+const NOTICES_PER_CONNECTION: usize = 4;
+
+/// A device's context, by which devices are told apart. Opened by librdmacm, it stays open as long
+/// as a connection of the device is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Context(pub(super) NonNull<ibv_context>);
+
+// SAFETY: the library's contexts may be used from any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// One core as the control thread sees it.
+#[derive(Debug)]
+pub(super) struct CoreShared {
+    /// Numbers of links whose state changed.
+    notices: ArrayQueue<u64>,
+    /// There was no room for a number.
+    overflown: AtomicBool,
+    /// Readable when the core is to wake up.
+    event: OwnedFd,
+    /// The core sleeps, or is about to.
+    parked: AtomicBool,
+    /// Somebody called `wake`.
+    wake_requested: AtomicBool,
+    /// A fabric runs on it.
+    pub(super) taken: AtomicBool,
+    /// Set by [`Fabric::lend`](super::super::Fabric::lend), before connections come.
+    pub(super) lent: Mutex<Option<LentMemory>>,
+    queues: Mutex<Vec<DeviceQueues>>,
+}
+
+/// The completion queues a core has on one device.
+#[derive(Debug)]
+struct DeviceQueues {
+    context: Context,
+    channel: Arc<CompletionChannel>,
+    queues: Vec<SharedQueue>,
+}
+
+/// A completion queue, and how many of its entries are promised to queue pairs.
+#[derive(Debug)]
+struct SharedQueue {
+    queue: Arc<CompletionQueue>,
+    reserved: u32,
+}
+
+/// Which links to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// The one of this number.
+    Link(u64),
+    /// All of them.
+    All,
+}
+
+impl CoreShared {
+    /// A core that takes `conns_max` connections.
+    pub(super) fn new(conns_max: usize) -> io::Result<Self> {
+        Ok(Self {
+            notices: ArrayQueue::new(conns_max.max(1) * NOTICES_PER_CONNECTION),
+            overflown: AtomicBool::new(false),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            parked: AtomicBool::new(false),
+            wake_requested: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            lent: Mutex::new(None),
+            queues: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Tells the core to look at the state of a link.
+    pub(super) fn notify(&self, number: u64) {
+        if self.notices.push(number).is_err() {
+            // Release pairs with the Acquire of `next_notice`: the state that changed is seen.
+            self.overflown.store(true, Ordering::Release);
+        }
+        self.wake_parked();
+    }
+
+    /// There are notices: cheap, for every poll.
+    #[inline]
+    pub(super) fn has_notices(&self) -> bool {
+        // Relaxed: a notice that is missed now is seen by the next poll.
+        !self.notices.is_empty() || self.overflown.load(Ordering::Relaxed)
+    }
+
+    /// The next link to look at.
+    pub(super) fn next_notice(&self) -> Option<Notice> {
+        let one = self.notices.pop().map(Notice::Link);
+        one.or_else(|| self.overflown.swap(false, Ordering::Acquire).then_some(Notice::All))
+    }
+
+    /// Announces that the core is going to sleep until [`CoreShared::event`] is readable. False when
+    /// it must not, as there is something to do; either way [`CoreShared::unpark`] ends it.
+    #[must_use = "when false, the core must not sleep"]
+    pub(super) fn park(&self) -> bool {
+        self.parked.store(true, Ordering::Relaxed);
+        // Pairs with the fence of `wake_parked`: either we see what was left for us, or they see
+        // that we are parked.
+        fence(Ordering::SeqCst);
+        !self.has_notices() && !self.wake_requested.load(Ordering::Relaxed)
+    }
+
+    /// Ends a sleep, or the attempt at one.
+    pub(super) fn unpark(&self) {
+        self.wake_requested.store(false, Ordering::Relaxed);
+        if !self.parked.swap(false, Ordering::Relaxed) {
+            let mut count = [0; 8];
+            // Somebody took the flag and writes now, or has; what comes later ends the next sleep
+            // early, which does no harm.
+            let _ = rustix::io::read(&self.event, &mut count);
+        }
+    }
+
+    /// Readable when the core is to wake up.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn wake_parked(&self) {
+        fence(Ordering::SeqCst);
+        if self.parked.swap(false, Ordering::Relaxed) {
+            // A full counter wakes, too.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Reserves `entries` of a completion queue of the device, which has `depth` entries if it has
+    /// to be made (control thread).
+    ///
+    /// # Safety
+    /// The context is open, and stays so as long as the lease lives.
+    pub(super) unsafe fn reserve(
+        self: &Arc<Self>,
+        context: Context,
+        entries: u32,
+        depth: u32,
+    ) -> Result<QueueLease, FabricError> {
+        let mut devices = lock(&self.queues);
+        // SAFETY: the caller vouches for the context.
+        let device = unsafe { device_queues(&mut devices, context)? };
+        let fits = |shared: &&mut SharedQueue| shared.queue.depth() - shared.reserved >= entries;
+        if let Some(shared) = device.queues.iter_mut().find(fits) {
+            shared.reserved += entries;
+            let queue = Arc::clone(&shared.queue);
+            return Ok(QueueLease { core: Arc::clone(self), queue, entries });
+        }
+        // SAFETY: as above, and the channel is of the same device.
+        let queue = unsafe {
+            CompletionQueue::new(context.0.as_ptr(), depth.max(entries), &device.channel)
+        };
+        let queue = match queue {
+            Ok(queue) => Arc::new(queue),
+            Err(error) => {
+                devices.retain(|device| !device.queues.is_empty());
+                return Err(error);
+            }
+        };
+        device.queues.push(SharedQueue { queue: Arc::clone(&queue), reserved: entries });
+        Ok(QueueLease { core: Arc::clone(self), queue, entries })
+    }
+
+    fn give_back(&self, queue: &Arc<CompletionQueue>, entries: u32) {
+        let mut devices = lock(&self.queues);
+        for device in devices.iter_mut() {
+            for shared in &mut device.queues {
+                if Arc::ptr_eq(&shared.queue, queue) {
+                    shared.reserved -= entries;
+                }
+            }
+            // A device that nobody uses is left alone, so that it can be taken away.
+            device.queues.retain(|shared| shared.reserved > 0);
+        }
+        devices.retain(|device| !device.queues.is_empty());
+    }
+}
+
+/// # Safety
+/// The context is open, and stays so as long as one of the queues lives.
+unsafe fn device_queues(
+    devices: &mut Vec<DeviceQueues>,
+    context: Context,
+) -> Result<&mut DeviceQueues, FabricError> {
+    let at = match devices.iter().position(|device| device.context == context) {
+        Some(at) => at,
+        None => {
+            // SAFETY: the caller vouches for the context.
+            let channel = Arc::new(unsafe { CompletionChannel::new(context.0.as_ptr())? });
+            devices.push(DeviceQueues { context, channel, queues: Vec::new() });
+            devices.len() - 1
+        }
+    };
+    Ok(&mut devices[at])
+}
+
+impl Wake for CoreShared {
+    fn wake(&self) {
+        self.wake_requested.store(true, Ordering::Relaxed);
+        self.wake_parked();
+    }
+}
+
+/// Entries of a completion queue that are reserved for a queue pair; given back when dropped, which
+/// comes after the end of the queue pair.
+#[derive(Debug)]
+pub(super) struct QueueLease {
+    core: Arc<CoreShared>,
+    queue: Arc<CompletionQueue>,
+    entries: u32,
+}
+
+impl QueueLease {
+    /// The queue.
+    pub(super) fn queue(&self) -> &Arc<CompletionQueue> {
+        &self.queue
+    }
+}
+
+impl Drop for QueueLease {
+    fn drop(&mut self) {
+        self.core.give_back(&self.queue, self.entries);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_come_in_their_order_and_an_overflow_means_all() {
+        let core = CoreShared::new(1).unwrap();
+        assert_eq!((core.has_notices(), core.next_notice()), (false, None));
+        for number in 0..5 {
+            core.notify(number);
+        }
+        let seen: Vec<_> = std::iter::from_fn(|| core.next_notice()).collect();
+        let expected = (0..4).map(Notice::Link).chain([Notice::All]);
+        assert_eq!(seen, expected.collect::<Vec<_>>());
+        assert!(!core.has_notices());
+    }
+
+    #[test]
+    fn a_core_with_news_or_a_call_to_wake_does_not_sleep() {
+        let core = CoreShared::new(1).unwrap();
+        core.notify(7);
+        assert!(!core.park());
+        core.unpark();
+        assert_eq!(core.next_notice(), Some(Notice::Link(7)));
+        core.wake();
+        assert!(!core.park());
+        core.unpark();
+        assert!(core.park(), "nothing is left over");
+        core.unpark();
+    }
+
+    #[test]
+    fn a_parked_core_is_woken_by_its_event() {
+        let core = CoreShared::new(1).unwrap();
+        let is_readable = || rustix::io::read(core.event(), &mut [0; 8]).is_ok();
+        assert!(core.park() && !is_readable());
+        core.wake();
+        assert!(is_readable());
+        core.unpark();
+        core.wake();
+        assert!(!is_readable(), "it is awake: waking it costs nothing");
+    }
+}

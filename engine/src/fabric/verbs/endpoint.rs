@@ -1,0 +1,37 @@
+//! A finished connection on its way to its core.
+
+use super::super::Endpoint;
+use super::link::Link;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+
+/// Bytes of private data that are kept of a peer: all that a connection manager delivers.
+pub(super) const PEER_PRIVATE_DATA_BYTES_MAX: usize = 256;
+
+/// A connection made by a [`VerbsConnector`](super::VerbsConnector) and not adopted yet.
+#[derive(Debug)]
+pub struct VerbsEndpoint {
+    pub(super) link: Link,
+    pub(super) private_data: Box<[u8]>,
+    pub(super) peer: SocketAddr,
+}
+
+impl Endpoint for VerbsEndpoint {
+    fn peer_private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    fn peer_name(&self) -> String {
+        format!("rdma://{}", self.peer)
+    }
+
+    fn peer_identity(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.peer.ip().hash(&mut hasher);
+        hasher.finish().max(1)
+    }
+
+    fn reads_max(&self) -> u16 {
+        self.link.limits.reads_out
+    }
+}
