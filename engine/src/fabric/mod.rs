@@ -266,6 +266,15 @@ pub enum DownCause {
     /// The peer's process died or its socket broke.
     #[error("the peer died")]
     PeerDied,
+    /// The peer does not answer any more, nor does its host.
+    #[error("the peer cannot be reached any more")]
+    Unreachable,
+    /// The device the connection ran over was taken away.
+    #[error("the device was removed")]
+    DeviceRemoved,
+    /// The device reported an error that no work request explains.
+    #[error("the device failed")]
+    DeviceFailed,
     /// A message arrived and no receive was posted for longer than the driver waits.
     #[error("no receive was posted for an arriving message (receiver not ready)")]
     ReceiverNotReady,
