@@ -1,6 +1,6 @@
 //! What of the driver can be set.
 
-use crate::mem::BulkClass;
+use crate::mem::{BulkClass, BulkPool};
 use std::time::Duration;
 
 /// How memory is made reachable for a peer.
@@ -74,4 +74,112 @@ pub struct VerbsConfig {
     pub handshake_timeout: Duration,
     /// How long what was sent before a close may take to arrive, before the connection is cut.
     pub drain_timeout: Duration,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        Self {
+            device: None,
+            message_bytes_max: 8192,
+            message_memory_bytes: 4 << 20,
+            recv_queue_depth: 256,
+            send_queue_depth: 256,
+            cq_depth: 4096,
+            signal_every: 32,
+            inline_bytes_max: 220,
+            reads_out_max: 16,
+            reads_in_max: 16,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            min_rnr_timer: 12,
+            ack_timeout: 14,
+            type_of_service: 0,
+            registration: Registration::Auto,
+            remote_invalidate: true,
+            thread_domains: true,
+            arena: vec![
+                BulkClass { block_bytes: 4 << 10, count: 128 },
+                BulkClass { block_bytes: 64 << 10, count: 40 },
+                BulkClass { block_bytes: (1 << 20) + (64 << 10), count: 12 },
+            ],
+            keys_max: 256,
+            conns_max: 256,
+            backlog: 128,
+            handshakes_max: 64,
+            handshake_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A setting that cannot be: which one, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {reason}")]
+pub struct VerbsConfigError {
+    /// The field of [`VerbsConfig`].
+    pub key: &'static str,
+    /// What is allowed.
+    pub reason: String,
+}
+
+impl VerbsConfig {
+    /// Checks every field against its limits. Those of the device are checked when a connection is
+    /// made.
+    ///
+    /// # Errors
+    /// The first field that is out of them.
+    pub fn validate(&self) -> Result<(), VerbsConfigError> {
+        const WORDS: (u64, u64) = (1, u16::MAX as u64);
+        BulkPool::region_bytes(&self.arena)
+            .map_err(|error| VerbsConfigError { key: "arena", reason: error.to_string() })?;
+        within("message_bytes_max", self.message_bytes_max as u64, (64, 1 << 30))?;
+        within("recv_queue_depth", self.recv_queue_depth.into(), WORDS)?;
+        within("send_queue_depth", self.send_queue_depth.into(), WORDS)?;
+        within("cq_depth", self.cq_depth.into(), (1, 1 << 24))?;
+        within("signal_every", self.signal_every.into(), WORDS)?;
+        within("retry_count", self.retry_count.into(), (0, 7))?;
+        within("rnr_retry_count", self.rnr_retry_count.into(), (0, 7))?;
+        within("min_rnr_timer", self.min_rnr_timer.into(), (1, 31))?;
+        within("ack_timeout", self.ack_timeout.into(), (0, 31))?;
+        within("keys_max", self.keys_max as u64, (1, 1 << 20))?;
+        within("conns_max", self.conns_max as u64, (1, 1 << 20))?;
+        within("backlog", self.backlog.into(), WORDS)?;
+        within("handshakes_max", self.handshakes_max as u64, (1, 4096))
+    }
+}
+
+fn within(
+    key: &'static str,
+    value: u64,
+    (least, most): (u64, u64),
+) -> Result<(), VerbsConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(VerbsConfigError { key, reason: format!("must be from {least} to {most}, not {value}") })
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(VerbsConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_field_out_of_its_limits_is_named_with_what_is_allowed() {
+        let base = VerbsConfig::default;
+        for (config, message) in [
+            (VerbsConfig { rnr_retry_count: 8, ..base() }, "rnr_retry_count: must be from 0 to 7"),
+            (VerbsConfig { min_rnr_timer: 0, ..base() }, "min_rnr_timer: must be from 1 to 31"),
+            (VerbsConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
+            (VerbsConfig { conns_max: 0, ..base() }, "conns_max: must be from 1 to 1048576, not 0"),
+        ] {
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
 }

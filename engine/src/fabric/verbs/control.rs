@@ -1,20 +1,449 @@
 //! The control thread of a connector: it makes connections and takes them down.
+//!
+//! Everything here is off the data path. It waits for three kinds of things at once: events of the
+//! connection manager, events of the devices, and jobs from other threads. Each is an event of one
+//! connection's state machine ([`machine`]), whose answer is one call to make.
 
+mod connection;
+mod failure;
+mod listener;
+mod machine;
 mod mailbox;
+mod parts;
+mod requests;
+mod routes;
 
+pub(super) use listener::listen;
 pub(super) use mailbox::Job;
+pub(super) use requests::ConnectRequest;
 
+use super::super::FabricError;
+use super::cm::{self, CmEvent, CmId, EventChannel};
+use super::connector::Environment;
+use super::core::Context;
+use super::device::DeviceCaps;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use connection::{Connection, Waiting};
+use listener::Listener;
+use machine::{Action, Event, Failure, State, Step};
 use mailbox::Mailbox;
+use parts::Maker;
+use rdma_sys::rdma_cm_event_type::*;
+use requests::Reads;
+use routes::DeviceEvent;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// Events taken from the kernel at a time.
+const EVENTS_MAX: usize = 64;
+/// What epoll gives back for the mailbox, and for the connection manager; for a device it is the
+/// address of its context.
+const TOKEN_MAILBOX: u64 = 0;
+const TOKEN_CHANNEL: u64 = 1;
+
+/// A number for a link or a listener, never used twice in a process.
+pub(super) fn next_number() -> u64 {
+    // In a cell, as the model checker's atomics cannot be made at compile time.
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    // Relaxed: only that it is unique matters.
+    NEXT.get_or_init(|| AtomicU64::new(1)).fetch_add(1, Ordering::Relaxed)
+}
 
 /// Handle on the control thread, which ends with the last one.
 #[derive(Debug)]
 pub(super) struct Control {
-    mailbox: Mailbox,
+    mailbox: Arc<Mailbox>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Control {
+    const THREAD_NAME: &str = "spinrpc-rdma-cm";
+
+    /// Starts the thread. On a host without RDMA devices the error is `ENODEV` or `ENOENT`.
+    pub(super) fn start(environment: Arc<Environment>) -> io::Result<Arc<Self>> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let channel = Arc::new(EventChannel::new()?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let control = Arc::new(Self { mailbox: Arc::clone(&mailbox), thread: Mutex::new(None) });
+        let state = ControlThread {
+            connections: HashMap::new(),
+            listeners: HashMap::new(),
+            devices: HashMap::new(),
+            epoll,
+            channel,
+            mailbox,
+            environment,
+            control: Arc::downgrade(&control),
+        };
+        state.watch(TOKEN_MAILBOX, state.mailbox.event())?;
+        state.watch(TOKEN_CHANNEL, state.channel.as_fd())?;
+        let thread =
+            thread::Builder::new().name(Self::THREAD_NAME.into()).spawn(move || state.run())?;
+        *crate::sync::lock(&control.thread) = Some(thread);
+        Ok(control)
+    }
+
     /// Leaves a job for the thread; does not block.
     pub(super) fn post(&self, job: Job) {
         self.mailbox.post(job);
     }
+
+    /// The thread has panicked: its hook has said why.
+    pub(super) fn ended(op: &str) -> FabricError {
+        let reason = "the control thread has ended".into();
+        FabricError { op: op.into(), reason, source: None }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.mailbox.stop();
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // On the thread itself (an acceptor held the last handle) there is nobody to wait for.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
+        {
+            // It has no result; a panic in an acceptor has been reported by the hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A device that connections use.
+struct Device {
+    caps: DeviceCaps,
+    connections: usize,
+    is_removed: bool,
+}
+
+/// What the thread knows. Listeners go first: their acceptors may hold endpoints.
+struct ControlThread {
+    listeners: HashMap<u64, Listener>,
+    connections: HashMap<u64, Connection>,
+    devices: HashMap<Context, Device>,
+    epoll: OwnedFd,
+    channel: Arc<EventChannel>,
+    mailbox: Arc<Mailbox>,
+    environment: Arc<Environment>,
+    /// For links. Weak: the thread ends when nobody else has it.
+    control: Weak<Control>,
+}
+
+impl ControlThread {
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.mailbox.is_stopped() {
+            let timeout = self.next_deadline().map(|deadline| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+            });
+            // Nothing but a signal ends the wait early.
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
+            for event in events.drain(..) {
+                self.look(event.data.u64());
+            }
+            self.expire(Instant::now());
+        }
+        self.finish();
+    }
+
+    fn watch(&self, token: u64, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
+    }
+
+    fn look(&mut self, token: u64) {
+        match token {
+            TOKEN_MAILBOX => {
+                self.mailbox.clear_event();
+                self.do_jobs();
+            }
+            TOKEN_CHANNEL => {
+                while let Some(event) = self.channel.next() {
+                    self.on_manager_event(event);
+                }
+            }
+            address => {
+                let contexts = self.devices.keys().copied();
+                let mut found = contexts.filter(|one| one.0.as_ptr().addr() as u64 == address);
+                if let Some(context) = found.next() {
+                    // SAFETY: connections of the device are there, so it is open.
+                    unsafe { routes::pass_on(context) };
+                }
+            }
+        }
+    }
+
+    /// The last handle is gone, so there is no link, and nobody waits: what is left is on its way.
+    fn finish(&mut self) {
+        self.listeners.clear();
+        self.do_jobs();
+        let numbers: Vec<u64> = self.connections.keys().copied().collect();
+        for number in numbers {
+            self.happen(number, Event::LinkDropped);
+            self.happen(number, Event::DeadlinePassed);
+        }
+    }
+
+    fn do_jobs(&mut self) {
+        while let Some(job) = self.mailbox.take() {
+            match job {
+                Job::Connect(request) => self.start_connecting(*request),
+                Job::Listen(request) => self.start_listening(*request),
+                Job::StopListening(stop) => self.stop_listening(stop),
+                Job::Accept(number) => self.happen(number, Event::ReceivesPosted),
+                Job::Disconnect(number) => self.happen(number, Event::DisconnectWanted),
+                Job::Destroy(number) => self.happen(number, Event::DestroyWanted),
+                Job::Dismantle(number, remains) => {
+                    if let Some(connection) = self.connections.get_mut(&number) {
+                        connection.keep(remains);
+                    }
+                    self.happen(number, Event::LinkDropped);
+                }
+                Job::Device(number, event) => self.on_device_event(number, event),
+            }
+        }
+    }
+
+    fn start_connecting(&mut self, request: ConnectRequest) {
+        let ConnectRequest { op, peer, core, private_data, deadline, reply } = request;
+        let number = next_number();
+        let waiting = Waiting { op, reply };
+        let id = match CmId::new(&self.channel, number) {
+            Ok(id) => id,
+            Err(error) => {
+                let failure = Failure::of(Step::Connect, -error.raw_os_error().unwrap_or(0));
+                let _ = waiting.reply.send(Err(failure.into_error(&waiting.op, peer)));
+                return;
+            }
+        };
+        let connection =
+            Connection::connecting(number, id, peer, core, private_data, deadline, waiting);
+        let timeout = connection.time_left(self.environment.config.handshake_timeout);
+        let begun = connection.id.resolve_address(peer, timeout);
+        self.connections.insert(number, connection);
+        if let Err(error) = begun {
+            let status = -error.raw_os_error().unwrap_or(0);
+            self.happen(number, Event::Failed(Failure::of(Step::ResolveAddress, status)));
+        }
+    }
+
+    fn on_manager_event(&mut self, mut event: CmEvent) {
+        let number = event.number;
+        tracing::debug!(kind = event.kind, number, status = event.status, "connection manager");
+        if event.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
+            return self.on_request(&mut event);
+        }
+        if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
+            self.note_removal(number);
+        }
+        if self.listeners.contains_key(&number) {
+            return self.on_listener_event(number, event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL);
+        }
+        if event.kind == RDMA_CM_EVENT_ESTABLISHED
+            && let Some(connection) = self.connections.get_mut(&number)
+        {
+            connection.take_answer(&mut event);
+        }
+        if let Some(event) = translated(event) {
+            self.happen(number, event);
+        }
+    }
+
+    fn on_device_event(&mut self, number: u64, event: DeviceEvent) {
+        tracing::debug!(?event, number, "device");
+        let event = match (event, event.cause()) {
+            (DeviceEvent::DeviceFailed, _) => {
+                self.note_removal(number);
+                Event::DeviceRemoved
+            }
+            (_, Some(cause)) => Event::QueuePairFailed(cause),
+            (_, None) => Event::FirstMessage,
+        };
+        self.happen(number, event);
+    }
+
+    fn note_removal(&mut self, number: u64) {
+        let context = self.connections.get(&number).and_then(|connection| connection.context);
+        if let Some(device) = context.and_then(|context| self.devices.get_mut(&context)) {
+            device.is_removed = true;
+        }
+    }
+
+    /// Something happens to a connection; what follows from it is done.
+    fn happen(&mut self, number: u64, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let Some(mut connection) = self.connections.remove(&number) else { return };
+            let (from, action) = connection.step(event);
+            if let Err(failure) = self.perform(&mut connection, from, action) {
+                next = Some(Event::Failed(failure));
+            }
+            if connection.is_gone() {
+                return self.free(connection, from);
+            }
+            self.connections.insert(number, connection);
+        }
+    }
+
+    fn perform(
+        &mut self,
+        connection: &mut Connection,
+        from: State,
+        action: Action,
+    ) -> Result<(), Failure> {
+        let environment = Arc::clone(&self.environment);
+        let config = &environment.config;
+        match action {
+            Action::Nothing | Action::Free => {}
+            Action::ResolveRoute => self.resolve_route(connection)?,
+            Action::Connect => {
+                self.make_parts(connection)?;
+                connection.request(config)?;
+            }
+            Action::Accept => connection.accept(config)?,
+            Action::TellOfMessage => connection.id.tell_of_message(),
+            Action::Establish => connection.establish(config, self.control.upgrade()),
+            Action::End(cause) => connection.end(from, cause),
+            Action::Destroy => connection.destroy(from),
+            Action::GiveUp(failure) => connection.give_up(failure),
+        }
+        Ok(())
+    }
+
+    /// The device is known: is it the right one, and where is the way?
+    fn resolve_route(&mut self, connection: &mut Connection) -> Result<(), Failure> {
+        let caps = self.attach(connection)?;
+        let config = &self.environment.config;
+        connection.reads = Reads::offered(config, &caps);
+        let set = connection.id.set_type_of_service(config.type_of_service).and_then(|()| {
+            if caps.is_iwarp { Ok(()) } else { connection.id.set_ack_timeout(config.ack_timeout) }
+        });
+        if let Err(error) = set {
+            tracing::debug!(%error, "an option of the connection is not supported");
+        }
+        let timeout = connection.time_left(config.handshake_timeout);
+        let begun = connection.id.resolve_route(timeout);
+        begun.map_err(|error| Failure::of(Step::ResolveRoute, -error.raw_os_error().unwrap_or(0)))
+    }
+
+    /// Learns what the connection's device can do, and watches over it as long as there are
+    /// connections.
+    fn attach(&mut self, connection: &mut Connection) -> Result<DeviceCaps, Failure> {
+        let raw = connection.id.context();
+        let context = Context(raw.ok_or_else(|| Failure::of(Step::ResolveAddress, -libc::ENODEV))?);
+        if let Some(wanted) = &self.environment.config.device {
+            // SAFETY: the context is open as long as the id lives.
+            let found = unsafe { cm::device_name(context.0) };
+            if found != *wanted {
+                let reason = format!(
+                    "the way to {} leads through device {found}, and the configuration names {wanted}",
+                    connection.peer.ip()
+                );
+                return Err(Failure::Own { reason, errno: None });
+            }
+        }
+        if !self.devices.contains_key(&context) {
+            // SAFETY: as above.
+            let caps = unsafe { DeviceCaps::of(context.0)? };
+            // SAFETY: as above.
+            unsafe { self.watch_device(context) };
+            self.devices.insert(context, Device { caps, connections: 0, is_removed: false });
+        }
+        let device = self.devices.get_mut(&context);
+        let device = device.ok_or_else(|| Failure::of(Step::ResolveAddress, -libc::ENODEV))?;
+        device.connections += 1;
+        connection.context = Some(context);
+        Ok(device.caps)
+    }
+
+    /// # Safety
+    /// The context is open.
+    unsafe fn watch_device(&self, context: Context) {
+        // SAFETY: the caller vouches for the context, whose descriptor is open as long as it is.
+        let fd = unsafe { BorrowedFd::borrow_raw(context.0.as_ref().async_fd) };
+        let watched = rustix::fs::fcntl_getfl(fd)
+            .and_then(|flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK))
+            .map_err(io::Error::from)
+            .and_then(|()| self.watch(context.0.as_ptr().addr() as u64, fd));
+        if let Err(error) = watched {
+            tracing::warn!(%error, "what a device reports of its own accord is not seen");
+        }
+    }
+
+    fn make_parts(&mut self, connection: &mut Connection) -> Result<(), Failure> {
+        let gone = || Failure::of(Step::DeviceRemoved, 0);
+        let context = connection.context.ok_or_else(gone)?;
+        let caps = self.devices.get(&context).map(|device| device.caps).ok_or_else(gone)?;
+        let config = &self.environment.config;
+        let maker = Maker { config, mailbox: Arc::downgrade(&self.mailbox) };
+        let Connection { number, id, core, reads, .. } = &*connection;
+        // SAFETY: the context is the id's; a connection frees its parts before its id.
+        let parts = unsafe { maker.make(*number, id, (context, &caps), core, reads.out)? };
+        connection.parts = Some(parts);
+        Ok(())
+    }
+
+    /// Frees a connection that was in state `from`, and leaves its device alone after the last one.
+    fn free(&mut self, connection: Connection, from: State) {
+        let last = connection.context.and_then(|context| self.detach(context));
+        connection.take_down(from);
+        if last.is_some_and(|device| device.is_removed) {
+            cm::forget_removed_devices();
+        }
+    }
+
+    /// A connection of the device goes; the device, if it was the last one.
+    fn detach(&mut self, context: Context) -> Option<Device> {
+        let device = self.devices.get_mut(&context)?;
+        device.connections -= 1;
+        if device.connections > 0 {
+            return None;
+        }
+        // SAFETY: the connection is there still, so the context is open, and its descriptor.
+        let fd = unsafe { BorrowedFd::borrow_raw(context.0.as_ref().async_fd) };
+        // It may not have been watched.
+        let _ = epoll::delete(&self.epoll, fd);
+        self.devices.remove(&context)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.connections.values().filter_map(|connection| connection.deadline).min()
+    }
+
+    /// Ends what took too long.
+    fn expire(&mut self, now: Instant) {
+        let late = |connection: &Connection| connection.deadline.is_some_and(|at| at <= now);
+        let connections = self.connections.values();
+        let late: Vec<u64> = connections.filter(|one| late(one)).map(|one| one.number).collect();
+        for number in late {
+            self.happen(number, Event::DeadlinePassed);
+        }
+    }
+}
+
+/// What an event of the connection manager means; `None` if it means nothing here.
+fn translated(event: CmEvent) -> Option<Event> {
+    let CmEvent { kind, status, private_data: said, .. } = event;
+    let failed = |step, said| Event::Failed(Failure::Manager { step, status, said });
+    Some(match kind {
+        RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressResolved,
+        RDMA_CM_EVENT_ADDR_ERROR => failed(Step::ResolveAddress, Box::default()),
+        RDMA_CM_EVENT_ROUTE_RESOLVED => Event::RouteResolved,
+        RDMA_CM_EVENT_ROUTE_ERROR => failed(Step::ResolveRoute, Box::default()),
+        RDMA_CM_EVENT_CONNECT_ERROR => failed(Step::Connect, Box::default()),
+        RDMA_CM_EVENT_UNREACHABLE => failed(Step::Unreachable, Box::default()),
+        RDMA_CM_EVENT_REJECTED => failed(Step::Rejected, said),
+        RDMA_CM_EVENT_ESTABLISHED => Event::Established,
+        RDMA_CM_EVENT_DISCONNECTED => Event::Disconnected,
+        RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceRemoved,
+        RDMA_CM_EVENT_ADDR_CHANGE => Event::AddressChanged,
+        RDMA_CM_EVENT_TIMEWAIT_EXIT => Event::TimewaitExit,
+        _ => return None,
+    })
 }

@@ -21,7 +21,7 @@ const NOTICES_PER_CONNECTION: usize = 4;
 
 /// A device's context, by which devices are told apart. Opened by librdmacm, it stays open as long
 /// as a connection of the device is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Context(pub(super) NonNull<ibv_context>);
 
 // SAFETY: the library's contexts may be used from any thread.

@@ -1,5 +1,46 @@
 //! The RDMA devices of this host, and what each of them can do.
 
+use super::super::FabricError;
+use super::config::{Registration, VerbsConfig};
+use super::objects::with_error;
+use rdma_sys::*;
+use std::ffi::CStr;
+use std::io;
+use std::ptr::NonNull;
+
+/// The binding has no name for it.
+const LINK_LAYER_ETHERNET: u8 = 2;
+
+/// What to do on a host without a device, for errors.
+pub(super) const NO_DEVICE_REMEDY: &str = "load the driver of the RDMA adapter, or make a soft \
+     device: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0";
+
+/// An RDMA device of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its name, as `rdma link` shows it.
+    pub name: String,
+    /// What it can do.
+    pub caps: DeviceCaps,
+    /// Its ports.
+    pub ports: Vec<PortInfo>,
+}
+
+/// A port of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortInfo {
+    /// Counted from 1.
+    pub number: u8,
+    /// Messages can pass.
+    pub is_active: bool,
+    /// Longest packet payload, in bytes (MTU).
+    pub mtu_bytes: u32,
+    /// The link is Ethernet (RoCE, iWARP), not InfiniBand.
+    pub is_ethernet: bool,
+}
+
 /// What a device can do, as its driver says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,14 +59,225 @@ pub struct DeviceCaps {
     pub reads_in_max: u8,
     /// RDMA Reads that may be outstanding from this side of a connection.
     pub reads_out_max: u8,
-    /// Longest message, in bytes.
+    /// Longest message, in bytes: the least of its ports.
     pub message_bytes_max: u32,
     /// Memory regions.
     pub regions_max: u32,
     /// Longest memory region, in bytes.
     pub region_bytes_max: u64,
-    /// Memory windows; zero if it has none of type 2.
+    /// Memory windows of type 2; zero if it has none.
     pub windows_max: u32,
     /// Send With Invalidate and local invalidation.
     pub has_invalidate: bool,
+}
+
+/// The RDMA devices of this host; none where there is no device, no driver, or no support for them
+/// in the kernel.
+///
+/// Opens each of them (system calls); does not wait for any peer.
+///
+/// # Errors
+/// [`FabricError`] when there are devices and they do not say what they can do.
+pub fn devices() -> Result<Vec<DeviceInfo>, FabricError> {
+    let mut count = 0;
+    // SAFETY: the result has a place.
+    let list = unsafe { ibv_get_device_list(&mut count) };
+    if list.is_null() {
+        return Ok(Vec::new());
+    }
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the library vouches for as many devices, until the list is given back.
+    let infos = unsafe { std::slice::from_raw_parts(list, count) }
+        .iter()
+        // SAFETY: as above.
+        .map(|device| unsafe { DeviceInfo::of(*device) })
+        .collect();
+    // SAFETY: nobody uses it any more.
+    unsafe { ibv_free_device_list(list) };
+    infos
+}
+
+impl DeviceInfo {
+    /// # Safety
+    /// A device of a list that was not given back yet.
+    unsafe fn of(device: *mut ibv_device) -> Result<Self, FabricError> {
+        // SAFETY: the caller vouches for the device, whose name ends with a zero byte.
+        let name = unsafe { CStr::from_ptr(ibv_get_device_name(device)) };
+        let name = name.to_string_lossy().into_owned();
+        // SAFETY: the caller vouches for the device.
+        let Some(context) = NonNull::new(unsafe { ibv_open_device(device) }) else {
+            return Err(with_error(&format!("open device {name}"), io::Error::last_os_error()));
+        };
+        // SAFETY: the context is open until the end.
+        let info = unsafe { DeviceCaps::of(context) }.map(|caps| {
+            // SAFETY: as above.
+            let ports = unsafe { ports(context) };
+            Self { name, caps, ports }
+        });
+        // SAFETY: nothing was made with it.
+        unsafe { ibv_close_device(context.as_ptr()) };
+        info
+    }
+}
+
+impl DeviceCaps {
+    /// Asks an open device (system call).
+    ///
+    /// # Safety
+    /// The context is open.
+    pub(super) unsafe fn of(context: NonNull<ibv_context>) -> Result<Self, FabricError> {
+        // SAFETY: a structure of integers.
+        let mut said: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, the result has a place.
+        let error = unsafe { ibv_query_device(context.as_ptr(), &mut said) };
+        if error != 0 {
+            let error = io::Error::from_raw_os_error(error.abs());
+            return Err(with_error("ask a device what it can do", error));
+        }
+        let has = |flag: ibv_device_cap_flags| said.device_cap_flags & flag.0 != 0;
+        let has_windows = has(ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A)
+            || has(ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+        // SAFETY: the context is open, and has a device.
+        let device = unsafe { &*context.as_ref().device };
+        Ok(Self {
+            is_iwarp: device.transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP,
+            work_requests_max: said.max_qp_wr.unsigned_abs(),
+            sge_max: said.max_sge.unsigned_abs(),
+            read_sge_max: said.max_sge_rd.unsigned_abs(),
+            cq_entries_max: said.max_cqe.unsigned_abs(),
+            reads_in_max: u8::try_from(said.max_qp_rd_atom).unwrap_or(u8::MAX),
+            reads_out_max: u8::try_from(said.max_qp_init_rd_atom).unwrap_or(u8::MAX),
+            // SAFETY: the context is open.
+            message_bytes_max: unsafe { message_bytes_max(context, said.phys_port_cnt) },
+            regions_max: said.max_mr.unsigned_abs(),
+            region_bytes_max: said.max_mr_size,
+            windows_max: if has_windows { said.max_mw.unsigned_abs() } else { 0 },
+            has_invalidate: has(ibv_device_cap_flags::IBV_DEVICE_MEM_MGT_EXTENSIONS),
+        })
+    }
+
+    /// What all of some devices can do; `None` of no devices.
+    pub(super) fn common(devices: &[DeviceInfo]) -> Option<Self> {
+        let all = devices.iter().map(|device| device.caps);
+        all.reduce(|one, other| Self {
+            is_iwarp: one.is_iwarp || other.is_iwarp,
+            work_requests_max: one.work_requests_max.min(other.work_requests_max),
+            sge_max: one.sge_max.min(other.sge_max),
+            read_sge_max: one.read_sge_max.min(other.read_sge_max),
+            cq_entries_max: one.cq_entries_max.min(other.cq_entries_max),
+            reads_in_max: one.reads_in_max.min(other.reads_in_max),
+            reads_out_max: one.reads_out_max.min(other.reads_out_max),
+            message_bytes_max: one.message_bytes_max.min(other.message_bytes_max),
+            regions_max: one.regions_max.min(other.regions_max),
+            region_bytes_max: one.region_bytes_max.min(other.region_bytes_max),
+            windows_max: one.windows_max.min(other.windows_max),
+            has_invalidate: one.has_invalidate && other.has_invalidate,
+        })
+    }
+
+    /// How memory is made reachable over this device: what `wanted` says, `Auto` decided.
+    pub(super) fn registration(&self, wanted: Registration) -> Registration {
+        match wanted {
+            Registration::Auto if self.windows_max > 0 && self.has_invalidate => {
+                Registration::Window
+            }
+            Registration::Auto => Registration::Buffer,
+            wanted => wanted,
+        }
+    }
+}
+
+/// The devices that connections may use by the configuration.
+pub(super) fn usable(config: &VerbsConfig) -> Result<Vec<DeviceInfo>, FabricError> {
+    let failed = |reason| FabricError { op: "start the verbs fabric".into(), reason, source: None };
+    let mut found = devices()?;
+    if found.is_empty() {
+        let reason = format!("this host has no RDMA device; {NO_DEVICE_REMEDY}");
+        return Err(failed(reason));
+    }
+    if let Some(wanted) = &config.device {
+        let names: Vec<_> = found.iter().map(|device| device.name.clone()).collect();
+        found.retain(|device| device.name == *wanted);
+        if found.is_empty() {
+            let names = names.join(", ");
+            return Err(failed(format!("there is no device \"{wanted}\"; there are: {names}")));
+        }
+    }
+    Ok(found)
+}
+
+/// # Safety
+/// The context is open.
+unsafe fn message_bytes_max(context: NonNull<ibv_context>, ports: u8) -> u32 {
+    // SAFETY: the caller vouches for the context.
+    let said = (1..=ports).filter_map(|port| unsafe { port_attributes(context, port) });
+    said.map(|port| port.max_msg_sz).filter(|bytes| *bytes > 0).min().unwrap_or(u32::MAX)
+}
+
+/// # Safety
+/// The context is open.
+unsafe fn ports(context: NonNull<ibv_context>) -> Vec<PortInfo> {
+    let describe = |number| {
+        // SAFETY: the caller vouches for the context.
+        let port = unsafe { port_attributes(context, number) }?;
+        Some(PortInfo {
+            number,
+            is_active: port.state == ibv_port_state::IBV_PORT_ACTIVE,
+            mtu_bytes: 128 << port.active_mtu.min(5),
+            is_ethernet: port.link_layer == LINK_LAYER_ETHERNET,
+        })
+    };
+    // A device without a port of some number says so.
+    (1..=u8::MAX).map_while(describe).collect()
+}
+
+/// The classic attributes of a port: the binding's call leaves newer ones as they were, zero.
+///
+/// # Safety
+/// The context is open.
+unsafe fn port_attributes(context: NonNull<ibv_context>, port: u8) -> Option<ibv_port_attr> {
+    // SAFETY: a structure of integers.
+    let mut said: ibv_port_attr = unsafe { std::mem::zeroed() };
+    let place = (&raw mut said).cast();
+    // SAFETY: the caller vouches for the context; the older structure is a prefix of the newer.
+    let error = unsafe { ibv_query_port(context.as_ptr(), port, place) };
+    (error == 0).then_some(said)
+}
+
+#[cfg(all(test, not(loom)))]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn caps() -> DeviceCaps {
+        DeviceCaps {
+            is_iwarp: false,
+            work_requests_max: 100,
+            sge_max: 4,
+            read_sge_max: 4,
+            cq_entries_max: 1000,
+            reads_in_max: 16,
+            reads_out_max: 16,
+            message_bytes_max: 1 << 30,
+            regions_max: 64,
+            region_bytes_max: 1 << 40,
+            windows_max: 64,
+            has_invalidate: true,
+        }
+    }
+
+    #[test]
+    fn of_several_devices_counts_what_the_least_can_do() {
+        let device = |caps| DeviceInfo { name: "device".into(), caps, ports: Vec::new() };
+        let lesser = DeviceCaps { is_iwarp: true, sge_max: 2, windows_max: 0, ..caps() };
+        assert_eq!(DeviceCaps::common(&[device(caps()), device(lesser)]), Some(lesser));
+        assert_eq!(DeviceCaps::common(&[]), None);
+    }
+
+    #[test]
+    fn windows_are_used_where_the_device_has_them_and_where_they_are_wanted() {
+        let without = DeviceCaps { windows_max: 0, ..caps() };
+        assert_eq!(caps().registration(Registration::Auto), Registration::Window);
+        assert_eq!(without.registration(Registration::Auto), Registration::Buffer);
+        assert_eq!(caps().registration(Registration::Pool), Registration::Pool);
+    }
 }

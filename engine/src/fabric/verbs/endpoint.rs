@@ -5,9 +5,6 @@ use super::link::Link;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 
-/// Bytes of private data that are kept of a peer: all that a connection manager delivers.
-pub(super) const PEER_PRIVATE_DATA_BYTES_MAX: usize = 256;
-
 /// A connection made by a [`VerbsConnector`](super::VerbsConnector) and not adopted yet.
 #[derive(Debug)]
 pub struct VerbsEndpoint {

@@ -97,8 +97,8 @@ pub(super) struct Link {
     pub(super) number: u64,
     pub(super) side: Side,
     /// Where its work requests complete, together with those of other links of the core.
-    pub(super) queue: Arc<CompletionQueue>,
-    pub(super) domain: Arc<ProtectionDomain>,
+    pub(super) queue: ManuallyDrop<Arc<CompletionQueue>>,
+    pub(super) domain: ManuallyDrop<Arc<ProtectionDomain>>,
     pub(super) memory: ManuallyDrop<LinkMemory>,
     pub(super) limits: LinkLimits,
     pub(super) caps: DeviceCaps,
@@ -129,8 +129,23 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // SAFETY: taken once, here; nobody sees it any more.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        self.control.post(Job::Dismantle(self.number, Box::new(memory)));
+        // SAFETY: each is taken once, here; nobody sees them any more.
+        let remains = unsafe {
+            Remains {
+                _memory: ManuallyDrop::take(&mut self.memory),
+                _queue: ManuallyDrop::take(&mut self.queue),
+                _domain: ManuallyDrop::take(&mut self.domain),
+            }
+        };
+        self.control.post(Job::Dismantle(self.number, Box::new(remains)));
     }
+}
+
+/// What a link leaves to the control thread: it goes when the queue pair has gone, and before the
+/// device does.
+#[derive(Debug)]
+pub(super) struct Remains {
+    _memory: LinkMemory,
+    _queue: Arc<CompletionQueue>,
+    _domain: Arc<ProtectionDomain>,
 }

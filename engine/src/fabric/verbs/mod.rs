@@ -6,15 +6,20 @@
 //! module only.
 #![allow(unsafe_code)]
 
+mod cm;
 mod config;
+mod connector;
 mod control;
 mod core;
 mod device;
+mod driver;
 mod endpoint;
 mod link;
 mod memory;
 mod objects;
 
-pub use config::{Registration, VerbsConfig};
-pub use device::DeviceCaps;
+pub use config::{Registration, VerbsConfig, VerbsConfigError};
+pub use connector::VerbsConnector;
+pub use device::{DeviceCaps, DeviceInfo, PortInfo, devices};
+pub use driver::VerbsFabric;
 pub use endpoint::VerbsEndpoint;

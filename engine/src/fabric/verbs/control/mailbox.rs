@@ -1,6 +1,10 @@
 //! Jobs for the control thread, from any thread.
 
-use super::super::memory::LinkMemory;
+use super::super::link::Remains;
+use super::listener::{ListenRequest, StopListening};
+use super::requests::ConnectRequest;
+use super::routes::DeviceEvent;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crossbeam::queue::SegQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
@@ -9,26 +13,35 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What the thread can be told. There are few per connection, each once.
 pub(in super::super) enum Job {
-    /// The receives are posted: accept.
+    /// Make a connection.
+    Connect(Box<ConnectRequest>),
+    /// Accept connections.
+    Listen(Box<ListenRequest>),
+    /// Accept no more.
+    StopListening(StopListening),
+    /// The receives of a connection are posted: answer its request.
     Accept(u64),
     /// End a connection.
     Disconnect(u64),
     /// Destroy a connection's queue pair.
     Destroy(u64),
-    /// The core is done with a connection; here is its memory.
-    Dismantle(u64, Box<LinkMemory>),
+    /// The core is done with a connection; here is what it had of it.
+    Dismantle(u64, Box<Remains>),
+    /// A device says something of a connection.
+    Device(u64, DeviceEvent),
 }
 
 /// A queue and a descriptor that wakes the thread.
-pub(super) struct Mailbox {
+pub(in super::super) struct Mailbox {
     jobs: SegQueue<Job>,
     event: OwnedFd,
+    stopped: AtomicBool,
 }
 
 impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { jobs: SegQueue::new(), event })
+        Ok(Self { jobs: SegQueue::new(), event, stopped: AtomicBool::new(false) })
     }
 
     pub(super) fn post(&self, job: Job) {
@@ -40,6 +53,17 @@ impl Mailbox {
         self.jobs.pop()
     }
 
+    /// Ends the thread when it has done what is in the mailbox.
+    pub(super) fn stop(&self) {
+        // Release pairs with the Acquire below: jobs posted before are seen.
+        self.stopped.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -49,7 +73,7 @@ impl Mailbox {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 
-    pub(super) fn wake(&self) {
+    fn wake(&self) {
         // A full counter wakes, too.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }

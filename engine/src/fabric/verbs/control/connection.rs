@@ -1,0 +1,263 @@
+//! One connection: its id, its parts on the device, and the calls that its state machine asks for.
+
+use super::super::super::{DownCause, FabricError};
+use super::super::cm::{CmEvent, CmId};
+use super::super::config::VerbsConfig;
+use super::super::core::{Context, CoreShared};
+use super::super::endpoint::VerbsEndpoint;
+use super::super::link::{Link, LinkState, Remains, Side};
+use super::Control;
+use super::machine::{Action, Event, Failure, State, Step};
+use super::parts::Parts;
+use super::requests::Reads;
+use std::mem::ManuallyDrop;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// What is said to a peer whose request is not answered.
+const GIVEN_UP: &[u8] = b"the server could not take the connection";
+
+/// Who waits for a connection.
+pub(super) struct Waiting {
+    pub(super) op: String,
+    pub(super) reply: Sender<Result<VerbsEndpoint, FabricError>>,
+}
+
+/// The order of the fields is that of the end: the device's context goes with the id.
+pub(super) struct Connection {
+    pub(super) number: u64,
+    state: State,
+    side: Side,
+    pub(super) peer: SocketAddr,
+    pub(super) core: Arc<CoreShared>,
+    link: Arc<LinkState>,
+    /// When what is going on has to be over.
+    pub(super) deadline: Option<Instant>,
+    waiting: Option<Waiting>,
+    private_data: Box<[u8]>,
+    pub(super) reads: Reads,
+    /// What the peer sent with its request or answer.
+    peer_private_data: Box<[u8]>,
+    remains: Option<Box<Remains>>,
+    pub(super) parts: Option<Parts>,
+    /// The device, when it is known.
+    pub(super) context: Option<Context>,
+    pub(super) id: CmId,
+}
+
+impl Connection {
+    /// A connection to be made.
+    pub(super) fn connecting(
+        number: u64,
+        id: CmId,
+        peer: SocketAddr,
+        core: Arc<CoreShared>,
+        private_data: Box<[u8]>,
+        deadline: Instant,
+        waiting: Waiting,
+    ) -> Self {
+        Self {
+            number,
+            state: State::ResolvingAddress,
+            side: Side::Connecting,
+            peer,
+            core,
+            link: Arc::default(),
+            deadline: Some(deadline),
+            waiting: Some(waiting),
+            private_data,
+            reads: Reads::default(),
+            peer_private_data: Box::default(),
+            remains: None,
+            parts: None,
+            context: None,
+            id,
+        }
+    }
+
+    /// A connection that the peer asks for.
+    pub(super) fn accepting(
+        number: u64,
+        id: CmId,
+        core: Arc<CoreShared>,
+        private_data: Box<[u8]>,
+        deadline: Instant,
+        reads: Reads,
+    ) -> Self {
+        let unknown = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let peer = id.peer().unwrap_or_else(unknown);
+        Self {
+            number,
+            state: State::AwaitingReceives,
+            side: Side::Accepting,
+            peer,
+            core,
+            link: Arc::default(),
+            deadline: Some(deadline),
+            waiting: None,
+            private_data,
+            reads,
+            peer_private_data: Box::default(),
+            remains: None,
+            parts: None,
+            context: None,
+            id,
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.state == State::Gone
+    }
+
+    /// The peer's request is not answered yet, or the answer not acknowledged.
+    pub(super) fn is_handshake(&self) -> bool {
+        matches!(self.state, State::AwaitingReceives | State::Accepting)
+    }
+
+    /// Time left until the deadline, `at_most`.
+    pub(super) fn time_left(&self, at_most: Duration) -> Duration {
+        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        left.unwrap_or(at_most).min(at_most)
+    }
+
+    /// Has the machine take an event, and says what is to be done about it, and in which state it
+    /// came.
+    pub(super) fn step(&mut self, event: Event) -> (State, Action) {
+        let from = self.state;
+        let (state, action) = from.on(event);
+        self.state = state;
+        (from, action)
+    }
+
+    /// Sends the request.
+    pub(super) fn request(&self, config: &VerbsConfig) -> Result<(), Failure> {
+        let offer = self.reads.offer(config, &self.private_data);
+        self.id.connect(&offer).map_err(|error| match error.raw_os_error() {
+            // A driver that connects a socket in place says so at once.
+            Some(errno @ libc::ECONNREFUSED) => Failure::of(Step::Rejected, -errno),
+            Some(errno @ (libc::ETIMEDOUT | libc::EHOSTUNREACH)) => {
+                Failure::of(Step::Unreachable, -errno)
+            }
+            errno => Failure::of(Step::Connect, -errno.unwrap_or(0)),
+        })
+    }
+
+    /// Answers the request.
+    pub(super) fn accept(&self, config: &VerbsConfig) -> Result<(), Failure> {
+        let offer = self.reads.offer(config, &self.private_data);
+        let accepted = self.id.accept(&offer);
+        accepted.map_err(|error| Failure::of(Step::Connect, -error.raw_os_error().unwrap_or(0)))?;
+        self.set_timers(config);
+        Ok(())
+    }
+
+    /// Takes what came with the peer's request or answer.
+    pub(super) fn take_answer(&mut self, event: &mut CmEvent) {
+        self.peer_private_data = std::mem::take(&mut event.private_data);
+        if let (Side::Connecting, Some(parts)) = (self.side, &mut self.parts) {
+            let peer = Reads { out: event.peer_reads_out, at: event.peer_reads_in };
+            self.reads = self.reads.agreed(peer, parts.caps.is_iwarp);
+            parts.limits.reads_out = self.reads.out.into();
+        }
+    }
+
+    /// The queue pair is ready: whoever waits for it hears of it.
+    pub(super) fn establish(&mut self, config: &VerbsConfig, control: Option<Arc<Control>>) {
+        self.deadline = None;
+        self.link.set_established();
+        if self.side == Side::Accepting {
+            return self.core.notify(self.number);
+        }
+        self.set_timers(config);
+        let (Some(waiting), Some(endpoint)) = (self.waiting.take(), self.endpoint(control)) else {
+            return;
+        };
+        // Who has given up meanwhile drops it, and with it the connection.
+        let _ = waiting.reply.send(Ok(endpoint));
+    }
+
+    /// The timer is that of this side's answers to the peer. InfiniBand and RoCE only.
+    fn set_timers(&self, config: &VerbsConfig) {
+        let live = self.parts.as_ref().filter(|parts| !parts.caps.is_iwarp);
+        if let Some(live) = live.and_then(|parts| parts.live.as_ref())
+            && let Err(error) = live.qp.set_min_rnr_timer(config.min_rnr_timer)
+        {
+            tracing::debug!(%error, "a device keeps its own timer for receivers that are not ready");
+        }
+    }
+
+    /// The connection for its core. `None` when there is none to be had, or not any more.
+    pub(super) fn endpoint(&mut self, control: Option<Arc<Control>>) -> Option<VerbsEndpoint> {
+        let control = control?;
+        let parts = self.parts.as_mut()?;
+        let link = Link {
+            qp: parts.live.as_ref()?.qp.raw(),
+            number: self.number,
+            side: self.side,
+            queue: ManuallyDrop::new(Arc::clone(parts.lease.queue())),
+            domain: ManuallyDrop::new(Arc::clone(&parts.domain)),
+            memory: ManuallyDrop::new(parts.memory.take()?),
+            limits: parts.limits,
+            caps: parts.caps,
+            state: Arc::clone(&self.link),
+            control,
+        };
+        let private_data = std::mem::take(&mut self.peer_private_data);
+        Some(VerbsEndpoint { link, private_data, peer: self.peer })
+    }
+
+    /// Ends the connection, which was in state `from`, and tells the core why.
+    pub(super) fn end(&mut self, from: State, cause: DownCause) {
+        self.deadline = None;
+        self.link.set_over(cause);
+        self.break_off(from);
+        self.core.notify(self.number);
+    }
+
+    fn break_off(&self, from: State) {
+        match from {
+            State::AwaitingReceives => self.id.reject(GIVEN_UP),
+            State::Accepting | State::Established => self.id.disconnect(),
+            _ => {}
+        }
+        if let Some(live) = self.parts.as_ref().and_then(|parts| parts.live.as_ref()) {
+            live.qp.break_off();
+        }
+    }
+
+    /// Destroys the queue pair, whose core wants no more completions, and tells it.
+    pub(super) fn destroy(&mut self, from: State) {
+        self.deadline = None;
+        self.break_off(from);
+        if let Some(parts) = &mut self.parts {
+            parts.live = None;
+        }
+        self.link.set_destroyed();
+        self.core.notify(self.number);
+    }
+
+    /// Tells whoever waits that there will be no connection.
+    pub(super) fn give_up(&mut self, failure: Failure) {
+        if let Some(Waiting { op, reply }) = self.waiting.take() {
+            // Who has given up meanwhile does not care.
+            let _ = reply.send(Err(failure.into_error(&op, self.peer)));
+        }
+    }
+
+    /// What the core gave back.
+    pub(super) fn keep(&mut self, remains: Box<Remains>) {
+        self.remains = Some(remains);
+    }
+
+    /// Frees everything, in order, from state `from`.
+    pub(super) fn take_down(mut self, from: State) {
+        self.break_off(from);
+        if let Some(parts) = &mut self.parts {
+            parts.live = None;
+        }
+        self.link.set_destroyed();
+        // The rest goes in the order of the fields.
+    }
+}

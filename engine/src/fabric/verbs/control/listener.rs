@@ -1,0 +1,191 @@
+//! Accepting: from a connection request to an endpoint in the hands of its core.
+
+use super::super::super::{Acceptor, FabricError};
+use super::super::cm::{CmEvent, CmId};
+use super::super::connector::Environment;
+use super::super::endpoint::VerbsEndpoint;
+use super::connection::Connection;
+use super::machine::{Failure, State, Step};
+use super::mailbox::Job;
+use super::requests::Reads;
+use super::{Control, ControlThread, next_number};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Instant;
+
+/// What refused peers are told: see `failure`, which shows it to people.
+const FULL: &[u8] = b"no room for more connections";
+const BUSY: &[u8] = b"too many handshakes at once";
+const UNABLE: &[u8] = b"no resources for the connection";
+const WRONG_DEVICE: &[u8] = b"not served on this device";
+
+/// Somebody wants connections.
+pub(in super::super) struct ListenRequest {
+    pub(in super::super) number: u64,
+    pub(in super::super) op: String,
+    pub(in super::super) address: SocketAddr,
+    pub(in super::super) private_data: Box<[u8]>,
+    pub(in super::super) acceptor: Box<dyn Acceptor<VerbsEndpoint>>,
+    pub(in super::super) reply: Sender<Result<(), FabricError>>,
+}
+
+/// Nobody wants connections any more.
+pub(in super::super) struct StopListening {
+    number: u64,
+    done: Sender<()>,
+}
+
+/// An address where connections are accepted.
+pub(super) struct Listener {
+    op: String,
+    address: SocketAddr,
+    private_data: Box<[u8]>,
+    acceptor: Box<dyn Acceptor<VerbsEndpoint>>,
+    /// `None` while the address's device is away.
+    id: Option<CmId>,
+}
+
+/// Ends a listener when dropped: then the address is free.
+pub(in super::super) struct ListenGuard {
+    number: u64,
+    control: Arc<Control>,
+}
+
+/// Has the control thread accept at an address; waits until it does.
+pub(in super::super) fn listen(
+    control: &Arc<Control>,
+    op: String,
+    address: SocketAddr,
+    private_data: Box<[u8]>,
+    acceptor: Box<dyn Acceptor<VerbsEndpoint>>,
+) -> Result<ListenGuard, FabricError> {
+    let number = next_number();
+    let (reply, wait) = mpsc::channel();
+    let request = ListenRequest { number, op, address, private_data, acceptor, reply };
+    control.post(Job::Listen(Box::new(request)));
+    // The thread lives as long as its handle, which is here; that it panicked is the other case.
+    wait.recv().unwrap_or_else(|_| Err(Control::ended("listen")))?;
+    Ok(ListenGuard { number, control: Arc::clone(control) })
+}
+
+impl Drop for ListenGuard {
+    fn drop(&mut self) {
+        let (done, wait) = mpsc::channel();
+        self.control.post(Job::StopListening(StopListening { number: self.number, done }));
+        if thread::current().name() != Some(Control::THREAD_NAME) {
+            // An error means that the thread is gone, and the listener with it.
+            let _ = wait.recv();
+        }
+    }
+}
+
+impl ControlThread {
+    pub(super) fn start_listening(&mut self, request: ListenRequest) {
+        let ListenRequest { number, op, address, private_data, acceptor, reply } = request;
+        match self.bind(number, address) {
+            Ok(id) => {
+                let id = Some(id);
+                let listener = Listener { op, address, private_data, acceptor, id };
+                self.listeners.insert(number, listener);
+                let _ = reply.send(Ok(()));
+            }
+            Err(error) => {
+                let _ = reply.send(Err(cannot_listen(op, address, error)));
+            }
+        }
+    }
+
+    fn bind(&self, number: u64, address: SocketAddr) -> io::Result<CmId> {
+        let id = CmId::new(&self.channel, number)?;
+        id.bind(address)?;
+        id.listen(self.environment.config.backlog)?;
+        Ok(id)
+    }
+
+    pub(super) fn stop_listening(&mut self, stop: StopListening) {
+        self.listeners.remove(&stop.number);
+        let _ = stop.done.send(());
+    }
+
+    /// The listener's device goes: so must its id, and the address with it.
+    pub(super) fn on_listener_event(&mut self, number: u64, is_removal: bool) {
+        let Some(listener) = self.listeners.get_mut(&number).filter(|_| is_removal) else { return };
+        listener.id = None;
+        let (op, address) = (&listener.op, listener.address);
+        tracing::error!(%address, op, "the device of a listener was removed; it accepts nothing");
+        super::super::cm::forget_removed_devices();
+    }
+
+    /// A peer asks for a connection.
+    pub(super) fn on_request(&mut self, event: &mut CmEvent) {
+        let Some(id) = event.request.take() else { return };
+        // Taken off the table, as the acceptor is called with the rest of it.
+        let Some(mut listener) = self.listeners.remove(&event.number) else { return };
+        self.welcome(id, event, &mut listener);
+        self.listeners.insert(event.number, listener);
+    }
+
+    fn welcome(&mut self, mut id: CmId, event: &mut CmEvent, listener: &mut Listener) {
+        let environment = Arc::clone(&self.environment);
+        let handshakes = self.connections.values().filter(|one| one.is_handshake()).count();
+        if handshakes >= environment.config.handshakes_max {
+            return id.reject(BUSY);
+        }
+        let Some(index) = listener.acceptor.pick_core() else { return id.reject(FULL) };
+        let Ok(core) = environment.core(index) else { return id.reject(UNABLE) };
+        let number = next_number();
+        id.set_number(number);
+        let deadline = Instant::now() + environment.config.handshake_timeout;
+        let private_data = listener.private_data.clone();
+        let peer = Reads { out: event.peer_reads_out, at: event.peer_reads_in };
+        let mut connection = Connection::accepting(number, id, core, private_data, deadline, peer);
+        connection.take_answer(event);
+        let prepared = self.prepare_answer(&environment, &mut connection, peer);
+        let endpoint = match prepared {
+            Ok(endpoint) => endpoint,
+            Err(failure) => return self.refuse(connection, failure),
+        };
+        self.connections.insert(number, connection);
+        listener.acceptor.accepted(index, endpoint);
+    }
+
+    fn prepare_answer(
+        &mut self,
+        environment: &Environment,
+        connection: &mut Connection,
+        peer: Reads,
+    ) -> Result<VerbsEndpoint, Failure> {
+        let caps = self.attach(connection)?;
+        connection.reads = Reads::offered(&environment.config, &caps).accepted(peer);
+        self.make_parts(connection)?;
+        let endpoint = connection.endpoint(self.control.upgrade());
+        endpoint.ok_or_else(|| Failure::of(Step::Connect, 0))
+    }
+
+    fn refuse(&mut self, connection: Connection, failure: Failure) {
+        let peer = connection.peer;
+        let error = failure.into_error("accept", peer);
+        tracing::warn!(%peer, %error, "a connection request is refused");
+        let wrong_device = connection.context.is_none();
+        connection.id.reject(if wrong_device { WRONG_DEVICE } else { UNABLE });
+        // Refused already: nothing more is said.
+        self.free(connection, State::Over);
+    }
+}
+
+fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricError {
+    let ip = address.ip();
+    let reason = match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => "somebody listens there already".into(),
+        Some(libc::EADDRNOTAVAIL | libc::ENODEV | libc::ENOENT) => format!(
+            "{ip} belongs to no RDMA device of this host; use the address of a network interface \
+             that has one (rdma link), or 0.0.0.0 for all of them"
+        ),
+        Some(libc::EACCES) => "ports below 1024 are for root".into(),
+        _ => format!("the address cannot be bound: {error}"),
+    };
+    FabricError { op, reason, source: Some(error) }
+}

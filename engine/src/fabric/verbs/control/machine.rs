@@ -1,0 +1,247 @@
+//! The life of one connection, as a table: what happens in each state, and what is to be done then.
+//!
+//! It makes no calls, so every event can be tried in every state. Events come from the connection
+//! manager, from the device, from the core, and from calls of ours that failed; they come in any
+//! order, and twice: DISCONNECTED before ESTABLISHED, a removed device after a disconnect.
+//!
+//! ```text
+//! connecting: ResolvingAddress -> ResolvingRoute -> AwaitingAnswer -+
+//! accepting:  AwaitingReceives -> Accepting -----------------------+-> Established -> Over -> Destroyed -> Gone
+//! ```
+//! On the accepting side the core has the link from the start; on the connecting side it gets it
+//! when the connection is established, and until then a failure frees everything at once.
+
+use super::super::super::DownCause;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The connection manager looks for the device that leads to the peer.
+    ResolvingAddress,
+    /// It looks for the way.
+    ResolvingRoute,
+    /// The request is out.
+    AwaitingAnswer,
+    /// The peer's request is here; its answer waits until the core has posted receives.
+    AwaitingReceives,
+    /// The answer is out.
+    Accepting,
+    /// Messages go both ways.
+    Established,
+    /// The connection ended. The core has its link, and looks for what was posted.
+    Over,
+    /// The queue pair is destroyed. The core has its link still.
+    Destroyed,
+    /// Nothing is left.
+    Gone,
+}
+
+/// What can happen to a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// ADDR_RESOLVED.
+    AddressResolved,
+    /// ROUTE_RESOLVED.
+    RouteResolved,
+    /// ESTABLISHED.
+    Established,
+    /// ADDR_ERROR, ROUTE_ERROR, CONNECT_ERROR, UNREACHABLE, REJECTED, or a call of ours failed.
+    Failed(Failure),
+    /// The time for making the connection is over.
+    DeadlinePassed,
+    /// DISCONNECTED.
+    Disconnected,
+    /// TIMEWAIT_EXIT: the queue pair's number may be used again.
+    TimewaitExit,
+    /// ADDR_CHANGE: the address has moved to another device.
+    AddressChanged,
+    /// DEVICE_REMOVAL, or IBV_EVENT_DEVICE_FATAL.
+    DeviceRemoved,
+    /// IBV_EVENT_QP_FATAL and its like; what it means for the connection.
+    QueuePairFailed(DownCause),
+    /// IBV_EVENT_COMM_EST: a message has come before ESTABLISHED.
+    FirstMessage,
+    /// The core has posted its receives.
+    ReceivesPosted,
+    /// The core ends the connection.
+    DisconnectWanted,
+    /// The core wants no more completions.
+    DestroyWanted,
+    /// The core has dropped its link.
+    LinkDropped,
+}
+
+/// Why a connection was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The connection manager says so.
+    Manager {
+        /// Which step failed.
+        step: Step,
+        /// A negative error number of the system; for [`Step::Rejected`] on InfiniBand and RoCE the
+        /// positive reason of the connection manager.
+        status: i32,
+        /// What the peer said, if it refused.
+        said: Box<[u8]>,
+    },
+    /// Something of this side.
+    Own {
+        /// Why, and what to do.
+        reason: String,
+        /// The system's error number, if it was a call that failed.
+        errno: Option<i32>,
+    },
+}
+
+impl Failure {
+    /// A step that failed without the manager saying more.
+    pub(super) fn of(step: Step, status: i32) -> Self {
+        Self::Manager { step, status, said: Box::default() }
+    }
+}
+
+/// A step of making a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Finding the device that leads to the peer.
+    ResolveAddress,
+    /// Finding the way.
+    ResolveRoute,
+    /// The handshake.
+    Connect,
+    /// The peer did not answer, or is out of reach.
+    Unreachable,
+    /// The peer refused, or nobody listens.
+    Rejected,
+    /// The peer took the connection back before it was made.
+    Disconnected,
+    /// The device went.
+    DeviceRemoved,
+    /// The time was over.
+    TimedOut(Stage),
+}
+
+/// What was waited for when the time was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The device and the way.
+    Way,
+    /// The peer's answer.
+    Answer,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Nothing: it changes nothing, or comes too late.
+    Nothing,
+    /// Resolve the route.
+    ResolveRoute,
+    /// Make the queue pair and send the request.
+    Connect,
+    /// Answer the peer's request.
+    Accept,
+    /// Tell the connection manager of the first message.
+    TellOfMessage,
+    /// It is established: hand the link over, or tell the core that has it.
+    Establish,
+    /// Tell the core, and end the connection.
+    End(DownCause),
+    /// Destroy the queue pair and tell the core.
+    Destroy,
+    /// Tell who waits for the connection, and free everything.
+    GiveUp(Failure),
+    /// Free everything.
+    Free,
+}
+
+impl State {
+    /// What `event` leads to.
+    pub(super) fn on(self, event: Event) -> (Self, Action) {
+        match self {
+            Self::ResolvingAddress | Self::ResolvingRoute | Self::AwaitingAnswer => {
+                self.connecting(event)
+            }
+            Self::AwaitingReceives | Self::Accepting | Self::Established => self.alive(event),
+            Self::Over | Self::Destroyed => self.ended(event),
+            Self::Gone => (Self::Gone, Action::Nothing),
+        }
+    }
+
+    /// Nobody has the link yet, so the core's events cannot come.
+    fn connecting(self, event: Event) -> (Self, Action) {
+        match (self, event) {
+            (Self::ResolvingAddress, Event::AddressResolved) => {
+                (Self::ResolvingRoute, Action::ResolveRoute)
+            }
+            (Self::ResolvingRoute, Event::RouteResolved) => (Self::AwaitingAnswer, Action::Connect),
+            (Self::AwaitingAnswer, Event::Established) => (Self::Established, Action::Establish),
+            (state, event) => match state.failure(event) {
+                Some(failure) => (Self::Gone, Action::GiveUp(failure)),
+                None => (state, Action::Nothing),
+            },
+        }
+    }
+
+    fn alive(self, event: Event) -> (Self, Action) {
+        match (self, event) {
+            (Self::AwaitingReceives, Event::ReceivesPosted) => (Self::Accepting, Action::Accept),
+            (Self::Accepting, Event::Established) => (Self::Established, Action::Establish),
+            (Self::Accepting, Event::FirstMessage) => (self, Action::TellOfMessage),
+            (Self::Established, Event::DeadlinePassed) => (self, Action::Nothing),
+            // The core has not taken it: nobody but this side is to blame.
+            (Self::AwaitingReceives, Event::DeadlinePassed) => {
+                (Self::Over, Action::End(DownCause::Local))
+            }
+            (_, Event::DisconnectWanted) => (Self::Over, Action::End(DownCause::Local)),
+            (_, Event::DestroyWanted) => (Self::Destroyed, Action::Destroy),
+            (_, Event::LinkDropped) => (Self::Gone, Action::Free),
+            (state, event) => match cause(&event) {
+                Some(cause) => (Self::Over, Action::End(cause)),
+                None => (state, Action::Nothing),
+            },
+        }
+    }
+
+    /// The first cause has been told.
+    fn ended(self, event: Event) -> (Self, Action) {
+        match (self, event) {
+            (Self::Over, Event::DestroyWanted) => (Self::Destroyed, Action::Destroy),
+            (_, Event::LinkDropped) => (Self::Gone, Action::Free),
+            (state, _) => (state, Action::Nothing),
+        }
+    }
+
+    /// What `event` means for whoever waits for the connection, if it ends the waiting.
+    fn failure(self, event: Event) -> Option<Failure> {
+        let step = match event {
+            Event::Failed(failure) => return Some(failure),
+            Event::Disconnected => Step::Disconnected,
+            Event::DeviceRemoved => Step::DeviceRemoved,
+            Event::AddressChanged | Event::QueuePairFailed(_) => Step::Connect,
+            Event::DeadlinePassed => Step::TimedOut(self.stage()),
+            _ => return None,
+        };
+        Some(Failure::of(step, 0))
+    }
+
+    fn stage(self) -> Stage {
+        match self {
+            Self::ResolvingAddress | Self::ResolvingRoute => Stage::Way,
+            _ => Stage::Answer,
+        }
+    }
+}
+
+/// Why a connection that the core has is over, if `event` ends it.
+fn cause(event: &Event) -> Option<DownCause> {
+    match event {
+        Event::Disconnected => Some(DownCause::Remote),
+        Event::DeviceRemoved => Some(DownCause::DeviceRemoved),
+        Event::QueuePairFailed(cause) => Some(cause.clone()),
+        Event::Failed(_) | Event::DeadlinePassed | Event::AddressChanged => {
+            Some(DownCause::Unreachable)
+        }
+        _ => None,
+    }
+}

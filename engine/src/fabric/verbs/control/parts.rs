@@ -1,0 +1,225 @@
+//! What a connection is made of on the device, made in order and freed in the opposite one.
+
+use super::super::super::FabricError;
+use super::super::cm::{CmId, QueuePair};
+use super::super::config::{Registration, VerbsConfig};
+use super::super::core::{Context, CoreShared, QueueLease};
+use super::super::device::DeviceCaps;
+use super::super::link::LinkLimits;
+use super::super::memory::LinkMemory;
+use super::super::objects::ProtectionDomain;
+use super::machine::Failure;
+use super::mailbox::Mailbox;
+use super::routes::RouteLease;
+use crate::sync::lock;
+use rdma_sys::{ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type};
+use std::io;
+use std::ptr::null_mut;
+use std::sync::{Arc, Weak};
+
+/// Pieces of memory that a receive takes: head and tail.
+const RECV_SGE: u32 = 2;
+/// Pieces of memory that requests of the send queue take.
+const SEND_SGE: u32 = 1;
+/// Tried in turn where a device does not copy as much into a work request as is wanted.
+const INLINE_BYTES: [u32; 3] = [128, 64, 0];
+
+/// Sizes of a connection's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueSizes {
+    send: u32,
+    recv: u32,
+    /// Entries to reserve of a completion queue.
+    completions: u32,
+    /// Entries of a completion queue that is made.
+    cq_depth: u32,
+}
+
+impl QueueSizes {
+    /// One marker at the end of a connection.
+    const DRAIN_SENDS: u32 = 1;
+    /// Room for what a driver adds of its own.
+    const SPARE_COMPLETIONS: u32 = 2;
+
+    /// What `config` asks for, if the device can do it.
+    pub(super) fn of(config: &VerbsConfig, caps: &DeviceCaps) -> Result<Self, String> {
+        let recv = u32::from(config.recv_queue_depth);
+        let binds = match caps.registration(config.registration) {
+            // Each key is bound, and invalidated, by a work request of its own.
+            Registration::Window => u32::try_from(config.keys_max * 2).unwrap_or(u32::MAX),
+            _ => 0,
+        };
+        let send = u32::from(config.send_queue_depth).saturating_add(binds);
+        let send = send.saturating_add(Self::DRAIN_SENDS);
+        let most = send.max(recv);
+        if most > caps.work_requests_max {
+            return Err(format!(
+                "the device's queues take {} work requests, not {most}: lower send_queue_depth, \
+                 recv_queue_depth or keys_max",
+                caps.work_requests_max
+            ));
+        }
+        let completions = send + recv + Self::SPARE_COMPLETIONS;
+        if completions > caps.cq_entries_max {
+            return Err(format!(
+                "the device's completion queues take {} entries, not {completions}: lower \
+                 send_queue_depth or recv_queue_depth",
+                caps.cq_entries_max
+            ));
+        }
+        let cq_depth = config.cq_depth.min(caps.cq_entries_max).max(completions);
+        Ok(Self { send, recv, completions, cq_depth })
+    }
+}
+
+/// The order of the fields is that of the end.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// What the device works on; `None` when it is destroyed.
+    pub(super) live: Option<Live>,
+    /// `None` when the link has it.
+    pub(super) memory: Option<LinkMemory>,
+    pub(super) lease: QueueLease,
+    pub(super) domain: Arc<ProtectionDomain>,
+    pub(super) limits: LinkLimits,
+    pub(super) caps: DeviceCaps,
+}
+
+/// A queue pair, and the way of its events.
+#[derive(Debug)]
+pub(super) struct Live {
+    _route: RouteLease,
+    pub(super) qp: QueuePair,
+}
+
+/// What all connections of a thread are made from.
+pub(super) struct Maker<'a> {
+    pub(super) config: &'a VerbsConfig,
+    pub(super) mailbox: Weak<Mailbox>,
+}
+
+impl Maker<'_> {
+    /// Makes a connection's parts on its id's device (system calls, which may take milliseconds).
+    ///
+    /// # Safety
+    /// The context is the id's and open; the id outlives the parts.
+    pub(super) unsafe fn make(
+        &self,
+        number: u64,
+        id: &CmId,
+        (context, caps): (Context, &DeviceCaps),
+        core: &Arc<CoreShared>,
+        reads_out: u8,
+    ) -> Result<Parts, Failure> {
+        let sizes = QueueSizes::of(self.config, caps);
+        let sizes = sizes.map_err(|reason| Failure::Own { reason, errno: None })?;
+        let raw = context.0.as_ptr();
+        // SAFETY: the context is open as long as the id lives.
+        let domain = unsafe { ProtectionDomain::new(raw, self.config.thread_domains)? };
+        let domain = Arc::new(domain);
+        // SAFETY: as above.
+        let lease = unsafe { core.reserve(context, sizes.completions, sizes.cq_depth)? };
+        let lent = lock(&core.lent).clone();
+        let memory = LinkMemory::prepare(&domain, caps, self.config, lent.as_ref())?;
+        let inline_max = self.config.inline_bytes_max;
+        // SAFETY: domain and queue are of the device, and freed after the queue pair.
+        let (qp, made) = unsafe { make_queue_pair(id, &domain, &lease, sizes, inline_max)? };
+        let limits = LinkLimits {
+            send_depth: sizes.send,
+            recv_depth: sizes.recv,
+            inline_bytes: made.max_inline_data,
+            send_sge: SEND_SGE,
+            reads_out: reads_out.into(),
+            is_iwarp: caps.is_iwarp,
+        };
+        let (queue, mailbox) = (lease.queue().as_ptr(), Weak::clone(&self.mailbox));
+        let route = RouteLease::take(number, context, qp.raw(), queue, mailbox);
+        let live = Some(Live { _route: route, qp });
+        Ok(Parts { live, memory: Some(memory), lease, domain, limits, caps: *caps })
+    }
+}
+
+/// # Safety
+/// Domain and queue are of the id's device, and outlive the queue pair; so does the id.
+unsafe fn make_queue_pair(
+    id: &CmId,
+    domain: &ProtectionDomain,
+    lease: &QueueLease,
+    sizes: QueueSizes,
+    inline_bytes_max: u32,
+) -> Result<(QueuePair, ibv_qp_cap), Failure> {
+    let less = INLINE_BYTES.into_iter().filter(|bytes| *bytes < inline_bytes_max);
+    let mut error = io::Error::from_raw_os_error(libc::EINVAL);
+    for inline_bytes in [inline_bytes_max].into_iter().chain(less) {
+        let queue = lease.queue().as_ptr();
+        let mut wanted = ibv_qp_init_attr {
+            qp_context: null_mut(),
+            send_cq: queue,
+            recv_cq: queue,
+            srq: null_mut(),
+            cap: ibv_qp_cap {
+                max_send_wr: sizes.send,
+                max_recv_wr: sizes.recv,
+                max_send_sge: SEND_SGE,
+                max_recv_sge: RECV_SGE,
+                max_inline_data: inline_bytes,
+            },
+            qp_type: ibv_qp_type::IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        // SAFETY: the caller vouches for domain, queue and id.
+        match unsafe { id.make_queue_pair(domain.for_queue_pair(), &mut wanted) } {
+            Ok(qp) => return Ok((qp, wanted.cap)),
+            Err(one) => error = one,
+        }
+    }
+    let reason = format!(
+        "a queue pair for {} sends and {} receives cannot be made: {error}; if it is memory, see \
+         ulimit -l",
+        sizes.send, sizes.recv
+    );
+    Err(Failure::Own { reason, errno: error.raw_os_error() })
+}
+
+impl From<FabricError> for Failure {
+    fn from(error: FabricError) -> Self {
+        let errno = error.source.as_ref().and_then(io::Error::raw_os_error);
+        Self::Own { reason: error.to_string(), errno }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::super::super::device::tests::caps;
+    use super::*;
+
+    #[test]
+    fn queues_are_the_sum_of_what_can_be_posted() {
+        let caps = DeviceCaps { work_requests_max: 1000, cq_entries_max: 2000, ..caps() };
+        let config = VerbsConfig {
+            send_queue_depth: 100,
+            recv_queue_depth: 50,
+            keys_max: 10,
+            cq_depth: 5000,
+            ..VerbsConfig::default()
+        };
+        let plain = VerbsConfig { registration: Registration::Buffer, ..config.clone() };
+        assert_eq!(
+            QueueSizes::of(&plain, &caps),
+            Ok(QueueSizes { send: 101, recv: 50, completions: 153, cq_depth: 2000 })
+        );
+        let window = VerbsConfig { registration: Registration::Window, ..config };
+        assert_eq!(QueueSizes::of(&window, &caps).unwrap().send, 121);
+    }
+
+    #[test]
+    fn a_device_that_is_too_small_is_said_with_what_to_lower() {
+        let config =
+            VerbsConfig { send_queue_depth: 100, recv_queue_depth: 50, ..VerbsConfig::default() };
+        let few = DeviceCaps { work_requests_max: 99, ..caps() };
+        assert!(QueueSizes::of(&config, &few).unwrap_err().contains("lower send_queue_depth"));
+        let few = DeviceCaps { work_requests_max: 1000, cq_entries_max: 100, ..caps() };
+        assert!(QueueSizes::of(&config, &few).unwrap_err().contains("completion queues take 100"));
+    }
+}

@@ -1,0 +1,157 @@
+//! What devices report of their own accord, and to whom.
+//!
+//! librdmacm opens a device once per process, so all connectors of a process read one descriptor:
+//! whoever takes an event passes it on to the thread that has the connection.
+
+use super::super::super::DownCause;
+use super::super::core::Context;
+use super::mailbox::{Job, Mailbox};
+use crate::sync::lock;
+use rdma_sys::*;
+use std::ffi::c_uint;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::{Mutex, Weak};
+
+/// What a device reports of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum DeviceEvent {
+    /// The first message of the peer has come.
+    FirstMessage,
+    /// The queue pair, or its completion queue, does not work any more.
+    QueuePairFailed,
+    /// The peer asked for what it has no right to, or for what there is not.
+    PeerMisbehaved,
+    /// The device does not work any more.
+    DeviceFailed,
+}
+
+impl DeviceEvent {
+    /// `None` if it does not concern connections. Raw numbers, as a newer kernel may have more than
+    /// the binding's enum.
+    fn of(kind: c_uint) -> Option<Self> {
+        use ibv_event_type::*;
+        const FATAL: c_uint = IBV_EVENT_QP_FATAL as c_uint;
+        const QUEUE: c_uint = IBV_EVENT_CQ_ERR as c_uint;
+        const REQUEST: c_uint = IBV_EVENT_QP_REQ_ERR as c_uint;
+        const ACCESS: c_uint = IBV_EVENT_QP_ACCESS_ERR as c_uint;
+        const MESSAGE: c_uint = IBV_EVENT_COMM_EST as c_uint;
+        const DEVICE: c_uint = IBV_EVENT_DEVICE_FATAL as c_uint;
+        match kind {
+            FATAL | QUEUE => Some(Self::QueuePairFailed),
+            REQUEST | ACCESS => Some(Self::PeerMisbehaved),
+            MESSAGE => Some(Self::FirstMessage),
+            DEVICE => Some(Self::DeviceFailed),
+            _ => None,
+        }
+    }
+
+    /// Why the connection is over; `None` if it is not.
+    pub(super) fn cause(self) -> Option<DownCause> {
+        match self {
+            Self::FirstMessage => None,
+            Self::QueuePairFailed => Some(DownCause::DeviceFailed),
+            Self::PeerMisbehaved => {
+                Some(DownCause::PeerMisbehaved("it reached for memory without the right to"))
+            }
+            Self::DeviceFailed => Some(DownCause::DeviceRemoved),
+        }
+    }
+}
+
+/// A connection, by what devices know of it.
+#[derive(Debug)]
+struct Route {
+    number: u64,
+    context: Context,
+    qp: usize,
+    cq: usize,
+    mailbox: Weak<Mailbox>,
+}
+
+static ROUTES: Mutex<Vec<Route>> = Mutex::new(Vec::new());
+
+/// Keeps a connection's route; dropped before the queue pair is destroyed, as an address may be used
+/// again.
+#[derive(Debug)]
+pub(super) struct RouteLease {
+    number: u64,
+}
+
+impl RouteLease {
+    /// Has what devices report of a queue pair passed on to `mailbox`.
+    pub(super) fn take(
+        number: u64,
+        context: Context,
+        qp: NonNull<ibv_qp>,
+        cq: *mut ibv_cq,
+        mailbox: Weak<Mailbox>,
+    ) -> Self {
+        let route = Route { number, context, qp: qp.as_ptr().addr(), cq: cq.addr(), mailbox };
+        lock(&ROUTES).push(route);
+        Self { number }
+    }
+}
+
+impl Drop for RouteLease {
+    fn drop(&mut self) {
+        lock(&ROUTES).retain(|route| route.number != self.number);
+    }
+}
+
+/// What an event is about, by address only.
+enum Subject {
+    QueuePair(usize),
+    Queue(usize),
+    Device,
+}
+
+/// Takes what the device has reported, and passes it on. Its descriptor must not block.
+///
+/// # Safety
+/// The context is open.
+pub(super) unsafe fn pass_on(context: Context) {
+    // SAFETY: the caller vouches for the context.
+    while let Some((event, subject)) = unsafe { next(context) } {
+        for route in lock(&ROUTES).iter() {
+            let concerns = route.context == context
+                && match subject {
+                    Subject::QueuePair(at) => route.qp == at,
+                    Subject::Queue(at) => route.cq == at,
+                    Subject::Device => true,
+                };
+            if let Some(mailbox) = route.mailbox.upgrade().filter(|_| concerns) {
+                mailbox.post(Job::Device(route.number, event));
+            }
+        }
+    }
+}
+
+/// The next event that concerns connections, acknowledged.
+///
+/// # Safety
+/// The context is open.
+unsafe fn next(context: Context) -> Option<(DeviceEvent, Subject)> {
+    loop {
+        let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
+        // SAFETY: the caller vouches for the context; the result has a place.
+        if unsafe { ibv_get_async_event(context.0.as_ptr(), raw.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: the kind is read as a number, whatever it is; the union's words are initialised.
+        let (kind, qp, cq) = unsafe {
+            let at = raw.as_ptr();
+            let kind = (&raw const (*at).event_type).cast::<c_uint>().read();
+            (kind, (*at).element.qp.addr(), (*at).element.cq.addr())
+        };
+        // SAFETY: the library filled it in; acknowledged once.
+        unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
+        let Some(event) = DeviceEvent::of(kind) else { continue };
+        let subject = match event {
+            DeviceEvent::DeviceFailed => Subject::Device,
+            _ if kind == ibv_event_type::IBV_EVENT_CQ_ERR as c_uint => Subject::Queue(cq),
+            _ => Subject::QueuePair(qp),
+        };
+        return Some((event, subject));
+    }
+}
