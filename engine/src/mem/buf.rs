@@ -1,5 +1,7 @@
 //! A message buffer with one owner.
 
+#[cfg(feature = "verbs")]
+use super::RegionHold;
 use super::pool::PoolCore;
 use super::{Bulk, RegionId};
 use std::cell::Cell;
@@ -133,6 +135,12 @@ impl Buf {
     /// The region it lies in: what a driver finds its registration by.
     pub fn region_id(&self) -> RegionId {
         self.pool().region().id()
+    }
+
+    /// Keeps the region it lies in, for a driver that registers it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn hold_region(&self) -> RegionHold {
+        self.pool().region().hold()
     }
 
     #[inline]

@@ -1,5 +1,7 @@
 //! Pools of blocks for one-sided transfers, by size class, for any thread.
 
+#[cfg(feature = "verbs")]
+use super::RegionHold;
 use super::{Bulk, LINE_BYTES, PoolError, Region, RegionId};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::free_list::FreeList;
@@ -90,6 +92,20 @@ impl BulkPool {
     /// The region all blocks lie in.
     pub fn region_id(&self) -> RegionId {
         self.0.region.id()
+    }
+
+    /// Keeps that region, for a driver that registers it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn hold_region(&self) -> RegionHold {
+        self.0.region.hold()
+    }
+
+    /// First byte and length of each block, in the order of their numbers
+    /// ([`Lease::block_index`](super::Lease::block_index)), for a driver that registers them one by
+    /// one.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn blocks(&self) -> impl ExactSizeIterator<Item = (NonNull<u8>, usize)> + '_ {
+        self.0.blocks.iter().map(|block| (block.first_byte, block.block_bytes))
     }
 
     /// How each class stands, smallest first.
@@ -269,6 +285,19 @@ impl BlockRef {
     #[inline]
     pub(super) fn region_id(&self) -> RegionId {
         self.core().region.id()
+    }
+
+    /// Number of the block in its pool.
+    #[cfg(feature = "verbs")]
+    #[inline]
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Keeps the region the block lies in.
+    #[cfg(feature = "verbs")]
+    pub(super) fn hold_region(&self) -> RegionHold {
+        self.core().region.hold()
     }
 
     /// No other reference to the block exists. Then none can appear either, as references are made

@@ -1,5 +1,7 @@
 //! Who may do what with a block: the exclusive owner, the readers, and a driver's loans.
 
+#[cfg(feature = "verbs")]
+use super::RegionHold;
 use super::bulk::BlockRef;
 use super::{Region, RegionId, Witness};
 use std::fmt;
@@ -117,6 +119,19 @@ impl Bulk {
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.block.region_id()
+    }
+
+    /// First byte, for a driver that owns the block as the tail of a posted receive.
+    #[cfg(feature = "verbs")]
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> NonNull<u8> {
+        self.block.first_byte()
+    }
+
+    /// Keeps the region it lies in, for a driver that registers it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn hold_region(&self) -> RegionHold {
+        self.block.hold_region()
     }
 
     #[inline]
@@ -239,6 +254,19 @@ impl Lease {
     #[inline]
     pub fn region_offset(&self) -> usize {
         self.block.region_offset() + self.start
+    }
+
+    /// Number of its block in the pool ([`BulkPool`](super::BulkPool)) it was taken from.
+    #[cfg(feature = "verbs")]
+    #[inline]
+    pub(crate) fn block_index(&self) -> usize {
+        self.block.index() as usize
+    }
+
+    /// Keeps the region it lies in, for a driver that registers it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn hold_region(&self) -> RegionHold {
+        self.block.hold_region()
     }
 
     /// May be the target of a transfer: lent by a [`Bulk`].

@@ -26,6 +26,8 @@ pub struct Region {
 struct Memory {
     id: RegionId,
     base: NonNull<u8>,
+    #[cfg(feature = "verbs")]
+    len: usize,
     backing: Backing,
 }
 
@@ -87,7 +89,14 @@ impl Region {
         // Relaxed: only uniqueness matters.
         let next = NEXT.get_or_init(|| AtomicU64::new(1)).fetch_add(1, Ordering::Relaxed);
         let id = RegionId(next);
-        Self { memory: Arc::new(Memory { id, base, backing }), offset: 0, len }
+        let memory = Memory {
+            id,
+            base,
+            #[cfg(feature = "verbs")]
+            len,
+            backing,
+        };
+        Self { memory: Arc::new(memory), offset: 0, len }
     }
 
     /// Splits off the first `bytes`, rounded up to whole cache lines so that the rest starts at one,
@@ -104,6 +113,12 @@ impl Region {
     #[inline]
     pub fn id(&self) -> RegionId {
         self.memory.id
+    }
+
+    /// Keeps the whole that this is a part of.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn hold(&self) -> RegionHold {
+        RegionHold(Arc::clone(&self.memory))
     }
 
     /// The first byte of this part.
@@ -127,6 +142,41 @@ impl Region {
     /// No bytes at all.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+/// Keeps memory where it is, for a driver that has registered it; it uses none of the bytes.
+#[cfg(feature = "verbs")]
+#[derive(Clone)]
+pub(crate) struct RegionHold(Arc<Memory>);
+
+#[cfg(feature = "verbs")]
+impl RegionHold {
+    /// See [`Region::id`].
+    pub(crate) fn id(&self) -> RegionId {
+        self.0.id
+    }
+
+    /// The first byte of the whole.
+    pub(crate) fn as_ptr(&self) -> NonNull<u8> {
+        self.0.base
+    }
+
+    /// Bytes of the whole.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Nobody else has any of it, so nobody will again.
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl fmt::Debug for RegionHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RegionHold").field(&self.0.id.0).finish()
     }
 }
 
