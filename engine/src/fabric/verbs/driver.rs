@@ -1,69 +1,504 @@
-//! The data plane of a core.
+//! The data plane: one core's connections, and the completion queues they share.
+//!
+//! A poll looks at each completion queue, of which there is one unless the core has very many
+//! connections or several devices. What is posted waits until the flush, which rings one doorbell
+//! per queue pair. Ends of connections go on in the poll, too, as the control thread reports.
 
-use super::super::*;
+use super::super::{
+    Access, Caps, Completion, Completions, DownCause, ExposeError, Fabric, FabricError, Full, QpId,
+    RemoteSlice, Revoked, SendWr, Wake,
+};
 use super::config::VerbsConfig;
-use super::control::Control;
-use super::core::CoreShared;
+use super::core::{CoreShared, Notice};
 use super::device::DeviceCaps;
 use super::endpoint::VerbsEndpoint;
-use crate::mem::*;
+use super::memory::LentMemory;
+use super::objects::{CompletionQueue, CqBroken};
+use super::park::Sleeper;
+use super::poll::{Outbox, Outcome, arrived};
+use super::queue_pair::{End, QueuePair};
+use super::work_id::{PLACES_MAX, Queue, WorkId};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::sync::atomic::Ordering;
+use crate::sync::lock;
+use rdma_sys::ibv_wc;
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// A core's data plane over RDMA devices.
-#[derive(Debug)]
+/// Work completions taken at a time.
+const BATCH: usize = 32;
+
+/// Longest transfer of one RDMA Read or Write.
+const TRANSFER_BYTES_MAX: usize = 1 << 30;
+
+/// Longest sleep of a core that has something to go on with.
+const BUSY_NAP: Duration = Duration::from_millis(1);
+
+/// How long a data plane that goes waits for its queue pairs to be destroyed, beyond the time to
+/// drain.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The data plane of one core; see the module. Dropping it closes its connections and waits for their
+/// end, as the devices may touch posted memory until then.
 pub struct VerbsFabric {
-    shared: Arc<CoreShared>,
+    caps: Caps,
+    core: Arc<CoreShared>,
+    queues: Vec<PolledQueue>,
+    batch: Box<[MaybeUninit<ibv_wc>; BATCH]>,
+    table: Table,
+    sleeper: Sleeper,
+}
+
+/// A completion queue, and how many connections of the core complete there.
+struct PolledQueue {
+    queue: Arc<CompletionQueue>,
+    links: usize,
+}
+
+/// The connections.
+struct Table {
+    config: VerbsConfig,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// Have posted something since the last flush, or have something left from it.
+    dirty: Vec<u32>,
+    /// Are on their way to the end.
+    ending: Vec<u32>,
+    /// Completions that found no room in a batch.
+    late: VecDeque<Completion>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    pair: Option<Box<QueuePair>>,
 }
 
 impl VerbsFabric {
+    /// The data plane of `core`, which nobody else has. `device` is what the first device can do, by
+    /// which limits are told that hold for all connections.
     pub(super) fn new(
-        shared: Arc<CoreShared>,
-        _control: Arc<Control>,
-        _config: &VerbsConfig,
-        _caps: &DeviceCaps,
-        _remote_invalidate: bool,
+        core: Arc<CoreShared>,
+        config: VerbsConfig,
+        device: Option<DeviceCaps>,
     ) -> Self {
-        Self { shared }
+        let conns = config.conns_max.min(PLACES_MAX);
+        let device_bytes = device.map_or(u32::MAX, |device| device.message_bytes_max);
+        let has_windows =
+            device.is_some_and(|device| super::memory::windows_per_link(&config, &device) > 0);
+        let caps = Caps {
+            message_bytes_max: config.message_bytes_max,
+            transfer_bytes_max: TRANSFER_BYTES_MAX.min(device_bytes as usize),
+            reads_max: config.reads_out_max.into(),
+            send_queue_depth: config.send_queue_depth,
+            recv_queue_depth: config.recv_queue_depth,
+            recv_buffers_max: 2,
+            remote_invalidate: config.remote_invalidate && has_windows,
+        };
+        let table = Table {
+            places: (0..conns).map(|_| Place::default()).collect(),
+            free: (0..conns as u32).rev().collect(),
+            dirty: Vec::with_capacity(conns),
+            ending: Vec::with_capacity(conns),
+            late: VecDeque::with_capacity(BATCH),
+            config,
+        };
+        let (queues, sleeper) = (Vec::new(), Sleeper::default());
+        let batch = Box::new([const { MaybeUninit::uninit() }; BATCH]);
+        Self { caps, core, queues, batch, table, sleeper }
+    }
+
+    /// What most polls do not have to do.
+    #[cold]
+    fn attend(&mut self, out: &mut Completions) {
+        self.table.outbox(out).catch_up();
+        while let Some(notice) = self.core.next_notice() {
+            self.table.on_notice(notice);
+        }
+        let now = Instant::now();
+        let mut at = 0;
+        while let Some(place) = self.table.ending.get(at).copied() {
+            match self.table.advance_end(place, now, out) {
+                End::Pending => at += 1,
+                End::Told => {
+                    self.table.ending.swap_remove(at);
+                    self.forget(place);
+                }
+            }
+        }
+    }
+
+    /// Frees the place of a connection that has given back everything. Its completion queue is given
+    /// up before the link: the device may go with that.
+    fn forget(&mut self, place: u32) {
+        let Some(pair) = self.table.take(place) else { return };
+        let queue = &pair.link().queue;
+        if let Some(at) = self.queues.iter().position(|p| Arc::ptr_eq(&p.queue, queue)) {
+            self.queues[at].links -= 1;
+            if self.queues[at].links == 0 {
+                self.queues.swap_remove(at);
+            }
+        }
+    }
+
+    fn watch(&mut self, queue: &Arc<CompletionQueue>) {
+        match self.queues.iter_mut().find(|polled| Arc::ptr_eq(&polled.queue, queue)) {
+            Some(polled) => polled.links += 1,
+            None => self.queues.push(PolledQueue { queue: Arc::clone(queue), links: 1 }),
+        }
+    }
+
+    #[inline]
+    fn poll_queues(&mut self, out: &mut Completions) {
+        for at in 0..self.queues.len() {
+            loop {
+                let room = out.room().min(BATCH);
+                if room == 0 || self.poll_queue(at, room, Some(&mut *out)) < room {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes at most `room` completions of a queue, and says how many there were.
+    #[inline]
+    fn poll_queue(&mut self, at: usize, room: usize, mut out: Option<&mut Completions>) -> usize {
+        match self.queues[at].queue.poll(&mut self.batch[..room]) {
+            Ok(completions) => {
+                for completion in completions {
+                    self.table.on_completion(completion, out.as_deref_mut());
+                }
+                completions.len()
+            }
+            Err(CqBroken) => self.on_broken(at),
+        }
+    }
+
+    /// The connections of a queue that cannot be polled are over.
+    #[cold]
+    fn on_broken(&mut self, at: usize) -> usize {
+        let queue = Arc::clone(&self.queues[at].queue);
+        for place in 0..self.table.places.len() {
+            let pair = self.table.places[place].pair.as_deref();
+            if pair.is_some_and(|pair| pair.is_live() && Arc::ptr_eq(&pair.link().queue, &queue)) {
+                self.table.end(place as u32, Some(DownCause::DeviceFailed));
+            }
+        }
+        0
+    }
+
+    /// Arms every queue: what completes from now on ends a sleep. What came before is taken now, for
+    /// the next poll. False if there is something to do.
+    fn arm(&mut self) -> bool {
+        let is_armed = self.queues.iter().all(|polled| polled.queue.arm().is_ok());
+        for at in 0..self.queues.len() {
+            self.poll_queue(at, BATCH, None);
+        }
+        is_armed && self.table.late.is_empty()
+    }
+}
+
+impl Table {
+    /// The connection `id`, if it has not gone since.
+    #[inline]
+    fn pair(&mut self, id: QpId) -> Option<&mut QueuePair> {
+        self.pair_at(id.index()).filter(|pair| pair.id == id)
+    }
+
+    #[inline]
+    fn pair_at(&mut self, place: u32) -> Option<&mut QueuePair> {
+        self.places.get_mut(place as usize)?.pair.as_deref_mut()
+    }
+
+    fn outbox<'a>(&'a mut self, out: &'a mut Completions) -> Outbox<'a> {
+        Outbox { batch: Some(out), late: &mut self.late }
+    }
+
+    fn take(&mut self, place: u32) -> Option<Box<QueuePair>> {
+        let entry = self.places.get_mut(place as usize)?;
+        let pair = entry.pair.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(place);
+        Some(pair)
+    }
+
+    #[inline]
+    fn mark(dirty: &mut Vec<u32>, pair: &mut QueuePair) {
+        if !pair.is_dirty {
+            pair.is_dirty = true;
+            dirty.push(pair.id.index());
+        }
+    }
+
+    #[inline]
+    fn on_completion(&mut self, completion: &ibv_wc, out: Option<&mut Completions>) {
+        let id = WorkId(completion.wr_id);
+        let place = self.places.get_mut(id.index());
+        let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else { return };
+        if !id.is_of(pair.id) {
+            return;
+        }
+        let outcome = Outcome::of(completion.status, id.queue());
+        let mut outbox = Outbox { batch: out, late: &mut self.late };
+        let result = match (id.queue(), &outcome) {
+            (Queue::Recv, Outcome::Done) => pair.on_arrived(arrived(completion), &mut outbox),
+            (Queue::Recv, _) => {
+                pair.on_unused(id.position(), &mut outbox);
+                Ok(())
+            }
+            (Queue::Send, _) => {
+                pair.on_sent(id.position(), &outcome, &mut outbox);
+                Ok(())
+            }
+        };
+        if pair.has_waiting() {
+            Self::mark(&mut self.dirty, pair);
+        }
+        match (outcome, result) {
+            (Outcome::Done, Ok(())) => {}
+            (Outcome::Failed(cause), _) | (_, Err(cause)) => {
+                self.end(id.index() as u32, Some(cause));
+            }
+            (Outcome::Flushed, _) => self.end(id.index() as u32, None),
+        }
+    }
+
+    /// Begins the end of a connection, or gives it a better cause.
+    #[cold]
+    fn end(&mut self, place: u32, cause: Option<DownCause>) {
+        let Self { places, ending, late, .. } = self;
+        let pair = places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
+        let Some(pair) = pair else { return };
+        if pair.is_live() {
+            ending.push(place);
+        }
+        pair.end(cause, &mut Outbox { batch: None, late });
+    }
+
+    fn on_notice(&mut self, notice: Notice) {
+        for place in 0..self.places.len() {
+            let pair = self.places[place].pair.as_deref();
+            let is_meant = |pair: &QueuePair| match notice {
+                Notice::Link(number) => pair.link().number == number,
+                Notice::All => true,
+            };
+            if pair.is_some_and(is_meant) {
+                self.look_at(place as u32);
+            }
+        }
+    }
+
+    /// Looks at what the control half says of a connection.
+    fn look_at(&mut self, place: u32) {
+        let Some(pair) = self.places[place as usize].pair.as_deref_mut() else { return };
+        if pair.link().state.over().is_some() || pair.link().state.is_destroyed() {
+            self.end(place, None);
+        } else if pair.has_waiting() {
+            Self::mark(&mut self.dirty, pair);
+        }
+    }
+
+    fn advance_end(&mut self, place: u32, now: Instant, out: &mut Completions) -> End {
+        let Self { places, late, .. } = self;
+        match places[place as usize].pair.as_deref_mut() {
+            Some(pair) => pair.advance_end(now, &mut Outbox { batch: Some(out), late }),
+            None => End::Told,
+        }
+    }
+
+    fn close(&mut self, qp: QpId) {
+        let patience = self.config.drain_timeout;
+        let Self { places, ending, late, .. } = self;
+        let pair = places.get_mut(qp.index() as usize).and_then(|p| p.pair.as_deref_mut());
+        if let Some(pair) = pair.filter(|pair| pair.id == qp && pair.is_live()) {
+            ending.push(qp.index());
+            pair.close(patience, &mut Outbox { batch: None, late });
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        let mut at = 0;
+        while let Some(place) = self.dirty.get(at).copied() {
+            let result = self.pair_at(place).map_or(Ok(false), QueuePair::flush);
+            if let Ok(true) = result {
+                at += 1;
+                continue;
+            }
+            self.dirty.swap_remove(at);
+            if let Some(pair) = self.pair_at(place) {
+                pair.is_dirty = false;
+            }
+            if let Err(cause) = result {
+                self.end(place, Some(cause));
+            }
+        }
     }
 }
 
 impl Fabric for VerbsFabric {
     type Endpoint = VerbsEndpoint;
+
     fn caps(&self) -> &Caps {
-        unimplemented!()
+        &self.caps
     }
-    fn poll(&mut self, _out: &mut Completions) -> usize {
-        0
+
+    #[inline]
+    fn poll(&mut self, out: &mut Completions) -> usize {
+        let room = out.room();
+        self.poll_queues(out);
+        let table = &self.table;
+        if !table.ending.is_empty() || !table.late.is_empty() || self.core.has_notices() {
+            self.attend(out);
+        }
+        room - out.room()
     }
-    fn post_recv(&mut self, _qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
-        Err(Full(buf))
+
+    #[inline]
+    fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
+        let place = self.table.places.get_mut(qp.index() as usize);
+        let pair = place.and_then(|place| place.pair.as_deref_mut());
+        let Some(pair) = pair.filter(|pair| pair.id == qp) else { return Err(Full(buf)) };
+        let result = pair.post_recv(buf)?;
+        Table::mark(&mut self.table.dirty, pair);
+        if let Err(cause) = result {
+            self.table.end(qp.index(), Some(cause));
+        }
+        Ok(())
     }
-    fn post(&mut self, _qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
-        Err(Full(wr))
+
+    #[inline]
+    fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
+        let place = self.table.places.get_mut(qp.index() as usize);
+        let pair = place.and_then(|place| place.pair.as_deref_mut());
+        let Some(pair) = pair.filter(|pair| pair.id == qp) else { return Err(Full(wr)) };
+        let result = pair.post(wr)?;
+        Table::mark(&mut self.table.dirty, pair);
+        if let Err(cause) = result {
+            self.table.end(qp.index(), Some(cause));
+        }
+        Ok(())
     }
-    fn flush(&mut self) {}
-    fn send_room(&self, _qp: QpId) -> usize {
-        0
+
+    #[inline]
+    fn flush(&mut self) {
+        if !self.table.dirty.is_empty() {
+            self.table.flush();
+        }
     }
-    fn adopt(&mut self, _endpoint: VerbsEndpoint) -> Result<QpId, FabricError> {
-        Ok(QpId::new(0, 0))
+
+    fn send_room(&self, qp: QpId) -> usize {
+        let place = self.table.places.get(qp.index() as usize);
+        let pair = place.and_then(|place| place.pair.as_deref());
+        pair.filter(|pair| pair.id == qp).map_or(0, QueuePair::send_room)
     }
-    fn close(&mut self, _qp: QpId) {}
-    fn bulk(&mut self, _qp: QpId, _bytes: usize) -> Option<Bulk> {
-        None
+
+    fn adopt(&mut self, endpoint: VerbsEndpoint) -> Result<QpId, FabricError> {
+        let failed = |reason: &str| FabricError {
+            op: "adopt an RDMA connection".into(),
+            reason: reason.into(),
+            source: None,
+        };
+        let table = &mut self.table;
+        let place = *table.free.last().ok_or_else(|| failed("all places are taken"))?;
+        let id = QpId::new(place, table.places[place as usize].generation);
+        let (asked_max, signal_every) =
+            (table.config.send_queue_depth.into(), table.config.signal_every.into());
+        let mut pair = QueuePair::new(id, endpoint.link, asked_max, signal_every)
+            .ok_or_else(|| failed("its device cannot be posted to"))?;
+        // Even with nothing posted: the flush answers the peer's request.
+        Table::mark(&mut table.dirty, &mut pair);
+        let queue = Arc::clone(&pair.link().queue);
+        table.free.pop();
+        table.places[place as usize].pair = Some(Box::new(pair));
+        // What happened to it until now was told to nobody.
+        table.look_at(place);
+        self.watch(&queue);
+        Ok(id)
     }
+
+    fn message_memory(&mut self, qp: QpId, bytes: usize) -> Option<Region> {
+        self.table.pair(qp)?.message_memory(bytes)
+    }
+
+    fn lend(&mut self, pool: &BulkPool) {
+        *lock(&self.core.lent) = Some(LentMemory::new(pool));
+    }
+
+    fn close(&mut self, qp: QpId) {
+        self.table.close(qp);
+    }
+
+    fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
+        self.table.pair(qp)?.bulk(bytes)
+    }
+
     fn expose(
         &mut self,
-        _qp: QpId,
-        _memory: Lease,
-        _access: Access,
+        qp: QpId,
+        memory: Lease,
+        access: Access,
     ) -> Result<RemoteSlice, ExposeError> {
-        Err(ExposeError::Down)
+        let pair = self.table.places.get_mut(qp.index() as usize);
+        let pair = pair.and_then(|place| place.pair.as_deref_mut());
+        let pair = pair.filter(|pair| pair.id == qp).ok_or(ExposeError::Down)?;
+        let slice = pair.expose(memory, access)?;
+        if pair.has_waiting() {
+            Table::mark(&mut self.table.dirty, pair);
+        }
+        Ok(slice)
     }
-    fn revoke(&mut self, _qp: QpId, _handle: u32) -> Revoked {
-        Revoked::Now
+
+    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
+        let pair = self.table.places.get_mut(qp.index() as usize);
+        let pair = pair.and_then(|place| place.pair.as_deref_mut());
+        let Some(pair) = pair.filter(|pair| pair.id == qp) else { return Revoked::Now };
+        let revoked = pair.revoke(handle);
+        if pair.has_waiting() {
+            Table::mark(&mut self.table.dirty, pair);
+        }
+        revoked
     }
-    fn park(&mut self, _at_most: Duration) {}
+
+    fn park(&mut self, at_most: Duration) {
+        self.flush();
+        // What is left to flush, or ends, goes on without being told to.
+        let is_busy = !self.table.ending.is_empty() || !self.table.dirty.is_empty();
+        let at_most = if is_busy { at_most.min(BUSY_NAP) } else { at_most };
+        if self.arm() && self.core.park() {
+            let channels = self.queues.iter().map(|polled| polled.queue.channel());
+            self.sleeper.sleep(self.core.event(), channels, at_most);
+        }
+        self.core.unpark();
+    }
+
     fn waker(&self) -> Arc<dyn Wake> {
-        Arc::clone(&self.shared) as Arc<dyn Wake>
+        Arc::clone(&self.core) as Arc<dyn Wake>
+    }
+}
+
+impl Drop for VerbsFabric {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + self.table.config.drain_timeout + END_PATIENCE;
+        for place in 0..self.table.places.len() {
+            if let Some(id) = self.table.pair_at(place as u32).map(|pair| pair.id) {
+                self.table.close(id);
+            }
+        }
+        let mut out = Completions::with_limit(BATCH);
+        while !self.table.ending.is_empty() && Instant::now() < deadline {
+            self.poll(&mut out);
+            out.drain().for_each(drop);
+            self.park(BUSY_NAP);
+        }
+        for pair in self.table.places.iter_mut().filter_map(|place| place.pair.take()) {
+            tracing::error!(link = pair.link().number, "a queue pair did not end: its memory is lost");
+            // The device may still touch it.
+            std::mem::forget(pair);
+        }
+        *lock(&self.core.lent) = None;
+        self.core.taken.store(false, Ordering::Release);
     }
 }

@@ -1,27 +1,347 @@
-//! The memory of a connection, as far as the device knows it.
+//! The memory of a connection, as far as the device knows it: what is registered, the keys, and what
+//! the peer may be let reach.
+//!
+//! Made on the control thread, used by the core, and freed on the control thread again. Memory that
+//! neither had been told of is registered when it is first posted, which is a system call, and stays
+//! registered as long as anybody uses it.
 
 use super::super::FabricError;
-use super::config::VerbsConfig;
+use super::config::{Registration, VerbsConfig};
 use super::device::DeviceCaps;
-use super::objects::ProtectionDomain;
+use super::exposure::{BlockKeys, Exposures};
+use super::objects::{
+    LOCAL_WRITE, MemoryRegion, MemoryWindow, ProtectionDomain, REMOTE_READ, REMOTE_WRITE,
+    WINDOW_BIND,
+};
+use crate::mem::{Bulk, BulkClass, BulkPool, Region, RegionHold, RegionId};
+use crate::sys::mmap::{Mapping, PageRequest};
+use rdma_sys::{ibv_mr, ibv_mw};
+use rustix::process::{Resource, getrlimit};
+use std::io;
 use std::sync::Arc;
+
+/// Regions registered with one connection. Beyond it, those that nobody uses any more make room.
+const REGIONS_MAX: usize = 256;
 
 /// A core's memory that its connections may use.
 #[derive(Clone, Debug)]
-pub(super) struct LentMemory;
+pub(super) struct LentMemory(BulkPool);
 
-/// What of a connection's memory is registered.
+impl LentMemory {
+    pub(super) fn new(pool: &BulkPool) -> Self {
+        Self(pool.clone())
+    }
+}
+
+/// How the peer gets at memory: [`Registration`], decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Buffer,
+    Window,
+    Pool,
+}
+
+impl Mode {
+    fn decide(wanted: Registration, caps: &DeviceCaps) -> Result<Self, FabricError> {
+        let has_windows = caps.windows_max > 0 && caps.has_invalidate;
+        match wanted {
+            Registration::Window if !has_windows => Err(FabricError {
+                op: "set up memory registration (mem.registration = window)".into(),
+                reason: "the device has no memory windows of type 2; use auto or buffer".into(),
+                source: None,
+            }),
+            Registration::Auto | Registration::Window if has_windows => Ok(Self::Window),
+            Registration::Auto | Registration::Buffer | Registration::Window => Ok(Self::Buffer),
+            Registration::Pool => Ok(Self::Pool),
+        }
+    }
+}
+
+/// Windows that a connection has on a device of these capabilities; none unless they are used.
+pub(super) fn windows_per_link(config: &VerbsConfig, caps: &DeviceCaps) -> u32 {
+    match Mode::decide(config.registration, caps) {
+        Ok(Mode::Window) => u32::try_from(config.keys_max).unwrap_or(u32::MAX),
+        Ok(Mode::Buffer | Mode::Pool) | Err(_) => 0,
+    }
+}
+
+/// What of a connection's memory is registered. Windows are freed first, regions after them.
 #[derive(Debug)]
-pub(super) struct LinkMemory;
+pub(super) struct LinkMemory {
+    windows: Box<[Option<MemoryWindow>]>,
+    /// Two for each block of the arena: one for reading, one for writing.
+    blocks: Box<[[MemoryRegion; 2]]>,
+    registered: Registered,
+    /// What can be exposed: the connection's own arena, or the core's memory.
+    pool: BulkPool,
+    mode: Mode,
+    keys_max: usize,
+    /// For messages; given away bit by bit.
+    messages: Option<Region>,
+}
 
 impl LinkMemory {
     /// Registers what a connection needs from the start (control thread).
     pub(super) fn prepare(
-        _domain: &Arc<ProtectionDomain>,
-        _caps: &DeviceCaps,
-        _config: &VerbsConfig,
-        _lent: Option<&LentMemory>,
+        domain: &Arc<ProtectionDomain>,
+        caps: &DeviceCaps,
+        config: &VerbsConfig,
+        lent: Option<&LentMemory>,
     ) -> Result<Self, FabricError> {
-        Ok(Self)
+        let mode = Mode::decide(config.registration, caps)?;
+        let mut registered = Registered::new(domain, caps.is_iwarp);
+        if let Some(LentMemory(lent)) = lent {
+            let access = registered.access | if mode == Mode::Buffer { 0 } else { mode.access() };
+            registered.add(lent.hold_region(), access)?;
+        }
+        let pool = match (mode, lent) {
+            (Mode::Window | Mode::Pool, Some(LentMemory(lent))) => lent.clone(),
+            _ => {
+                let arena = arena(&config.arena)?;
+                registered.add(arena.hold_region(), registered.access | mode.access())?;
+                arena
+            }
+        };
+        let blocks = match mode {
+            Mode::Buffer => register_blocks(domain, &pool)?,
+            Mode::Window | Mode::Pool => Box::default(),
+        };
+        let windows = (0..windows_per_link(config, caps)).map(|_| MemoryWindow::new(domain).map(Some));
+        let windows = windows.collect::<io::Result<_>>().map_err(|error| FabricError {
+            op: format!("allocate {} memory windows for a connection", config.keys_max),
+            reason: format!("{error}; the device has {} in all", caps.windows_max),
+            source: Some(error),
+        })?;
+        let messages = messages(config.message_memory_bytes, &mut registered)?;
+        let keys_max = config.keys_max;
+        Ok(Self { windows, blocks, registered, pool, mode, keys_max, messages })
     }
+
+    /// What the peer can be let reach, none of it yet.
+    pub(super) fn exposures(&self) -> Exposures {
+        let region = self.pool.region_id();
+        match self.mode {
+            Mode::Buffer => {
+                let keys = |[read, write]: &[MemoryRegion; 2]| BlockKeys {
+                    read: read.remote_key(),
+                    write: write.remote_key(),
+                };
+                let keys: Vec<_> = self.blocks.iter().map(keys).collect();
+                Exposures::of_blocks(region, &keys, self.keys_max)
+            }
+            Mode::Window => {
+                let windows = self.windows.iter().flatten();
+                Exposures::by_windows(region, windows.map(MemoryWindow::first_key))
+            }
+            Mode::Pool => {
+                let key = self.registered.find(region).map_or(0, MemoryRegion::remote_key);
+                Exposures::by_one_key(region, key)
+            }
+        }
+    }
+
+    /// A block that can be exposed.
+    pub(super) fn take(&self, bytes: usize) -> Option<Bulk> {
+        self.pool.take(bytes)
+    }
+
+    /// Registered memory for messages.
+    pub(super) fn take_messages(&mut self, bytes: usize) -> Option<Region> {
+        self.messages.as_mut()?.split_to(bytes)
+    }
+
+    /// The key for work requests of this side, of memory in the region `id`, which `hold` keeps. The
+    /// first time it may have to be registered (system call).
+    ///
+    /// # Errors
+    /// What keeps it from being registered.
+    #[inline]
+    pub(super) fn local_key(
+        &mut self,
+        id: RegionId,
+        hold: impl FnOnce() -> RegionHold,
+    ) -> Result<u32, FabricError> {
+        if self.registered.latest.0 == id {
+            return Ok(self.registered.latest.1);
+        }
+        self.registered.look_up(id, hold)
+    }
+
+    /// What a window is bound with: itself, and the region that can be exposed.
+    pub(super) fn window(&self, at: usize) -> Option<(*mut ibv_mw, *mut ibv_mr)> {
+        let window = self.windows.get(at)?.as_ref()?.as_ptr();
+        Some((window, self.registered.find(self.pool.region_id())?.as_ptr()))
+    }
+
+    /// Frees a window, bound or not (system call). A queue pair that has bound windows cannot be
+    /// destroyed on some devices.
+    pub(super) fn free_window(&mut self, at: usize) {
+        if let Some(window) = self.windows.get_mut(at) {
+            *window = None;
+        }
+    }
+}
+
+impl Mode {
+    /// Rights of the whole that can be exposed, beside those of this side.
+    fn access(self) -> u32 {
+        match self {
+            Self::Buffer => 0,
+            Self::Window => WINDOW_BIND,
+            Self::Pool => REMOTE_READ | REMOTE_WRITE,
+        }
+    }
+}
+
+/// Regions registered with one protection domain.
+#[derive(Debug)]
+struct Registered {
+    domain: Arc<ProtectionDomain>,
+    /// What this side needs. On iWARP the memory that an RDMA Read fills is one that the peer writes,
+    /// under a key that the Read tells it.
+    access: u32,
+    /// Ascending by id.
+    regions: Vec<RegisteredRegion>,
+    /// The region asked for last, and its key: nearly always the next one, too.
+    latest: (RegionId, u32),
+}
+
+/// A registered region; what keeps the memory goes after the registration.
+#[derive(Debug)]
+struct RegisteredRegion {
+    region: MemoryRegion,
+    hold: RegionHold,
+}
+
+impl Registered {
+    fn new(domain: &Arc<ProtectionDomain>, is_iwarp: bool) -> Self {
+        let access = LOCAL_WRITE | if is_iwarp { REMOTE_WRITE } else { 0 };
+        let regions = Vec::with_capacity(REGIONS_MAX);
+        // No region has this id.
+        let latest = (RegionId(0), 0);
+        Self { domain: Arc::clone(domain), access, regions, latest }
+    }
+
+    fn place(&self, id: RegionId) -> Result<usize, usize> {
+        self.regions.binary_search_by_key(&id, |registered| registered.hold.id())
+    }
+
+    fn find(&self, id: RegionId) -> Option<&MemoryRegion> {
+        let at = self.place(id).ok()?;
+        Some(&self.regions[at].region)
+    }
+
+    #[cold]
+    fn look_up(
+        &mut self,
+        id: RegionId,
+        hold: impl FnOnce() -> RegionHold,
+    ) -> Result<u32, FabricError> {
+        if self.place(id).is_err() {
+            self.make_room();
+            self.add(hold(), self.access)?;
+        }
+        let key = self.find(id).map_or(0, MemoryRegion::local_key);
+        self.latest = (id, key);
+        Ok(key)
+    }
+
+    /// Gives up regions of which nobody has a part any more.
+    fn make_room(&mut self) {
+        if self.regions.len() >= REGIONS_MAX {
+            self.regions.retain(|registered| !registered.hold.is_last());
+            self.latest = (RegionId(0), 0);
+        }
+    }
+
+    fn add(&mut self, hold: RegionHold, access: u32) -> Result<(), FabricError> {
+        let Err(place) = self.place(hold.id()) else { return Ok(()) };
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(FabricError {
+                op: "register memory".into(),
+                reason: format!("{REGIONS_MAX} regions of one connection are in use"),
+                source: None,
+            });
+        }
+        // SAFETY: `hold` keeps the memory mapped and goes after the registration. The peer gets
+        // rights on the whole only where it is trusted (`Pool`), or where the fabric asks for it
+        // (iWARP); there, who holds bytes of it relies on the peer, which the settings say.
+        let region = unsafe {
+            MemoryRegion::register(&self.domain, hold.as_ptr(), hold.len(), access)
+        };
+        let region = region.map_err(|error| cannot_register(hold.len(), error))?;
+        self.regions.insert(place, RegisteredRegion { region, hold });
+        Ok(())
+    }
+}
+
+/// An arena of a connection's own.
+fn arena(classes: &[BulkClass]) -> Result<BulkPool, FabricError> {
+    let failed = |reason: String, source: Option<io::Error>| FabricError {
+        op: "make the arena of a connection".into(),
+        reason,
+        source,
+    };
+    let bytes = BulkPool::region_bytes(classes).map_err(|e| failed(e.to_string(), None))?;
+    let mapping = Mapping::anonymous(bytes, PageRequest::default())
+        .map_err(|error| failed(error.to_string(), Some(error)))?;
+    BulkPool::new(Region::from_mapping(mapping), classes).map_err(|e| failed(e.to_string(), None))
+}
+
+/// Memory for messages, registered whole; `None` if none is configured.
+fn messages(bytes: usize, registered: &mut Registered) -> Result<Option<Region>, FabricError> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let mapping = Mapping::anonymous(bytes, PageRequest::default()).map_err(|error| FabricError {
+        op: format!("map {bytes} bytes for the messages of a connection"),
+        reason: error.to_string(),
+        source: Some(error),
+    })?;
+    let region = Region::from_mapping(mapping);
+    // No RDMA Read ends there.
+    registered.add(region.hold(), LOCAL_WRITE)?;
+    Ok(Some(region))
+}
+
+/// Registers each block twice: each key has exactly one right (RFC 5042 section 6.3.5).
+fn register_blocks(
+    domain: &Arc<ProtectionDomain>,
+    arena: &BulkPool,
+) -> Result<Box<[[MemoryRegion; 2]]>, FabricError> {
+    let register = |(first, bytes)| {
+        let with = |right| {
+            // SAFETY: the arena outlives its registrations, by the order of `LinkMemory`'s fields.
+            // The keys of a block are told to the peer while a lease is held for it; what it does
+            // with them later befalls memory that only calls to this peer use, as the settings say.
+            unsafe { MemoryRegion::register(domain, first, bytes, LOCAL_WRITE | right) }
+                .map_err(|error| cannot_register(bytes, error))
+        };
+        Ok([with(REMOTE_READ)?, with(REMOTE_WRITE)?])
+    };
+    arena.blocks().map(register).collect()
+}
+
+/// Why memory could not be registered, and what to do.
+fn cannot_register(bytes: usize, error: io::Error) -> FabricError {
+    let reason = match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN) => {
+            let limit = getrlimit(Resource::Memlock).current;
+            let limit = limit.map_or("unlimited".into(), |bytes| format!("{} KiB", bytes >> 10));
+            format!(
+                "{error}: the process has pinned {}, and may lock {limit} (RLIMIT_MEMLOCK); raise \
+                 the limit: ulimit -l, LimitMEMLOCK= of a service, docker --ulimit memlock=-1",
+                pinned().unwrap_or_else(|| "an unknown amount".into())
+            )
+        }
+        _ => error.to_string(),
+    };
+    FabricError { op: format!("register {bytes} bytes of memory"), reason, source: Some(error) }
+}
+
+/// How much the process has pinned for devices, as the kernel says it.
+fn pinned() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"))?;
+    Some(line.trim().into())
 }

@@ -14,9 +14,17 @@ mod core;
 mod device;
 mod driver;
 mod endpoint;
+mod exposure;
 mod link;
 mod memory;
 mod objects;
+mod park;
+mod poll;
+mod post;
+mod queue_pair;
+mod recv_queue;
+mod send_queue;
+mod work_id;
 
 pub use config::{Registration, VerbsConfig, VerbsConfigError};
 pub use connector::VerbsConnector;

@@ -8,7 +8,7 @@
 
 use super::super::FabricError;
 use rdma_sys::*;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -245,8 +245,8 @@ pub(super) struct CompletionQueue {
     poll: PollCq,
     request_notify: RequestNotify,
     depth: u32,
-    /// Kept as long as the queue reports there.
-    _channel: Arc<CompletionChannel>,
+    /// Where it reports.
+    channel: Arc<CompletionChannel>,
 }
 
 // SAFETY: the drivers lock their queues, as those of the control thread's queue pairs may be polled
@@ -281,7 +281,7 @@ impl CompletionQueue {
         };
         // SAFETY: it was just made.
         let depth = unsafe { raw.as_ref().cqe }.unsigned_abs();
-        Ok(Self { raw, poll, request_notify, depth, _channel: Arc::clone(channel) })
+        Ok(Self { raw, poll, request_notify, depth, channel: Arc::clone(channel) })
     }
 
     /// What a queue pair is made with.
@@ -292,6 +292,11 @@ impl CompletionQueue {
     /// Completions it has room for: as many as asked for, or more.
     pub(super) fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// Where it reports, once it is armed.
+    pub(super) fn channel(&self) -> &Arc<CompletionChannel> {
+        &self.channel
     }
 
     /// Takes completions, as many as `into` has room for.
@@ -446,8 +451,3 @@ impl Drop for MemoryWindow {
     }
 }
 
-/// The key after `key` of the same window.
-pub(super) fn next_window_key(key: u32) -> u32 {
-    const TAG: c_uint = 0xff;
-    key & !TAG | key.wrapping_add(1) & TAG
-}

@@ -1,0 +1,112 @@
+//! Work completions in the words of the fabric: whose they are, and what an error means.
+
+use super::super::{Completion, CompletionKind, Completions, DownCause, QpId, WrError};
+use super::work_id::{Queue, WorkId};
+use crate::mem::Buf;
+use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_status};
+use std::collections::VecDeque;
+
+/// Where completions go: to the batch of the poll, or behind others that found no room there.
+pub(super) struct Outbox<'a> {
+    pub(super) batch: Option<&'a mut Completions>,
+    pub(super) late: &'a mut VecDeque<Completion>,
+}
+
+impl Outbox<'_> {
+    /// A message that arrived.
+    #[inline]
+    pub(super) fn push_received(&mut self, qp: QpId, message: Buf, invalidated: Option<u32>) {
+        match &mut self.batch {
+            Some(batch) if batch.room() > 0 && self.late.is_empty() => {
+                batch.push_received(qp, message, invalidated);
+            }
+            _ => self.push(qp, CompletionKind::Received { message, invalidated }),
+        }
+    }
+
+    /// Anything else.
+    pub(super) fn push(&mut self, qp: QpId, kind: CompletionKind) {
+        match &mut self.batch {
+            Some(batch) if batch.room() > 0 && self.late.is_empty() => batch.push(qp, kind),
+            _ => self.late.push_back(Completion { qp, kind }),
+        }
+    }
+
+    /// Hands out what is late, as far as there is room.
+    pub(super) fn catch_up(&mut self) {
+        let Some(batch) = &mut self.batch else { return };
+        while batch.room() > 0
+            && let Some(Completion { qp, kind }) = self.late.pop_front()
+        {
+            batch.push(qp, kind);
+        }
+    }
+}
+
+/// A message that lies in a posted receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrived {
+    /// Place of the receive.
+    pub(super) place: u32,
+    pub(super) bytes: u32,
+    /// The key that the peer invalidated with it.
+    pub(super) invalidated: Option<u32>,
+}
+
+/// What a device said of a work request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    /// The queue pair ended before it was done.
+    Flushed,
+    /// It failed, which is the end of the queue pair.
+    Failed(DownCause),
+}
+
+impl Outcome {
+    /// What the status of a request means; of one in the receive queue, `queue` says so.
+    pub(super) fn of(status: u32, queue: Queue) -> Self {
+        use ibv_wc_status::*;
+        let failed = |error| Self::Failed(DownCause::WorkRequest(error));
+        match (status, queue) {
+            (IBV_WC_SUCCESS, _) => Self::Done,
+            (IBV_WC_WR_FLUSH_ERR, _) => Self::Flushed,
+            // The peer says that what was sent does not fit, or is not what it takes.
+            (IBV_WC_LOC_LEN_ERR, _) | (IBV_WC_REM_INV_REQ_ERR, _) => failed(WrError::Length),
+            (IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_OP_ERR | IBV_WC_REM_INV_RD_REQ_ERR, _) => {
+                failed(WrError::RemoteAccess)
+            }
+            (IBV_WC_RNR_RETRY_EXC_ERR, _) => Self::Failed(DownCause::ReceiverNotReady),
+            (IBV_WC_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR | IBV_WC_REM_ABORT_ERR, _) => {
+                Self::Failed(DownCause::Unreachable)
+            }
+            // A receive fails by itself only by what arrived for it.
+            (_, Queue::Recv) => Self::Failed(DownCause::PeerMisbehaved(
+                "what arrived could not be put into the receive posted for it",
+            )),
+            (_, Queue::Send) => Self::Failed(DownCause::DeviceFailed),
+        }
+    }
+
+    /// The same, for a request that tells how it ended.
+    pub(super) fn result(&self) -> Result<(), WrError> {
+        match self {
+            Self::Done => Ok(()),
+            Self::Failed(DownCause::WorkRequest(error)) => Err(*error),
+            Self::Flushed | Self::Failed(_) => Err(WrError::Flushed),
+        }
+    }
+}
+
+/// The message that a successful completion of a receive stands for.
+#[inline]
+pub(super) fn arrived(wc: &ibv_wc) -> Arrived {
+    let has_key = wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_INV.0 != 0;
+    // SAFETY: both members of the union are four bytes of any value.
+    let key = unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey };
+    Arrived {
+        place: WorkId(wc.wr_id).position(),
+        bytes: wc.byte_len,
+        invalidated: has_key.then_some(key),
+    }
+}

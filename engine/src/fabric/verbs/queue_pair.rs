@@ -1,0 +1,615 @@
+//! One connection's queue pair: what the reactor posted, what the device has of it, and what becomes
+//! of it when the connection ends.
+//!
+//! A buffer is given back when the device has reported its work request, or a later one of the same
+//! queue, or when the queue pair is destroyed: never before.
+
+use super::super::{
+    Access, CompletionKind, DownCause, ExposeError, Full, QpId, RemoteSlice, Revoked,
+    SendWr, WrError, WrId,
+};
+use super::exposure::{Ended, Exposures};
+use super::link::{Link, Side};
+use super::poll::{Arrived, Outbox, Outcome};
+use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
+use super::recv_queue::RecvQueue;
+use super::send_queue::SendQueue;
+use super::work_id::{Queue, WorkId};
+use crate::mem::{Buf, Bulk, Lease, Region};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+/// How long a device may keep silent about what it still has, once its queue pair is to end, before
+/// the queue pair is destroyed all the same.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Work requests of the driver itself beside those for windows: the mark behind the last request.
+pub(super) const MARKS: u32 = 1;
+
+/// What is kept of a request as long as the device has it.
+#[derive(Debug)]
+enum Sent {
+    /// The message, until it has left; none if it was copied.
+    Message(#[expect(dead_code, reason = "held to be dropped")] Option<Buf>),
+    /// As above, and it is copied when it is posted.
+    Inline(Option<Buf>),
+    Read { id: WrId, into: Lease },
+    Write(#[expect(dead_code, reason = "held to be dropped")] Lease),
+    Bind,
+    Invalidate { window: usize },
+    Mark,
+}
+
+impl Sent {
+    /// A request of the reactor, not one of the driver.
+    fn is_asked_for(&self) -> bool {
+        matches!(self, Self::Message(_) | Self::Inline(_) | Self::Read { .. } | Self::Write(_))
+    }
+}
+
+/// Where a queue pair is between its adoption and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Live,
+    /// This side closes: what the device has may still leave, until then.
+    Draining { until: Instant },
+    /// The device is to give back what it has; it did something last at that time.
+    Flushing { moved: Instant },
+    /// The control thread is to destroy it.
+    Destroying,
+}
+
+/// What a queue pair that ends has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Not yet.
+    Pending,
+    /// `Down` is told; nothing is left.
+    Told,
+}
+
+/// See the module.
+pub(super) struct QueuePair {
+    pub(super) id: QpId,
+    recvs: RecvQueue<Buf>,
+    recv_chain: RecvChain,
+    sends: SendQueue<Sent>,
+    send_chain: SendChain,
+    /// How many requests of the reactor the send queue has, and how many of the driver.
+    asked: u32,
+    own: u32,
+    asked_max: u32,
+    own_max: u32,
+    /// RDMA Reads that the device has.
+    reads: u16,
+    exposures: Exposures,
+    phase: Phase,
+    /// The first error that the device reported.
+    failed: Option<DownCause>,
+    /// This side closed it.
+    is_closed: bool,
+    /// The peer's request is answered, or needs no answer.
+    is_accepted: bool,
+    /// Messages can be sent: nothing has to be waited for any more.
+    is_open: bool,
+    /// A message of the peer arrived.
+    has_heard: bool,
+    /// In the core's list of those to flush.
+    pub(super) is_dirty: bool,
+    link: Link,
+}
+
+impl QueuePair {
+    /// The queue pair of a fresh connection, to which the reactor may post `asked_max` requests;
+    /// `None` if its device cannot be posted to.
+    pub(super) fn new(id: QpId, link: Link, asked_max: u32, signal_every: u32) -> Option<Self> {
+        let limits = link.limits;
+        let sends = SendQueue::new(limits.send_depth, signal_every);
+        // SAFETY: the queue pair is alive as long as the link is not destroyed.
+        let send_chain = unsafe { SendChain::new(link.qp, sends.places()) }?;
+        // SAFETY: as above.
+        let recv_chain = unsafe { RecvChain::new(link.qp, limits.recv_depth as usize) }?;
+        Some(Self {
+            id,
+            recvs: RecvQueue::new(limits.recv_depth),
+            recv_chain,
+            sends,
+            send_chain,
+            asked: 0,
+            own: 0,
+            asked_max: asked_max.min(limits.send_depth.saturating_sub(MARKS)),
+            own_max: limits.send_depth.saturating_sub(asked_max + MARKS),
+            reads: 0,
+            exposures: link.memory.exposures(),
+            phase: Phase::Live,
+            failed: None,
+            is_closed: false,
+            is_accepted: link.side == Side::Connecting,
+            is_open: false,
+            has_heard: false,
+            is_dirty: false,
+            link,
+        })
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+
+    /// Work requests that the reactor can post.
+    #[inline]
+    pub(super) fn send_room(&self) -> usize {
+        if self.is_live() { (self.asked_max - self.asked) as usize } else { 0 }
+    }
+
+    /// Queues a receive.
+    #[inline]
+    pub(super) fn post_recv(&mut self, mut buf: Buf) -> Result<Result<(), DownCause>, Full<Buf>> {
+        if !self.is_live() || self.recvs.is_full() {
+            return Err(Full(buf));
+        }
+        buf.set_range(0..0);
+        let pieces = self.receive_pieces(&buf);
+        // There is room, as was just seen.
+        let place = self.recvs.push(buf).map_err(Full)?;
+        let Some((head, tail)) = pieces else { return Ok(Err(REGISTRATION)) };
+        let id = WorkId::new(self.id, Queue::Recv, place);
+        self.recv_chain.set(place, id.0, head, tail);
+        Ok(Ok(()))
+    }
+
+    #[inline]
+    fn receive_pieces(&mut self, buf: &Buf) -> Option<(Piece, Option<Piece>)> {
+        let memory = &mut *self.link.memory;
+        let key = memory.local_key(buf.region_id(), || buf.hold_region());
+        let head = piece(buf.as_ptr(), buf.capacity(), said(key)?)?;
+        let Some(tail) = buf.tail() else { return Some((head, None)) };
+        let key = memory.local_key(tail.region_id(), || tail.hold_region());
+        Some((head, Some(piece(tail.as_ptr(), tail.len(), said(key)?)?)))
+    }
+
+    /// Queues a request. An inner error is the end of the connection, which the caller begins.
+    #[inline]
+    pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<(), DownCause>, Full<SendWr>> {
+        if self.send_room() == 0 {
+            return Err(Full(wr));
+        }
+        let prepared = self.prepare(&wr);
+        let (operation, error) = match prepared {
+            Ok(operation) => (operation, None),
+            // Queued like others, so that its memory comes back like theirs. It is never posted.
+            Err(cause) => (Operation::Mark, Some(cause)),
+        };
+        let signal = matches!(wr, SendWr::Read { .. });
+        let sent = match wr {
+            SendWr::Send { message, .. } => match operation {
+                Operation::Send { inline: true, .. } => Sent::Inline(Some(message)),
+                _ => Sent::Message(Some(message)),
+            },
+            SendWr::Read { id, into, .. } => Sent::Read { id, into },
+            SendWr::Write { from, .. } => Sent::Write(from),
+        };
+        self.asked += 1;
+        self.queue(sent, &operation, signal);
+        error.map_or(Ok(Ok(())), |cause| Ok(Err(cause)))
+    }
+
+    #[inline]
+    fn queue(&mut self, sent: Sent, operation: &Operation, signal: bool) {
+        let queued = self.sends.push(sent, signal);
+        debug_assert!(queued.is_ok(), "the send queue holds all that is counted");
+        if let Ok(queued) = queued {
+            let id = WorkId::new(self.id, Queue::Send, queued.number);
+            self.send_chain.set(queued.place, id.0, queued.is_signalled, operation);
+        }
+    }
+
+    /// A request in the device's words.
+    #[inline]
+    fn prepare(&mut self, wr: &SendWr) -> Result<Operation, DownCause> {
+        match wr {
+            SendWr::Send { message, invalidate } => {
+                let inline = (1..=self.link.limits.inline_bytes as usize).contains(&message.len());
+                let key = match inline {
+                    true => 0,
+                    false => {
+                        let hold = || message.hold_region();
+                        said(self.link.memory.local_key(message.region_id(), hold))
+                            .ok_or(REGISTRATION)?
+                    }
+                };
+                let message = piece(message.as_ptr(), message.len(), key).ok_or(TOO_LONG)?;
+                Ok(Operation::Send { message, inline, invalidate: *invalidate })
+            }
+            SendWr::Read { from, into, .. } => {
+                let into_piece = self.transfer_piece(into, from)?;
+                if !into.writable() {
+                    return Err(DownCause::WorkRequest(WrError::RemoteAccess));
+                }
+                Ok(Operation::Read { from: *from, into: into_piece })
+            }
+            SendWr::Write { from, to } => {
+                let from = self.transfer_piece(from, to)?;
+                Ok(Operation::Write { from, to: *to })
+            }
+        }
+    }
+
+    fn transfer_piece(&mut self, local: &Lease, remote: &RemoteSlice) -> Result<Piece, DownCause> {
+        if local.len() != remote.length as usize {
+            return Err(TOO_LONG);
+        }
+        let key = self.link.memory.local_key(local.region_id(), || local.hold_region());
+        piece(local.as_ptr(), local.len(), said(key).ok_or(REGISTRATION)?).ok_or(TOO_LONG)
+    }
+
+    /// Posts what waits: receives first, then sends, one doorbell for each. An error is the end of
+    /// the connection. True when something is left that a later flush may post.
+    #[inline]
+    pub(super) fn flush(&mut self) -> Result<bool, DownCause> {
+        if !self.is_live() {
+            return Ok(false);
+        }
+        let mut is_left = false;
+        if !self.recvs.waiting().is_empty() {
+            is_left = self.flush_recvs()?;
+        }
+        if !self.is_accepted {
+            self.is_accepted = true;
+            self.link.accept();
+        }
+        if self.sends.waiting() > 0 && (self.is_open || self.open()) {
+            is_left |= self.flush_sends()?;
+        }
+        Ok(is_left)
+    }
+
+    /// Whether messages may be sent. Over iWARP the side that connected sends the first one
+    /// (RFC 6581 section 6).
+    #[cold]
+    fn open(&mut self) -> bool {
+        let is_first = self.link.side == Side::Connecting || !self.link.limits.is_iwarp;
+        self.is_open = self.link.state.is_established() && (is_first || self.has_heard);
+        self.is_open
+    }
+
+    #[inline]
+    fn flush_recvs(&mut self) -> Result<bool, DownCause> {
+        // SAFETY: the queue pair is alive, as it is live. The buffers are in `recvs` until the device
+        // reports them or it is destroyed, with nobody else touching them, and their registrations
+        // live longer: in the link.
+        let result = unsafe { self.recv_chain.post(self.link.qp, self.recvs.waiting()) };
+        match result {
+            Ok(()) => self.recvs.post(self.recvs.waiting().len()),
+            Err(refused) => {
+                self.recvs.post(refused.posted as usize);
+                return still_alive(&refused);
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline]
+    fn flush_sends(&mut self) -> Result<bool, DownCause> {
+        let (count, reads) = self.postable();
+        let Some((first, _)) = self.sends.waiting_at(0).filter(|_| count > 0) else {
+            // Reads wait for others; their completions go on with it.
+            return Ok(false);
+        };
+        // SAFETY: as for receives; messages and leases are in `sends`. What is copied into the
+        // request is a whole message that its buffer has.
+        let result = unsafe { self.send_chain.post(self.link.qp, first, count) };
+        let posted = result.as_ref().map_or_else(|refused| refused.posted, |()| count);
+        self.reads += if posted == count { reads } else { self.reads_among(posted) };
+        self.give_up_copied(posted);
+        self.sends.post(posted);
+        result.map_or_else(|refused| still_alive(&refused), |()| Ok(false))
+    }
+
+    /// How many of the waiting requests can be posted, and how many Reads are among them: no more
+    /// than both sides agreed on, and nothing overtakes one that has to wait.
+    #[inline]
+    fn postable(&mut self) -> (u32, u16) {
+        let room = self.link.limits.reads_out.saturating_sub(self.reads);
+        let (mut count, mut reads) = (0, 0);
+        while let Some((_, sent)) = self.sends.waiting_at(count) {
+            if matches!(sent, Sent::Read { .. }) {
+                if reads == room {
+                    break;
+                }
+                reads += 1;
+            }
+            count += 1;
+        }
+        (count, reads)
+    }
+
+    #[cold]
+    fn reads_among(&mut self, posted: u32) -> u16 {
+        let is_read = |ahead: &u32| {
+            matches!(self.sends.waiting_at(*ahead), Some((_, Sent::Read { .. })))
+        };
+        (0..posted).filter(is_read).count() as u16
+    }
+
+    /// Buffers of messages that were copied go back at once.
+    #[inline]
+    fn give_up_copied(&mut self, posted: u32) {
+        for ahead in 0..posted {
+            if let Some((_, Sent::Inline(message))) = self.sends.waiting_at(ahead) {
+                *message = None;
+            }
+        }
+    }
+
+    /// The device reported a message.
+    #[inline]
+    pub(super) fn on_arrived(
+        &mut self,
+        arrived: Arrived,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), DownCause> {
+        let Some(mut message) = self.recvs.take(arrived.place) else { return Ok(()) };
+        self.has_heard = true;
+        let key = arrived.invalidated.filter(|key| self.exposures.on_remote_invalidate(*key));
+        if !message.set_received(arrived.bytes as usize) {
+            out.push(self.id, CompletionKind::RecvFlushed { buf: message });
+            return Err(TOO_LONG);
+        }
+        out.push_received(self.id, message, key);
+        Ok(())
+    }
+
+    /// The device gave a receive back unused.
+    #[cold]
+    pub(super) fn on_unused(&mut self, place: u32, out: &mut Outbox<'_>) {
+        if let Some(buf) = self.recvs.take(place) {
+            out.push(self.id, CompletionKind::RecvFlushed { buf });
+        }
+        self.moved();
+    }
+
+    /// The device reported a request, and thereby all before it.
+    #[inline]
+    pub(super) fn on_sent(&mut self, position: u32, outcome: &Outcome, out: &mut Outbox<'_>) {
+        let Some(count) = self.sends.reported(position) else { return };
+        for ahead in (0..count).rev() {
+            let Some(sent) = self.sends.release() else { return };
+            let result = if ahead == 0 { outcome.result() } else { Ok(()) };
+            self.finish(sent, result, out);
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self, sent: Sent, result: Result<(), WrError>, out: &mut Outbox<'_>) {
+        if sent.is_asked_for() {
+            self.asked -= 1;
+        } else {
+            self.own -= u32::from(!matches!(sent, Sent::Mark));
+        }
+        match sent {
+            Sent::Read { id, into } => {
+                drop(into);
+                self.reads -= 1;
+                out.push(self.id, CompletionKind::Read { id, result });
+            }
+            Sent::Invalidate { window } if result.is_ok() => {
+                if let Some(handle) = self.exposures.on_invalidated(window) {
+                    out.push(self.id, CompletionKind::Revoked { handle });
+                }
+            }
+            Sent::Message(_) | Sent::Inline(_) | Sent::Write(_) | Sent::Bind | Sent::Mark => {}
+            Sent::Invalidate { .. } => {}
+        }
+    }
+
+    /// What waits may go on: a Read is done, or the peer has spoken.
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        self.sends.waiting() > 0 && self.is_live()
+    }
+
+    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.link.memory.take(bytes)
+    }
+
+    pub(super) fn message_memory(&mut self, bytes: usize) -> Option<Region> {
+        self.link.memory.take_messages(bytes)
+    }
+
+    /// See [`Fabric::expose`](super::super::Fabric::expose).
+    pub(super) fn expose(
+        &mut self,
+        memory: Lease,
+        access: Access,
+    ) -> Result<RemoteSlice, ExposeError> {
+        if !self.is_live() {
+            return Err(ExposeError::Down);
+        }
+        // One request to bind, and one kept for the end of the key.
+        let room = self.own_max - self.own;
+        if room < 2 && self.link.limits.send_depth > self.asked_max + MARKS {
+            return Err(ExposeError::NoKey);
+        }
+        let exposed = self.exposures.expose(memory, access)?;
+        if let Some(window) = exposed.window {
+            self.bind(window, exposed.slice, access);
+        }
+        Ok(exposed.slice)
+    }
+
+    fn bind(&mut self, at: usize, slice: RemoteSlice, access: Access) {
+        let Some((window, region)) = self.link.memory.window(at) else { return };
+        let binding = Binding {
+            window,
+            region,
+            key: slice.handle,
+            first: slice.offset,
+            bytes: slice.length.into(),
+            is_writable: access == Access::RemoteWrite,
+        };
+        self.own += 1;
+        self.queue(Sent::Bind, &Operation::Bind(binding), false);
+    }
+
+    /// See [`Fabric::revoke`](super::super::Fabric::revoke).
+    pub(super) fn revoke(&mut self, key: u32) -> Revoked {
+        // Without a connection no key is alive; its memory comes free with `Down`.
+        if !self.is_live() {
+            return Revoked::Soon;
+        }
+        match self.exposures.revoke(key) {
+            Ended::Now => Revoked::Now,
+            Ended::ByDevice { window } => {
+                self.own += 1;
+                let sent = Sent::Invalidate { window };
+                self.queue(sent, &Operation::Invalidate { key }, true);
+                Revoked::Soon
+            }
+        }
+    }
+}
+
+/// How a queue pair ends.
+impl QueuePair {
+    /// This side closes the connection: what was flushed may still leave, for `patience`.
+    pub(super) fn close(&mut self, patience: Duration, out: &mut Outbox<'_>) {
+        if !self.is_live() {
+            return;
+        }
+        self.is_closed = true;
+        self.give_back_waiting(out);
+        let now = Instant::now();
+        if self.sends.outstanding() == 0 {
+            return self.flush_device(now);
+        }
+        self.phase = Phase::Draining { until: now + patience };
+        self.queue(Sent::Mark, &Operation::Mark, true);
+        // The queue pair may have ended meanwhile, which the next look at it shows.
+        let _ = self.flush_sends();
+    }
+
+    /// The connection is over; what the device reported is the cause, or else what the control half
+    /// knows.
+    #[cold]
+    pub(super) fn end(&mut self, cause: Option<DownCause>, out: &mut Outbox<'_>) {
+        if let Some(cause) = cause {
+            self.failed.get_or_insert(cause);
+        }
+        if matches!(self.phase, Phase::Live | Phase::Draining { .. }) {
+            self.give_back_waiting(out);
+            self.flush_device(Instant::now());
+        }
+    }
+
+    fn flush_device(&mut self, now: Instant) {
+        self.phase = Phase::Flushing { moved: now };
+        self.link.disconnect();
+    }
+
+    fn moved(&mut self) {
+        if let Phase::Flushing { moved } = &mut self.phase {
+            *moved = Instant::now();
+        }
+    }
+
+    /// Gives back what the device never got.
+    fn give_back_waiting(&mut self, out: &mut Outbox<'_>) {
+        let id = self.id;
+        for sent in self.sends.take_waiting() {
+            if sent.is_asked_for() {
+                self.asked -= 1;
+            } else {
+                self.own -= 1;
+            }
+            flushed(id, sent, out);
+        }
+        for buf in self.recvs.take_waiting() {
+            out.push(id, CompletionKind::RecvFlushed { buf });
+        }
+    }
+
+    /// Goes on with the end, as far as it can.
+    pub(super) fn advance_end(&mut self, now: Instant, out: &mut Outbox<'_>) -> End {
+        if self.link.state.is_destroyed() {
+            self.tell_end(out);
+            return End::Told;
+        }
+        match self.phase {
+            Phase::Draining { until } => {
+                let is_over = self.link.state.over().is_some() || now >= until;
+                if is_over || self.sends.outstanding() == 0 {
+                    self.flush_device(now);
+                }
+            }
+            Phase::Flushing { moved } => {
+                let is_empty = self.sends.outstanding() == 0 && self.recvs.outstanding() == 0;
+                if is_empty || now.saturating_duration_since(moved) >= QUIET {
+                    self.destroy();
+                }
+            }
+            Phase::Live | Phase::Destroying => {}
+        }
+        End::Pending
+    }
+
+    fn destroy(&mut self) {
+        let bound: Vec<usize> = self.exposures.bound_windows().collect();
+        for window in bound {
+            self.link.memory.free_window(window);
+        }
+        self.phase = Phase::Destroying;
+        self.link.destroy();
+    }
+
+    /// The queue pair is destroyed, so the device is done with everything.
+    fn tell_end(&mut self, out: &mut Outbox<'_>) {
+        self.give_back_waiting(out);
+        while let Some(sent) = self.sends.release() {
+            flushed(self.id, sent, out);
+        }
+        for buf in self.recvs.take_all() {
+            out.push(self.id, CompletionKind::RecvFlushed { buf });
+        }
+        let closed = self.is_closed.then_some(DownCause::Local);
+        let cause = self.failed.take().or(closed).or_else(|| self.link.state.over().cloned());
+        let cause = cause.unwrap_or(DownCause::PeerDied);
+        out.push(self.id, CompletionKind::Down { cause });
+    }
+}
+
+/// A request that was not done, and will not be.
+fn flushed(id: QpId, sent: Sent, out: &mut Outbox<'_>) {
+    if let Sent::Read { id: read, into } = sent {
+        drop(into);
+        out.push(id, CompletionKind::Read { id: read, result: Err(WrError::Flushed) });
+    }
+}
+
+const TOO_LONG: DownCause = DownCause::WorkRequest(WrError::Length);
+const REGISTRATION: DownCause = DownCause::Overrun("memory that can be registered");
+
+fn piece(first: NonNull<u8>, bytes: usize, key: u32) -> Option<Piece> {
+    Some(Piece { first, bytes: u32::try_from(bytes).ok()?, key })
+}
+
+/// The key, or a word to the operator about why there is none.
+#[inline]
+fn said(key: Result<u32, super::super::FabricError>) -> Option<u32> {
+    key.inspect_err(|error| tracing::warn!(%error, "memory cannot be posted")).ok()
+}
+
+/// What a refusal to post means: the device is full for now, or the connection has ended.
+#[cold]
+fn still_alive(refused: &super::post::NotPosted) -> Result<bool, DownCause> {
+    if refused.is_full() {
+        return Ok(true);
+    }
+    tracing::debug!(error = %refused.error, "a device refused a work request");
+    Err(DownCause::DeviceFailed)
+}
