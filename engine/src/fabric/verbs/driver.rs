@@ -494,7 +494,10 @@ impl Drop for VerbsFabric {
             self.park(BUSY_NAP);
         }
         for pair in self.table.places.iter_mut().filter_map(|place| place.pair.take()) {
-            tracing::error!(link = pair.link().number, "a queue pair did not end: its memory is lost");
+            tracing::error!(
+                link = pair.link().number,
+                "a queue pair did not end: its memory is lost"
+            );
             // The device may still touch it.
             std::mem::forget(pair);
         }

@@ -62,11 +62,7 @@ impl Exposures {
     }
 
     /// Lets the peer reach the leased bytes. A window that is named in the result has to be bound.
-    pub(super) fn expose(
-        &mut self,
-        memory: Lease,
-        access: Access,
-    ) -> Result<Exposed, ExposeError> {
+    pub(super) fn expose(&mut self, memory: Lease, access: Access) -> Result<Exposed, ExposeError> {
         let may = memory.writable() || access == Access::RemoteRead;
         let length = u32::try_from(memory.len()).map_err(|_| ExposeError::Foreign)?;
         if memory.region_id() != self.region || !may {
@@ -141,10 +137,8 @@ impl Blocks {
         let mut lists: Vec<_> = keys.iter().flat_map(|keys| [keys.read, keys.write]).collect();
         lists.sort_unstable();
         let places = u32::try_from(keys_max).unwrap_or(u32::MAX);
-        let held = (0..places).map(|at| Held {
-            memory: None,
-            next: Some(at + 1).filter(|next| *next < places),
-        });
+        let held = (0..places)
+            .map(|at| Held { memory: None, next: Some(at + 1).filter(|next| *next < places) });
         Self {
             keys: keys.into(),
             lists: lists.into_iter().map(|key| (key, None)).collect(),

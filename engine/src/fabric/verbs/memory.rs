@@ -106,7 +106,8 @@ impl LinkMemory {
             Mode::Buffer => register_blocks(domain, &pool)?,
             Mode::Window | Mode::Pool => Box::default(),
         };
-        let windows = (0..windows_per_link(config, caps)).map(|_| MemoryWindow::new(domain).map(Some));
+        let windows =
+            (0..windows_per_link(config, caps)).map(|_| MemoryWindow::new(domain).map(Some));
         let windows = windows.collect::<io::Result<_>>().map_err(|error| FabricError {
             op: format!("allocate {} memory windows for a connection", config.keys_max),
             reason: format!("{error}; the device has {} in all", caps.windows_max),
@@ -266,9 +267,8 @@ impl Registered {
         // SAFETY: `hold` keeps the memory mapped and goes after the registration. The peer gets
         // rights on the whole only where it is trusted (`Pool`), or where the fabric asks for it
         // (iWARP); there, who holds bytes of it relies on the peer, which the settings say.
-        let region = unsafe {
-            MemoryRegion::register(&self.domain, hold.as_ptr(), hold.len(), access)
-        };
+        let region =
+            unsafe { MemoryRegion::register(&self.domain, hold.as_ptr(), hold.len(), access) };
         let region = region.map_err(|error| cannot_register(hold.len(), error))?;
         self.regions.insert(place, RegisteredRegion { region, hold });
         Ok(())
@@ -293,11 +293,12 @@ fn messages(bytes: usize, registered: &mut Registered) -> Result<Option<Region>,
     if bytes == 0 {
         return Ok(None);
     }
-    let mapping = Mapping::anonymous(bytes, PageRequest::default()).map_err(|error| FabricError {
-        op: format!("map {bytes} bytes for the messages of a connection"),
-        reason: error.to_string(),
-        source: Some(error),
-    })?;
+    let mapping =
+        Mapping::anonymous(bytes, PageRequest::default()).map_err(|error| FabricError {
+            op: format!("map {bytes} bytes for the messages of a connection"),
+            reason: error.to_string(),
+            source: Some(error),
+        })?;
     let region = Region::from_mapping(mapping);
     // No RDMA Read ends there.
     registered.add(region.hold(), LOCAL_WRITE)?;

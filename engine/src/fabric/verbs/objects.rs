@@ -450,4 +450,3 @@ impl Drop for MemoryWindow {
         report("memory window", error);
     }
 }
-

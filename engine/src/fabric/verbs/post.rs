@@ -9,10 +9,8 @@ use std::ffi::c_int;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 
-type PostSend =
-    unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
-type PostRecv =
-    unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
 
 /// Registered memory of this side, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,9 +167,9 @@ impl SendChain {
         let error = unsafe { (self.post)(qp.as_ptr(), requests.add(first & mask), &mut bad) };
         match error {
             0 => Ok(()),
-            error => Err(not_posted(error, requests, bad, count, |bad| {
-                bad.wrapping_sub(first) & mask
-            })),
+            error => {
+                Err(not_posted(error, requests, bad, count, |bad| bad.wrapping_sub(first) & mask))
+            }
         }
     }
 }

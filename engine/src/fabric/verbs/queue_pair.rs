@@ -5,8 +5,8 @@
 //! queue, or when the queue pair is destroyed: never before.
 
 use super::super::{
-    Access, CompletionKind, DownCause, ExposeError, Full, QpId, RemoteSlice, Revoked,
-    SendWr, WrError, WrId,
+    Access, CompletionKind, DownCause, ExposeError, Full, QpId, RemoteSlice, Revoked, SendWr,
+    WrError, WrId,
 };
 use super::exposure::{Ended, Exposures};
 use super::link::{Link, Side};
@@ -33,10 +33,15 @@ enum Sent {
     Message(#[expect(dead_code, reason = "held to be dropped")] Option<Buf>),
     /// As above, and it is copied when it is posted.
     Inline(Option<Buf>),
-    Read { id: WrId, into: Lease },
+    Read {
+        id: WrId,
+        into: Lease,
+    },
     Write(#[expect(dead_code, reason = "held to be dropped")] Lease),
     Bind,
-    Invalidate { window: usize },
+    Invalidate {
+        window: usize,
+    },
     Mark,
 }
 
@@ -52,9 +57,13 @@ impl Sent {
 enum Phase {
     Live,
     /// This side closes: what the device has may still leave, until then.
-    Draining { until: Instant },
+    Draining {
+        until: Instant,
+    },
     /// The device is to give back what it has; it did something last at that time.
-    Flushing { moved: Instant },
+    Flushing {
+        moved: Instant,
+    },
     /// The control thread is to destroy it.
     Destroying,
 }
@@ -331,9 +340,8 @@ impl QueuePair {
 
     #[cold]
     fn reads_among(&mut self, posted: u32) -> u16 {
-        let is_read = |ahead: &u32| {
-            matches!(self.sends.waiting_at(*ahead), Some((_, Sent::Read { .. })))
-        };
+        let is_read =
+            |ahead: &u32| matches!(self.sends.waiting_at(*ahead), Some((_, Sent::Read { .. })));
         (0..posted).filter(is_read).count() as u16
     }
 

@@ -135,3 +135,264 @@ impl<T> SendQueue<T> {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::recv_queue::RecvQueue;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// What happens next.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Queue {
+            signal: bool,
+        },
+        Post {
+            most: u32,
+        },
+        /// The device gets on with so many of its requests, and one of them may fail.
+        Work {
+            most: usize,
+            fails: bool,
+        },
+        /// What the device reported is looked at, so much of it.
+        Poll {
+            most: usize,
+        },
+        /// This side gives up what it has not posted.
+        TakeWaiting,
+        QueueRecv,
+        PostRecvs {
+            most: usize,
+        },
+        /// The device is done with a receive: any of them.
+        Receive {
+            which: usize,
+        },
+        PollRecvs {
+            most: usize,
+        },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => any::<bool>().prop_map(|signal| Step::Queue { signal }),
+            3 => (0_u32..6).prop_map(|most| Step::Post { most }),
+            3 => (0_usize..6, prop::bool::weighted(0.03))
+                .prop_map(|(most, fails)| Step::Work { most, fails }),
+            3 => (0_usize..4).prop_map(|most| Step::Poll { most }),
+            1 => Just(Step::TakeWaiting),
+            3 => Just(Step::QueueRecv),
+            2 => (0_usize..4).prop_map(|most| Step::PostRecvs { most }),
+            2 => any::<usize>().prop_map(|which| Step::Receive { which }),
+            2 => (0_usize..4).prop_map(|most| Step::PollRecvs { most }),
+        ]
+    }
+
+    /// A device, and what is expected of the lists.
+    struct Model {
+        sends: SendQueue<u32>,
+        recvs: RecvQueue<u32>,
+        /// Requests by age, with what they are reported by: waiting, then on the device.
+        waiting: VecDeque<(u32, Queued)>,
+        on_device: VecDeque<(u32, Queued)>,
+        /// What the device is done with, in order: free to be released.
+        done: VecDeque<u32>,
+        reported: VecDeque<u32>,
+        is_in_error: bool,
+        recvs_on_device: Vec<(u32, u32)>,
+        recvs_waiting: VecDeque<(u32, u32)>,
+        recvs_reported: VecDeque<(u32, u32)>,
+        next: u32,
+    }
+
+    impl Model {
+        fn new(depth: u32, signal_every: u32) -> Self {
+            Self {
+                sends: SendQueue::new(depth, signal_every),
+                recvs: RecvQueue::new(depth),
+                waiting: VecDeque::new(),
+                on_device: VecDeque::new(),
+                done: VecDeque::new(),
+                reported: VecDeque::new(),
+                is_in_error: false,
+                recvs_on_device: Vec::new(),
+                recvs_waiting: VecDeque::new(),
+                recvs_reported: VecDeque::new(),
+                next: 0,
+            }
+        }
+
+        fn take_step(&mut self, step: &Step) {
+            match *step {
+                Step::Queue { signal } => self.queue(signal),
+                Step::Post { most } => self.post(most),
+                Step::Work { most, fails } => self.work(most, fails),
+                Step::Poll { most } => self.poll(most),
+                Step::TakeWaiting => self.take_waiting(),
+                Step::QueueRecv => self.queue_recv(),
+                Step::PostRecvs { most } => self.post_recvs(most),
+                Step::Receive { which } => self.receive(which),
+                Step::PollRecvs { most } => self.poll_recvs(most),
+            }
+            assert_eq!(self.sends.waiting() as usize, self.waiting.len());
+            assert_eq!(self.sends.outstanding() as usize, self.on_device.len() + self.done.len());
+            let posted = self.recvs_on_device.len() + self.recvs_reported.len();
+            assert_eq!(self.recvs.outstanding(), posted);
+        }
+
+        fn queue(&mut self, signal: bool) {
+            let has_room = self.sends.room() > 0;
+            match self.sends.push(self.next, signal) {
+                Ok(queued) => {
+                    assert!(has_room && (queued.is_signalled || !signal));
+                    self.waiting.push_back((self.next, queued));
+                    self.next += 1;
+                }
+                Err(back) => assert!(!has_room && back == self.next),
+            }
+        }
+
+        fn post(&mut self, most: u32) {
+            let count = most.min(self.sends.waiting());
+            for ahead in 0..count {
+                let (request, queued) = self.waiting.pop_front().expect("as many wait");
+                let found = self.sends.waiting_at(ahead).map(|(place, request)| (place, *request));
+                assert_eq!(found, Some((queued.place, request)));
+                self.on_device.push_back((request, queued));
+            }
+            self.sends.post(count);
+        }
+
+        /// In order; reported if signalled, failed or flushed.
+        fn work(&mut self, most: usize, fails: bool) {
+            for at in 0..most {
+                let Some((request, queued)) = self.on_device.pop_front() else { return };
+                self.is_in_error |= fails && at + 1 == most;
+                self.done.push_back(request);
+                if queued.is_signalled || self.is_in_error {
+                    self.reported.push_back(queued.number % POSITIONS_MAX);
+                }
+            }
+        }
+
+        fn poll(&mut self, most: usize) {
+            for _ in 0..most {
+                let Some(position) = self.reported.pop_front() else { return };
+                let count = self.sends.reported(position).expect("it was on the device");
+                for _ in 0..count {
+                    self.release();
+                }
+                assert_eq!(self.sends.reported(position), None, "reported twice");
+            }
+        }
+
+        fn release(&mut self) {
+            let released = self.sends.release();
+            assert!(released.is_some() && released == self.done.pop_front());
+        }
+
+        fn take_waiting(&mut self) {
+            let taken: Vec<_> = self.sends.take_waiting().collect();
+            let expected: Vec<_> = self.waiting.drain(..).map(|(request, _)| request).collect();
+            assert_eq!(taken, expected);
+        }
+
+        fn queue_recv(&mut self) {
+            let is_full = self.recvs.is_full();
+            match self.recvs.push(self.next) {
+                Ok(place) => {
+                    assert!(!is_full);
+                    self.recvs_waiting.push_back((place, self.next));
+                    self.next += 1;
+                }
+                Err(back) => assert!(is_full && back == self.next),
+            }
+        }
+
+        fn post_recvs(&mut self, most: usize) {
+            let count = most.min(self.recvs_waiting.len());
+            let posted: Vec<_> = self.recvs_waiting.drain(..count).collect();
+            assert!(posted.iter().map(|(place, _)| place).eq(&self.recvs.waiting()[..count]));
+            self.recvs.post(count);
+            self.recvs_on_device.extend(posted);
+        }
+
+        fn receive(&mut self, which: usize) {
+            if !self.recvs_on_device.is_empty() {
+                let at = which % self.recvs_on_device.len();
+                self.recvs_reported.push_back(self.recvs_on_device.remove(at));
+            }
+        }
+
+        fn poll_recvs(&mut self, most: usize) {
+            for _ in 0..most {
+                let Some((place, buffer)) = self.recvs_reported.pop_front() else { return };
+                assert_eq!(self.recvs.take(place), Some(buffer));
+                assert_eq!(self.recvs.take(place), None, "reported twice");
+            }
+        }
+
+        /// The queue pair is destroyed: everything that is left comes back, once.
+        fn destroy(mut self) {
+            self.take_waiting();
+            let left: Vec<_> = std::iter::from_fn(|| self.sends.release()).collect();
+            let on_device = self.on_device.iter().map(|(request, _)| *request);
+            assert_eq!(left, self.done.iter().copied().chain(on_device).collect::<Vec<_>>());
+            let mut recvs: Vec<_> = self.recvs.take_all().collect();
+            let lists = self.recvs_waiting.into_iter().chain(self.recvs_on_device);
+            let expected = lists.chain(self.recvs_reported).map(|(_, buffer)| buffer);
+            let mut expected: Vec<_> = expected.collect();
+            recvs.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(recvs, expected);
+            assert_eq!((self.recvs.outstanding(), self.sends.outstanding()), (0, 0));
+        }
+    }
+
+    proptest! {
+        /// Whatever a device does that it may, each buffer comes back once, and not before the device
+        /// is done with it.
+        #[test]
+        fn every_buffer_comes_back_once_and_not_before_the_device_is_done(
+            depth in 1_u32..40,
+            signal_every in 1_u32..20,
+            steps in prop::collection::vec(step(), 0..400),
+        ) {
+            let mut model = Model::new(depth, signal_every);
+            steps.iter().for_each(|step| model.take_step(step));
+            model.destroy();
+        }
+
+        /// A queue that is full, all of it done, has something that was reported.
+        #[test]
+        fn a_full_queue_does_not_stay_full(depth in 1_u32..200, signal_every in 1_u32..300) {
+            let mut model = Model::new(depth, signal_every);
+            for _ in 0..5 {
+                while model.sends.room() > 0 {
+                    model.queue(false);
+                }
+                model.post(u32::MAX);
+                model.work(usize::MAX, false);
+                prop_assert!(!model.reported.is_empty());
+                model.poll(usize::MAX);
+                prop_assert!(model.sends.room() > depth / 2 || depth == 1);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let mut queue = SendQueue::new(3, 1);
+        (queue.head, queue.posted, queue.tail) = (u32::MAX, u32::MAX, u32::MAX);
+        for request in 0..3 {
+            assert!(queue.push(request, true).is_ok());
+        }
+        queue.post(3);
+        assert_eq!(queue.reported(0_u32.wrapping_add(1) % POSITIONS_MAX), Some(3));
+        assert_eq!([queue.release(), queue.release(), queue.release()], [0, 1, 2].map(Some));
+        assert_eq!(queue.release(), None);
+    }
+}

@@ -44,7 +44,8 @@ impl WorkId {
     #[inline]
     pub(super) fn is_of(self, qp: QpId) -> bool {
         let generation = (self.0 >> (u64::BITS - GENERATION_BITS)) as u32;
-        generation == qp.generation() % (1 << GENERATION_BITS) && self.index() == qp.index() as usize
+        generation == qp.generation() % (1 << GENERATION_BITS)
+            && self.index() == qp.index() as usize
     }
 
     #[inline]
