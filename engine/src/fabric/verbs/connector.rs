@@ -109,7 +109,7 @@ impl Connector for VerbsConnector {
             return Err(attempt.failed("it runs already", None));
         }
         let Environment { config, caps, remote_invalidate, .. } = &*self.environment;
-        Ok(VerbsFabric::new(shared, Arc::clone(&self.control), config, caps, *remote_invalidate))
+        Ok(VerbsFabric::new(shared, config, caps, *remote_invalidate))
     }
 
     /// Looks up names on the calling thread, for as long as the system's resolver takes. Each address

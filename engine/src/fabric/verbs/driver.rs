@@ -77,25 +77,23 @@ struct Place {
 }
 
 impl VerbsFabric {
-    /// The data plane of `core`, which nobody else has. `device` is what the first device can do, by
-    /// which limits are told that hold for all connections.
+    /// The data plane of `core`, which nobody else has. `device` is what every device can do that a
+    /// connection may use.
     pub(super) fn new(
         core: Arc<CoreShared>,
-        config: VerbsConfig,
-        device: Option<DeviceCaps>,
+        config: &VerbsConfig,
+        device: &DeviceCaps,
+        remote_invalidate: bool,
     ) -> Self {
         let conns = config.conns_max.min(PLACES_MAX);
-        let device_bytes = device.map_or(u32::MAX, |device| device.message_bytes_max);
-        let has_windows =
-            device.is_some_and(|device| super::memory::windows_per_link(&config, &device) > 0);
         let caps = Caps {
             message_bytes_max: config.message_bytes_max,
-            transfer_bytes_max: TRANSFER_BYTES_MAX.min(device_bytes as usize),
+            transfer_bytes_max: TRANSFER_BYTES_MAX.min(device.message_bytes_max as usize),
             reads_max: config.reads_out_max.into(),
             send_queue_depth: config.send_queue_depth,
             recv_queue_depth: config.recv_queue_depth,
             recv_buffers_max: 2,
-            remote_invalidate: config.remote_invalidate && has_windows,
+            remote_invalidate,
         };
         let table = Table {
             places: (0..conns).map(|_| Place::default()).collect(),
@@ -103,7 +101,7 @@ impl VerbsFabric {
             dirty: Vec::with_capacity(conns),
             ending: Vec::with_capacity(conns),
             late: VecDeque::with_capacity(BATCH),
-            config,
+            config: config.clone(),
         };
         let (queues, sleeper) = (Vec::new(), Sleeper::default());
         let batch = Box::new([const { MaybeUninit::uninit() }; BATCH]);

@@ -43,25 +43,27 @@ enum Mode {
 
 impl Mode {
     fn decide(wanted: Registration, caps: &DeviceCaps) -> Result<Self, FabricError> {
-        let has_windows = caps.windows_max > 0 && caps.has_invalidate;
-        match wanted {
-            Registration::Window if !has_windows => Err(FabricError {
-                op: "set up memory registration (mem.registration = window)".into(),
-                reason: "the device has no memory windows of type 2; use auto or buffer".into(),
-                source: None,
-            }),
-            Registration::Auto | Registration::Window if has_windows => Ok(Self::Window),
-            Registration::Auto | Registration::Buffer | Registration::Window => Ok(Self::Buffer),
+        match caps.registration(wanted) {
+            Registration::Window if caps.windows_max == 0 || !caps.has_invalidate => {
+                Err(FabricError {
+                    op: "register memory by windows".into(),
+                    reason: "the device has no memory windows of type 2".into(),
+                    source: None,
+                })
+            }
+            Registration::Window => Ok(Self::Window),
+            Registration::Buffer | Registration::Auto => Ok(Self::Buffer),
             Registration::Pool => Ok(Self::Pool),
         }
     }
-}
 
-/// Windows that a connection has on a device of these capabilities; none unless they are used.
-pub(super) fn windows_per_link(config: &VerbsConfig, caps: &DeviceCaps) -> u32 {
-    match Mode::decide(config.registration, caps) {
-        Ok(Mode::Window) => u32::try_from(config.keys_max).unwrap_or(u32::MAX),
-        Ok(Mode::Buffer | Mode::Pool) | Err(_) => 0,
+    /// Rights of the whole that can be exposed, beside those of this side.
+    fn access(self) -> u32 {
+        match self {
+            Self::Buffer => 0,
+            Self::Window => WINDOW_BIND,
+            Self::Pool => REMOTE_READ | REMOTE_WRITE,
+        }
     }
 }
 
@@ -106,10 +108,10 @@ impl LinkMemory {
             Mode::Buffer => register_blocks(domain, &pool)?,
             Mode::Window | Mode::Pool => Box::default(),
         };
-        let windows =
-            (0..windows_per_link(config, caps)).map(|_| MemoryWindow::new(domain).map(Some));
+        let count = if mode == Mode::Window { config.keys_max } else { 0 };
+        let windows = (0..count).map(|_| MemoryWindow::new(domain).map(Some));
         let windows = windows.collect::<io::Result<_>>().map_err(|error| FabricError {
-            op: format!("allocate {} memory windows for a connection", config.keys_max),
+            op: format!("allocate {count} memory windows for a connection"),
             reason: format!("{error}; the device has {} in all", caps.windows_max),
             source: Some(error),
         })?;
@@ -179,17 +181,6 @@ impl LinkMemory {
     pub(super) fn free_window(&mut self, at: usize) {
         if let Some(window) = self.windows.get_mut(at) {
             *window = None;
-        }
-    }
-}
-
-impl Mode {
-    /// Rights of the whole that can be exposed, beside those of this side.
-    fn access(self) -> u32 {
-        match self {
-            Self::Buffer => 0,
-            Self::Window => WINDOW_BIND,
-            Self::Pool => REMOTE_READ | REMOTE_WRITE,
         }
     }
 }

@@ -60,6 +60,10 @@ enum Phase {
     Draining {
         until: Instant,
     },
+    /// The device gave a request back unasked: the control thread will know why.
+    Lost {
+        until: Instant,
+    },
     /// The device is to give back what it has; it did something last at that time.
     Flushing {
         moved: Instant,
@@ -506,12 +510,22 @@ impl QueuePair {
     /// knows.
     #[cold]
     pub(super) fn end(&mut self, cause: Option<DownCause>, out: &mut Outbox<'_>) {
+        let is_known = cause.is_some() || self.is_closed || self.link.state.over().is_some();
         if let Some(cause) = cause {
             self.failed.get_or_insert(cause);
         }
-        if matches!(self.phase, Phase::Live | Phase::Draining { .. }) {
-            self.give_back_waiting(out);
-            self.flush_device(Instant::now());
+        let now = Instant::now();
+        match self.phase {
+            Phase::Live if !is_known => {
+                self.give_back_waiting(out);
+                self.phase = Phase::Lost { until: now + QUIET };
+            }
+            Phase::Live | Phase::Draining { .. } => {
+                self.give_back_waiting(out);
+                self.flush_device(now);
+            }
+            Phase::Lost { .. } if is_known => self.flush_device(now),
+            Phase::Lost { .. } | Phase::Flushing { .. } | Phase::Destroying => {}
         }
     }
 
@@ -559,6 +573,11 @@ impl QueuePair {
                 let is_empty = self.sends.outstanding() == 0 && self.recvs.outstanding() == 0;
                 if is_empty || now.saturating_duration_since(moved) >= QUIET {
                     self.destroy();
+                }
+            }
+            Phase::Lost { until } => {
+                if self.link.state.over().is_some() || now >= until {
+                    self.flush_device(now);
                 }
             }
             Phase::Live | Phase::Destroying => {}
