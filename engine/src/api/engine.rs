@@ -7,18 +7,24 @@ use super::errors::EngineError;
 use super::once::ServeOnce;
 use super::runtime::{Backend, Runtime, Threads};
 use super::service::Service;
+#[cfg(feature = "verbs")]
+use crate::config::{self, Attempt, Invalidation};
 use crate::config::{Config, Driver};
 use crate::fabric::Connector;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
 #[cfg(feature = "sim")]
 use crate::fabric::sim::{Device, SimConnector};
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
 use crate::mem::budget::Budget;
 use crate::reactor::{StatsSnapshot, memory};
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+#[cfg(feature = "verbs")]
+use std::time::Duration;
 
 /// A process's engine; clones are the same one. Dropping the last one, and its cores, closes every
 /// connection and leaves nothing behind.
@@ -99,6 +105,11 @@ impl Engine {
     fn start_driver(config: Config, capture: Option<CaptureSink>) -> Result<Self, EngineError> {
         match config.driver() {
             Driver::Shm => Self::over(ShmConnector::new(shm_config(&config))?, config, capture),
+            #[cfg(feature = "verbs")]
+            Driver::Verbs => {
+                Self::over(VerbsConnector::new(verbs_config(&config))?, config, capture)
+            }
+            #[cfg(not(feature = "verbs"))]
             Driver::Verbs => Err(EngineError::Host(NO_VERBS.into())),
         }
     }
@@ -307,6 +318,7 @@ fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError
     }
 }
 
+#[cfg(not(feature = "verbs"))]
 const NO_VERBS: &str = "fabric.driver = \"verbs\", and this program was built without RDMA: build it \
                         with --features verbs, or use an address such as shm:NAME";
 
@@ -322,6 +334,45 @@ fn shm_config(config: &Config) -> ShmConfig {
         rnr_timeout: config.shm_rnr_timeout(),
         handshakes_max: config.handshakes_max(),
         ..ShmConfig::default()
+    }
+}
+
+/// As [`shm_config`], for RDMA devices.
+#[cfg(feature = "verbs")]
+fn verbs_config(config: &Config) -> VerbsConfig {
+    let verbs = config.verbs();
+    let largest = config.peer_limits().payload_bytes_max as usize;
+    VerbsConfig {
+        device: verbs.device.name().map(str::to_owned),
+        message_bytes_max: config.recv_buffer_bytes().max(config.send_buffer_bytes()),
+        message_memory_bytes: memory::message_bytes(config),
+        recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
+        send_queue_depth: config.send_queue_depth(),
+        cq_depth: verbs.cq_depth as u32,
+        signal_every: verbs.signal_every as u16,
+        inline_bytes_max: verbs.max_inline_bytes as u32,
+        reads_out_max: verbs.ord as u8,
+        reads_in_max: verbs.ird as u8,
+        retry_count: verbs.retry as u8,
+        rnr_retry_count: verbs.rnr_retry as u8,
+        min_rnr_timer: verbs.min_rnr_timer as u8,
+        ack_timeout: verbs.ack_timeout as u8,
+        type_of_service: verbs.tos as u8,
+        registration: match verbs.registration {
+            config::Registration::Auto => Registration::Auto,
+            config::Registration::Buffer => Registration::Buffer,
+            config::Registration::Window => Registration::Window,
+            config::Registration::Pool => Registration::Pool,
+        },
+        remote_invalidate: verbs.remote_invalidate == Invalidation::Auto,
+        thread_domains: verbs.thread_domain == Attempt::Try,
+        arena: memory::classes((verbs.arena_mib as usize) << 20, largest),
+        keys_max: verbs.keys as usize,
+        conns_max: config.conns_max(),
+        backlog: verbs.backlog as u16,
+        handshakes_max: config.handshakes_max(),
+        handshake_timeout: Duration::from_millis(verbs.connect_timeout_ms),
+        ..VerbsConfig::default()
     }
 }
 
