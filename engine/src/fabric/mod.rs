@@ -112,6 +112,13 @@ pub trait Fabric: Sized + 'static {
     /// it known to the device with each connection, and may take what it exposes from there.
     fn lend(&mut self, _pool: &BulkPool) {}
 
+    /// Where the memory that RDMA Reads of this connection fill has to come from; `None`: from any
+    /// that is registered. Over iWARP a Read tells the peer a key of that memory, which lets it write
+    /// there (RFC 5040 section 4.4), so it must be memory that this peer may spoil.
+    fn read_sinks(&self, _qp: QpId) -> Option<&BulkPool> {
+        None
+    }
+
     /// Ends a connection. Every posted work request completes with [`WrError::Flushed`] in later
     /// polls, then one [`CompletionKind::Down`] is the last completion of this queue pair.
     fn close(&mut self, qp: QpId);

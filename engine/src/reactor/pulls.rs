@@ -104,13 +104,15 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// A call whose chunks can be held waits until others give memory back; one whose chunks cannot
-    /// be held by all the memory there is gets ERR_CHUNK (`mem.arena_mib`).
+    /// be held by all the memory there is gets ERR_CHUNK (`mem.arena_mib`, over iWARP
+    /// `verbs.arena_mib`).
     #[cold]
     fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
         let Some(c) = self.conns.find(conn) else { return };
         let Some(plan) = c.proto.responder.pull_plan(slot) else { return };
-        if self.bulk.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+        let pool = self.fabric.read_sinks(conn).unwrap_or(&self.bulk);
+        if pool.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
             return self.put_off(conn, slot);
         }
         self.refuse_pull(conn, slot);
@@ -144,7 +146,7 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(plan) = c.proto.responder.pull_plan(slot) else { return false };
         let Some(sinks) = &mut c.serves[usize::from(slot.index)].sinks else { return false };
-        sinks.fill(plan, &self.bulk)
+        sinks.fill(plan, self.fabric.read_sinks(conn).unwrap_or(&self.bulk))
     }
 
     /// An RDMA Read completed. A failed one means that the queue pair goes down, which ends the

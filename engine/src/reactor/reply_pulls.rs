@@ -190,7 +190,7 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(plan) = c.proto.requester.pull_plan(slot) else { return false };
         let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
-        pull.sinks.fill(plan, &self.bulk)
+        pull.sinks.fill(plan, self.fabric.read_sinks(conn).unwrap_or(&self.bulk))
     }
 
     /// A reply whose chunks can be held waits until others give memory back; one that all the
@@ -200,7 +200,8 @@ impl<F: Fabric> Reactor<F> {
         self.stats.no_buffer += 1;
         let Some(c) = self.conns.find(conn) else { return };
         let Some(plan) = c.proto.requester.pull_plan(slot) else { return };
-        if self.bulk.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+        let pool = self.fabric.read_sinks(conn).unwrap_or(&self.bulk);
+        if pool.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
             return self.put_off_reply(conn, slot);
         }
         self.give_up_reply(conn, slot, CallFailure::NoMemory);

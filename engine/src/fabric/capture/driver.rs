@@ -134,6 +134,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.message_memory(qp, bytes)
     }
 
+    fn read_sinks(&self, qp: QpId) -> Option<&BulkPool> {
+        self.inner.read_sinks(qp)
+    }
+
     fn lend(&mut self, pool: &BulkPool) {
         self.inner.lend(pool);
     }

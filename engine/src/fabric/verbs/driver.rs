@@ -421,6 +421,11 @@ impl Fabric for VerbsFabric {
         self.table.pair(qp)?.message_memory(bytes)
     }
 
+    fn read_sinks(&self, qp: QpId) -> Option<&BulkPool> {
+        let pair = self.table.places.get(qp.index() as usize)?.pair.as_deref();
+        pair.filter(|pair| pair.id == qp)?.read_sinks()
+    }
+
     fn lend(&mut self, pool: &BulkPool) {
         *lock(&self.core.lent) = Some(LentMemory::new(pool));
     }

@@ -213,7 +213,7 @@ fn stem(key: u32) -> u32 {
 }
 
 fn next_key(key: u32) -> u32 {
-    stem(key) << TAG_BITS | key.wrapping_add(1) % (1 << TAG_BITS)
+    (stem(key) << TAG_BITS) | (key.wrapping_add(1) % (1 << TAG_BITS))
 }
 
 impl Windows {

@@ -76,6 +76,8 @@ pub(super) struct LinkMemory {
     registered: Registered,
     /// What can be exposed: the connection's own arena, or the core's memory.
     pool: BulkPool,
+    /// RDMA Reads end in that pool only.
+    has_own_sinks: bool,
     mode: Mode,
     keys_max: usize,
     /// For messages; given away bit by bit.
@@ -91,16 +93,16 @@ impl LinkMemory {
         lent: Option<&LentMemory>,
     ) -> Result<Self, FabricError> {
         let mode = Mode::decide(config.registration, caps)?;
-        let mut registered = Registered::new(domain, caps.is_iwarp);
+        let mut registered = Registered::new(domain);
         if let Some(LentMemory(lent)) = lent {
-            let access = registered.access | if mode == Mode::Buffer { 0 } else { mode.access() };
-            registered.add(lent.hold_region(), access)?;
+            registered.add(lent.hold_region(), LOCAL_WRITE | mode.access())?;
         }
         let pool = match (mode, lent) {
-            (Mode::Window | Mode::Pool, Some(LentMemory(lent))) => lent.clone(),
+            (Mode::Window | Mode::Pool, Some(LentMemory(lent))) if !caps.is_iwarp => lent.clone(),
             _ => {
                 let arena = arena(&config.arena)?;
-                registered.add(arena.hold_region(), registered.access | mode.access())?;
+                let sink = if caps.is_iwarp { REMOTE_WRITE } else { 0 };
+                registered.add(arena.hold_region(), LOCAL_WRITE | sink | mode.access())?;
                 arena
             }
         };
@@ -117,7 +119,8 @@ impl LinkMemory {
         })?;
         let messages = messages(config.message_memory_bytes, &mut registered)?;
         let keys_max = config.keys_max;
-        Ok(Self { windows, blocks, registered, pool, mode, keys_max, messages })
+        let has_own_sinks = caps.is_iwarp;
+        Ok(Self { windows, blocks, registered, pool, has_own_sinks, mode, keys_max, messages })
     }
 
     /// What the peer can be let reach, none of it yet.
@@ -141,6 +144,11 @@ impl LinkMemory {
                 Exposures::by_one_key(region, key)
             }
         }
+    }
+
+    /// See [`Fabric::read_sinks`](super::super::Fabric::read_sinks).
+    pub(super) fn read_sinks(&self) -> Option<&BulkPool> {
+        self.has_own_sinks.then_some(&self.pool)
     }
 
     /// A block that can be exposed.
@@ -189,9 +197,6 @@ impl LinkMemory {
 #[derive(Debug)]
 struct Registered {
     domain: Arc<ProtectionDomain>,
-    /// What this side needs. On iWARP the memory that an RDMA Read fills is one that the peer writes,
-    /// under a key that the Read tells it.
-    access: u32,
     /// Ascending by id.
     regions: Vec<RegisteredRegion>,
     /// The region asked for last, and its key: nearly always the next one, too.
@@ -206,12 +211,11 @@ struct RegisteredRegion {
 }
 
 impl Registered {
-    fn new(domain: &Arc<ProtectionDomain>, is_iwarp: bool) -> Self {
-        let access = LOCAL_WRITE | if is_iwarp { REMOTE_WRITE } else { 0 };
+    fn new(domain: &Arc<ProtectionDomain>) -> Self {
         let regions = Vec::with_capacity(REGIONS_MAX);
         // No region has this id.
         let latest = (RegionId(0), 0);
-        Self { domain: Arc::clone(domain), access, regions, latest }
+        Self { domain: Arc::clone(domain), regions, latest }
     }
 
     fn place(&self, id: RegionId) -> Result<usize, usize> {
@@ -231,7 +235,7 @@ impl Registered {
     ) -> Result<u32, FabricError> {
         if self.place(id).is_err() {
             self.make_room();
-            self.add(hold(), self.access)?;
+            self.add(hold(), LOCAL_WRITE)?;
         }
         let key = self.find(id).map_or(0, MemoryRegion::local_key);
         self.latest = (id, key);
@@ -256,8 +260,9 @@ impl Registered {
             });
         }
         // SAFETY: `hold` keeps the memory mapped and goes after the registration. The peer gets
-        // rights on the whole only where it is trusted (`Pool`), or where the fabric asks for it
-        // (iWARP); there, who holds bytes of it relies on the peer, which the settings say.
+        // rights on a whole region only where it is trusted (`Pool`), and over iWARP on an arena that
+        // nobody but this connection uses; who holds bytes of that relies on the peer, as the
+        // settings say.
         let region =
             unsafe { MemoryRegion::register(&self.domain, hold.as_ptr(), hold.len(), access) };
         let region = region.map_err(|error| cannot_register(hold.len(), error))?;
@@ -291,7 +296,6 @@ fn messages(bytes: usize, registered: &mut Registered) -> Result<Option<Region>,
             source: Some(error),
         })?;
     let region = Region::from_mapping(mapping);
-    // No RDMA Read ends there.
     registered.add(region.hold(), LOCAL_WRITE)?;
     Ok(Some(region))
 }

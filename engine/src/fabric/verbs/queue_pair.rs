@@ -15,7 +15,7 @@ use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
 use super::send_queue::SendQueue;
 use super::work_id::{Queue, WorkId};
-use crate::mem::{Buf, Bulk, Lease, Region};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
@@ -428,6 +428,11 @@ impl QueuePair {
 
     pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.link.memory.take(bytes)
+    }
+
+    /// See [`Fabric::read_sinks`](super::super::Fabric::read_sinks).
+    pub(super) fn read_sinks(&self) -> Option<&BulkPool> {
+        self.link.memory.read_sinks()
     }
 
     pub(super) fn message_memory(&mut self, bytes: usize) -> Option<Region> {
