@@ -2,8 +2,9 @@
 //!
 //! The engine takes a checked [`Config`] and never opens a file; finding, reading, merging and
 //! explaining files is done here. The data flows one way: a name -> documents (`include` chain)
-//! -> layers over the defaults -> [`Profile`]. The programs of this workspace and `spintune` call
-//! it; it may use the engine's public API and the file system.
+//! -> layers over the defaults -> [`Profile`]. Beside that, [`rdma`] looks at the host's devices.
+//! The programs of this workspace and `spintune` call it; it may use the engine's public API and
+//! the file system.
 //!
 //! ```
 //! let host = spinrpc::config::Host::current();
@@ -28,6 +29,7 @@ mod error;
 mod loader;
 mod nearest;
 mod profile;
+pub mod rdma;
 mod reference;
 mod shipped;
 

@@ -1,0 +1,244 @@
+//! Devices and their ports, from sysfs (`Documentation/ABI/stable/sysfs-class-infiniband` of the
+//! kernel).
+
+use super::addresses::Interface;
+use serde::Serialize;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Device {
+    /// Its name, as `verbs.device` takes it: `mlx5_0`.
+    pub name: String,
+    /// The kernel's driver.
+    pub driver: Option<String>,
+    /// Made by software over a network interface (rdma_rxe, siw).
+    pub is_software: bool,
+    /// Version of its firmware, where it has any.
+    pub firmware: Option<String>,
+    /// Its ports, by number.
+    pub ports: Vec<Port>,
+}
+
+/// A port of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Port {
+    /// From 1.
+    pub number: u32,
+    /// In the kernel's word: `ACTIVE` when it works.
+    pub state: String,
+    /// What is below it: `Ethernet` or `InfiniBand`.
+    pub link_layer: String,
+    /// How it transports.
+    pub transport: Transport,
+    /// In the kernel's words: `100 Gb/sec (4X EDR)`. A software device makes one up.
+    pub rate: Option<String>,
+    /// The network interfaces it goes with.
+    pub netdevs: Vec<String>,
+    /// The addresses of those, which connections are made and accepted by.
+    pub addresses: Vec<IpAddr>,
+    /// Its entries in the table of global identifiers.
+    pub gids: Vec<Gid>,
+}
+
+/// How a port transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Transport {
+    /// InfiniBand over its own link layer.
+    InfiniBand,
+    /// InfiniBand over Ethernet.
+    #[serde(rename = "RoCE")]
+    Roce,
+    /// RDMA over TCP.
+    #[serde(rename = "iWARP")]
+    Iwarp,
+    /// Something that verbs do not go by.
+    Other,
+}
+
+/// One entry of a port's table of global identifiers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Gid {
+    /// Its place in the table.
+    pub index: usize,
+    /// The identifier, which looks like an IPv6 address; that of RoCE v2 is one.
+    pub gid: Ipv6Addr,
+    /// In the kernel's words: `RoCE v2`, `IB/RoCE v1`.
+    pub kind: Option<String>,
+}
+
+/// Devices in the sysfs below `sys` (`/sys`), by name; none where the kernel knows no RDMA.
+/// `interfaces` are the network interfaces of the host. Reads a few files for each entry of each
+/// port's table, of which there are up to a thousand.
+///
+/// # Errors
+/// The directory of devices is there and cannot be read.
+pub fn devices(sys: &Path, interfaces: &[Interface]) -> io::Result<Vec<Device>> {
+    let class = sys.join("class/infiniband");
+    let mut names = match names_in(&class) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        names => names?,
+    };
+    names.sort();
+    Ok(names.into_iter().map(|name| device(&class.join(&name), name, interfaces)).collect())
+}
+
+impl Device {
+    /// Whether one of its ports works.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.ports.iter().any(Port::is_active)
+    }
+
+    /// Whether connections from or to this address of the host go by this device.
+    #[must_use]
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.ports.iter().any(|port| port.addresses.contains(&address))
+    }
+}
+
+impl Port {
+    /// Whether it works.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state == "ACTIVE"
+    }
+}
+
+impl Transport {
+    /// As people write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InfiniBand => "InfiniBand",
+            Self::Roce => "RoCE",
+            Self::Iwarp => "iWARP",
+            Self::Other => "other",
+        }
+    }
+
+    fn of(node_type: Option<&str>, link_layer: &str) -> Self {
+        match (node_type, link_layer) {
+            (Some("CA"), "InfiniBand") => Self::InfiniBand,
+            (Some("CA"), _) => Self::Roce,
+            (Some("RNIC"), _) => Self::Iwarp,
+            _ => Self::Other,
+        }
+    }
+}
+
+fn device(path: &Path, name: String, interfaces: &[Interface]) -> Device {
+    let is_software = !path.join("device").exists();
+    let node_type = code_name(path, "node_type");
+    let mut numbers: Vec<u32> = names_in(&path.join("ports"))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    let ports = numbers.into_iter().map(|number| port(path, number, node_type.as_deref()));
+    let mut ports: Vec<Port> = ports.collect();
+    for port in &mut ports {
+        let own = interfaces.iter().filter(|one| port.netdevs.contains(&one.name));
+        port.addresses = own.map(|one| one.address).filter(|ip| !ip.is_loopback()).collect();
+    }
+    let driver = match is_software {
+        true => software_driver(&ports),
+        false => driver_of(path),
+    };
+    Device { name, driver, is_software, firmware: line(path, "fw_ver"), ports }
+}
+
+fn port(device: &Path, number: u32, node_type: Option<&str>) -> Port {
+    let path = device.join("ports").join(number.to_string());
+    let link_layer = line(&path, "link_layer").unwrap_or_default();
+    let (gids, mut netdevs) = gid_table(&path);
+    if netdevs.is_empty() {
+        netdevs = netdevs_of_function(device, number);
+    }
+    Port {
+        number,
+        state: code_name(&path, "state").unwrap_or_default(),
+        transport: Transport::of(node_type, &link_layer),
+        link_layer,
+        rate: line(&path, "rate"),
+        netdevs,
+        addresses: Vec::new(),
+        gids,
+    }
+}
+
+/// The entries in use of a port's table, and the network interfaces they belong to.
+fn gid_table(port: &Path) -> (Vec<Gid>, Vec<String>) {
+    let (mut gids, mut netdevs) = (Vec::new(), Vec::new());
+    for index in 0..GIDS_MAX {
+        let Some(text) = line(&port.join("gids"), &index.to_string()) else { break };
+        let Ok(gid) = text.parse::<Ipv6Addr>() else { continue };
+        if gid.is_unspecified() {
+            continue;
+        }
+        let attribute = |kind: &str| line(&port.join("gid_attrs").join(kind), &index.to_string());
+        gids.push(Gid { index, gid, kind: attribute("types") });
+        netdevs.extend(attribute("ndevs").filter(|name| !netdevs.contains(name)));
+    }
+    (gids, netdevs)
+}
+
+/// The network interfaces on the same function of the same bus as a device, for those whose table
+/// does not name them (IP over InfiniBand); with several ports the one of this port.
+fn netdevs_of_function(device: &Path, port: u32) -> Vec<String> {
+    let net = device.join("device/net");
+    let of_port = |name: &String| {
+        let dev_port = line(&net.join(name), "dev_port").and_then(|text| text.parse::<u32>().ok());
+        dev_port.is_none_or(|zero_based| zero_based + 1 == port)
+    };
+    let mut names: Vec<String> =
+        names_in(&net).unwrap_or_default().into_iter().filter(of_port).collect();
+    names.sort();
+    names
+}
+
+fn driver_of(device: &Path) -> Option<String> {
+    let driver = fs::read_link(device.join("device/driver")).ok()?;
+    Some(driver.file_name()?.to_str()?.to_owned())
+}
+
+/// The kernel has one driver of each kind, which sysfs does not name.
+fn software_driver(ports: &[Port]) -> Option<String> {
+    match ports.first()?.transport {
+        Transport::Roce => Some("rdma_rxe".to_owned()),
+        Transport::Iwarp => Some("siw".to_owned()),
+        Transport::InfiniBand | Transport::Other => None,
+    }
+}
+
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// The word behind the number of an attribute such as `4: ACTIVE`.
+fn code_name(folder: &Path, attribute: &str) -> Option<String> {
+    let text = line(folder, attribute)?;
+    let (_, name) = text.split_once(": ")?;
+    Some(name.to_owned())
+}
+
+/// An attribute's line, if it has one.
+fn line(folder: &Path, attribute: &str) -> Option<String> {
+    let text = fs::read_to_string(folder.join(attribute)).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+/// More than the table of any driver of the kernel has.
+const GIDS_MAX: usize = 4096;

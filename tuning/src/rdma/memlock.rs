@@ -1,0 +1,104 @@
+//! How much memory a process may lock, which is what registering memory with a device does to it.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
+use std::fs;
+
+/// What RLIMIT_MEMLOCK says of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Memlock {
+    /// Bytes it may lock; `None` is without limit.
+    pub limit_bytes: Option<u64>,
+    /// Whether it has CAP_IPC_LOCK, to which most drivers, but not siw, apply no limit.
+    pub is_privileged: bool,
+}
+
+impl Memlock {
+    /// As it is now.
+    #[must_use]
+    pub fn current() -> Self {
+        let limit_bytes = getrlimit(Resource::Memlock).current;
+        Self { limit_bytes, is_privileged: has_ipc_lock() }
+    }
+
+    /// Lets this process lock as much as it may without asking anybody: raises its limit to the
+    /// hard limit or, where it has the privilege for that, removes it. It stays as it is where that
+    /// is refused.
+    pub fn raise() {
+        let unlimited = Rlimit { current: None, maximum: None };
+        if setrlimit(Resource::Memlock, unlimited).is_err() {
+            let hard = getrlimit(Resource::Memlock).maximum;
+            // What is refused here shows later, as memory that cannot be registered.
+            let _ = setrlimit(Resource::Memlock, Rlimit { current: hard, maximum: hard });
+        }
+    }
+
+    /// Whether `bytes` are within the limit.
+    #[must_use]
+    pub fn allows(&self, bytes: u64) -> bool {
+        self.limit_bytes.is_none_or(|limit| bytes <= limit)
+    }
+
+    /// The limit, for people: `8 MiB`, `unlimited`.
+    #[must_use]
+    pub fn show(&self) -> String {
+        match self.limit_bytes {
+            None => "unlimited".to_owned(),
+            Some(bytes) if bytes < 1 << 20 => format!("{} KiB", bytes >> 10),
+            Some(bytes) => format!("{} MiB", bytes >> 20),
+        }
+    }
+
+    /// What to do about a limit that is too low.
+    pub const REMEDY: &str = "raise it with \"ulimit -l unlimited\" in the shell, a line \
+        \"USER - memlock unlimited\" in /etc/security/limits.conf, LimitMEMLOCK=infinity in a \
+        systemd unit, or \"docker run --ulimit memlock=-1\"; or shrink mem.arena_mib and \
+        verbs.arena_mib";
+}
+
+/// Bit CAP_IPC_LOCK of the effective set, in the first user namespace: in another one it counts for
+/// nothing here.
+fn has_ipc_lock() -> bool {
+    let first_namespace = fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]));
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    first_namespace && effective_capabilities(&status) & (1 << CAP_IPC_LOCK) != 0
+}
+
+fn effective_capabilities(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+const CAP_IPC_LOCK: u32 = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_shown_in_the_unit_people_set_it_in() {
+        let limited = |limit_bytes| Memlock { limit_bytes, is_privileged: false };
+        assert_eq!(limited(None).show(), "unlimited");
+        assert_eq!(limited(Some(64 << 10)).show(), "64 KiB");
+        assert_eq!(limited(Some(8 << 20)).show(), "8 MiB");
+        assert!(limited(None).allows(u64::MAX));
+        assert!(limited(Some(8)).allows(8) && !limited(Some(8)).allows(9));
+    }
+
+    #[test]
+    fn the_effective_capabilities_are_a_line_of_the_status() {
+        let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t0000000000004000\n";
+        assert_eq!(effective_capabilities(status), 1 << CAP_IPC_LOCK);
+        assert_eq!(effective_capabilities("Name:\tx\n"), 0);
+    }
+
+    #[test]
+    fn raising_never_lowers_the_limit() {
+        let before = Memlock::current();
+        Memlock::raise();
+        let after = Memlock::current();
+        assert!(before.limit_bytes.is_none_or(|limit| after.allows(limit)));
+    }
+}
