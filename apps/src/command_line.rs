@@ -96,8 +96,12 @@ mod tests {
     #[test]
     fn an_address_names_its_fabric() {
         assert_eq!(address("shm:demo").as_deref(), Ok("shm:demo"));
+        assert_eq!(address("rdma://host").as_deref(), Ok("rdma://host"));
         for wrong in ["demo", "shm:", "tcp:1", "shm:a b"] {
             assert!(address(wrong).unwrap_err().contains("shm:NAME"), "{wrong}");
+        }
+        for wrong in ["demo", "rdma://", "rdma://host:0", "rdma://host/path"] {
+            assert!(address(wrong).unwrap_err().contains("rdma://HOST:PORT"), "{wrong}");
         }
     }
 }

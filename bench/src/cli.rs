@@ -11,8 +11,9 @@ use spinrpc::fabric::check_address;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measures spinrpc: ONC RPC over RDMA between two processes of this host, with this host's own
-/// limits beside every result. Without a command it does the whole job in under a minute.
+/// Measures spinrpc: ONC RPC over RDMA between two processes, by shared memory with this host's own
+/// limits beside every result, or by RDMA devices. Without a command it does the whole job on this
+/// host in under a minute.
 #[derive(Debug, Parser)]
 #[command(name = "spinperf", version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -30,11 +31,17 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Measure what this machine itself allows: cache line, bare ring, memcpy.
     Floor(FloorArgs),
+    /// List the RDMA devices of this host, and what keeps connections from them.
+    Devices(DevicesArgs),
 }
 
 /// Options of the whole job.
 #[derive(Args, Debug)]
 pub(crate) struct MainJobArgs {
+    /// Where the server of the job listens: rdma://HOST:PORT, an address of an RDMA device of this
+    /// host [default: shared memory]
+    #[arg(long, value_parser = parse_address)]
+    pub(crate) address: Option<String>,
     /// Core of the client and core of the server, such as 0,1 [default: the last two allowed]
     #[arg(long)]
     pub(crate) cores: Option<CoreList>,
@@ -54,7 +61,7 @@ pub(crate) struct MainJobArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Where to listen: shm:NAME
+    /// Where to listen: shm:NAME, or rdma://HOST:PORT (0.0.0.0 for every address of this host)
     #[arg(long, value_parser = parse_address)]
     pub(crate) address: String,
     /// Cores to poll on, one thread each [default: the profile's]
@@ -73,7 +80,7 @@ pub(crate) struct ServeArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// Where the server listens: shm:NAME
+    /// Where the server listens: shm:NAME or rdma://HOST:PORT
     #[arg(long, value_parser = parse_address)]
     pub(crate) address: String,
     /// What every call does
@@ -135,6 +142,16 @@ pub(crate) struct FloorArgs {
     #[arg(long, default_value = "100ms", value_parser = parse_time)]
     pub(crate) duration: Duration,
     /// Also write everything to this file, schema spinperf/1
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DevicesArgs {
+    /// Profile whose need of locked memory is looked at
+    #[arg(long, default_value = PROFILE)]
+    pub(crate) profile: String,
+    /// Also write everything to this file, schema spinperf-devices/1
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
 }
@@ -248,6 +265,13 @@ mod tests {
     }
 
     #[test]
+    fn the_whole_job_can_go_by_a_device() {
+        let line = ["spinperf", "--address", "rdma://10.8.0.1"];
+        let Ok(Parsed::Run(cli)) = parse(line) else { panic!("not a job") };
+        assert_eq!(cli.main_job.address.as_deref(), Some("rdma://10.8.0.1"));
+    }
+
+    #[test]
     fn a_run_describes_its_workload() {
         let args = run("run --address shm:x --op echo --size 4k --reply-size 8 --depth 32");
         let workload = args.workload();
@@ -261,6 +285,8 @@ mod tests {
         for (line, allowed) in [
             ("run --address tcp:x", "shm:NAME"),
             ("serve --address shm:", "shm:NAME"),
+            ("serve --address rdma://host:0", "rdma://HOST:PORT"),
+            ("--address rdma://", "rdma://HOST:PORT"),
             ("run --address shm:x --op nil", "null"),
             ("run --address shm:x --size 4q", "1MiB"),
             ("run --address shm:x --duration 3", "500ms"),

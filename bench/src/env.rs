@@ -4,6 +4,7 @@
 //! one [`Environment`] before and the interference after a run; `report` prints both.
 
 use crate::cores::CoreList;
+use crate::fabric::Fabric;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use std::fs;
@@ -22,6 +23,8 @@ pub(crate) struct Environment {
     pub(crate) profile: String,
     /// Hash of the resolved profile, so that equal names with other contents can be told apart.
     pub(crate) profile_hash: String,
+    /// What the calls went by, and the device if it is one; absent where no calls are made.
+    pub(crate) fabric: Option<String>,
     /// Start of the run, in seconds since 1970-01-01 UTC.
     pub(crate) started_unix_s: u64,
     /// Cores that this process polls on.
@@ -51,7 +54,7 @@ pub(crate) struct ProfileId {
 
 impl Environment {
     /// Looks around. Reads a dozen small files; not for the data path.
-    pub(crate) fn observe(cores: &CoreList, profile: ProfileId) -> Self {
+    pub(crate) fn observe(cores: &CoreList, profile: ProfileId, fabric: Option<&Fabric>) -> Self {
         let first = cores.as_slice().first().copied().unwrap_or_default();
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -59,6 +62,7 @@ impl Environment {
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             profile: profile.name,
             profile_hash: profile.hash,
+            fabric: fabric.map(Fabric::show),
             started_unix_s: unix_seconds(),
             cores: cores.as_slice().to_vec(),
             cpu: value_of("/proc/cpuinfo", "model name"),
@@ -89,6 +93,7 @@ impl Environment {
         vec![
             format!("spinperf {} {}, {}", self.version, self.revision.unwrap_or("-"), self.build),
             format!("profile  {} ({})", self.profile, self.profile_hash),
+            format!("fabric   {}", or_none(&self.fabric)),
             format!("cpu      {}, online {}", or_none(&self.cpu), or_none(&self.cpus_online)),
             format!(
                 "kernel   {}, clock source {}, governor {}",
@@ -219,8 +224,10 @@ mod tests {
     #[test]
     fn an_environment_names_build_and_cores() {
         let profile = ProfileId { name: "base".to_owned(), hash: "0".to_owned() };
-        let environment = Environment::observe(&CoreList::from(0), profile);
+        let fabric = Fabric::of("shm:x").unwrap();
+        let environment = Environment::observe(&CoreList::from(0), profile, Some(&fabric));
         assert_eq!(environment.cores, [0]);
+        assert!(environment.lines().contains(&"fabric   shared memory".to_owned()));
         assert!(environment.kernel.is_some());
         assert!(environment.lines().iter().any(|line| line.contains("base")));
     }

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let pair = CorePair::choose(args.cores.as_ref())?;
     let cores = CoreList::from(pair);
     let profile = ProfileId { name: "none".to_owned(), hash: "-".to_owned() };
-    let mut report = Report::new(Environment::observe(&cores, profile));
+    let mut report = Report::new(Environment::observe(&cores, profile, None));
     let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     let mut rows: Vec<FloorRow> =

@@ -1,14 +1,16 @@
-//! spinperf: measures spinrpc between two processes of one host, beside the host's own limits.
+//! spinperf: measures spinrpc between two processes, on one host beside the host's own limits.
 //!
-//! `cli` reads the command line; `main_job`, `serve`, `run` and `floor_job` are the commands;
-//! `load` is the only module that talks to the engine; `floor` measures what the machine allows;
-//! `report` prints. Results go to standard output, progress and errors to standard error.
+//! `cli` reads the command line; `main_job`, `serve`, `run`, `floor_job` and `devices` are the
+//! commands; `load` is the only module that talks to the engine; `floor` measures what the machine
+//! allows; `report` prints. Results go to standard output, progress and errors to standard error.
 
 mod capture;
 mod child;
 mod cli;
 mod cores;
+mod devices;
 mod env;
+mod fabric;
 mod failure;
 mod floor;
 mod floor_job;
@@ -49,6 +51,7 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
         }
     };
     match cli.command {
+        Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Floor(args)) => floor_job::run(&args),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),

@@ -2,12 +2,14 @@
 //!
 //! This process is the client, a child is the server, each on its own core. Every repeat measures
 //! every workload, and just before each the limits it is compared with, on the same two cores,
-//! while the server is stopped: so a ratio compares results of the same second.
+//! while the server is stopped: so a ratio compares results of the same second. By a device there
+//! are no such limits to measure: memory and cores are not what it is bounded by.
 
 use crate::child::ServerProcess;
 use crate::cli::MainJobArgs;
 use crate::cores::{CoreList, CorePair};
 use crate::env::{Environment, StealMeter, memory_bytes};
+use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::latency::median;
 use crate::load::{Limits, Measurement, Operation, Session, Workload};
@@ -15,33 +17,40 @@ use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::progress::Progress;
 use crate::report::{FloorValue, Goal, Ratio, Repeat, Report, Row, json, table};
+use crate::run::limits_note;
+use spinrpc::config::Driver;
 use std::time::Duration;
 
 /// Measures everything and prints it.
 pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let pair = CorePair::choose(args.cores.as_ref())?;
-    profile::raise_descriptor_limit();
+    let address = args.address.clone().unwrap_or_else(own_address);
+    let fabric = Fabric::of(&address)?;
+    fabric::raise_limits(fabric.driver);
     let client_core = CoreList::from(pair.client);
-    let profile = profile::load(&args.profile, Side::Client, Some(&client_core))?;
+    let profile = profile::load(&args.profile, Side::Client, Some(&client_core), fabric.driver)?;
     let cores = CoreList::from(pair);
-    let mut report = Report::new(Environment::observe(&cores, profile.id));
+    let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
-    let address = format!("shm:spinperf-{}", std::process::id());
-    let server = ServerProcess::start(&address, pair.server, &args.profile)?;
+    // First what may say that there is no such fabric here, in words of this process.
     let engine = profile::engine(&profile.config, None)?;
+    let server = ServerProcess::start(&address, pair.server, &args.profile)?;
     let session = Session::open(&engine, 0, &address)?;
     // Beside them there are the measured connection and the one that asks the server for its counts.
-    let idle = IDLE_CONNECTIONS.min(profile.config.conns_max().saturating_sub(2));
-    let mut job = MainJob { pair, args, server, session, idle_bytes: Vec::new() };
+    let idle = idle_connections(fabric.driver).min(profile.config.conns_max().saturating_sub(2));
+    let driver = fabric.driver;
+    let mut job = MainJob { pair, args, driver, server, session, idle_bytes: Vec::new() };
     report.notes.push(job.verify()?);
     report.rows = job.measure(&workloads(idle))?;
     engine.shutdown();
-    report.goals = goals(&report.rows, idle, &job.idle_bytes);
+    if driver == Driver::Shm {
+        report.goals = goals(&report.rows, idle, &job.idle_bytes);
+    }
     drop(job);
     report.interference = steal.stop();
     report.collect_floor();
-    report.notes.extend(NOTES.map(str::to_owned));
+    report.notes.extend(notes(driver));
     print!("{}", table::render(&report));
     json.write(&report)
 }
@@ -49,6 +58,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
 struct MainJob<'a> {
     pair: CorePair,
     args: &'a MainJobArgs,
+    driver: Driver,
     server: ServerProcess,
     session: Session,
     /// Memory that each idle connection took, in each repeat.
@@ -104,6 +114,9 @@ impl MainJob<'_> {
 
     /// The limits of a workload, with the server off its core.
     fn floor(&self, workload: &Workload) -> Result<Vec<FloorValue>, Failure> {
+        if self.driver != Driver::Shm {
+            return Ok(Vec::new());
+        }
         self.server.pause()?;
         let measure = |probe: crate::floor::Probe| {
             let value = probe.measure(self.pair, self.args.duration / FLOOR_SHARE)?;
@@ -117,6 +130,19 @@ impl MainJob<'_> {
     /// Memory of client and server together, what they share counted once.
     fn memory_bytes(&self) -> f64 {
         memory_bytes(std::process::id()) + memory_bytes(self.server.id())
+    }
+}
+
+/// A name that no other process of this user has.
+fn own_address() -> String {
+    format!("shm:spinperf-{}", std::process::id())
+}
+
+/// A connection by a device registers its memory with it, which takes time and may be limited.
+fn idle_connections(driver: Driver) -> usize {
+    match driver {
+        Driver::Shm => 1000,
+        Driver::Verbs => 100,
     }
 }
 
@@ -181,7 +207,19 @@ fn goals(rows: &[Row], idle: usize, idle_bytes: &[f64]) -> Vec<Goal> {
     .collect()
 }
 
-const IDLE_CONNECTIONS: usize = 1000;
+/// What the reader must know about the figures.
+fn notes(driver: Driver) -> Vec<String> {
+    let own: &[&str] = match driver {
+        Driver::Shm => &[
+            "ratios are taken within each repeat, against limits measured just before it on the \
+             same cores",
+            "null calls at depth 32 beside UCX messages: bench/peers/ucx/compare.sh",
+        ],
+        Driver::Verbs => &[limits_note(Driver::Verbs)],
+    };
+    own.iter().chain(&[TAILS]).map(|note| (*note).to_owned()).collect()
+}
+
 const BULK_BYTES: usize = 1 << 20;
 /// One transfer under way while the reply to another is handled.
 const BULK_DEPTH: usize = 2;
@@ -190,8 +228,5 @@ const FLOOR_SHARE: u32 = 6;
 /// Verification ends by its number of calls; this ends it on a machine that is in trouble.
 const VERIFY_TIME: Duration = Duration::from_secs(10);
 const ALONE: &str = "alone";
-const NOTES: [&str; 3] = [
-    "ratios are taken within each repeat, against limits measured just before it on the same cores",
-    "null calls at depth 32 beside UCX messages: bench/peers/ucx/compare.sh",
-    "tails on a virtual or shared machine tell more about the host than about this program",
-];
+const TAILS: &str =
+    "tails on a virtual or shared machine tell more about the host than about this program";

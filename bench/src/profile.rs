@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::load::{Operation, Workload};
 use crate::units::show_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spinrpc::config::Host;
+use spinrpc::config::{Choice, Driver, Host};
 use spinrpc::{CaptureSink, Config, Engine};
 use spinrpc_tuning::{Loader, ProfileError};
 
@@ -17,22 +17,34 @@ pub(crate) struct Profile {
 }
 
 /// Loads a profile for the side of a client or a server, so that the two take different cores when
-/// the profile leaves the choice open; `cores` take the place of the profile's own.
-pub(crate) fn load(name: &str, side: Side, cores: Option<&CoreList>) -> Result<Profile, Failure> {
+/// the profile leaves the choice open; `cores` take the place of the profile's own, and the driver
+/// is that of the address.
+pub(crate) fn load(
+    name: &str,
+    side: Side,
+    cores: Option<&CoreList>,
+    driver: Driver,
+) -> Result<Profile, Failure> {
     let host = Host::current();
-    let unusable = |error: ProfileError| {
-        let problems = error.to_string();
-        Failure::Usage(format!("profile {name}: {}", problems.replace('\n', "; ")))
-    };
-    let plain = Loader::new(&host).load(name).map_err(unusable)?;
+    let loader = || Loader::new(&host).set(format!("fabric.driver={}", driver.name()));
+    let plain = loader().load(name).map_err(|error| unusable(name, &error))?;
     let own = match (cores, side) {
         (Some(cores), _) => format!("cores.list={}", cores.show()),
         (None, Side::Server) => "cores.skip=0".to_owned(),
         (None, Side::Client) => "cores.skip=1".to_owned(),
     };
-    let placed = Loader::new(&host).set(own).load(name).map_err(unusable)?;
+    let placed = loader().set(own).load(name).map_err(|error| unusable(name, &error))?;
     let id = ProfileId { name: plain.name().to_owned(), hash: format!("{:016x}", plain.hash()) };
     Ok(Profile { config: placed.config().clone(), id })
+}
+
+/// The configuration of a profile with this driver, whatever the cores.
+pub(crate) fn for_driver(name: &str, driver: Driver) -> Result<Config, Failure> {
+    load(name, Side::Server, None, driver).map(|profile| profile.config)
+}
+
+fn unusable(name: &str, error: &ProfileError) -> Failure {
+    Failure::Usage(format!("profile {name}: {}", error.to_string().replace('\n', "; ")))
 }
 
 /// Who loads a profile.

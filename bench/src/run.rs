@@ -4,23 +4,27 @@ use crate::capture::Capture;
 use crate::cli::RunArgs;
 use crate::cores::CoreList;
 use crate::env::{Environment, StealMeter};
+use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::load::{self, Limits, Operation};
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::report::{Repeat, Report, Row, json, table};
+use spinrpc::config::Driver;
 
 /// Measures the workload of the options and prints it.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    profile::raise_descriptor_limit();
-    let profile = profile::load(&args.profile, Side::Client, args.cores.as_ref())?;
+    let fabric = Fabric::of(&args.address)?;
+    fabric::raise_limits(fabric.driver);
+    let cores = args.cores.as_ref();
+    let profile = profile::load(&args.profile, Side::Client, cores, fabric.driver)?;
     let workload = args.workload();
     profile::check_fits(&profile.config, &workload)?;
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
     let cores = CoreList::from(profile.config.cpus());
     let limits = Limits { warmup: args.warmup, duration: args.duration, calls: args.calls };
-    let mut report = Report::new(Environment::observe(&cores, profile.id));
+    let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     announce(args);
@@ -30,7 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     let repeats = measurements.into_iter().map(|one| Repeat::new(one, Vec::new())).collect();
     report.rows.push(Row::new(workload, repeats));
-    report.notes = notes(args);
+    report.notes = notes(args, fabric.driver);
     if let Some(capture) = capture {
         report.notes.push(capture.outcome()?);
     }
@@ -45,8 +49,8 @@ fn announce(args: &RunArgs) {
     }
 }
 
-fn notes(args: &RunArgs) -> Vec<String> {
-    let mut notes = vec!["this machine's limits: spinperf floor".to_owned()];
+fn notes(args: &RunArgs, driver: Driver) -> Vec<String> {
+    let mut notes = vec![limits_note(driver).to_owned()];
     match (args.op, args.verify) {
         (Operation::Null, _) => {}
         (_, Verify::Off) => notes.push("lengths checked, contents not (--verify off)".to_owned()),
@@ -57,4 +61,15 @@ fn notes(args: &RunArgs) -> Vec<String> {
         )),
     }
     notes
+}
+
+/// Where to find what the result can be compared with.
+pub(crate) fn limits_note(driver: Driver) -> &'static str {
+    match driver {
+        Driver::Shm => "this machine's limits: spinperf floor",
+        Driver::Verbs => {
+            "limits of memory and cores say nothing about a device; its own are those of perftest \
+             between the same hosts: ib_send_lat -R, ib_read_bw -R, ib_write_bw -R"
+        }
+    }
 }

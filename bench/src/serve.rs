@@ -3,6 +3,7 @@
 use crate::capture::Capture;
 use crate::child::LISTENING;
 use crate::cli::ServeArgs;
+use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::load;
 use crate::profile::{self, Side};
@@ -19,8 +20,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| Failure::system("binding to the parent process", error))?;
     }
-    profile::raise_descriptor_limit();
-    let profile = profile::load(&args.profile, Side::Server, args.cores.as_ref())?;
+    let driver = Fabric::of(&args.address)?.driver;
+    fabric::raise_limits(driver);
+    let profile = profile::load(&args.profile, Side::Server, args.cores.as_ref(), driver)?;
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
     load::serve(&engine, &profile.config, &args.address)?;

@@ -3,6 +3,8 @@
 mod common;
 
 use common::{spinperf, text};
+use serde_json::Value;
+use std::fs;
 
 #[test]
 fn a_wrong_command_line_is_one_line_and_exit_code_2() {
@@ -38,6 +40,39 @@ fn a_server_that_is_not_there_is_one_line_and_exit_code_1() {
 }
 
 #[test]
+fn devices_are_listed_on_every_host_and_one_without_any_is_told_so() {
+    let path = std::env::temp_dir().join(format!("spinperf-devices-{}.json", std::process::id()));
+    let output = spinperf(&["devices", "--json", path.to_str().unwrap()]);
+    let listing = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(document["schema"], "spinperf-devices/1");
+    assert_eq!(document["built_with_verbs"], cfg!(feature = "verbs"));
+    let none = document["devices"].as_array().unwrap().is_empty();
+    assert_eq!(listing.contains("no RDMA device on this host"), none, "{listing}");
+    assert_eq!(listing.contains("rdma link add"), none, "{listing}");
+    assert_eq!(listing.contains("--features verbs"), !cfg!(feature = "verbs"), "{listing}");
+    assert!(listing.contains("may be locked"), "{listing}");
+}
+
+#[cfg(not(feature = "verbs"))]
+#[test]
+fn an_address_of_a_device_is_refused_by_a_program_built_without_rdma() {
+    for arguments in [
+        &["run", "--address", "rdma://127.0.0.1", "--profile", "dev-vm"][..],
+        &["serve", "--address", "rdma://127.0.0.1", "--profile", "dev-vm"],
+        &["--address", "rdma://127.0.0.1", "--profile", "dev-vm"],
+    ] {
+        let output = spinperf(arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+        assert!(error.contains("--features verbs"), "{error}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_found_before_anything_is_measured() {
     let arguments = ["floor", "--duration", "60s", "--json", "/nonexistent/report.json"];
     let output = spinperf(&arguments);
@@ -51,7 +86,10 @@ fn help_and_version_are_answers_not_errors() {
     let help = spinperf(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     let help = text(&help.stdout);
-    assert!(["serve", "run", "floor"].iter().all(|command| help.contains(command)), "{help}");
+    assert!(
+        ["serve", "run", "floor", "devices"].iter().all(|command| help.contains(command)),
+        "{help}"
+    );
     let version = spinperf(&["--version"]);
     assert!(text(&version.stdout).contains(env!("CARGO_PKG_VERSION")));
 }

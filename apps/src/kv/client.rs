@@ -28,7 +28,7 @@ pub enum Error {
     #[error("a value of {0} bytes: allowed are at most {VALUE_BYTES_MAX}")]
     Value(usize),
     /// The connection has no memory left for a value.
-    #[error("no memory for a value of {0} bytes: shm.arena_mib is too small")]
+    #[error("no memory for a value of {0} bytes: the connection's arena is too small")]
     Memory(usize),
     /// The store's own answer.
     #[error("{}", explain(*.0))]

@@ -1,8 +1,8 @@
 //! The report as a document for programs: schema `spinperf/1`, described in
 //! `bench/schema/spinperf-1.json`.
 
-use super::Report;
 use crate::failure::Failure;
+use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ impl Sink {
         Ok(Self(Some((path.to_owned(), file))))
     }
 
-    /// Writes the report.
-    pub(crate) fn write(self, report: &Report) -> Result<(), Failure> {
+    /// Writes a report, or whatever else a command has found out.
+    pub(crate) fn write(self, report: &impl Serialize) -> Result<(), Failure> {
         let Some((path, mut file)) = self.0 else { return Ok(()) };
         let mut text = serde_json::to_string_pretty(report)
             .map_err(|error| Failure::Measurement(format!("the report is not JSON: {error}")))?;
@@ -40,18 +40,17 @@ impl Sink {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::cores::CoreList;
     use crate::env::{Environment, ProfileId};
     use crate::floor::Probe;
     use crate::load::{Operation, Workload};
     use crate::report::tests::repeat;
-    use crate::report::{Goal, Row};
+    use crate::report::{Goal, Report, Row};
     use serde_json::Value;
 
     fn sample() -> Value {
         let profile = ProfileId { name: "latency".to_owned(), hash: "0".to_owned() };
-        let mut report = Report::new(Environment::observe(&CoreList::from(0), profile));
+        let mut report = Report::new(Environment::observe(&CoreList::from(0), profile, None));
         let repeats = vec![repeat(1000, 300.0, &[(Probe::CacheLine, 100.0)])];
         report.rows.push(Row::new(Workload::ping_pong(Operation::Echo, 64), repeats));
         report.goals.push(Goal::at_most("echo", 3.0, 2.0).aiming_for(1.5));

@@ -110,7 +110,7 @@ fn goal_cells(goal: &Goal) -> Vec<String> {
 }
 
 /// Lines whose columns line up: the first and the last columns to the left, numbers to the right.
-fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
+pub(crate) fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width_of = |column: usize| {
         rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0)
@@ -137,13 +137,15 @@ fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     begins && !cell.contains(' ')
 }
 
-fn push_section(text: &mut String, title: &str, lines: &[String]) {
+/// A title with its lines under it, an empty line before it.
+pub(crate) fn push_section(text: &mut String, title: &str, lines: &[String]) {
     push_line(text, "");
     push_line(text, title);
     lines.iter().for_each(|line| push_line(text, &format!("  {line}")));
 }
 
-fn push_line(text: &mut String, line: &str) {
+/// A line with its end.
+pub(crate) fn push_line(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');
 }
@@ -174,7 +176,7 @@ mod tests {
 
     fn report(calls: u64) -> Report {
         let profile = ProfileId { name: "latency".to_owned(), hash: "0".to_owned() };
-        let mut report = Report::new(Environment::observe(&CoreList::from(0), profile));
+        let mut report = Report::new(Environment::observe(&CoreList::from(0), profile, None));
         let repeats = vec![repeat(calls, 300.0, &[(Probe::CacheLine, 100.0)])];
         report.rows.push(Row::new(Workload::ping_pong(Operation::Echo, 64), repeats));
         report.collect_floor();

@@ -1,11 +1,12 @@
 //! Netids and universal addresses (RFC 5665), and the well-known ones.
 //!
-//! Pure functions over text. Called by the rest of `rpcbind`, and by programs.
+//! Functions over text; only [`Endpoint::resolve`] asks the system. Called by the rest of `rpcbind`, and by programs.
 
 use super::wire;
 use crate::fabric::Address;
 use spinrpc_proto::ids::Program;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Where an engine's portmapper listens on shared memory: what port 111 is on IP networks.
@@ -63,8 +64,8 @@ pub struct AddressError {
     pub text: String,
 }
 
-/// Where a service listens. `Display` writes what [`Core::connect`](crate::Core::connect) takes
-/// for shared memory, `HOST:PORT` otherwise.
+/// Where a service listens. `Display` writes what [`Core::connect`](crate::Core::connect) takes:
+/// `shm:NAME` or `rdma://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// An IP port of an RDMA network.
@@ -90,6 +91,44 @@ impl Endpoint {
             Netid::Rdma | Netid::Rdma6 => socket_address(netid, text).map(Self::Ip),
         };
         parsed.ok_or_else(|| AddressError { netid, text: text.to_owned() })
+    }
+
+    /// The endpoint of an address that an engine listens at: with the first of the IP addresses of
+    /// a host that is given by name. Asks the resolver for that (blocks).
+    ///
+    /// # Errors
+    /// Whatever the resolver says.
+    pub fn resolve(address: &Address) -> io::Result<Self> {
+        match (address, Self::literal(address)) {
+            (_, Some(endpoint)) => Ok(endpoint),
+            (Address::Shm(name), None) => Ok(Self::Shm(name.clone())),
+            (Address::Rdma(address), None) => {
+                let found = address.resolve()?.into_iter().next();
+                found.map(Self::Ip).ok_or_else(|| io::ErrorKind::NotFound.into())
+            }
+        }
+    }
+
+    /// As [`Endpoint::resolve`], where no name has to be looked up.
+    pub(super) fn literal(address: &Address) -> Option<Self> {
+        match address {
+            Address::Shm(name) => Some(Self::Shm(name.clone())),
+            Address::Rdma(address) => address.literal().map(Self::Ip),
+        }
+    }
+
+    /// The same on host `ip` if its own IP address is unspecified: what [`find_service`] found by
+    /// asking that host.
+    ///
+    /// [`find_service`]: super::find_service
+    #[must_use]
+    pub fn on_host(self, ip: IpAddr) -> Self {
+        match self {
+            Self::Ip(address) if address.ip().is_unspecified() => {
+                Self::Ip(SocketAddr::new(ip, address.port()))
+            }
+            specified => specified,
+        }
     }
 
     /// The netid under which it is registered.
@@ -141,7 +180,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ip(address) => address.fmt(f),
+            Self::Ip(address) => write!(f, "rdma://{address}"),
             Self::Shm(address) => address.fmt(f),
         }
     }
@@ -191,6 +230,31 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_has_the_endpoint_that_its_address_leads_to() {
+        for (address, netid, universal) in [
+            ("shm:echo", Netid::Shm, "shm:echo"),
+            ("rdma://10.8.0.1", Netid::Rdma, "10.8.0.1.78.81"),
+            ("rdma://[::]:111", Netid::Rdma6, "::.0.111"),
+        ] {
+            let endpoint = Endpoint::resolve(&Address::parse(address).unwrap()).unwrap();
+            assert_eq!((endpoint.netid(), endpoint.universal().as_str()), (netid, universal));
+            assert_eq!(Address::parse(&endpoint.to_string()), Address::parse(address));
+        }
+        let named = Address::parse("rdma://localhost:1").unwrap();
+        assert_eq!(Endpoint::literal(&named), None);
+        assert_eq!(Endpoint::resolve(&named).unwrap().port(), Some(1));
+    }
+
+    #[test]
+    fn an_unspecified_host_is_the_one_that_was_asked() {
+        let asked = IpAddr::from([192, 0, 2, 7]);
+        let every = Endpoint::parse(Netid::Rdma, "0.0.0.0.78.81").unwrap();
+        assert_eq!(every.on_host(asked).to_string(), "rdma://192.0.2.7:20049");
+        let one = Endpoint::parse(Netid::Rdma, "192.0.2.1.78.81").unwrap();
+        assert_eq!(one.clone().on_host(asked), one);
+    }
+
+    #[test]
     fn what_is_no_universal_address_is_refused() {
         let wrong = [
             "",
@@ -224,7 +288,7 @@ mod tests {
     #[test]
     fn nfs_and_the_portmapper_have_well_known_ports() {
         let nfs = Endpoint::well_known(NFS, Netid::Rdma).unwrap();
-        assert_eq!(nfs.to_string(), "0.0.0.0:20049");
+        assert_eq!(nfs.to_string(), "rdma://0.0.0.0:20049");
         let nfs = Endpoint::well_known(NFS, Netid::Rdma6).unwrap();
         assert_eq!(nfs.universal(), "::.78.81");
         for program in [NFS, wire::PROGRAM] {

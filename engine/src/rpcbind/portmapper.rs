@@ -13,6 +13,7 @@ use crate::api::{
     Call, ConnectError, Directory, Engine, EngineError, Service, blocking, driver_of,
 };
 use crate::config::{Config, Driver, IdlePolicy, RawConfig, Want};
+use crate::fabric::Address;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::DecodeError;
@@ -26,7 +27,7 @@ const PROTOCOL_TCP: u32 = 6;
 /// it before the engine's cores start. Blocks until the address is taken.
 ///
 /// It knows every program given to [`Engine::serve`] and every address given to
-/// [`Engine::listen`], also later ones; callers can change nothing: SET and UNSET answer FALSE.
+/// [`Engine::listen`], also later ones, but for addresses with a host's name; callers can change nothing: SET and UNSET answer FALSE.
 /// One engine of each user can have the conventional address; others choose one of their own. A
 /// caller of DUMP says how much it takes; a longer list is an error, as any reply is.
 ///
@@ -57,9 +58,11 @@ impl Service for Portmapper {
 }
 
 impl Portmapper {
+    /// Those that have an IP address or need none: looking up a name would hold up the core.
     fn endpoints(&self) -> Vec<Endpoint> {
         let addresses = self.directory.addresses();
-        addresses.iter().filter_map(|address| Endpoint::parse(Netid::Shm, address).ok()).collect()
+        let endpoint = |address: &String| Endpoint::literal(&Address::parse(address).ok()?);
+        addresses.iter().filter_map(endpoint).collect()
     }
 
     /// The procedures with arguments.

@@ -10,7 +10,6 @@ use std::path::Path;
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Device {
     /// Its name, as `verbs.device` takes it: `mlx5_0`.
     pub name: String,
@@ -26,7 +25,6 @@ pub struct Device {
 
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Port {
     /// From 1.
     pub number: u32,
@@ -63,7 +61,6 @@ pub enum Transport {
 
 /// One entry of a port's table of global identifiers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Gid {
     /// Its place in the table.
     pub index: usize,

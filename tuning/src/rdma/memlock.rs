@@ -2,11 +2,13 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
+use spinrpc::Config;
+use spinrpc::config::Registration;
+use spinrpc::mem::budget::Budget;
 use std::fs;
 
 /// What RLIMIT_MEMLOCK says of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Memlock {
     /// Bytes it may lock; `None` is without limit.
     pub limit_bytes: Option<u64>,
@@ -32,6 +34,23 @@ impl Memlock {
             // What is refused here shows later, as memory that cannot be registered.
             let _ = setrlimit(Resource::Memlock, Rlimit { current: hard, maximum: hard });
         }
+    }
+
+    /// What a connection of an engine with this configuration registers at most, in bytes. The
+    /// system counts it for each connection, also what they have in common: the core's memory. With
+    /// registration `buffer`, and with `auto` on a device without memory windows, a connection's own
+    /// memory counts three times: for this side, for reading and for writing.
+    #[must_use]
+    pub fn connection_bytes(config: &Config) -> u64 {
+        let own = match config.verbs().registration {
+            Registration::Auto | Registration::Buffer => config.verbs().arena_mib << 20,
+            Registration::Window | Registration::Pool => 0,
+        };
+        let receives = config.recv_budget().total() * config.recv_buffer_bytes() as u64;
+        let sends = config.requester_send_budget().total();
+        let sends = sends.max(config.responder_send_budget().total());
+        let messages = receives + sends * config.send_buffer_bytes() as u64;
+        config.arena_bytes() as u64 + 3 * own + messages
     }
 
     /// Whether `bytes` are within the limit.
@@ -76,6 +95,7 @@ const CAP_IPC_LOCK: u32 = 14;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spinrpc::RawConfig;
 
     #[test]
     fn a_limit_is_shown_in_the_unit_people_set_it_in() {
@@ -92,6 +112,17 @@ mod tests {
         let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t0000000000004000\n";
         assert_eq!(effective_capabilities(status), 1 << CAP_IPC_LOCK);
         assert_eq!(effective_capabilities("Name:\tx\n"), 0);
+    }
+
+    #[test]
+    fn a_connection_registers_the_memory_of_its_core_again() {
+        let mut raw = RawConfig::default();
+        raw.verbs.registration = Registration::Window;
+        let windows = Memlock::connection_bytes(&raw.clone().validate().unwrap());
+        assert_eq!(windows >> 20, 64, "and half a MiB for messages");
+        raw.verbs.registration = Registration::Buffer;
+        let blocks = Memlock::connection_bytes(&raw.validate().unwrap());
+        assert_eq!(blocks - windows, 3 * (16 << 20));
     }
 
     #[test]

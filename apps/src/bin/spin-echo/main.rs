@@ -26,13 +26,13 @@ const TEXT_BYTES_MAX: usize = 512;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Sends a text to another process of this host and back, by RPC-over-RDMA.
+/// Sends a text to another process and back, by RPC-over-RDMA.
 #[derive(Parser)]
 #[command(name = "spin-echo", version, arg_required_else_help = false)]
 enum Command {
     /// Echoes texts until it is interrupted.
     Serve {
-        /// Where to listen: shm:NAME
+        /// Where to listen: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address)]
         address: String,
         /// Registers with rpcbind while it serves: local (the default), unix:/path or IP:PORT
@@ -43,7 +43,7 @@ enum Command {
     /// Sends one text and prints what comes back.
     #[command(allow_missing_positional = true)]
     Call {
-        /// Where the server listens: shm:NAME
+        /// Where the server listens: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address, required_unless_present = "rpcbind")]
         address: Option<String>,
         /// The text, of at most 512 bytes

@@ -5,18 +5,37 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use spinrpc::Engine;
+use spinrpc::fabric::Address;
 use spinrpc::rpcbind::{Daemon, Endpoint, How, Netid, Registration, RpcbindError, find_service};
+use std::error::Error;
 use std::io;
+use std::net::Ipv4Addr;
 
-/// Where the server listens, as rpcbind says.
+/// Where the server listens, as rpcbind says: by shared memory, or else by RDMA.
 pub(crate) fn find(daemon: &Daemon) -> Result<String, RpcbindError> {
-    let found = find_service(PROGRAM, VERSION, Netid::Shm, How::Rpcbind(daemon))?;
-    Ok(found.to_string())
+    let asked = match daemon {
+        Daemon::Tcp(address) => address.ip(),
+        Daemon::Local | Daemon::Unix(_) => Ipv4Addr::LOCALHOST.into(),
+    };
+    let find = |netid| find_service(PROGRAM, VERSION, netid, How::Rpcbind(daemon));
+    let found =
+        or_else_by(find(Netid::Shm), || or_else_by(find(Netid::Rdma), || find(Netid::Rdma6)));
+    found.map(|endpoint| endpoint.on_host(asked).to_string())
+}
+
+type Found = Result<Endpoint, RpcbindError>;
+
+/// What is not registered under one netid may be under the next.
+fn or_else_by(found: Found, next: impl FnOnce() -> Found) -> Found {
+    match found {
+        Err(RpcbindError::NotRegistered { .. }) => next(),
+        found => found,
+    }
 }
 
 /// Tells rpcbind that the server listens at `address`, for as long as the registration is kept.
-pub(crate) fn register(daemon: &Daemon, address: &str) -> Result<Registration, RpcbindError> {
-    let endpoint = Endpoint::parse(Netid::Shm, address)?;
+pub(crate) fn register(daemon: &Daemon, address: &str) -> Result<Registration, Box<dyn Error>> {
+    let endpoint = Endpoint::resolve(&Address::parse(address)?)?;
     let registration = Registration::new(daemon, PROGRAM, VERSION, &endpoint)?;
     if let Some(before) = registration.replaced() {
         eprintln!(

@@ -15,13 +15,13 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Keeps values in the memory of one process for others of this host.
+/// Keeps values in the memory of one process for others, of this host or by RDMA.
 #[derive(Parser)]
 #[command(name = "spin-kv", version, arg_required_else_help = false)]
 enum Command {
     /// Serves an empty store until it is interrupted.
     Serve {
-        /// Where to listen: shm:NAME
+        /// Where to listen: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address)]
         address: String,
     },
@@ -47,7 +47,7 @@ enum Command {
     },
     /// Lists keys in order, with length and CRC-32 of their values.
     Scan {
-        /// Where the store listens: shm:NAME
+        /// Where the store listens: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address)]
         address: String,
         /// What the keys begin with
@@ -59,7 +59,7 @@ enum Command {
 /// Which key of which store.
 #[derive(clap::Args)]
 struct Place {
-    /// Where the store listens: shm:NAME
+    /// Where the store listens: shm:NAME or rdma://HOST:PORT
     #[arg(value_parser = command_line::address)]
     address: String,
     /// The key, of 1 to 255 bytes

@@ -1,0 +1,273 @@
+//! `spinperf devices`: the RDMA devices of this host, and what stands between them and a connection.
+//!
+//! Says it in words, as those who ask have no connection: no device, no address, no driver in this
+//! program, or too little memory that may be locked.
+
+use crate::cli::DevicesArgs;
+use crate::failure::Failure;
+use crate::profile;
+use crate::report::{json, table};
+use serde::Serialize;
+use spinrpc::config::Driver;
+use spinrpc::fabric::RDMA_PORT;
+use spinrpc_tuning::rdma::{Device, Memlock, Port};
+use std::net::{IpAddr, SocketAddr};
+
+/// Everything the command found out.
+#[derive(Debug, Serialize)]
+struct Listing {
+    /// Which document this is; changes when a field changes its meaning or goes away.
+    schema: &'static str,
+    /// Whether this program can use the devices.
+    built_with_verbs: bool,
+    devices: Vec<Device>,
+    memory: Memory,
+    /// What to do before a connection can be made; empty if nothing.
+    advice: Vec<String>,
+}
+
+/// Memory to lock, and how much of it may be locked.
+#[derive(Debug, Serialize)]
+struct Memory {
+    #[serde(flatten)]
+    limit: Memlock,
+    /// The profile that it is reckoned for.
+    profile: String,
+    /// What each connection registers, at most.
+    connection_bytes: u64,
+}
+
+/// Lists the devices.
+pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
+    let json = json::Sink::open(args.json.as_deref())?;
+    let profile = profile::for_driver(&args.profile, Driver::Verbs)?;
+    let memory = Memory {
+        limit: Memlock::current(),
+        profile: args.profile.clone(),
+        connection_bytes: Memlock::connection_bytes(&profile),
+    };
+    let listing = Listing::new(crate::fabric::devices(), memory, cfg!(feature = "verbs"));
+    print!("{}", listing.render());
+    json.write(&listing)
+}
+
+impl Listing {
+    fn new(devices: Vec<Device>, memory: Memory, built_with_verbs: bool) -> Self {
+        let advice = advice(&devices, &memory, built_with_verbs);
+        Self { schema: SCHEMA, built_with_verbs, devices, memory, advice }
+    }
+
+    fn render(&self) -> String {
+        let mut text = String::new();
+        if self.devices.is_empty() {
+            table::push_line(&mut text, "no RDMA device on this host");
+        } else {
+            table::push_section(&mut text, "devices", &self.device_lines());
+        }
+        table::push_section(&mut text, "memory", &self.memory.lines());
+        if !self.advice.is_empty() {
+            table::push_section(&mut text, "before a connection can be made", &self.advice);
+        }
+        text
+    }
+
+    fn device_lines(&self) -> Vec<String> {
+        let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
+        for device in &self.devices {
+            rows.extend(device.ports.iter().map(|port| cells(device, port)));
+        }
+        table::aligned(rows)
+    }
+}
+
+impl Memory {
+    fn lines(&self) -> Vec<String> {
+        let Self { limit, profile, connection_bytes } = self;
+        let privileged = match limit.limit_bytes.is_some() && limit.is_privileged {
+            true => "; this process is privileged, and drivers other than siw let it lock more",
+            false => "",
+        };
+        vec![
+            format!("may be locked            {}{privileged}", limit.show()),
+            format!(
+                "registered by connection {} MiB at most, with profile {profile}",
+                connection_bytes.div_ceil(1 << 20)
+            ),
+        ]
+    }
+
+    /// Whether a connection by one of these devices would fail for it. siw knows no privilege.
+    fn is_short(&self, devices: &[Device]) -> bool {
+        let is_siw = |device: &Device| device.driver.as_deref() == Some("siw");
+        let is_limited = !self.limit.is_privileged || devices.iter().any(is_siw);
+        is_limited && !self.limit.allows(self.connection_bytes)
+    }
+}
+
+fn cells(device: &Device, port: &Port) -> Vec<String> {
+    let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let addresses: Vec<String> = port.addresses.iter().map(|&ip| address(ip, port)).collect();
+    vec![
+        device.name.clone(),
+        port.number.to_string(),
+        or_none(port.state.clone()),
+        port.transport.name().to_owned(),
+        or_none(port.link_layer.clone()),
+        device.driver.clone().unwrap_or_else(|| "-".to_owned()),
+        device.firmware.clone().unwrap_or_else(|| "-".to_owned()),
+        or_none(port.netdevs.join(" ")),
+        or_none(addresses.join(" ")),
+    ]
+}
+
+/// As `--address` takes it; an address of one link needs the interface to it.
+fn address(ip: IpAddr, port: &Port) -> String {
+    match ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            format!("rdma://[{ip}%{}]:{RDMA_PORT}", port.netdevs.join(""))
+        }
+        ip => format!("rdma://{}", SocketAddr::new(ip, RDMA_PORT)),
+    }
+}
+
+/// What to do, most urgent first.
+fn advice(devices: &[Device], memory: &Memory, built_with_verbs: bool) -> Vec<String> {
+    let mut advice = Vec::new();
+    if !built_with_verbs {
+        advice.push(NOT_BUILT.to_owned());
+    }
+    if devices.is_empty() {
+        advice.extend(NO_DEVICE.map(str::to_owned));
+    } else if !devices.iter().any(Device::is_active) {
+        advice.push("no port is ACTIVE: bring its network interface up".to_owned());
+    }
+    for device in devices.iter().filter(|device| device.is_active()) {
+        if device.ports.iter().all(|port| port.addresses.is_empty()) {
+            advice.push(format!(
+                "{} has no IP address, and connections are made by address: \
+                 ip address add ADDRESS/BITS dev INTERFACE",
+                device.name
+            ));
+        }
+    }
+    if memory.is_short(devices) {
+        advice.push(format!(
+            "{} may be locked, less than a connection registers: {}",
+            memory.limit.show(),
+            Memlock::REMEDY
+        ));
+    }
+    advice
+}
+
+const SCHEMA: &str = "spinperf-devices/1";
+const HEADER: [&str; 9] = [
+    "device",
+    "port",
+    "state",
+    "transport",
+    "link",
+    "driver",
+    "firmware",
+    "interface",
+    "addresses",
+];
+const NOT_BUILT: &str = "this spinperf was built without RDMA; with rdma-core's libraries: \
+                         cargo build --release --features verbs --bin spinperf";
+const NO_DEVICE: [&str; 4] = [
+    "a device in software needs three commands of root, for a network interface such as eth0:",
+    "  modprobe rdma_rxe                           (RoCE; siw for iWARP)",
+    "  rdma link add rxe0 type rxe netdev eth0     (type siw for iWARP)",
+    "  ip -brief address show dev eth0             (its address is that of the device)",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinrpc_tuning::rdma::Transport;
+
+    fn memory(limit_bytes: Option<u64>) -> Memory {
+        let limit = Memlock { limit_bytes, is_privileged: false };
+        Memory { limit, profile: "latency".to_owned(), connection_bytes: 100 << 20 }
+    }
+
+    #[test]
+    fn without_a_device_three_commands_make_one() {
+        let text = Listing::new(Vec::new(), memory(None), true).render();
+        assert!(text.starts_with("no RDMA device on this host\n"), "{text}");
+        for command in ["modprobe rdma_rxe", "rdma link add", "ip -brief address"] {
+            assert!(text.contains(command), "{text}");
+        }
+    }
+
+    fn device(name: &str, state: &str, addresses: &[&str]) -> Device {
+        let port = Port {
+            number: 1,
+            state: state.to_owned(),
+            link_layer: "Ethernet".to_owned(),
+            transport: Transport::Roce,
+            rate: None,
+            netdevs: vec!["eth0".to_owned()],
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            gids: Vec::new(),
+        };
+        let driver = Some("rdma_rxe".to_owned());
+        Device {
+            name: name.to_owned(),
+            driver,
+            is_software: true,
+            firmware: None,
+            ports: vec![port],
+        }
+    }
+
+    #[test]
+    fn a_device_is_listed_with_the_addresses_to_connect_by() {
+        let works = device("rxe0", "ACTIVE", &["10.9.0.1", "fe80::1"]);
+        let listing = Listing::new(vec![works], memory(None), true);
+        assert!(listing.advice.is_empty(), "{listing:?}");
+        let text = listing.render();
+        for cell in
+            ["rxe0", "ACTIVE", "RoCE", "rdma://10.9.0.1:20049", "rdma://[fe80::1%eth0]:20049"]
+        {
+            assert!(text.contains(cell), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_leads_nowhere_is_told_with_what_to_do() {
+        let down = Listing::new(vec![device("rxe0", "DOWN", &["10.9.0.1"])], memory(None), true);
+        assert!(down.advice[0].contains("ACTIVE"), "{down:?}");
+        let nameless = Listing::new(vec![device("rxe0", "ACTIVE", &[])], memory(None), true);
+        assert!(nameless.advice[0].contains("ip address add"), "{nameless:?}");
+    }
+
+    #[test]
+    fn a_program_without_the_driver_says_how_to_build_it() {
+        let text = Listing::new(Vec::new(), memory(None), false).render();
+        assert!(text.contains("--features verbs"), "{text}");
+    }
+
+    #[test]
+    fn memory_that_cannot_be_locked_is_told_with_every_remedy() {
+        let short = Listing::new(Vec::new(), memory(Some(8 << 20)), true).render();
+        assert!(short.contains("8 MiB may be locked"), "{short}");
+        for remedy in ["ulimit -l", "limits.conf", "LimitMEMLOCK=infinity", "memlock=-1"] {
+            assert!(short.contains(remedy), "{short}");
+        }
+        let enough = Listing::new(Vec::new(), memory(Some(100 << 20)), true).render();
+        assert!(!enough.contains("ulimit"), "{enough}");
+    }
+
+    #[test]
+    fn the_document_names_its_schema_and_holds_everything() {
+        let listing = Listing::new(Vec::new(), memory(Some(8 << 20)), true);
+        let document = serde_json::to_value(&listing).unwrap();
+        assert_eq!(document["schema"], "spinperf-devices/1");
+        assert_eq!(document["built_with_verbs"], true);
+        assert_eq!(document["memory"]["limit_bytes"], 8 << 20);
+        assert_eq!(document["memory"]["connection_bytes"], 100 << 20);
+        assert!(document["devices"].as_array().unwrap().is_empty());
+        assert!(!document["advice"].as_array().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! What an address leads to: the driver, and with RDMA the device.
+//!
+//! The commands ask before they start an engine; what a device is called goes into the report.
+
+use crate::failure::Failure;
+use spinrpc::config::Driver;
+use spinrpc::driver_of;
+use spinrpc::fabric::{Address, RdmaAddress};
+use spinrpc_tuning::rdma::{self, Device, Memlock};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+
+/// What connections to an address go by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fabric {
+    pub(crate) driver: Driver,
+    /// With RDMA, the device that leads there and what it is, as far as that is known.
+    pub(crate) device: Option<String>,
+}
+
+impl Fabric {
+    /// That of an address. Asks the resolver for a name and the kernel for its devices, but sends
+    /// nothing to the peer.
+    pub(crate) fn of(address: &str) -> Result<Self, Failure> {
+        let driver = driver_of(address).map_err(|error| Failure::Usage(error.to_string()))?;
+        let device = match Address::parse(address) {
+            Ok(Address::Rdma(address)) => device_towards(&address),
+            _ => None,
+        };
+        Ok(Self { driver, device })
+    }
+
+    /// For the head of a report.
+    pub(crate) fn show(&self) -> String {
+        match (self.driver, &self.device) {
+            (Driver::Shm, _) => "shared memory".to_owned(),
+            (Driver::Verbs, Some(device)) => device.clone(),
+            (Driver::Verbs, None) => "RDMA device, not found in sysfs".to_owned(),
+        }
+    }
+}
+
+/// Every device of this host; none where they cannot be listed.
+pub(crate) fn devices() -> Vec<Device> {
+    let interfaces = rdma::interfaces().unwrap_or_default();
+    rdma::devices(Path::new("/sys"), &interfaces).unwrap_or_default()
+}
+
+/// Lets this process lock and open as much as it may: connections need descriptors, and those of
+/// RDMA devices locked memory.
+pub(crate) fn raise_limits(driver: Driver) {
+    crate::profile::raise_descriptor_limit();
+    if driver == Driver::Verbs {
+        Memlock::raise();
+    }
+}
+
+fn device_towards(address: &RdmaAddress) -> Option<String> {
+    let local = local_address(address.resolve().ok()?.first()?)?;
+    describe(&devices(), local)
+}
+
+/// The address that packets to `peer` leave this host with: what the kernel's routes say, and what
+/// decides about the device. A connected UDP socket sends nothing.
+fn local_address(peer: &SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// The device with that address: `rxe0: RoCE by rdma_rxe, port 1 ACTIVE, d0 10.9.0.1`.
+fn describe(devices: &[Device], local: IpAddr) -> Option<String> {
+    let device = devices.iter().find(|device| device.has_address(local))?;
+    let port = device.ports.iter().find(|port| port.addresses.contains(&local))?;
+    let firmware = device.firmware.as_ref().map(|version| format!(" firmware {version}"));
+    Some(format!(
+        "{}: {} by {}{}, port {} {}, {} {local}",
+        device.name,
+        port.transport.name(),
+        device.driver.as_deref().unwrap_or("an unknown driver"),
+        firmware.unwrap_or_default(),
+        port.number,
+        port.state,
+        port.netdevs.join(" "),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_of_an_address_is_its_driver() {
+        let shm = Fabric { driver: Driver::Shm, device: None };
+        assert_eq!(Fabric::of("shm:x").unwrap(), shm);
+        assert_eq!(shm.show(), "shared memory");
+        assert_eq!(Fabric::of("rdma://127.0.0.1:1").unwrap().driver, Driver::Verbs);
+        assert!(matches!(Fabric::of("tcp:x"), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn packets_to_this_host_leave_it_with_its_own_address() {
+        for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            // A host may be without IPv6.
+            let local = local_address(&SocketAddr::new(ip, 20049));
+            assert!(local.is_none_or(|local| local == ip), "{local:?}");
+        }
+    }
+
+    #[test]
+    fn no_device_is_guessed() {
+        assert_eq!(describe(&[], Ipv4Addr::LOCALHOST.into()), None);
+        let unknown = Fabric { driver: Driver::Verbs, device: None };
+        assert!(unknown.show().contains("not found"));
+    }
+}
