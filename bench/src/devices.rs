@@ -7,6 +7,7 @@ use crate::cli::DevicesArgs;
 use crate::failure::Failure;
 use crate::profile;
 use crate::report::{json, table};
+use crate::units::show_size;
 use serde::Serialize;
 use spinrpc::config::Driver;
 use spinrpc::fabric::RDMA_PORT;
@@ -21,9 +22,30 @@ struct Listing {
     /// Whether this program can use the devices.
     built_with_verbs: bool,
     devices: Vec<Device>,
+    /// What rdma-core says of each; empty without it.
+    limits: Vec<Limits>,
     memory: Memory,
     /// What to do before a connection can be made; empty if nothing.
     advice: Vec<String>,
+}
+
+/// What a device can do.
+#[derive(Debug, Serialize)]
+struct Limits {
+    device: String,
+    /// Of one queue.
+    work_requests: u32,
+    /// Of one completion queue.
+    completions: u32,
+    /// Of one work request, and of one RDMA Read.
+    sges: u32,
+    read_sges: u32,
+    /// That may be under way from and at this side of a connection.
+    reads_out: u8,
+    reads_in: u8,
+    /// Of type 2; 0 if it has none.
+    memory_windows: u32,
+    message_bytes: u32,
 }
 
 /// Memory to lock, and how much of it may be locked.
@@ -46,15 +68,18 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
         profile: args.profile.clone(),
         connection_bytes: Memlock::connection_bytes(&profile),
     };
-    let listing = Listing::new(crate::fabric::devices(), memory, cfg!(feature = "verbs"));
+    let listing = Listing::new(crate::fabric::devices(), limits(), memory);
     print!("{}", listing.render());
     json.write(&listing)
 }
 
 impl Listing {
-    fn new(devices: Vec<Device>, memory: Memory, built_with_verbs: bool) -> Self {
-        let advice = advice(&devices, &memory, built_with_verbs);
-        Self { schema: SCHEMA, built_with_verbs, devices, memory, advice }
+    /// `limits` are what rdma-core says; `None` in a program without it.
+    fn new(devices: Vec<Device>, limits: Option<Asked>, memory: Memory) -> Self {
+        let advice = advice(&devices, limits.as_ref(), &memory);
+        let built_with_verbs = limits.is_some();
+        let limits = limits.and_then(Result::ok).unwrap_or_default();
+        Self { schema: SCHEMA, built_with_verbs, devices, limits, memory, advice }
     }
 
     fn render(&self) -> String {
@@ -63,6 +88,9 @@ impl Listing {
             table::push_line(&mut text, "no RDMA device on this host");
         } else {
             table::push_section(&mut text, "devices", &self.device_lines());
+        }
+        if !self.limits.is_empty() {
+            table::push_section(&mut text, "limits, as rdma-core tells them", &self.limit_lines());
         }
         table::push_section(&mut text, "memory", &self.memory.lines());
         if !self.advice.is_empty() {
@@ -77,6 +105,64 @@ impl Listing {
             rows.extend(device.ports.iter().map(|port| cells(device, port)));
         }
         table::aligned(rows)
+    }
+}
+
+impl Listing {
+    fn limit_lines(&self) -> Vec<String> {
+        let mut rows = vec![LIMITS_HEADER.map(str::to_owned).to_vec()];
+        rows.extend(self.limits.iter().map(Limits::cells));
+        table::aligned(rows)
+    }
+}
+
+impl Limits {
+    fn cells(&self) -> Vec<String> {
+        let windows = match self.memory_windows {
+            0 => "none".to_owned(),
+            windows => windows.to_string(),
+        };
+        vec![
+            self.device.clone(),
+            self.work_requests.to_string(),
+            self.completions.to_string(),
+            format!("{}/{}", self.sges, self.read_sges),
+            format!("{}/{}", self.reads_out, self.reads_in),
+            show_size(self.message_bytes as usize),
+            windows,
+        ]
+    }
+}
+
+/// What rdma-core answers, or why it does not.
+type Asked = Result<Vec<Limits>, String>;
+
+#[cfg(not(feature = "verbs"))]
+fn limits() -> Option<Asked> {
+    None
+}
+
+#[cfg(feature = "verbs")]
+fn limits() -> Option<Asked> {
+    let said = spinrpc::fabric::verbs::devices().map_err(|error| error.to_string());
+    Some(said.map(|devices| devices.into_iter().map(Limits::of).collect()))
+}
+
+#[cfg(feature = "verbs")]
+impl Limits {
+    fn of(info: spinrpc::fabric::verbs::DeviceInfo) -> Self {
+        let caps = info.caps;
+        Self {
+            device: info.name,
+            work_requests: caps.work_requests_max,
+            completions: caps.cq_entries_max,
+            sges: caps.sge_max,
+            read_sges: caps.read_sge_max,
+            reads_out: caps.reads_out_max,
+            reads_in: caps.reads_in_max,
+            memory_windows: caps.windows_max,
+            message_bytes: caps.message_bytes_max,
+        }
     }
 }
 
@@ -131,25 +217,21 @@ fn address(ip: IpAddr, port: &Port) -> String {
 }
 
 /// What to do, most urgent first.
-fn advice(devices: &[Device], memory: &Memory, built_with_verbs: bool) -> Vec<String> {
+fn advice(devices: &[Device], limits: Option<&Asked>, memory: &Memory) -> Vec<String> {
     let mut advice = Vec::new();
-    if !built_with_verbs {
-        advice.push(NOT_BUILT.to_owned());
-    }
     if devices.is_empty() {
         advice.extend(NO_DEVICE.map(str::to_owned));
     } else if !devices.iter().any(Device::is_active) {
         advice.push("no port is ACTIVE: bring its network interface up".to_owned());
     }
-    for device in devices.iter().filter(|device| device.is_active()) {
-        if device.ports.iter().all(|port| port.addresses.is_empty()) {
-            advice.push(format!(
-                "{} has no IP address, and connections are made by address: \
-                 ip address add ADDRESS/BITS dev INTERFACE",
-                device.name
-            ));
+    match limits {
+        None => advice.push(NOT_BUILT.to_owned()),
+        Some(Err(problem)) => advice.push(problem.clone()),
+        Some(Ok(known)) => {
+            advice.extend(devices.iter().filter_map(|device| unknown(device, known)))
         }
     }
+    advice.extend(devices.iter().filter_map(nameless));
     if memory.is_short(devices) {
         advice.push(format!(
             "{} may be locked, less than a connection registers: {}",
@@ -158,6 +240,29 @@ fn advice(devices: &[Device], memory: &Memory, built_with_verbs: bool) -> Vec<St
         ));
     }
     advice
+}
+
+/// The kernel has a device, and rdma-core has nothing to drive it with.
+fn unknown(device: &Device, known: &[Limits]) -> Option<String> {
+    let is_unknown = !known.iter().any(|limits| limits.device == device.name);
+    is_unknown.then(|| {
+        format!(
+            "rdma-core does not know {}: load ib_uverbs, and install its provider (Debian: \
+             ibverbs-providers)",
+            device.name
+        )
+    })
+}
+
+fn nameless(device: &Device) -> Option<String> {
+    let is_nameless = device.ports.iter().all(|port| port.addresses.is_empty());
+    (device.is_active() && is_nameless).then(|| {
+        format!(
+            "{} has no IP address, and connections are made by address: ip address add \
+             ADDRESS/BITS dev INTERFACE",
+            device.name
+        )
+    })
 }
 
 const SCHEMA: &str = "spinperf-devices/1";
@@ -171,6 +276,15 @@ const HEADER: [&str; 9] = [
     "firmware",
     "interface",
     "addresses",
+];
+const LIMITS_HEADER: [&str; 7] = [
+    "device",
+    "work requests",
+    "completions",
+    "SGEs/of a Read",
+    "Reads out/in",
+    "message",
+    "windows of type 2",
 ];
 const NOT_BUILT: &str = "this spinperf was built without RDMA; with rdma-core's libraries: \
                          cargo build --release --features verbs --bin spinperf";
@@ -193,12 +307,30 @@ mod tests {
 
     #[test]
     fn without_a_device_three_commands_make_one() {
-        let text = Listing::new(Vec::new(), memory(None), true).render();
+        let text = Listing::new(Vec::new(), NONE, memory(None)).render();
         assert!(text.starts_with("no RDMA device on this host\n"), "{text}");
         for command in ["modprobe rdma_rxe", "rdma link add", "ip -brief address"] {
             assert!(text.contains(command), "{text}");
         }
     }
+
+    /// What rdma-core says of `rxe0`.
+    fn known() -> Option<Asked> {
+        Some(Ok(vec![Limits {
+            device: "rxe0".to_owned(),
+            work_requests: 1_048_576,
+            completions: 32_767,
+            sges: 32,
+            read_sges: 32,
+            reads_out: 128,
+            reads_in: 128,
+            memory_windows: 0,
+            message_bytes: 1 << 31,
+        }]))
+    }
+
+    /// What it says where there is no device.
+    const NONE: Option<Asked> = Some(Ok(Vec::new()));
 
     fn device(name: &str, state: &str, addresses: &[&str]) -> Device {
         let port = Port {
@@ -224,44 +356,59 @@ mod tests {
     #[test]
     fn a_device_is_listed_with_the_addresses_to_connect_by() {
         let works = device("rxe0", "ACTIVE", &["10.9.0.1", "fe80::1"]);
-        let listing = Listing::new(vec![works], memory(None), true);
+        let listing = Listing::new(vec![works], known(), memory(None));
         assert!(listing.advice.is_empty(), "{listing:?}");
         let text = listing.render();
-        for cell in
-            ["rxe0", "ACTIVE", "RoCE", "rdma://10.9.0.1:20049", "rdma://[fe80::1%eth0]:20049"]
-        {
+        for cell in [
+            "rxe0",
+            "ACTIVE",
+            "RoCE",
+            "rdma://10.9.0.1:20049",
+            "rdma://[fe80::1%eth0]:20049",
+            "32767",
+        ] {
             assert!(text.contains(cell), "{text}");
         }
     }
 
     #[test]
     fn a_device_that_leads_nowhere_is_told_with_what_to_do() {
-        let down = Listing::new(vec![device("rxe0", "DOWN", &["10.9.0.1"])], memory(None), true);
+        let down = Listing::new(vec![device("rxe0", "DOWN", &["10.9.0.1"])], known(), memory(None));
         assert!(down.advice[0].contains("ACTIVE"), "{down:?}");
-        let nameless = Listing::new(vec![device("rxe0", "ACTIVE", &[])], memory(None), true);
+        let nameless = Listing::new(vec![device("rxe0", "ACTIVE", &[])], known(), memory(None));
         assert!(nameless.advice[0].contains("ip address add"), "{nameless:?}");
     }
 
     #[test]
+    fn a_device_without_its_provider_is_named() {
+        let works = device("rxe0", "ACTIVE", &["10.9.0.1"]);
+        let listing = Listing::new(vec![works.clone()], NONE, memory(None));
+        assert!(listing.advice[0].contains("rxe0: load ib_uverbs"), "{listing:?}");
+        let refused = Some(Err("open device rxe0: permission denied".to_owned()));
+        let listing = Listing::new(vec![works], refused, memory(None));
+        assert_eq!(listing.advice, ["open device rxe0: permission denied"]);
+    }
+
+    #[test]
     fn a_program_without_the_driver_says_how_to_build_it() {
-        let text = Listing::new(Vec::new(), memory(None), false).render();
+        let text = Listing::new(Vec::new(), None, memory(None)).render();
         assert!(text.contains("--features verbs"), "{text}");
     }
 
     #[test]
     fn memory_that_cannot_be_locked_is_told_with_every_remedy() {
-        let short = Listing::new(Vec::new(), memory(Some(8 << 20)), true).render();
+        let short = Listing::new(Vec::new(), NONE, memory(Some(8 << 20))).render();
         assert!(short.contains("8 MiB may be locked"), "{short}");
         for remedy in ["ulimit -l", "limits.conf", "LimitMEMLOCK=infinity", "memlock=-1"] {
             assert!(short.contains(remedy), "{short}");
         }
-        let enough = Listing::new(Vec::new(), memory(Some(100 << 20)), true).render();
+        let enough = Listing::new(Vec::new(), NONE, memory(Some(100 << 20))).render();
         assert!(!enough.contains("ulimit"), "{enough}");
     }
 
     #[test]
     fn the_document_names_its_schema_and_holds_everything() {
-        let listing = Listing::new(Vec::new(), memory(Some(8 << 20)), true);
+        let listing = Listing::new(Vec::new(), NONE, memory(Some(8 << 20)));
         let document = serde_json::to_value(&listing).unwrap();
         assert_eq!(document["schema"], "spinperf-devices/1");
         assert_eq!(document["built_with_verbs"], true);
