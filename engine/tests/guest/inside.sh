@@ -99,7 +99,7 @@ await() {
     wait_for "${2:-60}" test -e "/pair/$1"
 }
 
-# nfsd_up [THREADS]: the kernel's NFS server, on RDMA port 20049 of every device and TCP port 2049.
+# nfsd_up: the kernel's NFS server, on RDMA port 20049 of every device and TCP port 2049.
 # Exports the tmpfs /run/export, which is the root for version 4.
 nfsd_up() {
     modules rpcrdma nfsd
@@ -115,7 +115,7 @@ nfsd_up() {
     rpcbind -w
     exportfs -ar
     rpc.mountd -p 20048
-    rpc.nfsd --rdma=20049 "${1:-4}"
+    rpc.nfsd --rdma=20049 4
     grace_end
 }
 

@@ -11,7 +11,7 @@
 guest=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=$(readlink -f "$0")
 bin=${SPINRPC_BIN:-$guest/../../../target/debug}
-doing=''
+doing='' temporary=''
 log=$(mktemp)
 # Bash sources BASH_ENV only, and only in the guest.
 # shellcheck source=inside.sh
@@ -24,7 +24,7 @@ report() {
         echo "  FAILED  $doing (status $status)"
         sed 's/^/          /' "$log"
     fi
-    rm -f "$log"
+    rm -rf "$log" ${temporary:+"$temporary"}
 }
 trap report EXIT
 
@@ -41,6 +41,14 @@ in_guest() {
 # one it is in, SPINRPC_GUEST says: a or b.
 in_pair() {
     "$guest/pair" ${SPINRPC_OUT:+--out "$SPINRPC_OUT"} --env SPINRPC_BIN="$bin" "$@" "$me" "$me"
+}
+
+# keep_out: SPINRPC_OUT is set, for what is left over is looked at here. Without suite it is a
+# directory that is removed at the end.
+keep_out() {
+    [ -z "${SPINRPC_OUT-}" ] || return 0
+    temporary=$(mktemp -d)
+    SPINRPC_OUT=$temporary
 }
 
 # check WHAT COMMAND...: a command that must succeed. It is not run under a condition, which would
