@@ -11,22 +11,6 @@
 guest=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=$(readlink -f "$0")
 bin=${SPINRPC_BIN:-$guest/../../../target/debug}
-doing='' temporary=''
-log=$(mktemp)
-# Bash sources BASH_ENV only, and only in the guest.
-# shellcheck source=inside.sh
-[ -z "${SPINRPC_GUEST-}" ] || . "$guest/inside.sh"
-
-# report: at the end, says what failed. The output of checks that held is of no interest.
-report() {
-    local status=$?
-    if [ $status != 0 ] && [ -n "$doing" ]; then
-        echo "  FAILED  $doing (status $status)"
-        sed 's/^/          /' "$log"
-    fi
-    rm -rf "$log" ${temporary:+"$temporary"}
-}
-trap report EXIT
 
 on_host() {
     [ -z "${SPINRPC_GUEST-}" ]
@@ -34,21 +18,28 @@ on_host() {
 
 # in_guest OPTIONS...: this script in a guest; the options are those of run.
 in_guest() {
-    "$guest/run" ${SPINRPC_OUT:+--out "$SPINRPC_OUT"} --env SPINRPC_BIN="$bin" "$@" -- "$me"
+    "$guest/run" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" -- "$me" || died
 }
 
 # in_pair OPTIONS...: this script in both guests of a pair; the options are those of pair. Which
 # one it is in, SPINRPC_GUEST says: a or b.
 in_pair() {
-    "$guest/pair" ${SPINRPC_OUT:+--out "$SPINRPC_OUT"} --env SPINRPC_BIN="$bin" "$@" "$me" "$me"
+    "$guest/pair" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" "$me" "$me" || died
 }
 
-# keep_out: SPINRPC_OUT is set, for what is left over is looked at here. Without suite it is a
-# directory that is removed at the end.
-keep_out() {
-    [ -z "${SPINRPC_OUT-}" ] || return 0
-    temporary=$(mktemp -d)
-    SPINRPC_OUT=$temporary
+# died: passes the status on; a guest that did not finish left behind what it was at.
+died() {
+    local status=$? unfinished
+    for unfinished in "$SPINRPC_OUT"/check "$SPINRPC_OUT"/[ab]/check; do
+        [ $status != 125 ] || [ ! -s "$unfinished" ] || failed "not finished: $(head -1 "$unfinished")" "$unfinished"
+    done
+    return $status
+}
+
+# failed WHAT LOG
+failed() {
+    echo "  FAILED  $1"
+    sed '1d; s/^/          /' "$2"
 }
 
 # check WHAT COMMAND...: a command that must succeed. It is not run under a condition, which would
@@ -56,16 +47,30 @@ keep_out() {
 check() {
     doing=$1
     shift
-    "$@" >"$log" 2>&1
+    echo "$doing" >"$log"
+    "$@" >>"$log" 2>&1
     echo "  ok      $doing"
+    : >"$log"
     doing=''
 }
 
-# refuse WHAT COMMAND...: a command that must end by itself, with an error.
-refuse() {
-    check "$1" must_fail "${@:2}"
+# report: at the end, says what failed. The output of checks that held is of no interest.
+report() {
+    local status=$?
+    [ $status = 0 ] || [ -z "$doing" ] || failed "$doing (status $status)" "$log"
+    rm -rf ${temporary:+"$temporary"}
 }
 
+# fails_saying PATTERN COMMAND...: it ends by itself, with an error that says so.
+fails_saying() {
+    local pattern=$1 said=/run/said
+    shift
+    must_fail "$@" >"$said" 2>&1 || { cat "$said"; return 1; }
+    cat "$said"
+    grep -qEi "$pattern" "$said"
+}
+
+# must_fail COMMAND...: with a status of its own, neither by a signal nor by being timed out.
 must_fail() {
     local status=0
     "$@" || status=$?
@@ -73,7 +78,6 @@ must_fail() {
         0) echo 'it succeeded' && false ;;
         124) echo 'it hung, and timeout ended it' && false ;;
         12[67]) echo 'the shell could not run it' && false ;;
-        255) ;; # rping's -1
         *) [ "$status" -lt 128 ] || { echo "it crashed: status $status" && false; } ;;
     esac
 }
@@ -88,6 +92,33 @@ serve() {
     wait_for 20 listening "$port" || { cat "/run/server.$port"; return 1; }
 }
 
+# send_lat DEVICE ADDRESS BYTES COUNT: prints what ib_send_lat does, by rdma_cm with itself. Of thirty
+# runs on siw one fails while the two exchange their addresses, before anything is measured.
+send_lat() {
+    local options=(-R -F -d "$1" -s "$3" -n "$4" -p 7002) try
+    for try in 1 2 3; do
+        serve 7002 timeout 10 taskset -c 0 ib_send_lat "${options[@]}"
+        ! timeout 10 taskset -c 1 ib_send_lat "${options[@]}" "$2" || break
+        echo "try $try of ib_send_lat failed"
+        stop "$server"
+    done
+    wait "$server"
+}
+
+# stop PROCESS...: as their user would, and until they have ended.
+stop() {
+    local process
+    kill "$@"
+    for process in "$@"; do
+        wait_for 20 ended "$process"
+        wait "$process" || true
+    done
+}
+
+ended() {
+    ! kill -0 "$1" 2>/dev/null
+}
+
 # quiet_kernel: the kernel has warned of nothing since kernel_mark.
 quiet_kernel() {
     local complaints
@@ -98,9 +129,22 @@ quiet_kernel() {
 
 # nothing_left LINES: the devices hold what they held when resources printed the lines.
 nothing_left() {
-    wait_for 10 same_resources "$1" || { resources; return 1; }
+    wait_for 10 same_resources "$1" || { resources; rdma resource show qp; return 1; }
 }
 
 same_resources() {
     [ "$(resources)" = "$1" ]
 }
+
+doing='' temporary=''
+trap report EXIT
+if on_host; then
+    # Without suite, what is left over is removed at the end.
+    [ -n "${SPINRPC_OUT-}" ] || { temporary=$(mktemp -d) && SPINRPC_OUT=$temporary/out; }
+    log=$(dirname "$SPINRPC_OUT")/check
+else
+    # Bash sources BASH_ENV only, and only in the guest.
+    # shellcheck source=inside.sh
+    . "$guest/inside.sh"
+    log=/out/check # stays when the guest does not finish
+fi

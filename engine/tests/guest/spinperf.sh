@@ -36,6 +36,29 @@ load() {
         --verify full --warmup 0ms --duration 30s "$@"
 }
 
+# load_up ADDRESS CONNECTIONS: reads in the background, until the server $spinperf has that many
+# connections. The client is $client, and writes to /run/client.
+load_up() {
+    "${bin:?}/spinperf" run --address "rdma://$1:7100" --profile /run/plain.toml --cores 1 --op read \
+        --size 64K --depth 4 --connections "$2" --verify full --duration 60s >/run/client 2>&1 &
+    # shellcheck disable=SC2034 # for the caller
+    client=$!
+    wait_for 20 connected "$2"
+}
+
+# connected COUNT: so many queue pairs of the server's.
+connected() {
+    [ "$(rdma resource show qp | grep -c "state RTS .*pid ${spinperf:?} ")" -ge "$1" ]
+}
+
+# client_said PATTERN: the client of load_up ended with an error that says so.
+client_said() {
+    wait_for 30 ended "${client:?}"
+    cat /run/client
+    must_fail wait "$client"
+    grep -qEi "$1" /run/client
+}
+
 # workloads NAME ADDRESS CORES: all operations, small, large, deep, and on many connections.
 workloads() {
     local op size
