@@ -100,7 +100,8 @@ send_lat() {
         serve 7002 timeout 10 taskset -c 0 ib_send_lat "${options[@]}"
         ! timeout 10 taskset -c 1 ib_send_lat "${options[@]}" "$2" || break
         echo "try $try of ib_send_lat failed"
-        stop "$server"
+        kill "$server" 2>/dev/null || true
+        wait "$server" || true
     done
     wait "$server"
 }
