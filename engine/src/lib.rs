@@ -25,7 +25,9 @@ pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use mem::{Bulk, SharedBulk};
 pub use reactor::{Backpressure, CallSpec, Negotiated, ReplyData, Resend, StatsSnapshot};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-pub use spinrpc_proto::rpc::{AcceptStatus, AuthStat, AuthSys, OpaqueAuth, RejectStatus};
+pub use spinrpc_proto::rpc::{
+    AcceptStatus, AuthFlavor, AuthStat, AuthSys, Groups, OpaqueAuth, RejectStatus,
+};
 pub use spinrpc_proto::xdr::DecodeError;
 
 /// The code in the README compiles.

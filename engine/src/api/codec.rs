@@ -54,6 +54,12 @@ struct Bulks<'a> {
 }
 
 impl<'a> Decoder<'a> {
+    /// Reads `bytes` that came another way than by a message of this engine, over TCP for example:
+    /// plain XDR without chunks.
+    pub fn plain(bytes: &'a [u8]) -> Self {
+        Self::results(bytes, &[], &mut [])
+    }
+
     /// Reads the arguments at byte `base` of a call.
     pub(super) fn arguments(
         stream: &'a [u8],
@@ -110,6 +116,12 @@ impl<'a> Decoder<'a> {
     /// The plain XDR reader, for items that are decoded elsewhere.
     pub(crate) fn xdr(&mut self) -> &mut Reader<'a> {
         self.stream.xdr()
+    }
+
+    /// Bytes of the stream that were read, those in chunks not counted: where a [`DecodeError`] of
+    /// the application's own says it is.
+    pub fn position(&mut self) -> usize {
+        self.stream.xdr().position()
     }
 
     /// Reads an unsigned integer.
