@@ -6,6 +6,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use spinrpc::fabric::check_address;
 use std::error::Error;
+use std::fmt::Display;
 use std::process::ExitCode;
 
 /// Parses the command line and runs the program on it.
@@ -13,10 +14,18 @@ use std::process::ExitCode;
 /// The exit code is 0 when all went well, 1 when the program failed, 2 when the command line is
 /// wrong; a failure prints one line on standard error.
 pub fn run<C: Parser>(program: impl FnOnce(C) -> Result<(), Box<dyn Error>>) -> ExitCode {
+    run_with(program, |_| 1)
+}
+
+/// As [`run`], for a program whose failures have exit codes of their own.
+pub fn run_with<C: Parser, E: Display>(
+    program: impl FnOnce(C) -> Result<(), E>,
+    code: impl FnOnce(&E) -> u8,
+) -> ExitCode {
     match C::try_parse() {
         Ok(command) => match program(command) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => refuse(&error.to_string(), 1),
+            Err(error) => refuse(&error.to_string(), code(&error)),
         },
         Err(error) if is_answer(error.kind()) => {
             print!("{error}");

@@ -1,6 +1,7 @@
-//! What the programs of this package share: their command line, and the key-value store's protocol.
+//! What the programs of this package share: their command line, the key-value store, and NFS.
 //!
 //! Uses the public API of `spinrpc` only, as any application would.
 
 pub mod command_line;
 pub mod kv;
+pub mod nfs;

@@ -1,0 +1,282 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use spinrpc_apps::nfs::client::{MountBy, Options, Target, User};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A client of NFS version 3 over RDMA, and over shared memory of this host.
+///
+/// TARGET is rdma://HOST[:PORT]/EXPORT/PATH (port 20049 unless given, IPv6 addresses in brackets), or
+/// shm:NAME//EXPORT/PATH with two slashes before the path.
+#[derive(Parser)]
+#[command(name = "spin-nfs", version, arg_required_else_help = false, after_long_help = MORE)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) session: Session,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Counts calls by procedure and bytes by path, in one line on standard error at the end
+    #[arg(long, global = true)]
+    pub(crate) stats: bool,
+}
+
+const MORE: &str = "\
+Examples:
+  spin-nfs null rdma://10.8.0.1
+  spin-nfs ping rdma://10.8.0.1 --count 1000 --interval 0
+  spin-nfs ls rdma://nfs.example/srv/data --json
+  spin-nfs cat rdma://[2001:db8::1]:20049/srv/data/log --depth 16 >log
+  spin-nfs put rdma://10.8.0.1/srv/data/new FILE --uid 1000 --gid 1000
+  spin-nfs getattr shm:nfs//export/file --stats
+
+Exit codes:
+  0  done
+  1  this host: a file, memory, or the engine
+  2  the command line is wrong
+  3  no connection: to the NFS server, to rpcbind, or to the MOUNT service
+  4  the server refused (NFS3ERR_..., MNT3ERR_..., or the call itself)
+  5  no answer in time, or the connection was lost
+  6  the server broke the protocol";
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Calls the procedure that does nothing, once.
+    Null {
+        /// The server; a path is not looked at
+        #[arg(value_name = "TARGET", value_parser = Target::parse)]
+        target: Target,
+    },
+    /// Calls it again and again, and says how long that takes.
+    Ping {
+        /// The server; a path is not looked at
+        #[arg(value_name = "TARGET", value_parser = Target::parse)]
+        target: Target,
+        #[command(flatten)]
+        ping: PingOptions,
+    },
+    /// Says what a file is: type, mode, owner, size, times, and its handle.
+    Getattr {
+        /// The file or directory
+        #[arg(value_name = "TARGET", value_parser = Target::parse)]
+        target: Target,
+        /// As one line of JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists a directory, in the server's order.
+    Ls {
+        /// The directory
+        #[arg(value_name = "TARGET", value_parser = Target::parse)]
+        target: Target,
+        /// The entries "." and ".." too
+        #[arg(long, short)]
+        all: bool,
+        /// As one line of JSON for each entry
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes a file to standard output, as it is when this begins.
+    Cat {
+        /// The file
+        #[arg(value_name = "TARGET", value_parser = Target::parse)]
+        target: Target,
+    },
+    /// Writes a file of this host to the server, over one that is there; when it ends, the data
+    /// are on stable storage.
+    Put {
+        /// Where to
+        #[arg(value_name = "TARGET", value_parser = Target::parse)]
+        target: Target,
+        /// Where from: a file that can be read twice
+        file: PathBuf,
+    },
+}
+
+impl Command {
+    pub(crate) fn target(&self) -> &Target {
+        match self {
+            Self::Null { target }
+            | Self::Ping { target, .. }
+            | Self::Getattr { target, .. }
+            | Self::Ls { target, .. }
+            | Self::Cat { target }
+            | Self::Put { target, .. } => target,
+        }
+    }
+}
+
+/// When to ping, and how to say it.
+#[derive(Args)]
+pub(crate) struct PingOptions {
+    /// Calls to make; without it, until Ctrl-C
+    #[arg(long, short, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Seconds after which to end, however many calls were made
+    #[arg(long, short = 'w', value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Seconds from one call to the next; 0: the next as soon as the reply is there
+    #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) interval: Duration,
+    /// Says nothing before the summary
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The summary as one line of JSON, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How the session is to be.
+#[derive(Args)]
+pub(crate) struct Session {
+    /// Longest message sent and received inline, in bytes: 1024 to 65536, a multiple of 1024
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, global = true,
+        value_parser = inline_bytes)]
+    inline: u32,
+    /// READs or WRITEs in flight, for cat and put
+    #[arg(long, value_name = "CALLS", default_value_t = 8, global = true,
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    depth: u16,
+    /// Most bytes of one READ or WRITE; the server may take less
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, global = true,
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    block: u32,
+    /// Seconds to wait for each reply, and for a server that says it needs more time
+    #[arg(long, value_name = "SECONDS", default_value = "30", global = true,
+        value_parser = timeout)]
+    timeout: Duration,
+    /// Who calls: the user by number, or nobody
+    #[arg(long, value_enum, default_value = "sys", global = true)]
+    auth: Auth,
+    /// Calls as this user instead of the one who runs it
+    #[arg(long, value_name = "NUMBER", global = true)]
+    uid: Option<u32>,
+    /// Calls as this group instead
+    #[arg(long, value_name = "NUMBER", global = true)]
+    gid: Option<u32>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Auth {
+    Sys,
+    None,
+}
+
+impl Session {
+    pub(crate) fn options(&self) -> Options {
+        let user = match self.auth {
+            Auth::Sys => Some(User::current().with_ids(self.uid, self.gid)),
+            Auth::None => None,
+        };
+        Options {
+            inline_bytes: self.inline,
+            timeout: self.timeout,
+            user,
+            depth: self.depth.into(),
+            block_bytes: self.block,
+        }
+    }
+}
+
+/// How the path is to be understood.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The export, when the server is not to be asked for it; the path of TARGET is below it then
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) export: Option<String>,
+    /// The handle of the directory that the path of TARGET is below, in hexadecimal: no MOUNT
+    #[arg(long, value_name = "HEX", global = true, value_parser = handle,
+        conflicts_with_all = ["export", "mount_port", "mount_on_fabric"])]
+    pub(crate) handle: Option<Handle>,
+    /// TCP port of the MOUNT service, instead of asking rpcbind
+    #[arg(long, value_name = "PORT", global = true,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    mount_port: Option<u16>,
+    /// Asks the NFS server itself for MOUNT, over RDMA; of shm: servers that is always so
+    #[arg(long, global = true, conflicts_with = "mount_port")]
+    mount_on_fabric: bool,
+}
+
+impl Place {
+    pub(crate) fn mount_by(&self) -> MountBy {
+        match self.mount_port {
+            Some(port) => MountBy::Port(port),
+            None if self.mount_on_fabric => MountBy::Fabric,
+            None => MountBy::Auto,
+        }
+    }
+}
+
+/// A handle given by hand.
+#[derive(Clone)]
+pub(crate) struct Handle(pub(crate) Vec<u8>);
+
+fn handle(text: &str) -> Result<Handle, String> {
+    const BYTES_MAX: usize = 64;
+    let wrong = || format!("2 to {} hexadecimal digits, an even number of them", 2 * BYTES_MAX);
+    let is_hex = text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !is_hex || !text.len().is_multiple_of(2) || !(2..=2 * BYTES_MAX).contains(&text.len()) {
+        return Err(wrong());
+    }
+    let octet = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong());
+    (0..text.len()).step_by(2).map(octet).collect::<Result<_, _>>().map(Handle)
+}
+
+fn inline_bytes(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok();
+    let allowed =
+        bytes.filter(|bytes: &u32| (1024..=65536).contains(bytes) && bytes.is_multiple_of(1024));
+    allowed.ok_or_else(|| "1024 to 65536, a multiple of 1024".to_owned())
+}
+
+/// A time as ping takes it.
+fn seconds(text: &str) -> Result<Duration, String> {
+    const LONGEST: f64 = 1e9;
+    let number = text.parse::<f64>().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
+    number.map(Duration::from_secs_f64).ok_or_else(|| "seconds, 0.2 for example".to_owned())
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    const ALLOWED: std::ops::RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(86_400);
+    let time = seconds(text)?;
+    ALLOWED.contains(&time).then_some(time).ok_or_else(|| "0.001 to 86400 seconds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_handle_is_an_even_number_of_digits() {
+        assert_eq!(handle("01fF").map(|handle| handle.0), Ok(vec![1, 255]));
+        for wrong in ["", "1", "0g", "+1", &"00".repeat(65)] {
+            assert!(handle(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn thresholds_are_multiples_of_a_kibibyte() {
+        for wrong in ["0", "1000", "1025", "66560", "4k", "-1024"] {
+            assert!(inline_bytes(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((inline_bytes("1024"), inline_bytes("65536")), (Ok(1024), Ok(65536)));
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for wrong in ["", "-1", "nan", "inf", "1s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        assert!(timeout("0").is_err());
+    }
+}

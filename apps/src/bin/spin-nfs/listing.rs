@@ -1,0 +1,46 @@
+//! A directory, page by page as it arrives: however long it is, no more than a page is in memory.
+
+use crate::{Opened, show, written};
+use nfs3_types::nfs3::ftype3;
+use spinrpc_apps::nfs::client::{Entry, Error, Nfs};
+use std::io::{self, Write};
+
+pub(crate) fn run(nfs: &Nfs, opened: &Opened<'_>, all: bool, json: bool) -> Result<(), Error> {
+    let found = nfs.find(&opened.root, &opened.below, true)?;
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    let shown = if json { show::json_entry } else { show::entry };
+    if found.attributes.type_ != ftype3::NF3DIR {
+        let name = opened.path.rsplit('/').next().unwrap_or_default().as_bytes().to_vec();
+        let fileid = found.attributes.fileid;
+        let (attributes, handle) = (Some(found.attributes), Some(found.handle));
+        let entry = Entry { name, fileid, attributes, handle };
+        return written(writeln!(stdout, "{}", shown(&entry, None)));
+    }
+    let each = |entries: Vec<Entry>| {
+        for entry in entries.iter().filter(|entry| all || !is_dots(&entry.name)) {
+            let target = link_target(nfs, entry)?;
+            written(writeln!(stdout, "{}", shown(entry, target.as_deref())))?;
+        }
+        written(stdout.flush())
+    };
+    nfs.list(&found.handle, each).map_err(|error| error.at(opened.path))
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+/// Where a symbolic link points; nothing for one that may not be read.
+fn link_target(nfs: &Nfs, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
+    let is_link = |entry: &&Entry| {
+        entry.attributes.as_ref().is_some_and(|found| found.type_ == ftype3::NF3LNK)
+    };
+    let Some(handle) = Some(entry).filter(is_link).and_then(|entry| entry.handle.as_ref()) else {
+        return Ok(None);
+    };
+    match nfs.link_target(handle) {
+        Ok(target) => Ok(Some(target)),
+        Err(error) if error.status().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,92 @@
+//! spin-nfs: looks at, reads and writes files of an NFS server, by RPC-over-RDMA.
+//!
+//! The client is in the library of this package; here are the command line and what is printed.
+
+mod cli;
+mod files;
+mod listing;
+mod ping;
+mod progress;
+mod show;
+
+use cli::{Cli, Command, Place};
+use spinrpc_apps::command_line;
+use spinrpc_apps::nfs::client::{Error, Mount, Nfs, Root};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    command_line::run_with(run, Error::exit_code)
+}
+
+fn run(cli: Cli) -> Result<(), Error> {
+    let nfs = Nfs::connect(&cli.command.target().server, cli.session.options())?;
+    let done = obey(&nfs, &cli);
+    if cli.stats {
+        eprintln!("{}", show::stats(&nfs));
+    }
+    done
+}
+
+fn obey(nfs: &Nfs, cli: &Cli) -> Result<(), Error> {
+    match &cli.command {
+        Command::Null { .. } => nfs.null(|| false).map(drop),
+        Command::Ping { target, ping } => ping::run(nfs, &target.server, ping),
+        other => {
+            let opened = Opened::at(nfs, &cli.place, &other.target().path)?;
+            let done = opened.obey(nfs, other);
+            opened.close();
+            done
+        }
+    }
+}
+
+/// A path on the server, and the root it is below.
+struct Opened<'a> {
+    /// As it was given.
+    path: &'a str,
+    root: Root,
+    below: String,
+    mount: Option<Mount>,
+}
+
+impl<'a> Opened<'a> {
+    fn at(nfs: &Nfs, place: &Place, path: &'a str) -> Result<Self, Error> {
+        if let Some(handle) = &place.handle {
+            let root = Root::of_handle(handle.0.clone());
+            return Ok(Self { path, root, below: path.to_owned(), mount: None });
+        }
+        let mut mount = Mount::connect(nfs, place.mount_by())?;
+        let (root, below) = mount.root(path, place.export.as_deref())?;
+        Ok(Self { path, root, below, mount: Some(mount) })
+    }
+
+    fn obey(&self, nfs: &Nfs, command: &Command) -> Result<(), Error> {
+        match command {
+            Command::Getattr { json, .. } => files::getattr(nfs, self, *json),
+            Command::Ls { all, json, .. } => listing::run(nfs, self, *all, *json),
+            Command::Cat { .. } => files::cat(nfs, self),
+            Command::Put { file, .. } => files::put(nfs, self, file),
+            Command::Null { .. } | Command::Ping { .. } => Ok(()),
+        }
+    }
+
+    /// Gives the directory back. The server would forget it anyway, so that what was done is done.
+    fn close(self) {
+        if let Some(Err(error)) = self.mount.map(Mount::end) {
+            eprintln!("spin-nfs: the directory was not given back: {error}");
+        }
+    }
+}
+
+/// Prints, and says so when nobody listens any more.
+fn print(line: &str) -> Result<(), Error> {
+    written(writeln!(io::stdout().lock(), "{line}"))
+}
+
+fn written(result: io::Result<()>) -> Result<(), Error> {
+    result.map_err(|source| Error::File { subject: "standard output".to_owned(), source })
+}

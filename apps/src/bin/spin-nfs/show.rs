@@ -1,0 +1,228 @@
+//! What people and scripts get to read.
+
+use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfstime3};
+use serde_json::{Map, Value, json};
+use spinrpc_apps::nfs::client::{Entry, Found, Nfs};
+use std::fmt::Write;
+
+/// All that is known of a file, a line each.
+pub(crate) fn file(path: &str, found: &Found) -> String {
+    let found_type = type_name(found.attributes.type_);
+    let mut text = format!("{}\n  type    {found_type}", path.escape_debug());
+    let attributes = &found.attributes;
+    let lines = [
+        ("mode", format!("{:04o}", attributes.mode)),
+        ("links", attributes.nlink.to_string()),
+        ("owner", format!("{}:{}", attributes.uid, attributes.gid)),
+        ("size", attributes.size.to_string()),
+        ("used", attributes.used.to_string()),
+        ("fsid", format!("{:x}", attributes.fsid)),
+        ("fileid", attributes.fileid.to_string()),
+        ("atime", utc(attributes.atime)),
+        ("mtime", utc(attributes.mtime)),
+        ("ctime", utc(attributes.ctime)),
+        ("handle", hex(&found.handle)),
+    ];
+    for (name, value) in lines {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n  {name:7} {value}");
+    }
+    text
+}
+
+/// The same as one line of JSON.
+pub(crate) fn json_file(path: &str, found: &Found) -> String {
+    let mut object = json_attributes(&found.attributes);
+    object.insert("path".to_owned(), path.into());
+    object.insert("handle".to_owned(), hex(&found.handle).into());
+    Value::Object(object).to_string()
+}
+
+/// A line of a listing.
+pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
+    let name = entry.name.escape_ascii();
+    let mut text = match &entry.attributes {
+        Some(a) => format!(
+            "{}{} {:>3} {:>5} {:>5} {:>12} {} {name}",
+            type_letter(a.type_),
+            permissions(a.mode),
+            a.nlink,
+            a.uid,
+            a.gid,
+            a.size,
+            utc_seconds(a.mtime.seconds),
+        ),
+        None => format!("{:58} {name}", "?"),
+    };
+    if let Some(target) = target {
+        let _ = write!(text, " -> {}", target.escape_ascii());
+    }
+    text
+}
+
+/// The same as one line of JSON. Bytes of names that are no UTF-8 are replaced; `fileid` tells such
+/// names apart.
+pub(crate) fn json_entry(entry: &Entry, target: Option<&[u8]>) -> String {
+    let mut object = entry.attributes.as_ref().map(json_attributes).unwrap_or_default();
+    object.insert("name".to_owned(), String::from_utf8_lossy(&entry.name).into());
+    object.insert("fileid".to_owned(), entry.fileid.into());
+    if let Some(target) = target {
+        object.insert("target".to_owned(), String::from_utf8_lossy(target).into());
+    }
+    Value::Object(object).to_string()
+}
+
+fn json_attributes(a: &fattr3) -> Map<String, Value> {
+    let all = json!({
+        "type": type_name(a.type_),
+        "mode": a.mode,
+        "links": a.nlink,
+        "uid": a.uid,
+        "gid": a.gid,
+        "size": a.size,
+        "used": a.used,
+        "fsid": a.fsid,
+        "fileid": a.fileid,
+        "atime": utc(a.atime),
+        "mtime": utc(a.mtime),
+        "ctime": utc(a.ctime),
+    });
+    match all {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+/// What was counted, in one line: calls by procedure and bytes of data by their way, then the
+/// engine's own counters.
+pub(crate) fn stats(nfs: &Nfs) -> String {
+    let mut text = "stats:".to_owned();
+    for (name, value) in nfs.counters() {
+        let _ = write!(text, " nfs.{name}={value}");
+    }
+    for (name, value) in nfs.stats().entries() {
+        let _ = write!(text, " engine.{name}={value}");
+    }
+    text
+}
+
+/// A time in the unit that suits it.
+pub(crate) fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e6 => format!("{:.2} us", ns / 1e3),
+        _ if ns < 1e9 => format!("{:.2} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+fn type_name(of: ftype3) -> &'static str {
+    match of {
+        ftype3::NF3REG => "file",
+        ftype3::NF3DIR => "directory",
+        ftype3::NF3BLK => "block device",
+        ftype3::NF3CHR => "character device",
+        ftype3::NF3LNK => "symbolic link",
+        ftype3::NF3SOCK => "socket",
+        ftype3::NF3FIFO => "fifo",
+    }
+}
+
+fn type_letter(of: ftype3) -> char {
+    match of {
+        ftype3::NF3REG => '-',
+        ftype3::NF3DIR => 'd',
+        ftype3::NF3BLK => 'b',
+        ftype3::NF3CHR => 'c',
+        ftype3::NF3LNK => 'l',
+        ftype3::NF3SOCK => 's',
+        ftype3::NF3FIFO => 'p',
+    }
+}
+
+/// `rwxr-xr-x`, with the bits for set-user, set-group and sticky where `ls` has them.
+fn permissions(mode: u32) -> String {
+    let special = [(0o4000, 's'), (0o2000, 's'), (0o1000, 't')];
+    let mut text = String::with_capacity(9);
+    for (group, (bit, letter)) in special.into_iter().enumerate() {
+        let bits = mode >> (6 - 3 * group);
+        text.push(if bits & 4 > 0 { 'r' } else { '-' });
+        text.push(if bits & 2 > 0 { 'w' } else { '-' });
+        text.push(match (mode & bit > 0, bits & 1 > 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+fn utc(time: nfstime3) -> String {
+    let seconds = utc_seconds(time.seconds);
+    format!("{}.{:09}Z", seconds.trim_end_matches('Z'), time.nseconds)
+}
+
+/// Seconds since 1970 as date and time of day. The date by eras of 400 years that begin in March,
+/// so that the leap day is the last of its year.
+fn utc_seconds(seconds: u32) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // From 0000-03-01 on.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u32::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+fn hex(handle: &nfs_fh3) -> String {
+    handle.data.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (68_169_599, "1972-02-28T23:59:59Z"),
+            (68_169_600, "1972-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_763_683_200, "2025-11-21T00:00:00Z"),
+            (u32::MAX, "2106-02-07T06:28:15Z"),
+        ] {
+            assert_eq!(utc_seconds(seconds), text);
+        }
+    }
+
+    #[test]
+    fn permissions_are_as_in_ls() {
+        for (mode, text) in [
+            (0o755, "rwxr-xr-x"),
+            (0o644, "rw-r--r--"),
+            (0o1777, "rwxrwxrwt"),
+            (0o4711, "rws--x--x"),
+            (0o6600, "rwS--S---"),
+            (0, "---------"),
+        ] {
+            assert_eq!(permissions(mode), text, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_bytes_for_the_terminal_is_printed_harmlessly() {
+        let name = b"a\x1b[31m\n\xff".to_vec();
+        let shown = entry(&Entry { name, fileid: 1, attributes: None, handle: None }, None);
+        assert!(shown.ends_with("a\\x1b[31m\\n\\xff"), "{shown}");
+    }
+}

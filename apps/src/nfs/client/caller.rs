@@ -1,0 +1,173 @@
+//! Calls to one program over one connection: waited for one by one, or several in flight.
+//!
+//! Replies are decoded in the turn in which they arrive, where they arrive. Everything belongs to
+//! the thread of the core. Called by the rest of the client.
+
+use spinrpc::{
+    Bulk, CallError, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder,
+    Procedure, Program, Reply, ReplyHandler, Token, Version,
+};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a connection is waited for that goes down.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How results are read.
+pub(super) type Decode<T> = fn(&mut Decoder<'_>) -> Result<T, DecodeError>;
+
+/// What is done with a reply.
+type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
+
+/// Makes calls to one program.
+pub struct Caller {
+    core: Rc<RefCell<Core>>,
+    client: Client,
+    waiting: Waiting,
+    timeout: Duration,
+}
+
+/// What is done with the replies to come, by token.
+#[derive(Clone, Default)]
+struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>);
+
+impl Waiting {
+    fn put(&self, ended: Ended) -> Token {
+        let mut places = self.0.borrow_mut();
+        let free = places.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            places.push(None);
+            places.len() - 1
+        });
+        places[place] = Some(ended);
+        Token(place as u64)
+    }
+
+    fn take(&self, token: Token) -> Option<Ended> {
+        self.0.borrow_mut().get_mut(token.0 as usize)?.take()
+    }
+}
+
+impl ReplyHandler for Waiting {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        if let Some(ended) = self.take(token) {
+            ended(reply);
+        }
+    }
+}
+
+impl Caller {
+    /// Connects; blocks for `timeout` at most, which is also the deadline for starting a call.
+    ///
+    /// # Errors
+    /// [`ConnectError`] says why there is no connection.
+    pub fn connect(
+        core: &Rc<RefCell<Core>>,
+        address: &str,
+        (program, version): (Program, Version),
+        timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let waiting = Waiting::default();
+        let handler = waiting.clone();
+        let client =
+            core.borrow_mut().connect_wait(address, program, version, |_| handler, timeout)?;
+        Ok(Self { core: Rc::clone(core), client, waiting, timeout })
+    }
+
+    /// The connection.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Memory for data, which the server reaches directly.
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.client.bulk(bytes)
+    }
+
+    /// Turns the core until `done`.
+    pub fn run_until(&self, done: impl FnMut() -> bool) {
+        self.core.borrow_mut().run_until(done);
+    }
+
+    /// Turns the core for `time`, or until `done`.
+    pub fn pause(&self, time: Duration, mut done: impl FnMut() -> bool) {
+        let end = Instant::now() + time;
+        self.run_until(|| done() || Instant::now() >= end);
+    }
+
+    /// Starts a call, waiting for others to end where there is no room for it; `ended` gets the
+    /// reply in a later turn.
+    ///
+    /// # Errors
+    /// [`CallError::NotStarted`], and `ended` is dropped.
+    pub fn start(
+        &self,
+        procedure: Procedure,
+        spec: &mut CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        ended: impl FnOnce(Result<Reply<'_>, CallError>) + 'static,
+    ) -> Result<Token, CallError> {
+        let token = self.waiting.put(Box::new(ended));
+        let end = Instant::now() + self.timeout;
+        loop {
+            match self.client.call(procedure, token, spec, &encode) {
+                Ok(()) => return Ok(token),
+                Err(refused) if refused.is_transient() && Instant::now() < end => self.turn(),
+                Err(refused) => {
+                    drop(self.waiting.take(token));
+                    return Err(refused.into());
+                }
+            }
+        }
+    }
+
+    /// Calls, and waits for the reply.
+    ///
+    /// # Errors
+    /// [`CallError`] says why there are no results.
+    pub fn call<T: 'static>(
+        &self,
+        procedure: Procedure,
+        spec: &mut CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: Decode<T>,
+    ) -> Result<T, CallError> {
+        let place = Rc::new(Cell::new(None));
+        let (arrived, has_arrived) = (Rc::clone(&place), Rc::new(Cell::new(false)));
+        let arrives = Rc::clone(&has_arrived);
+        self.start(procedure, spec, encode, move |reply| {
+            arrived.set(Some(decoded(reply, decode)));
+            arrives.set(true);
+        })?;
+        self.run_until(|| has_arrived.get());
+        place.take().unwrap_or(Err(CallError::Cancelled))
+    }
+
+    /// One turn of the core, and the rest behind it if it was idle.
+    fn turn(&self) {
+        let mut is_over = false;
+        self.run_until(|| std::mem::replace(&mut is_over, true));
+    }
+}
+
+/// Closes the connection, so that the server hears of it, and waits until it is down, or for a
+/// second.
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.client.close();
+        let client = self.client.clone();
+        self.pause(CLOSE_TIMEOUT, || !client.is_up());
+    }
+}
+
+/// The results of a reply.
+///
+/// # Errors
+/// Why there are none.
+pub(super) fn decoded<T>(
+    reply: Result<Reply<'_>, CallError>,
+    decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
+) -> Result<T, CallError> {
+    Ok(decode(&mut reply?.results())?)
+}

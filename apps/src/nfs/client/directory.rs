@@ -1,0 +1,222 @@
+//! Listings: READDIRPLUS page by page, or READDIR where a server has no other.
+
+use super::files::option;
+use super::{Error, Nfs};
+use crate::nfs::nfs3;
+use crate::nfs::xdr::Xdr;
+use nfs3_types::nfs3::{
+    NFS_PROGRAM, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok, cookieverf3,
+    entry3, entryplus3, fattr3, nfs_fh3, nfsstat3,
+};
+use spinrpc::CallSpec;
+use std::collections::HashSet;
+
+/// What one page may take at first, in bytes of results.
+const PAGE_BYTES: u32 = 32 << 10;
+/// What it may grow to, for a server that finds it too small.
+const PAGE_BYTES_MAX: u32 = 1 << 19;
+/// The status before the page, and what a server may count differently.
+const PAGE_SLACK_BYTES: usize = 512;
+/// Most entries of one directory: a server that lists more is not believed.
+const ENTRIES_MAX: u64 = 100_000_000;
+
+/// One name in a directory.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// As the server has it: any bytes.
+    pub name: Vec<u8>,
+    /// The file's number.
+    pub fileid: u64,
+    /// What it is; unknown only of a file that has gone meanwhile, or may not be looked at.
+    pub attributes: Option<fattr3>,
+    /// Its handle, where the server gave it.
+    pub handle: Option<nfs_fh3>,
+}
+
+struct Page {
+    entries: Vec<Entry>,
+    last_cookie: Option<u64>,
+    verifier: cookieverf3,
+    eof: bool,
+}
+
+/// Where a listing has come to.
+struct Listing<'a> {
+    nfs: &'a Nfs,
+    directory: &'a nfs_fh3,
+    cookie: u64,
+    verifier: cookieverf3,
+    /// Cookies that pages were asked for with: one that comes back would go in a circle.
+    asked: HashSet<u64>,
+    page_bytes: u32,
+    has_plus: bool,
+    entries: u64,
+}
+
+impl Nfs {
+    /// Gives the entries of a directory to `each`, a page at a time, in the server's order.
+    ///
+    /// # Errors
+    /// Those of `each`, and [`Error::Misbehaved`] for a listing that would never end.
+    pub fn list(
+        &self,
+        directory: &nfs_fh3,
+        mut each: impl FnMut(Vec<Entry>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut listing = Listing {
+            nfs: self,
+            directory,
+            cookie: 0,
+            verifier: cookieverf3::default(),
+            asked: HashSet::new(),
+            page_bytes: PAGE_BYTES,
+            has_plus: true,
+            entries: 0,
+        };
+        loop {
+            let mut page = listing.page()?;
+            listing.advance(&page)?;
+            for entry in &mut page.entries {
+                self.complete(directory, entry)?;
+            }
+            each(page.entries)?;
+            if page.eof {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks up what the listing did not say.
+    fn complete(&self, directory: &nfs_fh3, entry: &mut Entry) -> Result<(), Error> {
+        if entry.attributes.is_some() {
+            return Ok(());
+        }
+        let looked = self.lookup(directory, &entry.name).and_then(|node| match node.attributes {
+            Some(attributes) => Ok((node.handle, attributes)),
+            None => self.attributes(&node.handle).map(|attributes| (node.handle, attributes)),
+        });
+        match looked {
+            Ok((handle, attributes)) => {
+                entry.handle = Some(handle);
+                entry.attributes = Some(attributes);
+                Ok(())
+            }
+            // Gone since, or not for this user: the name is all there is to say.
+            Err(error) if error.status().is_some() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Listing<'_> {
+    fn operation(&self) -> NFS_PROGRAM {
+        match self.has_plus {
+            true => NFS_PROGRAM::NFSPROC3_READDIRPLUS,
+            false => NFS_PROGRAM::NFSPROC3_READDIR,
+        }
+    }
+
+    /// The next page, asked for again where the server cannot answer it as it was asked.
+    fn page(&mut self) -> Result<Page, Error> {
+        loop {
+            let page = if self.has_plus { self.read_plus() } else { self.read() };
+            match page.as_ref().err().and_then(Error::status) {
+                Some(nfsstat3::NFS3ERR_NOTSUPP) if self.has_plus => self.has_plus = false,
+                Some(nfsstat3::NFS3ERR_TOOSMALL) if self.page_bytes < PAGE_BYTES_MAX => {
+                    self.page_bytes *= 2;
+                }
+                _ => return page,
+            }
+        }
+    }
+
+    /// Goes behind a page that makes sense.
+    fn advance(&mut self, page: &Page) -> Result<(), Error> {
+        self.entries += page.entries.len() as u64;
+        self.verifier = page.verifier;
+        let operation = self.operation();
+        let wrong = |problem| Err(Error::misbehaved(operation, problem));
+        match page.last_cookie {
+            _ if self.entries > ENTRIES_MAX => wrong(format!("more than {ENTRIES_MAX} entries")),
+            _ if page.eof => Ok(()),
+            None => wrong("neither an entry nor the end of the directory".to_owned()),
+            Some(cookie) => {
+                self.asked.insert(self.cookie);
+                if self.asked.contains(&cookie) {
+                    return wrong(format!("cookie {cookie} again: the list would never end"));
+                }
+                self.cookie = cookie;
+                Ok(())
+            }
+        }
+    }
+
+    fn read_plus(&self) -> Result<Page, Error> {
+        let args = READDIRPLUS3args {
+            dir: self.directory.clone(),
+            cookie: self.cookie,
+            cookieverf: self.verifier,
+            dircount: self.page_bytes,
+            maxcount: self.page_bytes,
+        };
+        let encode = |to: &mut spinrpc::Encoder<'_>| args.encode(to);
+        self.nfs.call(
+            self.operation(),
+            || self.spec(),
+            encode,
+            |from| {
+                Ok(nfs3::outcome::<READDIRPLUS3resok<'_>>(from)?.map(|found| {
+                    let (list, eof) = (found.reply.entries.0, found.reply.eof);
+                    let last_cookie = list.last().map(|entry| entry.cookie);
+                    let entries = list.into_iter().map(Entry::from).collect();
+                    Page { entries, last_cookie, verifier: found.cookieverf, eof }
+                }))
+            },
+        )
+    }
+
+    fn read(&self) -> Result<Page, Error> {
+        let args = READDIR3args {
+            dir: self.directory.clone(),
+            cookie: self.cookie,
+            cookieverf: self.verifier,
+            count: self.page_bytes,
+        };
+        let encode = |to: &mut spinrpc::Encoder<'_>| args.encode(to);
+        self.nfs.call(
+            self.operation(),
+            || self.spec(),
+            encode,
+            |from| {
+                Ok(nfs3::outcome::<READDIR3resok<'_>>(from)?.map(|found| {
+                    let (list, eof) = (found.reply.entries.0, found.reply.eof);
+                    let last_cookie = list.last().map(|entry| entry.cookie);
+                    let entries = list.into_iter().map(Entry::from).collect();
+                    Page { entries, last_cookie, verifier: found.cookieverf, eof }
+                }))
+            },
+        )
+    }
+
+    fn spec(&self) -> CallSpec {
+        CallSpec::new().reply_bytes_max(self.page_bytes as usize + PAGE_SLACK_BYTES)
+    }
+}
+
+impl From<entryplus3<'_>> for Entry {
+    fn from(entry: entryplus3<'_>) -> Self {
+        Self {
+            name: entry.name.0.to_vec(),
+            fileid: entry.fileid,
+            attributes: option(entry.name_attributes),
+            handle: option(entry.name_handle),
+        }
+    }
+}
+
+impl From<entry3<'_>> for Entry {
+    fn from(entry: entry3<'_>) -> Self {
+        let name = entry.name.0.to_vec();
+        Self { name, fileid: entry.fileid, attributes: None, handle: None }
+    }
+}

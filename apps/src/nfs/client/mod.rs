@@ -1,0 +1,196 @@
+//! A client of NFS version 3 for tools: it waits, on the calling thread, with several READs and
+//! WRITEs in flight where they pay.
+//!
+//! [`Nfs`] is a session with one server; its methods are spread by what they do over `files`
+//! (single calls), `walk` (paths), `directory` (listings), `read` and `write` (whole files). `mount`
+//! finds the handle everything begins with. A server is not trusted: what it sends is bounded,
+//! checked for sense, and never makes the client run for ever.
+
+mod caller;
+mod directory;
+mod engine;
+mod error;
+mod files;
+mod mount;
+mod patience;
+mod read;
+mod target;
+mod user;
+mod walk;
+mod window;
+mod write;
+
+pub use caller::Caller;
+pub use directory::Entry;
+pub use error::Error;
+pub use mount::{Mount, MountBy, Root};
+pub use target::{ServerAddress, Target, TargetError};
+pub use user::User;
+pub use walk::Found;
+pub use write::Source;
+
+use crate::nfs::nfs3::{self, PROCEDURES};
+use crate::nfs::xdr::Xdr;
+use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use patience::Patience;
+use spinrpc::{CallError, CallSpec, Core, DecodeError, Decoder, Encoder, Engine, StatsSnapshot};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How a session is to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Longest message sent and received inline, in bytes; both sides keep to the smaller.
+    pub inline_bytes: u32,
+    /// Deadline of a call, and how long a server is asked again that needs more time.
+    pub timeout: Duration,
+    /// Who calls; `None` is nobody (AUTH_NONE).
+    pub user: Option<User>,
+    /// READs or WRITEs in flight.
+    pub depth: usize,
+    /// Most bytes of one READ or WRITE; the server may take less.
+    pub block_bytes: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            inline_bytes: 4096,
+            timeout: Duration::from_secs(30),
+            user: Some(User::current()),
+            depth: 8,
+            block_bytes: 1 << 20,
+        }
+    }
+}
+
+/// A session with one server.
+pub struct Nfs {
+    caller: Caller,
+    core: Rc<RefCell<Core>>,
+    engine: Engine,
+    server: ServerAddress,
+    options: Options,
+    counts: Rc<Counts>,
+}
+
+/// What a session counted.
+#[derive(Debug)]
+struct Counts {
+    calls: [Cell<u64>; PROCEDURES],
+    placed_bytes: Cell<u64>,
+    inline_bytes: Cell<u64>,
+    written_bytes: Cell<u64>,
+}
+
+fn add(cell: &Cell<u64>, more: u64) {
+    cell.set(cell.get().wrapping_add(more));
+}
+
+/// What a procedure's results say: a status other than NFS3_OK, or what is wanted of them.
+pub(crate) type Outcome<T> = fn(&mut Decoder<'_>) -> Result<Result<T, nfsstat3>, DecodeError>;
+
+impl Nfs {
+    /// Connects to `server`; blocks for the timeout at most. The calling thread is pinned to the
+    /// CPU of the engine's core.
+    ///
+    /// # Errors
+    /// [`Error`] says why there is no session.
+    pub fn connect(server: &ServerAddress, options: Options) -> Result<Self, Error> {
+        let engine = engine::engine_for(server, &options)?;
+        let core = engine.core(0).map_err(|error| Error::Local(error.to_string()))?;
+        let core = Rc::new(RefCell::new(core));
+        let caller = connect(&core, server, (nfs3::PROGRAM, nfs3::VERSION), &options)?;
+        let counts = Rc::new(Counts {
+            calls: [const { Cell::new(0) }; PROCEDURES],
+            placed_bytes: Cell::new(0),
+            inline_bytes: Cell::new(0),
+            written_bytes: Cell::new(0),
+        });
+        Ok(Self { caller, core, engine, server: server.clone(), options, counts })
+    }
+
+    /// The connection's calls.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Calls a procedure again and again while the server says that it needs more time.
+    fn call<T: 'static>(
+        &self,
+        operation: NFS_PROGRAM,
+        spec: impl Fn() -> CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        outcome: Outcome<T>,
+    ) -> Result<T, Error> {
+        let mut patience = Patience::new(self.options.timeout);
+        loop {
+            self.count(operation);
+            let called =
+                self.caller.call(nfs3::procedure(operation), &mut spec(), &encode, outcome);
+            match called.map_err(|source| Error::call(operation, source))? {
+                Ok(results) => return Ok(results),
+                Err(nfsstat3::NFS3ERR_JUKEBOX) if patience.pause(&self.caller) => {}
+                Err(status) => return Err(Error::Status { operation, status }),
+            }
+        }
+    }
+
+    /// A call with short results.
+    fn plain_call<T>(&self, operation: NFS_PROGRAM, args: &impl for<'a> Xdr<'a>) -> Result<T, Error>
+    where
+        T: for<'a> Xdr<'a> + 'static,
+    {
+        let spec = || CallSpec::new().reply_bytes_max(nfs3::PLAIN_RESULT_BYTES_MAX);
+        self.call(operation, spec, |to| args.encode(to), nfs3::owned_outcome)
+    }
+
+    fn count(&self, operation: NFS_PROGRAM) {
+        add(&self.counts.calls[operation as usize], 1);
+    }
+
+    /// What the engine counted, by name.
+    pub fn stats(&self) -> StatsSnapshot {
+        self.engine.stats(0)
+    }
+
+    /// What the session counted: calls by procedure, then bytes of data by their way. WRITEs are
+    /// counted as they are answered.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let name = |number: usize| {
+            let operation = NFS_PROGRAM::try_from(number as u32);
+            operation.map_or_else(|_| number.to_string(), nfs3::name)
+        };
+        let calls = self.counts.calls.iter().map(Cell::get).enumerate();
+        let calls = calls.filter(|(_, calls)| *calls > 0);
+        let mut all: Vec<_> = calls.map(|(number, calls)| (name(number), calls)).collect();
+        let Counts { placed_bytes, inline_bytes, written_bytes, .. } = &*self.counts;
+        all.push(("read_placed_bytes".to_owned(), placed_bytes.get()));
+        all.push(("read_inline_bytes".to_owned(), inline_bytes.get()));
+        all.push(("written_bytes".to_owned(), written_bytes.get()));
+        all
+    }
+}
+
+/// Connects to a program of the server.
+fn connect(
+    core: &Rc<RefCell<Core>>,
+    server: &ServerAddress,
+    program: (spinrpc::Program, spinrpc::Version),
+    options: &Options,
+) -> Result<Caller, Error> {
+    let address = server.to_string();
+    let caller = Caller::connect(core, &address, program, options.timeout)
+        .map_err(|source| Error::Connect { address, source })?;
+    let credential = options.user.as_ref().map(User::credential);
+    if !caller.client().set_auth_sys(credential.as_ref()) {
+        return Err(Error::Local("the credential does not fit into a call".to_owned()));
+    }
+    Ok(caller)
+}
+
+/// A call that could not even be started, or was given up, is an error of this client.
+fn failed(operation: NFS_PROGRAM) -> impl Fn(CallError) -> Error {
+    move |source| Error::call(operation, source)
+}

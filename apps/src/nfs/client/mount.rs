@@ -1,0 +1,266 @@
+//! Finding the handle that everything begins with: MOUNT (RFC 1813 appendix I), by TCP or on the
+//! fabric.
+
+mod tcp;
+
+use super::caller::Caller;
+use super::error::Error;
+use super::target::ServerAddress;
+use super::{Nfs, connect};
+use crate::nfs::mount3::{self, EXPORT, MNT, Mounted, UMNT};
+use crate::nfs::xdr::Xdr;
+use nfs3_types::mount::{dirpath, export_node, mountstat3};
+use nfs3_types::nfs3::nfs_fh3;
+use nfs3_types::xdr_codec::{List, Opaque};
+use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
+use tcp::TcpCaller;
+
+/// Room for the list of exports and whom they are for, in bytes.
+const EXPORTS_BYTES_MAX: usize = 64 << 10;
+/// Room for the answer to MNT, in bytes.
+const MNT_BYTES_MAX: usize = 512;
+/// Most exports named in a complaint.
+const EXPORTS_SHOWN: usize = 8;
+/// Most directories above a path that are tried.
+const TRIES_MAX: usize = 64;
+
+/// How to reach the MOUNT service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MountBy {
+    /// By TCP on the same host, or where that cannot be, at the NFS server's own address. Of a
+    /// server in shared memory: there.
+    #[default]
+    Auto,
+    /// By TCP at this port of the same host, without asking rpcbind.
+    Port(u16),
+    /// At the NFS server's own address.
+    Fabric,
+}
+
+/// A directory given out by a server, below which files are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its handle.
+    pub handle: nfs_fh3,
+    /// Its path on the server; empty if it is not known.
+    pub export: String,
+}
+
+impl Root {
+    /// A directory of which the handle is known already.
+    pub fn of_handle(handle: Vec<u8>) -> Self {
+        Self { handle: nfs_fh3 { data: Opaque::owned(handle) }, export: String::new() }
+    }
+
+    /// The part of an absolute path that is below this directory; `None` if it is elsewhere.
+    pub(super) fn below<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        let rest = path.strip_prefix(self.export.trim_end_matches('/').as_bytes())?;
+        (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+    }
+}
+
+/// The connection to a MOUNT service, and what it gave out.
+pub struct Mount {
+    service: Service,
+    mounted: Option<String>,
+}
+
+enum Service {
+    Tcp(Box<TcpCaller>),
+    Fabric(Box<Caller>),
+}
+
+impl Mount {
+    /// Connects to the MOUNT service of the server that `nfs` is connected to.
+    ///
+    /// # Errors
+    /// [`Error::MountUnreachable`] says where it was looked for.
+    pub fn connect(nfs: &Nfs, by: MountBy) -> Result<Self, Error> {
+        let service = match (&nfs.server, by) {
+            (ServerAddress::Shm(_), _) | (_, MountBy::Fabric) => on_fabric(nfs)?,
+            (ServerAddress::Rdma { host, .. }, MountBy::Port(port)) => {
+                by_tcp(nfs, host, Some(port))?
+            }
+            (ServerAddress::Rdma { host, .. }, MountBy::Auto) => match by_tcp(nfs, host, None) {
+                Ok(service) => service,
+                // Its reason is the likelier one: servers with no MOUNT by TCP are rare.
+                Err(error) => on_fabric(nfs).map_err(|_| error)?,
+            },
+        };
+        Ok(Self { service, mounted: None })
+    }
+
+    /// The root for `path`: the export that it lies in, or `export`, and what of the path is below
+    /// it. With `export` all of the path is.
+    ///
+    /// # Errors
+    /// [`Error::MountRefused`] names what the server exports, if it says.
+    pub fn root(&mut self, path: &str, export: Option<&str>) -> Result<(Root, String), Error> {
+        if let Some(export) = export {
+            let handle = self.mount(export)??;
+            return Ok((Root { handle, export: export.to_owned() }, path.to_owned()));
+        }
+        // Servers may keep the list to themselves.
+        let exports = self.exports().unwrap_or_default();
+        let mut refusal = None;
+        for candidate in candidates(path, &exports) {
+            match self.mount(&candidate)? {
+                Ok(handle) => {
+                    let root = Root { handle, export: candidate };
+                    let rest = root.below(path.as_bytes()).unwrap_or_default();
+                    let rest = String::from_utf8_lossy(rest).into_owned();
+                    return Ok((root, rest));
+                }
+                Err(error) => drop(refusal.get_or_insert(error)),
+            }
+        }
+        Err(refusal.map_or_else(
+            || Error::Path("the path is empty".to_owned()),
+            |error| with_exports(error, &exports),
+        ))
+    }
+
+    /// Says that the directory is not used any more (UMNT).
+    ///
+    /// # Errors
+    /// The call may fail; the server forgets the directory in any case, sooner or later.
+    pub fn end(mut self) -> Result<(), Error> {
+        let Some(path) = self.mounted.take() else { return Ok(()) };
+        self.call("UMNT", UMNT, 0, |to| path_of(&path).encode(to), |_| Ok(()))
+    }
+
+    /// Outside, what can go wrong with any call; inside, what this server says of this path.
+    fn mount(&mut self, path: &str) -> Result<Result<nfs_fh3, Error>, Error> {
+        let encode = |to: &mut Encoder<'_>| path_of(path).encode(to);
+        match self.call("MNT", MNT, MNT_BYTES_MAX, encode, mount3::outcome)? {
+            Ok(Mounted { handle, .. }) => {
+                self.mounted = Some(path.to_owned());
+                Ok(Ok(nfs_fh3 { data: Opaque::owned(handle) }))
+            }
+            Err(status) => Ok(Err(refused(path, status))),
+        }
+    }
+
+    fn exports(&mut self) -> Result<Vec<String>, Error> {
+        self.call(
+            "EXPORT",
+            EXPORT,
+            EXPORTS_BYTES_MAX,
+            |_| {},
+            |from| {
+                let list = List::<export_node<'_, '_>>::decode(from)?;
+                let path = |node: &export_node<'_, '_>| {
+                    String::from_utf8_lossy(&node.ex_dir.0).into_owned()
+                };
+                Ok(list.0.iter().map(path).collect())
+            },
+        )
+    }
+
+    fn call<T: 'static>(
+        &mut self,
+        name: &str,
+        procedure: Procedure,
+        reply_bytes_max: usize,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, Error> {
+        match &mut self.service {
+            Service::Tcp(tcp) => tcp.call(name, procedure, encode, decode),
+            Service::Fabric(caller) => {
+                let mut spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+                let called = caller.call(procedure, &mut spec, encode, decode);
+                called.map_err(|source| Error::Call { operation: name.to_owned(), source })
+            }
+        }
+    }
+}
+
+fn on_fabric(nfs: &Nfs) -> Result<Service, Error> {
+    let program = (mount3::PROGRAM, mount3::VERSION);
+    let caller = connect(&nfs.core, &nfs.server, program, &nfs.options);
+    let unreachable = |error: Error| Error::MountUnreachable(error.to_string());
+    Ok(Service::Fabric(Box::new(caller.map_err(unreachable)?)))
+}
+
+fn by_tcp(nfs: &Nfs, host: &str, port: Option<u16>) -> Result<Service, Error> {
+    let caller = TcpCaller::connect(host, port, &nfs.options)?;
+    Ok(Service::Tcp(Box::new(caller)))
+}
+
+fn path_of(path: &str) -> dirpath<'_> {
+    dirpath(Opaque::borrowed(path.as_bytes()))
+}
+
+fn refused(path: &str, status: mountstat3) -> Error {
+    Error::MountRefused { path: path.to_owned(), status, exports: String::new() }
+}
+
+fn with_exports(error: Error, all: &[String]) -> Error {
+    let Error::MountRefused { path, status, .. } = error else { return error };
+    let mut exports = String::new();
+    if !all.is_empty() {
+        let shown: Vec<String> =
+            all.iter().take(EXPORTS_SHOWN).map(|path| path.escape_debug().to_string()).collect();
+        let more = if all.len() > EXPORTS_SHOWN { " and more" } else { "" };
+        exports = format!(" (it exports {}{more})", shown.join(", "));
+    }
+    Error::MountRefused { path, status, exports }
+}
+
+/// What to ask for: the exports that the path lies in, the longest first; then the path itself and
+/// every directory above it, as a server may give out directories below an export, or list none.
+fn candidates(path: &str, exports: &[String]) -> Vec<String> {
+    let path = format!("/{}", path.trim_matches('/'));
+    let is_above = |export: &&String| {
+        let root = Root { export: (*export).clone(), ..Root::of_handle(Vec::new()) };
+        export.starts_with('/') && root.below(path.as_bytes()).is_some()
+    };
+    let mut all: Vec<String> = exports.iter().filter(is_above).cloned().collect();
+    all.sort_by_key(|export| std::cmp::Reverse(export.len()));
+    let mut above = &path[..];
+    while !above.is_empty() {
+        all.push(above.to_owned());
+        above = above.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    all.push("/".to_owned());
+    let mut seen = std::collections::HashSet::new();
+    all.retain(|candidate| seen.insert(candidate.clone()));
+    all.truncate(TRIES_MAX);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(path: &str, exports: &[&str]) -> Vec<String> {
+        let exports: Vec<String> = exports.iter().map(|path| (*path).to_owned()).collect();
+        candidates(path, &exports)
+    }
+
+    #[test]
+    fn the_longest_export_above_the_path_is_asked_for_first() {
+        let exports = ["/", "/run/exp", "/run", "/run/ex", "/other", "relative"];
+        let all = asked("/run/exp/dir/file", &exports);
+        assert_eq!(all[..3], ["/run/exp", "/run", "/"]);
+        assert_eq!(all[3..], ["/run/exp/dir/file", "/run/exp/dir"]);
+    }
+
+    #[test]
+    fn without_a_list_the_path_and_all_above_it_are_asked_for() {
+        assert_eq!(asked("/a/b/", &[]), ["/a/b", "/a", "/"]);
+        assert_eq!(asked("", &[]), ["/"]);
+        assert_eq!(asked(&"/x".repeat(100), &[]).len(), TRIES_MAX);
+    }
+
+    #[test]
+    fn what_only_begins_alike_is_not_below() {
+        let root = Root { export: "/a".to_owned(), ..Root::of_handle(Vec::new()) };
+        assert_eq!(root.below(b"/a/b"), Some(&b"/b"[..]));
+        assert_eq!(root.below(b"/a"), Some(&b""[..]));
+        assert_eq!(root.below(b"/ab"), None);
+        let all = Root { export: "/".to_owned(), ..Root::of_handle(Vec::new()) };
+        assert_eq!(all.below(b"/ab"), Some(&b"/ab"[..]));
+    }
+}

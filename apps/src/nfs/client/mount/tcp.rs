@@ -1,0 +1,238 @@
+//! MOUNT by TCP: ONC RPC with record marking, one call at a time, every one with a deadline.
+//!
+//! rpcbind on the same host says the port, unless it is given.
+
+use crate::nfs::client::error::Error;
+use crate::nfs::client::{Options, User};
+use crate::nfs::mount3::{PROGRAM, VERSION};
+use crate::nfs::xdr::to_bytes;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use spinrpc::rpcbind::wire::{Answer, parse_answer};
+use spinrpc::rpcbind::{self, Daemon, PORTMAPPER_PORT, record};
+use spinrpc::{AuthFlavor, CallError, DecodeError, Decoder, Encoder, Procedure, Xid};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Ports that only root may call from: servers ask for one as a proof of that.
+const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
+/// Largest body of a credential, in bytes (RFC 5531 section 8.2).
+const CREDENTIAL_BYTES_MAX: usize = 400;
+
+/// A connection to a MOUNT service.
+pub(super) struct TcpCaller {
+    stream: TcpStream,
+    place: SocketAddr,
+    xid: Xid,
+    user: Option<User>,
+    timeout: Duration,
+}
+
+impl TcpCaller {
+    /// Connects to the service on `host`. Blocks for the timeout at each address of the host, and
+    /// as long again for rpcbind.
+    pub(super) fn connect(host: &str, port: Option<u16>, options: &Options) -> Result<Self, Error> {
+        let mut tried = Vec::new();
+        let addresses = (host, port.unwrap_or(PORTMAPPER_PORT)).to_socket_addrs();
+        let addresses = addresses.map_err(|error| unreachable(format!("{host}: {error}")))?;
+        for mut place in addresses {
+            if port.is_none() {
+                match ask_rpcbind(place) {
+                    Ok(port) => place.set_port(port),
+                    Err(problem) => {
+                        tried.push(problem);
+                        continue;
+                    }
+                }
+            }
+            match open(place, options.timeout) {
+                Ok(stream) => return Ok(Self::new(stream, place, options)),
+                Err(error) => tried.push(format!("{place}: {error}")),
+            }
+        }
+        Err(unreachable(tried.join("; ")))
+    }
+
+    fn new(stream: TcpStream, place: SocketAddr, options: &Options) -> Self {
+        let (user, timeout) = (options.user.clone(), options.timeout);
+        // Any number will do: one call is out at a time.
+        Self { stream, place, xid: Xid(std::process::id()), user, timeout }
+    }
+
+    pub(super) fn call<T>(
+        &mut self,
+        name: &str,
+        procedure: Procedure,
+        args: impl Fn(&mut Encoder<'_>),
+        decode: fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, Error> {
+        let answer = self.exchange(procedure, args).map_err(|error| self.lost(&error))?;
+        let misbehaved = |problem| Error::Misbehaved { operation: name.to_owned(), problem };
+        let failed = |source| Error::Call { operation: name.to_owned(), source };
+        match parse_answer(&answer, self.xid) {
+            Ok(Answer::Results(results)) => {
+                decode(&mut Decoder::plain(results)).map_err(|error| misbehaved(error.to_string()))
+            }
+            Ok(Answer::OtherVersions) => Err(unreachable(format!(
+                "what listens at {} does not have version 3 of MOUNT",
+                self.place
+            ))),
+            Ok(Answer::Accepted(status)) => Err(failed(CallError::Accepted(status))),
+            Ok(Answer::Denied(status)) => Err(failed(CallError::Rejected(status))),
+            Err(error) => Err(misbehaved(error.to_string())),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        procedure: Procedure,
+        args: impl Fn(&mut Encoder<'_>),
+    ) -> Result<Vec<u8>, record::RecordError> {
+        self.xid = Xid(self.xid.0.wrapping_add(1));
+        let message = self.message(procedure, args);
+        let Some(message) = record::mark(&message) else {
+            return Err(record::RecordError::TooLong);
+        };
+        let mut stream =
+            DeadlineStream { stream: &self.stream, deadline: Instant::now() + self.timeout };
+        stream.write_all(&message)?;
+        record::read(&mut stream)
+    }
+
+    /// A call (RFC 5531 section 9).
+    fn message(&self, procedure: Procedure, args: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
+        const CALL: u32 = 0;
+        const RPC_VERSION: u32 = 2;
+        let mut body = [0; CREDENTIAL_BYTES_MAX];
+        let (flavor, length) = match &self.user {
+            Some(user) => (AuthFlavor::Sys, user.credential().emit(&mut body).unwrap_or(0)),
+            None => (AuthFlavor::None, 0),
+        };
+        to_bytes(|to| {
+            for word in [self.xid.0, CALL, RPC_VERSION, PROGRAM.0, VERSION.0, procedure.0] {
+                to.u32(word);
+            }
+            to.u32(flavor.to_wire());
+            to.opaque(&body[..length]);
+            to.u32(AuthFlavor::None.to_wire());
+            to.opaque(&[]);
+            args(to);
+        })
+    }
+
+    fn lost(&self, error: &record::RecordError) -> Error {
+        unreachable(format!("the connection to {} was lost: {error}", self.place))
+    }
+}
+
+fn unreachable(problem: String) -> Error {
+    Error::MountUnreachable(problem)
+}
+
+/// The port of the service, as rpcbind at `place` says.
+fn ask_rpcbind(place: SocketAddr) -> Result<u16, String> {
+    let asked = rpcbind::Client::connect(&Daemon::Tcp(place), rpcbind::TIMEOUT)
+        .and_then(|mut client| client.address(PROGRAM, VERSION));
+    let address = asked.map_err(|error| error.to_string())?;
+    let address = address.ok_or_else(|| {
+        format!("rpcbind at {place} knows no MOUNT service: start it (rpc.mountd) on the server")
+    })?;
+    port_of(&address).ok_or_else(|| {
+        let address = address.escape_debug();
+        format!("rpcbind at {place} says \"{address}\", which is no address")
+    })
+}
+
+/// The port in a universal address: two octets, the high one first (RFC 5665 section 5.2.3.3).
+fn port_of(address: &str) -> Option<u16> {
+    let mut octets = address.rsplit('.');
+    let (low, high) = (octets.next()?.parse().ok()?, octets.next()?.parse().ok()?);
+    Some(u16::from_be_bytes([high, low])).filter(|port| *port > 0)
+}
+
+/// A connection, from a reserved port where this process may have one.
+fn open(place: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let (family, any): (_, IpAddr) = match place {
+        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    for port in RESERVED_PORTS.rev() {
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        match bind(&socket, &SocketAddr::new(any, port)) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::ADDRINUSE) => continue,
+            Err(_) => break,
+        }
+        match connect(&socket, place, timeout) {
+            Ok(()) => return Ok(socket.into()),
+            // The same two ports are still remembered from a connection before.
+            Err(rustix::io::Errno::ADDRNOTAVAIL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    TcpStream::connect_timeout(&place, timeout)
+}
+
+/// Linux bounds a connect by the timeout for sending.
+fn connect(socket: &OwnedFd, place: SocketAddr, timeout: Duration) -> rustix::io::Result<()> {
+    set_socket_timeout(socket, Timeout::Send, Some(timeout))?;
+    match rustix::net::connect(socket, &place) {
+        Err(rustix::io::Errno::INPROGRESS) => Err(rustix::io::Errno::TIMEDOUT),
+        other => other,
+    }
+}
+
+/// One deadline for all that is read and written: a server that answers byte by byte gains no time.
+struct DeadlineStream<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl DeadlineStream<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for DeadlineStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer).map_err(timed_out)
+    }
+}
+
+impl Write for DeadlineStream<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buffer).map_err(timed_out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the system says when a timeout of a socket has passed, in one word.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_in_the_last_two_octets() {
+        assert_eq!(port_of("0.0.0.0.78.81"), Some(20049));
+        assert_eq!(port_of("::.0.111"), Some(111));
+        for text in ["", "1", "0.0.0.0.0.0", "0.0.0.0.256.1", "a.b"] {
+            assert_eq!(port_of(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Waiting for a server that says NFS3ERR_JUKEBOX: "wait, and then try again" (RFC 1813 section
+//! 2.6).
+
+use super::caller::Caller;
+use std::time::Duration;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pauses that grow, within a time.
+pub(super) struct Patience {
+    left: Duration,
+    next: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(whole: Duration) -> Self {
+        Self { left: whole, next: FIRST_PAUSE }
+    }
+
+    /// Waits before another try; `false`, and does not wait, when the time is used up.
+    pub(super) fn pause(&mut self, caller: &Caller) -> bool {
+        if self.left.is_zero() {
+            return false;
+        }
+        let pause = self.next.min(self.left);
+        caller.pause(pause, || false);
+        self.left -= pause;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        true
+    }
+}

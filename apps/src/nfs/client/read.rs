@@ -1,0 +1,225 @@
+//! Whole files read: several READs in flight, their data placed by the server where they are used
+//! (a Write chunk each, RFC 8267 section 2), given on in order.
+
+use super::patience::Patience;
+use super::window::{Piece, Window};
+use super::{Error, Found, Nfs, Root, add};
+use crate::nfs::nfs3::{READ_RESULT_HEAD_BYTES, ReadHead, outcome};
+use crate::nfs::xdr::Xdr;
+use nfs3_types::nfs3::{NFS_PROGRAM, READ3args, nfs_fh3, nfsstat3};
+use spinrpc::{Bulk, CallSpec, Data, DecodeError, Decoder};
+use std::collections::BTreeMap;
+
+/// What one READ gave.
+struct Part {
+    count: u32,
+    eof: bool,
+    data: PartData,
+}
+
+/// The bytes of a part.
+enum PartData {
+    /// Where the server placed them.
+    Placed(Bulk),
+    /// Out of a message, by a server that did not use the chunk.
+    Inline(Vec<u8>),
+}
+
+impl PartData {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Placed(bulk) => bulk.bytes(),
+            Self::Inline(bytes) => bytes,
+        }
+    }
+}
+
+/// A file on its way.
+struct Reading<'a> {
+    nfs: &'a Nfs,
+    file: &'a nfs_fh3,
+    window: Window<Part>,
+    patience: Patience,
+    depth: usize,
+    block_bytes: u32,
+    /// Where the file ends.
+    end: u64,
+    /// Where the next new piece begins.
+    next: u64,
+    /// Pieces to be asked for again, and rests of those that came short: count by offset.
+    again: BTreeMap<u64, u32>,
+    /// Parts that came before their turn, by offset.
+    early: BTreeMap<u64, PartData>,
+    /// Up to where bytes were given on.
+    given: u64,
+}
+
+impl Nfs {
+    /// Reads what the file has now, and gives it to `sink` in order; returns how many bytes there
+    /// were.
+    ///
+    /// # Errors
+    /// Those of `sink`; [`Error::Status`]; [`Error::Misbehaved`] for a server that says what makes
+    /// no sense, such as an end of file before the end.
+    pub fn read_file(
+        &self,
+        root: &Root,
+        file: &Found,
+        sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let size = file.attributes.size;
+        if size == 0 {
+            return Ok(0);
+        }
+        let limits = self.server_limits(&root.handle)?;
+        let operation = NFS_PROGRAM::NFSPROC3_READ;
+        if limits.rtmax == 0 {
+            return Err(Error::misbehaved(operation, "that it gives at most 0 bytes (rtmax)"));
+        }
+        let block_bytes = self.options.block_bytes.min(limits.rtmax);
+        let mut reading = Reading {
+            nfs: self,
+            file: &file.handle,
+            window: Window::new(operation),
+            patience: Patience::new(self.options.timeout),
+            // One is for the piece that always goes.
+            depth: self.depth_for(block_bytes)?.saturating_sub(1).max(1),
+            block_bytes,
+            end: size,
+            next: 0,
+            again: BTreeMap::new(),
+            early: BTreeMap::new(),
+            given: 0,
+        };
+        reading.run(sink)?;
+        reading.check_end(size)
+    }
+}
+
+impl Reading<'_> {
+    fn run(&mut self, sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        while self.given < self.end {
+            while let Some(piece) = self.next_piece() {
+                self.ask(piece)?;
+            }
+            match self.window.next(self.nfs)? {
+                (piece, Some(part)) => self.take(piece, part)?,
+                (piece, None) => self.ask_later(piece)?,
+            }
+            self.give(sink)?;
+        }
+        Ok(())
+    }
+
+    /// What to ask for next, as long as there is memory for it. The piece that is to be given on
+    /// next always goes: all the others may wait for it.
+    fn next_piece(&mut self) -> Option<Piece> {
+        let is_full = self.window.in_flight() + self.early.len() >= self.depth;
+        if let Some((&offset, &count)) = self.again.first_key_value()
+            && (!is_full || offset == self.given)
+        {
+            self.again.pop_first();
+            return Some(Piece { offset, count });
+        }
+        if is_full || self.next >= self.end {
+            return None;
+        }
+        let count = (self.end - self.next).min(self.block_bytes.into()) as u32;
+        let piece = Piece { offset: self.next, count };
+        self.next += u64::from(count);
+        Some(piece)
+    }
+
+    fn ask(&mut self, piece: Piece) -> Result<(), Error> {
+        let Some(room) = self.nfs.caller.bulk(piece.count as usize) else {
+            return Err(Error::Local(format!("no memory for a READ of {} bytes", piece.count)));
+        };
+        let spec = CallSpec::new().reply_bytes_max(READ_RESULT_HEAD_BYTES).result_into(room);
+        let args = READ3args { file: self.file.clone(), offset: piece.offset, count: piece.count };
+        let count = piece.count as usize;
+        self.window.start(
+            self.nfs,
+            piece,
+            spec,
+            |to| args.encode(to),
+            move |from| part(from, count),
+        )
+    }
+
+    /// The server needs time.
+    fn ask_later(&mut self, piece: Piece) -> Result<(), Error> {
+        self.again.insert(piece.offset, piece.count);
+        match self.patience.pause(&self.nfs.caller) {
+            true => Ok(()),
+            false => Err(Error::Status {
+                operation: NFS_PROGRAM::NFSPROC3_READ,
+                status: nfsstat3::NFS3ERR_JUKEBOX,
+            }),
+        }
+    }
+
+    fn take(&mut self, piece: Piece, part: Part) -> Result<(), Error> {
+        let wrong = |problem| Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_READ, problem));
+        let length = part.data.bytes().len();
+        if length != part.count as usize {
+            return wrong(format!("a count of {}, and {length} bytes of data", part.count));
+        }
+        if part.count == 0 && !part.eof {
+            return wrong(format!(
+                "nothing at offset {}, which is not the end of the file either",
+                piece.offset
+            ));
+        }
+        let behind = piece.offset + u64::from(part.count);
+        if part.eof {
+            self.end = self.end.min(behind);
+        } else if part.count < piece.count {
+            self.again.insert(behind, piece.count - part.count);
+        }
+        match &part.data {
+            PartData::Placed(_) => add(&self.nfs.counts.placed_bytes, part.count.into()),
+            PartData::Inline(_) => add(&self.nfs.counts.inline_bytes, part.count.into()),
+        }
+        self.early.insert(piece.offset, part.data);
+        Ok(())
+    }
+
+    /// Gives on what is next in the file.
+    fn give(&mut self, sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        while let Some(data) = self.early.remove(&self.given) {
+            let left = self.end.saturating_sub(self.given);
+            let bytes = data.bytes();
+            let bytes = bytes.get(..left as usize).unwrap_or(bytes);
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            sink(bytes)?;
+            self.given += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// An end of file before the end is believed only if the file is as short by now.
+    fn check_end(&self, size: u64) -> Result<u64, Error> {
+        if self.given < size {
+            let size = self.nfs.attributes(self.file)?.size;
+            if size > self.given {
+                let problem = format!("end of file at {}, and a size of {size}", self.given);
+                return Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_READ, problem));
+            }
+        }
+        Ok(self.given)
+    }
+}
+
+fn part(from: &mut Decoder<'_>, bytes_max: usize) -> Result<Result<Part, nfsstat3>, DecodeError> {
+    let head = match outcome::<ReadHead>(from)? {
+        Ok(head) => head,
+        Err(status) => return Ok(Err(status)),
+    };
+    let data = match from.data(bytes_max)? {
+        Data::Bulk(bulk) => PartData::Placed(bulk),
+        Data::Inline(bytes) => PartData::Inline(bytes.to_vec()),
+    };
+    Ok(Ok(Part { count: head.count, eof: head.eof, data }))
+}

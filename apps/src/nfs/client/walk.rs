@@ -1,0 +1,146 @@
+//! From a path to a file: LOOKUP by LOOKUP, symbolic links on the way.
+
+use super::files::Node;
+use super::mount::Root;
+use super::{Error, Nfs};
+use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3};
+use std::collections::VecDeque;
+
+/// Most symbolic links on one path, as on Linux: more are taken for a circle.
+const LINKS_MAX: usize = 40;
+
+/// A file that a path leads to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its handle.
+    pub handle: nfs_fh3,
+    /// What it is.
+    pub attributes: fattr3,
+}
+
+/// Where one has come on a path.
+struct Walk<'a> {
+    nfs: &'a Nfs,
+    root: &'a Root,
+    /// Names and handles from below the root to here.
+    trail: Vec<(Vec<u8>, nfs_fh3)>,
+    /// Names still to come.
+    ahead: VecDeque<Vec<u8>>,
+    links: usize,
+}
+
+impl Nfs {
+    /// The file at `path` below `root`; a symbolic link at the end of it itself, unless `follow`.
+    ///
+    /// # Errors
+    /// [`Error::Status`] of the name that is not found, with the path up to it.
+    pub fn find(&self, root: &Root, path: &str, follow: bool) -> Result<Found, Error> {
+        let ahead = names(path.as_bytes()).collect();
+        let mut walk = Walk { nfs: self, root, trail: Vec::new(), ahead, links: 0 };
+        let mut attributes = None;
+        while let Some(name) = walk.ahead.pop_front() {
+            attributes = walk.step(name, follow)?;
+        }
+        let handle = walk.here().clone();
+        let attributes = match attributes {
+            Some(attributes) => attributes,
+            None => self.attributes(&handle).map_err(|error| error.at(&walk.shown(b"")))?,
+        };
+        Ok(Found { handle, attributes })
+    }
+
+    /// The directory that `path` is in, and the name it has there.
+    ///
+    /// # Errors
+    /// [`Error::Path`] if the path ends with no name, and as [`Nfs::find`].
+    pub fn find_parent<'p>(&self, root: &Root, path: &'p str) -> Result<(Found, &'p [u8]), Error> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if matches!(name, "" | "." | "..") {
+            return Err(Error::Path(format!("\"{path}\" ends with no name for a file")));
+        }
+        Ok((self.find(root, parent, true)?, name.as_bytes()))
+    }
+}
+
+impl Walk<'_> {
+    fn here(&self) -> &nfs_fh3 {
+        self.trail.last().map_or(&self.root.handle, |(_, handle)| handle)
+    }
+
+    /// Goes on to `name`; the attributes of what is there, where they are known.
+    fn step(&mut self, name: Vec<u8>, follow: bool) -> Result<Option<fattr3>, Error> {
+        if name == b".." {
+            self.trail.pop();
+            return Ok(None);
+        }
+        let shown = self.shown(&name);
+        let (handle, attributes) = self.look(&name).map_err(|error| error.at(&shown))?;
+        let is_passed = follow || !self.ahead.is_empty();
+        if attributes.type_ == ftype3::NF3LNK && is_passed {
+            self.follow(&handle, &shown)?;
+            return Ok(None);
+        }
+        self.trail.push((name, handle));
+        Ok(Some(attributes))
+    }
+
+    fn look(&self, name: &[u8]) -> Result<(nfs_fh3, fattr3), Error> {
+        let Node { handle, attributes } = self.nfs.lookup(self.here(), name)?;
+        match attributes {
+            Some(attributes) => Ok((handle, attributes)),
+            None => self.nfs.attributes(&handle).map(|attributes| (handle, attributes)),
+        }
+    }
+
+    /// Puts where the link points before what is ahead.
+    fn follow(&mut self, link: &nfs_fh3, shown: &str) -> Result<(), Error> {
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Error::Path(format!(
+                "{shown}: more than {LINKS_MAX} symbolic links on the path: they go in a circle"
+            )));
+        }
+        let target = self.nfs.link_target(link).map_err(|error| error.at(shown))?;
+        let mut below = &target[..];
+        if target.starts_with(b"/") {
+            below = self.root.below(&target).ok_or_else(|| {
+                let target = target.escape_ascii();
+                Error::Path(format!("{shown}: a symbolic link to {target}, outside of the export"))
+            })?;
+            self.trail.clear();
+        }
+        for name in names(below).rev() {
+            self.ahead.push_front(name);
+        }
+        Ok(())
+    }
+
+    /// The path to here and on to `name`, for people.
+    fn shown(&self, name: &[u8]) -> String {
+        let mut shown = self.root.export.trim_end_matches('/').to_owned();
+        for part in self.trail.iter().map(|(name, _)| &name[..]).chain([name]) {
+            if !part.is_empty() {
+                shown.push('/');
+                shown.push_str(&part.escape_ascii().to_string());
+            }
+        }
+        if shown.is_empty() { "/".to_owned() } else { shown }
+    }
+}
+
+/// The names of a path, without those that stay where they are.
+fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
+    path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slashes_and_dots_are_no_names() {
+        let all: Vec<_> = names(b"//a/./b/../c/").collect();
+        assert_eq!(all, [b"a".to_vec(), b"b".to_vec(), b"..".to_vec(), b"c".to_vec()]);
+        assert_eq!(names(b"").count(), 0);
+    }
+}

@@ -1,0 +1,86 @@
+//! Several calls in flight, of which the next that ends is waited for. For `read` and `write`.
+
+use super::{Error, Nfs, caller, failed};
+use crate::nfs::nfs3;
+use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use spinrpc::{CallError, CallSpec, DecodeError, Decoder, Encoder};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) count: u32,
+}
+
+/// How a call of a piece ended: `None` inside is NFS3ERR_JUKEBOX.
+type Ended<T> = (Piece, Result<Result<T, nfsstat3>, CallError>);
+
+/// Calls of one operation in flight.
+pub(super) struct Window<T> {
+    operation: NFS_PROGRAM,
+    ended: Rc<RefCell<VecDeque<Ended<T>>>>,
+    in_flight: usize,
+}
+
+impl<T: 'static> Window<T> {
+    pub(super) fn new(operation: NFS_PROGRAM) -> Self {
+        Self { operation, ended: Rc::default(), in_flight: 0 }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(super) fn start(
+        &mut self,
+        nfs: &Nfs,
+        piece: Piece,
+        mut spec: CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<Result<T, nfsstat3>, DecodeError> + 'static,
+    ) -> Result<(), Error> {
+        let ended = Rc::clone(&self.ended);
+        let keep = move |reply: Result<spinrpc::Reply<'_>, CallError>| {
+            ended.borrow_mut().push_back((piece, caller::decoded(reply, decode)));
+        };
+        let procedure = nfs3::procedure(self.operation);
+        let started = nfs.caller.start(procedure, &mut spec, encode, keep);
+        started.map_err(failed(self.operation))?;
+        nfs.count(self.operation);
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Waits for the next call to end: its piece, and the results, or `None` if the server wants
+    /// to be asked again. Not to be called with nothing in flight.
+    pub(super) fn next(&mut self, nfs: &Nfs) -> Result<(Piece, Option<T>), Error> {
+        nfs.caller.run_until(|| !self.ended.borrow().is_empty());
+        let operation = self.operation;
+        let Some((piece, ended)) = self.ended.borrow_mut().pop_front() else {
+            return Err(Error::Local("no call is in flight".to_owned()));
+        };
+        self.in_flight -= 1;
+        match ended.map_err(failed(operation))? {
+            Ok(results) => Ok((piece, Some(results))),
+            Err(nfsstat3::NFS3ERR_JUKEBOX) => Ok((piece, None)),
+            Err(status) => Err(Error::Status { operation, status }),
+        }
+    }
+}
+
+impl Nfs {
+    /// How many pieces of `bytes` can be in memory at a time: as many as were asked for, or as
+    /// there is memory for.
+    pub(super) fn depth_for(&self, bytes: u32) -> Result<usize, Error> {
+        let all = (0..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));
+        match all.collect::<Vec<_>>().len() {
+            0 => Err(Error::Local(format!(
+                "no memory for a piece of {bytes} bytes: take smaller ones (--block)"
+            ))),
+            depth => Ok(depth),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Whole files written: several WRITEs in flight, UNSTABLE, then COMMIT; what a server forgot in
+//! between is written again (RFC 1813 sections 3.3.7 and 3.3.21).
+
+use super::patience::Patience;
+use super::window::{Piece, Window};
+use super::{Error, Nfs, Root, add};
+use crate::nfs::nfs3::{PLAIN_RESULT_BYTES_MAX, WriteHead, owned_outcome};
+use crate::nfs::xdr::Xdr;
+use nfs3_types::nfs3::{NFS_PROGRAM, WRITE3resok, nfs_fh3, nfsstat3, stable_how, writeverf3};
+use spinrpc::{Bulk, CallSpec};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// How often data are written again for a server that forgets them: more means that it does
+/// nothing else.
+const REWRITES_MAX: usize = 8;
+
+/// What the server took, and may have forgotten when it is asked to commit.
+struct Taken {
+    range: Range<u64>,
+    verifier: writeverf3,
+}
+
+/// A file on its way.
+struct Writing<'a> {
+    nfs: &'a Nfs,
+    file: &'a nfs_fh3,
+    source: &'a Source<'a>,
+    window: Window<WRITE3resok>,
+    patience: Patience,
+    depth: usize,
+    block_bytes: u32,
+    /// What is still to be written.
+    left: VecDeque<Range<u64>>,
+    taken: Vec<Taken>,
+}
+
+/// What is written.
+pub struct Source<'a> {
+    /// A file that can be read at any place, and again.
+    pub file: &'a File,
+    /// Its name, for complaints.
+    pub name: &'a str,
+    /// How many bytes.
+    pub size: u64,
+}
+
+impl Nfs {
+    /// Makes a file of `name` in a directory, or empties the one that is there, and fills it from
+    /// `source`. It is on stable storage when this returns. `progress` hears of bytes taken.
+    ///
+    /// # Errors
+    /// [`Error::File`] for the source; [`Error::Status`]; [`Error::Misbehaved`] for a server that
+    /// says what makes no sense, or forgets what it took again and again.
+    pub fn write_file(
+        &self,
+        root: &Root,
+        (directory, name): (&nfs_fh3, &[u8]),
+        mode: u32,
+        source: &Source<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), Error> {
+        let operation = NFS_PROGRAM::NFSPROC3_WRITE;
+        let limits = self.server_limits(&root.handle)?;
+        if limits.wtmax == 0 {
+            return Err(Error::misbehaved(operation, "that it takes at most 0 bytes (wtmax)"));
+        }
+        let block_bytes = self.options.block_bytes.min(limits.wtmax);
+        let depth = self.depth_for(block_bytes)?;
+        let file = self.create(directory, name, mode)?;
+        let mut writing = Writing {
+            nfs: self,
+            file: &file,
+            source,
+            window: Window::new(operation),
+            patience: Patience::new(self.options.timeout),
+            depth,
+            block_bytes,
+            left: VecDeque::from_iter((source.size > 0).then_some(0..source.size)),
+            taken: Vec::new(),
+        };
+        writing.run(progress)
+    }
+}
+
+impl Writing<'_> {
+    fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        for _ in 0..=REWRITES_MAX {
+            self.write_left(progress)?;
+            if self.taken.is_empty() {
+                return Ok(());
+            }
+            let verifier = self.nfs.commit(self.file)?;
+            let forgotten = self.taken.drain(..).filter(|taken| taken.verifier != verifier);
+            self.left = forgotten.map(|taken| taken.range).collect();
+        }
+        let problem = format!("another verifier {REWRITES_MAX} times: it forgets what it took");
+        Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_COMMIT, problem))
+    }
+
+    fn write_left(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        loop {
+            while self.window.in_flight() < self.depth
+                && let Some(piece) = self.next_piece()
+            {
+                self.send(piece)?;
+            }
+            if self.window.in_flight() == 0 {
+                return Ok(());
+            }
+            match self.window.next(self.nfs)? {
+                (piece, Some(results)) => progress(self.take(piece, &results)?),
+                (piece, None) => self.send_later(piece)?,
+            }
+        }
+    }
+
+    fn next_piece(&mut self) -> Option<Piece> {
+        let range = self.left.pop_front()?;
+        let count = (range.end - range.start).min(self.block_bytes.into());
+        if range.start + count < range.end {
+            self.left.push_front(range.start + count..range.end);
+        }
+        Some(Piece { offset: range.start, count: count as u32 })
+    }
+
+    fn send(&mut self, piece: Piece) -> Result<(), Error> {
+        let Piece { offset, count } = piece;
+        let Some(mut data) = self.nfs.caller.bulk(count as usize) else {
+            return Err(Error::Local(format!("no memory for a WRITE of {count} bytes")));
+        };
+        self.fill(&mut data, offset)?;
+        let file = self.file.clone();
+        let head = WriteHead { file, offset, count, stable: stable_how::UNSTABLE };
+        let spec = CallSpec::new().reply_bytes_max(PLAIN_RESULT_BYTES_MAX).argument(data);
+        let encode = |to: &mut spinrpc::Encoder<'_>| {
+            head.encode(to);
+            to.bulk();
+        };
+        self.window.start(self.nfs, piece, spec, encode, owned_outcome)
+    }
+
+    fn fill(&self, data: &mut Bulk, offset: u64) -> Result<(), Error> {
+        let read = self.source.file.read_exact_at(data.bytes_mut(), offset);
+        read.map_err(|error| {
+            let source = match error.kind() {
+                io::ErrorKind::UnexpectedEof => io::Error::other("it became shorter meanwhile"),
+                _ => error,
+            };
+            Error::File { subject: self.source.name.to_owned(), source }
+        })
+    }
+
+    /// The server needs time.
+    fn send_later(&mut self, piece: Piece) -> Result<(), Error> {
+        self.left.push_front(piece.offset..piece.offset + u64::from(piece.count));
+        match self.patience.pause(&self.nfs.caller) {
+            true => Ok(()),
+            false => Err(Error::Status {
+                operation: NFS_PROGRAM::NFSPROC3_WRITE,
+                status: nfsstat3::NFS3ERR_JUKEBOX,
+            }),
+        }
+    }
+
+    /// Notes what the server took; returns how many bytes.
+    fn take(&mut self, piece: Piece, results: &WRITE3resok) -> Result<u64, Error> {
+        let Piece { offset, count } = piece;
+        if results.count == 0 || results.count > count {
+            let problem = format!("that it took {} bytes of {count}", results.count);
+            return Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_WRITE, problem));
+        }
+        let (taken, end) = (offset + u64::from(results.count), offset + u64::from(count));
+        if taken < end {
+            self.left.push_front(taken..end);
+        }
+        add(&self.nfs.counts.written_bytes, results.count.into());
+        if results.committed == stable_how::UNSTABLE {
+            self.note(offset..taken, results.verf);
+        }
+        Ok(results.count.into())
+    }
+
+    /// Joined with the part before it where that is possible, so that a large file takes little
+    /// memory.
+    fn note(&mut self, range: Range<u64>, verifier: writeverf3) {
+        match self.taken.last_mut() {
+            Some(last) if last.verifier == verifier && last.range.end == range.start => {
+                last.range.end = range.end;
+            }
+            _ => self.taken.push(Taken { range, verifier }),
+        }
+    }
+}

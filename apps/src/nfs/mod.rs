@@ -1,0 +1,12 @@
+//! NFS version 3 (RFC 1813) over the engine: what client and server share, and the client.
+//!
+//! The types are those of crate `nfs3_types`; `xdr` reads and writes them on the engine's own
+//! streams, every length bounded before anything is kept. `nfs3` and `mount3` list the fields of
+//! each type and the procedures, `status` has the words for what servers answer. `client` makes
+//! calls. Called by the program `spin-nfs`.
+
+pub mod client;
+pub mod mount3;
+pub mod nfs3;
+pub mod status;
+pub mod xdr;

@@ -1,0 +1,227 @@
+//! Files: what they are, out of the server, and into it.
+
+use crate::server::{BLOCK_BYTES, EXPORTED, Server};
+use crate::tree::{Content, ROOT};
+use crate::{answer, refused, spin_nfs, text};
+use nfs3_types::nfs3::NFS_PROGRAM;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+/// Bytes of which no two words are alike.
+fn content(bytes: usize) -> Vec<u8> {
+    let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
+    content.truncate(bytes);
+    content
+}
+
+/// A file of this host with them.
+pub(crate) fn local_file(name: &str, bytes: usize) -> io::Result<(PathBuf, Vec<u8>)> {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("nfs-{name}"));
+    let content = content(bytes);
+    fs::write(&path, &content)?;
+    Ok((path, content))
+}
+
+fn file(server: &Server, path: &str, bytes: usize) -> Vec<u8> {
+    let content = content(bytes);
+    server.state().tree.put(path, Content::File(content.clone()));
+    content
+}
+
+#[test]
+fn null_goes_there_and_back() -> io::Result<()> {
+    let server = Server::start("null")?;
+    assert_eq!(answer(&["null", server.address()])?, b"");
+    // One by the engine, when it connects.
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_NULL), 2);
+    Ok(())
+}
+
+#[test]
+fn getattr_says_what_a_file_is() -> io::Result<()> {
+    let server = Server::start("getattr")?;
+    file(&server, "file", 4321);
+    let shown = text(&["getattr", &server.target("/file")])?;
+    for line in ["type    file", "mode    0644", "owner   1000:100", "size    4321"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    assert!(shown.contains("mtime   1970-01-02T00:00:00.000000005Z"), "{shown}");
+    let json = text(&["getattr", "--json", &server.target("/file")])?;
+    let json: serde_json::Value = serde_json::from_str(&json)?;
+    assert_eq!((&json["type"], &json["size"]), (&"file".into(), &4321.into()));
+    assert_eq!(json["fileid"], 2);
+    Ok(())
+}
+
+#[test]
+fn a_handle_that_getattr_showed_needs_no_mount() -> io::Result<()> {
+    let server = Server::start("handle")?;
+    let expected = file(&server, "file", 100);
+    let json = text(&["getattr", "--json", &server.target("")])?;
+    let json: serde_json::Value = serde_json::from_str(&json)?;
+    let handle = json["handle"].as_str().unwrap_or_default();
+    server.state().mounts.clear();
+    let target = format!("{}//file", server.address());
+    assert_eq!(answer(&["cat", &target, "--handle", handle])?, expected);
+    assert!(server.state().mounts.is_empty());
+    Ok(())
+}
+
+#[test]
+fn what_was_mounted_is_given_back() -> io::Result<()> {
+    let server = Server::start("umount")?;
+    file(&server, "file", 1);
+    answer(&["cat", &server.target("/file")])?;
+    let both = [("MNT", EXPORTED.to_owned()), ("UMNT", EXPORTED.to_owned())];
+    assert_eq!(server.state().mounts, both);
+    Ok(())
+}
+
+#[test]
+fn a_file_comes_out_as_it_is_at_every_size_and_threshold() -> io::Result<()> {
+    let server = Server::start("cat")?;
+    let block = BLOCK_BYTES as usize;
+    for bytes in [0, 1, 3, 700, 4096, block - 1, block, block + 1, 5 * block + 7] {
+        let expected = file(&server, &format!("file-{bytes}"), bytes);
+        for inline in ["1024", "4096", "65536"] {
+            let target = server.target(&format!("/file-{bytes}"));
+            let got = answer(&["cat", &target, "--inline", inline])?;
+            assert!(got == expected, "{bytes} bytes at {inline}: {} came", got.len());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_file_goes_in_as_it_is_at_every_size_and_threshold() -> io::Result<()> {
+    let server = Server::start("put")?;
+    let block = BLOCK_BYTES as usize;
+    for bytes in [0, 1, 3, 700, 4096, block - 1, block, block + 1, 5 * block + 7] {
+        let (path, expected) = local_file(&format!("put-{bytes}"), bytes)?;
+        for inline in ["1024", "4096", "65536"] {
+            let target = server.target(&format!("/file-{inline}"));
+            answer(&["put", &target, &path.to_string_lossy(), "--inline", inline])?;
+            let got = server.state().tree.content(&format!("file-{inline}"));
+            assert!(got == expected, "{bytes} bytes at {inline}: {} are there", got.len());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn several_calls_are_in_flight_and_blocks_are_as_told() -> io::Result<()> {
+    let server = Server::start("depth")?;
+    let (path, expected) = local_file("depth", 1_000_000)?;
+    let (path, target) = (path.to_string_lossy(), server.target("/file"));
+    for (depth, block) in [("1", "1000"), ("8", "65536"), ("64", "4097"), ("3", "1048576")] {
+        let with = ["--depth", depth, "--block", block];
+        answer(&[&["put", &target, &path][..], &with].concat())?;
+        assert!(answer(&[&["cat", &target][..], &with].concat())? == expected, "{depth} {block}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_new_file_takes_over_the_mode_and_an_old_one_is_emptied() -> io::Result<()> {
+    let server = Server::start("create")?;
+    file(&server, "old", 5000);
+    let (path, expected) = local_file("create", 10)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640))?;
+    for name in ["old", "new"] {
+        answer(&["put", &server.target(&format!("/{name}")), &path.to_string_lossy()])?;
+        assert_eq!(server.state().tree.content(name), expected);
+    }
+    let state = server.state();
+    let new = state.tree.child(ROOT, b"new").unwrap();
+    assert_eq!(state.tree.node(new).unwrap().mode, 0o640);
+    Ok(())
+}
+
+#[test]
+fn a_file_below_directories_and_links_is_found() -> io::Result<()> {
+    let server = Server::start("walk")?;
+    {
+        let mut state = server.state();
+        let tree = &mut state.tree;
+        tree.put("a", Content::Directory(Default::default()));
+        tree.put("a/b", Content::Directory(Default::default()));
+        tree.put("a/b/file", Content::File(b"found".to_vec()));
+        tree.put("relative", Content::Link(b"a/b".to_vec()));
+        tree.put("a/up", Content::Link(b"../relative/./file".to_vec()));
+        tree.put("absolute", Content::Link(b"/export/a/up".to_vec()));
+        tree.put("outside", Content::Link(b"/exports/a".to_vec()));
+        tree.put("circle", Content::Link(b"circle".to_vec()));
+    }
+    for path in
+        ["/a/b/file", "//a/./b//file", "/relative/file", "/a/up", "/absolute", "/../a/b/../up"]
+    {
+        assert_eq!(answer(&["cat", &server.target(path)])?, b"found", "{path}");
+    }
+    let shown = text(&["getattr", &server.target("/absolute")])?;
+    assert!(shown.contains("symbolic link"), "the link itself: {shown}");
+    for (path, word) in [("/outside", "outside of the export"), ("/circle", "circle")] {
+        let (code, line) = refused(&["cat", &server.target(path)])?;
+        assert!(code == Some(4) && line.contains(word), "{line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_caller_is_who_runs_it_or_who_it_is_told_or_nobody() -> io::Result<()> {
+    let server = Server::start("user")?;
+    let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    for (options, expected) in [
+        (&[][..], Some(me)),
+        (&["--uid", "4711", "--gid", "12"][..], Some((4711, 12))),
+        (&["--auth", "none"][..], None),
+    ] {
+        answer(&[&["null", server.address()][..], options].concat())?;
+        assert_eq!(server.state().caller, expected, "{options:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn stats_are_one_line_that_agrees_with_the_server() -> io::Result<()> {
+    let server = Server::start("stats")?;
+    file(&server, "file", 300_000);
+    let output = spin_nfs(&["cat", &server.target("/file"), "--stats"])?;
+    let line = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    let reads = server.calls(NFS_PROGRAM::NFSPROC3_READ);
+    assert_eq!(reads, 5);
+    for part in [
+        "stats: ",
+        &format!(" nfs.READ={reads} "),
+        " nfs.read_placed_bytes=300000 ",
+        " nfs.read_inline_bytes=0 ",
+        " engine.calls_sent=",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
+    let server = Server::start("here")?;
+    let target = server.target("/file");
+    let directory = env!("CARGO_TARGET_TMPDIR");
+    for (arguments, code, word) in [
+        (&["put", &target, "/nonexistent"][..], 1, "/nonexistent"),
+        (&["put", &target, directory], 1, "not a regular file"),
+        (&["put", &server.target("/.."), "/etc/hostname"], 4, "no name"),
+        (&["cat", "file"], 2, "rdma://HOST"),
+        (&["cat", "shm:name/export"], 2, "two slashes"),
+        (&["cat", &target, "--inline", "1000"], 2, "multiple of 1024"),
+        (&["cat", &target, "--handle", "abc"], 2, "hexadecimal"),
+        (&["null", "shm:nfs-nobody"], 3, "no connection"),
+    ] {
+        let (got, line) = refused(arguments)?;
+        assert_eq!(got, Some(code), "{line}");
+        assert!(line.contains(word), "{line}");
+    }
+    Ok(())
+}

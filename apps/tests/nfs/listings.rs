@@ -1,0 +1,139 @@
+//! Directories: all entries, however many pages, and none of what a faulty server makes of them.
+
+use crate::server::Server;
+use crate::tree::Content;
+use crate::{answer, refused, text};
+use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use std::io;
+
+fn fill(server: &Server, files: usize) {
+    let mut state = server.state();
+    for number in 0..files {
+        state.tree.put(&format!("file-{number:04}"), Content::File(vec![0; number]));
+    }
+}
+
+/// The name at the end of each line.
+fn names(listing: &str) -> Vec<String> {
+    listing.lines().filter_map(|line| line.split(' ').next_back()).map(str::to_owned).collect()
+}
+
+fn expected(files: usize) -> Vec<String> {
+    (0..files).map(|number| format!("file-{number:04}")).collect()
+}
+
+#[test]
+fn a_directory_of_1000_files_is_listed_whole_at_every_threshold() -> io::Result<()> {
+    let server = Server::start("ls")?;
+    fill(&server, 1000);
+    for inline in ["1024", "4096", "65536"] {
+        let listing = text(&["ls", &server.target(""), "--inline", inline])?;
+        assert_eq!(names(&listing), expected(1000), "{inline}");
+    }
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 30);
+    Ok(())
+}
+
+#[test]
+fn a_line_has_what_people_look_for() -> io::Result<()> {
+    let server = Server::start("ls-line")?;
+    {
+        let mut state = server.state();
+        state.tree.put("a\tb", Content::File(vec![0; 77]));
+        state.tree.put("d", Content::Directory(Default::default()));
+        state.tree.put("link", Content::Link(b"../there".to_vec()));
+    }
+    let listing = text(&["ls", &server.target("/")])?;
+    let lines: Vec<_> = listing.lines().collect();
+    let expected = "-rw-r--r--   1  1000   100           77 1970-01-02T00:00:00Z a\\tb";
+    assert_eq!(lines[0], expected);
+    assert!(lines[1].starts_with("drw-r--r--") && lines[1].ends_with(" d"), "{listing}");
+    assert!(lines[2].starts_with('l') && lines[2].ends_with(" link -> ../there"), "{listing}");
+    assert_eq!(lines.len(), 3);
+    Ok(())
+}
+
+#[test]
+fn json_is_one_object_per_line() -> io::Result<()> {
+    let server = Server::start("ls-json")?;
+    fill(&server, 3);
+    let listing = text(&["ls", "--json", &server.target("")])?;
+    let entries: Vec<serde_json::Value> =
+        listing.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let sizes: Vec<_> = entries.iter().map(|entry| entry["size"].as_u64()).collect();
+    assert_eq!(sizes, [Some(0), Some(1), Some(2)]);
+    assert_eq!(entries[1]["name"], "file-0001");
+    Ok(())
+}
+
+#[test]
+fn a_file_is_listed_as_itself() -> io::Result<()> {
+    let server = Server::start("ls-file")?;
+    fill(&server, 2);
+    assert_eq!(names(&text(&["ls", &server.target("/file-0001")])?), ["file-0001"]);
+    Ok(())
+}
+
+#[test]
+fn a_server_without_readdirplus_is_asked_name_by_name() -> io::Result<()> {
+    let server = Server::start("ls-readdir")?;
+    fill(&server, 25);
+    let operation = NFS_PROGRAM::NFSPROC3_READDIRPLUS as u32;
+    server.state().faults.status.insert(operation, nfsstat3::NFS3ERR_NOTSUPP);
+    server.state().faults.page_entries = Some(10);
+    let listing = text(&["ls", &server.target("")])?;
+    assert_eq!(names(&listing), expected(25));
+    assert!(!listing.contains('?'), "with attributes: {listing}");
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 1);
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIR), 3);
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_LOOKUP), 25);
+    Ok(())
+}
+
+#[test]
+fn what_a_server_need_not_give_is_asked_for() -> io::Result<()> {
+    let server = Server::start("ls-options")?;
+    fill(&server, 5);
+    server.state().faults.no_options = true;
+    let listing = text(&["ls", &server.target("")])?;
+    assert_eq!(names(&listing), expected(5));
+    assert!(!listing.contains('?'), "with attributes: {listing}");
+    let (path, content) = crate::files::local_file("no-options", 1000)?;
+    answer(&["put", &server.target("/new"), &path.to_string_lossy()])?;
+    assert_eq!(answer(&["cat", &server.target("/new")])?, content);
+    Ok(())
+}
+
+#[test]
+fn receive_cookies_that_repeat_expect_an_end() -> io::Result<()> {
+    let server = Server::start("ls-circle")?;
+    fill(&server, 30);
+    server.state().faults.page_entries = Some(10);
+    server.state().faults.cookies_repeat = true;
+    let (code, line) = refused(&["ls", &server.target("")])?;
+    assert!(code == Some(6) && line.contains("would never end"), "{line}");
+    assert!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS) <= 2);
+    Ok(())
+}
+
+#[test]
+fn receive_no_entry_and_no_end_expect_refusal() -> io::Result<()> {
+    let server = Server::start("ls-nothing")?;
+    fill(&server, 30);
+    server.state().faults.page_entries = Some(0);
+    let (code, line) = refused(&["ls", &server.target("")])?;
+    assert!(code == Some(6) && line.contains("neither an entry nor the end"), "{line}");
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 1);
+    Ok(())
+}
+
+#[test]
+fn receive_toosmall_expect_a_larger_page_and_an_end() -> io::Result<()> {
+    let server = Server::start("ls-small")?;
+    let operation = NFS_PROGRAM::NFSPROC3_READDIRPLUS as u32;
+    server.state().faults.status.insert(operation, nfsstat3::NFS3ERR_TOOSMALL);
+    let (code, line) = refused(&["ls", &server.target("")])?;
+    assert!(code == Some(4) && line.contains("NFS3ERR_TOOSMALL"), "{line}");
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 5);
+    Ok(())
+}

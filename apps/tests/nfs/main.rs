@@ -1,0 +1,41 @@
+//! spin-nfs, from outside: the program against a server of these tests, over shared memory.
+#![allow(clippy::unwrap_used, reason = "a test ends here")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod files;
+mod listings;
+mod ping;
+mod server;
+mod tree;
+mod wire;
+
+use std::io;
+use std::process::Output;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-nfs");
+
+/// The program, at its end.
+fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
+    common::run(PROGRAM, arguments)
+}
+
+/// Standard output of a run that must end well.
+fn answer(arguments: &[&str]) -> io::Result<Vec<u8>> {
+    let output = spin_nfs(arguments)?;
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
+}
+
+fn text(arguments: &[&str]) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&answer(arguments)?).into_owned())
+}
+
+/// Exit code and complaint of a run that must be refused in one line.
+fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
+    let (code, line) = common::refusal(&spin_nfs(arguments)?);
+    assert_ne!(code, Some(0), "{arguments:?}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    Ok((code, line))
+}

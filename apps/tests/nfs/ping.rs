@@ -1,0 +1,103 @@
+//! How long NULL takes, and how it is said.
+
+use crate::common::refusal;
+use crate::server::{Faults, Server};
+use crate::{PROGRAM, refused, spin_nfs, text};
+use nfs3_types::nfs3::NFS_PROGRAM;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_count_of_calls_is_made_and_summed_up() -> io::Result<()> {
+    let server = Server::start("ping")?;
+    let shown = text(&["ping", server.address(), "--count", "500", "--interval", "0"])?;
+    assert!(shown.contains("500 calls, 500 replies, 0 without"), "{shown}");
+    for name in ["min", "mean", "p50", "p99.9", "max"] {
+        assert!(shown.contains(&format!("{name} ")), "{shown}");
+    }
+    assert_eq!(shown.lines().count(), 2);
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_NULL), 501);
+    Ok(())
+}
+
+#[test]
+fn replies_that_come_slowly_have_a_line_each() -> io::Result<()> {
+    let server = Server::start("ping-lines")?;
+    let options = ["--count", "2", "--interval", "0.2"];
+    let shown = text(&[&["ping", server.address()][..], &options].concat())?;
+    assert_eq!(shown.lines().count(), 4, "{shown}");
+    assert!(shown.starts_with("NULL 1 to shm:"), "{shown}");
+    let shown = text(&[&["ping", "-q", server.address()][..], &options].concat())?;
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    Ok(())
+}
+
+#[test]
+fn json_is_one_object() -> io::Result<()> {
+    let server = Server::start("ping-json")?;
+    let shown = text(&["ping", server.address(), "-c", "100", "-i", "0", "--json"])?;
+    let json: serde_json::Value = serde_json::from_str(&shown)?;
+    assert_eq!((&json["calls"], &json["replies"]), (&100.into(), &100.into()));
+    let at = |name: &str| json["round_trip_ns"][name].as_u64().unwrap_or(0);
+    assert!(0 < at("min") && at("min") <= at("p50") && at("p50") <= at("p99_9"), "{shown}");
+    assert!(at("p99_9") <= at("max"), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn it_ends_after_its_duration() -> io::Result<()> {
+    let server = Server::start("ping-duration")?;
+    let shown = text(&["ping", server.address(), "-w", "0.1", "-i", "0"])?;
+    assert!(shown.contains(" 0 without, 0.1"), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn ctrl_c_ends_it_with_the_summary() -> io::Result<()> {
+    let server = Server::start("ping-signal")?;
+    let mut command = Command::new(PROGRAM);
+    command.args(["ping", server.address(), "-i", "0.2"]).stdout(Stdio::piped());
+    let mut child = command.spawn()?;
+    let mut stdout = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
+    let mut line = String::new();
+    stdout.read_line(&mut line)?;
+    assert!(line.starts_with("NULL 1 "), "{line}");
+    kill_process(Pid::from_child(&child), Signal::INT)?;
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest)?;
+    assert_eq!(child.wait()?.code(), Some(0));
+    assert!(rest.contains(" 0 without") && rest.contains("p50"), "{rest}");
+    Ok(())
+}
+
+#[test]
+fn calls_without_reply_are_counted() -> io::Result<()> {
+    let server = Server::start("ping-mute")?;
+    // The first one is the engine's, when it connects.
+    let mute = Some((NFS_PROGRAM::NFSPROC3_NULL as u32, 2));
+    server.state().faults = Faults { mute, ..Faults::default() };
+    let output = spin_nfs(&["ping", server.address(), "-c", "2", "-i", "0", "--timeout", "0.1"])?;
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("2 calls, 1 replies, 1 without"), "{shown}");
+    assert_eq!(refusal(&output), (Some(0), String::new()));
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_not_there_is_one_line() -> io::Result<()> {
+    let (code, line) = refused(&["ping", "shm:nfs-nobody"])?;
+    assert!(code == Some(3) && line.contains("check the address"), "{line}");
+    Ok(())
+}
+
+#[test]
+fn the_help_has_examples_and_exit_codes() -> io::Result<()> {
+    let output = spin_nfs(&["--help"])?;
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0));
+    for word in ["Examples:", "spin-nfs put rdma://", "Exit codes:", "shm:NAME//EXPORT/PATH"] {
+        assert!(help.contains(word), "{help}");
+    }
+    Ok(())
+}

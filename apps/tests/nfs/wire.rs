@@ -1,0 +1,187 @@
+//! The bytes of the NFS types: the same as those of the crate that they come from, which has a
+//! codec of its own.
+
+use nfs3_types::nfs3::{
+    COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3resok, GETATTR3args, LOOKUP3args, LOOKUP3resok,
+    Nfs3Option, READ3args, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok,
+    READLINK3resok, WRITE3resok, cookieverf3, createhow3, createverf3, dirlist3, dirlistplus3,
+    diropargs3, entry3, entryplus3, fattr3, ftype3, nfs_fh3, nfstime3, sattr3, set_atime,
+    set_mtime, specdata3, stable_how, wcc_attr, wcc_data, writeverf3,
+};
+use nfs3_types::xdr_codec::{List, Opaque, Pack};
+use proptest::prelude::*;
+use spinrpc::Decoder;
+use spinrpc_apps::nfs::mount3::Mounted;
+use spinrpc_apps::nfs::xdr::{Xdr, to_bytes};
+use spinrpc_apps::nfs::{mount3, nfs3};
+
+/// As the crate writes it, as we do, and as we do when we have read it.
+fn agree<'a, T: Xdr<'a> + Pack>(value: &T, room: &'a mut Vec<u8>) {
+    value.pack(room).unwrap();
+    assert_eq!(to_bytes(|to| value.encode(to)), *room);
+    let mut decoder = Decoder::plain(room);
+    let read = T::decode(&mut decoder).unwrap();
+    assert_eq!(decoder.finish(), Ok(()));
+    assert_eq!(to_bytes(|to| read.encode(to)), *room);
+}
+
+macro_rules! agree {
+    ($($value:expr),+ $(,)?) => {$( agree(&$value, &mut Vec::new()); )+};
+}
+
+fn file(bytes: usize) -> nfs_fh3 {
+    nfs_fh3 { data: Opaque::owned(vec![0xfe; bytes]) }
+}
+
+fn time(seconds: u32) -> nfstime3 {
+    nfstime3 { seconds, nseconds: 999 }
+}
+
+fn attributes() -> fattr3 {
+    fattr3 {
+        type_: ftype3::NF3FIFO,
+        mode: 0o7777,
+        nlink: 2,
+        uid: 3,
+        gid: 4,
+        size: 1 << 40,
+        used: 5,
+        rdev: specdata3 { specdata1: 6, specdata2: 7 },
+        fsid: 8,
+        fileid: u64::MAX,
+        atime: time(9),
+        mtime: time(10),
+        ctime: time(11),
+    }
+}
+
+fn wcc() -> wcc_data {
+    let before = wcc_attr { size: 1, mtime: time(2), ctime: time(3) };
+    wcc_data { before: Nfs3Option::Some(before), after: Nfs3Option::Some(attributes()) }
+}
+
+fn name(of: &[u8]) -> diropargs3<'_> {
+    diropargs3 { dir: file(33), name: of.into() }
+}
+
+#[test]
+fn arguments_are_as_the_types_write_them() {
+    let cookieverf = cookieverf3([7; 8]);
+    agree!(
+        GETATTR3args { object: file(64) },
+        LOOKUP3args { what: name(b"a name") },
+        READ3args { file: file(1), offset: 1 << 33, count: 3 },
+        READDIR3args { dir: file(5), cookie: 6, cookieverf, count: 8 },
+        READDIRPLUS3args { dir: file(5), cookie: 6, cookieverf, dircount: 8, maxcount: 9 },
+    );
+    let set = sattr3 {
+        mode: Nfs3Option::Some(0o644),
+        uid: Nfs3Option::None,
+        gid: Nfs3Option::Some(1),
+        size: Nfs3Option::Some(0),
+        atime: set_atime::SET_TO_SERVER_TIME,
+        mtime: set_mtime::SET_TO_CLIENT_TIME(time(4)),
+    };
+    for how in [
+        createhow3::UNCHECKED(set.clone()),
+        createhow3::GUARDED(set),
+        createhow3::EXCLUSIVE(createverf3([9; 8])),
+    ] {
+        agree!(CREATE3args { where_: name(b"new"), how });
+    }
+}
+
+#[test]
+fn results_are_as_the_types_write_them() {
+    let some = || Nfs3Option::Some(attributes());
+    let verf = writeverf3([1, 2, 3, 4, 5, 6, 7, 8]);
+    agree!(
+        attributes(),
+        LOOKUP3resok { object: file(7), obj_attributes: some(), dir_attributes: Nfs3Option::None },
+        READLINK3resok { symlink_attributes: some(), data: b"../there"[..].into() },
+        COMMIT3resok { file_wcc: wcc(), verf },
+        WRITE3resok { file_wcc: wcc(), count: 3, committed: stable_how::FILE_SYNC, verf },
+        CREATE3resok {
+            obj: Nfs3Option::Some(file(3)),
+            obj_attributes: some(),
+            dir_wcc: wcc_data::default(),
+        },
+        FSINFO3resok {
+            obj_attributes: some(),
+            rtmax: 1,
+            rtpref: 2,
+            rtmult: 3,
+            wtmax: 4,
+            wtpref: 5,
+            wtmult: 6,
+            dtpref: 7,
+            maxfilesize: 8,
+            time_delta: time(9),
+            properties: 10,
+        },
+    );
+}
+
+#[test]
+fn lists_are_as_the_types_write_them() {
+    let cookieverf = cookieverf3([3; 8]);
+    let entry = |cookie: u64| entry3 { fileid: 1, name: b"abc"[..].into(), cookie };
+    let plus = |cookie: u64| entryplus3 {
+        fileid: 1,
+        name: b"abcde"[..].into(),
+        cookie,
+        name_attributes: Nfs3Option::Some(attributes()),
+        name_handle: Nfs3Option::Some(file(31)),
+    };
+    let dir_attributes = || Nfs3Option::Some(attributes());
+    for length in 0..3 {
+        let entries = List((0..length).map(entry).collect());
+        let reply = dirlist3 { entries, eof: length == 0 };
+        agree!(READDIR3resok { dir_attributes: dir_attributes(), cookieverf, reply });
+        let entries = List((0..length).map(plus).collect());
+        let reply = dirlistplus3 { entries, eof: length == 0 };
+        agree!(READDIRPLUS3resok { dir_attributes: dir_attributes(), cookieverf, reply });
+    }
+}
+
+/// The longest results for which no more room is offered.
+#[test]
+fn results_fit_the_room_that_is_offered_for_them() {
+    let all = || Nfs3Option::Some(attributes());
+    let obj = Nfs3Option::Some(file(64));
+    let longest = CREATE3resok { obj, obj_attributes: all(), dir_wcc: wcc() };
+    assert!(4 + longest.packed_size() <= nfs3::PLAIN_RESULT_BYTES_MAX);
+    let path = vec![b'x'; nfs3::PATH_BYTES_MAX];
+    let longest = READLINK3resok { symlink_attributes: all(), data: path.into() };
+    assert!(4 + longest.packed_size() <= nfs3::READLINK_RESULT_BYTES_MAX);
+    let head = nfs3::ReadHead { file_attributes: all(), count: 0, eof: false };
+    let head = 4 + to_bytes(|to| head.encode(to)).len() + 4;
+    assert!(head <= nfs3::READ_RESULT_HEAD_BYTES);
+}
+
+#[test]
+fn receive_more_flavors_than_there_are_expect_refusal() {
+    let bytes = to_bytes(|to| {
+        to.u32(0);
+        to.opaque(b"handle");
+        to.u32(u32::MAX);
+    });
+    assert!(mount3::outcome(&mut Decoder::plain(&bytes)).is_err());
+    let mounted = Mounted { handle: b"handle".to_vec(), flavors: vec![1, 6] };
+    let bytes = to_bytes(|to| {
+        to.u32(0);
+        mounted.encode(to);
+    });
+    assert_eq!(mount3::outcome(&mut Decoder::plain(&bytes)).unwrap().unwrap(), mounted);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_results_or_refused(bytes: Vec<u8>) {
+        let _ = nfs3::outcome::<LOOKUP3resok>(&mut Decoder::plain(&bytes));
+        let _ = nfs3::outcome::<READDIRPLUS3resok<'_>>(&mut Decoder::plain(&bytes));
+        let _ = nfs3::outcome::<CREATE3resok>(&mut Decoder::plain(&bytes));
+        let _ = CREATE3args::decode(&mut Decoder::plain(&bytes));
+        let _ = mount3::outcome(&mut Decoder::plain(&bytes));
+    }
+}
