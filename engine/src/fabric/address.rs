@@ -62,6 +62,16 @@ impl Address {
     }
 }
 
+/// As [`Address::parse`] reads it.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm(address) => f.write_str(address),
+            Self::Rdma(address) => address.fmt(f),
+        }
+    }
+}
+
 /// Checks that `address` is one of some driver, as [`Address::parse`] does.
 ///
 /// # Errors

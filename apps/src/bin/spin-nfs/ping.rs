@@ -5,7 +5,8 @@ use crate::{print, show};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use spinrpc_apps::nfs::client::{Error, Nfs, ServerAddress};
+use spinrpc::fabric::Address;
+use spinrpc_apps::nfs::client::{Error, Nfs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ struct Run<'a> {
 }
 
 /// Pings until it is enough, then says how it went, on Ctrl-C too.
-pub(crate) fn run(nfs: &Nfs, server: &ServerAddress, options: &PingOptions) -> Result<(), Error> {
+pub(crate) fn run(nfs: &Nfs, server: &Address, options: &PingOptions) -> Result<(), Error> {
     let is_interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let registered = signal_hook::flag::register(signal, Arc::clone(&is_interrupted));

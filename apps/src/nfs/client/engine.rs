@@ -1,11 +1,11 @@
-//! The engine of a client: which fabric by the address, which sizes by the options.
+//! The engine of a client: which driver by the address, which sizes by the options.
 //!
-//! The only place of the client that knows fabrics apart. Called when a session begins.
+//! Called when a session begins.
 
 use super::Options;
 use super::error::Error;
-use super::target::ServerAddress;
-use spinrpc::{Config, Engine, RawConfig};
+use spinrpc::fabric::Address;
+use spinrpc::{Config, Engine, RawConfig, driver_of};
 
 /// Smallest memory of a connection for data, in MiB.
 const ARENA_MIB_MIN: u64 = 16;
@@ -14,25 +14,18 @@ const ARENA_MIB_MIN: u64 = 16;
 ///
 /// # Errors
 /// What the engine or the host does not have.
-pub(super) fn engine_for(server: &ServerAddress, options: &Options) -> Result<Engine, Error> {
-    match server {
-        ServerAddress::Shm(_) => started(options),
-        ServerAddress::Rdma { .. } => Err(Error::Local(format!(
-            "no way to {server}: this program was built without RDMA; build it with --features \
-             verbs, or name a server of this host (shm:NAME)"
-        ))),
-    }
+pub(super) fn engine_for(server: &Address, options: &Options) -> Result<Engine, Error> {
+    Engine::new(config(server, options)?).map_err(|error| Error::Local(error.to_string()))
 }
 
-fn started(options: &Options) -> Result<Engine, Error> {
-    Engine::new(config(options)?).map_err(|error| Error::Local(error.to_string()))
-}
-
-/// Two blocks in memory for each call in flight, so that one may be in use while the next arrives.
-fn config(options: &Options) -> Result<Config, Error> {
+fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     let mut raw = RawConfig::default();
+    let driver = driver_of(&server.to_string());
+    raw.fabric.driver = driver.map_err(|error| Error::Local(error.to_string()))?;
+    // Two blocks for each call in flight, so that one may be in use while the next arrives.
     let data_mib = (options.depth as u64 * u64::from(options.block_bytes)) >> 20;
     raw.shm.arena_mib = (2 * data_mib).max(ARENA_MIB_MIN);
+    raw.verbs.arena_mib = raw.shm.arena_mib;
     raw.rpc.inline_send_bytes = u64::from(options.inline_bytes);
     raw.rpc.inline_recv_bytes = u64::from(options.inline_bytes);
     raw.rpc.max_read_bytes = raw.rpc.max_read_bytes.max(options.block_bytes.into());

@@ -24,7 +24,7 @@ pub use caller::Caller;
 pub use directory::Entry;
 pub use error::Error;
 pub use mount::{Mount, MountBy, Root};
-pub use target::{ServerAddress, Target, TargetError};
+pub use target::{Target, TargetError};
 pub use user::User;
 pub use walk::Found;
 pub use write::Source;
@@ -33,6 +33,7 @@ use crate::nfs::nfs3::{self, PROCEDURES};
 use crate::nfs::xdr::Xdr;
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use patience::Patience;
+use spinrpc::fabric::Address;
 use spinrpc::{CallError, CallSpec, Core, DecodeError, Decoder, Encoder, Engine, StatsSnapshot};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -70,7 +71,7 @@ pub struct Nfs {
     caller: Caller,
     core: Rc<RefCell<Core>>,
     engine: Engine,
-    server: ServerAddress,
+    server: Address,
     options: Options,
     counts: Rc<Counts>,
 }
@@ -97,7 +98,7 @@ impl Nfs {
     ///
     /// # Errors
     /// [`Error`] says why there is no session.
-    pub fn connect(server: &ServerAddress, options: Options) -> Result<Self, Error> {
+    pub fn connect(server: &Address, options: Options) -> Result<Self, Error> {
         let engine = engine::engine_for(server, &options)?;
         let core = engine.core(0).map_err(|error| Error::Local(error.to_string()))?;
         let core = Rc::new(RefCell::new(core));
@@ -176,7 +177,7 @@ impl Nfs {
 /// Connects to a program of the server.
 fn connect(
     core: &Rc<RefCell<Core>>,
-    server: &ServerAddress,
+    server: &Address,
     program: (spinrpc::Program, spinrpc::Version),
     options: &Options,
 ) -> Result<Caller, Error> {

@@ -5,13 +5,13 @@ mod tcp;
 
 use super::caller::Caller;
 use super::error::Error;
-use super::target::ServerAddress;
 use super::{Nfs, connect};
 use crate::nfs::mount3::{self, EXPORT, MNT, Mounted, UMNT};
 use crate::nfs::xdr::Xdr;
 use nfs3_types::mount::{dirpath, export_node, mountstat3};
 use nfs3_types::nfs3::nfs_fh3;
 use nfs3_types::xdr_codec::{List, Opaque};
+use spinrpc::fabric::Address;
 use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
 use tcp::TcpCaller;
 
@@ -77,11 +77,9 @@ impl Mount {
     /// [`Error::MountUnreachable`] says where it was looked for.
     pub fn connect(nfs: &Nfs, by: MountBy) -> Result<Self, Error> {
         let service = match (&nfs.server, by) {
-            (ServerAddress::Shm(_), _) | (_, MountBy::Fabric) => on_fabric(nfs)?,
-            (ServerAddress::Rdma { host, .. }, MountBy::Port(port)) => {
-                by_tcp(nfs, host, Some(port))?
-            }
-            (ServerAddress::Rdma { host, .. }, MountBy::Auto) => match by_tcp(nfs, host, None) {
+            (Address::Shm(_), _) | (_, MountBy::Fabric) => on_fabric(nfs)?,
+            (Address::Rdma(server), MountBy::Port(port)) => by_tcp(nfs, server.host(), Some(port))?,
+            (Address::Rdma(server), MountBy::Auto) => match by_tcp(nfs, server.host(), None) {
                 Ok(service) => service,
                 // Its reason is the likelier one: servers with no MOUNT by TCP are rare.
                 Err(error) => on_fabric(nfs).map_err(|_| error)?,
