@@ -78,7 +78,10 @@ macro_rules! fabric_conformance {
         $(
             #[test]
             fn $name() {
-                $crate::fabric::conformance::$name(&$provider);
+                use $crate::fabric::conformance::Provider as _;
+                if $provider.is_here() {
+                    $crate::fabric::conformance::$name(&$provider);
+                }
             }
         )+
     };

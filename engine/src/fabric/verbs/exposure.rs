@@ -95,6 +95,11 @@ impl Exposures {
         }
     }
 
+    /// The binding of `window` was taken back: its key was never alive.
+    pub(super) fn on_unbound(&mut self, window: usize) {
+        self.on_invalidated(window);
+    }
+
     /// The device has invalidated the key of `window`, which is the result.
     pub(super) fn on_invalidated(&mut self, window: usize) -> Option<u32> {
         match &mut self.by {

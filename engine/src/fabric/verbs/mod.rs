@@ -31,3 +31,6 @@ pub use connector::VerbsConnector;
 pub use device::{DeviceCaps, DeviceInfo, PortInfo, devices};
 pub use driver::VerbsFabric;
 pub use endpoint::VerbsEndpoint;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

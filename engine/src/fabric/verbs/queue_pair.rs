@@ -38,7 +38,9 @@ enum Sent {
         into: Lease,
     },
     Write(#[expect(dead_code, reason = "held to be dropped")] Lease),
-    Bind,
+    Bind {
+        window: usize,
+    },
     Invalidate {
         window: usize,
     },
@@ -415,7 +417,11 @@ impl QueuePair {
                     out.push(self.id, CompletionKind::Revoked { handle });
                 }
             }
-            Sent::Message(_) | Sent::Inline(_) | Sent::Write(_) | Sent::Bind | Sent::Mark => {}
+            Sent::Message(_)
+            | Sent::Inline(_)
+            | Sent::Write(_)
+            | Sent::Bind { .. }
+            | Sent::Mark => {}
             Sent::Invalidate { .. } => {}
         }
     }
@@ -471,7 +477,7 @@ impl QueuePair {
             is_writable: access == Access::RemoteWrite,
         };
         self.own += 1;
-        self.queue(Sent::Bind, &Operation::Bind(binding), false);
+        self.queue(Sent::Bind { window: at }, &Operation::Bind(binding), false);
     }
 
     /// See [`Fabric::revoke`](super::super::Fabric::revoke).
@@ -482,6 +488,7 @@ impl QueuePair {
         }
         match self.exposures.revoke(key) {
             Ended::Now => Revoked::Now,
+            Ended::ByDevice { window } if self.take_back_binding(window) => Revoked::Now,
             Ended::ByDevice { window } => {
                 self.own += 1;
                 let sent = Sent::Invalidate { window };
@@ -489,6 +496,17 @@ impl QueuePair {
                 Revoked::Soon
             }
         }
+    }
+
+    /// A window that is not bound yet, and would be bound last, is not bound at all.
+    fn take_back_binding(&mut self, at: usize) -> bool {
+        let is_its = |sent: &Sent| matches!(sent, Sent::Bind { window } if *window == at);
+        let is_back = self.sends.take_last(is_its).is_some();
+        if is_back {
+            self.own -= 1;
+            self.exposures.on_unbound(at);
+        }
+        is_back
     }
 }
 

@@ -88,6 +88,19 @@ impl<T> SendQueue<T> {
         Ok(Queued { place, number, is_signalled })
     }
 
+    /// Takes back the request that was queued last, if it is `is_meant` and the device does not have
+    /// it: it was not signalled, or the next one will be.
+    pub(super) fn take_last(&mut self, is_meant: impl FnOnce(&T) -> bool) -> Option<T> {
+        let number = self.tail.wrapping_sub(1);
+        let place = self.place(number);
+        if self.waiting() == 0 || !self.places[place].as_ref().is_some_and(is_meant) {
+            return None;
+        }
+        self.tail = number;
+        self.unsignalled = self.unsignalled.checked_sub(1).unwrap_or(self.signal_every - 1);
+        self.places[place].take()
+    }
+
     /// The place of the request that is `ahead` of the next one to post, and the request.
     #[inline]
     pub(super) fn waiting_at(&mut self, ahead: u32) -> Option<(usize, &mut T)> {
@@ -161,8 +174,9 @@ mod tests {
         Poll {
             most: usize,
         },
-        /// This side gives up what it has not posted.
+        /// This side gives up what it has not posted, or the last of it.
         TakeWaiting,
+        TakeLast,
         QueueRecv,
         PostRecvs {
             most: usize,
@@ -184,6 +198,7 @@ mod tests {
                 .prop_map(|(most, fails)| Step::Work { most, fails }),
             3 => (0_usize..4).prop_map(|most| Step::Poll { most }),
             1 => Just(Step::TakeWaiting),
+            1 => Just(Step::TakeLast),
             3 => Just(Step::QueueRecv),
             2 => (0_usize..4).prop_map(|most| Step::PostRecvs { most }),
             2 => any::<usize>().prop_map(|which| Step::Receive { which }),
@@ -232,6 +247,7 @@ mod tests {
                 Step::Work { most, fails } => self.work(most, fails),
                 Step::Poll { most } => self.poll(most),
                 Step::TakeWaiting => self.take_waiting(),
+                Step::TakeLast => self.take_last(),
                 Step::QueueRecv => self.queue_recv(),
                 Step::PostRecvs { most } => self.post_recvs(most),
                 Step::Receive { which } => self.receive(which),
@@ -298,6 +314,13 @@ mod tests {
             let taken: Vec<_> = self.sends.take_waiting().collect();
             let expected: Vec<_> = self.waiting.drain(..).map(|(request, _)| request).collect();
             assert_eq!(taken, expected);
+        }
+
+        fn take_last(&mut self) {
+            let expected = self.waiting.back().map(|(request, _)| *request);
+            assert_eq!(self.sends.take_last(|request| Some(*request) != expected), None);
+            assert_eq!(self.sends.take_last(|_| true), expected);
+            self.waiting.pop_back();
         }
 
         fn queue_recv(&mut self) {
