@@ -18,11 +18,6 @@ pub(in crate::fabric) trait Provider: Sync {
     /// Its control plane.
     type Connector: Connector;
 
-    /// False where the device under test is not on this host: then there is nothing to test.
-    fn is_here(&self) -> bool {
-        true
-    }
-
     /// A control plane with room for 64 connections per core, arenas of 2 MiB or more, at most 32
     /// work requests and receives per queue, and at most 100 ms of patience with a receiver that is
     /// not ready.

@@ -8,7 +8,6 @@
 use super::super::DownCause;
 use super::control::Control;
 use super::control::Job;
-use super::device::DeviceCaps;
 use super::memory::LinkMemory;
 use super::objects::{CompletionQueue, ProtectionDomain};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +100,6 @@ pub(super) struct Link {
     pub(super) domain: ManuallyDrop<Arc<ProtectionDomain>>,
     pub(super) memory: ManuallyDrop<LinkMemory>,
     pub(super) limits: LinkLimits,
-    pub(super) caps: DeviceCaps,
     pub(super) state: Arc<LinkState>,
     pub(super) control: Arc<Control>,
 }

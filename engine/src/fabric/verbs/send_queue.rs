@@ -150,6 +150,7 @@ impl<T> SendQueue<T> {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::expect_used, reason = "tests")]
 mod tests {
     use super::super::recv_queue::RecvQueue;
     use super::*;

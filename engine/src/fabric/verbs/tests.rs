@@ -1,102 +1,49 @@
-//! The conformance suite over the soft devices of the kernel, where a host has them: in the guest
-//! (engine/tests/guest). Elsewhere these tests have nothing to test.
-#![allow(clippy::unwrap_used, reason = "tests")]
+//! Tests of the driver that need a device, each named `device_…`: in the guest, by
+//! `engine/tests/guest/run`. Without a device they fail and say so.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use super::{Registration, VerbsConfig, VerbsConnector, devices};
-use crate::fabric::DownCause;
-use crate::fabric::conformance::{Limits, Provider, fabric_conformance};
+mod conformance;
+mod control;
+
+use super::VerbsConfig;
+use super::VerbsConnector;
 use crate::mem::BulkClass;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-/// A device, by how it makes memory reachable.
-struct Device {
-    name: &'static str,
-    host: &'static str,
-    registration: Registration,
-}
+/// Where the guest's devices are: iWARP (siw) and RoCE (rxe).
+const SIW_HOST: &str = "10.8.0.1";
+const RXE_HOST: &str = "10.9.0.1";
 
-impl Device {
-    /// iWARP over TCP, on the loopback interface.
-    const fn siw(registration: Registration) -> Self {
-        Self { name: "siw0", host: "10.8.0.1", registration }
-    }
-
-    /// RoCEv2, on a dummy interface.
-    const fn rxe(registration: Registration) -> Self {
-        Self { name: "rxe0", host: "10.9.0.1", registration }
-    }
-
-    fn is_iwarp(&self) -> bool {
-        self.name == "siw0"
-    }
-}
-
-impl Provider for Device {
-    type Connector = VerbsConnector;
-
-    fn is_here(&self) -> bool {
-        devices().unwrap().iter().any(|device| device.name == self.name)
-    }
-
-    fn connector(&self) -> VerbsConnector {
-        let config = VerbsConfig {
-            device: Some(self.name.into()),
-            message_bytes_max: 4096,
-            message_memory_bytes: 0,
-            recv_queue_depth: 32,
-            send_queue_depth: 32,
-            signal_every: 8,
-            // Six times 15.36 ms.
-            rnr_retry_count: 6,
-            min_rnr_timer: 21,
-            registration: self.registration,
-            arena: vec![
-                BulkClass { block_bytes: 4096, count: 16 },
-                BulkClass { block_bytes: 64 << 10, count: 8 },
-                BulkClass { block_bytes: 1 << 20, count: 2 },
-            ],
-            keys_max: 64,
-            conns_max: 64,
-            drain_timeout: Duration::from_secs(1),
-            ..VerbsConfig::default()
-        };
-        VerbsConnector::new(config).unwrap()
-    }
-
-    fn address(&self) -> String {
-        static NEXT: AtomicU16 = AtomicU16::new(21_000);
-        format!("rdma://{}:{}", self.host, NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
-    fn limits(&self) -> Limits {
-        Limits {
-            never_waits_for_receives: self.is_iwarp(),
-            connector_speaks_first: self.is_iwarp(),
-            accepts_when_adopted: true,
-            keys_stay: self.registration != Registration::Window,
-            exposes_by_request: self.registration == Registration::Window,
-            exposes_any_memory: false,
-            invalidates_strictly: true,
-        }
-    }
-
-    fn agrees(expected: &DownCause, told: &DownCause) -> bool {
-        expected == told
+/// Small limits, as the conformance suite wants them.
+fn config() -> VerbsConfig {
+    VerbsConfig {
+        message_bytes_max: 8192,
+        recv_queue_depth: 32,
+        send_queue_depth: 32,
+        conns_max: 64,
+        cq_depth: 512,
+        keys_max: 64,
+        arena: vec![
+            BulkClass { block_bytes: 4096, count: 16 },
+            BulkClass { block_bytes: 64 << 10, count: 16 },
+            BulkClass { block_bytes: 1 << 20, count: 2 },
+        ],
+        handshake_timeout: Duration::from_secs(2),
+        ..VerbsConfig::default()
     }
 }
 
-mod siw {
-    use super::*;
-    fabric_conformance!(Device::siw(Registration::Buffer));
+fn connector(config: VerbsConfig) -> VerbsConnector {
+    match VerbsConnector::new(config) {
+        Ok(connector) => connector,
+        Err(error) => panic!("needs an RDMA device: engine/tests/guest/run ({error})"),
+    }
 }
 
-mod rxe_windows {
-    use super::*;
-    fabric_conformance!(Device::rxe(Registration::Window));
-}
-
-mod rxe_buffers {
-    use super::*;
-    fabric_conformance!(Device::rxe(Registration::Buffer));
+/// An address at `host` that no other test uses.
+fn address(host: &str) -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    let port = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("rdma://{host}:{port}")
 }

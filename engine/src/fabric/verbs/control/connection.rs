@@ -200,7 +200,6 @@ impl Connection {
             domain: ManuallyDrop::new(Arc::clone(&parts.domain)),
             memory: ManuallyDrop::new(parts.memory.take()?),
             limits: parts.limits,
-            caps: parts.caps,
             state: Arc::clone(&self.link),
             control,
         };

@@ -1,0 +1,297 @@
+//! The control half alone: connections are made, refused and ended, and nothing is left of them.
+
+use super::super::{VerbsConnector, VerbsEndpoint, devices};
+use super::{RXE_HOST, SIW_HOST, address, config, connector};
+use crate::fabric::{Acceptor, Connector, DownCause, Endpoint};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers each request at once, as a core does that has posted its receives, or refuses all.
+struct Answering {
+    core: Option<usize>,
+    endpoints: Sender<VerbsEndpoint>,
+}
+
+impl Acceptor<VerbsEndpoint> for Answering {
+    fn pick_core(&mut self) -> Option<usize> {
+        self.core
+    }
+
+    fn accepted(&mut self, _core: usize, endpoint: VerbsEndpoint) {
+        endpoint.link.accept();
+        // A test that has ended does not want it.
+        let _ = self.endpoints.send(endpoint);
+    }
+}
+
+fn answering(core: Option<usize>) -> (Box<Answering>, Receiver<VerbsEndpoint>) {
+    let (endpoints, receiver) = channel();
+    (Box::new(Answering { core, endpoints }), receiver)
+}
+
+/// A connector that listens, and connections to itself.
+struct Loop {
+    connector: VerbsConnector,
+    address: String,
+    endpoints: Receiver<VerbsEndpoint>,
+    listener: Box<dyn Send>,
+}
+
+impl Loop {
+    fn at(host: &str) -> Self {
+        let connector = connector(config());
+        let address = address(host);
+        let (acceptor, endpoints) = answering(Some(1));
+        let listener = connector.listen(&address, b"from the listener", acceptor).unwrap();
+        Self { connector, address, endpoints, listener }
+    }
+
+    fn connect(&self) -> (VerbsEndpoint, VerbsEndpoint) {
+        let near = self.connector.connect(&self.address, 0, b"from the connector", PATIENCE);
+        (near.unwrap(), self.endpoints.recv_timeout(PATIENCE).unwrap())
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        thread::yield_now();
+    }
+}
+
+fn error_of(result: Result<VerbsEndpoint, crate::fabric::FabricError>) -> String {
+    let error = result.err().unwrap().to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    error
+}
+
+/// Each test, over each device of the guest.
+macro_rules! over_devices {
+    ($($name:ident,)+) => {
+        mod device_siw {
+            $(#[test] fn $name() { super::$name(super::SIW_HOST); })+
+        }
+        mod device_rxe {
+            $(#[test] fn $name() { super::$name(super::RXE_HOST); })+
+        }
+    };
+}
+
+over_devices!(
+    private_data_and_names_go_both_ways,
+    a_closed_connection_is_over_at_both_ends,
+    an_endpoint_that_is_dropped_is_an_end_for_the_peer,
+    a_refusal_says_so,
+    nobody_listening_says_so,
+    an_address_in_use_says_so_and_is_free_again_later,
+    a_request_that_no_core_answers_ends_in_time,
+    many_connections_are_made_at_once,
+    reads_are_agreed_on,
+    a_device_of_another_name_is_refused,
+    nothing_is_left_of_a_connection,
+);
+
+/// Connect. Expect private data and the other side's address at both ends.
+fn private_data_and_names_go_both_ways(host: &str) {
+    let looped = Loop::at(host);
+    let (near, far) = looped.connect();
+    assert!(near.peer_private_data().starts_with(b"from the listener"));
+    assert!(far.peer_private_data().starts_with(b"from the connector"));
+    assert_eq!(near.peer_name(), looped.address);
+    assert!(far.peer_name().starts_with(&format!("rdma://{host}:")), "{}", far.peer_name());
+    assert_eq!(near.peer_identity(), far.peer_identity());
+    until("the acceptance", || far.link.state.is_established());
+}
+
+/// End a connection. Expect Local here and Remote there, then queue pairs destroyed when asked for.
+fn a_closed_connection_is_over_at_both_ends(host: &str) {
+    let looped = Loop::at(host);
+    let (near, far) = looped.connect();
+    until("the acceptance", || far.link.state.is_established());
+    near.link.disconnect();
+    until("the end", || near.link.state.over().is_some() && far.link.state.over().is_some());
+    assert_eq!(near.link.state.over(), Some(&DownCause::Local));
+    assert_eq!(far.link.state.over(), Some(&DownCause::Remote));
+    for end in [&near, &far] {
+        assert!(!end.link.state.is_destroyed());
+        end.link.destroy();
+        until("the destruction", || end.link.state.is_destroyed());
+    }
+}
+
+/// Drop one end. Expect Remote at the other one.
+fn an_endpoint_that_is_dropped_is_an_end_for_the_peer(host: &str) {
+    let looped = Loop::at(host);
+    let (near, far) = looped.connect();
+    drop(far);
+    until("the end", || near.link.state.over().is_some());
+    assert_eq!(near.link.state.over(), Some(&DownCause::Remote));
+    let (near, far) = looped.connect();
+    until("the acceptance", || far.link.state.is_established());
+    drop(near);
+    until("the end", || far.link.state.over().is_some());
+}
+
+/// Be refused by a listener that takes nobody. Expect its words.
+fn a_refusal_says_so(host: &str) {
+    let connector = connector(config());
+    let address = address(host);
+    let (acceptor, _endpoints) = answering(None);
+    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let error = error_of(connector.connect(&address, 0, &[], PATIENCE));
+    assert!(error.contains("the peer refused: no room for more connections"), "{error}");
+}
+
+/// Connect where nobody listens, never did or no more. Expect an error that says so.
+fn nobody_listening_says_so(host: &str) {
+    let Loop { connector, address, endpoints: _, listener } = Loop::at(host);
+    drop(listener);
+    for address in [address, super::address(host)] {
+        let error = error_of(connector.connect(&address, 0, &[], PATIENCE));
+        assert!(error.starts_with(&format!("connect {address}: nobody listens there")), "{error}");
+    }
+}
+
+/// Listen twice. Expect an error as long as the first listener lives, from the same connector and
+/// another one.
+fn an_address_in_use_says_so_and_is_free_again_later(host: &str) {
+    let Loop { connector: first, address, endpoints: _, listener } = Loop::at(host);
+    let second = connector(config());
+    for connector in [&first, &second] {
+        let error = connector.listen(&address, &[], answering(None).0).err().unwrap().to_string();
+        assert!(error.contains("somebody listens there already"), "{error}");
+    }
+    drop(listener);
+    let again = second.listen(&address, &[], answering(None).0);
+    assert!(again.is_ok(), "{}", again.err().unwrap());
+}
+
+/// Ask for a connection that the other side's core never takes. Expect an error at the deadline,
+/// and the link of the other side over.
+fn a_request_that_no_core_answers_ends_in_time(host: &str) {
+    struct Silent(Sender<VerbsEndpoint>);
+    impl Acceptor<VerbsEndpoint> for Silent {
+        fn pick_core(&mut self) -> Option<usize> {
+            Some(1)
+        }
+
+        fn accepted(&mut self, _core: usize, endpoint: VerbsEndpoint) {
+            let _ = self.0.send(endpoint);
+        }
+    }
+    let connector = connector(config());
+    let address = address(host);
+    let (sender, endpoints) = channel();
+    let _listener = connector.listen(&address, &[], Box::new(Silent(sender))).unwrap();
+    let start = Instant::now();
+    let error = error_of(connector.connect(&address, 0, &[], Duration::from_millis(300)));
+    assert!(error.contains("did not answer in time"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let silent = endpoints.recv_timeout(PATIENCE).unwrap();
+    until("the end", || silent.link.state.over().is_some());
+}
+
+/// Make 50 connections from several threads. Expect all of them.
+fn many_connections_are_made_at_once(host: &str) {
+    let looped = Loop::at(host);
+    let connect = || looped.connector.connect(&looped.address, 0, &[], PATIENCE).unwrap();
+    let connect_some = || (0..10).map(|_| connect()).collect::<Vec<_>>();
+    let near: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..5).map(|_| scope.spawn(connect_some)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let far: Vec<_> = (0..50).map(|_| looped.endpoints.recv_timeout(PATIENCE).unwrap()).collect();
+    for end in near.iter().chain(&far) {
+        until("the acceptance", || end.link.state.is_established());
+    }
+}
+
+/// Allow other numbers of RDMA Reads at each side. Expect the lesser one in each direction.
+fn reads_are_agreed_on(host: &str) {
+    let server = connector(crate::fabric::verbs::VerbsConfig {
+        reads_out_max: 9,
+        reads_in_max: 3,
+        ..config()
+    });
+    let client = connector(crate::fabric::verbs::VerbsConfig {
+        reads_out_max: 5,
+        reads_in_max: 7,
+        ..config()
+    });
+    let address = address(host);
+    let (acceptor, endpoints) = answering(Some(0));
+    let _listener = server.listen(&address, &[], acceptor).unwrap();
+    let near = client.connect(&address, 0, &[], PATIENCE).unwrap();
+    let far = endpoints.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((near.reads_max(), far.reads_max()), (3, 7));
+}
+
+/// Name another device in the configuration than the one that leads to the peer. Expect an error
+/// with both names.
+fn a_device_of_another_name_is_refused(host: &str) {
+    let looped = Loop::at(host);
+    let all = devices().unwrap();
+    let (own, other) = match host {
+        SIW_HOST => ("siw0", "rxe0"),
+        RXE_HOST => ("rxe0", "siw0"),
+        _ => panic!("a host of the guest"),
+    };
+    assert!(all.iter().any(|device| device.name == own && !device.ports.is_empty()), "{all:?}");
+    let named = |name: &str| {
+        let device = Some(name.to_owned());
+        connector(crate::fabric::verbs::VerbsConfig { device, ..config() })
+    };
+    let error = error_of(named(other).connect(&looped.address, 0, &[], PATIENCE));
+    assert!(error.contains(own) && error.contains(other), "{error}");
+    assert!(named(own).connect(&looped.address, 0, &[], PATIENCE).is_ok());
+}
+
+/// Make and end connections in a process of its own. Expect that the kernel keeps nothing of them
+/// while the process goes on.
+fn nothing_is_left_of_a_connection(host: &str) {
+    const CHILD: &str = "SPINRPC_TEST_CHILD";
+    if std::env::var(CHILD).is_ok() {
+        return leave_nothing(host);
+    }
+    let module = if host == SIW_HOST { "device_siw" } else { "device_rxe" };
+    let name = format!("fabric::verbs::tests::control::{module}::nothing_is_left_of_a_connection");
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &name, "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+}
+
+fn leave_nothing(host: &str) {
+    let looped = Loop::at(host);
+    let made = looped.connect();
+    assert!(kept("qp") >= 2 && kept("cq") >= 2 && kept("pd") >= 2, "they are counted");
+    drop(made);
+    let (near, far) = looped.connect();
+    near.link.disconnect();
+    far.link.destroy();
+    drop((near, far));
+    let nobody = address(host);
+    error_of(looped.connector.connect(&nobody, 0, &[], PATIENCE));
+    let Loop { connector, listener, .. } = looped;
+    // librdmacm keeps a protection domain for each device in use.
+    until("the kernel to forget", || ["qp", "cq", "mr"].map(kept) == [0; 3] && kept("pd") <= 1);
+    drop(listener);
+    until("the kernel to forget", || ["qp", "cq", "mr", "pd", "cm_id"].map(kept) == [0; 5]);
+    drop(connector);
+}
+
+/// Objects of this kind that the kernel keeps for this process.
+fn kept(kind: &str) -> usize {
+    let output = Command::new("rdma").args(["resource", "show", kind]).output().unwrap();
+    let own = format!(" pid {} ", std::process::id());
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    lines.lines().filter(|line| line.contains(&own)).count()
+}
