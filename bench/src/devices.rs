@@ -170,7 +170,7 @@ impl Memory {
     fn lines(&self) -> Vec<String> {
         let Self { limit, profile, connection_bytes } = self;
         let privileged = match limit.limit_bytes.is_some() && limit.is_privileged {
-            true => "; this process is privileged, and drivers other than siw let it lock more",
+            true => "; this process is privileged, and that does not bind it",
             false => "",
         };
         vec![
@@ -182,11 +182,9 @@ impl Memory {
         ]
     }
 
-    /// Whether a connection by one of these devices would fail for it. siw knows no privilege.
-    fn is_short(&self, devices: &[Device]) -> bool {
-        let is_siw = |device: &Device| device.driver.as_deref() == Some("siw");
-        let is_limited = !self.limit.is_privileged || devices.iter().any(is_siw);
-        is_limited && !self.limit.allows(self.connection_bytes)
+    /// Whether a connection would fail for it.
+    fn is_short(&self) -> bool {
+        !self.limit.is_privileged && !self.limit.allows(self.connection_bytes)
     }
 }
 
@@ -232,7 +230,7 @@ fn advice(devices: &[Device], limits: Option<&Asked>, memory: &Memory) -> Vec<St
         }
     }
     advice.extend(devices.iter().filter_map(nameless));
-    if memory.is_short(devices) {
+    if memory.is_short() {
         advice.push(format!(
             "{} may be locked, less than a connection registers: {}",
             memory.limit.show(),

@@ -17,6 +17,9 @@ pub fn shipped() -> &'static [Shipped] {
         Shipped { name: "dev-vm", toml: include_str!("../profiles/dev-vm.toml") },
         Shipped { name: "latency", toml: include_str!("../profiles/latency.toml") },
         Shipped { name: "throughput", toml: include_str!("../profiles/throughput.toml") },
+        Shipped { name: "verbs-mlx5", toml: include_str!("../profiles/verbs-mlx5.toml") },
+        Shipped { name: "verbs-rxe", toml: include_str!("../profiles/verbs-rxe.toml") },
+        Shipped { name: "verbs-siw", toml: include_str!("../profiles/verbs-siw.toml") },
     ]
 }
 

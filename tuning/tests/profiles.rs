@@ -4,7 +4,7 @@
 mod common;
 
 use common::Folder;
-use spinrpc::config::{Host, Key, RawConfig, Value};
+use spinrpc::config::{Driver, Host, Key, RawConfig, Value};
 use spinrpc_tuning::{Loader, Profile, load, reference, shipped};
 
 fn host() -> Host {
@@ -30,6 +30,24 @@ fn every_shipped_profile_is_valid_on_small_and_large_hosts() {
         for profile in shipped() {
             let loaded = load(profile.name, &host).unwrap();
             assert!(loaded.description().is_some(), "{}", profile.name);
+        }
+    }
+}
+
+#[test]
+fn profiles_of_rdma_devices_are_valid_for_the_driver_they_name() {
+    for name in ["verbs-mlx5", "verbs-rxe", "verbs-siw"] {
+        let config = load(name, &host()).unwrap().config().clone();
+        assert_eq!(config.driver(), Driver::Verbs, "{name}");
+    }
+}
+
+#[test]
+fn every_shipped_profile_goes_by_each_driver() {
+    for profile in shipped() {
+        for driver in ["shm", "verbs"] {
+            let set = format!("fabric.driver={driver}");
+            Loader::new(&host()).set(set).load(profile.name).unwrap();
         }
     }
 }
@@ -139,8 +157,8 @@ fn an_unknown_include_names_what_there_is() {
     assert_eq!(
         refusal(&folder, "a.toml"),
         "a.toml:2:12: include: no profile \"latencies\"; did you mean \"latency\"?\n\
-         a.toml:2:25: include: no profile \"nope\"; shipped are base, dev-vm, latency, throughput; \
-         a file is named by its path"
+         a.toml:2:25: include: no profile \"nope\"; shipped are base, dev-vm, latency, throughput, \
+         verbs-mlx5, verbs-rxe, verbs-siw; a file is named by its path"
     );
 }
 

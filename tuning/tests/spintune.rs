@@ -30,7 +30,10 @@ fn problems(arguments: &[&str], status: i32) -> String {
 fn list_names_the_shipped_profiles() {
     let text = answer(&["list"]);
     let names: Vec<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(names, ["base", "dev-vm", "latency", "throughput"]);
+    assert_eq!(
+        names,
+        ["base", "dev-vm", "latency", "throughput", "verbs-mlx5", "verbs-rxe", "verbs-siw"]
+    );
     assert!(text.lines().all(|line| line.len() > 20), "each with its description: {text}");
 }
 

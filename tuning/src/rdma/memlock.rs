@@ -12,7 +12,7 @@ use std::fs;
 pub struct Memlock {
     /// Bytes it may lock; `None` is without limit.
     pub limit_bytes: Option<u64>,
-    /// Whether it has CAP_IPC_LOCK, to which most drivers, but not siw, apply no limit.
+    /// Whether it has CAP_IPC_LOCK, which the limit does not bind.
     pub is_privileged: bool,
 }
 
