@@ -32,3 +32,14 @@ fn without_the_feature_rdma_devices_are_refused_with_what_to_build() {
     let Err(ConnectError::Fabric(refused)) = asked else { panic!("{asked:?}") };
     assert!(refused.contains("--features verbs"), "{refused}");
 }
+
+#[cfg(feature = "verbs")]
+#[test]
+fn without_a_device_an_address_of_rdma_devices_is_refused_with_what_makes_one() {
+    if spinrpc::fabric::verbs::devices().is_ok_and(|devices| !devices.is_empty()) {
+        return; // nothing can be said about a host that has one
+    }
+    let asked = blocking::Client::connect("rdma://127.0.0.1", PROGRAM, VERSION);
+    let Err(ConnectError::Fabric(refused)) = asked else { panic!("{asked:?}") };
+    assert!(refused.contains("no RDMA device") && refused.contains("rdma link add"), "{refused}");
+}

@@ -183,9 +183,9 @@ impl Client {
     }
 
     /// Registered memory for arguments and results of this connection, `bytes` long, with what its
-    /// last user left in it. With `shm.bulk = copy` it is private, and its bytes are copied into and
-    /// out of the connection's. `None` while not connected, if `bytes` is longer than the longest
-    /// block, or if all is lent out.
+    /// last user left in it. With `shm.bulk = copy`, or `verbs.bulk = copy`, it is private, and its
+    /// bytes are copied into and out of the connection's. `None` while not connected, if `bytes` is
+    /// longer than the longest block, or if all is lent out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.0.ops.conn_bulk(self.conn()?, bytes)
     }

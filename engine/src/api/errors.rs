@@ -34,8 +34,8 @@ pub enum CallError {
     /// section 4.5). The same call will be refused again.
     #[error("the server's transport refused the call: {0:?}")]
     Rdma(RdmaError),
-    /// The reply came, and every private buffer was lent out (`shm.bulk = copy`): enlarge
-    /// `mem.arena_mib`, or keep fewer results.
+    /// The reply came, and every private buffer was lent out (`shm.bulk = copy`, `verbs.bulk =
+    /// copy`): enlarge `mem.arena_mib`, or keep fewer results.
     #[error("the reply came, but no private memory was free to copy it to")]
     NoMemory,
     /// The server's reply cannot be decoded.
