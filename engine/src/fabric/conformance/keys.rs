@@ -11,8 +11,10 @@ const REFUSED: DownCause = DownCause::WorkRequest(WrError::RemoteAccess);
 /// Expects that a Read of `slice` fails and is the end of the connection.
 fn expect_read_refused<C: Connector>(mut pair: Pair<C>, slice: RemoteSlice) {
     let bulk = read(&mut pair, 77, slice);
-    let failed = Event::Read(WrId(77), Err(WrError::RemoteAccess));
-    assert_eq!(pair.next_near(pair.at_near), failed);
+    let Event::Read(WrId(77), Err(error)) = pair.next_near(pair.at_near) else {
+        panic!("the Read was not refused");
+    };
+    assert!(pair.agrees(&REFUSED, &DownCause::WorkRequest(error)), "{error:?}");
     assert!(bulk.bytes().iter().all(|byte| *byte == 0xee), "a refused Read has brought bytes");
     pair.expect_causes(&REFUSED, &DownCause::Remote);
 }
@@ -28,6 +30,9 @@ pub(in crate::fabric) fn a_read_without_the_right_fails_and_ends_the_connection<
     provider: &P,
 ) {
     let mut pair = Pair::new(provider);
+    if pair.limits.reads_without_the_right {
+        return;
+    }
     let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteWrite);
     expect_read_refused(pair, slice);
 }
@@ -44,13 +49,14 @@ pub(in crate::fabric) fn a_write_without_the_right_ends_the_connection<P: Provid
 /// addresses. Expect a remote access error each time.
 pub(in crate::fabric) fn a_transfer_beyond_the_exposed_bytes_fails<P: Provider>(provider: &P) {
     let outside: [fn(&mut RemoteSlice); 5] = [
+        |slice| slice.offset = u64::MAX - 8,
+        |slice| slice.offset += 1 << 40,
         |slice| slice.offset = slice.offset.wrapping_sub(1),
         |slice| slice.offset += 1,
         |slice| slice.length += 1,
-        |slice| slice.offset = u64::MAX - 8,
-        |slice| slice.offset += 1 << 40,
     ];
-    for change in outside {
+    let checked = if provider.limits().has_coarse_bounds { 2 } else { outside.len() };
+    for change in &outside[..checked] {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
             let mut pair = Pair::new(provider);
             let (_before, _) = expose(&mut pair, &[1; 64], access);

@@ -57,6 +57,12 @@ pub(in crate::fabric) struct Limits {
     pub(in crate::fabric) exposes_any_memory: bool,
     /// Invalidating a key that is not alive ends the connection.
     pub(in crate::fabric) invalidates_strictly: bool,
+    /// More than what is exposed can be reached: the block or the region it lies in.
+    pub(in crate::fabric) has_coarse_bounds: bool,
+    /// What is exposed for writing can be read, too.
+    pub(in crate::fabric) reads_without_the_right: bool,
+    /// A long transfer holds up what other connections send.
+    pub(in crate::fabric) sends_one_by_one: bool,
 }
 
 /// The endpoints a connector makes.
@@ -322,12 +328,17 @@ impl<C: Connector> Pair<C> {
         (near, far)
     }
 
+    /// Whether an end that should have been told `expected` may be told this instead.
+    pub(in crate::fabric) fn agrees(&self, expected: &DownCause, told: &DownCause) -> bool {
+        (self.agrees)(expected, told)
+    }
+
     /// Expects the first connection to end, and both sides to know why, as far as the device says.
     #[track_caller]
     pub(in crate::fabric) fn expect_causes(&mut self, near: &DownCause, far: &DownCause) {
         let told = self.expect_down();
-        assert!((self.agrees)(near, &told.0), "the connecting end: {:?}, not {near:?}", told.0);
-        assert!((self.agrees)(far, &told.1), "the accepting end: {:?}, not {far:?}", told.1);
+        assert!(self.agrees(near, &told.0), "the connecting end: {:?}, not {near:?}", told.0);
+        assert!(self.agrees(far, &told.1), "the accepting end: {:?}, not {far:?}", told.1);
     }
 
     /// Expects that the first connection still carries messages.

@@ -240,26 +240,23 @@ impl Table {
         }
         let outcome = Outcome::of(completion.status, id.queue());
         let mut outbox = Outbox { batch: out, late: &mut self.late };
-        let result = match (id.queue(), &outcome) {
-            (Queue::Recv, Outcome::Done) => pair.on_arrived(arrived(completion), &mut outbox),
-            (Queue::Recv, _) => {
+        let outcome = match (id.queue(), outcome) {
+            (Queue::Recv, Outcome::Done) => pair
+                .on_arrived(arrived(completion), &mut outbox)
+                .map_or_else(Outcome::Failed, |()| Outcome::Done),
+            (Queue::Recv, outcome) => {
                 pair.on_unused(id.position(), &mut outbox);
-                Ok(())
+                outcome
             }
-            (Queue::Send, _) => {
-                pair.on_sent(id.position(), &outcome, &mut outbox);
-                Ok(())
-            }
+            (Queue::Send, outcome) => pair.on_sent(id.position(), outcome, &mut outbox),
         };
         if pair.has_waiting() {
             Self::mark(&mut self.dirty, pair);
         }
-        match (outcome, result) {
-            (Outcome::Done, Ok(())) => {}
-            (Outcome::Failed(cause), _) | (_, Err(cause)) => {
-                self.end(id.index() as u32, Some(cause));
-            }
-            (Outcome::Flushed, _) => self.end(id.index() as u32, None),
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Failed(cause) => self.end(id.index() as u32, Some(cause)),
+            Outcome::Flushed => self.end(id.index() as u32, None),
         }
     }
 

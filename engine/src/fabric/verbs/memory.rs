@@ -137,7 +137,7 @@ impl LinkMemory {
             }
             Mode::Window => {
                 let windows = self.windows.iter().flatten();
-                Exposures::by_windows(region, windows.map(MemoryWindow::first_key))
+                Exposures::by_windows(region, windows.map(MemoryWindow::key))
             }
             Mode::Pool => {
                 let key = self.registered.find(region).map_or(0, MemoryRegion::remote_key);
@@ -182,6 +182,13 @@ impl LinkMemory {
     pub(super) fn window(&self, at: usize) -> Option<(*mut ibv_mw, *mut ibv_mr)> {
         let window = self.windows.get(at)?.as_ref()?.as_ptr();
         Some((window, self.registered.find(self.pool.region_id())?.as_ptr()))
+    }
+
+    /// The key that a window was just bound with: drivers name a window by its current one.
+    pub(super) fn set_window_key(&mut self, at: usize, key: u32) {
+        if let Some(Some(window)) = self.windows.get_mut(at) {
+            window.set_key(key);
+        }
     }
 
     /// Frees a window, bound or not (system call). A queue pair that has bound windows cannot be

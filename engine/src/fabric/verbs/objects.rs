@@ -409,7 +409,7 @@ pub(super) struct MemoryWindow {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: its key is only read here, and freeing it may be done from any thread.
+// SAFETY: its key is changed by its owner only, and freeing it may be done from any thread.
 unsafe impl Send for MemoryWindow {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryWindow {}
@@ -436,10 +436,19 @@ impl MemoryWindow {
         self.raw.as_ptr()
     }
 
-    /// The key it was made with; the last eight bits change with each binding.
-    pub(super) fn first_key(&self) -> u32 {
+    /// Its key; the last eight bits change with each binding.
+    pub(super) fn key(&self) -> u32 {
         // SAFETY: it is alive.
         unsafe { self.raw.as_ref().rkey }
+    }
+}
+
+impl MemoryWindow {
+    /// A binding with this key was posted.
+    pub(super) fn set_key(&mut self, key: u32) {
+        // SAFETY: it is alive and this is its owner; a driver reads the field while it is posted to,
+        // by the same thread.
+        unsafe { (*self.raw.as_ptr()).rkey = key };
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Arrived {
     /// Place of the receive.
     pub(super) place: u32,
     pub(super) bytes: u32,
-    /// The key that the peer invalidated with it.
+    /// The key that the peer may have invalidated with it.
     pub(super) invalidated: Option<u32>,
 }
 
@@ -64,18 +64,24 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// What the status of a request means; of one in the receive queue, `queue` says so.
+    /// What the status of a completion means for a request of `queue`.
     pub(super) fn of(status: u32, queue: Queue) -> Self {
         use ibv_wc_status::*;
         let failed = |error| Self::Failed(DownCause::WorkRequest(error));
         match (status, queue) {
             (IBV_WC_SUCCESS, _) => Self::Done,
             (IBV_WC_WR_FLUSH_ERR, _) => Self::Flushed,
-            // The peer says that what was sent does not fit, or is not what it takes.
-            (IBV_WC_LOC_LEN_ERR, _) | (IBV_WC_REM_INV_REQ_ERR, _) => failed(WrError::Length),
-            (IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_OP_ERR | IBV_WC_REM_INV_RD_REQ_ERR, _) => {
-                failed(WrError::RemoteAccess)
+            // The second is what rxe says of a message that is longer than its receive.
+            (IBV_WC_LOC_LEN_ERR, _) | (IBV_WC_LOC_QP_OP_ERR, Queue::Recv) => {
+                failed(WrError::Length)
             }
+            (
+                IBV_WC_REM_ACCESS_ERR
+                | IBV_WC_REM_OP_ERR
+                | IBV_WC_REM_INV_REQ_ERR
+                | IBV_WC_REM_INV_RD_REQ_ERR,
+                _,
+            ) => failed(WrError::RemoteAccess),
             (IBV_WC_RNR_RETRY_EXC_ERR, _) => Self::Failed(DownCause::ReceiverNotReady),
             (IBV_WC_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR | IBV_WC_REM_ABORT_ERR, _) => {
                 Self::Failed(DownCause::Unreachable)
@@ -85,6 +91,16 @@ impl Outcome {
                 "what arrived could not be put into the receive posted for it",
             )),
             (_, Queue::Send) => Self::Failed(DownCause::DeviceFailed),
+        }
+    }
+
+    /// The same, for a message: a peer that refuses one has no receive that it fits into.
+    pub(super) fn of_message(self) -> Self {
+        match self {
+            Self::Failed(DownCause::WorkRequest(WrError::RemoteAccess)) => {
+                Self::Failed(DownCause::WorkRequest(WrError::Length))
+            }
+            other => other,
         }
     }
 
@@ -98,10 +114,15 @@ impl Outcome {
     }
 }
 
-/// The message that a successful completion of a receive stands for.
+/// What rxe says for "with invalidate": it hands on the kernel's flag, which has another value. Of
+/// other drivers it is a hint about checksums, which comes with no key, or with one that is dead.
+const RXE_WITH_INV: u32 = ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
+
+/// The message that a successful completion of a receive stands for. The key, if it has one, counts
+/// only if it is alive.
 #[inline]
 pub(super) fn arrived(wc: &ibv_wc) -> Arrived {
-    let has_key = wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_INV.0 != 0;
+    let has_key = wc.wc_flags & (ibv_wc_flags::IBV_WC_WITH_INV.0 | RXE_WITH_INV) != 0;
     // SAFETY: both members of the union are four bytes of any value.
     let key = unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey };
     Arrived {

@@ -40,6 +40,7 @@ enum Sent {
     Write(#[expect(dead_code, reason = "held to be dropped")] Lease),
     Bind {
         window: usize,
+        key: u32,
     },
     Invalidate {
         window: usize,
@@ -321,7 +322,7 @@ impl QueuePair {
         let result = unsafe { self.send_chain.post(self.link.qp, first, count) };
         let posted = result.as_ref().map_or_else(|refused| refused.posted, |()| count);
         self.reads += if posted == count { reads } else { self.reads_among(posted) };
-        self.give_up_copied(posted);
+        self.settle_posted(posted);
         self.sends.post(posted);
         result.map_or_else(|refused| still_alive(&refused), |()| Ok(false))
     }
@@ -351,12 +352,16 @@ impl QueuePair {
         (0..posted).filter(is_read).count() as u16
     }
 
-    /// Buffers of messages that were copied go back at once.
+    /// Buffers of messages that were copied go back at once, and windows have their keys.
     #[inline]
-    fn give_up_copied(&mut self, posted: u32) {
+    fn settle_posted(&mut self, posted: u32) {
         for ahead in 0..posted {
-            if let Some((_, Sent::Inline(message))) = self.sends.waiting_at(ahead) {
-                *message = None;
+            match self.sends.waiting_at(ahead) {
+                Some((_, Sent::Inline(message))) => *message = None,
+                Some((_, Sent::Bind { window, key })) => {
+                    self.link.memory.set_window_key(*window, *key);
+                }
+                _ => {}
             }
         }
     }
@@ -388,15 +393,29 @@ impl QueuePair {
         self.moved();
     }
 
-    /// The device reported a request, and thereby all before it.
+    /// The device reported a request, and thereby all before it, which are done. Says what it means
+    /// for the connection.
     #[inline]
-    pub(super) fn on_sent(&mut self, position: u32, outcome: &Outcome, out: &mut Outbox<'_>) {
-        let Some(count) = self.sends.reported(position) else { return };
-        for ahead in (0..count).rev() {
-            let Some(sent) = self.sends.release() else { return };
-            let result = if ahead == 0 { outcome.result() } else { Ok(()) };
-            self.finish(sent, result, out);
+    pub(super) fn on_sent(
+        &mut self,
+        position: u32,
+        outcome: Outcome,
+        out: &mut Outbox<'_>,
+    ) -> Outcome {
+        let Some(count) = self.sends.reported(position) else { return Outcome::Done };
+        for _ in 1..count {
+            if let Some(sent) = self.sends.release() {
+                self.finish(sent, Ok(()), out);
+            }
         }
+        let Some(sent) = self.sends.release() else { return outcome };
+        let is_message = matches!(sent, Sent::Message(_) | Sent::Inline(_));
+        let outcome = if is_message { outcome.of_message() } else { outcome };
+        self.finish(sent, outcome.result(), out);
+        if outcome != Outcome::Done {
+            self.moved();
+        }
+        outcome
     }
 
     #[inline]
@@ -477,7 +496,7 @@ impl QueuePair {
             is_writable: access == Access::RemoteWrite,
         };
         self.own += 1;
-        self.queue(Sent::Bind { window: at }, &Operation::Bind(binding), false);
+        self.queue(Sent::Bind { window: at, key: slice.handle }, &Operation::Bind(binding), false);
     }
 
     /// See [`Fabric::revoke`](super::super::Fabric::revoke).
@@ -500,7 +519,7 @@ impl QueuePair {
 
     /// A window that is not bound yet, and would be bound last, is not bound at all.
     fn take_back_binding(&mut self, at: usize) -> bool {
-        let is_its = |sent: &Sent| matches!(sent, Sent::Bind { window } if *window == at);
+        let is_its = |sent: &Sent| matches!(sent, Sent::Bind { window, .. } if *window == at);
         let is_back = self.sends.take_last(is_its).is_some();
         if is_back {
             self.own -= 1;

@@ -2,94 +2,127 @@
 
 use super::super::{Registration, VerbsConfig, VerbsConnector};
 use super::{RXE_HOST, SIW_HOST, address, connector};
-use crate::fabric::DownCause;
 use crate::fabric::conformance::{Limits, Provider, fabric_conformance};
+use crate::fabric::{DownCause, WrError};
 use crate::mem::BulkClass;
-use std::time::Duration;
 
-/// A device, by how it makes memory reachable.
-struct Device {
-    name: &'static str,
-    host: &'static str,
-    registration: Registration,
+/// iWARP over TCP, on the loopback interface; by how it makes memory reachable.
+struct Siw(Registration);
+
+/// RoCEv2, on a dummy interface.
+struct Rxe(Registration);
+
+fn connect_by(device: &str, registration: Registration) -> VerbsConnector {
+    let config = VerbsConfig {
+        device: Some(device.into()),
+        message_bytes_max: 4096,
+        message_memory_bytes: 0,
+        recv_queue_depth: 32,
+        send_queue_depth: 32,
+        signal_every: 8,
+        // Six times 15.36 ms.
+        rnr_retry_count: 6,
+        min_rnr_timer: 21,
+        registration,
+        arena: vec![
+            BulkClass { block_bytes: 4096, count: 16 },
+            BulkClass { block_bytes: 64 << 10, count: 8 },
+            BulkClass { block_bytes: 1 << 20, count: 2 },
+        ],
+        keys_max: 64,
+        conns_max: 64,
+        ..VerbsConfig::default()
+    };
+    connector(config)
 }
 
-impl Device {
-    /// iWARP over TCP, on the loopback interface.
-    const fn siw(registration: Registration) -> Self {
-        Self { name: "siw0", host: SIW_HOST, registration }
-    }
-
-    /// RoCEv2, on a dummy interface.
-    const fn rxe(registration: Registration) -> Self {
-        Self { name: "rxe0", host: RXE_HOST, registration }
-    }
-
-    fn is_iwarp(&self) -> bool {
-        self.name == "siw0"
-    }
+fn is_failure(cause: &DownCause) -> bool {
+    matches!(cause, DownCause::WorkRequest(_) | DownCause::ReceiverNotReady)
 }
 
-impl Provider for Device {
+/// The end whose peer went beyond its rights may hear of that before it hears that it went.
+fn is_blamed(expected: &DownCause, told: &DownCause) -> bool {
+    matches!((expected, told), (DownCause::Remote, DownCause::PeerMisbehaved(_)))
+}
+
+impl Provider for Siw {
     type Connector = VerbsConnector;
 
     fn connector(&self) -> VerbsConnector {
-        let config = VerbsConfig {
-            device: Some(self.name.into()),
-            message_bytes_max: 4096,
-            message_memory_bytes: 0,
-            recv_queue_depth: 32,
-            send_queue_depth: 32,
-            signal_every: 8,
-            // Six times 15.36 ms.
-            rnr_retry_count: 6,
-            min_rnr_timer: 21,
-            registration: self.registration,
-            arena: vec![
-                BulkClass { block_bytes: 4096, count: 16 },
-                BulkClass { block_bytes: 64 << 10, count: 8 },
-                BulkClass { block_bytes: 1 << 20, count: 2 },
-            ],
-            keys_max: 64,
-            conns_max: 64,
-            drain_timeout: Duration::from_secs(1),
-            ..VerbsConfig::default()
-        };
-        connector(config)
+        connect_by("siw0", self.0)
     }
 
     fn address(&self) -> String {
-        address(self.host)
+        address(SIW_HOST)
     }
 
     fn limits(&self) -> Limits {
         Limits {
-            never_waits_for_receives: self.is_iwarp(),
-            connector_speaks_first: self.is_iwarp(),
+            never_waits_for_receives: true,
+            connector_speaks_first: true,
             accepts_when_adopted: true,
-            keys_stay: self.registration != Registration::Window,
-            exposes_by_request: self.registration == Registration::Window,
-            exposes_any_memory: false,
-            invalidates_strictly: true,
+            keys_stay: true,
+            has_coarse_bounds: true,
+            reads_without_the_right: true,
+            sends_one_by_one: true,
+            ..Limits::default()
         }
     }
 
+    /// It flushes the request that failed like the others, and ends the connection.
     fn agrees(expected: &DownCause, told: &DownCause) -> bool {
+        let says_nothing = matches!(
+            told,
+            DownCause::Remote | DownCause::Local | DownCause::WorkRequest(WrError::Flushed)
+        );
+        expected == told || is_failure(expected) && says_nothing || is_blamed(expected, told)
+    }
+}
+
+impl Provider for Rxe {
+    type Connector = VerbsConnector;
+
+    fn connector(&self) -> VerbsConnector {
+        connect_by("rxe0", self.0)
+    }
+
+    fn address(&self) -> String {
+        address(RXE_HOST)
+    }
+
+    fn limits(&self) -> Limits {
+        let has_windows = self.0 == Registration::Window;
+        Limits {
+            accepts_when_adopted: true,
+            keys_stay: !has_windows,
+            exposes_by_request: has_windows,
+            invalidates_strictly: true,
+            // Of a window it checks the right and the region, not the bounds.
+            has_coarse_bounds: true,
+            ..Limits::default()
+        }
+    }
+
+    /// The end that has no receive only sees the connection go.
+    fn agrees(expected: &DownCause, told: &DownCause) -> bool {
+        let ends = (expected, told);
         expected == told
+            || ends == (&DownCause::ReceiverNotReady, &DownCause::Remote)
+            || is_blamed(expected, told)
     }
 }
 
 mod siw {
     use super::*;
-    fabric_conformance!(Device::siw(Registration::Buffer));
+    fabric_conformance!(Siw(Registration::Buffer));
 }
 
 mod rxe_windows {
     use super::*;
-    fabric_conformance!(Device::rxe(Registration::Window));
+    fabric_conformance!(Rxe(Registration::Window));
 }
 
 mod rxe_buffers {
     use super::*;
-    fabric_conformance!(Device::rxe(Registration::Buffer));
+    fabric_conformance!(Rxe(Registration::Buffer));
 }
