@@ -283,6 +283,12 @@ impl CmId {
         unsafe { socket_address(&(*self.as_ptr()).route.addr.dst_addr_union.dst_storage) }
     }
 
+    /// The own address; `None` before it is known.
+    pub(super) fn local(&self) -> Option<SocketAddr> {
+        // SAFETY: as for the peer's.
+        unsafe { socket_address(&(*self.as_ptr()).route.addr.src_addr_union.src_storage) }
+    }
+
     /// Makes a queue pair, which has to go before the id does: see [`QueuePair`].
     ///
     /// # Safety

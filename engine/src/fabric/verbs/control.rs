@@ -5,6 +5,7 @@
 //! connection's state machine ([`machine`]), whose answer is one call to make.
 
 mod connection;
+mod devices;
 mod failure;
 mod listener;
 mod machine;
@@ -20,10 +21,10 @@ pub(super) use requests::ConnectRequest;
 use super::super::FabricError;
 use super::cm::{self, CmEvent, CmId, EventChannel};
 use super::connector::Environment;
-use super::core::Context;
 use super::device::DeviceCaps;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use connection::{Connection, Waiting};
+use devices::Devices;
 use listener::Listener;
 use machine::{Action, Event, Failure, State, Step};
 use mailbox::Mailbox;
@@ -69,12 +70,12 @@ impl Control {
     pub(super) fn start(environment: Arc<Environment>) -> io::Result<Arc<Self>> {
         let mailbox = Arc::new(Mailbox::new()?);
         let channel = Arc::new(EventChannel::new()?);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let control = Arc::new(Self { mailbox: Arc::clone(&mailbox), thread: Mutex::new(None) });
         let state = ControlThread {
             connections: HashMap::new(),
             listeners: HashMap::new(),
-            devices: HashMap::new(),
+            devices: Devices::new(Arc::clone(&channel), Arc::clone(&epoll)),
             epoll,
             channel,
             mailbox,
@@ -114,19 +115,12 @@ impl Drop for Control {
     }
 }
 
-/// A device that connections use.
-struct Device {
-    caps: DeviceCaps,
-    connections: usize,
-    is_removed: bool,
-}
-
 /// What the thread knows. Listeners go first: their acceptors may hold endpoints.
 struct ControlThread {
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
-    devices: HashMap<Context, Device>,
-    epoll: OwnedFd,
+    devices: Devices,
+    epoll: Arc<OwnedFd>,
     channel: Arc<EventChannel>,
     mailbox: Arc<Mailbox>,
     environment: Arc<Environment>,
@@ -148,6 +142,7 @@ impl ControlThread {
                 self.look(event.data.u64());
             }
             self.expire(Instant::now());
+            self.devices.forget_removed();
         }
         self.finish();
     }
@@ -168,14 +163,7 @@ impl ControlThread {
                     self.on_manager_event(event);
                 }
             }
-            address => {
-                let contexts = self.devices.keys().copied();
-                let mut found = contexts.filter(|one| one.0.as_ptr().addr() as u64 == address);
-                if let Some(context) = found.next() {
-                    // SAFETY: connections of the device are there, so it is open.
-                    unsafe { routes::pass_on(context) };
-                }
-            }
+            address => self.devices.look(address),
         }
     }
 
@@ -239,11 +227,15 @@ impl ControlThread {
         if event.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
             return self.on_request(&mut event);
         }
-        if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
-            self.note_removal(number);
-        }
+        let is_removal = event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL;
         if self.listeners.contains_key(&number) {
-            return self.on_listener_event(number, event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL);
+            return self.on_listener_event(number, is_removal);
+        }
+        if self.devices.on_anchor_event(number, is_removal) {
+            return;
+        }
+        if is_removal {
+            self.note_removal(number);
         }
         if event.kind == RDMA_CM_EVENT_ESTABLISHED
             && let Some(connection) = self.connections.get_mut(&number)
@@ -270,8 +262,8 @@ impl ControlThread {
 
     fn note_removal(&mut self, number: u64) {
         let context = self.connections.get(&number).and_then(|connection| connection.context);
-        if let Some(device) = context.and_then(|context| self.devices.get_mut(&context)) {
-            device.is_removed = true;
+        if let Some(context) = context {
+            self.devices.note_removal(context);
         }
     }
 
@@ -332,14 +324,13 @@ impl ControlThread {
         begun.map_err(|error| Failure::of(Step::ResolveRoute, -error.raw_os_error().unwrap_or(0)))
     }
 
-    /// Learns what the connection's device can do, and watches over it as long as there are
-    /// connections.
+    /// Learns which device the connection uses, and what it can do.
     fn attach(&mut self, connection: &mut Connection) -> Result<DeviceCaps, Failure> {
-        let raw = connection.id.context();
-        let context = Context(raw.ok_or_else(|| Failure::of(Step::ResolveAddress, -libc::ENODEV))?);
-        if let Some(wanted) = &self.environment.config.device {
+        if let (Some(wanted), Some(context)) =
+            (&self.environment.config.device, connection.id.context())
+        {
             // SAFETY: the context is open as long as the id lives.
-            let found = unsafe { cm::device_name(context.0) };
+            let found = unsafe { cm::device_name(context) };
             if found != *wanted {
                 let reason = format!(
                     "the way to {} leads through device {found}, and the configuration names {wanted}",
@@ -348,38 +339,15 @@ impl ControlThread {
                 return Err(Failure::Own { reason, errno: None });
             }
         }
-        if !self.devices.contains_key(&context) {
-            // SAFETY: as above.
-            let caps = unsafe { DeviceCaps::of(context.0)? };
-            // SAFETY: as above.
-            unsafe { self.watch_device(context) };
-            self.devices.insert(context, Device { caps, connections: 0, is_removed: false });
-        }
-        let device = self.devices.get_mut(&context);
-        let device = device.ok_or_else(|| Failure::of(Step::ResolveAddress, -libc::ENODEV))?;
-        device.connections += 1;
+        let (context, caps) = self.devices.attach(&connection.id)?;
         connection.context = Some(context);
-        Ok(device.caps)
-    }
-
-    /// # Safety
-    /// The context is open.
-    unsafe fn watch_device(&self, context: Context) {
-        // SAFETY: the caller vouches for the context, whose descriptor is open as long as it is.
-        let fd = unsafe { BorrowedFd::borrow_raw(context.0.as_ref().async_fd) };
-        let watched = rustix::fs::fcntl_getfl(fd)
-            .and_then(|flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK))
-            .map_err(io::Error::from)
-            .and_then(|()| self.watch(context.0.as_ptr().addr() as u64, fd));
-        if let Err(error) = watched {
-            tracing::warn!(%error, "what a device reports of its own accord is not seen");
-        }
+        connection.caps = Some(caps);
+        Ok(caps)
     }
 
     fn make_parts(&mut self, connection: &mut Connection) -> Result<(), Failure> {
-        let gone = || Failure::of(Step::DeviceRemoved, 0);
-        let context = connection.context.ok_or_else(gone)?;
-        let caps = self.devices.get(&context).map(|device| device.caps).ok_or_else(gone)?;
+        let device = connection.context.zip(connection.caps);
+        let (context, caps) = device.ok_or_else(|| Failure::of(Step::DeviceRemoved, 0))?;
         let config = &self.environment.config;
         let maker = Maker { config, mailbox: Arc::downgrade(&self.mailbox) };
         let Connection { number, id, core, reads, .. } = &*connection;
@@ -389,35 +357,23 @@ impl ControlThread {
         Ok(())
     }
 
-    /// Frees a connection that was in state `from`, and leaves its device alone after the last one.
+    /// Frees a connection that was in state `from`.
     fn free(&mut self, connection: Connection, from: State) {
-        let last = connection.context.and_then(|context| self.detach(context));
+        if let Some(context) = connection.context {
+            self.devices.detach(context);
+        }
         connection.take_down(from);
-        if last.is_some_and(|device| device.is_removed) {
-            cm::forget_removed_devices();
-        }
-    }
-
-    /// A connection of the device goes; the device, if it was the last one.
-    fn detach(&mut self, context: Context) -> Option<Device> {
-        let device = self.devices.get_mut(&context)?;
-        device.connections -= 1;
-        if device.connections > 0 {
-            return None;
-        }
-        // SAFETY: the connection is there still, so the context is open, and its descriptor.
-        let fd = unsafe { BorrowedFd::borrow_raw(context.0.as_ref().async_fd) };
-        // It may not have been watched.
-        let _ = epoll::delete(&self.epoll, fd);
-        self.devices.remove(&context)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.connections.values().filter_map(|connection| connection.deadline).min()
+        let connections = self.connections.values().filter_map(|connection| connection.deadline);
+        let listeners = self.listeners.values().filter_map(|listener| listener.retry_at);
+        connections.chain(listeners).min()
     }
 
     /// Ends what took too long.
     fn expire(&mut self, now: Instant) {
+        self.listen_again(now);
         let late = |connection: &Connection| connection.deadline.is_some_and(|at| at <= now);
         let connections = self.connections.values();
         let late: Vec<u64> = connections.filter(|one| late(one)).map(|one| one.number).collect();

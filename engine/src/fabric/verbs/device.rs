@@ -45,6 +45,8 @@ pub struct PortInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceCaps {
+    /// Who made it: its number with the IEEE, as a rule.
+    pub vendor_id: u32,
     /// It speaks iWARP (RDMA over TCP), not InfiniBand or RoCE.
     pub is_iwarp: bool,
     /// Work requests of one queue.
@@ -140,6 +142,7 @@ impl DeviceCaps {
         // SAFETY: the context is open, and has a device.
         let device = unsafe { &*context.as_ref().device };
         Ok(Self {
+            vendor_id: said.vendor_id,
             is_iwarp: device.transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP,
             work_requests_max: said.max_qp_wr.unsigned_abs(),
             sge_max: said.max_sge.unsigned_abs(),
@@ -160,6 +163,7 @@ impl DeviceCaps {
     pub(super) fn common(devices: &[DeviceInfo]) -> Option<Self> {
         let all = devices.iter().map(|device| device.caps);
         all.reduce(|one, other| Self {
+            vendor_id: one.vendor_id,
             is_iwarp: one.is_iwarp || other.is_iwarp,
             work_requests_max: one.work_requests_max.min(other.work_requests_max),
             sge_max: one.sge_max.min(other.sge_max),
@@ -250,6 +254,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn caps() -> DeviceCaps {
         DeviceCaps {
+            vendor_id: 0,
             is_iwarp: false,
             work_requests_max: 100,
             sge_max: 4,

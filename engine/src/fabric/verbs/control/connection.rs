@@ -4,6 +4,7 @@ use super::super::super::{DownCause, FabricError};
 use super::super::cm::{CmEvent, CmId};
 use super::super::config::VerbsConfig;
 use super::super::core::{Context, CoreShared};
+use super::super::device::DeviceCaps;
 use super::super::endpoint::VerbsEndpoint;
 use super::super::link::{Link, LinkState, Remains, Side};
 use super::Control;
@@ -44,6 +45,7 @@ pub(super) struct Connection {
     pub(super) parts: Option<Parts>,
     /// The device, when it is known.
     pub(super) context: Option<Context>,
+    pub(super) caps: Option<DeviceCaps>,
     pub(super) id: CmId,
 }
 
@@ -73,6 +75,7 @@ impl Connection {
             remains: None,
             parts: None,
             context: None,
+            caps: None,
             id,
         }
     }
@@ -103,6 +106,7 @@ impl Connection {
             remains: None,
             parts: None,
             context: None,
+            caps: None,
             id,
         }
     }

@@ -14,13 +14,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What refused peers are told: see `failure`, which shows it to people.
 const FULL: &[u8] = b"no room for more connections";
 const BUSY: &[u8] = b"too many handshakes at once";
 const UNABLE: &[u8] = b"no resources for the connection";
 const WRONG_DEVICE: &[u8] = b"not served on this device";
+
+/// How often a listener looks for its device when that was removed.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Somebody wants connections.
 pub(in super::super) struct ListenRequest {
@@ -46,6 +49,8 @@ pub(super) struct Listener {
     acceptor: Box<dyn Acceptor<VerbsEndpoint>>,
     /// `None` while the address's device is away.
     id: Option<CmId>,
+    /// When to look whether it is back.
+    pub(super) retry_at: Option<Instant>,
 }
 
 /// Ends a listener when dropped: then the address is free.
@@ -88,7 +93,8 @@ impl ControlThread {
         match self.bind(number, address) {
             Ok(id) => {
                 let id = Some(id);
-                let listener = Listener { op, address, private_data, acceptor, id };
+                let retry_at = None;
+                let listener = Listener { op, address, private_data, acceptor, id, retry_at };
                 self.listeners.insert(number, listener);
                 let _ = reply.send(Ok(()));
             }
@@ -110,13 +116,29 @@ impl ControlThread {
         let _ = stop.done.send(());
     }
 
-    /// The listener's device goes: so must its id, and the address with it.
+    /// The listener's device goes: so must its id, until the device is back.
     pub(super) fn on_listener_event(&mut self, number: u64, is_removal: bool) {
         let Some(listener) = self.listeners.get_mut(&number).filter(|_| is_removal) else { return };
         listener.id = None;
+        listener.retry_at = Some(Instant::now() + RETRY);
         let (op, address) = (&listener.op, listener.address);
-        tracing::error!(%address, op, "the device of a listener was removed; it accepts nothing");
-        super::super::cm::forget_removed_devices();
+        tracing::error!(%address, op, "the device of a listener was removed; waiting for it");
+        self.devices.note_listener_removal();
+    }
+
+    /// Has listeners whose devices are back accept again.
+    pub(super) fn listen_again(&mut self, now: Instant) {
+        let due = |listener: &Listener| listener.retry_at.is_some_and(|at| at <= now);
+        let waiting = self.listeners.iter().filter(|(_, listener)| due(listener));
+        let waiting: Vec<_> =
+            waiting.map(|(number, listener)| (*number, listener.address)).collect();
+        for (number, address) in waiting {
+            let id = self.bind(number, address).ok();
+            if let Some(listener) = self.listeners.get_mut(&number) {
+                listener.retry_at = id.is_none().then_some(now + RETRY);
+                listener.id = id;
+            }
+        }
     }
 
     /// A peer asks for a connection.

@@ -95,6 +95,7 @@ over_devices!(
     reads_are_agreed_on,
     a_device_of_another_name_is_refused,
     nothing_is_left_of_a_connection,
+    a_removed_device_ends_its_connections_and_can_come_back,
 );
 
 /// Connect. Expect private data and the other side's address at both ends.
@@ -249,12 +250,23 @@ fn a_device_of_another_name_is_refused(host: &str) {
 /// Make and end connections in a process of its own. Expect that the kernel keeps nothing of them
 /// while the process goes on.
 fn nothing_is_left_of_a_connection(host: &str) {
+    in_own_process(host, "nothing_is_left_of_a_connection", leave_nothing);
+}
+
+/// Remove a device that has connections and a listener. Expect that they are told, that the device
+/// goes when they have given up their links, and that the listener accepts when it is back.
+fn a_removed_device_ends_its_connections_and_can_come_back(host: &str) {
+    in_own_process(host, "a_removed_device_ends_its_connections_and_can_come_back", remove_device);
+}
+
+/// Runs `test` in a process that has this test alone.
+fn in_own_process(host: &str, name: &str, test: fn(&str)) {
     const CHILD: &str = "SPINRPC_TEST_CHILD";
     if std::env::var(CHILD).is_ok() {
-        return leave_nothing(host);
+        return test(host);
     }
     let module = if host == SIW_HOST { "device_siw" } else { "device_rxe" };
-    let name = format!("fabric::verbs::tests::control::{module}::nothing_is_left_of_a_connection");
+    let name = format!("fabric::verbs::tests::control::{module}::{name}");
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &name, "--nocapture"])
         .env(CHILD, "1")
@@ -267,6 +279,8 @@ fn nothing_is_left_of_a_connection(host: &str) {
 fn leave_nothing(host: &str) {
     let looped = Loop::at(host);
     let made = looped.connect();
+    let threads = own_threads();
+    let kept = |kind| kept(kind, &threads);
     assert!(kept("qp") >= 2 && kept("cq") >= 2 && kept("pd") >= 2, "they are counted");
     drop(made);
     let (near, far) = looped.connect();
@@ -276,20 +290,59 @@ fn leave_nothing(host: &str) {
     let nobody = address(host);
     error_of(looped.connector.connect(&nobody, 0, &[], PATIENCE));
     let Loop { connector, listener, .. } = looped;
-    // librdmacm keeps a protection domain for each device in use.
-    until("the kernel to forget", || ["qp", "cq", "mr"].map(kept) == [0; 3] && kept("pd") <= 1);
+    // For the device itself: the library's protection domain, and a queue in the way of a bug.
+    until("the kernel to forget", || {
+        ["qp", "mr"].map(kept) == [0; 2] && kept("pd") <= 1 && kept("cq") <= 1
+    });
     drop(listener);
-    until("the kernel to forget", || ["qp", "cq", "mr", "pd", "cm_id"].map(kept) == [0; 5]);
     drop(connector);
+    until("the kernel to forget", || ["qp", "cq", "mr", "pd", "cm_id"].map(kept) == [0; 5]);
 }
 
-/// Objects of this kind that the kernel keeps for this process: it names the thread that made them.
-fn kept(kind: &str) -> usize {
-    let output = Command::new("rdma").args(["resource", "show", kind]).output().unwrap();
+/// The threads of this process, by which the kernel names the makers of its objects.
+fn own_threads() -> HashSet<String> {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    let name = |one: std::io::Result<std::fs::DirEntry>| one.unwrap().file_name().into_string();
-    let own: HashSet<_> = threads.map(|one| name(one).unwrap()).collect();
+    threads.map(|one| one.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Objects of this kind that the kernel keeps for these threads.
+fn kept(kind: &str, threads: &HashSet<String>) -> usize {
+    let output = Command::new("rdma").args(["resource", "show", kind]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let maker = |line: &str| Some(line.split_once(" pid ")?.1.split(' ').next()?.to_owned());
-    text.lines().filter_map(maker).filter(|thread| own.contains(thread)).count()
+    text.lines().filter_map(maker).filter(|thread| threads.contains(thread)).count()
+}
+
+fn remove_device(host: &str) {
+    let (kind, network) = if host == SIW_HOST { ("siw", 81) } else { ("rxe", 82) };
+    let host = format!("10.{network}.0.1");
+    run(&format!("ip link add d{network} type dummy"));
+    run(&format!("ip addr add {host}/24 dev d{network}"));
+    run(&format!("ip link set d{network} address 02:00:00:00:00:{network} up"));
+    run(&format!("rdma link add {kind}{network} type {kind} netdev d{network}"));
+    let looped = Loop::at(&host);
+    let ends: Vec<_> =
+        (0..3).map(|_| looped.connect()).flat_map(|(near, far)| [near, far]).collect();
+    let delete = format!("link delete {kind}{network}");
+    let mut deletion = Command::new("rdma").args(delete.split(' ')).spawn().unwrap();
+    for end in &ends {
+        until("the end", || end.link.state.over().is_some());
+        let cause = end.link.state.over().unwrap();
+        // The one that is told first may be seen by its peer as closing.
+        assert!(matches!(cause, DownCause::DeviceRemoved | DownCause::Remote), "{cause:?}");
+    }
+    drop(ends);
+    until("the device to go", || deletion.try_wait().unwrap().is_some());
+    error_of(looped.connector.connect(&looped.address, 0, &[], Duration::from_millis(500)));
+    run(&format!("rdma link add {kind}{network} type {kind} netdev d{network}"));
+    until("the listener", || {
+        let timeout = Duration::from_millis(500);
+        looped.connector.connect(&looped.address, 0, &[], timeout).is_ok()
+    });
+}
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{command}");
 }
