@@ -171,8 +171,11 @@ pub(super) struct CmId {
     _channel: Arc<EventChannel>,
 }
 
-// SAFETY: it can be used from any thread, by one at a time, and it is not `Sync`.
+// SAFETY: the library's calls may come from any thread. What changes the id's own fields takes it
+// whole, or makes and ends its queue pair, which has one owner.
 unsafe impl Send for CmId {}
+// SAFETY: as above.
+unsafe impl Sync for CmId {}
 
 impl CmId {
     /// A new id, whose events come with `number`.
@@ -245,7 +248,7 @@ impl CmId {
         NonNull::new(unsafe { (*self.as_ptr()).verbs })
     }
 
-    /// Sends the connection request.
+    /// Sends the connection request. Over siw that waits for the TCP connection.
     pub(super) fn connect(&self, offer: &Offer<'_>) -> io::Result<()> {
         // SAFETY: the id is alive; what the parameters point to is copied.
         checked(unsafe { rdma_connect(self.as_ptr(), &mut offer.raw()) })

@@ -193,6 +193,7 @@ impl ControlThread {
                     }
                     self.happen(number, Event::LinkDropped);
                 }
+                Job::RequestFailed(number, failure) => self.happen(number, Event::Failed(failure)),
                 Job::Device(number, event) => self.on_device_event(number, event),
             }
         }
@@ -296,7 +297,7 @@ impl ControlThread {
             Action::ResolveRoute => self.resolve_route(connection)?,
             Action::Connect => {
                 self.make_parts(connection)?;
-                connection.request(config)?;
+                connection.request(config, &self.mailbox)?;
             }
             Action::Accept => connection.accept(config)?,
             Action::TellOfMessage => connection.id.tell_of_message(),
@@ -362,7 +363,7 @@ impl ControlThread {
         if let Some(context) = connection.context {
             self.devices.detach(context);
         }
-        connection.take_down(from);
+        connection.free(from);
     }
 
     fn next_deadline(&self) -> Option<Instant> {

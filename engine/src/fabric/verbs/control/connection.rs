@@ -7,18 +7,23 @@ use super::super::core::{Context, CoreShared};
 use super::super::device::DeviceCaps;
 use super::super::endpoint::VerbsEndpoint;
 use super::super::link::{Link, LinkState, Remains, Side};
-use super::Control;
 use super::machine::{Action, Event, Failure, State, Step};
+use super::mailbox::Mailbox;
 use super::parts::Parts;
 use super::requests::Reads;
+use super::{Control, Job};
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What is said to a peer whose request is not answered.
 const GIVEN_UP: &[u8] = b"the server could not take the connection";
+
+/// Threads that wait for the kernel in the control thread's stead.
+const HELPER_NAME: &str = "spinrpc-rdma-io";
 
 /// Who waits for a connection.
 pub(super) struct Waiting {
@@ -41,12 +46,14 @@ pub(super) struct Connection {
     pub(super) reads: Reads,
     /// What the peer sent with its request or answer.
     peer_private_data: Box<[u8]>,
+    /// Sends the request, or has.
+    requester: Option<JoinHandle<()>>,
     remains: Option<Box<Remains>>,
     pub(super) parts: Option<Parts>,
     /// The device, when it is known.
     pub(super) context: Option<Context>,
     pub(super) caps: Option<DeviceCaps>,
-    pub(super) id: CmId,
+    pub(super) id: Arc<CmId>,
 }
 
 impl Connection {
@@ -72,11 +79,12 @@ impl Connection {
             private_data,
             reads: Reads::default(),
             peer_private_data: Box::default(),
+            requester: None,
             remains: None,
             parts: None,
             context: None,
             caps: None,
-            id,
+            id: Arc::new(id),
         }
     }
 
@@ -103,11 +111,12 @@ impl Connection {
             private_data,
             reads,
             peer_private_data: Box::default(),
+            requester: None,
             remains: None,
             parts: None,
             context: None,
             caps: None,
-            id,
+            id: Arc::new(id),
         }
     }
 
@@ -135,17 +144,33 @@ impl Connection {
         (from, action)
     }
 
-    /// Sends the request.
-    pub(super) fn request(&self, config: &VerbsConfig) -> Result<(), Failure> {
-        let offer = self.reads.offer(config, &self.private_data);
-        self.id.connect(&offer).map_err(|error| match error.raw_os_error() {
-            // A driver that connects a socket in place says so at once.
-            Some(errno @ libc::ECONNREFUSED) => Failure::of(Step::Rejected, -errno),
-            Some(errno @ (libc::ETIMEDOUT | libc::EHOSTUNREACH)) => {
-                Failure::of(Step::Unreachable, -errno)
+    /// Sends the request. Over iWARP on a thread of its own: siw connects its TCP socket in the
+    /// call, which takes minutes if nobody answers.
+    pub(super) fn request(
+        &mut self,
+        config: &VerbsConfig,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(), Failure> {
+        if !self.is_iwarp() {
+            return send_request(&self.id, self.reads, config, &self.private_data);
+        }
+        let (id, mailbox) = (Arc::clone(&self.id), Arc::clone(mailbox));
+        let (number, reads, config) = (self.number, self.reads, config.clone());
+        let private_data = self.private_data.clone();
+        let requester = thread::Builder::new().name(HELPER_NAME.into()).spawn(move || {
+            if let Err(failure) = send_request(&id, reads, &config, &private_data) {
+                mailbox.post(Job::RequestFailed(number, failure));
             }
-            errno => Failure::of(Step::Connect, -errno.unwrap_or(0)),
-        })
+        });
+        self.requester = Some(requester.map_err(|error| {
+            let reason = format!("there is no thread for the request: {error}");
+            Failure::Own { reason, errno: error.raw_os_error() }
+        })?);
+        Ok(())
+    }
+
+    fn is_iwarp(&self) -> bool {
+        self.caps.is_some_and(|caps| caps.is_iwarp)
     }
 
     /// Answers the request.
@@ -254,8 +279,24 @@ impl Connection {
         self.remains = Some(remains);
     }
 
-    /// Frees everything, in order, from state `from`.
-    pub(super) fn take_down(mut self, from: State) {
+    /// Frees everything, in order, from state `from`. Over iWARP a request that has no answer yet
+    /// cannot be taken back, and the kernel waits: that is left to a thread of its own.
+    pub(super) fn free(self, from: State) {
+        if from != State::AwaitingAnswer || !self.is_iwarp() {
+            return self.take_down(from);
+        }
+        let helper = thread::Builder::new().name(HELPER_NAME.into());
+        if let Err(error) = helper.spawn(move || self.take_down(from)) {
+            // Dropped by the failed attempt, with the fields in the same order.
+            tracing::warn!(%error, "no thread to wait for the end of a connection request");
+        }
+    }
+
+    fn take_down(mut self, from: State) {
+        if let Some(requester) = self.requester.take() {
+            // It has no result.
+            let _ = requester.join();
+        }
         self.break_off(from);
         if let Some(parts) = &mut self.parts {
             parts.live = None;
@@ -263,4 +304,19 @@ impl Connection {
         self.link.set_destroyed();
         // The rest goes in the order of the fields.
     }
+}
+
+fn send_request(
+    id: &CmId,
+    reads: Reads,
+    config: &VerbsConfig,
+    private_data: &[u8],
+) -> Result<(), Failure> {
+    id.connect(&reads.offer(config, private_data)).map_err(|error| match error.raw_os_error() {
+        Some(errno @ libc::ECONNREFUSED) => Failure::of(Step::Rejected, -errno),
+        Some(errno @ (libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH)) => {
+            Failure::of(Step::Unreachable, -errno)
+        }
+        errno => Failure::of(Step::Connect, -errno.unwrap_or(0)),
+    })
 }

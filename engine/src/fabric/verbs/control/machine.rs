@@ -73,7 +73,7 @@ pub(super) enum Event {
 
 /// Why a connection was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(in super::super) enum Failure {
     /// The connection manager says so.
     Manager {
         /// Which step failed.
@@ -102,7 +102,7 @@ impl Failure {
 
 /// A step of making a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in super::super) enum Step {
     /// Finding the device that leads to the peer.
     ResolveAddress,
     /// Finding the way.
@@ -123,7 +123,7 @@ pub(super) enum Step {
 
 /// What was waited for when the time was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(in super::super) enum Stage {
     /// The device and the way.
     Way,
     /// The peer's answer.
@@ -243,5 +243,191 @@ fn cause(event: &Event) -> Option<DownCause> {
             Some(DownCause::Unreachable)
         }
         _ => None,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 9] = [
+        State::ResolvingAddress,
+        State::ResolvingRoute,
+        State::AwaitingAnswer,
+        State::AwaitingReceives,
+        State::Accepting,
+        State::Established,
+        State::Over,
+        State::Destroyed,
+        State::Gone,
+    ];
+
+    fn events() -> [Event; 15] {
+        [
+            Event::AddressResolved,
+            Event::RouteResolved,
+            Event::Established,
+            Event::Failed(Failure::of(Step::Rejected, 8)),
+            Event::DeadlinePassed,
+            Event::Disconnected,
+            Event::TimewaitExit,
+            Event::AddressChanged,
+            Event::DeviceRemoved,
+            Event::QueuePairFailed(DownCause::DeviceFailed),
+            Event::FirstMessage,
+            Event::ReceivesPosted,
+            Event::DisconnectWanted,
+            Event::DestroyWanted,
+            Event::LinkDropped,
+        ]
+    }
+
+    fn name(of: &impl std::fmt::Debug) -> String {
+        let text = format!("{of:?}");
+        text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
+    }
+
+    /// What of the table is something: each other event in each other state changes nothing, and
+    /// has nothing done.
+    const TABLE: &str = "
+        ResolvingAddress AddressResolved -> ResolvingRoute ResolveRoute
+        ResolvingAddress Failed -> Gone GiveUp
+        ResolvingAddress DeadlinePassed -> Gone GiveUp
+        ResolvingAddress Disconnected -> Gone GiveUp
+        ResolvingAddress AddressChanged -> Gone GiveUp
+        ResolvingAddress DeviceRemoved -> Gone GiveUp
+        ResolvingAddress QueuePairFailed -> Gone GiveUp
+        ResolvingRoute RouteResolved -> AwaitingAnswer Connect
+        ResolvingRoute Failed -> Gone GiveUp
+        ResolvingRoute DeadlinePassed -> Gone GiveUp
+        ResolvingRoute Disconnected -> Gone GiveUp
+        ResolvingRoute AddressChanged -> Gone GiveUp
+        ResolvingRoute DeviceRemoved -> Gone GiveUp
+        ResolvingRoute QueuePairFailed -> Gone GiveUp
+        AwaitingAnswer Established -> Established Establish
+        AwaitingAnswer Failed -> Gone GiveUp
+        AwaitingAnswer DeadlinePassed -> Gone GiveUp
+        AwaitingAnswer Disconnected -> Gone GiveUp
+        AwaitingAnswer AddressChanged -> Gone GiveUp
+        AwaitingAnswer DeviceRemoved -> Gone GiveUp
+        AwaitingAnswer QueuePairFailed -> Gone GiveUp
+        AwaitingReceives Failed -> Over End Unreachable
+        AwaitingReceives DeadlinePassed -> Over End Local
+        AwaitingReceives Disconnected -> Over End Remote
+        AwaitingReceives AddressChanged -> Over End Unreachable
+        AwaitingReceives DeviceRemoved -> Over End DeviceRemoved
+        AwaitingReceives QueuePairFailed -> Over End DeviceFailed
+        AwaitingReceives ReceivesPosted -> Accepting Accept
+        AwaitingReceives DisconnectWanted -> Over End Local
+        AwaitingReceives DestroyWanted -> Destroyed Destroy
+        AwaitingReceives LinkDropped -> Gone Free
+        Accepting Established -> Established Establish
+        Accepting Failed -> Over End Unreachable
+        Accepting DeadlinePassed -> Over End Unreachable
+        Accepting Disconnected -> Over End Remote
+        Accepting AddressChanged -> Over End Unreachable
+        Accepting DeviceRemoved -> Over End DeviceRemoved
+        Accepting QueuePairFailed -> Over End DeviceFailed
+        Accepting FirstMessage -> Accepting TellOfMessage
+        Accepting DisconnectWanted -> Over End Local
+        Accepting DestroyWanted -> Destroyed Destroy
+        Accepting LinkDropped -> Gone Free
+        Established Failed -> Over End Unreachable
+        Established Disconnected -> Over End Remote
+        Established AddressChanged -> Over End Unreachable
+        Established DeviceRemoved -> Over End DeviceRemoved
+        Established QueuePairFailed -> Over End DeviceFailed
+        Established DisconnectWanted -> Over End Local
+        Established DestroyWanted -> Destroyed Destroy
+        Established LinkDropped -> Gone Free
+        Over DestroyWanted -> Destroyed Destroy
+        Over LinkDropped -> Gone Free
+        Destroyed LinkDropped -> Gone Free
+    ";
+
+    #[test]
+    fn every_event_in_every_state_does_what_the_table_says() {
+        let mut rows = Vec::new();
+        for state in STATES {
+            for event in events() {
+                let (next, action) = state.on(event.clone());
+                if (next, &action) == (state, &Action::Nothing) {
+                    continue;
+                }
+                let cause = match &action {
+                    Action::End(cause) => format!(" {cause:?}"),
+                    _ => String::new(),
+                };
+                let (event, action) = (name(&event), name(&action));
+                rows.push(format!("{state:?} {event} -> {next:?} {action}{cause}"));
+            }
+        }
+        let expected: Vec<_> = TABLE.trim().lines().map(str::trim).collect();
+        assert_eq!(rows, expected);
+    }
+
+    /// Has everything happen in this order. The state at the end, and what was done.
+    fn run(mut state: State, events: impl IntoIterator<Item = Event>) -> (State, Vec<String>) {
+        let mut done = Vec::new();
+        for event in events {
+            let (next, action) = state.on(event);
+            state = next;
+            if action != Action::Nothing {
+                done.push(name(&action));
+            }
+        }
+        (state, done)
+    }
+
+    #[test]
+    fn a_disconnect_before_the_establishment_ends_it_once() {
+        let events = [Event::ReceivesPosted, Event::Disconnected, Event::Established];
+        let ended = run(State::AwaitingReceives, events);
+        assert_eq!(ended, (State::Over, vec!["Accept".into(), "End".into()]));
+        let given_up = run(State::AwaitingAnswer, [Event::Disconnected, Event::Established]);
+        assert_eq!(given_up, (State::Gone, vec!["GiveUp".into()]));
+    }
+
+    #[test]
+    fn a_device_that_goes_twice_ends_a_connection_once() {
+        let removed = [Event::DeviceRemoved, Event::Disconnected, Event::DeviceRemoved];
+        assert_eq!(run(State::Established, removed), (State::Over, vec!["End".into()]));
+    }
+
+    #[test]
+    fn an_ended_connection_hears_nothing_but_its_core() {
+        let late = events()
+            .into_iter()
+            .filter(|event| !matches!(event, Event::DestroyWanted | Event::LinkDropped));
+        assert_eq!(run(State::Over, late.clone()), (State::Over, vec![]));
+        assert_eq!(run(State::Destroyed, late), (State::Destroyed, vec![]));
+    }
+
+    #[test]
+    fn a_connection_whose_deadline_passes_says_what_was_waited_for() {
+        for (state, stage) in [
+            (State::ResolvingAddress, Stage::Way),
+            (State::ResolvingRoute, Stage::Way),
+            (State::AwaitingAnswer, Stage::Answer),
+        ] {
+            let failure = Failure::of(Step::TimedOut(stage), 0);
+            assert_eq!(state.on(Event::DeadlinePassed), (State::Gone, Action::GiveUp(failure)));
+        }
+    }
+
+    #[test]
+    fn whatever_happens_everything_is_freed_once_when_the_link_is_dropped() {
+        for state in [State::AwaitingReceives, State::Accepting, State::Established] {
+            for first in events() {
+                for second in events() {
+                    let all = [first.clone(), second, Event::LinkDropped, Event::LinkDropped];
+                    let (end, done) = run(state, all);
+                    assert_eq!(end, State::Gone);
+                    assert_eq!(done.iter().filter(|action| *action == "Free").count(), 1);
+                    assert!(done.iter().filter(|action| *action == "Destroy").count() <= 1);
+                    assert!(done.iter().filter(|action| *action == "End").count() <= 1);
+                }
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::link::Remains;
 use super::listener::{ListenRequest, StopListening};
+use super::machine::Failure;
 use super::requests::ConnectRequest;
 use super::routes::DeviceEvent;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ pub(in super::super) enum Job {
     Destroy(u64),
     /// The core is done with a connection; here is what it had of it.
     Dismantle(u64, Box<Remains>),
+    /// The request for a connection could not be sent.
+    RequestFailed(u64, Failure),
     /// A device says something of a connection.
     Device(u64, DeviceEvent),
 }
