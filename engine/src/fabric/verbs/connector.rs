@@ -113,7 +113,7 @@ impl Connector for VerbsConnector {
     }
 
     /// Looks up names on the calling thread, for as long as the system's resolver takes. Each address
-    /// of a name is tried, the first one's error is told.
+    /// of a name is tried, with a fair share of the time; the first one's error is told.
     fn connect(
         &self,
         address: &str,
@@ -127,14 +127,18 @@ impl Connector for VerbsConnector {
         let peers = attempt.resolve(address)?;
         let core = self.environment.core(core)?;
         let mut first = None;
+        let mut untried = peers.len() as u32;
         for peer in peers {
+            let now = Instant::now();
+            let share = deadline.saturating_duration_since(now) / untried;
+            untried -= 1;
+            let deadline = now + share;
             let (reply, wait) = mpsc::channel();
             let (op, core) = (attempt.op.clone(), Arc::clone(&core));
             let private_data = private_data.into();
             let request = ConnectRequest { op, peer, core, private_data, deadline, reply };
             self.control.post(Job::Connect(Box::new(request)));
-            let patience = deadline.saturating_duration_since(Instant::now()) + GRACE;
-            match wait.recv_timeout(patience) {
+            match wait.recv_timeout(share + GRACE) {
                 Ok(Ok(endpoint)) => return Ok(endpoint),
                 Ok(Err(error)) => first = first.or(Some(error)),
                 Err(_) => first = first.or(Some(Control::ended(&attempt.op))),

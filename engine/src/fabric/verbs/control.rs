@@ -314,12 +314,6 @@ impl ControlThread {
         let caps = self.attach(connection)?;
         let config = &self.environment.config;
         connection.reads = Reads::offered(config, &caps);
-        let set = connection.id.set_type_of_service(config.type_of_service).and_then(|()| {
-            if caps.is_iwarp { Ok(()) } else { connection.id.set_ack_timeout(config.ack_timeout) }
-        });
-        if let Err(error) = set {
-            tracing::debug!(%error, "an option of the connection is not supported");
-        }
         let timeout = connection.time_left(config.handshake_timeout);
         let begun = connection.id.resolve_route(timeout);
         begun.map_err(|error| Failure::of(Step::ResolveRoute, -error.raw_os_error().unwrap_or(0)))
@@ -343,6 +337,7 @@ impl ControlThread {
         let (context, caps) = self.devices.attach(&connection.id)?;
         connection.context = Some(context);
         connection.caps = Some(caps);
+        connection.set_options(&self.environment.config);
         Ok(caps)
     }
 

@@ -12,6 +12,7 @@ use super::mailbox::Mailbox;
 use super::parts::Parts;
 use super::requests::Reads;
 use super::{Control, Job};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -144,6 +145,17 @@ impl Connection {
         (from, action)
     }
 
+    /// Before the queue pair is made. The type of service goes with the request, so the accepting
+    /// side has none to set; iWARP has no such timeout.
+    pub(super) fn set_options(&self, config: &VerbsConfig) {
+        if self.side == Side::Connecting {
+            report(self.id.set_type_of_service(config.type_of_service));
+        }
+        if !self.is_iwarp() {
+            report(self.id.set_ack_timeout(config.ack_timeout));
+        }
+    }
+
     /// Sends the request. Over iWARP on a thread of its own: siw connects its TCP socket in the
     /// call, which takes minutes if nobody answers.
     pub(super) fn request(
@@ -210,10 +222,8 @@ impl Connection {
     /// The timer is that of this side's answers to the peer. InfiniBand and RoCE only.
     fn set_timers(&self, config: &VerbsConfig) {
         let live = self.parts.as_ref().filter(|parts| !parts.caps.is_iwarp);
-        if let Some(live) = live.and_then(|parts| parts.live.as_ref())
-            && let Err(error) = live.qp.set_min_rnr_timer(config.min_rnr_timer)
-        {
-            tracing::debug!(%error, "a device keeps its own timer for receivers that are not ready");
+        if let Some(live) = live.and_then(|parts| parts.live.as_ref()) {
+            report(live.qp.set_min_rnr_timer(config.min_rnr_timer));
         }
     }
 
@@ -303,6 +313,13 @@ impl Connection {
         }
         self.link.set_destroyed();
         // The rest goes in the order of the fields.
+    }
+}
+
+/// The connection works without the option.
+fn report(set: io::Result<()>) {
+    if let Err(error) = set {
+        tracing::debug!(%error, "an option of a connection is not as configured");
     }
 }
 

@@ -3,7 +3,11 @@
 use super::{RXE_HOST, SIW_HOST, address, config, connector};
 use crate::fabric::verbs::{VerbsConfig, VerbsConnector, VerbsEndpoint, devices};
 use crate::fabric::{Acceptor, Connector, DownCause, Endpoint, FabricError};
+use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_query_qp};
 use std::collections::HashSet;
+use std::io::Write;
+use std::mem::zeroed;
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -93,6 +97,9 @@ over_devices!(
     a_request_that_no_core_answers_ends_in_time,
     many_connections_are_made_at_once,
     reads_are_agreed_on,
+    timers_and_retries_are_as_configured,
+    a_host_that_is_not_there_is_said_to_be,
+    silent_sockets_hold_up_nobody,
     a_device_of_another_name_is_refused,
     nothing_is_left_of_a_connection,
     a_removed_device_ends_its_connections_and_can_come_back,
@@ -225,6 +232,79 @@ fn reads_are_agreed_on(host: &str) {
     // In an answer, siw takes more than it was told to, up to what the device can do.
     let from_near = if host == SIW_HOST { 5 } else { 3 };
     assert_eq!((near.reads_max(), far.reads_max()), (from_near, 7));
+}
+
+/// Set every timer and count to something of its own. Expect them in both queue pairs, where the
+/// device has them.
+fn timers_and_retries_are_as_configured(host: &str) {
+    if host == SIW_HOST {
+        // iWARP leaves all this to TCP.
+        return;
+    }
+    let configured = VerbsConfig {
+        retry_count: 5,
+        rnr_retry_count: 4,
+        min_rnr_timer: 19,
+        ack_timeout: 17,
+        ..config()
+    };
+    let connector = connector(configured);
+    let address = address(host);
+    let (acceptor, endpoints) = answering(Some(0));
+    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let near = connector.connect(&address, 0, &[], PATIENCE).unwrap();
+    let far = endpoints.recv_timeout(PATIENCE).unwrap();
+    until("the acceptance", || far.link.state.is_established());
+    for end in [&near, &far] {
+        let said = attributes(end);
+        let timers = (said.min_rnr_timer, said.timeout);
+        assert_eq!((timers, said.retry_cnt, said.rnr_retry), ((19, 17), 5, 4));
+    }
+}
+
+fn attributes(end: &VerbsEndpoint) -> ibv_qp_attr {
+    let all = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0
+        | ibv_qp_attr_mask::IBV_QP_TIMEOUT.0
+        | ibv_qp_attr_mask::IBV_QP_RETRY_CNT.0
+        | ibv_qp_attr_mask::IBV_QP_RNR_RETRY.0;
+    // SAFETY: structures of integers and pointers, for which zero is a value.
+    let (mut said, mut made) = unsafe { (zeroed::<ibv_qp_attr>(), zeroed::<ibv_qp_init_attr>()) };
+    // SAFETY: the queue pair is alive as long as its link, and the results have places.
+    let error = unsafe { ibv_query_qp(end.link.qp.as_ptr(), &mut said, all as i32, &mut made) };
+    assert_eq!(error, 0);
+    said
+}
+
+/// Connect to a host that does not exist, on the device's network and elsewhere. Expect errors in
+/// time that name it.
+fn a_host_that_is_not_there_is_said_to_be(host: &str) {
+    let connector = connector(config());
+    // All of the loopback interface's network is this host.
+    let neighbour = (host == RXE_HOST).then_some("10.9.0.77");
+    for nobody in neighbour.into_iter().chain(["192.0.2.1"]) {
+        let start = Instant::now();
+        let address = format!("rdma://{nobody}:7");
+        let error = error_of(connector.connect(&address, 0, &[], Duration::from_secs(1)));
+        assert!(error.contains(&format!("connect {address}: ")) && error.contains("no"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?} {error}", start.elapsed());
+    }
+}
+
+/// Open sockets to an iWARP listener and say nothing, or nonsense. Expect that others are served.
+fn silent_sockets_hold_up_nobody(host: &str) {
+    if host == RXE_HOST {
+        // It has no sockets.
+        return;
+    }
+    let looped = Loop::at(host);
+    let place = looped.address.strip_prefix("rdma://").unwrap();
+    let mut sockets: Vec<_> = (0..20).map(|_| TcpStream::connect(place).unwrap()).collect();
+    for socket in &mut sockets[..10] {
+        socket.write_all(&[0xa5; 100]).unwrap();
+    }
+    let start = Instant::now();
+    looped.connect();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 /// Name another device in the configuration than the one that leads to the peer. Expect an error
