@@ -4,8 +4,8 @@
 
 use crate::failure::Failure;
 use spinrpc::config::Driver;
-use spinrpc::driver_of;
 use spinrpc::fabric::{Address, RdmaAddress};
+use spinrpc::{Config, driver_of};
 use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -52,6 +52,19 @@ pub(crate) fn raise_limits(driver: Driver) {
     crate::profile::raise_descriptor_limit();
     if driver == Driver::Verbs {
         Memlock::raise();
+    }
+}
+
+/// Says on standard error what the first connection may fail for, here or at the peer.
+pub(crate) fn warn_of_memlock(config: &Config) {
+    let (limit, needed_bytes) = (Memlock::current(), Memlock::connection_bytes(config));
+    if config.driver() == Driver::Verbs && !limit.is_privileged && !limit.allows(needed_bytes) {
+        let (limit, needed) = (limit.show(), needed_bytes.div_ceil(1 << 20));
+        eprintln!(
+            "spinperf: {limit} may be locked, and a connection with this profile registers up to \
+             {needed} MiB: {}",
+            Memlock::REMEDY
+        );
     }
 }
 

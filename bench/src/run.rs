@@ -22,6 +22,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     profile::check_fits(&profile.config, &workload)?;
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
+    fabric::warn_of_memlock(&profile.config);
     let cores = CoreList::from(profile.config.cpus());
     let limits = Limits { warmup: args.warmup, duration: args.duration, calls: args.calls };
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));

@@ -25,6 +25,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let profile = profile::load(&args.profile, Side::Server, args.cores.as_ref(), driver)?;
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
+    fabric::warn_of_memlock(&profile.config);
     load::serve(&engine, &profile.config, &args.address)?;
     if args.attached {
         stop_at_end_of_input(engine.clone())?;

@@ -402,7 +402,8 @@ fn bulk(client: &Client, bytes: usize) -> Result<Bulk, Failure> {
     client.bulk(bytes).ok_or_else(|| {
         Failure::Measurement(format!(
             "the connection has no {bytes} bytes left for bulk data: \
-             lower --size or --depth, or raise shm.arena_mib in the profile"
+             lower --size or --depth, or raise shm.arena_mib (RDMA devices: mem.arena_mib and \
+             verbs.arena_mib) in the profile"
         ))
     })
 }
