@@ -36,10 +36,10 @@ died() {
     return $status
 }
 
-# failed WHAT LOG
+# failed WHAT LOG: to where the script began to write; a function that fails may write elsewhere.
 failed() {
-    echo "  FAILED  $1"
-    sed '1d; s/^/          /' "$2"
+    echo "  FAILED  $1" >&3
+    sed '1d; s/^/          /' "$2" >&3
 }
 
 # check WHAT COMMAND...: a command that must succeed. It is not run under a condition, which would
@@ -138,6 +138,7 @@ same_resources() {
 }
 
 doing='' temporary=''
+exec 3>&1
 trap report EXIT
 if on_host; then
     # Without suite, what is left over is removed at the end.
