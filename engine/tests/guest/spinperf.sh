@@ -21,7 +21,7 @@ timeout_ms = 60000
 arena_mib = 8
 END
     sed 's/^credits/segment_bytes = 69632\ncredits/' /run/plain.toml >/run/segments.toml
-    sed 's/^arena_mib = 8/arena_mib = 1/' /run/plain.toml >/run/many.toml
+    sed 's/^arena_mib = 8/arena_mib = 1/; s/^credits/max_read_bytes = 65536\nmax_write_bytes = 65536\ncredits/' /run/plain.toml >/run/many.toml
 }
 
 # port_of PROFILE: where its server listens.
@@ -54,9 +54,13 @@ load_up() {
     wait_for 20 connected "$2"
 }
 
-# connected COUNT: so many queue pairs of the server's.
+# connected COUNT: so many queue pairs of the server's. The kernel names the thread that made one.
 connected() {
-    [ "$(rdma resource show qp | grep -c "state RTS .*pid ${spinperf:?} ")" -ge "$1" ]
+    local thread count=0
+    for thread in $(rdma resource show qp | sed -n 's/.* state RTS .* pid \([0-9]*\) .*/\1/p'); do
+        [ ! -e "/proc/${spinperf:?}/task/$thread" ] || count=$((count + 1))
+    done
+    [ $count -ge "$1" ]
 }
 
 # client_said PATTERN: the client of load_up ended with an error that says so.
