@@ -110,8 +110,8 @@ fn receive_jukebox_for_ever_expect_an_end() -> io::Result<()> {
         let path = path.to_string_lossy();
         let target = server.target("/file");
         let arguments = match operation {
-            NFS_PROGRAM::NFSPROC3_WRITE => vec!["put", &target, &path, "--timeout", "0.15"],
-            _ => vec!["cat", &target, "--timeout", "0.15"],
+            NFS_PROGRAM::NFSPROC3_WRITE => vec!["put", &target, &path, "--timeout", "2"],
+            _ => vec!["cat", &target, "--timeout", "2"],
         };
         let (code, line) = refused(&arguments)?;
         assert!(code == Some(4) && line.contains("NFS3ERR_JUKEBOX"), "{line}");
@@ -255,7 +255,7 @@ fn receive_lengths_of_4_gib_expect_refusal_and_no_memory_for_them() -> io::Resul
 fn receive_no_reply_expect_the_deadline() -> io::Result<()> {
     let mute = Some((NFS_PROGRAM::NFSPROC3_READ as u32, 0));
     let (server, _) = server("mute", Faults { mute, ..Faults::default() })?;
-    let (code, line) = refused(&["cat", &server.target("/file"), "--timeout", "0.2"])?;
+    let (code, line) = refused(&["cat", &server.target("/file"), "--timeout", "2"])?;
     assert!(code == Some(5) && line.contains("READ: the deadline passed"), "{line}");
     Ok(())
 }

@@ -77,7 +77,7 @@ fn calls_without_reply_are_counted() -> io::Result<()> {
     // The first one is the engine's, when it connects.
     let mute = Some((NFS_PROGRAM::NFSPROC3_NULL as u32, 2));
     server.state().faults = Faults { mute, ..Faults::default() };
-    let output = spin_nfs(&["ping", server.address(), "-c", "2", "-i", "0", "--timeout", "0.1"])?;
+    let output = spin_nfs(&["ping", server.address(), "-c", "2", "-i", "0", "--timeout", "2"])?;
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("2 calls, 1 replies, 1 without"), "{shown}");
     assert_eq!(refusal(&output), (Some(0), String::new()));

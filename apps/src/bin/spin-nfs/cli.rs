@@ -106,6 +106,11 @@ impl Command {
             | Self::Put { target, .. } => target,
         }
     }
+
+    /// It reads or writes files.
+    pub(crate) fn moves_data(&self) -> bool {
+        matches!(self, Self::Cat { .. } | Self::Put { .. })
+    }
 }
 
 /// When to ping, and how to say it.
@@ -165,7 +170,8 @@ enum Auth {
 }
 
 impl Session {
-    pub(crate) fn options(&self) -> Options {
+    /// For a command that moves data of files, or one that does not.
+    pub(crate) fn options(&self, moves_data: bool) -> Options {
         let user = match self.auth {
             Auth::Sys => Some(User::current().with_ids(self.uid, self.gid)),
             Auth::None => None,
@@ -174,7 +180,7 @@ impl Session {
             inline_bytes: self.inline,
             timeout: self.timeout,
             user,
-            depth: self.depth.into(),
+            depth: if moves_data { self.depth.into() } else { 0 },
             block_bytes: self.block,
         }
     }

@@ -23,7 +23,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Error> {
-    let nfs = Nfs::connect(&cli.command.target().server, cli.session.options())?;
+    let options = cli.session.options(cli.command.moves_data());
+    let nfs = Nfs::connect(&cli.command.target().server, options)?;
     let done = obey(&nfs, &cli);
     if cli.stats {
         eprintln!("{}", show::stats(&nfs));

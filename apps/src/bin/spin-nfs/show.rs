@@ -94,13 +94,13 @@ fn json_attributes(a: &fattr3) -> Map<String, Value> {
 }
 
 /// What was counted, in one line: calls by procedure and bytes of data by their way, then the
-/// engine's own counters.
+/// engine's own counters that are not zero.
 pub(crate) fn stats(nfs: &Nfs) -> String {
     let mut text = "stats:".to_owned();
     for (name, value) in nfs.counters() {
         let _ = write!(text, " nfs.{name}={value}");
     }
-    for (name, value) in nfs.stats().entries() {
+    for (name, value) in nfs.stats().entries().filter(|(_, value)| *value > 0) {
         let _ = write!(text, " engine.{name}={value}");
     }
     text

@@ -7,8 +7,10 @@ use super::error::Error;
 use spinrpc::fabric::Address;
 use spinrpc::{Config, Engine, RawConfig, driver_of};
 
-/// Smallest memory of a connection for data, in MiB.
-const ARENA_MIB_MIN: u64 = 16;
+/// Memory for what is not data of READ and WRITE: listings above all, in MiB.
+const OTHER_MIB: u64 = 4;
+/// Calls beside those that move data.
+const OTHER_CALLS: u64 = 4;
 
 /// An engine that reaches `server`.
 ///
@@ -22,10 +24,16 @@ fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     let mut raw = RawConfig::default();
     let driver = driver_of(&server.to_string());
     raw.fabric.driver = driver.map_err(|error| Error::Local(error.to_string()))?;
-    // Two blocks for each call in flight, so that one may be in use while the next arrives.
-    let data_mib = (options.depth as u64 * u64::from(options.block_bytes)) >> 20;
-    raw.shm.arena_mib = (2 * data_mib).max(ARENA_MIB_MIN);
-    raw.verbs.arena_mib = raw.shm.arena_mib;
+    // Two blocks for each call in flight, so that one may be in use while the next arrives. All of
+    // it is locked for a device, which takes time: a tool that lives for a moment takes no more.
+    let data_bytes = 2 * options.depth as u64 * u64::from(options.block_bytes);
+    let arena_mib = data_bytes.div_ceil(1 << 20) + OTHER_MIB;
+    raw.shm.arena_mib = arena_mib;
+    raw.verbs.arena_mib = arena_mib;
+    raw.mem.arena_mib = arena_mib;
+    // Calls with a chunk have one, of one segment.
+    raw.rpc.credits = options.depth as u64 + OTHER_CALLS;
+    raw.verbs.keys = raw.rpc.credits;
     raw.rpc.inline_send_bytes = u64::from(options.inline_bytes);
     raw.rpc.inline_recv_bytes = u64::from(options.inline_bytes);
     raw.rpc.max_read_bytes = raw.rpc.max_read_bytes.max(options.block_bytes.into());

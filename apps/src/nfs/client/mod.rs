@@ -39,6 +39,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Shortest wait for a connection: setting one up takes several exchanges, and work on both hosts.
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(5);
+/// Turns in which a core without calls comes to rest.
+const TURNS_MAX: usize = 1000;
+
 /// How a session is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -48,7 +53,7 @@ pub struct Options {
     pub timeout: Duration,
     /// Who calls; `None` is nobody (AUTH_NONE).
     pub user: Option<User>,
-    /// READs or WRITEs in flight.
+    /// READs or WRITEs in flight, for which there is memory: 0 for a session without any.
     pub depth: usize,
     /// Most bytes of one READ or WRITE; the server may take less.
     pub block_bytes: u32,
@@ -151,8 +156,10 @@ impl Nfs {
         add(&self.counts.calls[operation as usize], 1);
     }
 
-    /// What the engine counted, by name.
+    /// What the engine counted. It says so when it is idle, so that it gets the turns for that.
     pub fn stats(&self) -> StatsSnapshot {
+        let mut core = self.core.borrow_mut();
+        let _is_idle = (0..TURNS_MAX).any(|_| core.poll_once().events == 0);
         self.engine.stats(0)
     }
 
@@ -182,7 +189,8 @@ fn connect(
     options: &Options,
 ) -> Result<Caller, Error> {
     let address = server.to_string();
-    let caller = Caller::connect(core, &address, program, options.timeout)
+    let timeout = options.timeout.max(CONNECT_TIMEOUT_MIN);
+    let caller = Caller::connect(core, &address, program, timeout)
         .map_err(|source| Error::Connect { address, source })?;
     let credential = options.user.as_ref().map(User::credential);
     if !caller.client().set_auth_sys(credential.as_ref()) {
