@@ -224,15 +224,4 @@ fn timed_out(error: io::Error) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_port_is_in_the_last_two_octets() {
-        assert_eq!(port_of("0.0.0.0.78.81"), Some(20049));
-        assert_eq!(port_of("::.0.111"), Some(111));
-        for text in ["", "1", "0.0.0.0.0.0", "0.0.0.0.256.1", "a.b"] {
-            assert_eq!(port_of(text), None, "{text}");
-        }
-    }
-}
+mod tests;
