@@ -1,6 +1,6 @@
 //! The driver for RDMA devices, InfiniBand, RoCE and iWARP alike, through rdma-core.
 //!
-//! Two halves meet in [`link`]. The control half makes connections with librdmacm, on a thread of
+//! Two halves meet in `link`. The control half makes connections with librdmacm, on a thread of
 //! its own, because that takes a device milliseconds, and takes them down. The data half is a
 //! core's: it posts work requests and polls completion queues. The raw binding is touched in this
 //! module only.
