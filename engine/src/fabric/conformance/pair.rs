@@ -254,7 +254,11 @@ impl<C: Connector> Pair<C> {
         std::thread::scope(|scope| {
             let connect = || connector.connect(address, 0, b"from the connector", PATIENCE);
             let connecting = scope.spawn(connect);
-            let adopted = adopt(far, endpoints.recv_timeout(PATIENCE).unwrap());
+            let Ok(endpoint) = endpoints.recv_timeout(PATIENCE) else {
+                let why = connecting.join().unwrap().err();
+                panic!("no connection came: {why:?}");
+            };
+            let adopted = adopt(far, endpoint);
             while !connecting.is_finished() {
                 far.turn();
             }

@@ -41,6 +41,14 @@ pub struct PortInfo {
     pub is_ethernet: bool,
 }
 
+/// What siw says as its vendor: "bmt".
+const SIW_VENDOR: u32 = 0x0062_6d74;
+
+/// The library of siw takes the file offset 0x90000 for "nothing to map", so that no queue that comes
+/// to begin there can be made, nor any after it. The first completion queue of a context is mapped
+/// first: with so many entries, of 32 bytes, it reaches beyond.
+const SIW_CQ_ENTRIES_MIN: u32 = 0x90000 / 32 + 512;
+
 /// What a device can do, as its driver says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,8 +63,10 @@ pub struct DeviceCaps {
     pub sge_max: u32,
     /// Pieces of memory one RDMA Read takes.
     pub read_sge_max: u32,
-    /// Entries of one completion queue.
+    /// Entries of one completion queue, at the most ...
     pub cq_entries_max: u32,
+    /// ... and at the least, as its library has to be humoured.
+    pub(super) cq_entries_min: u32,
     /// RDMA Reads that may be outstanding at this side of a connection.
     pub reads_in_max: u8,
     /// RDMA Reads that may be outstanding from this side of a connection.
@@ -148,6 +158,7 @@ impl DeviceCaps {
             sge_max: said.max_sge.unsigned_abs(),
             read_sge_max: said.max_sge_rd.unsigned_abs(),
             cq_entries_max: said.max_cqe.unsigned_abs(),
+            cq_entries_min: if said.vendor_id == SIW_VENDOR { SIW_CQ_ENTRIES_MIN } else { 1 },
             reads_in_max: u8::try_from(said.max_qp_rd_atom).unwrap_or(u8::MAX),
             reads_out_max: u8::try_from(said.max_qp_init_rd_atom).unwrap_or(u8::MAX),
             // SAFETY: the context is open.
@@ -169,6 +180,7 @@ impl DeviceCaps {
             sge_max: one.sge_max.min(other.sge_max),
             read_sge_max: one.read_sge_max.min(other.read_sge_max),
             cq_entries_max: one.cq_entries_max.min(other.cq_entries_max),
+            cq_entries_min: one.cq_entries_min.max(other.cq_entries_min),
             reads_in_max: one.reads_in_max.min(other.reads_in_max),
             reads_out_max: one.reads_out_max.min(other.reads_out_max),
             message_bytes_max: one.message_bytes_max.min(other.message_bytes_max),
@@ -260,6 +272,7 @@ pub(super) mod tests {
             sge_max: 4,
             read_sge_max: 4,
             cq_entries_max: 1000,
+            cq_entries_min: 1,
             reads_in_max: 16,
             reads_out_max: 16,
             message_bytes_max: 1 << 30,

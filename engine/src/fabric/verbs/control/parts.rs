@@ -22,7 +22,7 @@ const RECV_SGE: u32 = 2;
 /// Pieces of memory that requests of the send queue take.
 const SEND_SGE: u32 = 1;
 /// Tried in turn where a device does not copy as much into a work request as is wanted.
-const INLINE_BYTES: [u32; 3] = [128, 64, 0];
+const INLINE_BYTES: [u32; 4] = [128, 80, 64, 0];
 
 /// Sizes of a connection's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ impl QueueSizes {
                 caps.cq_entries_max
             ));
         }
-        let cq_depth = config.cq_depth.min(caps.cq_entries_max).max(completions);
+        let cq_depth = config.cq_depth.max(caps.cq_entries_min).min(caps.cq_entries_max);
+        let cq_depth = cq_depth.max(completions);
         Ok(Self { send, recv, completions, cq_depth })
     }
 }
