@@ -93,6 +93,8 @@ impl SendChain {
         request.wr_id = id;
         request.send_flags = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
         request.num_sge = 0;
+        // rxe refuses to bind a window if a key of an earlier request is left here.
+        request.imm_data_invalidated_rkey_union.invalidated_rkey = 0;
         match *operation {
             Operation::Send { message, inline, invalidate } => {
                 request.opcode = ibv_wr_opcode::IBV_WR_SEND;
@@ -292,6 +294,7 @@ mod tests {
         flags: u32,
         pieces: c_int,
         remote: u64,
+        invalidated: u32,
     }
 
     thread_local! {
@@ -322,6 +325,7 @@ mod tests {
                     flags: request.send_flags,
                     pieces: request.num_sge,
                     remote: request.wr.rdma.remote_addr,
+                    invalidated: request.imm_data_invalidated_rkey_union.invalidated_rkey,
                 }
             };
             SEEN.with_borrow_mut(|all| all.push(seen));
@@ -372,6 +376,16 @@ mod tests {
         let (result, seen) = post(&mut chain, 3, 3);
         let refused = result.unwrap_err();
         assert_eq!((refused.posted, refused.is_full(), seen.len()), (2, true, 2));
+    }
+
+    #[test]
+    fn a_request_keeps_no_key_of_the_one_before_it_in_its_place() {
+        let mut chain = chain(4);
+        ROOM.set(usize::MAX);
+        chain.set(0, 0, false, &Operation::Invalidate { key: 9 });
+        assert_eq!(post(&mut chain, 0, 1).1[0].invalidated, 9);
+        chain.set(0, 1, false, &Operation::Mark);
+        assert_eq!(post(&mut chain, 0, 1).1[0].invalidated, 0);
     }
 
     #[test]
