@@ -16,16 +16,18 @@ fields() {
     "$guest/tshark" -r "$pcap" -Y "$filter" -T fields "${options[@]}"
 }
 
-# Wireshark expects the data of an NFS reply in the reply, and calls one malformed whose data went
-# by Write chunk (RFC 8267 section 4.2), whoever sent it. Its RPC-over-RDMA header is decoded before.
-# shellcheck disable=SC2034 # for those who source this
+# Two mistakes of Wireshark's with NFS replies, whoever sent them. It expects their data in the reply
+# and calls one malformed whose data went by Write chunk (RFC 8267 section 4.2). And over RoCE it puts
+# a Reply chunk together wrongly that was filled by several RDMA Writes, as the kernel's server does.
+# The RPC-over-RDMA headers of both are decoded before.
 readonly DATA_BY_WRITE_CHUNK='nfs && rpc.msgtyp == 1 && rpcordma.writes_count > 0'
+readonly REPLY_IN_PIECES='nfs && rpc.msgtyp == 1 && rpcordma.fragment.overlap.conflicts'
 
-# well_formed PCAP FILTER: some frames match, and of them none is malformed but by that mistake.
+# well_formed PCAP FILTER: some frames match, and of them none is malformed but by those mistakes.
 well_formed() {
     local all bad
     all=$(frames "$1" "$2")
-    bad=$(frames "$1" "($2) && _ws.malformed && !($DATA_BY_WRITE_CHUNK)")
+    bad=$(frames "$1" "($2) && _ws.malformed && !($DATA_BY_WRITE_CHUNK) && !($REPLY_IN_PIECES)")
     echo "$all frames of $2, malformed $bad"
     [ "$all" -gt 0 ] && [ "$bad" = 0 ]
 }
