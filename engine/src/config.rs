@@ -508,6 +508,7 @@ impl Config {
             errors: SEND_ERRORS,
             // Those beyond the one call that may go beside sent ones have credits of calls.
             dones: u32::from(self.protocol().has_reads_in_replies()),
+            unreported: self.unreported_sends_max(),
         }
     }
 
@@ -521,6 +522,16 @@ impl Config {
                 true => to_u32(self.raw.rpc.credits),
                 false => 0,
             },
+            unreported: self.unreported_sends_max(),
+        }
+    }
+
+    /// Sends that have completed without the driver knowing: of `verbs.signal_every` in a row the
+    /// last one says so for all. With fewer buffers than that none would ever come back.
+    fn unreported_sends_max(&self) -> u32 {
+        match self.driver() {
+            Driver::Shm => 0,
+            Driver::Verbs => to_u32(self.raw.verbs.signal_every).saturating_sub(1),
         }
     }
 

@@ -318,6 +318,15 @@ fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
     assert_eq!(config.responder_send_budget().total(), 64 + 2);
 }
 
+#[test]
+fn sends_that_a_device_has_not_reported_take_no_credits_buffer() {
+    let mut raw = RawConfig::default();
+    (raw.fabric.driver, raw.rpc.credits, raw.verbs.signal_every) = (Driver::Verbs, 1, 16);
+    let config = raw.validate_for(&four_cpus()).unwrap();
+    assert_eq!(config.requester_send_budget().total(), 1 + 2 + 15);
+    assert_eq!(config.responder_send_budget().total(), 1 + 2 + 15);
+}
+
 /// RFC 8166 section 4.1: four fixed words and three lists, each ended by one word.
 #[test]
 fn headroom_takes_the_longest_header() {

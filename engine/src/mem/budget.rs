@@ -29,6 +29,8 @@ pub struct SendBudget {
     pub errors: u32,
     /// RDMA_DONE messages in flight.
     pub dones: u32,
+    /// Messages that are sent, which the driver has not said yet: it does for several at a time.
+    pub unreported: u32,
 }
 
 /// A sum of named holders.
@@ -70,8 +72,15 @@ impl Budget for RecvBudget {
 
 impl Budget for SendBudget {
     fn explain(&self) -> impl Iterator<Item = (&'static str, u32)> {
-        let Self { replies, calls, errors, dones } = *self;
-        [("replies", replies), ("calls", calls), ("errors", errors), ("dones", dones)].into_iter()
+        let Self { replies, calls, errors, dones, unreported } = *self;
+        [
+            ("replies", replies),
+            ("calls", calls),
+            ("errors", errors),
+            ("dones", dones),
+            ("unreported", unreported),
+        ]
+        .into_iter()
     }
 }
 
@@ -113,7 +122,8 @@ mod tests {
 
     const RECV: RecvBudget =
         RecvBudget { credits: 32, reverse: 4, grant_in_flight: 1, slack: 3, dones: 0 };
-    const SEND: SendBudget = SendBudget { replies: 32, calls: 64, errors: 2, dones: 1 };
+    const SEND: SendBudget =
+        SendBudget { replies: 32, calls: 64, errors: 2, dones: 1, unreported: 0 };
 
     #[test]
     fn a_budget_is_the_sum_of_its_holders() {
