@@ -31,9 +31,9 @@ fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     raw.shm.arena_mib = arena_mib;
     raw.verbs.arena_mib = arena_mib;
     raw.mem.arena_mib = arena_mib;
-    // Calls with a chunk have one, of one segment.
+    // Calls with a chunk have one, of one segment; its key may take its time to end.
     raw.rpc.credits = options.depth as u64 + OTHER_CALLS;
-    raw.verbs.keys = raw.rpc.credits;
+    raw.verbs.keys = 2 * raw.rpc.credits;
     raw.rpc.inline_send_bytes = u64::from(options.inline_bytes);
     raw.rpc.inline_recv_bytes = u64::from(options.inline_bytes);
     raw.rpc.max_read_bytes = raw.rpc.max_read_bytes.max(options.block_bytes.into());
