@@ -1,5 +1,4 @@
-//! Tests of the driver that need a device, each named `device_…`: in the guest, by
-//! `engine/tests/guest/run`. Without a device they fail and say so.
+//! Tests of the driver that need a device: in the guest, by `engine/tests/guest/suite conformance`. Without a device they fail and say so.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod conformance;
