@@ -1,4 +1,5 @@
-//! Tests of the driver that need a device: in the guest, by `engine/tests/guest/suite conformance`. Without a device they fail and say so.
+//! Tests of the driver that need a device: in the guest, by `engine/tests/guest/suite conformance`.
+//! Without a device they fail and say so.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod conformance;
