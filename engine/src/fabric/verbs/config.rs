@@ -35,7 +35,8 @@ pub struct VerbsConfig {
     pub send_queue_depth: u16,
     /// Entries of one completion queue at the most; more queues are made as they are needed.
     pub cq_depth: u32,
-    /// A completion is asked for at least once in so many Sends.
+    /// A completion is asked for at least once in so many Sends. Until then their buffers are not
+    /// free, but for those that are copied: a connection with no more buffers than this gets stuck.
     pub signal_every: u16,
     /// Longest message that is copied into the work request.
     pub inline_bytes_max: u32,

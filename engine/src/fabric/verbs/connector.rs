@@ -37,8 +37,9 @@ pub(super) struct Environment {
     pub(super) config: VerbsConfig,
     /// What all usable devices can do.
     caps: DeviceCaps,
-    /// Whether the first of them can invalidate windows: it is said to peers before the device of a
-    /// connection is known.
+    /// Whether all of them can invalidate windows: it is said to peers before the device of a
+    /// connection is known, and on one without windows a peer that believed it would end for good
+    /// the key that a block is registered with.
     remote_invalidate: bool,
     cores: Mutex<HashMap<usize, Arc<CoreShared>>>,
 }
@@ -54,10 +55,8 @@ impl VerbsConnector {
         let devices = device::usable(&config)?;
         let caps =
             DeviceCaps::common(&devices).ok_or_else(|| not_started(NO_DEVICE_REMEDY, None))?;
-        let by_window =
-            |caps: &DeviceCaps| caps.registration(config.registration) == Registration::Window;
-        let remote_invalidate =
-            config.remote_invalidate && devices.first().is_some_and(|first| by_window(&first.caps));
+        let by_window = caps.registration(config.registration) == Registration::Window;
+        let remote_invalidate = config.remote_invalidate && by_window;
         let cores = Mutex::new(HashMap::new());
         let environment = Arc::new(Environment { config, caps, remote_invalidate, cores });
         let control = Control::start(Arc::clone(&environment)).map_err(|error| {
