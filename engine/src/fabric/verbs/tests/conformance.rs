@@ -20,9 +20,10 @@ fn connect_by(device: &str, registration: Registration) -> VerbsConnector {
         recv_queue_depth: 32,
         send_queue_depth: 32,
         signal_every: 8,
-        // Six times 81.92 ms: turns of a guest take long when its host is busy.
+        // Six times 20.48 ms: long enough for ten turns on a busy host, and short enough for the
+        // ten thousand messages of a test that waits in most of its turns.
         rnr_retry_count: 6,
-        min_rnr_timer: 26,
+        min_rnr_timer: 22,
         registration,
         arena: vec![
             BulkClass { block_bytes: 4096, count: 16 },
