@@ -130,7 +130,8 @@ quiet_kernel() {
 
 # nothing_left LINES: the devices hold what they held when resources printed the lines.
 nothing_left() {
-    wait_for 10 same_resources "$1" || { resources; rdma resource show qp; return 1; }
+    # The kernel takes seconds to tidy up after a process that was killed with many memory windows.
+    wait_for 30 same_resources "$1" || { resources; rdma resource show qp; return 1; }
 }
 
 same_resources() {

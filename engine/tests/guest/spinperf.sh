@@ -2,7 +2,8 @@
 # Workloads of spinperf over RDMA, all verified. Sourced by the scenarios that run them.
 
 # profiles: what the workloads need. plain has idle cores sleep, because processors are shared here;
-# segments has short ones, sixteen for 1 MiB; many has little memory for each of its connections.
+# segments has short ones, sixteen for 1 MiB; many has little memory, all of which is registered anew for each of
+# its connections.
 profiles() {
     cat >/run/plain.toml <<'END'
 schema = 1
@@ -21,7 +22,7 @@ timeout_ms = 60000
 arena_mib = 8
 END
     sed 's/^credits/segment_bytes = 69632\ncredits/' /run/plain.toml >/run/segments.toml
-    sed 's/^arena_mib = 8/arena_mib = 1/; s/^credits/max_read_bytes = 65536\nmax_write_bytes = 65536\ncredits/' /run/plain.toml >/run/many.toml
+    sed 's/^arena_mib = 8/arena_mib = 1/; s/^arena_mib = 32/arena_mib = 4/; s/^credits/max_read_bytes = 65536\nmax_write_bytes = 65536\ncredits/' /run/plain.toml >/run/many.toml
 }
 
 # port_of PROFILE: where its server listens.
