@@ -2,7 +2,7 @@
 
 use super::transfers::{expose, read};
 use super::{Event, Pair, Provider};
-use crate::fabric::{Access, DownCause, ExposeError, Fabric, SendWr, WrError, WrId};
+use crate::fabric::{Access, DownCause, ExposeError, Fabric, RemoteSlice, SendWr, WrError, WrId};
 
 /// Send a message longer than the posted buffer. Expect a length error at both ends, and the
 /// receives back.
@@ -90,8 +90,9 @@ pub(in crate::fabric) fn what_was_sent_before_a_close_arrives_before_the_end<P: 
 /// Fail a Write, then close. Expect the failure as the cause.
 pub(in crate::fabric) fn the_first_cause_is_the_one_that_is_told<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
-    let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
-    super::transfers::write(&mut pair, &[2; 64], slice);
+    let (_bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteWrite);
+    let nowhere = RemoteSlice { offset: u64::MAX - 8, ..slice };
+    super::transfers::write(&mut pair, &[2; 64], nowhere);
     pair.near.fabric.flush();
     pair.near.fabric.close(pair.at_near);
     let cause = DownCause::WorkRequest(WrError::RemoteAccess);

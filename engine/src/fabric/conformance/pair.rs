@@ -57,12 +57,26 @@ pub(in crate::fabric) struct Limits {
     pub(in crate::fabric) exposes_any_memory: bool,
     /// Invalidating a key that is not alive ends the connection.
     pub(in crate::fabric) invalidates_strictly: bool,
-    /// More than what is exposed can be reached: the block or the region it lies in.
-    pub(in crate::fabric) has_coarse_bounds: bool,
+    /// How much a key lets reach.
+    pub(in crate::fabric) bounds: Bounds,
     /// What is exposed for writing can be read, too.
     pub(in crate::fabric) reads_without_the_right: bool,
+    /// What is exposed for reading can be written, too.
+    pub(in crate::fabric) writes_without_the_right: bool,
     /// A long transfer holds up what other connections send.
     pub(in crate::fabric) sends_one_by_one: bool,
+}
+
+/// How much a key lets reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::fabric) enum Bounds {
+    /// What is exposed.
+    #[default]
+    Exact,
+    /// The block it lies in.
+    Block,
+    /// The region it lies in.
+    Region,
 }
 
 /// The endpoints a connector makes.

@@ -49,6 +49,21 @@ const SIW_VENDOR: u32 = 0x0062_6d74;
 /// first: with so many entries, of 32 bytes, it reaches beyond.
 const SIW_CQ_ENTRIES_MIN: u32 = 0x90000 / 32 + 512;
 
+/// What rxe says as its vendor.
+const RXE_VENDOR: u32 = 0x00ff_ffff;
+
+/// What rxe says for "with invalidate": it hands on the kernel's flag, which has another value. With
+/// other drivers that one is a hint about checksums, and there is no key.
+const RXE_WITH_INV: u32 = ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
+
+/// The flags of a completion of which one says that a key of ours was invalidated.
+const fn invalidated_flags(vendor_id: u32) -> u32 {
+    match vendor_id {
+        RXE_VENDOR => ibv_wc_flags::IBV_WC_WITH_INV.0 | RXE_WITH_INV,
+        _ => ibv_wc_flags::IBV_WC_WITH_INV.0,
+    }
+}
+
 /// What a device can do, as its driver says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -67,6 +82,8 @@ pub struct DeviceCaps {
     pub cq_entries_max: u32,
     /// ... and at the least, as its library has to be humoured.
     pub(super) cq_entries_min: u32,
+    /// What its driver says in a completion when a key of ours was invalidated.
+    pub(super) invalidated_flags: u32,
     /// RDMA Reads that may be outstanding at this side of a connection.
     pub reads_in_max: u8,
     /// RDMA Reads that may be outstanding from this side of a connection.
@@ -159,6 +176,7 @@ impl DeviceCaps {
             read_sge_max: said.max_sge_rd.unsigned_abs(),
             cq_entries_max: said.max_cqe.unsigned_abs(),
             cq_entries_min: if said.vendor_id == SIW_VENDOR { SIW_CQ_ENTRIES_MIN } else { 1 },
+            invalidated_flags: invalidated_flags(said.vendor_id),
             reads_in_max: u8::try_from(said.max_qp_rd_atom).unwrap_or(u8::MAX),
             reads_out_max: u8::try_from(said.max_qp_init_rd_atom).unwrap_or(u8::MAX),
             // SAFETY: the context is open.
@@ -181,6 +199,7 @@ impl DeviceCaps {
             read_sge_max: one.read_sge_max.min(other.read_sge_max),
             cq_entries_max: one.cq_entries_max.min(other.cq_entries_max),
             cq_entries_min: one.cq_entries_min.max(other.cq_entries_min),
+            invalidated_flags: one.invalidated_flags & other.invalidated_flags,
             reads_in_max: one.reads_in_max.min(other.reads_in_max),
             reads_out_max: one.reads_out_max.min(other.reads_out_max),
             message_bytes_max: one.message_bytes_max.min(other.message_bytes_max),
@@ -273,6 +292,7 @@ pub(super) mod tests {
             read_sge_max: 4,
             cq_entries_max: 1000,
             cq_entries_min: 1,
+            invalidated_flags: invalidated_flags(0),
             reads_in_max: 16,
             reads_out_max: 16,
             message_bytes_max: 1 << 30,
@@ -281,6 +301,13 @@ pub(super) mod tests {
             windows_max: 64,
             has_invalidate: true,
         }
+    }
+
+    #[test]
+    fn only_rxe_says_that_a_key_is_dead_by_a_hint_about_checksums() {
+        let hint = ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
+        assert_eq!(invalidated_flags(0x02c9) & hint, 0);
+        assert_eq!(invalidated_flags(RXE_VENDOR) & hint, hint);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::super::{Completion, CompletionKind, Completions, DownCause, QpId, WrError};
 use super::work_id::{Queue, WorkId};
 use crate::mem::Buf;
-use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_status};
+use rdma_sys::{ibv_wc, ibv_wc_status};
 use std::collections::VecDeque;
 
 /// Where completions go: to the batch of the poll, or behind others that found no room there.
@@ -49,8 +49,10 @@ pub(super) struct Arrived {
     /// Place of the receive.
     pub(super) place: u32,
     pub(super) bytes: u32,
-    /// The key that the peer may have invalidated with it.
-    pub(super) invalidated: Option<u32>,
+    /// What its driver says of it, ...
+    pub(super) flags: u32,
+    /// ... and the key that the peer invalidated with it, if they say so.
+    pub(super) key: u32,
 }
 
 /// What a device said of a work request.
@@ -114,20 +116,10 @@ impl Outcome {
     }
 }
 
-/// What rxe says for "with invalidate": it hands on the kernel's flag, which has another value. Of
-/// other drivers it is a hint about checksums, which comes with no key, or with one that is dead.
-const RXE_WITH_INV: u32 = ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
-
-/// The message that a successful completion of a receive stands for. The key, if it has one, counts
-/// only if it is alive.
+/// The message that a successful completion of a receive stands for.
 #[inline]
 pub(super) fn arrived(wc: &ibv_wc) -> Arrived {
-    let has_key = wc.wc_flags & (ibv_wc_flags::IBV_WC_WITH_INV.0 | RXE_WITH_INV) != 0;
     // SAFETY: both members of the union are four bytes of any value.
     let key = unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey };
-    Arrived {
-        place: WorkId(wc.wr_id).position(),
-        bytes: wc.byte_len,
-        invalidated: has_key.then_some(key),
-    }
+    Arrived { place: WorkId(wc.wr_id).position(), bytes: wc.byte_len, flags: wc.wc_flags, key }
 }

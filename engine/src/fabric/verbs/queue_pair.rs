@@ -375,7 +375,9 @@ impl QueuePair {
     ) -> Result<(), DownCause> {
         let Some(mut message) = self.recvs.take(arrived.place) else { return Ok(()) };
         self.has_heard = true;
-        let key = arrived.invalidated.filter(|key| self.exposures.on_remote_invalidate(*key));
+        let says_so = arrived.flags & self.link.limits.invalidated_flags != 0;
+        let key = says_so.then_some(arrived.key);
+        let key = key.filter(|key| self.exposures.on_remote_invalidate(*key));
         if !message.set_received(arrived.bytes as usize) {
             out.push(self.id, CompletionKind::RecvFlushed { buf: message });
             return Err(TOO_LONG);

@@ -131,6 +131,7 @@ impl Maker<'_> {
             inline_bytes: made.max_inline_data,
             send_sge: SEND_SGE,
             reads_out: reads_out.into(),
+            invalidated_flags: caps.invalidated_flags,
             is_iwarp: caps.is_iwarp,
         };
         let (queue, mailbox) = (lease.queue().as_ptr(), Weak::clone(&self.mailbox));

@@ -2,7 +2,7 @@
 
 use super::super::{Registration, VerbsConfig, VerbsConnector};
 use super::{RXE_HOST, SIW_HOST, address, connector};
-use crate::fabric::conformance::{Limits, Provider, fabric_conformance};
+use crate::fabric::conformance::{Bounds, Limits, Provider, fabric_conformance};
 use crate::fabric::{DownCause, WrError};
 use crate::mem::BulkClass;
 
@@ -37,6 +37,14 @@ fn connect_by(device: &str, registration: Registration) -> VerbsConnector {
     connector(config)
 }
 
+/// Of a window rxe checks the right and the region, not the bounds.
+fn bounds(registration: Registration) -> Bounds {
+    match registration {
+        Registration::Auto | Registration::Buffer => Bounds::Block,
+        Registration::Window | Registration::Pool => Bounds::Region,
+    }
+}
+
 fn is_failure(cause: &DownCause) -> bool {
     matches!(cause, DownCause::WorkRequest(_) | DownCause::ReceiverNotReady)
 }
@@ -63,8 +71,9 @@ impl Provider for Siw {
             connector_speaks_first: true,
             accepts_when_adopted: true,
             keys_stay: true,
-            has_coarse_bounds: true,
+            bounds: bounds(self.0),
             reads_without_the_right: true,
+            writes_without_the_right: self.0 == Registration::Pool,
             sends_one_by_one: true,
             ..Limits::default()
         }
@@ -98,8 +107,9 @@ impl Provider for Rxe {
             keys_stay: !has_windows,
             exposes_by_request: has_windows,
             invalidates_strictly: true,
-            // Of a window it checks the right and the region, not the bounds.
-            has_coarse_bounds: true,
+            bounds: bounds(self.0),
+            reads_without_the_right: self.0 == Registration::Pool,
+            writes_without_the_right: self.0 == Registration::Pool,
             ..Limits::default()
         }
     }
@@ -126,4 +136,14 @@ mod rxe_windows {
 mod rxe_buffers {
     use super::*;
     fabric_conformance!(Rxe(Registration::Buffer));
+}
+
+mod siw_pool {
+    use super::*;
+    fabric_conformance!(Siw(Registration::Pool));
+}
+
+mod rxe_pool {
+    use super::*;
+    fabric_conformance!(Rxe(Registration::Pool));
 }
