@@ -57,6 +57,8 @@ pub(in crate::fabric) struct Limits {
     pub(in crate::fabric) exposes_any_memory: bool,
     /// Invalidating a key that is not alive ends the connection.
     pub(in crate::fabric) invalidates_strictly: bool,
+    /// Exposed memory is not leased: the peer is trusted.
+    pub(in crate::fabric) leases_nothing: bool,
     /// How much a key lets reach.
     pub(in crate::fabric) bounds: Bounds,
     /// What is exposed for writing can be read, too.

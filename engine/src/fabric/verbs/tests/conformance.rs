@@ -74,6 +74,7 @@ impl Provider for Siw {
             bounds: bounds(self.0),
             reads_without_the_right: true,
             writes_without_the_right: self.0 == Registration::Pool,
+            leases_nothing: self.0 == Registration::Pool,
             sends_one_by_one: true,
             ..Limits::default()
         }
@@ -110,6 +111,7 @@ impl Provider for Rxe {
             bounds: bounds(self.0),
             reads_without_the_right: self.0 == Registration::Pool,
             writes_without_the_right: self.0 == Registration::Pool,
+            leases_nothing: self.0 == Registration::Pool,
             ..Limits::default()
         }
     }
