@@ -67,10 +67,10 @@ listening() {
     rdma resource show cm_id | grep -q "state LISTEN .*:$1 "
 }
 
-# resources: what verbs objects there are on each device, one line each. At rest siw0 has none, and
+# resources: what verbs objects there are on siw0 and rxe0, one line each. At rest siw0 has none, and
 # rxe0 the protection domain, completion queue and queue pair of the kernel's management agent.
 resources() {
-    rdma resource show | sed 's/^[0-9]*: //'
+    rdma resource show | sed -n 's/^[0-9]*: \(siw0\|rxe0\):/\1:/p'
 }
 
 # kernel_mark and kernel_complaints: what the kernel has warned of since the mark. That a dummy

@@ -45,14 +45,14 @@ load() {
         --verify full --warmup 0ms --duration 30s "$@"
 }
 
-# load_up ADDRESS CONNECTIONS: reads in the background, until the server $spinperf has that many
+# load_up ADDRESS CONNECTIONS: reads in the background, until the server $spinperf has all its
 # connections. The client is $client, and writes to /run/client.
 load_up() {
     "${bin:?}/spinperf" run --address "rdma://$1:7100" --profile /run/plain.toml --cores 1 --op read \
         --size 64K --depth 4 --connections "$2" --verify full --duration 60s >/run/client 2>&1 &
     # shellcheck disable=SC2034 # for the caller
     client=$!
-    wait_for 20 connected "$2"
+    wait_for 20 connected $(($2 + 1)) # one is for spinperf's own questions
 }
 
 # connected COUNT: so many queue pairs of the server's. The kernel names the thread that made one.
