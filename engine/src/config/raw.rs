@@ -380,7 +380,8 @@ pub enum Attempt {
 /// How the memory behind chunks is opened to the peer of an RDMA connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// `Window` where the device has memory windows of type 2, else `Buffer`.
+    /// `Window` where the device has memory windows of type 2, else `Buffer`; `Buffer` on rxe, too,
+    /// whose windows its kernel driver does not always get rid of.
     Auto,
     /// Each block of the connection's own memory (`verbs.arena_mib`) has keys of its own, which
     /// live as long as the connection.

@@ -607,8 +607,8 @@ pub static KEYS: &[Key] = &[
         effect: "How memory is opened to a peer: by a memory window for each exposure, by keys for \
                  each block of the connection's own memory, or (pool) by one key for all memory of \
                  a core, which no call ends.",
-        reason: "auto is window where the device has windows of type 2, else buffer; pool is for \
-                 trusted fabrics only.",
+        reason: "auto is window where the device has windows of type 2, else buffer, and buffer on \
+                 rxe, whose driver is not up to them; pool is for trusted fabrics only.",
         field: |raw| Field::Choice(&mut raw.verbs.registration),
     },
     Key {

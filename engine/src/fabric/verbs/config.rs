@@ -6,7 +6,8 @@ use std::time::Duration;
 /// How memory is made reachable for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// `Window` where the device has type-2 memory windows, else `Buffer`.
+    /// `Window` where the device has type-2 memory windows that can be relied on, else `Buffer`: also
+    /// on rxe.
     Auto,
     /// Each block of a connection's own arena is registered when the connection is made, once for
     /// reading and once for writing. The keys live as long as the connection: what a peer may still

@@ -210,10 +210,13 @@ impl DeviceCaps {
         })
     }
 
-    /// How memory is made reachable over this device: what `wanted` says, `Auto` decided.
+    /// How memory is made reachable over this device: what `wanted` says, `Auto` decided. Not by the
+    /// windows of rxe, whose driver loses count of who uses them: a queue pair that had bound some is
+    /// not destroyed (`rxe_destroy_qp: cleanup failed`, Linux 6.12), and its kernel has died of it.
     pub(super) fn registration(&self, wanted: Registration) -> Registration {
+        let has_windows = self.windows_max > 0 && self.has_invalidate;
         match wanted {
-            Registration::Auto if self.windows_max > 0 && self.has_invalidate => {
+            Registration::Auto if has_windows && self.vendor_id != RXE_VENDOR => {
                 Registration::Window
             }
             Registration::Auto => Registration::Buffer,
@@ -301,6 +304,17 @@ pub(super) mod tests {
             windows_max: 64,
             has_invalidate: true,
         }
+    }
+
+    #[test]
+    fn windows_are_taken_where_there_are_any_that_can_be_relied_on() {
+        let auto = |caps: DeviceCaps| caps.registration(Registration::Auto);
+        assert_eq!(auto(caps()), Registration::Window);
+        assert_eq!(auto(DeviceCaps { windows_max: 0, ..caps() }), Registration::Buffer);
+        assert_eq!(auto(DeviceCaps { has_invalidate: false, ..caps() }), Registration::Buffer);
+        let rxe = DeviceCaps { vendor_id: RXE_VENDOR, ..caps() };
+        assert_eq!(auto(rxe), Registration::Buffer);
+        assert_eq!(rxe.registration(Registration::Window), Registration::Window);
     }
 
     #[test]
