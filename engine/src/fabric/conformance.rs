@@ -51,6 +51,7 @@ macro_rules! fabric_conformance {
             an_invalidated_key_is_dead_and_reported_once,
             an_unknown_key_is_not_reported_as_invalidated,
             keys_differ_and_do_not_come_back_soon,
+            keys_that_nobody_knows_are_dead_at_once,
             foreign_memory_is_not_exposed,
             exposed_memory_is_leased_until_its_key_dies,
             a_message_longer_than_its_receive_ends_the_connection,

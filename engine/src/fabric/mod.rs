@@ -136,8 +136,9 @@ pub trait Fabric: Sized + 'static {
         access: Access,
     ) -> Result<RemoteSlice, ExposeError>;
 
-    /// Ends an exposure. A key that is dead already is fine, and one that was made since the last
-    /// flush, which no peer can know, is dead at once.
+    /// Ends an exposure. A key that is dead already is fine. Keys that were made since the last flush,
+    /// which no peer can know, are dead at once if they are revoked in the opposite order, with
+    /// nothing else posted in between.
     fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked;
 
     /// Sleeps until something may have arrived, the waker was used, or `at_most` is over (system

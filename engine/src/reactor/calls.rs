@@ -379,7 +379,8 @@ impl<F: Fabric> Reactor<F> {
         let chunks = offering.chunks;
         self.stats.copies += offering.copies;
         if let Err(refused) = offered {
-            for handle in hold.handles() {
+            // Nobody knows them yet: each dies at once, if the last one goes first.
+            for handle in hold.handles().iter().rev() {
                 self.fabric.revoke(conn, *handle);
             }
             c.calls.recycle(hold);

@@ -382,7 +382,7 @@ impl<F: Fabric> Reactor<F> {
     }
 
     fn revoke_exports(&mut self, conn: ConnId, hold: &ExportHold) {
-        for handle in &hold.handles[..usize::from(hold.count)] {
+        for handle in hold.handles[..usize::from(hold.count)].iter().rev() {
             // The driver has the memory for as long as the peer can reach it.
             self.fabric.revoke(conn, *handle);
         }

@@ -159,6 +159,23 @@ pub(in crate::fabric) fn keys_differ_and_do_not_come_back_soon<P: Provider>(prov
     }
 }
 
+/// Expose several pieces, tell nobody, and revoke them, the last first. Expect all of it back at once.
+pub(in crate::fabric) fn keys_that_nobody_knows_are_dead_at_once<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    for _ in 0..3 {
+        let mut bulks: Vec<_> = (0..3).map(|_| pair.far.bulk(pair.at_far, &[1; 64])).collect();
+        let leases: Vec<_> = bulks.iter_mut().map(|bulk| bulk.lease(0..64)).collect();
+        let expose = |lease| pair.far.fabric.expose(pair.at_far, lease, Access::RemoteRead);
+        let slices: Vec<_> = leases.into_iter().map(expose).collect();
+        for slice in slices.into_iter().rev() {
+            let handle = slice.unwrap().handle;
+            assert_eq!(pair.far.fabric.revoke(pair.at_far, handle), Revoked::Now);
+        }
+        assert!(bulks.iter().all(|bulk| !bulk.is_leased()));
+    }
+    pair.expect_alive();
+}
+
 /// Expose memory of another connection. Expect that it is refused.
 pub(in crate::fabric) fn foreign_memory_is_not_exposed<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);

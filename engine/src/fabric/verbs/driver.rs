@@ -15,7 +15,7 @@ use super::endpoint::VerbsEndpoint;
 use super::memory::LentMemory;
 use super::objects::{CompletionQueue, CqBroken};
 use super::park::Sleeper;
-use super::poll::{Outbox, Outcome, arrived};
+use super::poll::{Outbox, Outcome, arrived, is_write};
 use super::queue_pair::{End, QueuePair};
 use super::work_id::{PLACES_MAX, Queue, WorkId};
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
@@ -181,7 +181,7 @@ impl VerbsFabric {
         for place in 0..self.table.places.len() {
             let pair = self.table.places[place].pair.as_deref();
             if pair.is_some_and(|pair| pair.is_live() && Arc::ptr_eq(&pair.link().queue, &queue)) {
-                self.table.end(place as u32, Some(DownCause::DeviceFailed));
+                self.table.suspect(place as u32, DownCause::DeviceFailed);
             }
         }
         0
@@ -191,10 +191,9 @@ impl VerbsFabric {
     /// the next poll. False if there is something to do.
     fn arm(&mut self) -> bool {
         let is_armed = self.queues.iter().all(|polled| polled.queue.arm().is_ok());
-        for at in 0..self.queues.len() {
-            self.poll_queue(at, BATCH, None);
-        }
-        is_armed && self.table.late.is_empty()
+        let queues = 0..self.queues.len();
+        let found: usize = queues.map(|at| self.poll_queue(at, BATCH, None)).sum();
+        is_armed && found == 0 && self.table.late.is_empty()
     }
 }
 
@@ -238,7 +237,10 @@ impl Table {
         if !id.is_of(pair.id) {
             return;
         }
-        let outcome = Outcome::of(completion.status, id.queue());
+        let outcome = match is_write(completion) {
+            true => Outcome::Failed(DownCause::PeerMisbehaved("it wrote with immediate data")),
+            false => Outcome::of(completion.status, id.queue()),
+        };
         let mut outbox = Outbox { batch: out, late: &mut self.late };
         let outcome = match (id.queue(), outcome) {
             (Queue::Recv, Outcome::Done) => pair
@@ -327,9 +329,18 @@ impl Table {
                 pair.is_dirty = false;
             }
             if let Err(cause) = result {
-                self.end(place, Some(cause));
+                self.suspect(place, cause);
             }
         }
+    }
+
+    /// A connection seems to be over.
+    #[cold]
+    fn suspect(&mut self, place: u32, cause: DownCause) {
+        if let Some(pair) = self.pair_at(place) {
+            pair.suspect(cause);
+        }
+        self.end(place, None);
     }
 }
 

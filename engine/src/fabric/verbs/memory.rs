@@ -18,6 +18,7 @@ use crate::sys::mmap::{Mapping, PageRequest};
 use rdma_sys::{ibv_mr, ibv_mw};
 use rustix::process::{Resource, getrlimit};
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Regions registered with one connection. Beyond it, those that nobody uses any more make room.
@@ -95,13 +96,16 @@ impl LinkMemory {
         let mode = Mode::decide(config.registration, caps)?;
         let mut registered = Registered::new(domain);
         if let Some(LentMemory(lent)) = lent {
-            registered.add(lent.hold_region(), LOCAL_WRITE | mode.access())?;
+            let exposed = if caps.is_iwarp { 0 } else { mode.access() };
+            registered.add(lent.hold_region(), LOCAL_WRITE | exposed)?;
         }
         let pool = match (mode, lent) {
             (Mode::Window | Mode::Pool, Some(LentMemory(lent))) if !caps.is_iwarp => lent.clone(),
             _ => {
                 let arena = arena(&config.arena)?;
-                let sink = if caps.is_iwarp { REMOTE_WRITE } else { 0 };
+                // Blocks have keys of their own.
+                let is_sink = caps.is_iwarp && mode != Mode::Buffer;
+                let sink = if is_sink { REMOTE_WRITE } else { 0 };
                 registered.add(arena.hold_region(), LOCAL_WRITE | sink | mode.access())?;
                 arena
             }
@@ -149,6 +153,18 @@ impl LinkMemory {
     /// See [`Fabric::read_sinks`](super::super::Fabric::read_sinks).
     pub(super) fn read_sinks(&self) -> Option<&BulkPool> {
         self.has_own_sinks.then_some(&self.pool)
+    }
+
+    /// The key of the block that a Read fills from `first` on, where the peer is told it; `None`: the
+    /// region's will do.
+    pub(super) fn sink_key(&self, first: NonNull<u8>) -> Option<u32> {
+        if !self.has_own_sinks || self.mode != Mode::Buffer {
+            return None;
+        }
+        let address = first.as_ptr().addr();
+        let behind = self.blocks.partition_point(|[_, write]| write.first_address() <= address);
+        let [_, write] = self.blocks.get(behind.checked_sub(1)?)?;
+        Some(write.local_key())
     }
 
     /// A block that can be exposed.

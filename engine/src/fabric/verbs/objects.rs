@@ -378,6 +378,12 @@ impl MemoryRegion {
         self.raw.as_ptr()
     }
 
+    /// Where it begins.
+    pub(super) fn first_address(&self) -> usize {
+        // SAFETY: it is alive, and the field never changes.
+        unsafe { self.raw.as_ref().addr }.addr()
+    }
+
     /// Key for work requests of this side.
     #[inline]
     pub(super) fn local_key(&self) -> u32 {

@@ -3,7 +3,7 @@
 use super::super::{Completion, CompletionKind, Completions, DownCause, QpId, WrError};
 use super::work_id::{Queue, WorkId};
 use crate::mem::Buf;
-use rdma_sys::{ibv_wc, ibv_wc_status};
+use rdma_sys::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use std::collections::VecDeque;
 
 /// Where completions go: to the batch of the poll, or behind others that found no room there.
@@ -114,6 +114,14 @@ impl Outcome {
             Self::Flushed | Self::Failed(_) => Err(WrError::Flushed),
         }
     }
+}
+
+/// The peer used a receive up without a message: RPC-over-RDMA has no use for RDMA Write With
+/// Immediate.
+#[inline]
+pub(super) fn is_write(wc: &ibv_wc) -> bool {
+    wc.status == ibv_wc_status::IBV_WC_SUCCESS
+        && wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
 }
 
 /// The message that a successful completion of a receive stands for.

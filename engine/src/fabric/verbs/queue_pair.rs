@@ -110,6 +110,10 @@ pub(super) struct QueuePair {
     is_open: bool,
     /// A message of the peer arrived.
     has_heard: bool,
+    /// A Write was posted, and no Send since.
+    has_written: bool,
+    /// What it looks like, until the control half or the device says why it ended.
+    suspected: Option<DownCause>,
     /// In the core's list of those to flush.
     pub(super) is_dirty: bool,
     link: Link,
@@ -120,6 +124,8 @@ impl QueuePair {
     /// `None` if its device cannot be posted to.
     pub(super) fn new(id: QpId, link: Link, asked_max: u32, signal_every: u32) -> Option<Self> {
         let limits = link.limits;
+        // However many requests of the driver's own it holds, the reactor's must not run out first.
+        let signal_every = signal_every.min(asked_max / 4).max(1);
         let sends = SendQueue::new(limits.send_depth, signal_every);
         // SAFETY: the queue pair is alive as long as the link is not destroyed.
         let send_chain = unsafe { SendChain::new(link.qp, sends.places()) }?;
@@ -143,6 +149,8 @@ impl QueuePair {
             is_accepted: link.side == Side::Connecting,
             is_open: false,
             has_heard: false,
+            has_written: false,
+            suspected: None,
             is_dirty: false,
             link,
         })
@@ -201,7 +209,16 @@ impl QueuePair {
             // Queued like others, so that its memory comes back like theirs. It is never posted.
             Err(cause) => (Operation::Mark, Some(cause)),
         };
-        let signal = matches!(wr, SendWr::Read { .. });
+        // The memory of a Write is not the connection's alone: it comes back with the Send behind it,
+        // and does not wait for further ones.
+        let signal = match &wr {
+            SendWr::Read { .. } => true,
+            SendWr::Write { .. } => {
+                self.has_written = true;
+                false
+            }
+            SendWr::Send { .. } => std::mem::take(&mut self.has_written),
+        };
         let sent = match wr {
             SendWr::Send { message, .. } => match operation {
                 Operation::Send { inline: true, .. } => Sent::Inline(Some(message)),
@@ -243,7 +260,7 @@ impl QueuePair {
                 Ok(Operation::Send { message, inline, invalidate: *invalidate })
             }
             SendWr::Read { from, into, .. } => {
-                let into_piece = self.transfer_piece(into, from)?;
+                let into_piece = self.sink_piece(into, from)?;
                 if !into.writable() {
                     return Err(DownCause::WorkRequest(WrError::RemoteAccess));
                 }
@@ -262,6 +279,13 @@ impl QueuePair {
         }
         let key = self.link.memory.local_key(local.region_id(), || local.hold_region());
         piece(local.as_ptr(), local.len(), said(key).ok_or(REGISTRATION)?).ok_or(TOO_LONG)
+    }
+
+    /// Where a Read ends. Over iWARP the peer is told the key: that of the block, and no more.
+    fn sink_piece(&mut self, local: &Lease, remote: &RemoteSlice) -> Result<Piece, DownCause> {
+        let whole = self.transfer_piece(local, remote)?;
+        let key = self.link.memory.sink_key(local.as_ptr());
+        Ok(Piece { key: key.unwrap_or(whole.key), ..whole })
     }
 
     /// Posts what waits: receives first, then sends, one doorbell for each. An error is the end of
@@ -498,7 +522,9 @@ impl QueuePair {
             is_writable: access == Access::RemoteWrite,
         };
         self.own += 1;
-        self.queue(Sent::Bind { window: at, key: slice.handle }, &Operation::Bind(binding), false);
+        // Room for others comes back by reports only.
+        let signal = self.own * 2 >= self.own_max;
+        self.queue(Sent::Bind { window: at, key: slice.handle }, &Operation::Bind(binding), signal);
     }
 
     /// See [`Fabric::revoke`](super::super::Fabric::revoke).
@@ -573,6 +599,13 @@ impl QueuePair {
         }
     }
 
+    /// A device refused a request, which it does, too, when the peer or the device has gone and the
+    /// news of that is still on its way.
+    #[cold]
+    pub(super) fn suspect(&mut self, cause: DownCause) {
+        self.suspected.get_or_insert(cause);
+    }
+
     fn flush_device(&mut self, now: Instant) {
         self.phase = Phase::Flushing { moved: now };
         self.link.disconnect();
@@ -591,7 +624,7 @@ impl QueuePair {
             if sent.is_asked_for() {
                 self.asked -= 1;
             } else {
-                self.own -= 1;
+                self.own -= u32::from(!matches!(sent, Sent::Mark));
             }
             flushed(id, sent, out);
         }
@@ -648,7 +681,9 @@ impl QueuePair {
             out.push(self.id, CompletionKind::RecvFlushed { buf });
         }
         let closed = self.is_closed.then_some(DownCause::Local);
-        let cause = self.failed.take().or(closed).or_else(|| self.link.state.over().cloned());
+        // That this side ended it is true of every connection that was lost.
+        let over = self.link.state.over().filter(|over| **over != DownCause::Local).cloned();
+        let cause = self.failed.take().or(closed).or(over).or(self.suspected.take());
         let cause = cause.unwrap_or(DownCause::PeerDied);
         out.push(self.id, CompletionKind::Down { cause });
     }
