@@ -128,7 +128,7 @@ pub(in crate::fabric) fn a_parked_core_wakes_for_a_message<P: Provider>(provider
             });
             assert_eq!(answer, Some(Event::Message(vec![round], None)));
         }
-        end.fabric.close(qp);
+        end.close(qp);
         sleeper.join().unwrap();
     });
     assert!(start.elapsed() < LONG, "it slept through a message, or through the end");

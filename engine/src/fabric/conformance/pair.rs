@@ -184,6 +184,17 @@ impl<F: Fabric> End<F> {
         self.events.retain(|(of, event)| (*of, event) != (qp, &dead));
     }
 
+    /// Ends a connection, and takes turns until that is done.
+    pub(in crate::fabric) fn close(&mut self, qp: QpId) {
+        self.fabric.close(qp);
+        let start = Instant::now();
+        while !self.events.iter().any(|(of, event)| *of == qp && matches!(event, Event::Down(_))) {
+            assert!(start.elapsed() < PATIENCE, "the connection does not end");
+            self.turn();
+        }
+        self.events.retain(|(of, _)| *of != qp);
+    }
+
     /// One turn: what has arrived, then what is to go out.
     pub(in crate::fabric) fn turn(&mut self) {
         self.fabric.poll(&mut self.batch);

@@ -119,8 +119,7 @@ pub(in crate::fabric) fn traffic_between_two_threads_is_whole<P: Provider>(provi
         let endpoint = connector.connect(&address, 0, &[], PATIENCE).unwrap();
         let qp = end.fabric.adopt(endpoint).unwrap();
         drive_traffic(&mut end, qp);
-        end.fabric.close(qp);
-        end.turn();
+        end.close(qp);
         echo.join().unwrap();
     });
 }
