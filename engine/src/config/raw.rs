@@ -387,7 +387,8 @@ pub enum Registration {
     /// live as long as the connection.
     Buffer,
     /// A memory window for each exposure, bound to its very bytes of the core's memory
-    /// (`mem.arena_mib`); its key dies with it.
+    /// (`mem.arena_mib`); its key dies with it. Not for rxe with peers that are not trusted: it does
+    /// not check a window's bounds, so that a key opens all of that memory.
     Window,
     /// One key with every right for the core's memory: for trusted fabrics only.
     Pool,

@@ -13,7 +13,9 @@ pub enum Registration {
     /// reading and once for writing. The keys live as long as the connection: what a peer may still
     /// reach after a call is memory that only calls to this peer use.
     Buffer,
-    /// A type-2 memory window is bound for each exposure, and its key dies with it.
+    /// A type-2 memory window is bound for each exposure, and its key dies with it. Not for rxe with
+    /// peers that are not trusted: it does not check a window's bounds, so that a key opens the whole
+    /// region that the window lies in, which is all private memory of a core.
     Window,
     /// One key for all private memory of a core, with every right: for peers that are trusted.
     Pool,

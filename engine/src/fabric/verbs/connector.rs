@@ -4,7 +4,7 @@ use super::super::address::RdmaAddress;
 use super::super::{Acceptor, Connector, FabricError};
 
 use super::cm::PRIVATE_DATA_BYTES_MAX;
-use super::config::{Registration, VerbsConfig};
+use super::config::VerbsConfig;
 use super::control::{self, ConnectRequest, Control, Job};
 use super::core::CoreShared;
 use super::device::{self, DeviceCaps, NO_DEVICE_REMEDY};
@@ -55,7 +55,7 @@ impl VerbsConnector {
         let devices = device::usable(&config)?;
         let caps =
             DeviceCaps::common(&devices).ok_or_else(|| not_started(NO_DEVICE_REMEDY, None))?;
-        let by_window = caps.registration(config.registration) == Registration::Window;
+        let by_window = device::all_take_windows(&devices, config.registration);
         let remote_invalidate = config.remote_invalidate && by_window;
         let cores = Mutex::new(HashMap::new());
         let environment = Arc::new(Environment { config, caps, remote_invalidate, cores });

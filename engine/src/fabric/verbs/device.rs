@@ -211,8 +211,10 @@ impl DeviceCaps {
     }
 
     /// How memory is made reachable over this device: what `wanted` says, `Auto` decided. Not by the
-    /// windows of rxe, whose driver loses count of who uses them: a queue pair that had bound some is
-    /// not destroyed (`rxe_destroy_qp: cleanup failed`, Linux 6.12), and its kernel has died of it.
+    /// windows of rxe. Its driver checks the right and the region of a window, but not its bounds: a
+    /// peer with a key reaches the whole region that the window lies in. And it loses count of who
+    /// uses them: a queue pair that had bound some is not destroyed (`rxe_destroy_qp: cleanup
+    /// failed`, Linux 6.12), and its kernel has died of it.
     pub(super) fn registration(&self, wanted: Registration) -> Registration {
         let has_windows = self.windows_max > 0 && self.has_invalidate;
         match wanted {
@@ -223,6 +225,11 @@ impl DeviceCaps {
             wanted => wanted,
         }
     }
+}
+
+/// Whether memory is made reachable by windows over all of some devices.
+pub(super) fn all_take_windows(devices: &[DeviceInfo], wanted: Registration) -> bool {
+    devices.iter().all(|device| device.caps.registration(wanted) == Registration::Window)
 }
 
 /// The devices that connections may use by the configuration.
@@ -330,6 +337,17 @@ pub(super) mod tests {
         let lesser = DeviceCaps { is_iwarp: true, sge_max: 2, windows_max: 0, ..caps() };
         assert_eq!(DeviceCaps::common(&[device(caps()), device(lesser)]), Some(lesser));
         assert_eq!(DeviceCaps::common(&[]), None);
+    }
+
+    #[test]
+    fn one_device_that_does_without_windows_is_enough_wherever_it_stands() {
+        let device = |caps| DeviceInfo { name: "device".into(), caps, ports: Vec::new() };
+        let (able, rxe) = (caps(), DeviceCaps { vendor_id: RXE_VENDOR, ..caps() });
+        for both in [[able, rxe], [rxe, able]] {
+            assert!(!all_take_windows(&both.map(device), Registration::Auto), "{both:?}");
+        }
+        assert!(all_take_windows(&[able, able].map(device), Registration::Auto));
+        assert!(all_take_windows(&[rxe, able].map(device), Registration::Window));
     }
 
     #[test]
