@@ -71,7 +71,7 @@ pub struct VerbsConfig {
     pub conns_max: usize,
     /// Connection requests the kernel keeps for a listener.
     pub backlog: u16,
-    /// Handshakes that may be open at a time.
+    /// Handshakes that may be open at a time; with one host a quarter of them, and one at the least.
     pub handshakes_max: usize,
     /// How long a peer may take for its part of a handshake, and address and route resolution for
     /// each step.

@@ -43,6 +43,9 @@ use std::time::Instant;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
+/// Events of the connection manager taken at a look. epoll tells again of those that are left: peers
+/// who ask for connections without end keep neither jobs nor deadlines waiting.
+const MANAGER_EVENTS_MAX: usize = 8;
 /// What epoll gives back for the mailbox, and for the connection manager; for a device it is the
 /// address of its context.
 const TOKEN_MAILBOX: u64 = 0;
@@ -159,7 +162,8 @@ impl ControlThread {
                 self.do_jobs();
             }
             TOKEN_CHANNEL => {
-                while let Some(event) = self.channel.next() {
+                for _ in 0..MANAGER_EVENTS_MAX {
+                    let Some(event) = self.channel.next() else { break };
                     self.on_manager_event(event);
                 }
             }

@@ -98,8 +98,7 @@ impl Connection {
         deadline: Instant,
         reads: Reads,
     ) -> Self {
-        let unknown = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let peer = id.peer().unwrap_or_else(unknown);
+        let peer = asking_peer(&id);
         Self {
             number,
             state: State::AwaitingReceives,
@@ -314,6 +313,12 @@ impl Connection {
         self.link.set_destroyed();
         // The rest goes in the order of the fields.
     }
+}
+
+/// Who asks for a connection.
+pub(super) fn asking_peer(id: &CmId) -> SocketAddr {
+    let unknown = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    id.peer().unwrap_or_else(unknown)
 }
 
 /// The connection works without the option.

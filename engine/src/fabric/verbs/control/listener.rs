@@ -4,13 +4,13 @@ use super::super::super::{Acceptor, FabricError};
 use super::super::cm::{CmEvent, CmId};
 use super::super::connector::Environment;
 use super::super::endpoint::VerbsEndpoint;
-use super::connection::Connection;
+use super::connection::{Connection, asking_peer};
 use super::machine::{Failure, State, Step};
 use super::mailbox::Job;
 use super::requests::Reads;
 use super::{Control, ControlThread, next_number};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -21,6 +21,9 @@ const FULL: &[u8] = b"no room for more connections";
 const BUSY: &[u8] = b"too many handshakes at once";
 const UNABLE: &[u8] = b"no resources for the connection";
 const WRONG_DEVICE: &[u8] = b"not served on this device";
+
+/// Hosts that can fill the room for handshakes only together.
+const HOSTS_AT_ONCE: usize = 4;
 
 /// How often a listener looks for its device when that was removed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -152,8 +155,9 @@ impl ControlThread {
 
     fn welcome(&mut self, mut id: CmId, event: &mut CmEvent, listener: &mut Listener) {
         let environment = Arc::clone(&self.environment);
-        let handshakes = self.connections.values().filter(|one| one.is_handshake()).count();
-        if handshakes >= environment.config.handshakes_max {
+        let handshakes = self.connections.values().filter(|one| one.is_handshake());
+        let peers = handshakes.map(|one| one.peer.ip());
+        if is_crowded(peers, asking_peer(&id).ip(), environment.config.handshakes_max) {
             return id.reject(BUSY);
         }
         let Some(index) = listener.acceptor.pick_core() else { return id.reject(FULL) };
@@ -198,6 +202,14 @@ impl ControlThread {
     }
 }
 
+/// Whether one more handshake, with `peer`, is too many next to those with the `others`. A single
+/// host has no more than a quarter of the room, so that it does not keep everybody else out.
+fn is_crowded(others: impl Iterator<Item = IpAddr>, peer: IpAddr, most: usize) -> bool {
+    let (all, same) =
+        others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
+    all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
+}
+
 fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricError {
     let ip = address.ip();
     let reason = match error.raw_os_error() {
@@ -210,4 +222,29 @@ fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricErr
         _ => format!("the address cannot be bound: {error}"),
     };
     FabricError { op, reason, source: Some(error) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Ask for connections from one host, then from others. Expect a quarter of the room for each,
+    /// and no more than all of it.
+    #[test]
+    fn one_host_does_not_take_the_room_of_others() {
+        let host = |number: u8| IpAddr::from([10, 0, 0, number]);
+        let two_each = |hosts: u8| (0..hosts).flat_map(move |number| [host(number); 2]);
+        let crowded = |hosts, peer| is_crowded(two_each(hosts), host(peer), 8);
+        assert!(!crowded(0, 0));
+        assert!(crowded(1, 0), "it has its quarter");
+        assert!(!crowded(3, 3), "another one has none yet");
+        assert!(crowded(4, 4), "there is no room left");
+    }
+
+    #[test]
+    fn a_host_has_room_for_one_handshake_however_little_there_is() {
+        let host = IpAddr::from([10, 0, 0, 1]);
+        assert!(!is_crowded([].into_iter(), host, 1));
+        assert!(is_crowded([host].into_iter(), host, 3));
+    }
 }
