@@ -36,6 +36,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use std::collections::HashMap;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -87,8 +88,8 @@ impl Control {
         };
         state.watch(TOKEN_MAILBOX, state.mailbox.event())?;
         state.watch(TOKEN_CHANNEL, state.channel.as_fd())?;
-        let thread =
-            thread::Builder::new().name(Self::THREAD_NAME.into()).spawn(move || state.run())?;
+        let thread = thread::Builder::new().name(Self::THREAD_NAME.into());
+        let thread = thread.spawn(move || state.run_to_the_end())?;
         *crate::sync::lock(&control.thread) = Some(thread);
         Ok(control)
     }
@@ -112,7 +113,7 @@ impl Drop for Control {
         // On the thread itself (an acceptor held the last handle) there is nobody to wait for.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
         {
-            // It has no result; a panic in an acceptor has been reported by the hook.
+            // It has no result; a panic has been reported by the hook.
             let _ = thread.join();
         }
     }
@@ -132,7 +133,15 @@ struct ControlThread {
 }
 
 impl ControlThread {
-    fn run(mut self) {
+    /// Frees everything when nobody has a handle any more. If it panics, cores are still using the
+    /// queue pairs: then they stay, with all that they use, until the process ends.
+    fn run_to_the_end(self) {
+        let mut state = ManuallyDrop::new(self);
+        state.run();
+        drop(ManuallyDrop::into_inner(state));
+    }
+
+    fn run(&mut self) {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while !self.mailbox.is_stopped() {
             let timeout = self.next_deadline().map(|deadline| {
@@ -276,11 +285,14 @@ impl ControlThread {
     fn happen(&mut self, number: u64, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
-            let Some(mut connection) = self.connections.remove(&number) else { return };
+            let Some(connection) = self.connections.remove(&number) else { return };
+            // As for the whole: a panic must not destroy what the core uses.
+            let mut connection = ManuallyDrop::new(connection);
             let (from, action) = connection.step(event);
             if let Err(failure) = self.perform(&mut connection, from, action) {
                 next = Some(Event::Failed(failure));
             }
+            let connection = ManuallyDrop::into_inner(connection);
             if connection.is_gone() {
                 return self.free(connection, from);
             }

@@ -11,6 +11,7 @@ use super::requests::Reads;
 use super::{Control, ControlThread, next_number};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -160,7 +161,9 @@ impl ControlThread {
         if is_crowded(peers, asking_peer(&id).ip(), environment.config.handshakes_max) {
             return id.reject(BUSY);
         }
-        let Some(index) = listener.acceptor.pick_core() else { return id.reject(FULL) };
+        let picked = guarded(&listener.op, || listener.acceptor.pick_core());
+        let Some(picked) = picked else { return id.reject(UNABLE) };
+        let Some(index) = picked else { return id.reject(FULL) };
         let Ok(core) = environment.core(index) else { return id.reject(UNABLE) };
         let number = next_number();
         id.set_number(number);
@@ -175,7 +178,8 @@ impl ControlThread {
             Err(failure) => return self.refuse(connection, failure),
         };
         self.connections.insert(number, connection);
-        listener.acceptor.accepted(index, endpoint);
+        // If it panics, the endpoint is dropped, which refuses the request.
+        let _ = guarded(&listener.op, || listener.acceptor.accepted(index, endpoint));
     }
 
     fn prepare_answer(
@@ -210,6 +214,17 @@ fn is_crowded(others: impl Iterator<Item = IpAddr>, peer: IpAddr, most: usize) -
     all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
 }
 
+/// What an acceptor says; `None` if it panics, which ends this request, and not the thread that all
+/// connections depend on.
+fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
+    // What the call leaves half done is the acceptor's own; nothing of this crate is changed in it.
+    let result = panic::catch_unwind(AssertUnwindSafe(call));
+    if result.is_err() {
+        tracing::error!(op, "an acceptor has panicked; the connection request is refused");
+    }
+    result.ok()
+}
+
 fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricError {
     let ip = address.ip();
     let reason = match error.raw_os_error() {
@@ -239,6 +254,13 @@ mod tests {
         assert!(crowded(1, 0), "it has its quarter");
         assert!(!crowded(3, 3), "another one has none yet");
         assert!(crowded(4, 4), "there is no room left");
+    }
+
+    #[test]
+    fn an_acceptor_that_panics_has_said_nothing() {
+        assert_eq!(guarded("listen", || Some(3)), Some(Some(3)));
+        let panicking = || std::panic::resume_unwind(Box::new("of the acceptor"));
+        assert_eq!(guarded::<Option<usize>>("listen", panicking), None);
     }
 
     #[test]
