@@ -307,7 +307,7 @@ impl CmId {
         // SAFETY: the id is alive.
         let qp = NonNull::new(unsafe { (*self.as_ptr()).qp });
         let qp = qp.ok_or_else(|| io::Error::from(io::ErrorKind::Other))?;
-        Ok(QueuePair { id: self.raw, qp })
+        Ok(QueuePair { id: self.raw, qp, is_destroyed: false })
     }
 }
 
@@ -320,11 +320,13 @@ impl Drop for CmId {
     }
 }
 
-/// A queue pair, made by its id; dropped, it is destroyed.
+/// A queue pair, made by its id; dropped, it is destroyed, if that has not been done.
 #[derive(Debug)]
 pub(super) struct QueuePair {
     id: NonNull<rdma_cm_id>,
+    /// Dangling when it is destroyed.
     qp: NonNull<ibv_qp>,
+    is_destroyed: bool,
 }
 
 // SAFETY: as for the id.
@@ -354,7 +356,30 @@ impl QueuePair {
         self.modify(&mut attributes, ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER)
     }
 
+    /// Has the device touch none of its buffers any more. Not left to the library's
+    /// `rdma_destroy_qp`, which does not say whether that worked. After an error the queue pair is
+    /// there still; that the device has gone, and with it the queue pair, is none.
+    pub(super) fn destroy(&mut self) -> io::Result<()> {
+        if self.is_destroyed {
+            return Ok(());
+        }
+        // SAFETY: the queue pair is alive, and its context is as long as the id.
+        let (context, destroyed) =
+            unsafe { ((*self.qp.as_ptr()).context, checked(ibv_destroy_qp(self.qp.as_ptr()))) };
+        // SAFETY: as above.
+        if destroyed.is_err() && unsafe { is_there(context) } {
+            return destroyed;
+        }
+        self.is_destroyed = true;
+        // SAFETY: whoever made it keeps the id alive until now.
+        unsafe { (*self.id.as_ptr()).qp = null_mut() };
+        Ok(())
+    }
+
     fn modify(&self, attributes: &mut ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
+        if self.is_destroyed {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
         // SAFETY: the queue pair is alive.
         checked(unsafe { ibv_modify_qp(self.qp.as_ptr(), attributes, mask.0 as c_int) })
     }
@@ -362,9 +387,21 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: whoever made it keeps the id alive until now.
-        unsafe { rdma_destroy_qp(self.id.as_ptr()) }
+        if let Err(error) = self.destroy() {
+            tracing::error!(%error, "could not destroy a queue pair");
+        }
     }
+}
+
+/// Whether the kernel still has the device of a context: of one that is gone it answers nothing.
+///
+/// # Safety
+/// The context is open.
+unsafe fn is_there(context: *mut ibv_context) -> bool {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut said: ibv_device_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: the caller vouches for the context, and the result has a place.
+    unsafe { ibv_query_device(context, &mut said) == 0 }
 }
 
 /// Has the library close the contexts of devices that are gone. It would do so only when it next

@@ -268,11 +268,22 @@ impl Connection {
     pub(super) fn destroy(&mut self, from: State) {
         self.deadline = None;
         self.break_off(from);
-        if let Some(parts) = &mut self.parts {
-            parts.live = None;
+        if self.destroy_queue_pair() {
+            self.core.notify(self.number);
         }
-        self.link.set_destroyed();
-        self.core.notify(self.number);
+    }
+
+    /// False if the queue pair is there still: then its core keeps what the device may yet touch.
+    fn destroy_queue_pair(&mut self) -> bool {
+        match self.parts.as_mut().map_or(Ok(()), Parts::destroy) {
+            Ok(()) => self.link.set_destroyed(),
+            Err(error) => {
+                let number = self.number;
+                tracing::error!(number, %error, "a queue pair cannot be destroyed; what it uses is lost");
+                return false;
+            }
+        }
+        true
     }
 
     /// Tells whoever waits that there will be no connection.
@@ -307,11 +318,11 @@ impl Connection {
             let _ = requester.join();
         }
         self.break_off(from);
-        if let Some(parts) = &mut self.parts {
-            parts.live = None;
+        if !self.destroy_queue_pair() {
+            // The device may touch its memory at any time: that stays until the process ends.
+            std::mem::forget(self);
         }
-        self.link.set_destroyed();
-        // The rest goes in the order of the fields.
+        // Else the rest goes in the order of the fields.
     }
 }
 

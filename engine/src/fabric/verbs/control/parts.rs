@@ -86,10 +86,22 @@ pub(super) struct Parts {
     pub(super) caps: DeviceCaps,
 }
 
-/// A queue pair, and the way of its events.
+impl Parts {
+    /// Destroys the queue pair; after an error it is there still, and so is all that it uses.
+    pub(super) fn destroy(&mut self) -> io::Result<()> {
+        if let Some(live) = &mut self.live {
+            live.route = None;
+            live.qp.destroy()?;
+        }
+        self.live = None;
+        Ok(())
+    }
+}
+
+/// A queue pair, and the way of its events, which goes first: its address may be used again.
 #[derive(Debug)]
 pub(super) struct Live {
-    _route: RouteLease,
+    route: Option<RouteLease>,
     pub(super) qp: QueuePair,
 }
 
@@ -136,7 +148,7 @@ impl Maker<'_> {
         };
         let (queue, mailbox) = (lease.queue().as_ptr(), Weak::clone(&self.mailbox));
         let route = RouteLease::take(number, context, qp.raw(), queue, mailbox);
-        let live = Some(Live { _route: route, qp });
+        let live = Some(Live { route: Some(route), qp });
         Ok(Parts { live, memory: Some(memory), lease, domain, limits, caps: *caps })
     }
 }
