@@ -16,7 +16,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How much longer than it was told a caller waits for the control thread, which keeps the time and
@@ -140,7 +141,7 @@ impl Connector for VerbsConnector {
             match wait.recv_timeout(share + GRACE) {
                 Ok(Ok(endpoint)) => return Ok(endpoint),
                 Ok(Err(error)) => first = first.or(Some(error)),
-                Err(_) => first = first.or(Some(Control::ended(&attempt.op))),
+                Err(error) => first = first.or_else(|| Some(attempt.unanswered(error))),
             }
         }
         Err(first.unwrap_or_else(|| attempt.failed("the name has no address", None)))
@@ -173,6 +174,18 @@ impl Attempt {
             None => reason.to_string(),
         };
         FabricError { op: self.op.clone(), reason, source }
+    }
+
+    /// The control thread has not said how it went.
+    fn unanswered(&self, error: RecvTimeoutError) -> FabricError {
+        match error {
+            RecvTimeoutError::Timeout => self.failed(
+                "the control thread is busy: an acceptor, or a device that is slow to make or \
+                 destroy queue pairs, holds it up",
+                None,
+            ),
+            RecvTimeoutError::Disconnected => Control::ended(&self.op),
+        }
     }
 
     fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, FabricError> {
