@@ -41,14 +41,6 @@ pub struct PortInfo {
     pub is_ethernet: bool,
 }
 
-/// What siw says as its vendor: "bmt".
-const SIW_VENDOR: u32 = 0x0062_6d74;
-
-/// The library of siw takes the file offset 0x90000 for "nothing to map", so that no queue that comes
-/// to begin there can be made, nor any after it. The first completion queue of a context is mapped
-/// first: with so many entries, of 32 bytes, it reaches beyond.
-const SIW_CQ_ENTRIES_MIN: u32 = 0x90000 / 32 + 512;
-
 /// What rxe says as its vendor.
 const RXE_VENDOR: u32 = 0x00ff_ffff;
 
@@ -78,10 +70,8 @@ pub struct DeviceCaps {
     pub sge_max: u32,
     /// Pieces of memory one RDMA Read takes.
     pub read_sge_max: u32,
-    /// Entries of one completion queue, at the most ...
+    /// Entries of one completion queue.
     pub cq_entries_max: u32,
-    /// ... and at the least, as its library has to be humoured.
-    pub(super) cq_entries_min: u32,
     /// What its driver says in a completion when a key of ours was invalidated.
     pub(super) invalidated_flags: u32,
     /// RDMA Reads that may be outstanding at this side of a connection.
@@ -175,7 +165,6 @@ impl DeviceCaps {
             sge_max: said.max_sge.unsigned_abs(),
             read_sge_max: said.max_sge_rd.unsigned_abs(),
             cq_entries_max: said.max_cqe.unsigned_abs(),
-            cq_entries_min: if said.vendor_id == SIW_VENDOR { SIW_CQ_ENTRIES_MIN } else { 1 },
             invalidated_flags: invalidated_flags(said.vendor_id),
             reads_in_max: u8::try_from(said.max_qp_rd_atom).unwrap_or(u8::MAX),
             reads_out_max: u8::try_from(said.max_qp_init_rd_atom).unwrap_or(u8::MAX),
@@ -198,7 +187,6 @@ impl DeviceCaps {
             sge_max: one.sge_max.min(other.sge_max),
             read_sge_max: one.read_sge_max.min(other.read_sge_max),
             cq_entries_max: one.cq_entries_max.min(other.cq_entries_max),
-            cq_entries_min: one.cq_entries_min.max(other.cq_entries_min),
             invalidated_flags: one.invalidated_flags & other.invalidated_flags,
             reads_in_max: one.reads_in_max.min(other.reads_in_max),
             reads_out_max: one.reads_out_max.min(other.reads_out_max),
@@ -301,7 +289,6 @@ pub(super) mod tests {
             sge_max: 4,
             read_sge_max: 4,
             cq_entries_max: 1000,
-            cq_entries_min: 1,
             invalidated_flags: invalidated_flags(0),
             reads_in_max: 16,
             reads_out_max: 16,

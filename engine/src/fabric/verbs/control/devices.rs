@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Of siw, the kernel's iWARP over TCP.
-const SIW_VENDOR: u32 = 0x62_6d74;
+/// What siw, the kernel's iWARP over TCP, says as its vendor: "bmt".
+const SIW_VENDOR: u32 = 0x0062_6d74;
 /// Entries of a completion queue of siw that takes more than 576 KiB of its mappings.
 const SIW_KEEPER_ENTRIES: u32 = 1 << 15;
 
@@ -38,6 +38,7 @@ struct Device {
     caps: DeviceCaps,
     connections: usize,
     is_removed: bool,
+    /// See [`siw_keeper`]; with the anchor, as it has to outlive all connections.
     _keeper: Option<CompletionQueue>,
     /// The number its events come with.
     number: u64,
@@ -168,8 +169,8 @@ impl Devices {
 
 /// Keeps queues away from a place where they could not be made: libsiw (rdma-core up to 64 at least)
 /// takes a queue whose mapping begins at 576 KiB (`SIW_INVAL_UOBJ_KEY`) for one that the kernel did
-/// not make, and all that come after it would begin there, too. A queue that lies across it, made
-/// before all others, helps; others do without.
+/// not make, and all that come after it would begin there, too. A queue that lies across it helps:
+/// it is made before all others of the context, and goes after them. Other devices do without.
 ///
 /// # Safety
 /// The context is open, and stays so as long as the queue lives.

@@ -67,8 +67,7 @@ impl QueueSizes {
                 caps.cq_entries_max
             ));
         }
-        let cq_depth = config.cq_depth.max(caps.cq_entries_min).min(caps.cq_entries_max);
-        let cq_depth = cq_depth.max(completions);
+        let cq_depth = config.cq_depth.min(caps.cq_entries_max).max(completions);
         Ok(Self { send, recv, completions, cq_depth })
     }
 }
