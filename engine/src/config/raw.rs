@@ -163,9 +163,11 @@ pub struct RawVerbs {
     pub ord: u64,
     /// RDMA Reads of one connection that the peer may have under way.
     pub ird: u64,
-    /// Transmissions again before a silent peer is given up; 3 bits.
+    /// Transmissions again before a silent peer is given up, on connections that this side asks for;
+    /// 3 bits.
     pub retry: u64,
-    /// Transmissions again to a peer without a posted receive; 3 bits, 7 is without end.
+    /// Transmissions again by the peer when this side has no receive posted; 3 bits, 7 is without
+    /// end.
     pub rnr_retry: u64,
     /// What such a peer is told to wait, as InfiniBand codes it.
     pub min_rnr_timer: u64,

@@ -559,16 +559,16 @@ pub static KEYS: &[Key] = &[
         name: "verbs.retry",
         unit: "retries",
         effect: "How often a packet is sent again without an acknowledgement before the \
-                 connection is lost.",
+                 connection is lost: by both sides, as the side says that connects.",
         reason: "The most there is: a lossy network is no dead peer.",
         field: |raw| Field::Integer(&mut raw.verbs.retry, RETRIES),
     },
     Key {
         name: "verbs.rnr_retry",
         unit: "retries",
-        effect: "How often a message is sent again to a peer that has no receive posted; 7 is \
-                 without end.",
-        reason: "A peer that is slow to post is not given up; the deadline of the call counts.",
+        effect: "How often the peer sends a message again when this side has no receive posted; \
+                 7 is without end. How often this side does is for the peer to say.",
+        reason: "Who is slow to post is not given up; the deadline of the call counts.",
         field: |raw| Field::Integer(&mut raw.verbs.rnr_retry, RETRIES),
     },
     Key {
@@ -645,8 +645,9 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "verbs.connect_timeout_ms",
         unit: "ms",
-        effect: "Longest wait for each step of connecting: the peer's address, the route to it, \
-                 its answer.",
+        effect: "Longest wait for the peer's address and for the route to it, each, when \
+                 connecting, and for the whole handshake when accepting; the answer to a request \
+                 may take as long as the caller gives it.",
         reason: "Several ARP requests; a host that is not there is said to be so.",
         field: |raw| Field::Integer(&mut raw.verbs.connect_timeout_ms, Limits::between(1, 60_000)),
     },
@@ -668,7 +669,8 @@ pub static KEYS: &[Key] = &[
         name: "limits.handshakes",
         unit: "connections",
         effect: "Most connections being accepted at a time; one more, and that which has been \
-                 silent for longest is refused.",
+                 silent for longest is refused. Over RDMA the one more is refused, and so is one \
+                 from a host that has a quarter of them.",
         reason: "Peers that connect and say nothing cannot use up descriptors.",
         field: |raw| Field::Integer(&mut raw.limits.handshakes, Limits::between(1, 4096)),
     },

@@ -47,13 +47,15 @@ pub struct VerbsConfig {
     pub reads_out_max: u8,
     /// RDMA Reads outstanding at this side of a connection (IRD), at the most.
     pub reads_in_max: u8,
-    /// Transport retries, 0 to 7.
+    /// How often a packet is sent again without an acknowledgement, 0 to 7: by both sides of the
+    /// connections that this side asks for. An accepting side does as its peer has asked.
     pub retry_count: u8,
-    /// Retries when the receiver is not ready, 0 to 7; 7: without end.
+    /// How often the peer sends a message again to this side when it has no receive posted, 0 to 7;
+    /// 7: without end.
     pub rnr_retry_count: u8,
     /// How long a peer waits after "receiver not ready", as InfiniBand codes it: 1 to 31.
     pub min_rnr_timer: u8,
-    /// Local ACK timeout: 4.096 µs times two to the power of this; 0 to 31.
+    /// Local ACK timeout: 4.096 µs times two to the power of this; 1 to 31.
     pub ack_timeout: u8,
     /// Type of service (IPv4) or traffic class (IPv6) of a connection.
     pub type_of_service: u8,
@@ -73,8 +75,11 @@ pub struct VerbsConfig {
     pub backlog: u16,
     /// Handshakes that may be open at a time; with one host a quarter of them, and one at the least.
     pub handshakes_max: usize,
-    /// How long a peer may take for its part of a handshake, and address and route resolution for
-    /// each step.
+    /// Longest wait for the peer's address and for the route to it, each, when connecting; and for
+    /// the whole handshake when accepting. A connecting side waits for the answer as long as it is
+    /// told to ([`Connector::connect`]).
+    ///
+    /// [`Connector::connect`]: crate::fabric::Connector::connect
     pub handshake_timeout: Duration,
     /// How long what was sent before a close may take to arrive, before the connection is cut.
     pub drain_timeout: Duration,
@@ -144,7 +149,8 @@ impl VerbsConfig {
         within("retry_count", self.retry_count.into(), (0, 7))?;
         within("rnr_retry_count", self.rnr_retry_count.into(), (0, 7))?;
         within("min_rnr_timer", self.min_rnr_timer.into(), (1, 31))?;
-        within("ack_timeout", self.ack_timeout.into(), (0, 31))?;
+        // Of InfiniBand's codes, 0 is to wait for ever.
+        within("ack_timeout", self.ack_timeout.into(), (1, 31))?;
         within("keys_max", self.keys_max as u64, (1, 1 << 20))?;
         within("conns_max", self.conns_max as u64, (1, 1 << 20))?;
         within("backlog", self.backlog.into(), WORDS)?;
@@ -179,6 +185,7 @@ mod tests {
         for (config, message) in [
             (VerbsConfig { rnr_retry_count: 8, ..base() }, "rnr_retry_count: must be from 0 to 7"),
             (VerbsConfig { min_rnr_timer: 0, ..base() }, "min_rnr_timer: must be from 1 to 31"),
+            (VerbsConfig { ack_timeout: 0, ..base() }, "ack_timeout: must be from 1 to 31"),
             (VerbsConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
             (VerbsConfig { conns_max: 0, ..base() }, "conns_max: must be from 1 to 1048576, not 0"),
         ] {

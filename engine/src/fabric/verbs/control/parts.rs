@@ -54,8 +54,8 @@ impl QueueSizes {
         let most = send.max(recv);
         if most > caps.work_requests_max {
             return Err(format!(
-                "the device's queues take {} work requests, not {most}: lower send_queue_depth, \
-                 recv_queue_depth or keys_max",
+                "the device's queues take {} work requests, not {most}: lower rpc.credits or \
+                 verbs.keys",
                 caps.work_requests_max
             ));
         }
@@ -63,7 +63,7 @@ impl QueueSizes {
         if completions > caps.cq_entries_max {
             return Err(format!(
                 "the device's completion queues take {} entries, not {completions}: lower \
-                 send_queue_depth or recv_queue_depth",
+                 rpc.credits or verbs.keys",
                 caps.cq_entries_max
             ));
         }
@@ -231,7 +231,9 @@ mod tests {
         let config =
             VerbsConfig { send_queue_depth: 100, recv_queue_depth: 50, ..VerbsConfig::default() };
         let few = DeviceCaps { work_requests_max: 99, ..caps() };
-        assert!(QueueSizes::of(&config, &few).unwrap_err().contains("lower send_queue_depth"));
+        assert!(
+            QueueSizes::of(&config, &few).unwrap_err().contains("lower rpc.credits or verbs.keys")
+        );
         let few = DeviceCaps { work_requests_max: 1000, cq_entries_max: 100, ..caps() };
         assert!(QueueSizes::of(&config, &few).unwrap_err().contains("completion queues take 100"));
     }
