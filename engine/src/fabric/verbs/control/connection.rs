@@ -279,7 +279,7 @@ impl Connection {
             Ok(()) => self.link.set_destroyed(),
             Err(error) => {
                 let number = self.number;
-                tracing::error!(number, %error, "a queue pair cannot be destroyed; what it uses is lost");
+                tracing::error!(number, %error, "a queue pair cannot be destroyed");
                 return false;
             }
         }
