@@ -227,3 +227,11 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn without_a_device_rdma_is_refused_in_one_line() -> io::Result<()> {
+    // 3 on a host that has one, where nobody listens at this address.
+    let (code, line) = refused(&["null", "rdma://127.0.0.1:1"])?;
+    assert!(matches!(code, Some(1 | 3)), "{line}");
+    Ok(())
+}

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// A client of NFS version 3 over RDMA, and over shared memory of this host.
 ///
-/// TARGET is rdma://HOST[:PORT]/EXPORT/PATH (port 20049 unless given, IPv6 addresses in brackets), or
-/// shm:NAME//EXPORT/PATH with two slashes before the path.
+/// TARGET is rdma://HOST:PORT/EXPORT/PATH (without a port 20049; IPv6 addresses in brackets), or
+/// shm:NAME//EXPORT/PATH with two slashes before the path. Where the export ends the server says.
 #[derive(Parser)]
 #[command(name = "spin-nfs", version, arg_required_else_help = false, after_long_help = MORE)]
 pub(crate) struct Cli {

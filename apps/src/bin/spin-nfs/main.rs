@@ -11,7 +11,7 @@ mod show;
 
 use cli::{Cli, Command, Place};
 use spinrpc_apps::command_line;
-use spinrpc_apps::nfs::client::{Error, Mount, Nfs, Root};
+use spinrpc_apps::nfs::client::{Error, Mount, Nfs, Root, Target};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -36,13 +36,30 @@ fn obey(nfs: &Nfs, cli: &Cli) -> Result<(), Error> {
     match &cli.command {
         Command::Null { .. } => nfs.null(|| false).map(drop),
         Command::Ping { target, ping } => ping::run(nfs, &target.server, ping),
-        other => {
-            let opened = Opened::at(nfs, &cli.place, &other.target().path)?;
-            let done = opened.obey(nfs, other);
-            opened.close();
-            done
+        Command::Getattr { target, json } => {
+            at(nfs, &cli.place, target, |opened| files::getattr(nfs, opened, *json))
+        }
+        Command::Ls { target, all, json } => {
+            at(nfs, &cli.place, target, |opened| listing::run(nfs, opened, *all, *json))
+        }
+        Command::Cat { target } => at(nfs, &cli.place, target, |opened| files::cat(nfs, opened)),
+        Command::Put { target, file } => {
+            at(nfs, &cli.place, target, |opened| files::put(nfs, opened, file))
         }
     }
+}
+
+/// Does `work` with a path on the server, between MNT and UMNT.
+fn at(
+    nfs: &Nfs,
+    place: &Place,
+    target: &Target,
+    work: impl FnOnce(&Opened<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let opened = Opened::at(nfs, place, &target.path)?;
+    let done = work(&opened);
+    opened.close();
+    done
 }
 
 /// A path on the server, and the root it is below.
@@ -63,16 +80,6 @@ impl<'a> Opened<'a> {
         let mut mount = Mount::connect(nfs, place.mount_by())?;
         let (root, below) = mount.root(path, place.export.as_deref())?;
         Ok(Self { path, root, below, mount: Some(mount) })
-    }
-
-    fn obey(&self, nfs: &Nfs, command: &Command) -> Result<(), Error> {
-        match command {
-            Command::Getattr { json, .. } => files::getattr(nfs, self, *json),
-            Command::Ls { all, json, .. } => listing::run(nfs, self, *all, *json),
-            Command::Cat { .. } => files::cat(nfs, self),
-            Command::Put { file, .. } => files::put(nfs, self, file),
-            Command::Null { .. } | Command::Ping { .. } => Ok(()),
-        }
     }
 
     /// Gives the directory back. The server would forget it anyway, so that what was done is done.

@@ -15,7 +15,7 @@ pub(super) struct Piece {
     pub(super) count: u32,
 }
 
-/// How a call of a piece ended: `None` inside is NFS3ERR_JUKEBOX.
+/// A piece, and how the call for it ended.
 type Ended<T> = (Piece, Result<Result<T, nfsstat3>, CallError>);
 
 /// Calls of one operation in flight.
