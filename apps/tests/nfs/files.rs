@@ -159,6 +159,8 @@ fn a_file_below_directories_and_links_is_found() -> io::Result<()> {
     {
         assert_eq!(answer(&["cat", &server.target(path)])?, b"found", "{path}");
     }
+    let more_slashes = format!("{}///export//a/b/file", server.address());
+    assert_eq!(answer(&["cat", &more_slashes])?, b"found");
     let shown = text(&["getattr", &server.target("/absolute")])?;
     assert!(shown.contains("symbolic link"), "the link itself: {shown}");
     for (path, word) in [("/outside", "outside of the export"), ("/circle", "circle")] {

@@ -94,6 +94,7 @@ impl Mount {
     /// # Errors
     /// [`Error::MountRefused`] names what the server exports, if it says.
     pub fn root(&mut self, path: &str, export: Option<&str>) -> Result<(Root, String), Error> {
+        let path = &format!("/{}", path.trim_start_matches('/'));
         if let Some(export) = export {
             let handle = self.mount(export)??;
             return Ok((Root { handle, export: export.to_owned() }, path.to_owned()));
@@ -105,7 +106,9 @@ impl Mount {
             match self.mount(&candidate)? {
                 Ok(handle) => {
                     let root = Root { handle, export: candidate };
-                    let rest = root.below(path.as_bytes()).unwrap_or_default();
+                    let Some(rest) = root.below(path.as_bytes()) else {
+                        return Err(Error::Path(format!("{path} is not below {}", root.export)));
+                    };
                     let rest = String::from_utf8_lossy(rest).into_owned();
                     return Ok((root, rest));
                 }
