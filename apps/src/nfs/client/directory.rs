@@ -9,7 +9,6 @@ use nfs3_types::nfs3::{
     entry3, entryplus3, fattr3, nfs_fh3, nfsstat3,
 };
 use spinrpc::CallSpec;
-use std::collections::HashSet;
 
 /// What one page may take at first, in bytes of results.
 const PAGE_BYTES: u32 = 32 << 10;
@@ -46,11 +45,35 @@ struct Listing<'a> {
     directory: &'a nfs_fh3,
     cookie: u64,
     verifier: cookieverf3,
-    /// Cookies that pages were asked for with: one that comes back would go in a circle.
-    asked: HashSet<u64>,
+    circle: Circle,
     page_bytes: u32,
     has_plus: bool,
     entries: u64,
+}
+
+/// Finds out that cookies go in a circle, and remembers only one of them (Brent's algorithm): a
+/// server that never repeats one must not make us remember all.
+#[derive(Default)]
+struct Circle {
+    /// The cookie that would come back; the first page is asked for with 0.
+    remembered: u64,
+    /// Cookies since the beginning. At each power of two another one is remembered, so that it
+    /// lies in the circle sooner or later, and long enough for a circle of any length.
+    pages: u64,
+}
+
+impl Circle {
+    /// Whether the cookie of the next page was there before.
+    fn closes(&mut self, cookie: u64) -> bool {
+        if cookie == self.remembered {
+            return true;
+        }
+        self.pages += 1;
+        if self.pages.is_power_of_two() {
+            self.remembered = cookie;
+        }
+        false
+    }
 }
 
 impl Nfs {
@@ -68,7 +91,7 @@ impl Nfs {
             directory,
             cookie: 0,
             verifier: cookieverf3::default(),
-            asked: HashSet::new(),
+            circle: Circle::default(),
             page_bytes: PAGE_BYTES,
             has_plus: true,
             entries: 0,
@@ -141,8 +164,7 @@ impl Listing<'_> {
             _ if page.eof => Ok(()),
             None => wrong("neither an entry nor the end of the directory".to_owned()),
             Some(cookie) => {
-                self.asked.insert(self.cookie);
-                if self.asked.contains(&cookie) {
+                if self.circle.closes(cookie) {
                     return wrong(format!("cookie {cookie} again: the list would never end"));
                 }
                 self.cookie = cookie;
@@ -218,5 +240,38 @@ impl From<entry3<'_>> for Entry {
     fn from(entry: entry3<'_>) -> Self {
         let name = entry.name.0.to_vec();
         Self { name, fileid: entry.fileid, attributes: None, handle: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many pages are asked for, of a list that goes from cookie `last` to cookie `back`.
+    fn pages(last: u64, back: u64) -> u64 {
+        let (mut circle, mut cookie, mut pages) = (Circle::default(), 0, 0);
+        loop {
+            cookie = if cookie == last { back } else { cookie + 1 };
+            pages += 1;
+            if circle.closes(cookie) {
+                return pages;
+            }
+        }
+    }
+
+    #[test]
+    fn receive_cookies_in_a_circle_expect_its_end_soon() {
+        for last in 0..70 {
+            for back in 0..=last {
+                let asked = pages(last, back);
+                assert!(asked <= 3 * (last + 1), "{last} to {back}: {asked} pages");
+            }
+        }
+    }
+
+    #[test]
+    fn receive_cookies_that_are_all_different_expect_no_complaint() {
+        let mut circle = Circle::default();
+        assert!(!(1..100_000).any(|cookie| circle.closes(cookie)));
     }
 }
