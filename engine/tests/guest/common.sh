@@ -9,6 +9,9 @@ cache=${SPINRPC_GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spinrpc-guest}
 # The status of a guest that never finished, and of a harness that cannot start one.
 readonly BROKEN=125
 
+# What apt says is read.
+export LC_ALL=C
+
 fail() {
     echo "guest: $*" >&2
     exit $BROKEN
@@ -19,8 +22,9 @@ usage() {
     sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$1"
 }
 
-# ends_with FUNCTION: calls it however the script ends. A shell that dies by a signal without a
-# trap runs no EXIT trap, and its children would go on.
+# ends_with FUNCTION: calls it however the script ends: EXIT alone would leave the status to chance. A
+# shell runs a trap only when the command in its foreground has ended, so that commands which take
+# long are started by setpriv --pdeathsig or in the background.
 ends_with() {
     # shellcheck disable=SC2064 # the name, now
     trap "$1" EXIT
@@ -42,9 +46,17 @@ need() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     echo "guest: installing ${missing[*]}" >&2
-    as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qqy --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
+    with_lists as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qqy --no-install-recommends "${missing[@]}" ||
         fail "install these Debian packages first: ${missing[*]}"
+}
+
+# with_lists COMMAND...: one of apt's, a second time with new lists of packages where the ones that
+# are there lack it or are out of date. Only then is its complaint of interest.
+with_lists() {
+    "$@" >/dev/null 2>&1 && return
+    as_root apt-get update -qq >&2 || true
+    "$@" >/dev/null
 }
 
 # closure PACKAGE...: the packages and the libraries they need, but for those of the C library,
@@ -71,8 +83,8 @@ unpack() {
     mkdir -p "$into" "$debs"
     # The sandbox user of apt cannot write to a directory of root's; without one nothing is lost,
     # since apt checks signatures by itself.
-    (cd "$debs" && apt-get download -qq -o APT::Sandbox::User=root "$@") ||
-        fail "apt-get cannot download the packages above; 'apt-get update' may help"
+    (cd "$debs" && with_lists apt-get download -qq -o APT::Sandbox::User=root "$@") ||
+        fail "apt-get cannot download these packages: $*"
     for deb in "$debs"/*.deb; do
         dpkg -x "$deb" "$into"
     done

@@ -6,11 +6,11 @@
 #   if on_host; then in_guest --timeout 60; exit; fi
 #   check 'what is to hold' COMMAND...
 #
-# SPINRPC_BIN is the directory of the programs under test, SPINRPC_OUT that for what is left over
-# (console, dmesg, wire.pcap); suite sets both.
+# SPINRPC_BIN is the directory of the programs under test (without it, where suite builds them),
+# SPINRPC_OUT that for what is left over (console, dmesg, wire.pcap); suite sets both.
 guest=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=$(readlink -f "$0")
-bin=${SPINRPC_BIN:-$guest/../../../target/debug}
+bin=${SPINRPC_BIN:-$guest/../../../target/guest-build/release}
 
 on_host() {
     [ -z "${SPINRPC_GUEST-}" ]
@@ -18,13 +18,13 @@ on_host() {
 
 # in_guest OPTIONS...: this script in a guest; the options are those of run.
 in_guest() {
-    "$guest/run" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" -- "$me" || died
+    setpriv --pdeathsig TERM "$guest/run" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" -- "$me" || died
 }
 
 # in_pair OPTIONS...: this script in both guests of a pair; the options are those of pair. Which
 # one it is in, SPINRPC_GUEST says: a or b.
 in_pair() {
-    "$guest/pair" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" "$me" "$me" || died
+    setpriv --pdeathsig TERM "$guest/pair" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" "$me" "$me" || died
 }
 
 # died: passes the status on; a guest that did not finish left behind what it was at.
@@ -70,12 +70,15 @@ fails_saying() {
     grep -qEi "$pattern" "$said"
 }
 
-# must_fail COMMAND...: with a status of its own, neither by a signal nor by being timed out.
+# must_fail COMMAND...: with a status of its own, neither by a signal nor by being timed out, by a
+# panic (101) or by what it would say to a wrong command line (2).
 must_fail() {
     local status=0
     "$@" || status=$?
     case $status in
         0) echo 'it succeeded' && false ;;
+        2) echo 'it does not take this command line' && false ;;
+        101) echo 'it panicked' && false ;;
         124) echo 'it hung, and timeout ended it' && false ;;
         12[67]) echo 'the shell could not run it' && false ;;
         *) [ "$status" -lt 128 ] || { echo "it crashed: status $status" && false; } ;;
@@ -149,6 +152,10 @@ doing='' temporary=''
 exec 3>&1
 trap report EXIT
 if on_host; then
+    if [ ! -x "$bin/spinperf" ]; then
+        echo "guest: no programs in $bin: run $guest/suite once, or set SPINRPC_BIN" >&2
+        exit 125
+    fi
     # Without suite, what is left over is removed at the end.
     [ -n "${SPINRPC_OUT-}" ] || { temporary=$(mktemp -d) && SPINRPC_OUT=$temporary/out; }
     log=$(dirname "$SPINRPC_OUT")/check
