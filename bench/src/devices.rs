@@ -288,7 +288,7 @@ const NOT_BUILT: &str = "this spinperf was built without RDMA; with rdma-core's 
                          cargo build --release --features verbs --bin spinperf";
 const NO_DEVICE: [&str; 4] = [
     "a device in software needs three commands of root, for a network interface such as eth0:",
-    "  modprobe rdma_rxe                           (RoCE; siw for iWARP)",
+    "  modprobe rdma_rxe                           (RoCE; siw for iWARP, not in Debian's kernels)",
     "  rdma link add rxe0 type rxe netdev eth0     (type siw for iWARP)",
     "  ip -brief address show dev eth0             (its address is that of the device)",
 ];
