@@ -287,7 +287,7 @@ impl Default for RawVerbs {
             arena_mib: 16,
             keys: 256,
             backlog: 128,
-            connect_timeout_ms: 2000,
+            connect_timeout_ms: 5000,
             bulk: BulkView::Lent,
         }
     }
