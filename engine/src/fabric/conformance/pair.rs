@@ -71,6 +71,7 @@ pub(in crate::fabric) struct Limits {
 
 /// How much a key lets reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "others keep to what is exposed"))]
 pub(in crate::fabric) enum Bounds {
     /// What is exposed.
     #[default]
