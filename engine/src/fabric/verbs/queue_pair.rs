@@ -36,6 +36,8 @@ enum Sent {
     Read {
         id: WrId,
         into: Lease,
+        /// As the device reported it.
+        result: Option<Result<(), WrError>>,
     },
     Write(#[expect(dead_code, reason = "held to be dropped")] Lease),
     Bind {
@@ -98,6 +100,8 @@ pub(super) struct QueuePair {
     own_max: u32,
     /// RDMA Reads that the device has.
     reads: u16,
+    /// Requests, from the oldest, that are done by what the device reported, but for Reads.
+    reported: u32,
     exposures: Exposures,
     phase: Phase,
     /// The first error that the device reported.
@@ -142,6 +146,7 @@ impl QueuePair {
             asked_max: asked_max.min(limits.send_depth.saturating_sub(MARKS)),
             own_max: limits.send_depth.saturating_sub(asked_max + MARKS),
             reads: 0,
+            reported: 0,
             exposures: link.memory.exposures(),
             phase: Phase::Live,
             failed: None,
@@ -224,7 +229,7 @@ impl QueuePair {
                 Operation::Send { inline: true, .. } => Sent::Inline(Some(message)),
                 _ => Sent::Message(Some(message)),
             },
-            SendWr::Read { id, into, .. } => Sent::Read { id, into },
+            SendWr::Read { id, into, .. } => Sent::Read { id, into, result: None },
             SendWr::Write { from, .. } => Sent::Write(from),
         };
         self.asked += 1;
@@ -419,7 +424,8 @@ impl QueuePair {
         self.moved();
     }
 
-    /// The device reported a request, and thereby all before it, which are done. Says what it means
+    /// The device reported a request, and thereby all before it but RDMA Reads, which answer for
+    /// themselves: siw reports a Send while a Read before it is still on its way. Says what it means
     /// for the connection.
     #[inline]
     pub(super) fn on_sent(
@@ -429,19 +435,36 @@ impl QueuePair {
         out: &mut Outbox<'_>,
     ) -> Outcome {
         let Some(count) = self.sends.reported(position) else { return Outcome::Done };
-        for _ in 1..count {
-            if let Some(sent) = self.sends.release() {
-                self.finish(sent, Ok(()), out);
-            }
+        let (mut known, mut outcome) = (count, outcome);
+        match self.sends.posted_at(count - 1) {
+            Some(Sent::Read { result, .. }) => *result = Some(outcome.result()),
+            Some(Sent::Message(_) | Sent::Inline(_)) => outcome = outcome.of_message(),
+            _ => {}
         }
-        let Some(sent) = self.sends.release() else { return outcome };
-        let is_message = matches!(sent, Sent::Message(_) | Sent::Inline(_));
-        let outcome = if is_message { outcome.of_message() } else { outcome };
-        self.finish(sent, outcome.result(), out);
         if outcome != Outcome::Done {
+            // What failed, and was no Read, comes back with the end.
+            known = count - 1;
             self.moved();
         }
+        self.reported = self.reported.max(known);
+        self.release_reported(out);
         outcome
+    }
+
+    /// Releases what is reported, up to a Read that is not.
+    #[inline]
+    fn release_reported(&mut self, out: &mut Outbox<'_>) {
+        loop {
+            let result = match self.sends.posted_at(0) {
+                Some(Sent::Read { result: Some(result), .. }) => *result,
+                Some(Sent::Read { result: None, .. }) | None => return,
+                Some(_) if self.reported == 0 => return,
+                Some(_) => Ok(()),
+            };
+            let Some(sent) = self.sends.release() else { return };
+            self.reported = self.reported.saturating_sub(1);
+            self.finish(sent, result, out);
+        }
     }
 
     #[inline]
@@ -452,7 +475,7 @@ impl QueuePair {
             self.own -= u32::from(!matches!(sent, Sent::Mark));
         }
         match sent {
-            Sent::Read { id, into } => {
+            Sent::Read { id, into, .. } => {
                 drop(into);
                 self.reads -= 1;
                 out.push(self.id, CompletionKind::Read { id, result });
@@ -691,9 +714,10 @@ impl QueuePair {
 
 /// A request that was not done, and will not be.
 fn flushed(id: QpId, sent: Sent, out: &mut Outbox<'_>) {
-    if let Sent::Read { id: read, into } = sent {
+    if let Sent::Read { id: read, into, result } = sent {
         drop(into);
-        out.push(id, CompletionKind::Read { id: read, result: Err(WrError::Flushed) });
+        let result = result.unwrap_or(Err(WrError::Flushed));
+        out.push(id, CompletionKind::Read { id: read, result });
     }
 }
 

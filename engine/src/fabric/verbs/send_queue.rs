@@ -126,6 +126,16 @@ impl<T> SendQueue<T> {
         (ahead < self.outstanding()).then_some(ahead + 1)
     }
 
+    /// The request that is `ahead` of the oldest one that is not released, if the device has it.
+    #[inline]
+    pub(super) fn posted_at(&mut self, ahead: u32) -> Option<&mut T> {
+        if ahead >= self.outstanding() {
+            return None;
+        }
+        let place = self.place(self.head.wrapping_add(ahead));
+        self.places[place].as_mut()
+    }
+
     /// Releases the oldest request that the device has, or had.
     #[inline]
     pub(super) fn release(&mut self) -> Option<T> {
