@@ -80,11 +80,15 @@ impl Provider for Siw {
         }
     }
 
-    /// It flushes the request that failed like the others, and ends the connection.
+    /// It flushes the request that failed like the others, refuses further ones, and ends the
+    /// connection.
     fn agrees(expected: &DownCause, told: &DownCause) -> bool {
         let says_nothing = matches!(
             told,
-            DownCause::Remote | DownCause::Local | DownCause::WorkRequest(WrError::Flushed)
+            DownCause::Remote
+                | DownCause::Local
+                | DownCause::DeviceFailed
+                | DownCause::WorkRequest(WrError::Flushed)
         );
         expected == told || is_failure(expected) && says_nothing || is_blamed(expected, told)
     }
