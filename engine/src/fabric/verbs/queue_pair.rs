@@ -46,14 +46,26 @@ enum Sent {
     },
     Invalidate {
         window: usize,
+        has_failed: bool,
     },
     Mark,
 }
 
 impl Sent {
-    /// A request of the reactor, not one of the driver.
-    fn is_asked_for(&self) -> bool {
-        matches!(self, Self::Message(_) | Self::Inline(_) | Self::Read { .. } | Self::Write(_))
+    /// A Read that the device has not reported.
+    #[inline]
+    fn is_out(&self) -> bool {
+        matches!(self, Self::Read { result: None, .. })
+    }
+
+    /// It is in the queue no more, which counts the requests of the reactor and those of the driver.
+    #[inline]
+    fn uncount(&self, asked: &mut u32, own: &mut u32) {
+        match self {
+            Self::Message(_) | Self::Inline(_) | Self::Read { .. } | Self::Write(_) => *asked -= 1,
+            Self::Bind { .. } | Self::Invalidate { .. } => *own -= 1,
+            Self::Mark => {}
+        }
     }
 }
 
@@ -100,8 +112,6 @@ pub(super) struct QueuePair {
     own_max: u32,
     /// RDMA Reads that the device has.
     reads: u16,
-    /// Requests, from the oldest, that are done by what the device reported, but for Reads.
-    reported: u32,
     exposures: Exposures,
     phase: Phase,
     /// The first error that the device reported.
@@ -146,7 +156,6 @@ impl QueuePair {
             asked_max: asked_max.min(limits.send_depth.saturating_sub(MARKS)),
             own_max: limits.send_depth.saturating_sub(asked_max + MARKS),
             reads: 0,
-            reported: 0,
             exposures: link.memory.exposures(),
             phase: Phase::Live,
             failed: None,
@@ -424,9 +433,7 @@ impl QueuePair {
         self.moved();
     }
 
-    /// The device reported a request, and thereby all before it but RDMA Reads, which answer for
-    /// themselves: siw reports a Send while a Read before it is still on its way. Says what it means
-    /// for the connection.
+    /// The device reported a request. Says what it means for the connection.
     #[inline]
     pub(super) fn on_sent(
         &mut self,
@@ -434,63 +441,39 @@ impl QueuePair {
         outcome: Outcome,
         out: &mut Outbox<'_>,
     ) -> Outcome {
-        let Some(count) = self.sends.reported(position) else { return Outcome::Done };
-        let (mut known, mut outcome) = (count, outcome);
-        match self.sends.posted_at(count - 1) {
-            Some(Sent::Read { result, .. }) => *result = Some(outcome.result()),
-            Some(Sent::Message(_) | Sent::Inline(_)) => outcome = outcome.of_message(),
+        let Some(sent) = self.sends.report(position) else { return Outcome::Done };
+        let outcome = match sent {
+            Sent::Message(_) | Sent::Inline(_) => outcome.of_message(),
+            _ => outcome,
+        };
+        match sent {
+            Sent::Read { result, .. } => *result = Some(outcome.result()),
+            Sent::Invalidate { has_failed, .. } => *has_failed = outcome != Outcome::Done,
             _ => {}
         }
         if outcome != Outcome::Done {
-            // What failed, and was no Read, comes back with the end.
-            known = count - 1;
             self.moved();
         }
-        self.reported = self.reported.max(known);
-        self.release_reported(out);
+        while let Some(sent) = self.sends.release_done(Sent::is_out) {
+            self.finish(sent, out);
+        }
         outcome
     }
 
-    /// Releases what is reported, up to a Read that is not.
     #[inline]
-    fn release_reported(&mut self, out: &mut Outbox<'_>) {
-        loop {
-            let result = match self.sends.posted_at(0) {
-                Some(Sent::Read { result: Some(result), .. }) => *result,
-                Some(Sent::Read { result: None, .. }) | None => return,
-                Some(_) if self.reported == 0 => return,
-                Some(_) => Ok(()),
-            };
-            let Some(sent) = self.sends.release() else { return };
-            self.reported = self.reported.saturating_sub(1);
-            self.finish(sent, result, out);
-        }
-    }
-
-    #[inline]
-    fn finish(&mut self, sent: Sent, result: Result<(), WrError>, out: &mut Outbox<'_>) {
-        if sent.is_asked_for() {
-            self.asked -= 1;
-        } else {
-            self.own -= u32::from(!matches!(sent, Sent::Mark));
-        }
+    fn finish(&mut self, sent: Sent, out: &mut Outbox<'_>) {
+        sent.uncount(&mut self.asked, &mut self.own);
         match sent {
-            Sent::Read { id, into, .. } => {
-                drop(into);
+            Sent::Read { .. } => {
                 self.reads -= 1;
-                out.push(self.id, CompletionKind::Read { id, result });
+                end_read(self.id, sent, out);
             }
-            Sent::Invalidate { window } if result.is_ok() => {
+            Sent::Invalidate { window, has_failed: false } => {
                 if let Some(handle) = self.exposures.on_invalidated(window) {
                     out.push(self.id, CompletionKind::Revoked { handle });
                 }
             }
-            Sent::Message(_)
-            | Sent::Inline(_)
-            | Sent::Write(_)
-            | Sent::Bind { .. }
-            | Sent::Mark => {}
-            Sent::Invalidate { .. } => {}
+            _ => {}
         }
     }
 
@@ -561,7 +544,7 @@ impl QueuePair {
             Ended::ByDevice { window } if self.take_back_binding(window) => Revoked::Now,
             Ended::ByDevice { window } => {
                 self.own += 1;
-                let sent = Sent::Invalidate { window };
+                let sent = Sent::Invalidate { window, has_failed: false };
                 self.queue(sent, &Operation::Invalidate { key }, true);
                 Revoked::Soon
             }
@@ -644,12 +627,8 @@ impl QueuePair {
     fn give_back_waiting(&mut self, out: &mut Outbox<'_>) {
         let id = self.id;
         for sent in self.sends.take_waiting() {
-            if sent.is_asked_for() {
-                self.asked -= 1;
-            } else {
-                self.own -= u32::from(!matches!(sent, Sent::Mark));
-            }
-            flushed(id, sent, out);
+            sent.uncount(&mut self.asked, &mut self.own);
+            end_read(id, sent, out);
         }
         for buf in self.recvs.take_waiting() {
             out.push(id, CompletionKind::RecvFlushed { buf });
@@ -698,7 +677,7 @@ impl QueuePair {
     fn tell_end(&mut self, out: &mut Outbox<'_>) {
         self.give_back_waiting(out);
         while let Some(sent) = self.sends.release() {
-            flushed(self.id, sent, out);
+            end_read(self.id, sent, out);
         }
         for buf in self.recvs.take_all() {
             out.push(self.id, CompletionKind::RecvFlushed { buf });
@@ -712,8 +691,9 @@ impl QueuePair {
     }
 }
 
-/// A request that was not done, and will not be.
-fn flushed(id: QpId, sent: Sent, out: &mut Outbox<'_>) {
+/// The reactor hears of a Read, which was not done if the device has not reported it.
+#[inline]
+fn end_read(id: QpId, sent: Sent, out: &mut Outbox<'_>) {
     if let Sent::Read { id: read, into, result } = sent {
         drop(into);
         let result = result.unwrap_or(Err(WrError::Flushed));

@@ -3,7 +3,8 @@
 //!
 //! A device completes the requests of a queue in order, and says so only for those it is asked to
 //! (they are signalled) or that fail. A request is released, so that its memory is free, when it or a
-//! later one has completed. Nothing here touches a device.
+//! later one has completed. RDMA Reads answer for themselves: siw reports a Send while a Read before it
+//! is still on its way. Nothing here touches a device.
 
 use super::work_id::POSITIONS_MAX;
 
@@ -15,6 +16,8 @@ pub(super) struct SendQueue<T> {
     depth: u32,
     /// The oldest that is not released ...
     head: u32,
+    /// ... the first that no report says is done ...
+    done: u32,
     /// ... the first that the device does not have ...
     posted: u32,
     /// ... and the number of the next one.
@@ -41,7 +44,7 @@ impl<T> SendQueue<T> {
         let depth = depth.clamp(1, POSITIONS_MAX / 2);
         let places = (0..depth.next_power_of_two()).map(|_| None).collect();
         let signal_every = signal_every.clamp(1, (depth / 4).max(1));
-        Self { places, depth, head: 0, posted: 0, tail: 0, signal_every, unsignalled: 0 }
+        Self { places, depth, head: 0, done: 0, posted: 0, tail: 0, signal_every, unsignalled: 0 }
     }
 
     /// Places: at least as many as the queue is deep.
@@ -118,22 +121,29 @@ impl<T> SendQueue<T> {
         self.posted = self.posted.wrapping_add(count.min(self.waiting()));
     }
 
-    /// The device reported the request at `position`, the low bits of a number: how many requests
-    /// are thereby done, those before it included. `None` for one that it does not have.
+    /// The device reported the request at `position`, the low bits of a number: it is done, and those
+    /// before it are. `None` for one that it does not have.
     #[inline]
-    pub(super) fn reported(&self, position: u32) -> Option<u32> {
+    pub(super) fn report(&mut self, position: u32) -> Option<&mut T> {
         let ahead = position.wrapping_sub(self.head) % POSITIONS_MAX;
-        (ahead < self.outstanding()).then_some(ahead + 1)
-    }
-
-    /// The request that is `ahead` of the oldest one that is not released, if the device has it.
-    #[inline]
-    pub(super) fn posted_at(&mut self, ahead: u32) -> Option<&mut T> {
         if ahead >= self.outstanding() {
             return None;
         }
+        let known = self.done.wrapping_sub(self.head).max(ahead + 1);
+        self.done = self.head.wrapping_add(known);
         let place = self.place(self.head.wrapping_add(ahead));
         self.places[place].as_mut()
+    }
+
+    /// Releases the oldest request, if it is done by the reports and not `is_out`: one that answers for
+    /// itself and has not.
+    #[inline]
+    pub(super) fn release_done(&mut self, is_out: impl FnOnce(&T) -> bool) -> Option<T> {
+        let oldest = self.places[self.place(self.head)].as_ref();
+        if self.done == self.head || oldest.is_some_and(is_out) {
+            return None;
+        }
+        self.release()
     }
 
     /// Releases the oldest request that the device has, or had.
@@ -143,7 +153,11 @@ impl<T> SendQueue<T> {
             return None;
         }
         let place = self.place(self.head);
-        self.head = self.head.wrapping_add(1);
+        let behind = self.head.wrapping_add(1);
+        if self.done == self.head {
+            self.done = behind;
+        }
+        self.head = behind;
         self.places[place].take()
     }
 
@@ -173,6 +187,8 @@ mod tests {
         Queue {
             signal: bool,
         },
+        /// As an RDMA Read: it answers for itself, and may do so late.
+        QueueRead,
         Post {
             most: u32,
         },
@@ -180,6 +196,10 @@ mod tests {
         Work {
             most: usize,
             fails: bool,
+        },
+        /// A Read that the device has got on with is done: any of them.
+        Answer {
+            which: usize,
         },
         /// What the device reported is looked at, so much of it.
         Poll {
@@ -204,6 +224,8 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             4 => any::<bool>().prop_map(|signal| Step::Queue { signal }),
+            1 => Just(Step::QueueRead),
+            2 => any::<usize>().prop_map(|which| Step::Answer { which }),
             3 => (0_u32..6).prop_map(|most| Step::Post { most }),
             3 => (0_usize..6, prop::bool::weighted(0.03))
                 .prop_map(|(most, fails)| Step::Work { most, fails }),
@@ -217,15 +239,31 @@ mod tests {
         ]
     }
 
+    /// A request: its number, whether it answers for itself, and whether it has.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Request {
+        number: u32,
+        is_read: bool,
+        is_answered: bool,
+    }
+
+    impl Request {
+        fn is_out(&self) -> bool {
+            self.is_read && !self.is_answered
+        }
+    }
+
     /// A device, and what is expected of the lists.
     struct Model {
-        sends: SendQueue<u32>,
+        sends: SendQueue<Request>,
         recvs: RecvQueue<u32>,
         /// Requests by age, with what they are reported by: waiting, then on the device.
-        waiting: VecDeque<(u32, Queued)>,
-        on_device: VecDeque<(u32, Queued)>,
-        /// What the device is done with, in order: free to be released.
-        done: VecDeque<u32>,
+        waiting: VecDeque<(Request, Queued)>,
+        on_device: VecDeque<(Request, Queued)>,
+        /// What the device has got on with, in order, and is not released.
+        passed: VecDeque<Request>,
+        /// Of that, Reads that are not done.
+        reading: Vec<(u32, Queued)>,
         reported: VecDeque<u32>,
         is_in_error: bool,
         recvs_on_device: Vec<(u32, u32)>,
@@ -241,7 +279,8 @@ mod tests {
                 recvs: RecvQueue::new(depth),
                 waiting: VecDeque::new(),
                 on_device: VecDeque::new(),
-                done: VecDeque::new(),
+                passed: VecDeque::new(),
+                reading: Vec::new(),
                 reported: VecDeque::new(),
                 is_in_error: false,
                 recvs_on_device: Vec::new(),
@@ -253,7 +292,9 @@ mod tests {
 
         fn take_step(&mut self, step: &Step) {
             match *step {
-                Step::Queue { signal } => self.queue(signal),
+                Step::Queue { signal } => self.queue(signal, false),
+                Step::QueueRead => self.queue(true, true),
+                Step::Answer { which } => self.answer(which),
                 Step::Post { most } => self.post(most),
                 Step::Work { most, fails } => self.work(most, fails),
                 Step::Poll { most } => self.poll(most),
@@ -265,20 +306,21 @@ mod tests {
                 Step::PollRecvs { most } => self.poll_recvs(most),
             }
             assert_eq!(self.sends.waiting() as usize, self.waiting.len());
-            assert_eq!(self.sends.outstanding() as usize, self.on_device.len() + self.done.len());
+            assert_eq!(self.sends.outstanding() as usize, self.on_device.len() + self.passed.len());
             let posted = self.recvs_on_device.len() + self.recvs_reported.len();
             assert_eq!(self.recvs.outstanding(), posted);
         }
 
-        fn queue(&mut self, signal: bool) {
+        fn queue(&mut self, signal: bool, is_read: bool) {
             let has_room = self.sends.room() > 0;
-            match self.sends.push(self.next, signal) {
+            let request = Request { number: self.next, is_read, is_answered: false };
+            match self.sends.push(request, signal) {
                 Ok(queued) => {
                     assert!(has_room && (queued.is_signalled || !signal));
-                    self.waiting.push_back((self.next, queued));
+                    self.waiting.push_back((request, queued));
                     self.next += 1;
                 }
-                Err(back) => assert!(!has_room && back == self.next),
+                Err(back) => assert!(!has_room && back == request),
             }
         }
 
@@ -293,32 +335,41 @@ mod tests {
             self.sends.post(count);
         }
 
-        /// In order; reported if signalled, failed or flushed.
+        /// In order; reported if signalled, failed or flushed. Reads are done later.
         fn work(&mut self, most: usize, fails: bool) {
             for at in 0..most {
                 let Some((request, queued)) = self.on_device.pop_front() else { return };
                 self.is_in_error |= fails && at + 1 == most;
-                self.done.push_back(request);
-                if queued.is_signalled || self.is_in_error {
+                self.passed.push_back(request);
+                if request.is_read {
+                    self.reading.push((request.number, queued));
+                } else if queued.is_signalled || self.is_in_error {
                     self.reported.push_back(queued.number % POSITIONS_MAX);
                 }
+            }
+        }
+
+        fn answer(&mut self, which: usize) {
+            if !self.reading.is_empty() {
+                let (number, queued) = self.reading.remove(which % self.reading.len());
+                let mut passed = self.passed.iter_mut();
+                let read = passed.find(|request| request.number == number);
+                read.expect("a Read is not released before its answer").is_answered = true;
+                self.reported.push_back(queued.number % POSITIONS_MAX);
             }
         }
 
         fn poll(&mut self, most: usize) {
             for _ in 0..most {
                 let Some(position) = self.reported.pop_front() else { return };
-                let count = self.sends.reported(position).expect("it was on the device");
-                for _ in 0..count {
-                    self.release();
+                self.sends.report(position).expect("it was on the device").is_answered = true;
+                while let Some(mut released) = self.sends.release_done(Request::is_out) {
+                    let mut oldest = self.passed.pop_front().expect("the device has got to it");
+                    assert!(!oldest.is_out(), "released while it was on its way");
+                    (released.is_answered, oldest.is_answered) = (true, true);
+                    assert_eq!(released, oldest);
                 }
-                assert_eq!(self.sends.reported(position), None, "reported twice");
             }
-        }
-
-        fn release(&mut self) {
-            let released = self.sends.release();
-            assert!(released.is_some() && released == self.done.pop_front());
         }
 
         fn take_waiting(&mut self) {
@@ -374,7 +425,8 @@ mod tests {
             self.take_waiting();
             let left: Vec<_> = std::iter::from_fn(|| self.sends.release()).collect();
             let on_device = self.on_device.iter().map(|(request, _)| *request);
-            assert_eq!(left, self.done.iter().copied().chain(on_device).collect::<Vec<_>>());
+            let expected = self.passed.iter().copied().chain(on_device);
+            assert!(left.iter().map(|one| one.number).eq(expected.map(|one| one.number)));
             let mut recvs: Vec<_> = self.recvs.take_all().collect();
             let lists = self.recvs_waiting.into_iter().chain(self.recvs_on_device);
             let expected = lists.chain(self.recvs_reported).map(|(_, buffer)| buffer);
@@ -406,7 +458,7 @@ mod tests {
             let mut model = Model::new(depth, signal_every);
             for _ in 0..5 {
                 while model.sends.room() > 0 {
-                    model.queue(false);
+                    model.queue(false, false);
                 }
                 model.post(u32::MAX);
                 model.work(usize::MAX, false);
@@ -417,16 +469,34 @@ mod tests {
         }
     }
 
+    /// What siw does: the Send behind a Read is reported first.
+    #[test]
+    fn a_read_that_is_out_holds_back_what_is_behind_it() {
+        let mut queue = SendQueue::new(4, 1);
+        for request in ["write", "read", "send"] {
+            assert!(queue.push(request, true).is_ok());
+        }
+        queue.post(3);
+        assert!(queue.report(2).is_some());
+        assert_eq!(queue.release_done(|request| *request == "read"), Some("write"));
+        assert_eq!(queue.release_done(|request| *request == "read"), None);
+        assert!(queue.report(1).is_some());
+        assert_eq!(queue.release_done(|_| false), Some("read"));
+        assert_eq!(queue.release_done(|_| false), Some("send"));
+        assert_eq!(queue.release_done(|_| false), None);
+    }
+
     #[test]
     fn numbers_wrap() {
         let mut queue = SendQueue::new(3, 1);
-        (queue.head, queue.posted, queue.tail) = (u32::MAX, u32::MAX, u32::MAX);
+        (queue.head, queue.done, queue.posted, queue.tail) =
+            (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
         for request in 0..3 {
             assert!(queue.push(request, true).is_ok());
         }
         queue.post(3);
-        assert_eq!(queue.reported(0_u32.wrapping_add(1) % POSITIONS_MAX), Some(3));
-        assert_eq!([queue.release(), queue.release(), queue.release()], [0, 1, 2].map(Some));
-        assert_eq!(queue.release(), None);
+        assert_eq!(queue.report(1), Some(&mut 2));
+        let released: Vec<_> = std::iter::from_fn(|| queue.release_done(|_| false)).collect();
+        assert_eq!((released, queue.report(1)), (vec![0, 1, 2], None));
     }
 }
