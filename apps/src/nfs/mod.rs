@@ -8,5 +8,6 @@
 pub mod client;
 pub mod mount3;
 pub mod nfs3;
+pub mod server;
 pub mod status;
 pub mod xdr;
