@@ -23,7 +23,7 @@ pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::DownCause;
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use mem::{Bulk, SharedBulk};
-pub use reactor::{Backpressure, CallSpec, Negotiated, ReplyData, Resend, StatsSnapshot};
+pub use reactor::{Backpressure, CallSpec, Negotiated, Progress, ReplyData, Resend, StatsSnapshot};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, AuthSys, Groups, OpaqueAuth, RejectStatus,

@@ -29,7 +29,8 @@ pub struct Core {
 /// What one turn did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Completions and letters handled; zero is an idle turn.
+    /// Completions and letters handled, and what services got done of their own work; zero is an
+    /// idle turn.
     pub events: usize,
 }
 
@@ -111,15 +112,15 @@ impl Core {
     /// One turn: reaps what has completed, runs handlers, flushes. Never blocks.
     #[inline]
     pub fn poll_once(&mut self) -> Work {
-        Work { events: self.driver.turn() }
+        Work { events: self.driver.turn().events }
     }
 
     /// Turns until `done`, resting between idle turns as the idle policy says. `done` is asked
     /// once per turn.
     pub fn run_until(&mut self, mut done: impl FnMut() -> bool) {
         while !done() {
-            let events = self.driver.turn();
-            match self.idle.after_turn(events) {
+            let turn = self.driver.turn();
+            match self.idle.after_turn(turn) {
                 Rest::None => {}
                 Rest::Yield => std::thread::yield_now(),
                 Rest::Park(at_most) => self.driver.park(at_most),

@@ -9,7 +9,6 @@ use super::reconnect::{Attempt, Comeback};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::{ConnId, DownCause, FabricError};
 use crate::mem::Bulk;
-use crate::reactor::Negotiated;
 use crate::reactor::chains::Padded;
 use crate::reactor::connection::Sinks;
 use crate::reactor::instance::Instance;
@@ -17,6 +16,7 @@ use crate::reactor::ops::{
     Admitted, CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyOps,
     ReplyTarget, RpcRefusal, Upcalls,
 };
+use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
@@ -135,6 +135,8 @@ pub(super) struct Dispatch {
     /// The same, for those who only answer.
     replies: Rc<dyn ReplyOps>,
     services: Vec<ServiceEntry>,
+    /// Which of them poll.
+    polling: Box<[usize]>,
     /// By index of the connection.
     clients: Vec<Option<ClientEntry>>,
     /// Those without a connection.
@@ -153,7 +155,9 @@ impl Dispatch {
     ) -> Self {
         let replies = Rc::clone(&ops) as Rc<dyn ReplyOps>;
         let (clients, connecting) = (Vec::new(), Vec::new());
-        Self { ops, replies, services, clients, connecting, random, asking }
+        let polls = |index: &usize| services[*index].service.polls();
+        let polling = (0..services.len()).filter(polls).collect();
+        Self { ops, replies, services, polling, clients, connecting, random, asking }
     }
 
     pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
@@ -450,6 +454,21 @@ impl Dispatch {
 }
 
 impl Upcalls for Dispatch {
+    #[inline(always)]
+    fn polls(&self) -> bool {
+        !self.polling.is_empty()
+    }
+
+    fn poll(&mut self) -> Progress {
+        let mut all = Progress::default();
+        for index in &self.polling {
+            let Progress { events, is_waiting } = self.services[*index].service.poll();
+            all.events += events;
+            all.is_waiting |= is_waiting;
+        }
+        all
+    }
+
     #[inline(always)]
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
         if frame.sinks.is_some() {

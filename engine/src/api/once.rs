@@ -11,7 +11,7 @@ use crate::reactor::deferred::DeferTicket;
 use crate::reactor::instance::PeerId;
 use crate::reactor::ops::{CallOutcome, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal};
 use crate::reactor::reply_cache::{CallKey, ReplyCache, Share, Standing, Stored, Ticket, Verdict};
-use crate::reactor::{Negotiated, ReplyData};
+use crate::reactor::{Negotiated, Progress, ReplyData};
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader};
 use spinrpc_proto::xdr::roundup4;
 use std::cell::Cell;
@@ -148,6 +148,14 @@ impl Service for ServeOnce {
             Some((_, Standing::Full)) | None => return call.reject(AcceptStatus::SystemErr),
         };
         self.call_once(call, number, &share);
+    }
+
+    fn polls(&self) -> bool {
+        self.inner.polls()
+    }
+
+    fn poll(&mut self) -> Progress {
+        self.inner.poll()
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {

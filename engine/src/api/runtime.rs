@@ -15,7 +15,7 @@ use crate::reactor::mailbox::{Inbox, Mail};
 use crate::reactor::memory;
 use crate::reactor::ops::CoreOps;
 use crate::reactor::reply_cache::ReplyCache;
-use crate::reactor::{Negotiated, StatsCells, StatsSnapshot};
+use crate::reactor::{Negotiated, Progress, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::affinity;
@@ -43,7 +43,7 @@ pub(super) trait Backend: Send + Sync {
 
 /// A core without its driver's type.
 pub(super) trait CoreDriver {
-    fn turn(&mut self) -> usize;
+    fn turn(&mut self) -> Progress;
     fn park(&mut self, at_most: Duration);
     fn connect(&mut self, entry: ClientEntry);
     fn random(&mut self) -> &mut Random;
@@ -331,7 +331,7 @@ impl<F: Fabric> Drop for Runner<F> {
 
 impl<F: Fabric> CoreDriver for Runner<F> {
     #[inline]
-    fn turn(&mut self) -> usize {
+    fn turn(&mut self) -> Progress {
         self.cell.turn(&mut self.batch, &mut self.dispatch)
     }
 

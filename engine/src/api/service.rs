@@ -2,7 +2,7 @@
 
 use super::Call;
 use crate::fabric::{ConnId, DownCause};
-use crate::reactor::Negotiated;
+use crate::reactor::{Negotiated, Progress};
 use spinrpc_proto::ids::Procedure;
 
 /// A program's procedures, one value per core, made by the factory given to
@@ -20,13 +20,67 @@ pub trait Service {
         procedure == Procedure(0)
     }
 
+    /// Whether [`Service::poll`] is to be called: asked once, when the core has made the service. A
+    /// core none of whose services polls pays nothing for those that could.
+    fn polls(&self) -> bool {
+        false
+    }
+
+    /// Goes on with work of the service's own, such as I/O that it started for deferred calls. Called
+    /// once in every turn, after the handlers of what arrived; an answer that a
+    /// [`Deferred`](crate::Deferred) gets here leaves in the same turn. It must not block.
+    ///
+    /// While it says [`Progress::is_waiting`], the core does not sleep, whatever its idle policy; so
+    /// it should say that only of work whose end nothing else announces. Another thread that answers
+    /// a [`Deferred`](crate::Deferred) wakes the core anyway.
+    ///
+    /// ```
+    /// use spinrpc::{Call, Config, Deferred, Engine, Progress, Service};
+    /// # use spinrpc::{Procedure, Program, Version, blocking};
+    ///
+    /// /// Takes the calls of a turn together.
+    /// #[derive(Default)]
+    /// struct Batches(Vec<Deferred>);
+    ///
+    /// impl Service for Batches {
+    ///     fn call(&mut self, call: Call<'_>) {
+    ///         self.0.extend(call.defer());
+    ///     }
+    ///
+    ///     fn polls(&self) -> bool {
+    ///         true
+    ///     }
+    ///
+    ///     fn poll(&mut self) -> Progress {
+    ///         let events = self.0.len();
+    ///         for deferred in self.0.drain(..) {
+    ///             deferred.reply(|results| results.u32(events as u32));
+    ///         }
+    ///         Progress { events, is_waiting: false }
+    ///     }
+    /// }
+    /// # let (program, version) = (Program(0x2000_0001), Version(1));
+    /// # let engine = Engine::new(Config::default())?;
+    /// # engine.serve(program, version, |_| Batches::default());
+    /// # engine.listen("shm:doc-poll")?;
+    /// # let server = engine.start()?;
+    /// # let mut client = blocking::Client::connect("shm:doc-poll", program, version)?;
+    /// # assert_eq!(client.call(Procedure(1), |_| {}, |results| results.u32())?, 1);
+    /// # engine.shutdown();
+    /// # server.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn poll(&mut self) -> Progress {
+        Progress::default()
+    }
+
     /// A connection to this core came up or went down.
     fn on_event(&mut self, event: &ConnectionEvent) {
         let _ = event;
     }
 }
 
-/// A closure is a service that needs no events.
+/// A closure is a service that needs no events and does not poll.
 impl<F: FnMut(Call<'_>)> Service for F {
     fn call(&mut self, call: Call<'_>) {
         self(call);

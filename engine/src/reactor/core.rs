@@ -1,7 +1,7 @@
 //! A core: one thread's reactor, and its turn.
 //!
-//! The turn reaps completions, advances connections, runs handlers, reads mail, looks at
-//! deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
+//! The turn reaps completions, advances connections, runs handlers, polls services, reads mail, looks
+//! at deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
 //! runs, so that handlers may start calls and answer others.
 
 use super::call_table::CallTable;
@@ -12,7 +12,7 @@ use super::instance::Instance;
 use super::mailbox::{Inbox, Mail};
 use super::memory::message_bytes;
 use super::negotiate::{Negotiated, Offer, Terms};
-use super::ops::{CallEnd, CallFrame, RpcRefusal, Upcalls};
+use super::ops::{CallEnd, CallFrame, Progress, RpcRefusal, Upcalls};
 use super::replies::SYSTEM_ERR;
 use super::resend::Interrupted;
 use super::sink::{Event, EventSink};
@@ -133,9 +133,10 @@ impl<F: Fabric> CoreCell<F> {
         self.state.borrow_mut()
     }
 
-    /// One turn. Returns how many completions and letters it handled.
-    pub(crate) fn turn(&self, batch: &mut Completions, up: &mut impl Upcalls) -> usize {
-        let mut events = self.reactor().begin_turn(batch);
+    /// One turn. Returns how many completions, letters and events of services it handled, and whether
+    /// a service has to be polled again.
+    pub(crate) fn turn(&self, batch: &mut Completions, up: &mut impl Upcalls) -> Progress {
+        let (mut events, mut is_waiting) = (self.reactor().begin_turn(batch), false);
         while let Some(received) = batch.next_received() {
             self.on_message(received, up);
         }
@@ -144,11 +145,17 @@ impl<F: Fabric> CoreCell<F> {
                 self.on_other(completion.qp, completion.kind, up);
             }
         }
+        if up.polls() {
+            let polled = up.poll();
+            (events, is_waiting) = (events + polled.events, polled.is_waiting);
+        }
         if self.reactor().needs_attention() {
             events += self.attend(up);
+            // A handler that ran there may have begun what is to be polled for.
+            is_waiting |= up.polls();
         }
         self.reactor().end_turn(events);
-        events
+        Progress { events, is_waiting }
     }
 
     #[cold]

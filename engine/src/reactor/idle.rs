@@ -1,5 +1,6 @@
 //! What a core does when it finds nothing to do: spin, then yield, then park.
 
+use super::ops::Progress;
 use crate::config::{Config, IdlePolicy};
 use crate::sys::clock::{Clock, Ticks};
 use std::time::Duration;
@@ -43,17 +44,21 @@ impl Idle {
         self.since = None;
     }
 
-    /// After a turn that handled `events`.
+    /// After a turn that got so far. One that waits for what no event will announce rests as others
+    /// do, but does not sleep.
     #[inline]
-    pub(crate) fn after_turn(&mut self, events: usize) -> Rest {
+    pub(crate) fn after_turn(&mut self, turn: Progress) -> Rest {
         if self.policy == IdlePolicy::Busy {
             return Rest::None;
         }
-        if events > 0 {
+        if turn.events > 0 {
             self.since = None;
             return Rest::None;
         }
-        self.rest(self.clock.now())
+        match self.rest(self.clock.now()) {
+            Rest::Park(_) if turn.is_waiting => Rest::Yield,
+            rest => rest,
+        }
     }
 
     fn rest(&mut self, now: Ticks) -> Rest {
@@ -85,13 +90,41 @@ mod tests {
         assert_eq!(idle.rest(Ticks(1099)), Rest::None);
         assert_eq!(idle.rest(Ticks(1100)), Rest::Yield);
         assert!(matches!(idle.rest(Ticks(1200)), Rest::Park(_)));
-        assert_eq!(idle.after_turn(1), Rest::None);
+        assert_eq!(idle.after_turn(Progress { events: 1, is_waiting: false }), Rest::None);
         assert_eq!(idle.rest(Ticks(5000)), Rest::None);
     }
 
     #[test]
     fn busy_never_rests_and_sleep_parks_at_once() {
-        assert_eq!(idle(IdlePolicy::Busy).after_turn(0), Rest::None);
-        assert!(matches!(idle(IdlePolicy::Sleep).after_turn(0), Rest::Park(_)));
+        assert_eq!(idle(IdlePolicy::Busy).after_turn(Progress::default()), Rest::None);
+        assert!(matches!(idle(IdlePolicy::Sleep).after_turn(Progress::default()), Rest::Park(_)));
+    }
+
+    const WAITING: Progress = Progress { events: 0, is_waiting: true };
+
+    #[test]
+    fn busy_while_a_service_waits_expect_no_rest() {
+        assert_eq!(idle(IdlePolicy::Busy).after_turn(WAITING), Rest::None);
+    }
+
+    #[test]
+    fn sleep_while_a_service_waits_expect_to_yield_until_it_does_not() {
+        let mut idle = idle(IdlePolicy::Sleep);
+        assert_eq!(idle.after_turn(WAITING), Rest::Yield);
+        assert_eq!(idle.after_turn(WAITING), Rest::Yield);
+        assert!(matches!(idle.after_turn(Progress::default()), Rest::Park(_)));
+    }
+
+    #[test]
+    fn adaptive_while_a_service_waits_expect_to_spin_then_to_yield_and_never_to_park() {
+        let mut idle = idle(IdlePolicy::Adaptive);
+        idle.spin_ticks = u64::MAX / 2;
+        assert_eq!(idle.after_turn(WAITING), Rest::None);
+        (idle.spin_ticks, idle.yield_ticks) = (0, u64::MAX / 2);
+        assert_eq!(idle.after_turn(WAITING), Rest::Yield);
+        idle.yield_ticks = 0;
+        assert_eq!(idle.after_turn(WAITING), Rest::Yield);
+        assert!(matches!(idle.after_turn(Progress::default()), Rest::Park(_)));
+        assert_eq!(idle.after_turn(Progress { events: 1, ..WAITING }), Rest::None);
     }
 }

@@ -33,7 +33,7 @@ mod stats;
 pub use negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]
 pub(crate) use negotiate::fuzz as fuzz_private_data;
-pub use ops::{Backpressure, CallSpec, Resend};
+pub use ops::{Backpressure, CallSpec, Progress, Resend};
 pub use reply_plan::ReplyData;
 pub(crate) use stats::StatsCells;
 pub use stats::StatsSnapshot;

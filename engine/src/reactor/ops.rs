@@ -256,6 +256,16 @@ pub(crate) enum CallOutcome {
     Deferred,
 }
 
+/// What a turn, or a service in it, got done of its own work, and what is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many things were done: none is an idle turn, as far as this service goes.
+    pub events: usize,
+    /// Something is under way whose end no event of the core will announce, so that it has to be
+    /// polled for: an idle core may let other threads run, but not sleep.
+    pub is_waiting: bool,
+}
+
 /// A reply on its way to its handler.
 pub(crate) struct ReplyFrame<'a> {
     pub(crate) conn: ConnId,
@@ -299,6 +309,10 @@ pub(crate) enum CallEnd {
 /// What the reactor tells the api; the api runs the application's handlers. No borrow of the
 /// reactor is held meanwhile, so that handlers may call its operations.
 pub(crate) trait Upcalls {
+    /// Whether [`Upcalls::poll`] has anything to do, in any turn.
+    fn polls(&self) -> bool;
+    /// Lets services go on with work of their own.
+    fn poll(&mut self) -> Progress;
     /// A call arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
     /// A reply arrived.

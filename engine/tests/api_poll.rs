@@ -1,0 +1,241 @@
+//! Services with work of their own: calls are deferred, and answered when the core polls the service.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, SharedHeard, all_words, client_config, recorder};
+use common::{LIMIT, PROGRAM, VERSION, small, small_with, unique_address, valid};
+use spinrpc::config::{IdlePolicy, RawConfig};
+use spinrpc::sync::lock;
+use spinrpc::{Call, Client, Core, Deferred, Engine, Procedure, Program, Progress, Service, Token};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// `u32` in; deferred, the same out.
+const LATER: Procedure = Procedure(1);
+
+/// What the test sees of the service, and tells it.
+#[derive(Default)]
+struct Shared {
+    calls: AtomicU64,
+    polls: AtomicU64,
+    /// Polls keep the calls that came instead of answering them, and say that they wait.
+    holds: AtomicBool,
+    held: Mutex<Vec<(u32, Deferred)>>,
+}
+
+impl Shared {
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    fn hold(&self, holds: bool) {
+        self.holds.store(holds, Ordering::Relaxed);
+    }
+}
+
+/// Starts each call's work when it comes, and ends it when it is polled.
+struct Batched(Arc<Shared>);
+
+impl Service for Batched {
+    fn call(&mut self, mut call: Call<'_>) {
+        if call.procedure() != LATER {
+            return call.reply(|_| {});
+        }
+        self.0.calls.fetch_add(1, Ordering::Relaxed);
+        let number = call.args().u32().unwrap();
+        lock(&self.0.held).push((number, call.defer().unwrap()));
+    }
+
+    fn polls(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self) -> Progress {
+        self.0.polls.fetch_add(1, Ordering::Relaxed);
+        let mut held = lock(&self.0.held);
+        if self.0.holds.load(Ordering::Relaxed) {
+            return Progress { events: 0, is_waiting: !held.is_empty() };
+        }
+        let events = held.len();
+        for (number, deferred) in held.drain(..) {
+            deferred.reply(|results| results.u32(number));
+        }
+        Progress { events, is_waiting: false }
+    }
+}
+
+/// A server's core and a client, both moved by the test, turn by turn.
+struct Pair {
+    engine: Engine,
+    #[expect(dead_code, reason = "makes the connection")]
+    client_engine: Engine,
+    server: Core,
+    client: Core,
+    caller: Client,
+    heard: SharedHeard<Vec<u32>>,
+    shared: Arc<Shared>,
+}
+
+fn keeping_replies() -> RawConfig {
+    small_with(|raw| raw.rpc.reply_cache_clients = 2)
+}
+
+impl Pair {
+    fn served() -> Self {
+        Self::new(small(), |engine, shared| {
+            engine.serve(PROGRAM, VERSION, move |_| Batched(Arc::clone(&shared)));
+        })
+    }
+
+    fn served_once() -> Self {
+        Self::new(keeping_replies(), |engine, shared| {
+            engine.serve_once(PROGRAM, VERSION, move |_| Batched(Arc::clone(&shared))).unwrap();
+        })
+    }
+
+    fn new(raw: RawConfig, serve: impl FnOnce(&Engine, Arc<Shared>)) -> Self {
+        let engine = Engine::new(valid(raw)).unwrap();
+        let shared = Arc::new(Shared::default());
+        serve(&engine, Arc::clone(&shared));
+        let address = unique_address();
+        engine.listen(&address).unwrap();
+        let mut server = engine.core(0).unwrap();
+        let client_engine = Engine::new(valid(client_config())).unwrap();
+        let mut client = client_engine.core(0).unwrap();
+        let heard = Rc::new(RefCell::new(common::caller::Heard::default()));
+        let made = recorder(&heard, all_words);
+        let caller = client.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+        turn_until("the connection", || {
+            server.poll_once();
+            client.poll_once();
+            caller.is_up()
+        });
+        Self { engine, client_engine, server, client, caller, heard, shared }
+    }
+
+    fn start(&self, number: u32) {
+        let spec = &mut spinrpc::CallSpec::new();
+        self.caller.call(LATER, Token(number.into()), spec, |args| args.u32(number)).unwrap();
+    }
+
+    fn replies(&self) -> Vec<Vec<u32>> {
+        let mut heard = self.heard.borrow_mut();
+        heard.replies.drain(..).map(|(_, reply)| reply.unwrap()).collect()
+    }
+
+    /// The server takes turns until so many calls have come in all, and none after that.
+    fn bring_calls(&mut self, count: u64) {
+        turn_until("calls", || {
+            self.client.poll_once();
+            self.server.poll_once();
+            self.shared.calls() == count
+        });
+    }
+
+    /// The client alone takes turns until it has heard so many replies.
+    fn hear(&mut self, count: usize) {
+        turn_until("replies", || {
+            self.client.poll_once();
+            self.heard.borrow().replies.len() >= count
+        });
+    }
+
+    fn parks(&self) -> u64 {
+        self.engine.stats(0).parks
+    }
+}
+
+#[track_caller]
+fn turn_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
+    }
+}
+
+#[test]
+fn work_that_a_call_began_is_polled_for_and_answered_in_the_same_turn() {
+    for mut pair in [Pair::served(), Pair::served_once()] {
+        for number in 1..=20 {
+            pair.start(number);
+            pair.bring_calls(number.into());
+            pair.hear(1);
+            assert_eq!(pair.replies(), [[number]]);
+        }
+    }
+}
+
+#[test]
+fn what_a_service_gets_done_counts_as_events_of_the_turn() {
+    let mut pair = Pair::served();
+    pair.shared.hold(true);
+    (0..3).for_each(|number| pair.start(number));
+    pair.bring_calls(3);
+    assert_eq!(pair.server.poll_once().events, 0);
+    pair.shared.hold(false);
+    // Three that the service has answered, and three letters with the answers.
+    assert_eq!(pair.server.poll_once().events, 6);
+    pair.hear(3);
+}
+
+#[test]
+fn a_core_that_would_sleep_polls_on_while_a_service_waits_and_sleeps_when_it_does_not() {
+    for mut pair in [Pair::served(), Pair::served_once()] {
+        pair.server.set_idle(IdlePolicy::Sleep);
+        pair.shared.hold(true);
+        pair.start(7);
+        pair.bring_calls(1);
+        let (parks, polls) = (pair.parks(), pair.shared.polls());
+        let shared = Arc::clone(&pair.shared);
+        pair.server.run_until(|| shared.polls() >= polls + 1000);
+        assert_eq!(pair.parks(), parks, "the core slept while work was under way");
+        pair.shared.hold(false);
+        let engine = pair.engine.clone();
+        let end = Instant::now() + LIMIT;
+        pair.server.run_until(|| engine.stats(0).parks > parks || Instant::now() > end);
+        assert!(pair.parks() > parks, "the core did not sleep when the work was done");
+        pair.hear(1);
+        assert_eq!(pair.replies(), [[7]]);
+    }
+}
+
+/// Would fail its core if it were polled.
+struct Silent;
+
+impl Service for Silent {
+    fn call(&mut self, call: Call<'_>) {
+        call.reply(|results| results.u32(1));
+    }
+
+    fn poll(&mut self) -> Progress {
+        panic!("polled without having asked for it");
+    }
+}
+
+#[test]
+fn a_service_that_does_not_poll_is_never_polled_even_beside_one_that_does() {
+    let engine = Engine::new(valid(keeping_replies())).unwrap();
+    let shared = Arc::new(Shared::default());
+    let of_service = Arc::clone(&shared);
+    engine.serve(PROGRAM, VERSION, |_| Silent);
+    engine.serve_once(Program(PROGRAM.0 + 1), VERSION, |_| Silent).unwrap();
+    engine.serve(Program(PROGRAM.0 + 2), VERSION, move |_| Batched(Arc::clone(&of_service)));
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let mut caller = Caller::connect(&address, all_words);
+    for _ in 0..100 {
+        assert_eq!(caller.call(LATER, |_| {}).unwrap(), [1]);
+    }
+    assert!(shared.polls() > 100, "the other one is polled in every turn");
+    engine.shutdown();
+    running.join().unwrap();
+}
