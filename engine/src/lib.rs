@@ -20,8 +20,8 @@ pub use api::{
     Reply, ReplyHandler, Running, Service, Token, Work, blocking, driver_of,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
-pub use fabric::DownCause;
 pub use fabric::capture::{CaptureCounters, CaptureSink};
+pub use fabric::{DownCause, Peer};
 pub use mem::{Bulk, SharedBulk};
 pub use reactor::{Backpressure, CallSpec, Negotiated, Progress, ReplyData, Resend, StatsSnapshot};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};

@@ -22,7 +22,8 @@ impl Directory {
     }
 
     /// Every address the engine listens at, in the order of [`Engine::listen`](crate::Engine::listen);
-    /// none after [`Engine::shutdown`](crate::Engine::shutdown). All programs are served at each.
+    /// none after [`Engine::shutdown`](crate::Engine::shutdown), or once
+    /// [`Engine::drain`](crate::Engine::drain) has begun. All programs are served at each.
     pub fn addresses(&self) -> Vec<String> {
         self.lock().addresses.clone()
     }

@@ -7,7 +7,7 @@ use super::config_protocol::Asking;
 use super::errors::{CallError, ConnectError};
 use super::reconnect::{Attempt, Comeback};
 use super::service::{ConnectionEvent, ConnectionId, Service};
-use crate::fabric::{ConnId, DownCause, FabricError};
+use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
 use crate::reactor::chains::Padded;
 use crate::reactor::connection::Sinks;
@@ -50,7 +50,7 @@ pub(super) struct ClientEntry {
     conn: Option<ConnId>,
     /// The connection it has asked for.
     request: Option<u64>,
-    up: Option<(String, Negotiated)>,
+    up: Option<(Peer, Negotiated)>,
     failed_calls: usize,
     address: String,
     /// There until the server has answered the Connection Configuration Protocol, or failed to.
@@ -134,7 +134,10 @@ pub(super) struct Dispatch {
     ops: Rc<dyn CoreOps>,
     /// The same, for those who only answer.
     replies: Rc<dyn ReplyOps>,
-    services: Vec<ServiceEntry>,
+    /// What calls find: the number of its service each. None once the core ends in good order.
+    programs: Vec<(Program, Version)>,
+    services: Vec<Box<dyn Service>>,
+    is_leaving: bool,
     /// Which of them poll.
     polling: Box<[usize]>,
     /// By index of the connection.
@@ -155,9 +158,22 @@ impl Dispatch {
     ) -> Self {
         let replies = Rc::clone(&ops) as Rc<dyn ReplyOps>;
         let (clients, connecting) = (Vec::new(), Vec::new());
-        let polls = |index: &usize| services[*index].service.polls();
+        let programs = services.iter().map(|entry| (entry.program, entry.version)).collect();
+        let services: Vec<_> = services.into_iter().map(|entry| entry.service).collect();
+        let polls = |index: &usize| services[*index].polls();
         let polling = (0..services.len()).filter(polls).collect();
-        Self { ops, replies, services, polling, clients, connecting, random, asking }
+        Self {
+            ops,
+            replies,
+            programs,
+            services,
+            is_leaving: false,
+            polling,
+            clients,
+            connecting,
+            random,
+            asking,
+        }
     }
 
     pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
@@ -226,14 +242,14 @@ impl Dispatch {
 
     #[inline]
     fn find(&self, program: Program, version: Version) -> Option<usize> {
-        self.services.iter().position(|entry| entry.program == program && entry.version == version)
+        self.programs.iter().position(|served| *served == (program, version))
     }
 
     /// The answer when there is no such service (RFC 5531 section 9).
     #[cold]
     fn not_served(&self, program: Program) -> AcceptStatus {
-        let served = self.services.iter().filter(|entry| entry.program == program);
-        let versions = served.map(|entry| entry.version.0);
+        let served = self.programs.iter().filter(|(number, _)| *number == program);
+        let versions = served.map(|(_, version)| version.0);
         match (versions.clone().min(), versions.max()) {
             (Some(low), Some(high)) => AcceptStatus::ProgMismatch { low, high },
             _ => AcceptStatus::ProgUnavail,
@@ -290,8 +306,7 @@ impl Dispatch {
         padded: Option<Padded<'_>>,
     ) -> CallOutcome {
         let Some(index) = self.find(header.program, header.version) else {
-            let status = self.not_served(header.program);
-            return self.refuse(to, &RpcRefusal::Accepted(status));
+            return self.turn_away(to, header.program);
         };
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
@@ -303,8 +318,19 @@ impl Dispatch {
             padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
         };
-        self.services[index].service.call(Call(&state));
+        self.services[index].call(Call(&state));
         state.outcome.get().unwrap_or(CallOutcome::Done)
+    }
+
+    /// A call that no service gets.
+    #[cold]
+    fn turn_away(&self, to: &ReplyTarget<'_>, program: Program) -> CallOutcome {
+        if self.is_leaving {
+            self.ops.leave_call(to);
+            return CallOutcome::Done;
+        }
+        let status = self.not_served(program);
+        self.refuse(to, &RpcRefusal::Accepted(status))
     }
 
     fn refuse(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) -> CallOutcome {
@@ -462,11 +488,16 @@ impl Upcalls for Dispatch {
     fn poll(&mut self) -> Progress {
         let mut all = Progress::default();
         for index in &self.polling {
-            let Progress { events, is_waiting } = self.services[*index].service.poll();
+            let Progress { events, is_waiting } = self.services[*index].poll();
             all.events += events;
             all.is_waiting |= is_waiting;
         }
         all
+    }
+
+    fn on_leave(&mut self) {
+        self.is_leaving = true;
+        self.programs.clear();
     }
 
     #[inline(always)]
@@ -542,11 +573,11 @@ impl Upcalls for Dispatch {
         self.place(conn, entry);
     }
 
-    fn on_up(&mut self, conn: ConnId, peer: &str, negotiated: Negotiated) {
+    fn on_up(&mut self, conn: ConnId, peer: Peer, negotiated: Negotiated) {
         let Some(entry) = self.client(conn) else {
-            let (connection, peer) = (ConnectionId(conn), peer.to_owned());
+            let connection = ConnectionId(conn);
             let event = ConnectionEvent::Up { connection, peer, negotiated };
-            return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
+            return self.services.iter_mut().for_each(|service| service.on_event(&event));
         };
         if entry.link.state.get() == LinkState::Down {
             entry.link.ops.close(conn);
@@ -555,7 +586,7 @@ impl Upcalls for Dispatch {
         if let Some(comeback) = &entry.comeback {
             entry.link.ops.make_lasting(conn, comeback.resends_max());
         }
-        entry.up = Some((peer.to_owned(), negotiated));
+        entry.up = Some((peer, negotiated));
         Self::begin(entry, conn);
     }
 
@@ -564,7 +595,7 @@ impl Upcalls for Dispatch {
         let Some(mut entry) = self.take_client(conn) else {
             let cause = cause.clone();
             let event = ConnectionEvent::Down { connection, cause, in_flight: 0 };
-            return self.services.iter_mut().for_each(|s| s.service.on_event(&event));
+            return self.services.iter_mut().for_each(|service| service.on_event(&event));
         };
         if entry.starts_over {
             return self.start_over(entry);

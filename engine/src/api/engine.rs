@@ -23,7 +23,6 @@ use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-#[cfg(feature = "verbs")]
 use std::time::Duration;
 
 /// A process's engine; clones are the same one. Dropping the last one, and its cores, closes every
@@ -218,6 +217,40 @@ impl Engine {
     /// [`EngineError`] if a core cannot be started, or a handler panicked.
     pub fn run(&self) -> Result<(), EngineError> {
         self.start()?.join()
+    }
+
+    /// Ends the engine in good order, as when the process is to be replaced by the next one: closes the
+    /// listeners, lets each core finish the calls that its services have deferred, and closes each
+    /// connection of a client when its replies have left; then does as [`Engine::shutdown`]. Waits for
+    /// that, but not longer than `at_most`, and says how many calls were not finished: calls
+    /// deferred and not answered, replies that the client has not fetched, and, for each connection
+    /// with replies that have not left, one.
+    ///
+    /// From the beginning on no call is executed. One that comes is not answered either, with
+    /// [`Engine::serve_once`] no reply is kept for it, and its client, whose connection goes, may send
+    /// it to the next process. Connections that this engine asked for stay until the end. Services
+    /// are polled, and hear of connections, as before.
+    ///
+    /// It blocks, so call it on a thread of your own, such as one that waits for signals, and not on
+    /// that of a core. A core that nobody moves ([`Engine::core`]) is waited for until `at_most`, and
+    /// counts for nothing. [`Engine::shutdown`] by another thread cuts it short. Zero after that, and
+    /// when the engine has ended before.
+    ///
+    /// ```
+    /// use spinrpc::{Config, Engine};
+    /// use std::time::Duration;
+    ///
+    /// let engine = Engine::new(Config::default())?;
+    /// engine.listen("shm:doc-drain")?;
+    /// let server = engine.start()?;
+    /// // A signal came:
+    /// let unfinished = engine.drain(Duration::from_secs(10));
+    /// server.join()?;
+    /// assert_eq!(unfinished, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn drain(&self, at_most: Duration) -> usize {
+        self.0.drain(at_most)
     }
 
     /// Tells every core to close its connections and every thread of [`Engine::start`] to end.

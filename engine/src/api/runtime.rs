@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::fabric::{Acceptor, Completions, Connector, Fabric, FabricError};
 use crate::reactor::core::{ConnectRequests, CoreCell, Reactor};
 use crate::reactor::instance::Instance;
+use crate::reactor::leaving::Farewell;
 use crate::reactor::mailbox::{Inbox, Mail};
 use crate::reactor::memory;
 use crate::reactor::ops::CoreOps;
@@ -23,10 +24,10 @@ use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An engine without its driver's type.
 pub(super) trait Backend: Send + Sync {
@@ -34,6 +35,7 @@ pub(super) trait Backend: Send + Sync {
     fn add_service(&self, program: Program, version: Version, factory: ServiceFactory);
     fn listen(&self, address: &str) -> Result<(), EngineError>;
     fn start_core(&self, index: usize) -> Result<Core, EngineError>;
+    fn drain(&self, at_most: Duration) -> usize;
     fn shutdown(&self);
     fn is_shut_down(&self) -> bool;
     fn directory(&self) -> Directory;
@@ -84,6 +86,9 @@ impl Threads {
 #[cfg(feature = "sim")]
 const SIMULATED_LETTERS: usize = 256;
 
+/// How often who waits for cores that end looks whether somebody has shut them down meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// What the control thread is asked for.
 enum Job {
     Connect {
@@ -110,6 +115,8 @@ pub(super) struct Runtime<C: Connector> {
     jobs: Mutex<Sender<Job>>,
     control: Mutex<Option<JoinHandle<()>>>,
     shut_down: Arc<AtomicBool>,
+    /// One ends it in good order at a time.
+    drain: Mutex<()>,
     threads: Threads,
     reply_cache: Option<Arc<ReplyCache>>,
 }
@@ -154,6 +161,7 @@ impl<C: Connector> Runtime<C> {
             jobs: Mutex::new(jobs),
             control: Mutex::new(control),
             shut_down: Arc::default(),
+            drain: Mutex::default(),
             threads,
             reply_cache,
         }))
@@ -191,6 +199,37 @@ impl<C: Connector> Runtime<C> {
             version,
             service: Box::new(ConfigService::new(Rc::clone(ops), &self.config)),
         })
+    }
+
+    fn stop_listening(&self) {
+        self.directory.forget_addresses();
+        lock(&self.listeners).clear();
+    }
+
+    /// Asks every core to finish what it has begun, and waits until they have or no time is `left`.
+    /// Returns how many calls were not finished.
+    fn see_off(&self, left: &dyn Fn() -> Duration) -> usize {
+        let (report, reports) = channel();
+        let mut unfinished = vec![0; self.cores.len()];
+        let running = |(_, place): &(usize, &CorePlace<_>)| place.inbox.is_read();
+        for (core, place) in self.cores.iter().enumerate().filter(running) {
+            let mut letter = Mail::Leave(Farewell { core, report: report.clone() });
+            while let Err(back) = place.inbox.post(letter) {
+                if left().is_zero() {
+                    break;
+                }
+                letter = back;
+                std::thread::yield_now();
+            }
+        }
+        drop(report);
+        loop {
+            match reports.recv_timeout(left().min(LOOK_EVERY)) {
+                Ok((core, count)) => unfinished[core] = count,
+                Err(RecvTimeoutError::Timeout) if !left().is_zero() && !self.is_shut_down() => {}
+                Err(_) => return unfinished.iter().sum(),
+            }
+        }
     }
 
     fn requests(&self, core: usize) -> ConnectRequests {
@@ -271,10 +310,21 @@ impl<C: Connector> Backend for Runtime<C> {
         Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
     }
 
+    fn drain(&self, at_most: Duration) -> usize {
+        let began = Instant::now();
+        let _alone = lock(&self.drain);
+        if self.is_shut_down() {
+            return 0;
+        }
+        self.stop_listening();
+        let unfinished = self.see_off(&|| at_most.saturating_sub(began.elapsed()));
+        self.shutdown();
+        unfinished
+    }
+
     fn shutdown(&self) {
         self.shut_down.store(true, Ordering::Relaxed);
-        self.directory.forget_addresses();
-        lock(&self.listeners).clear();
+        self.stop_listening();
         for core in &self.cores {
             // A full mailbox is being read; its core looks at the flag after this turn.
             drop(core.inbox.post(Mail::Shutdown));

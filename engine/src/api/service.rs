@@ -1,7 +1,7 @@
 //! What a server implements.
 
 use super::Call;
-use crate::fabric::{ConnId, DownCause};
+use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::{Negotiated, Progress};
 use spinrpc_proto::ids::Procedure;
 
@@ -74,7 +74,9 @@ pub trait Service {
         Progress::default()
     }
 
-    /// A connection to this core came up or went down.
+    /// A connection to this core came up or went down. Of a connection,
+    /// [`Up`](ConnectionEvent::Up) comes before its first call, and [`Down`](ConnectionEvent::Down)
+    /// after its last one; answers that come still later go nowhere.
     fn on_event(&mut self, event: &ConnectionEvent) {
         let _ = event;
     }
@@ -100,8 +102,8 @@ pub enum ConnectionEvent {
     Up {
         /// Which connection.
         connection: ConnectionId,
-        /// Who is at the other end.
-        peer: String,
+        /// Who is at the other end, as the kernel says.
+        peer: Peer,
         /// What both ends agreed on. A client that asks by the Connection Configuration Protocol
         /// (`rpc.ccp`) is up when it has been answered; at a server that serves it, this is what
         /// holds before a client asks.

@@ -58,6 +58,7 @@ macro_rules! fabric_conformance {
             no_receive_for_too_long_ends_the_connection,
             closing_gives_back_what_was_posted_and_then_says_down,
             what_was_sent_before_a_close_arrives_before_the_end,
+            what_has_left_a_full_queue_arrives_before_the_end,
             the_first_cause_is_the_one_that_is_told,
             nothing_can_be_posted_after_the_end,
             an_old_name_does_not_reach_a_new_connection,

@@ -8,6 +8,7 @@ mod address;
 pub mod capture;
 #[cfg(all(test, not(loom)))]
 mod conformance;
+mod peer;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -16,6 +17,7 @@ pub mod verbs;
 mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
+pub use peer::Peer;
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
     WrError, WrId,
@@ -99,6 +101,10 @@ pub trait Fabric: Sized + 'static {
     /// How many more work requests `post` takes on this queue pair now.
     fn send_room(&self, qp: QpId) -> usize;
 
+    /// Whether something posted is still here, as there was no room for it at the peer or in the device:
+    /// [`Fabric::close`] would take it back. What has left arrives before the end.
+    fn has_unsent(&self, qp: QpId) -> bool;
+
     /// Takes over a new connection (slow path: may allocate and map).
     fn adopt(&mut self, endpoint: Self::Endpoint) -> Result<QpId, FabricError>;
 
@@ -170,8 +176,8 @@ pub trait Endpoint: Send + 'static {
     /// What the peer sent as private data with its connection request or acceptance (RFC 8797);
     /// zeroes behind what it sent.
     fn peer_private_data(&self) -> &[u8];
-    /// Who the peer is, for people and logs.
-    fn peer_name(&self) -> String;
+    /// Who the peer is, by the word of the kernel and not of the peer.
+    fn peer(&self) -> Peer;
     /// A number that stands for the peer on each of its connections: of its user and process, or of
     /// its address without the port. Zero if the driver knows nothing that lasts so long.
     fn peer_identity(&self) -> u64 {

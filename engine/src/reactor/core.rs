@@ -9,6 +9,7 @@ use super::calls::Undelivered;
 use super::connection::Conn;
 use super::fenced::FencedReply;
 use super::instance::Instance;
+use super::leaving::Leaving;
 use super::mailbox::{Inbox, Mail};
 use super::memory::message_bytes;
 use super::negotiate::{Negotiated, Offer, Terms};
@@ -19,7 +20,8 @@ use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
 use crate::config::Config;
 use crate::fabric::{
-    CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, QpId, Received,
+    CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, Peer, QpId,
+    Received,
 };
 use crate::mem::{Buf, BulkPool};
 use crate::sys::clock::{Clock, Ticks};
@@ -81,6 +83,8 @@ pub(crate) struct Reactor<F: Fabric> {
     xid_seed: u32,
     /// Connections that come now are too late.
     is_shut_down: bool,
+    /// Those of clients are, too; there once the core ends in good order.
+    pub(super) leaving: Option<Leaving>,
 }
 
 /// The connections of a core by queue pair.
@@ -262,6 +266,7 @@ impl<F: Fabric> CoreCell<F> {
         self.reactor().send_owed_errors();
         self.resume(up);
         self.attend_interrupted(up);
+        self.reactor().go_on_leaving();
         letters
     }
 
@@ -276,6 +281,10 @@ impl<F: Fabric> CoreCell<F> {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
+                Mail::Leave(farewell) => {
+                    up.on_leave();
+                    self.reactor().leaving = Some(Leaving::new(farewell));
+                }
                 Mail::Shutdown => self.reactor().shut_down(),
             }
         }
@@ -294,7 +303,7 @@ impl<F: Fabric> CoreCell<F> {
         match result.and_then(open) {
             Ok((conn, peer, negotiated)) => {
                 up.on_connected(request, Ok(conn));
-                up.on_up(conn, &peer, negotiated);
+                up.on_up(conn, peer, negotiated);
             }
             Err(error) => up.on_connected(request, Err(error)),
         }
@@ -303,7 +312,7 @@ impl<F: Fabric> CoreCell<F> {
     fn on_accepted(&self, endpoint: F::Endpoint, up: &mut impl Upcalls) {
         let opened = self.reactor().open(endpoint, Side::Server, None);
         match opened {
-            Ok((conn, peer, negotiated)) => up.on_up(conn, &peer, negotiated),
+            Ok((conn, peer, negotiated)) => up.on_up(conn, peer, negotiated),
             Err(error) => tracing::warn!(%error, "an accepted connection could not be opened"),
         }
     }
@@ -364,6 +373,8 @@ impl<F: Fabric> CoreCell<F> {
     pub(crate) fn end(&self) {
         if let Ok(mut reactor) = self.state.try_borrow_mut() {
             reactor.close_all();
+            reactor.leaving = None;
+            reactor.inbox.close();
         }
     }
 
@@ -420,6 +431,7 @@ impl<F: Fabric> Reactor<F> {
             unpublished: 0,
             xid_seed: now.0 as u32,
             is_shut_down: false,
+            leaving: None,
             fabric,
             config,
             clock,
@@ -659,15 +671,16 @@ impl<F: Fabric> Reactor<F> {
         endpoint: F::Endpoint,
         side: Side,
         request: Option<u64>,
-    ) -> Result<(ConnId, String, Negotiated), FabricError> {
-        if self.is_shut_down {
-            let op = format!("take a connection of {}", endpoint.peer_name());
+    ) -> Result<(ConnId, Peer, Negotiated), FabricError> {
+        let is_late = side == Side::Server && self.leaving.is_some();
+        if self.is_shut_down || is_late {
+            let op = format!("take a connection of {}", endpoint.peer());
             return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
         }
         let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max());
         let terms = Terms::new(&self.offer, endpoint.peer_private_data(), reads_max, &self.config)
             .with_peer(endpoint.peer_identity());
-        let peer = endpoint.peer_name();
+        let peer = endpoint.peer();
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.chained, self.xid_seed);

@@ -3,12 +3,14 @@
 
 use crate::fabric::{ConnId, FabricError, Wake};
 use crate::mem::Bulk;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crossbeam::queue::ArrayQueue;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
+use super::leaving::Farewell;
 use super::reply_plan::ReplyData;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
@@ -20,6 +22,8 @@ pub(crate) enum Mail<E> {
     Accepted(E),
     /// The reply of a deferred call.
     Reply(DeferredReply),
+    /// End in good order.
+    Leave(Farewell),
     /// Close everything.
     Shutdown,
 }
@@ -44,17 +48,31 @@ pub(crate) enum DeferredAnswer {
 pub(crate) struct Inbox<E> {
     queue: ArrayQueue<Mail<E>>,
     waker: OnceLock<Arc<dyn Wake>>,
+    is_closed: AtomicBool,
 }
 
 impl<E> Inbox<E> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { queue: ArrayQueue::new(capacity), waker: OnceLock::new() }
+        let queue = ArrayQueue::new(capacity);
+        Self { queue, waker: OnceLock::new(), is_closed: AtomicBool::new(false) }
     }
 
     /// The core names its waker when it starts.
     pub(crate) fn set_waker(&self, waker: Arc<dyn Wake>) {
         // A second core under the same number was refused before; the first waker stands.
         let _ = self.waker.set(waker);
+    }
+
+    /// Whether a core reads it.
+    pub(crate) fn is_read(&self) -> bool {
+        // Relaxed: who asks can always be too early or too late.
+        self.waker.get().is_some() && !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// The core reads no more; what is left is dropped.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        while self.take().is_some() {}
     }
 
     /// Puts mail in; gives it back when the box is full.

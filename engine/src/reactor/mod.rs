@@ -14,6 +14,7 @@ mod exports;
 mod fenced;
 pub(crate) mod idle;
 pub(crate) mod instance;
+pub(crate) mod leaving;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
 mod negotiate;

@@ -6,7 +6,7 @@ use super::deferred::DeferTicket;
 use super::instance::Instance;
 use super::negotiate::Negotiated;
 use super::reply_plan::ReplyData;
-use crate::fabric::{ConnId, DownCause, FabricError};
+use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::{Buf, Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
@@ -53,6 +53,8 @@ pub(crate) trait CoreOps: ReplyOps {
     fn pool(&self) -> BulkPool;
     /// Calls of `conn` that wait for their replies; `None` when it is down.
     fn in_flight(&self, conn: ConnId) -> Option<usize>;
+    /// Forgets a call without an answer: its connection will go.
+    fn leave_call(&self, to: &ReplyTarget<'_>);
     /// Begins to close a connection.
     fn close(&self, conn: ConnId);
     /// A client of this connection said its limits: they bind this side from now on. Returns what
@@ -313,6 +315,9 @@ pub(crate) trait Upcalls {
     fn polls(&self) -> bool;
     /// Lets services go on with work of their own.
     fn poll(&mut self) -> Progress;
+    /// From now on no call is executed, and none answered that comes: they are left by
+    /// [`CoreOps::leave_call`].
+    fn on_leave(&mut self);
     /// A call arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
     /// A reply arrived.
@@ -322,7 +327,7 @@ pub(crate) trait Upcalls {
     /// A connection request was answered.
     fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>);
     /// A connection was accepted, or one that was asked for is ready.
-    fn on_up(&mut self, conn: ConnId, peer: &str, negotiated: Negotiated);
+    fn on_up(&mut self, conn: ConnId, peer: Peer, negotiated: Negotiated);
     /// A connection went down; its calls have ended before.
     fn on_down(&mut self, conn: ConnId, cause: &DownCause);
     /// Whether the client of this connection, which goes down, wants another one in its place.

@@ -47,6 +47,10 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
         Some(requester.credits().in_flight() as usize + requester.held().count())
     }
 
+    fn leave_call(&self, to: &ReplyTarget<'_>) {
+        self.reactor().leave_call(to);
+    }
+
     fn close(&self, conn: ConnId) {
         self.reactor().begin_close(conn, DownCause::Local);
     }

@@ -80,6 +80,8 @@ counters! {
     receives_unchained,
     /// Calls that passed their deadline.
     timeouts,
+    /// Calls neither executed nor answered, because the engine ended in good order.
+    calls_left,
     /// Calls answered with SYSTEM_ERR because the handler dropped them.
     calls_dropped,
     /// Calls answered with an error because they went beyond the grant.

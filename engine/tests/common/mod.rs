@@ -88,6 +88,11 @@ impl Server {
         engine.serve(PROGRAM, VERSION, move |context| {
             TestProgram::new(context.clone(), Arc::clone(&of_program))
         });
+        Self::started(engine, shared)
+    }
+
+    /// An engine that serves what tells `shared`: it listens, and starts.
+    pub(crate) fn started(engine: Engine, shared: Arc<Shared>) -> Self {
         let address = unique_address();
         engine.listen(&address).unwrap();
         let running = Some(engine.start().unwrap());

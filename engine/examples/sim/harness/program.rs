@@ -7,7 +7,7 @@ use super::scenario::{Answer, CallPlan};
 use spinrpc::fabric::sim::SideId;
 use spinrpc::{
     AcceptStatus, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder, Deferred,
-    Encoder, Procedure, Program, ReplyData, Service, Version,
+    Encoder, Peer, Procedure, Program, ReplyData, Service, Version,
 };
 
 pub(crate) const PROGRAM: Program = Program(0x2000_0051);
@@ -198,7 +198,7 @@ impl Service for Worker {
         match event {
             ConnectionEvent::Up { connection, peer, .. } => {
                 let hostile = self.hostile.lock().map(|sides| sides.clone()).unwrap_or_default();
-                if !hostile.iter().any(|side| *peer == format!("sim {side}")) {
+                if !hostile.iter().any(|side| *peer == Peer::Simulated(*side)) {
                     self.honest.push(*connection);
                 }
             }

@@ -1,7 +1,7 @@
 //! The control plane of captured cores: the driver's own; it marks connections with how they were
 //! made.
 
-use super::super::{Acceptor, Connector, Endpoint, Fabric, FabricError};
+use super::super::{Acceptor, Connector, Endpoint, Fabric, FabricError, Peer};
 use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
@@ -88,8 +88,8 @@ impl<E: Endpoint> Endpoint for CaptureEndpoint<E> {
         self.inner.peer_private_data()
     }
 
-    fn peer_name(&self) -> String {
-        self.inner.peer_name()
+    fn peer(&self) -> Peer {
+        self.inner.peer()
     }
 
     fn peer_identity(&self) -> u64 {

@@ -116,6 +116,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.send_room(qp)
     }
 
+    fn has_unsent(&self, qp: QpId) -> bool {
+        self.inner.has_unsent(qp)
+    }
+
     fn adopt(&mut self, endpoint: Self::Endpoint) -> Result<QpId, FabricError> {
         let (endpoint, opening) = endpoint.into_parts();
         let qp = self.inner.adopt(endpoint)?;

@@ -87,6 +87,38 @@ pub(in crate::fabric) fn what_was_sent_before_a_close_arrives_before_the_end<P: 
     assert!(P::agrees(&DownCause::Remote, &cause), "{cause:?}");
 }
 
+/// Post until the send queue is full, and close when nothing is unsent any more. Expect every
+/// message, then the end.
+pub(in crate::fabric) fn what_has_left_a_full_queue_arrives_before_the_end<P: Provider>(
+    provider: &P,
+) {
+    let mut pair = Pair::new(provider);
+    assert!(!pair.near.fabric.has_unsent(pair.at_near));
+    let depth = pair.far.fabric.caps().recv_queue_depth;
+    pair.far.post_recvs(pair.at_far, depth.into());
+    let (mut sent, mut arrived) = (0_u16, 0);
+    while sent < depth && pair.near.try_send(pair.at_near, &sent.to_be_bytes()) {
+        sent += 1;
+    }
+    pair.near.fabric.flush();
+    while pair.near.fabric.has_unsent(pair.at_near) {
+        assert_eq!(pair.next_far(pair.at_far), numbered(arrived));
+        arrived += 1;
+        pair.near.fabric.flush();
+    }
+    pair.near.fabric.close(pair.at_near);
+    assert!(!pair.near.fabric.has_unsent(pair.at_near));
+    for number in arrived..sent {
+        assert_eq!(pair.next_far(pair.at_far), numbered(number));
+    }
+    let Event::Down(cause) = pair.next_far(pair.at_far) else { panic!("more than was sent") };
+    assert!(P::agrees(&DownCause::Remote, &cause), "{cause:?}");
+}
+
+fn numbered(number: u16) -> Event {
+    Event::Message(number.to_be_bytes().to_vec(), None)
+}
+
 /// Fail a Write, then close. Expect the failure as the cause.
 pub(in crate::fabric) fn the_first_cause_is_the_one_that_is_told<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);

@@ -297,11 +297,11 @@ impl<C: Connector> Pair<C> {
     /// A further connection.
     pub(in crate::fabric) fn connect(&mut self) -> (QpId, QpId) {
         let (near, at_far) = self.connect_with(|far, endpoint| {
-            assert!(!endpoint.peer_name().is_empty());
+            assert!(!endpoint.peer().to_string().is_empty());
             far.fabric.adopt(endpoint).unwrap()
         });
         let near = near.expect("the connection failed");
-        assert!(!near.peer_name().is_empty());
+        assert!(!near.peer().to_string().is_empty());
         let at_near = self.near.fabric.adopt(near).unwrap();
         if self.limits.connector_speaks_first {
             self.far.post_recvs(at_far, 1);

@@ -101,6 +101,12 @@ impl ShmFabric {
 
     /// The queue pair `id`, if it has not gone since.
     #[inline]
+    fn pair_ref(&self, id: QpId) -> Option<&QueuePair> {
+        let place = self.places.get(id.index() as usize)?;
+        place.pair.as_deref().filter(|_| place.generation == id.generation())
+    }
+
+    #[inline]
     fn pair(&mut self, id: QpId) -> Option<&mut QueuePair> {
         let place = self.places.get_mut(id.index() as usize)?;
         if place.generation != id.generation() {
@@ -402,11 +408,11 @@ impl Fabric for ShmFabric {
     }
 
     fn send_room(&self, qp: QpId) -> usize {
-        let place = self.places.get(qp.index() as usize);
-        place
-            .filter(|place| place.generation == qp.generation())
-            .and_then(|place| place.pair.as_deref())
-            .map_or(0, QueuePair::send_room)
+        self.pair_ref(qp).map_or(0, QueuePair::send_room)
+    }
+
+    fn has_unsent(&self, qp: QpId) -> bool {
+        self.pair_ref(qp).is_some_and(QueuePair::has_unsent)
     }
 
     fn adopt(&mut self, endpoint: ShmEndpoint) -> Result<QpId, FabricError> {

@@ -1,6 +1,6 @@
 //! A finished connection on its way to its core, and the part of it that lives as long as it does.
 
-use super::super::Endpoint;
+use super::super::{Endpoint, Peer};
 use super::control::WatchLease;
 use super::core::{PeerBell, PlaceLease};
 use super::layout::{Layout, Side};
@@ -89,8 +89,8 @@ impl Endpoint for ShmEndpoint {
         &self.private_data
     }
 
-    fn peer_name(&self) -> String {
-        format!("pid {} uid {}", self.peer.pid, self.peer.uid)
+    fn peer(&self) -> Peer {
+        Peer::Process { uid: self.peer.uid, pid: self.peer.pid }
     }
 
     fn peer_identity(&self) -> u64 {

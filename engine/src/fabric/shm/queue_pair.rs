@@ -271,6 +271,11 @@ impl QueuePair {
         self.limits.send_queue_depth - self.send_queue.len().max(self.reads)
     }
 
+    /// Work requests wait for room at the peer, or for their turn.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.cause.is_none() && !self.send_queue.is_empty()
+    }
+
     #[inline]
     fn push(&mut self, lead: Option<u32>, message: &Buf) -> Result<bool, DownCause> {
         match self.tx.push(lead, message.bytes()) {

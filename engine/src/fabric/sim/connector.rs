@@ -1,6 +1,6 @@
 //! A node's control plane: connects and accepts at once, on the caller's thread.
 
-use super::super::{Acceptor, Connector, Endpoint, FabricError, Wake};
+use super::super::{Acceptor, Connector, Endpoint, FabricError, Peer, Wake};
 use super::config::Device;
 use super::driver::SimFabric;
 use super::exposure::Exposures;
@@ -222,8 +222,8 @@ impl Endpoint for SimEndpoint {
         &self.private_data
     }
 
-    fn peer_name(&self) -> String {
-        format!("sim {}", self.side.peer())
+    fn peer(&self) -> Peer {
+        Peer::Simulated(self.side.peer())
     }
 }
 

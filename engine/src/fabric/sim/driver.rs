@@ -242,6 +242,11 @@ impl Fabric for SimFabric {
         self.places[qp.index() as usize].room(side.done, self.caps.send_queue_depth)
     }
 
+    fn has_unsent(&self, qp: QpId) -> bool {
+        let is_down = self.side_of(qp).is_none_or(|side| self.world.state().side(side).is_down());
+        !is_down && !self.places[qp.index() as usize].queued.is_empty()
+    }
+
     fn adopt(&mut self, mut endpoint: SimEndpoint) -> Result<QpId, FabricError> {
         let free = self.places.iter().position(|place| place.side.is_none());
         let index = free.unwrap_or(self.places.len());

@@ -199,6 +199,12 @@ impl VerbsFabric {
 
 impl Table {
     /// The connection `id`, if it has not gone since.
+    fn pair_ref(&self, id: QpId) -> Option<&QueuePair> {
+        let place = self.places.get(id.index() as usize)?;
+        place.pair.as_deref().filter(|pair| pair.id == id)
+    }
+
+    /// The same, to be changed.
     #[inline]
     fn pair(&mut self, id: QpId) -> Option<&mut QueuePair> {
         self.pair_at(id.index()).filter(|pair| pair.id == id)
@@ -396,9 +402,11 @@ impl Fabric for VerbsFabric {
     }
 
     fn send_room(&self, qp: QpId) -> usize {
-        let place = self.table.places.get(qp.index() as usize);
-        let pair = place.and_then(|place| place.pair.as_deref());
-        pair.filter(|pair| pair.id == qp).map_or(0, QueuePair::send_room)
+        self.table.pair_ref(qp).map_or(0, QueuePair::send_room)
+    }
+
+    fn has_unsent(&self, qp: QpId) -> bool {
+        self.table.pair_ref(qp).is_some_and(QueuePair::has_waiting)
     }
 
     fn adopt(&mut self, endpoint: VerbsEndpoint) -> Result<QpId, FabricError> {

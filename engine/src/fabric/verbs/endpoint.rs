@@ -1,6 +1,6 @@
 //! A finished connection on its way to its core.
 
-use super::super::Endpoint;
+use super::super::{Endpoint, Peer};
 use super::link::Link;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ impl Endpoint for VerbsEndpoint {
         &self.private_data
     }
 
-    fn peer_name(&self) -> String {
-        format!("rdma://{}", self.peer)
+    fn peer(&self) -> Peer {
+        Peer::Socket(self.peer)
     }
 
     fn peer_identity(&self) -> u64 {

@@ -111,8 +111,8 @@ fn private_data_and_names_go_both_ways(host: &str) {
     let (near, far) = looped.connect();
     assert!(near.peer_private_data().starts_with(b"from the listener"));
     assert!(far.peer_private_data().starts_with(b"from the connector"));
-    assert_eq!(near.peer_name(), looped.address);
-    assert!(far.peer_name().starts_with(&format!("rdma://{host}:")), "{}", far.peer_name());
+    assert_eq!(format!("rdma://{}", near.peer()), looped.address);
+    assert!(far.peer().to_string().starts_with(&format!("{host}:")), "{}", far.peer());
     assert_eq!(near.peer_identity(), far.peer_identity());
     until("the acceptance", || far.link.state.is_established());
 }

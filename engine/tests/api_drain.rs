@@ -1,0 +1,296 @@
+//! An engine that ends in good order: what it has begun it finishes, what comes it leaves alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, SharedHeard, all_words, client_config, one_opaque, open, run_core};
+use common::program::{ECHO, LATER, Shared, TestProgram};
+use common::{LIMIT, PROGRAM, Server, VERSION, is_pattern, pattern, small, small_with};
+use common::{unique_address, valid, wait_until};
+use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig};
+use spinrpc::fabric::sim::{Network, World};
+use spinrpc::{
+    CallError, CallSpec, Client, ConnectionEvent, DownCause, Engine, ReplyData, Token, blocking,
+};
+use spinrpc_proto::profile::Profile;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Ends an engine on a thread of its own, as one that waits for signals does.
+fn drain(engine: &Engine, at_most: Duration) -> JoinHandle<usize> {
+    let engine = engine.clone();
+    std::thread::spawn(move || engine.drain(at_most))
+}
+
+fn is_down<T>(heard: &SharedHeard<T>) -> bool {
+    let is_down = |event: &ConnectionEvent| matches!(event, ConnectionEvent::Down { .. });
+    heard.borrow().events.iter().any(is_down)
+}
+
+/// A server with deferred calls of a client that has a second connection, with none.
+struct Scene {
+    server: Server,
+    caller: Caller<Vec<u32>>,
+    /// Held, so that only the server ends it.
+    _idle: Client,
+    idle_heard: SharedHeard<Vec<u32>>,
+}
+
+impl Scene {
+    fn new(server: Server, deferred: u64) -> Self {
+        let mut caller = Caller::connect(&server.address, all_words);
+        let (idle, idle_heard) = open(&mut caller.core, &server.address, all_words).unwrap();
+        for token in 0..deferred {
+            caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
+        }
+        let waiting = || server.shared.waiting() as u64 == deferred;
+        run_core(&mut caller.core, "the deferred calls", waiting);
+        Self { server, caller, _idle: idle, idle_heard }
+    }
+
+    /// The idle connection goes as soon as the core has heard that it is to end.
+    fn wait_for_the_beginning(&mut self) {
+        let heard = &self.idle_heard;
+        run_core(&mut self.caller.core, "the idle connection's end", || is_down(heard));
+    }
+
+    fn answer(&self) {
+        while let Some((number, deferred)) = self.server.shared.pop() {
+            deferred.reply(|results| results.u32(number));
+        }
+    }
+
+    fn calls(&self) -> u64 {
+        self.server.shared.calls.load(Ordering::Relaxed)
+    }
+}
+
+/// The test program, as one whose calls must not be executed twice.
+fn serving_once() -> Server {
+    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_clients = 2))).unwrap();
+    let shared = Arc::new(Shared::default());
+    let of_program = Arc::clone(&shared);
+    let program = move |context: &_| TestProgram::new(Clone::clone(context), of_program.clone());
+    engine.serve_once(PROGRAM, VERSION, program).unwrap();
+    Server::started(engine, shared)
+}
+
+/// Drain with a call deferred, then call. Expect the reply of the first, no execution of the second,
+/// and the end of its connection.
+fn finish_what_has_begun_and_leave_what_comes(server: Server) {
+    let mut scene = Scene::new(server, 1);
+    let draining = drain(&scene.server.engine, LIMIT);
+    scene.wait_for_the_beginning();
+    let calls = scene.calls();
+    scene.caller.start(ECHO, 7, |args| args.opaque(b"late")).unwrap();
+    let left = || scene.server.stats().calls_left == 1;
+    run_core(&mut scene.caller.core, "the call that is left", left);
+    assert!(!draining.is_finished(), "a call is deferred");
+    scene.answer();
+    let mut replies = scene.caller.replies(2);
+    assert!(matches!(replies.pop(), Some((7, Err(CallError::Disconnected(DownCause::Remote))))));
+    assert!(matches!(&replies[..], [(0, Ok(words))] if words == &[0]), "{replies:?}");
+    assert_eq!(draining.join().unwrap(), 0);
+    assert_eq!(scene.calls(), calls);
+    assert!(scene.server.engine.is_shut_down());
+}
+
+#[test]
+fn drain_with_a_call_deferred_expect_its_reply_and_no_other() {
+    finish_what_has_begun_and_leave_what_comes(Server::start());
+}
+
+#[test]
+fn drain_a_program_that_is_served_once_expect_the_same() {
+    finish_what_has_begun_and_leave_what_comes(serving_once());
+}
+
+/// Also where the core sleeps: for as long as it may, unless it is woken.
+#[test]
+fn drain_an_idle_engine_expect_zero_at_once() {
+    let asleep = small_with(|raw| {
+        raw.poll.mode = IdlePolicy::Sleep;
+        raw.poll.park_us = 1_000_000;
+    });
+    for raw in [small(), asleep] {
+        let scene = Scene::new(Server::with(raw), 0);
+        let began = Instant::now();
+        assert_eq!(scene.server.engine.drain(2 * LIMIT), 0);
+        assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+        assert_eq!(scene.server.engine.drain(2 * LIMIT), 0, "again");
+    }
+    let unstarted = Engine::new(valid(small())).unwrap();
+    assert_eq!(unstarted.drain(2 * LIMIT), 0);
+    let ended = Engine::new(valid(small())).unwrap();
+    drop(ended.core(0).unwrap());
+    let began = Instant::now();
+    assert_eq!(ended.drain(2 * LIMIT), 0);
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+}
+
+#[test]
+fn drain_for_too_short_a_time_expect_the_count_of_what_is_left() {
+    let mut scene = Scene::new(Server::start(), 3);
+    let (number, deferred) = scene.server.shared.pop().unwrap();
+    let draining = drain(&scene.server.engine, Duration::from_millis(300));
+    deferred.reply(|results| results.u32(number));
+    assert_eq!(draining.join().unwrap(), 2);
+    let replies = scene.caller.replies(3);
+    let lost = |reply: &&(u64, Result<_, _>)| matches!(reply.1, Err(CallError::Disconnected(_)));
+    assert_eq!(replies.iter().filter(lost).count(), 2, "{replies:?}");
+    assert!(matches!(&replies[0], (0, Ok(_))));
+    scene.answer();
+}
+
+#[test]
+fn shut_down_while_draining_expect_the_end_of_both() {
+    let mut scene = Scene::new(Server::start(), 2);
+    let began = Instant::now();
+    let draining = drain(&scene.server.engine, 2 * LIMIT);
+    scene.wait_for_the_beginning();
+    scene.server.engine.shutdown();
+    assert_eq!(draining.join().unwrap(), 2);
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+}
+
+#[test]
+fn connect_while_draining_expect_a_refusal() {
+    let mut scene = Scene::new(Server::start(), 1);
+    let draining = drain(&scene.server.engine, LIMIT);
+    scene.wait_for_the_beginning();
+    let config = valid(client_config());
+    let refused = blocking::Client::connect_with(config, &scene.server.address, PROGRAM, VERSION);
+    assert!(refused.is_err());
+    scene.answer();
+    assert_eq!(draining.join().unwrap(), 0);
+}
+
+/// The client does nothing meanwhile: what has left waits for it, and so does the news of the end.
+#[test]
+fn drain_with_many_calls_deferred_expect_all_replies_before_the_end() {
+    let mut scene = Scene::new(Server::start(), 64);
+    let draining = drain(&scene.server.engine, LIMIT);
+    scene.answer();
+    assert_eq!(draining.join().unwrap(), 0);
+    assert!(scene.caller.replies(64).iter().all(|(_, reply)| reply.is_ok()));
+    assert_eq!(scene.caller.down(), (DownCause::Remote, 0));
+}
+
+const LONG_BYTES: usize = 700_000;
+
+/// A long reply, by the Reply chunk of its call or left to be fetched, from a server that ends.
+fn long_reply(
+    profile: Profile,
+    by_read: bool,
+    at_most: Duration,
+) -> (Server, Caller<Vec<u8>>, JoinHandle<usize>) {
+    let rules = |raw: &mut RawConfig| raw.rpc.protocol = profile;
+    let server = Server::with(small_with(rules));
+    let raw = small_with(|raw| {
+        rules(raw);
+        raw.cores.skip = 1;
+    });
+    let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
+    let mut spec = CallSpec::new();
+    if !by_read {
+        spec = spec.reply_bytes_max(LONG_BYTES + 100);
+    }
+    caller.client.call(LATER, Token(1), &mut spec, |args| args.u32(1)).unwrap();
+    run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+    let draining = drain(&server.engine, at_most);
+    let data = if by_read { ReplyData::new().allow_read_chunks() } else { ReplyData::new() };
+    let (_, deferred) = server.shared.pop().unwrap();
+    deferred.reply_with(data, |results| results.opaque(&pattern(5, LONG_BYTES)));
+    (server, caller, draining)
+}
+
+#[test]
+fn drain_with_a_long_reply_to_send_expect_it_to_arrive() {
+    for by_read in [false, true] {
+        let profile = if by_read { Profile::Rfc5666 } else { Profile::default() };
+        let (_server, mut caller, draining) = long_reply(profile, by_read, LIMIT);
+        assert!(is_pattern(5, &caller.reply().unwrap()));
+        run_core(&mut caller.core, "the end", || draining.is_finished());
+        assert_eq!(draining.join().unwrap(), 0);
+    }
+}
+
+/// RFC 5666 section 4.2: the reply is there for the client until its RDMA_DONE.
+#[test]
+fn drain_with_a_reply_that_is_not_fetched_expect_it_counted() {
+    let at_most = Duration::from_millis(300);
+    let (_server, _caller, draining) = long_reply(Profile::Rfc5666, true, at_most);
+    assert_eq!(draining.join().unwrap(), 1);
+}
+
+/// A server that is the client of another one, and may need it for the calls it has begun.
+#[test]
+fn a_connection_that_the_engine_asked_for_stays_until_the_end() {
+    let (behind, engine) = (Server::start(), Engine::new(valid(client_config())).unwrap());
+    let shared = Arc::new(Shared::default());
+    let of_program = Arc::clone(&shared);
+    engine.serve(PROGRAM, VERSION, move |context| {
+        TestProgram::new(context.clone(), Arc::clone(&of_program))
+    });
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let mut core = engine.core(0).unwrap();
+    // Its own client will do.
+    let (client, _) = open(&mut core, &address, one_opaque).unwrap();
+    client.call(LATER, Token(1), &mut CallSpec::new(), |args| args.u32(9)).unwrap();
+    run_core(&mut core, "the call", || shared.waiting() == 1);
+    let (_idle, idle_heard) = open(&mut core, &address, one_opaque).unwrap();
+    let (asking, heard) = open(&mut core, &behind.address, one_opaque).unwrap();
+    let draining = drain(&engine, LIMIT);
+    run_core(&mut core, "the beginning", || is_down(&idle_heard));
+    asking.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"needed")).unwrap();
+    run_core(&mut core, "the reply of the server behind", || !heard.borrow().replies.is_empty());
+    assert!(matches!(&heard.borrow().replies[..], [(1, Ok(bytes))] if bytes == b"needed"));
+    shared.pop().unwrap().1.reply(|results| results.opaque(b"done"));
+    run_core(&mut core, "the end", || draining.is_finished() && is_down(&heard));
+    assert_eq!(draining.join().unwrap(), 0);
+}
+
+/// The same on the simulated fabric, where messages take their time.
+#[test]
+fn drain_over_a_network_expect_the_reply_before_the_end() {
+    let world = World::new(Network::default());
+    let config = || {
+        let raw = small_with(|raw| {
+            raw.cores.list = CoreList::Cpus(vec![0]);
+            raw.mem.numa = NumaPolicy::Off;
+        });
+        raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
+    };
+    let node = || Engine::simulated(config(), |device| world.connector(device)).unwrap();
+    let (engine, asking) = (node(), node());
+    let shared = Arc::new(Shared::default());
+    let of_program = Arc::clone(&shared);
+    engine.serve(PROGRAM, VERSION, move |context| {
+        TestProgram::new(context.clone(), Arc::clone(&of_program))
+    });
+    engine.listen("server").unwrap();
+    let (mut server, mut caller) = (engine.core(0).unwrap(), asking.core(0).unwrap());
+    let heard = SharedHeard::<Vec<u32>>::default();
+    let made = common::caller::recorder(&heard, all_words);
+    let client = caller.connect("server", PROGRAM, VERSION, |_| made).unwrap();
+    let mut turn_until = |what: &str, done: &dyn Fn() -> bool| {
+        wait_until(what, || {
+            server.poll_once();
+            caller.poll_once();
+            done()
+        });
+    };
+    turn_until("the connection", &|| client.is_up());
+    client.call(LATER, Token(1), &mut CallSpec::new(), |args| args.u32(9)).unwrap();
+    turn_until("the call", &|| shared.waiting() == 1);
+    let draining = drain(&engine, LIMIT);
+    turn_until("the refusal of connections", &|| engine.directory().addresses().is_empty());
+    let (number, deferred) = shared.pop().unwrap();
+    deferred.reply(|results| results.u32(number));
+    turn_until("the end", &|| draining.is_finished() && is_down(&heard));
+    assert_eq!(draining.join().unwrap(), 0);
+    assert!(matches!(&heard.borrow().replies[..], [(1, Ok(words))] if words == &[9]));
+}
