@@ -7,12 +7,14 @@ use common::caller::{Caller, MixAnswer, MixCall, all_words, one_opaque, open, ru
 use common::program::{LATER, NULL, Shared};
 use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
 use common::{small_with, unique_address, valid, wait_until};
+use spinrpc::config::IdlePolicy;
 use spinrpc::{
     AcceptStatus, Call, CallError, CallSpec, CoreContext, Deferred, Encoder, Engine, ReplyData,
     Service, Token,
 };
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 /// Answers deferred calls with their number until none comes any more.
 fn answer_all(shared: &Arc<Shared>, count: usize) -> std::thread::JoinHandle<()> {
@@ -302,6 +304,31 @@ fn without_memory_for_the_reply_a_call_cannot_be_deferred() {
         caller.start(LATER, token, |args| args.u32(0)).unwrap();
     }
     run_core(&mut caller.core, "as many again", || server.shared.waiting() == deferred);
+}
+
+/// The core sleeps for 400 ms unless it is woken. Expect it to be, at least once in five times: a busy
+/// machine may let everybody wait.
+#[test]
+fn an_answer_by_another_thread_wakes_the_core() {
+    let server = Server::with(small_with(|raw| {
+        raw.poll.mode = IdlePolicy::Sleep;
+        raw.poll.park_us = 400_000;
+    }));
+    let mut caller = Caller::connect(&server.address, all_words);
+    let took = (0..5).map(|token| {
+        caller.start(LATER, token, |args| args.u32(1)).unwrap();
+        run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+        let parks = server.stats().parks;
+        wait_until("the core to sleep", || server.stats().parks > parks);
+        let (_, deferred) = server.shared.pop().unwrap();
+        let answering = std::thread::spawn(move || deferred.reply(|results| results.u32(2)));
+        let began = Instant::now();
+        assert_eq!(caller.reply().unwrap(), [2]);
+        answering.join().unwrap();
+        began.elapsed()
+    });
+    let fastest = took.min().unwrap();
+    assert!(fastest < Duration::from_millis(200), "{fastest:?}");
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! What a service hears of its connections, and when: who is at the other end before the first call,
+//! and the end after the last one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, all_words};
+use common::{PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
+use spinrpc::sync::lock;
+use spinrpc::{
+    Call, ConnectionEvent, ConnectionId, Deferred, Engine, Peer, Procedure, Running, Service,
+};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex};
+
+const NOTE: Procedure = Procedure(1);
+/// As [`NOTE`], deferred and never answered.
+const KEEP: Procedure = Procedure(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Up(ConnectionId, Peer),
+    Call(ConnectionId),
+    Down(ConnectionId),
+}
+
+/// Notes what it hears, in order.
+#[derive(Clone, Default)]
+struct Notes {
+    heard: Arc<Mutex<Vec<Heard>>>,
+    kept: Arc<Mutex<Vec<Deferred>>>,
+}
+
+impl Notes {
+    fn note(&self, heard: Heard) {
+        lock(&self.heard).push(heard);
+    }
+
+    fn downs(&self) -> usize {
+        lock(&self.heard).iter().filter(|heard| matches!(heard, Heard::Down(_))).count()
+    }
+}
+
+impl Service for Notes {
+    fn call(&mut self, call: Call<'_>) {
+        self.note(Heard::Call(call.connection()));
+        match call.procedure() {
+            KEEP => lock(&self.kept).extend(call.defer()),
+            _ => call.reply(|_| {}),
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        match event {
+            ConnectionEvent::Up { connection, peer, .. } => {
+                self.note(Heard::Up(*connection, *peer))
+            }
+            ConnectionEvent::Down { connection, .. } => self.note(Heard::Down(*connection)),
+            other => panic!("a service hears of its clients' {other:?}"),
+        }
+    }
+}
+
+fn serve(once: bool) -> (Engine, Running, String, Notes) {
+    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_clients = 8))).unwrap();
+    let notes = Notes::default();
+    let of_service = notes.clone();
+    let factory = move |_: &_| of_service.clone();
+    match once {
+        true => engine.serve_once(PROGRAM, VERSION, factory).unwrap(),
+        false => engine.serve(PROGRAM, VERSION, factory),
+    }
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    (engine, running, address, notes)
+}
+
+/// This process, as the kernel knows it.
+fn ourselves() -> Peer {
+    let uid = std::fs::metadata("/proc/self").unwrap().uid();
+    Peer::Process { uid, pid: std::process::id() }
+}
+
+/// Each connection is ended by its client in the middle of calls. Expect Up, calls, Down.
+#[test]
+fn up_comes_before_the_first_call_of_a_connection_and_down_after_the_last() {
+    for once in [false, true] {
+        let (engine, running, address, notes) = serve(once);
+        for round in 1..=20 {
+            let mut caller = Caller::connect(&address, all_words);
+            for token in 0..10 {
+                let procedure = if token % 3 == 0 { KEEP } else { NOTE };
+                caller.start(procedure, token, |_| {}).unwrap();
+            }
+            // As many as are answered by then: none, some, all.
+            caller.run_until("replies", |heard| heard.replies.len() >= round % 7);
+            drop(caller);
+            wait_until("the end of the connection", || notes.downs() == round);
+            lock(&notes.kept).clear();
+        }
+        engine.shutdown();
+        running.join().unwrap();
+        let heard = lock(&notes.heard);
+        let mut rest = &heard[..];
+        while let [Heard::Up(id, peer), behind @ ..] = rest {
+            assert_eq!(*peer, ourselves());
+            let calls = behind.iter().take_while(|heard| **heard == Heard::Call(*id)).count();
+            assert_eq!(behind.get(calls), Some(&Heard::Down(*id)), "{heard:?}");
+            rest = &behind[calls + 1..];
+        }
+        assert!(rest.is_empty(), "{rest:?}");
+        assert!(heard.len() > 20 * 3, "hardly any calls: {heard:?}");
+    }
+}
+
+#[test]
+fn the_client_hears_who_serves_it() {
+    let (engine, running, address, _) = serve(false);
+    let caller = Caller::connect(&address, all_words);
+    let events = &caller.heard.borrow().events;
+    let [ConnectionEvent::Up { peer, .. }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(*peer, ourselves());
+    assert!(peer.to_string().ends_with(&format!(", process {}", std::process::id())), "{peer}");
+    engine.shutdown();
+    running.join().unwrap();
+}
