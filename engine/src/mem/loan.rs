@@ -4,6 +4,8 @@
 use super::RegionHold;
 use super::bulk::BlockRef;
 use super::{Region, RegionId, Witness};
+#[cfg(feature = "file-io")]
+use crate::sys::file_ring::StableBytes;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -137,6 +139,19 @@ impl Bulk {
     #[inline]
     fn assert_home(&self) {
         assert!(!self.is_leased(), "the block is lent to a driver");
+    }
+}
+
+// SAFETY: the bytes are those of the block, which stays where it is when its handle is moved, and is
+// this handle's alone: a lease needs `&mut` of it.
+#[cfg(feature = "file-io")]
+unsafe impl StableBytes for Bulk {
+    /// The bytes in use.
+    ///
+    /// # Panics
+    /// If a lease is out ([`Bulk::is_leased`]).
+    fn stable_bytes(&mut self) -> &mut [u8] {
+        self.bytes_mut()
     }
 }
 

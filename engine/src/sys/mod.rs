@@ -1,11 +1,17 @@
-//! What the machine offers: time, CPUs and their layout, memory mappings.
+//! What the machine offers: time, CPUs and their layout, memory mappings, files.
 //!
-//! May use std, libc and rustix, and nothing of this crate. Everyone above may call it; apart from
-//! [`clock`], none of it is for the data path, as it makes system calls.
+//! May use std, libc, rustix and io-uring, and nothing of this crate. Everyone above may call it;
+//! apart from [`clock`], and `file_ring`, which makes one call for many operations, none of it is for
+//! the data path, as it makes system calls. `file_ring` and `file_handle` are there with feature
+//! `file-io`; the engine itself uses neither, they are for services that keep files.
 #![allow(unsafe_code)]
 
 pub mod affinity;
 pub mod clock;
+#[cfg(feature = "file-io")]
+pub mod file_handle;
+#[cfg(feature = "file-io")]
+pub mod file_ring;
 pub mod mmap;
 pub mod random;
 pub mod topology;

@@ -1,0 +1,350 @@
+//! Reads, writes and syncs of files through io_uring, polled by the thread that owns the ring.
+//!
+//! For storage services that live on a polling core: nothing here waits in a system call, but for
+//! the end of a ring with operations outstanding. May use std, libc and io-uring. An operation owns its
+//! file and its buffer, in a slot of the ring, until the kernel has done with both: that makes it
+//! safe to tell the kernel their addresses and numbers.
+
+mod buffer;
+mod operation;
+mod setup;
+mod slots;
+
+pub use buffer::StableBytes;
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, SubmissionQueue, opcode};
+use operation::{Operation, Step, Work};
+use slots::{Key, Slots};
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Most operations a ring can have outstanding: what the kernel allows (`IORING_MAX_ENTRIES`).
+pub const DEPTH_MAX: u32 = 32_768;
+
+/// From how many bytes on a read or write is left to a thread of the kernel unless told otherwise
+/// ([`FileRing::set_worker_from_bytes`]).
+pub const WORKER_FROM_BYTES: usize = 128 << 10;
+
+/// What is on stable storage when a write or a sync is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The data, and of the metadata what is needed to read it back (fdatasync, `RWF_DSYNC`).
+    Data,
+    /// The data and all metadata of the file (fsync, `RWF_SYNC`).
+    File,
+}
+
+/// An operation that came to its end.
+#[derive(Debug)]
+pub struct Done<B, T> {
+    /// What the caller named it by.
+    pub token: T,
+    /// The buffer; none for a sync.
+    pub buffer: Option<B>,
+    /// Bytes that were read or written, from the start of the buffer; of a durable write, all of them
+    /// are durable. It counts what was done before an error, too.
+    pub bytes: usize,
+    /// Whether it was done. A read that is, with fewer bytes than its buffer has, met the end of the
+    /// file; a write that is, wrote all.
+    pub result: io::Result<()>,
+}
+
+/// The ring has as many operations outstanding as its depth; nothing was done. Poll and try again.
+pub struct Full<B, T> {
+    /// As it was given.
+    pub file: Arc<OwnedFd>,
+    /// As it was given; `()` for a sync.
+    pub buffer: B,
+    /// As it was given.
+    pub token: T,
+}
+
+impl<B, T> fmt::Debug for Full<B, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Full").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// A queue of file operations with buffers of type `B`, each named by a token of type `T`.
+///
+/// Operations are queued by [`read`](Self::read), [`write`](Self::write) and [`sync`](Self::sync),
+/// none of which makes a system call or allocates, and given to the kernel, run and handed back by
+/// [`poll`](Self::poll). They run in any order: one that must come after another is queued when that
+/// one is done.
+///
+/// The ring stays on the thread that made it (it is not `Send`): the kernel then needs no locks, and
+/// completes operations when this thread asks and not by interrupting it. Who wants to sleep until
+/// there is something to poll for polls once, so that the kernel has all that was queued, and then
+/// waits for the ring's descriptor ([`AsFd`]) to be readable.
+///
+/// Dropping it cancels what is outstanding and waits, in the kernel, until nothing of it can touch a
+/// buffer any more; that takes as long as the slowest disk which is being read or written. The
+/// buffers and tokens are dropped.
+pub struct FileRing<B: StableBytes, T> {
+    ring: IoUring,
+    /// Dropped only when the kernel has done with all that is in it.
+    slots: ManuallyDrop<Slots<Operation<B, T>>>,
+    worker_from_bytes: usize,
+    not_send: PhantomData<*const ()>,
+}
+
+impl<B: StableBytes, T> FileRing<B, T> {
+    /// A ring for at most `depth` operations at a time, which has proved by an empty operation that
+    /// it works. Needs Linux 5.15. Allocates and makes system calls.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a depth of 0 or more than [`DEPTH_MAX`]. Otherwise io_uring cannot be
+    /// used here, and a caller that has threads instead falls back to them: `PermissionDenied`
+    /// (EPERM) where seccomp, as docker's and podman's profiles, or sysctl `kernel.io_uring_disabled`
+    /// denies it, `Unsupported` (ENOSYS) where the kernel was built without it or a sandbox hides it,
+    /// `OutOfMemory` or EMFILE for want of memory or descriptors.
+    pub fn new(depth: u32) -> io::Result<Self> {
+        if !(1..=DEPTH_MAX).contains(&depth) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self::over(setup::working_ring(depth)?, depth))
+    }
+
+    fn over(ring: IoUring, depth: u32) -> Self {
+        let slots = ManuallyDrop::new(Slots::new(depth));
+        Self { ring, slots, worker_from_bytes: WORKER_FROM_BYTES, not_send: PhantomData }
+    }
+
+    /// Leaves reads and writes of at least so many bytes to a thread of the kernel from the start.
+    /// Smaller ones are done within [`poll`](Self::poll) if that takes no waiting, which is quicker
+    /// for them, but nothing else is served while their bytes are copied.
+    pub fn set_worker_from_bytes(&mut self, bytes: usize) {
+        self.worker_from_bytes = bytes;
+    }
+
+    /// Operations that were queued and not handed back yet.
+    pub fn outstanding(&self) -> usize {
+        self.slots.used()
+    }
+
+    /// Queues filling `buffer` from `offset` (in bytes) on. It goes on until the buffer is full, the
+    /// end of the file or an error. An offset beyond what files can have (2^63 - 1) is an error
+    /// (EINVAL) when it is done.
+    ///
+    /// # Errors
+    /// [`Full`].
+    ///
+    /// # Panics
+    /// If the buffer says so: a [`Bulk`](crate::mem::Bulk) with a lease out.
+    pub fn read(
+        &mut self,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        buffer: B,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        self.transfer(Work::Read, file, offset, buffer, token)
+    }
+
+    /// Queues writing all of `buffer` at `offset` (in bytes), durably if told so. It goes on until all is
+    /// written or an error. Offsets are as for [`read`](Self::read).
+    ///
+    /// # Errors
+    /// [`Full`].
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn write(
+        &mut self,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        buffer: B,
+        durability: Option<Durability>,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        self.transfer(Work::Write(durability), file, offset, buffer, token)
+    }
+
+    /// Queues bringing to stable storage all that was written to the file by operations that are
+    /// done, by whomever.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn sync(
+        &mut self,
+        file: Arc<OwnedFd>,
+        durability: Durability,
+        token: T,
+    ) -> Result<(), Full<(), T>> {
+        let Some(vacancy) = self.slots.vacancy() else {
+            return Err(Full { file, buffer: (), token });
+        };
+        let work = Work::Sync(durability);
+        let operation = Operation {
+            work,
+            file,
+            buffer: None,
+            token,
+            offset: 0,
+            done_bytes: 0,
+            by_worker: true,
+        };
+        let (key, operation) = vacancy.fill(operation);
+        push(&mut self.ring.submission(), key, operation);
+        Ok(())
+    }
+
+    /// Gives the kernel what was queued and hands each operation that is done to `done`. Returns how
+    /// many. It makes one system call if something was queued or the kernel has completions to
+    /// post, and otherwise reads a few words of memory that is shared with the kernel.
+    ///
+    /// # Errors
+    /// What io_uring_enter(2) reports, but for a want of resources, which the next poll may find
+    /// gone. No cause is known once [`new`](Self::new) has found that the ring works; the ring should
+    /// be dropped.
+    pub fn poll(&mut self, mut done: impl FnMut(Done<B, T>)) -> io::Result<usize> {
+        if self.slots.used() == 0 {
+            return Ok(0);
+        }
+        enter(&mut self.ring)?;
+        let mut handed_back = 0;
+        let (_, mut queue, completions) = self.ring.split();
+        for completion in completions {
+            let key = Key::from_user_data(completion.user_data());
+            if let Some(ended) = answered(&mut self.slots, &mut queue, key, completion.result()) {
+                handed_back += 1;
+                done(ended);
+            }
+        }
+        Ok(handed_back)
+    }
+
+    fn transfer(
+        &mut self,
+        work: Work,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        mut buffer: B,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        // Asked before the buffer is in a slot, for this is where it may panic.
+        let by_worker = work.may_sync() || buffer.stable_bytes().len() >= self.worker_from_bytes;
+        let Some(vacancy) = self.slots.vacancy() else {
+            return Err(Full { file, buffer, token });
+        };
+        let buffer = Some(buffer);
+        let operation = Operation { work, file, buffer, token, offset, done_bytes: 0, by_worker };
+        let (key, operation) = vacancy.fill(operation);
+        push(&mut self.ring.submission(), key, operation);
+        Ok(())
+    }
+
+    /// Returns when the kernel has done with every operation. It runs nothing of the caller's, which
+    /// could panic while buffers are still in the kernel's hands.
+    fn cancel_all(&mut self) -> io::Result<()> {
+        let mut left = self.slots.used();
+        while left > 0 {
+            enter(&mut self.ring)?;
+            self.push_cancels();
+            // A request on its way from one queue of the kernel to another is not found by a cancel:
+            // hence once more after a while.
+            while left > 0 && wait(&mut self.ring)? {
+                let answers = self.ring.completion();
+                let keys = answers.map(|answer| Key::from_user_data(answer.user_data()));
+                left -= keys.filter(|key| self.slots.find(*key).is_some()).count();
+            }
+        }
+        Ok(())
+    }
+
+    /// One for each operation, done or not; cancelling one that is done does nothing.
+    fn push_cancels(&mut self) {
+        let mut queue = self.ring.submission();
+        for key in self.slots.keys() {
+            let entry = opcode::AsyncCancel::new(key.user_data()).build();
+            // SAFETY: a cancel holds no address. One that does not fit is left for the next time.
+            let _ = unsafe { queue.push(&entry.user_data(CANCEL_USER_DATA)) };
+        }
+    }
+}
+
+impl<B: StableBytes, T> AsFd for FileRing<B, T> {
+    /// Readable while there is something to poll for.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring keeps its descriptor open for as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl<B: StableBytes, T> Drop for FileRing<B, T> {
+    fn drop(&mut self) {
+        if self.cancel_all().is_ok() {
+            // SAFETY: this is the end of the ring, and the only place that drops them. The kernel
+            // has done with them; where that is not known, they are leaked.
+            unsafe { ManuallyDrop::drop(&mut self.slots) }
+        }
+    }
+}
+
+/// Names no slot: there are at most [`DEPTH_MAX`].
+const CANCEL_USER_DATA: u64 = u64::MAX;
+
+/// Has the kernel asked for what is left of an operation, at the next poll.
+fn push<B: StableBytes, T>(
+    queue: &mut SubmissionQueue<'_>,
+    key: Key,
+    operation: &mut Operation<B, T>,
+) {
+    let entry = operation.request(key);
+    // SAFETY: the file and the bytes that the entry names belong to the operation. It stays in its
+    // slot, and they stay as they are (`StableBytes`), until the kernel has answered this entry.
+    let pushed = unsafe { queue.push(&entry) };
+    debug_assert!(pushed.is_ok(), "the queue has an entry for every slot");
+}
+
+/// Takes an operation out of its slot when it has come to its end.
+fn answered<B: StableBytes, T>(
+    slots: &mut Slots<Operation<B, T>>,
+    queue: &mut SubmissionQueue<'_>,
+    key: Key,
+    answer: i32,
+) -> Option<Done<B, T>> {
+    let operation = slots.find(key)?;
+    match operation.advance(answer) {
+        Step::Again => {
+            push(queue, key, operation);
+            None
+        }
+        Step::Finished(result) => Some(slots.take(key)?.into_done(result)),
+    }
+}
+
+/// Lets the kernel take what was queued and post completions, if there is anything of either.
+fn enter(ring: &mut IoUring) -> io::Result<()> {
+    let queue = ring.submission();
+    if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
+        return Ok(());
+    }
+    drop(queue);
+    ring.submit().map(drop).or_else(unless_for_now)
+}
+
+/// Waits for a completion. False if there was none for a tenth of a second.
+fn wait(ring: &mut IoUring) -> io::Result<bool> {
+    let patience = Timespec::new().nsec(100_000_000);
+    match ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&patience)) {
+        Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(false),
+        other => other.map(drop).or_else(unless_for_now).map(|()| true),
+    }
+}
+
+/// A signal, or a want of resources (io_uring_enter(2)), passes.
+fn unless_for_now(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

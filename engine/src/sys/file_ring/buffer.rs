@@ -1,0 +1,31 @@
+//! What memory the kernel may be handed by [`FileRing`](super::FileRing).
+
+/// A buffer whose bytes stay where they are, and belong to it alone, while a
+/// [`FileRing`](super::FileRing) has it.
+///
+/// # Safety
+/// From one call of [`StableBytes::stable_bytes`] to the next, or to the drop of the value, the bytes
+/// it returned are valid at the same address, wherever the value is moved meanwhile, and nobody else
+/// reads or writes them. If the value is leaked, that holds for ever: a type that borrows its bytes
+/// cannot implement this.
+pub unsafe trait StableBytes {
+    /// The bytes to fill or to write out: all of them.
+    ///
+    /// # Panics
+    /// It may, but not any more once a call has returned.
+    fn stable_bytes(&mut self) -> &mut [u8];
+}
+
+// SAFETY: the bytes are on the heap, where they stay when the vector is moved, and are its own.
+unsafe impl StableBytes for Vec<u8> {
+    fn stable_bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+// SAFETY: as for a vector.
+unsafe impl StableBytes for Box<[u8]> {
+    fn stable_bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}

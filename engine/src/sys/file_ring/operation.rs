@@ -1,0 +1,125 @@
+//! One read, write or sync: what the kernel is asked next, and what its answer means.
+
+use super::slots::Key;
+use super::{Done, Durability, StableBytes};
+use io_uring::opcode;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, FsyncFlags};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Most bytes of one request to the kernel, which itself stops short of 2 GiB.
+const REQUEST_BYTES_MAX: usize = 1 << 30;
+
+/// Lies in a slot from the time it is queued until the kernel has done with it, which is what makes
+/// it safe to tell the kernel addresses.
+pub(super) struct Operation<B, T> {
+    pub(super) work: Work,
+    /// The kernel looks the descriptor up when it starts the request, which may be later and on
+    /// another thread: it must not be closed, and its number not used again, before the end.
+    pub(super) file: Arc<OwnedFd>,
+    /// None for a sync.
+    pub(super) buffer: Option<B>,
+    pub(super) token: T,
+    pub(super) offset: u64,
+    /// What earlier requests for this operation have moved.
+    pub(super) done_bytes: usize,
+    /// Have a thread of the kernel do it from the start.
+    pub(super) by_worker: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Read,
+    Write(Option<Durability>),
+    Sync(Durability),
+}
+
+impl Work {
+    /// Ends with a sync, which waits for the disk: some file systems do that at once, on the thread
+    /// that submits, even when told not to wait.
+    pub(super) fn may_sync(self) -> bool {
+        matches!(self, Self::Write(Some(_)) | Self::Sync(_))
+    }
+}
+
+/// What follows from an answer of the kernel.
+pub(super) enum Step {
+    /// The kernel is to be asked again, for the rest.
+    Again,
+    Finished(io::Result<()>),
+}
+
+impl<B: StableBytes, T> Operation<B, T> {
+    /// The request for what is left. It holds addresses of the buffer and the number of the file, so
+    /// the operation must stay in its slot until the kernel has answered.
+    pub(super) fn request(&mut self, key: Key) -> Entry {
+        let fd = Fd(self.file.as_raw_fd());
+        // An offset of -1 would mean the position of the open file; one less is refused like all
+        // that are negative.
+        let offset = self.offset.saturating_add(self.done_bytes as u64).min(u64::MAX - 1);
+        let left = self.left();
+        let address = left.as_mut_ptr();
+        let bytes = left.len().min(REQUEST_BYTES_MAX) as u32;
+        let entry = match self.work {
+            Work::Read => opcode::Read::new(fd, address, bytes).offset(offset).build(),
+            Work::Write(durability) => {
+                let flags = durability.map_or(0, write_flags);
+                opcode::Write::new(fd, address, bytes).offset(offset).rw_flags(flags).build()
+            }
+            Work::Sync(durability) => opcode::Fsync::new(fd).flags(sync_flags(durability)).build(),
+        };
+        let flags = if self.by_worker { Flags::ASYNC } else { Flags::empty() };
+        entry.flags(flags).user_data(key.user_data())
+    }
+
+    /// Takes note of what the kernel answered to the last request: bytes, or an error's negative.
+    pub(super) fn advance(&mut self, answer: i32) -> Step {
+        let Ok(bytes) = usize::try_from(answer) else { return self.failed(-answer) };
+        self.done_bytes += bytes;
+        let all = self.left().is_empty();
+        match self.work {
+            _ if all => Step::Finished(Ok(())),
+            Work::Write(_) if bytes == 0 => Step::Finished(Err(io::ErrorKind::WriteZero.into())),
+            Work::Read if bytes == 0 => Step::Finished(Ok(())),
+            _ => Step::Again,
+        }
+    }
+
+    /// A worker may be interrupted, and a request that must not wait may find that it would have to:
+    /// a worker then waits. Where even that one says EAGAIN, the file is one that never waits.
+    fn failed(&mut self, errno: i32) -> Step {
+        match errno {
+            libc::EINTR => Step::Again,
+            libc::EAGAIN if !self.by_worker => {
+                self.by_worker = true;
+                Step::Again
+            }
+            _ => Step::Finished(Err(io::Error::from_raw_os_error(errno))),
+        }
+    }
+
+    pub(super) fn into_done(self, result: io::Result<()>) -> Done<B, T> {
+        Done { token: self.token, buffer: self.buffer, bytes: self.done_bytes, result }
+    }
+
+    fn left(&mut self) -> &mut [u8] {
+        let bytes = self.buffer.as_mut().map_or(&mut [][..], StableBytes::stable_bytes);
+        bytes.get_mut(self.done_bytes..).unwrap_or_default()
+    }
+}
+
+fn write_flags(durability: Durability) -> i32 {
+    match durability {
+        Durability::Data => libc::RWF_DSYNC,
+        Durability::File => libc::RWF_SYNC,
+    }
+}
+
+fn sync_flags(durability: Durability) -> FsyncFlags {
+    match durability {
+        Durability::Data => FsyncFlags::DATASYNC,
+        Durability::File => FsyncFlags::empty(),
+    }
+}
