@@ -2,8 +2,8 @@
 //!
 //! May use std, libc, rustix and io-uring, and nothing of this crate. Everyone above may call it;
 //! apart from [`clock`], and `file_ring`, which makes one call for many operations, none of it is for
-//! the data path, as it makes system calls. `file_ring` and `file_handle` are there with feature
-//! `file-io`; the engine itself uses neither, they are for services that keep files.
+//! the data path, as it makes system calls. `file_ring`, `file_handle` and `thread_identity` are there
+//! with feature `file-io`; the engine itself uses none of them, they are for services that keep files.
 #![allow(unsafe_code)]
 
 pub mod affinity;
@@ -14,4 +14,6 @@ pub mod file_handle;
 pub mod file_ring;
 pub mod mmap;
 pub mod random;
+#[cfg(feature = "file-io")]
+pub mod thread_identity;
 pub mod topology;

@@ -1,0 +1,252 @@
+//! As whom one thread touches files.
+//!
+//! For storage services that run as root and act for their callers. May use std, libc and rustix.
+//! It makes system calls, three there and three back, none of which waits.
+
+use rustix::process::{Gid, getgroups};
+use rustix::thread::set_thread_groups;
+use std::io;
+use std::marker::PhantomData;
+
+/// Neither a user nor a group: what setfsuid(2) and its like take for "no change".
+const NOBODY: u32 = u32::MAX;
+
+/// Who the thread was that made it.
+///
+/// It changes the user and the groups that file systems ask for (setfsuid(2)), of the calling thread
+/// alone; nothing else that makes a thread belong to somebody changes. With an effective user, other
+/// processes of that user could meanwhile tie the thread to a CPU or lower its priority for good.
+#[derive(Debug)]
+pub struct ThreadIdentity {
+    uid: u32,
+    gid: u32,
+    groups: Vec<Gid>,
+    /// It belongs to its thread.
+    not_send: PhantomData<*const ()>,
+}
+
+/// As long as it lives, its thread acts as somebody else.
+#[derive(Debug)]
+#[must_use]
+pub struct Acting<'a> {
+    own: &'a ThreadIdentity,
+}
+
+impl ThreadIdentity {
+    /// That of the calling thread. Allocates.
+    ///
+    /// # Errors
+    /// What getgroups(2) reports.
+    pub fn of_this_thread() -> io::Result<Self> {
+        let groups = getgroups()?;
+        Ok(Self { uid: fs_user(), gid: fs_group(), groups, not_send: PhantomData })
+    }
+
+    /// Has the thread act on files as a user, with `groups` beside the first one, until what it
+    /// returns is dropped. A user other than 0 is bound by all modes and access control lists: the
+    /// kernel takes the capabilities that override them out of effect meanwhile (capabilities(7);
+    /// CAP_SYS_RESOURCE, which overrides quotas, is not among them). Also opening by handle needs one
+    /// of them.
+    ///
+    /// Takes `&mut self`, as it does not nest.
+    ///
+    /// # Errors
+    /// `InvalidInput` for 2^32 - 1, which is nobody. `PermissionDenied` without CAP_SETUID and
+    /// CAP_SETGID, or for users and groups that this user namespace does not have. What setgroups(2)
+    /// reports. The thread is then who it was.
+    pub fn assume(&mut self, uid: u32, gid: u32, groups: &[u32]) -> io::Result<Acting<'_>> {
+        if uid == NOBODY || gid == NOBODY || groups.contains(&NOBODY) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "2^32 - 1 is nobody"));
+        }
+        // Before anything changes, so that dropping it undoes what was done when the rest fails.
+        let acting = Acting { own: self };
+        set_groups(groups)?;
+        set_fs_group(gid)?;
+        set_fs_user(uid)?;
+        Ok(acting)
+    }
+}
+
+impl Drop for Acting<'_> {
+    /// Each step is one that the thread's real user, which never changed, has a right to. Should one
+    /// fail nevertheless, the thread has less rights than it ought to.
+    fn drop(&mut self) {
+        let _ = set_fs_user(self.own.uid);
+        let _ = set_fs_group(self.own.gid);
+        let _ = set_thread_groups(&self.own.groups);
+    }
+}
+
+/// By the kernel's call: that of the C library changes all threads.
+fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the pointer and the count are those of a slice of `gid_t`, which the kernel reads.
+    let failed = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set_fs_user(uid: u32) -> io::Result<()> {
+    // SAFETY: takes and returns numbers. It does not say whether it was allowed.
+    unsafe { libc::setfsuid(uid) };
+    if fs_user() == uid { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+fn set_fs_group(gid: u32) -> io::Result<()> {
+    // SAFETY: as in `set_fs_user`.
+    unsafe { libc::setfsgid(gid) };
+    if fs_group() == gid { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+fn fs_user() -> u32 {
+    // SAFETY: as in `set_fs_user`. It changes nothing, for nobody is no user, and says who it was.
+    unsafe { libc::setfsuid(NOBODY) as u32 }
+}
+
+fn fs_group() -> u32 {
+    // SAFETY: as in `fs_user`.
+    unsafe { libc::setfsgid(NOBODY) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::geteuid;
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::path::PathBuf;
+    use std::thread;
+
+    const USER: u32 = 12_345;
+    const GROUP: u32 = 23_456;
+
+    /// A file in a directory that everybody may write to, away when the test is over.
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("identity-{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+            Self(path)
+        }
+
+        fn with_mode(&self, name: &str, mode: u32) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, name).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// What is left of these tests without root: nobody becomes somebody else.
+    fn is_root() -> bool {
+        if geteuid().is_root() {
+            return true;
+        }
+        let mut own = ThreadIdentity::of_this_thread().unwrap();
+        let error = own.assume(USER, GROUP, &[]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        false
+    }
+
+    #[test]
+    fn a_file_of_root_is_refused_while_somebody_else_acts_and_not_afterwards() {
+        if !is_root() {
+            return;
+        }
+        let files = Files::new("refused");
+        let path = files.with_mode("secret", 0o600);
+        let mut own = ThreadIdentity::of_this_thread().unwrap();
+        let acting = own.assume(USER, GROUP, &[]).unwrap();
+        let error = File::open(&path).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EACCES), "{error}");
+        let error = chown(&path, Some(USER), None).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+        drop(acting);
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn files_belong_to_whom_the_thread_acts_as() {
+        if !is_root() {
+            return;
+        }
+        let files = Files::new("owner");
+        let mut own = ThreadIdentity::of_this_thread().unwrap();
+        let before = fs::metadata(files.with_mode("before", 0o600)).unwrap();
+        let acting = own.assume(USER, GROUP, &[]).unwrap();
+        let theirs = fs::metadata(files.with_mode("theirs", 0o600)).unwrap();
+        assert_eq!((theirs.uid(), theirs.gid()), (USER, GROUP));
+        drop(acting);
+        let after = fs::metadata(files.with_mode("after", 0o600)).unwrap();
+        assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    }
+
+    #[test]
+    fn groups_open_what_is_for_groups_and_go_with_the_user() {
+        if !is_root() {
+            return;
+        }
+        let files = Files::new("groups");
+        let path = files.with_mode("shared", 0o640);
+        chown(&path, None, Some(34_567)).unwrap();
+        let mut own = ThreadIdentity::of_this_thread().unwrap();
+        let groups_before = getgroups().unwrap();
+        for (groups, is_allowed) in [(&[1, 34_567][..], true), (&[1, 2], false), (&[], false)] {
+            let acting = own.assume(USER, GROUP, groups).unwrap();
+            assert_eq!(File::open(&path).is_ok(), is_allowed, "{groups:?}");
+            drop(acting);
+            assert_eq!(getgroups().unwrap(), groups_before);
+        }
+    }
+
+    #[test]
+    fn other_threads_stay_who_they_are() {
+        if !is_root() {
+            return;
+        }
+        let files = Files::new("threads");
+        let path = files.with_mode("secret", 0o600);
+        let mut own = ThreadIdentity::of_this_thread().unwrap();
+        let (go, went) = std::sync::mpsc::channel();
+        let other = {
+            let path = path.clone();
+            thread::spawn(move || {
+                went.recv().map(|()| fs::read(path).map_err(|error| error.kind()))
+            })
+        };
+        let _acting = own.assume(USER, GROUP, &[1]).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(other.join().unwrap().unwrap().unwrap(), b"secret");
+        assert!(File::open(&path).is_err());
+    }
+
+    #[test]
+    fn what_fails_half_way_is_undone() {
+        if !is_root() {
+            return;
+        }
+        let mut own = ThreadIdentity::of_this_thread().unwrap();
+        let too_many = vec![1; (1 << 16) + 1];
+        let error = own.assume(USER, GROUP, &too_many).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        assert_eq!((fs_user(), fs_group()), (own.uid, own.gid));
+        assert_eq!(getgroups().unwrap(), own.groups);
+    }
+
+    #[test]
+    fn nobody_is_refused() {
+        let mut own = ThreadIdentity::of_this_thread().unwrap();
+        for (uid, gid, groups) in
+            [(NOBODY, GROUP, &[][..]), (USER, NOBODY, &[]), (USER, GROUP, &[1, NOBODY])]
+        {
+            let error = own.assume(uid, gid, groups).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}
