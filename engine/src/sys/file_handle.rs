@@ -176,7 +176,11 @@ mod tests {
             let path = std::env::temp_dir().join(format!("handle-{name}-{}", std::process::id()));
             std::fs::create_dir(&path).unwrap();
             let fd = fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-            Self { path, fd }
+            let dir = Self { path, fd };
+            if let Err(error) = FileHandle::of(dir.fd.as_fd(), c"") {
+                panic!("this test needs TMPDIR on a file system with handles, as ext4: {error}");
+            }
+            dir
         }
 
         fn handle(&self, name: &str) -> io::Result<FileHandle> {

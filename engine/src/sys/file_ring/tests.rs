@@ -379,7 +379,7 @@ impl Soak {
         if is_write {
             let bytes: Box<[u8]> = place.clone().map(|at| (at as u64 ^ token) as u8).collect();
             self.model[place.clone()].copy_from_slice(&bytes);
-            let durability = (token % 16 == 0).then_some(Durability::Data);
+            let durability = token.is_multiple_of(16).then_some(Durability::Data);
             self.ring.write(file, offset, bytes, durability, token).unwrap();
             self.flying.insert(token, (place, None));
         } else {
