@@ -39,14 +39,14 @@ impl FileHandle {
     /// The handle of `name` in the directory `dir`, and the mount it is on. An empty name is `dir`
     /// itself, which then may be any file. A symbolic link is not followed: the handle is its own.
     ///
-    /// Where another file system is mounted on the name, the handle is of that one, and opens nothing
-    /// or some other file by way of this one: compare the mounts.
+    /// Where another file system is mounted on the name, the handle is of that one, and opens
+    /// nothing or some other file by way of this one: compare the mounts.
     ///
     /// # Errors
-    /// `InvalidInput` for a name with a slash in it. `Unsupported` if the file system has no handles
-    /// that could be opened again, `InvalidData` if they have a kind that does not fit in a byte, EOVERFLOW if
-    /// they are longer than [`HANDLE_BYTES_MAX`]; otherwise what name_to_handle_at(2) reports, as
-    /// `NotFound`.
+    /// `InvalidInput` for a name with a slash in it. `Unsupported` if the file system has no
+    /// handles that could be opened again, `InvalidData` if they have a kind that does not fit in a
+    /// byte, EOVERFLOW if they are longer than [`HANDLE_BYTES_MAX`]; otherwise what
+    /// name_to_handle_at(2) reports, as `NotFound`.
     pub fn of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<(Self, MountId)> {
         if name.to_bytes().contains(&b'/') {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path is not a name"));
@@ -55,8 +55,8 @@ impl FileHandle {
         let mut handle = KernelHandle { handle_bytes, handle_type: 0, bytes };
         let mut mount = 0;
         // SAFETY: the descriptor is open and the name ends with a zero. `handle` has the layout of
-        // `struct file_handle`, with as many bytes behind its head as the head says, and both places
-        // live until the call returns.
+        // `struct file_handle`, with as many bytes behind its head as the head says, and both
+        // places live until the call returns.
         let failed = unsafe {
             libc::name_to_handle_at(
                 dir.as_raw_fd(),
@@ -89,8 +89,8 @@ impl FileHandle {
     pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = (flags | OFlags::CLOEXEC).bits() as c_int;
         let mut handle = self.to_kernel();
-        // SAFETY: the descriptor is open, and `handle` has the layout of `struct file_handle`, with as
-        // many bytes behind its head as the head says. The kernel takes any bytes.
+        // SAFETY: the descriptor is open, and `handle` has the layout of `struct file_handle`, with
+        // as many bytes behind its head as the head says. The kernel takes any bytes.
         let fd =
             unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
         match fd {
@@ -114,8 +114,8 @@ impl FileHandle {
         Some(self.written_bytes())
     }
 
-    /// Reads what [`write_to`](Self::write_to) wrote. None for what it cannot have written: no bytes
-    /// but the kind, or more than [`HANDLE_BYTES_MAX`].
+    /// Reads what [`write_to`](Self::write_to) wrote. None for what it cannot have written: no
+    /// bytes but the kind, or more than [`HANDLE_BYTES_MAX`].
     pub fn from_bytes(written: &[u8]) -> Option<Self> {
         let (&kind, bytes) = written.split_first()?;
         Self::new(kind, bytes)

@@ -1,9 +1,9 @@
 //! Reads, writes and syncs of files through io_uring, polled by the thread that owns the ring.
 //!
 //! For storage services that live on a polling core: nothing here waits in a system call, but for
-//! the end of a ring with operations outstanding. May use std, libc and io-uring. An operation owns its
-//! file and its buffer, in a slot of the ring, until the kernel has done with both: that makes it
-//! safe to tell the kernel their addresses and numbers.
+//! the end of a ring with operations outstanding. May use std, libc and io-uring. An operation owns
+//! its file and its buffer, in a slot of the ring, until the kernel has done with both: that makes
+//! it safe to tell the kernel their addresses and numbers.
 
 mod buffer;
 mod operation;
@@ -28,11 +28,11 @@ pub const DEPTH_MAX: u32 = 32_768;
 
 /// From how many bytes on a read or write is left to a thread of the kernel unless told otherwise
 /// ([`FileRing::set_worker_from_bytes`]).
-// Reads of ext4's page cache (Linux 6.18, two virtual CPUs): done at once they hold the polling thread
-// for 0.6 us at 4 KiB, 5 at 128 KiB, 16 at 512 KiB and 34 at 1 MiB, a queue of them for the sum. To
-// hand one over costs that thread 6 to 9 us, and the read 10 to 30 us more. So a worker gets what
-// holds the thread for about twice the price of handing it over. Writes of ext4 go to a worker by
-// themselves, whatever their size.
+// Reads of ext4's page cache (Linux 6.18, two virtual CPUs): done at once they hold the polling
+// thread for 0.6 us at 4 KiB, 5 at 128 KiB, 16 at 512 KiB and 34 at 1 MiB, a queue of them for the
+// sum. To hand one over costs that thread 6 to 9 us, and the read 10 to 30 us more. So a worker
+// gets what holds the thread for about twice the price of handing it over. Writes of ext4 go to a
+// worker by themselves, whatever their size.
 pub const WORKER_FROM_BYTES: usize = 512 << 10;
 
 /// What is on stable storage when a write or a sync is done.
@@ -51,11 +51,11 @@ pub struct Done<B, T> {
     pub token: T,
     /// The buffer; none for a sync.
     pub buffer: Option<B>,
-    /// Bytes that were read or written, from the start of the buffer; of a durable write, all of them
-    /// are durable. It counts what was done before an error, too.
+    /// Bytes that were read or written, from the start of the buffer; of a durable write, all of
+    /// them are durable. It counts what was done before an error, too.
     pub bytes: usize,
-    /// Whether it was done. A read that is, with fewer bytes than its buffer has, met the end of the
-    /// file; a write that is, wrote all.
+    /// Whether it was done. A read that is, with fewer bytes than its buffer has, met the end of
+    /// the file; a write that is, wrote all.
     pub result: io::Result<()>,
 }
 
@@ -79,16 +79,16 @@ impl<B, T> fmt::Debug for Full<B, T> {
 ///
 /// Operations are queued by [`read`](Self::read), [`write`](Self::write) and [`sync`](Self::sync),
 /// none of which makes a system call or allocates, and given to the kernel, run and handed back by
-/// [`poll`](Self::poll). They run in any order: one that must come after another is queued when that
-/// one is done.
+/// [`poll`](Self::poll). They run in any order: one that must come after another is queued when
+/// that one is done.
 ///
-/// The ring stays on the thread that made it (it is not `Send`): the kernel then needs no locks, and
-/// completes operations when this thread asks and not by interrupting it. Who wants to sleep until
-/// there is something to poll for polls once, so that the kernel has all that was queued, and then
-/// waits for the ring's descriptor ([`AsFd`]) to be readable.
+/// The ring stays on the thread that made it (it is not `Send`): the kernel then needs no locks,
+/// and completes operations when this thread asks and not by interrupting it. Who wants to sleep
+/// until there is something to poll for polls once, so that the kernel has all that was queued, and
+/// then waits for the ring's descriptor ([`AsFd`]) to be readable.
 ///
-/// Dropping it cancels what is outstanding and waits, in the kernel, until nothing of it can touch a
-/// buffer any more; that takes as long as the slowest disk which is being read or written. The
+/// Dropping it cancels what is outstanding and waits, in the kernel, until nothing of it can touch
+/// a buffer any more; that takes as long as the slowest disk which is being read or written. The
 /// buffers and tokens are dropped.
 pub struct FileRing<B: StableBytes, T> {
     ring: IoUring,
@@ -105,9 +105,9 @@ impl<B: StableBytes, T> FileRing<B, T> {
     /// # Errors
     /// `InvalidInput` for a depth of 0 or more than [`DEPTH_MAX`]. Otherwise io_uring cannot be
     /// used here, and a caller that has threads instead falls back to them: `PermissionDenied`
-    /// (EPERM) where seccomp, as docker's and podman's profiles, or sysctl `kernel.io_uring_disabled`
-    /// denies it, `Unsupported` (ENOSYS) where the kernel was built without it or a sandbox hides it,
-    /// `OutOfMemory` or EMFILE for want of memory or descriptors.
+    /// (EPERM) where seccomp, as docker's and podman's profiles, or sysctl
+    /// `kernel.io_uring_disabled` denies it, `Unsupported` (ENOSYS) where the kernel was built
+    /// without it or a sandbox hides it, `OutOfMemory` or EMFILE for want of memory or descriptors.
     pub fn new(depth: u32) -> io::Result<Self> {
         if !(1..=DEPTH_MAX).contains(&depth) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -122,9 +122,9 @@ impl<B: StableBytes, T> FileRing<B, T> {
 
     /// Leaves reads and writes of at least so many bytes to a thread of the kernel from the start.
     /// Smaller ones are done within [`poll`](Self::poll) if that takes no waiting, which is quicker
-    /// for them, but nothing else is served while their bytes are copied. Where no CPU is to spare for
-    /// the kernel's threads, that is better at every size: `usize::MAX`. Durable writes and syncs,
-    /// which wait for the disk, are left to them in any case.
+    /// for them, but nothing else is served while their bytes are copied. Where no CPU is to spare
+    /// for the kernel's threads, that is better at every size: `usize::MAX`. Durable writes and
+    /// syncs, which wait for the disk, are left to them in any case.
     pub fn set_worker_from_bytes(&mut self, bytes: usize) {
         self.worker_from_bytes = bytes;
     }
@@ -134,8 +134,8 @@ impl<B: StableBytes, T> FileRing<B, T> {
         self.slots.used()
     }
 
-    /// Queues filling `buffer` from `offset` (in bytes) on. It goes on until the buffer is full, the
-    /// end of the file or an error. An offset beyond what files can have (2^63 - 1) is an error
+    /// Queues filling `buffer` from `offset` (in bytes) on. It goes on until the buffer is full,
+    /// the end of the file or an error. An offset beyond what files can have (2^63 - 1) is an error
     /// (EINVAL) when it is done.
     ///
     /// # Errors
@@ -153,8 +153,8 @@ impl<B: StableBytes, T> FileRing<B, T> {
         self.transfer(Work::Read, file, offset, buffer, token)
     }
 
-    /// Queues writing all of `buffer` at `offset` (in bytes), durably if told so. It goes on until all is
-    /// written or an error. Offsets are as for [`read`](Self::read).
+    /// Queues writing all of `buffer` at `offset` (in bytes), durably if told so. It goes on until
+    /// all is written or an error. Offsets are as for [`read`](Self::read).
     ///
     /// # Errors
     /// [`Full`].
@@ -201,14 +201,14 @@ impl<B: StableBytes, T> FileRing<B, T> {
         Ok(())
     }
 
-    /// Gives the kernel what was queued and hands each operation that is done to `done`. Returns how
-    /// many. It makes one system call if something was queued or the kernel has completions to
+    /// Gives the kernel what was queued and hands each operation that is done to `done`. Returns
+    /// how many. It makes one system call if something was queued or the kernel has completions to
     /// post, and otherwise reads a few words of memory that is shared with the kernel.
     ///
     /// # Errors
     /// What io_uring_enter(2) reports, but for a want of resources, which the next poll may find
-    /// gone. No cause is known once [`new`](Self::new) has found that the ring works; the ring should
-    /// be dropped.
+    /// gone. No cause is known once [`new`](Self::new) has found that the ring works; the ring
+    /// should be dropped.
     pub fn poll(&mut self, mut done: impl FnMut(Done<B, T>)) -> io::Result<usize> {
         if self.slots.used() == 0 {
             return Ok(0);
@@ -246,15 +246,15 @@ impl<B: StableBytes, T> FileRing<B, T> {
         Ok(())
     }
 
-    /// Returns when the kernel has done with every operation. It runs nothing of the caller's, which
-    /// could panic while buffers are still in the kernel's hands.
+    /// Returns when the kernel has done with every operation. It runs nothing of the caller's,
+    /// which could panic while buffers are still in the kernel's hands.
     fn cancel_all(&mut self) -> io::Result<()> {
         let mut left = self.slots.used();
         while left > 0 {
             enter(&mut self.ring)?;
             self.push_cancels();
-            // A request on its way from one queue of the kernel to another is not found by a cancel:
-            // hence once more after a while.
+            // A request on its way from one queue of the kernel to another is not found by a
+            // cancel: hence once more after a while.
             while left > 0 && wait(&mut self.ring)? {
                 let answers = self.ring.completion();
                 let keys = answers.map(|answer| Key::from_user_data(answer.user_data()));

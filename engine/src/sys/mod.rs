@@ -1,9 +1,10 @@
 //! What the machine offers: time, CPUs and their layout, memory mappings, files.
 //!
 //! May use std, libc, rustix and io-uring, and nothing of this crate. Everyone above may call it;
-//! apart from [`clock`], and `file_ring`, which makes one call for many operations, none of it is for
-//! the data path, as it makes system calls. `file_ring`, `file_handle` and `thread_identity` are there
-//! with feature `file-io`; the engine itself uses none of them, they are for services that keep files.
+//! apart from [`clock`], and `file_ring`, which makes one call for many operations, none of it is
+//! for the data path, as it makes system calls. `file_ring`, `file_handle` and `thread_identity`
+//! are there with feature `file-io`; the engine itself uses none of them, they are for services
+//! that keep files.
 #![allow(unsafe_code)]
 
 pub mod affinity;

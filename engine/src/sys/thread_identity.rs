@@ -13,9 +13,10 @@ const NOBODY: u32 = u32::MAX;
 
 /// Who the thread was that made it.
 ///
-/// It changes the user and the groups that file systems ask for (setfsuid(2)), of the calling thread
-/// alone; nothing else that makes a thread belong to somebody changes. With an effective user, other
-/// processes of that user could meanwhile tie the thread to a CPU or lower its priority for good.
+/// It changes the user and the groups that file systems ask for (setfsuid(2)), of the calling
+/// thread alone; nothing else that makes a thread belong to somebody changes. With an effective
+/// user, other processes of that user could meanwhile tie the thread to a CPU or lower its priority
+/// for good.
 #[derive(Debug)]
 pub struct ThreadIdentity {
     uid: u32,
@@ -45,15 +46,15 @@ impl ThreadIdentity {
     /// Has the thread act on files as a user, with `groups` beside the first one, until what it
     /// returns is dropped. A user other than 0 is bound by all modes and access control lists: the
     /// kernel takes the capabilities that override them out of effect meanwhile (capabilities(7);
-    /// CAP_SYS_RESOURCE, which overrides quotas, is not among them). Also opening by handle needs one
-    /// of them.
+    /// CAP_SYS_RESOURCE, which overrides quotas, is not among them). Also opening by handle needs
+    /// one of them.
     ///
     /// Takes `&mut self`, as it does not nest.
     ///
     /// # Errors
     /// `InvalidInput` for 2^32 - 1, which is nobody. `PermissionDenied` without CAP_SETUID and
-    /// CAP_SETGID, or for users and groups that this user namespace does not have. What setgroups(2)
-    /// reports. The thread is then who it was.
+    /// CAP_SETGID, or for users and groups that this user namespace does not have. What
+    /// setgroups(2) reports. The thread is then who it was.
     pub fn assume(&mut self, uid: u32, gid: u32, groups: &[u32]) -> io::Result<Acting<'_>> {
         if uid == NOBODY || gid == NOBODY || groups.contains(&NOBODY) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "2^32 - 1 is nobody"));
@@ -68,8 +69,8 @@ impl ThreadIdentity {
 }
 
 impl Drop for Acting<'_> {
-    /// Each step is one that the thread's real user, which never changed, has a right to. Should one
-    /// fail nevertheless, the thread has less rights than it ought to.
+    /// Each step is one that the thread's real user, which never changed, has a right to. Should
+    /// one fail nevertheless, the thread has less rights than it ought to.
     fn drop(&mut self) {
         let _ = set_fs_user(self.own.uid);
         let _ = set_fs_group(self.own.gid);

@@ -4,10 +4,10 @@
 /// [`FileRing`](super::FileRing) has it.
 ///
 /// # Safety
-/// From one call of [`StableBytes::stable_bytes`] to the next, or to the drop of the value, the bytes
-/// it returned are valid at the same address, wherever the value is moved meanwhile, and nobody else
-/// reads or writes them. If the value is leaked, that holds for ever: a type that borrows its bytes
-/// cannot implement this.
+/// From one call of [`StableBytes::stable_bytes`] to the next, or to the drop of the value, the
+/// bytes it returned are valid at the same address, wherever the value is moved meanwhile, and
+/// nobody else reads or writes them. If the value is leaked, that holds for ever: a type that
+/// borrows its bytes cannot implement this.
 pub unsafe trait StableBytes {
     /// The bytes to fill or to write out: all of them.
     ///

@@ -52,8 +52,8 @@ pub(super) enum Step {
 }
 
 impl<B: StableBytes, T> Operation<B, T> {
-    /// The request for what is left. It holds addresses of the buffer and the number of the file, so
-    /// the operation must stay in its slot until the kernel has answered.
+    /// The request for what is left. It holds addresses of the buffer and the number of the file,
+    /// so the operation must stay in its slot until the kernel has answered.
     pub(super) fn request(&mut self, key: Key) -> Entry {
         let fd = Fd(self.file.as_raw_fd());
         // An offset of -1 would mean the position of the open file; one less is refused like all
@@ -87,8 +87,8 @@ impl<B: StableBytes, T> Operation<B, T> {
         }
     }
 
-    /// A worker may be interrupted, and a request that must not wait may find that it would have to:
-    /// a worker then waits. Where even that one says EAGAIN, the file is one that never waits.
+    /// A worker may be interrupted, and a request that must not wait may find that it would have
+    /// to: a worker then waits. Where even that one says EAGAIN, the file is one that never waits.
     fn failed(&mut self, errno: i32) -> Step {
         match errno {
             libc::EINTR => Step::Again,

@@ -12,9 +12,10 @@ pub(super) fn working_ring(depth: u32) -> io::Result<IoUring> {
     })?)
 }
 
-/// Completions are posted when the owning thread asks for them (Linux 6.1); without that, the kernel
-/// would interrupt it. The flag tells without a system call that there is something to ask for. Per
-/// operation that costs no more than a plain ring (measured: no difference beyond the noise).
+/// Completions are posted when the owning thread asks for them (Linux 6.1); without that, the
+/// kernel would interrupt it. The flag tells without a system call that there is something to ask
+/// for. Per operation that costs no more than a plain ring (measured: no difference beyond the
+/// noise).
 pub(super) fn for_one_thread(depth: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();

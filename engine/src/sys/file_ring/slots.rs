@@ -1,7 +1,7 @@
 //! A fixed number of places for what is in the kernel's hands, named by index and generation.
 
-/// Names what was put into a slot, and nothing that is put there later: what the kernel gives back as
-/// `user_data`.
+/// Names what was put into a slot, and nothing that is put there later: what the kernel gives back
+/// as `user_data`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 

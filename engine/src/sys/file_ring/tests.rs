@@ -274,6 +274,20 @@ fn a_dropped_ring_lets_go_of_operations_that_would_never_end() {
 }
 
 #[test]
+fn a_dropped_ring_lets_go_of_writes_that_workers_are_in_the_middle_of() {
+    let mut ring: FileRing<Box<[u8]>, Arc<()>> = ring(DEPTH);
+    let (file, token) = (file_on_disk(), Arc::new(()));
+    for index in 0..u64::from(DEPTH) {
+        let buffer = vec![1; 1 << 20].into();
+        let durability = Some(Durability::File);
+        ring.write(file.clone(), index << 20, buffer, durability, token.clone()).unwrap();
+    }
+    ring.poll(drop).unwrap();
+    drop(ring);
+    assert_eq!((Arc::strong_count(&token), Arc::strong_count(&file)), (1, 1));
+}
+
+#[test]
 fn a_dropped_ring_drops_what_was_done_and_not_handed_back() {
     let token = Arc::new(());
     let mut ring: FileRing<Vec<u8>, Arc<()>> = ring(DEPTH);
