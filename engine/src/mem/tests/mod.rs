@@ -1,5 +1,7 @@
 //! What holds across the module: memory has one owner at a time, and comes back.
 
+#[cfg(feature = "file-io")]
+mod files;
 mod oracle;
 mod ownership;
 mod threads;

@@ -2,7 +2,6 @@
 //! it was given. These tests need a kernel that lets this process use io_uring.
 
 use super::*;
-use crate::mem::Bulk;
 use crate::sys::random::Random;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -328,30 +327,6 @@ fn the_descriptor_is_readable_when_there_is_something_to_poll_for() {
     assert!(readable(&ring, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })));
     assert_eq!(ring.poll(drop).unwrap(), 1);
     assert_eq!(ring.outstanding(), 0);
-}
-
-#[test]
-fn registered_memory_is_read_into_and_written_from() {
-    let mut ring: FileRing<Bulk, ()> = ring(DEPTH);
-    let file = file_on_disk();
-    ring.write(file.clone(), 0, Bulk::from_vec(b"bulk".to_vec()), None, ()).unwrap();
-    assert!(only(&mut ring).result.is_ok());
-    let mut bulk = Bulk::from_vec(vec![0xee; 8]);
-    bulk.set_len(3);
-    ring.read(file, 1, bulk, ()).unwrap();
-    let mut bulk = only(&mut ring).buffer.unwrap();
-    assert_eq!(bulk.bytes(), b"ulk", "no more than is in use");
-    bulk.set_len(8);
-    assert_eq!(bulk.bytes(), b"ulk\xee\xee\xee\xee\xee");
-}
-
-#[test]
-#[should_panic(expected = "lent to a driver")]
-fn registered_memory_that_is_lent_is_refused() {
-    let mut bulk = Bulk::from_vec(vec![0; 8]);
-    let _lease = bulk.lease(0..8);
-    let mut ring: FileRing<Bulk, ()> = ring(DEPTH);
-    let _ = ring.read(file_on_disk(), 0, bulk, ());
 }
 
 /// Compares a file with a copy in memory, with many reads and writes of random places in flight.
