@@ -28,11 +28,11 @@ pub const DEPTH_MAX: u32 = 32_768;
 
 /// From how many bytes on a read or write is left to a thread of the kernel unless told otherwise
 /// ([`FileRing::set_worker_from_bytes`]).
-// Reads of ext4's page cache (Linux 6.18, two virtual CPUs): done at once they hold the polling
-// thread for 0.6 us at 4 KiB, 5 at 128 KiB, 16 at 512 KiB and 34 at 1 MiB, a queue of them for the
-// sum. To hand one over costs that thread 6 to 9 us, and the read 10 to 30 us more. So a worker
-// gets what holds the thread for about twice the price of handing it over. Writes of ext4 go to a
-// worker by themselves, whatever their size.
+// Reads of ext4's page cache (Linux 6.18, two virtual CPUs, both busy with other work): done at
+// once they hold the polling thread for 0.6 to 2 us at 4 KiB, 5 at 128 KiB, 16 at 512 KiB and 34 at
+// 1 MiB, a queue of them for the sum. To hand a small one over costs that thread 6 to 9 us, and the
+// read 8 us more, a large one 30 or more. So a worker gets what holds the thread for about twice
+// the price of handing it over. For buffered writes of ext4 it made no difference.
 pub const WORKER_FROM_BYTES: usize = 512 << 10;
 
 /// What is on stable storage when a write or a sync is done.
