@@ -17,6 +17,7 @@ use super::objects::{CompletionQueue, CqBroken};
 use super::park::Sleeper;
 use super::poll::{Outbox, Outcome, arrived, is_write};
 use super::queue_pair::{End, QueuePair};
+use super::reminder::{self, Reminder};
 use super::work_id::{PLACES_MAX, Queue, WorkId};
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sync::atomic::Ordering;
@@ -66,6 +67,8 @@ struct Table {
     dirty: Vec<u32>,
     /// Are on their way to the end.
     ending: Vec<u32>,
+    /// Wait for the peer's first message, over iWARP.
+    unanswered: Vec<Reminder>,
     /// Completions that found no room in a batch.
     late: VecDeque<Completion>,
 }
@@ -100,6 +103,7 @@ impl VerbsFabric {
             free: (0..conns as u32).rev().collect(),
             dirty: Vec::with_capacity(conns),
             ending: Vec::with_capacity(conns),
+            unanswered: Vec::with_capacity(conns),
             late: VecDeque::with_capacity(BATCH),
             config: config.clone(),
         };
@@ -116,6 +120,7 @@ impl VerbsFabric {
             self.table.on_notice(notice);
         }
         let now = Instant::now();
+        self.table.remind(now);
         let mut at = 0;
         while let Some(place) = self.table.ending.get(at).copied() {
             match self.table.advance_end(place, now, out) {
@@ -311,6 +316,22 @@ impl Table {
         }
     }
 
+    /// Sends the reminders that are due; see `reminder`.
+    fn remind(&mut self, now: Instant) {
+        let Self { places, unanswered, dirty, .. } = self;
+        unanswered.retain_mut(|reminder| {
+            let pair = places.get_mut(reminder.qp.index() as usize);
+            let pair = pair.and_then(|place| place.pair.as_deref_mut());
+            let is_its = |pair: &&mut QueuePair| pair.id == reminder.qp && pair.is_unanswered();
+            let Some(pair) = pair.filter(is_its) else { return false };
+            if reminder.take_due(now) {
+                pair.remind();
+                Self::mark(dirty, pair);
+            }
+            !reminder.is_over()
+        });
+    }
+
     fn close(&mut self, qp: QpId) {
         let patience = self.config.drain_timeout;
         let Self { places, ending, late, .. } = self;
@@ -362,7 +383,8 @@ impl Fabric for VerbsFabric {
         let room = out.room();
         self.poll_queues(out);
         let table = &self.table;
-        if !table.ending.is_empty() || !table.late.is_empty() || self.core.has_notices() {
+        let is_quiet = table.ending.is_empty() && table.late.is_empty();
+        if !is_quiet || !table.unanswered.is_empty() || self.core.has_notices() {
             self.attend(out);
         }
         room - out.room()
@@ -424,6 +446,9 @@ impl Fabric for VerbsFabric {
             .ok_or_else(|| failed("its device cannot be posted to"))?;
         // Even with nothing posted: the flush answers the peer's request.
         Table::mark(&mut table.dirty, &mut pair);
+        if pair.is_unanswered() {
+            table.unanswered.push(Reminder::new(id, Instant::now()));
+        }
         let queue = Arc::clone(&pair.link().queue);
         table.free.pop();
         table.places[place as usize].pair = Some(Box::new(pair));
@@ -485,7 +510,11 @@ impl Fabric for VerbsFabric {
         self.flush();
         // What is left to flush, or ends, goes on without being told to.
         let is_busy = !self.table.ending.is_empty() || !self.table.dirty.is_empty();
-        let at_most = if is_busy { at_most.min(BUSY_NAP) } else { at_most };
+        let at_most = match is_busy {
+            true => at_most.min(BUSY_NAP),
+            false if !self.table.unanswered.is_empty() => at_most.min(reminder::FIRST_WAIT),
+            false => at_most,
+        };
         if self.arm() && self.core.park() {
             let channels = self.queues.iter().map(|polled| polled.queue.channel());
             self.sleeper.sleep(self.core.event(), channels, at_most);

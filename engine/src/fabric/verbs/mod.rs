@@ -23,6 +23,7 @@ mod poll;
 mod post;
 mod queue_pair;
 mod recv_queue;
+mod reminder;
 mod send_queue;
 mod work_id;
 

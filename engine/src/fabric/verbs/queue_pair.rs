@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 /// the queue pair is destroyed all the same.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Work requests of the driver itself beside those for windows: the mark behind the last request.
-pub(super) const MARKS: u32 = 1;
+/// Work requests of the driver itself beside those for windows: the mark behind the last request, and
+/// a reminder of the first.
+pub(super) const MARKS: u32 = 2;
 
 /// What is kept of a request as long as the device has it.
 #[derive(Debug)]
@@ -49,6 +50,7 @@ enum Sent {
         has_failed: bool,
     },
     Mark,
+    Reminder,
 }
 
 impl Sent {
@@ -64,7 +66,7 @@ impl Sent {
         match self {
             Self::Message(_) | Self::Inline(_) | Self::Read { .. } | Self::Write(_) => *asked -= 1,
             Self::Bind { .. } | Self::Invalidate { .. } => *own -= 1,
-            Self::Mark => {}
+            Self::Mark | Self::Reminder => {}
         }
     }
 }
@@ -124,6 +126,8 @@ pub(super) struct QueuePair {
     is_open: bool,
     /// A message of the peer arrived.
     has_heard: bool,
+    /// A reminder is in the send queue.
+    is_reminding: bool,
     /// A Write was posted, and no Send since.
     has_written: bool,
     /// What it looks like, until the control half or the device says why it ended.
@@ -163,6 +167,7 @@ impl QueuePair {
             is_accepted: link.side == Side::Connecting,
             is_open: false,
             has_heard: false,
+            is_reminding: false,
             has_written: false,
             suspected: None,
             is_dirty: false,
@@ -332,6 +337,21 @@ impl QueuePair {
         self.is_open
     }
 
+    /// A first message may go unnoticed, and has not been answered; see `reminder`.
+    pub(super) fn is_unanswered(&self) -> bool {
+        let is_first = self.link.side == Side::Connecting && self.link.limits.is_iwarp;
+        is_first && !self.has_heard && self.is_live()
+    }
+
+    /// Queues a reminder of the first message. Nothing to do while that, or another one, is still on
+    /// its way.
+    pub(super) fn remind(&mut self) {
+        if self.is_open && !self.is_reminding && self.sends.waiting() == 0 {
+            self.is_reminding = true;
+            self.queue(Sent::Reminder, &Operation::Mark, true);
+        }
+    }
+
     #[inline]
     fn flush_recvs(&mut self) -> Result<bool, DownCause> {
         // SAFETY: the queue pair is alive, as it is live. The buffers are in `recvs` until the device
@@ -468,6 +488,7 @@ impl QueuePair {
                 self.reads -= 1;
                 end_read(self.id, sent, out);
             }
+            Sent::Reminder => self.is_reminding = false,
             Sent::Invalidate { window, has_failed: false } => {
                 if let Some(handle) = self.exposures.on_invalidated(window) {
                     out.push(self.id, CompletionKind::Revoked { handle });

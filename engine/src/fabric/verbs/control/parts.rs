@@ -8,6 +8,7 @@ use super::super::device::DeviceCaps;
 use super::super::link::LinkLimits;
 use super::super::memory::LinkMemory;
 use super::super::objects::ProtectionDomain;
+use super::super::queue_pair::MARKS;
 use super::machine::Failure;
 use super::mailbox::Mailbox;
 use super::routes::RouteLease;
@@ -36,8 +37,6 @@ pub(super) struct QueueSizes {
 }
 
 impl QueueSizes {
-    /// One marker at the end of a connection.
-    const DRAIN_SENDS: u32 = 1;
     /// Room for what a driver adds of its own.
     const SPARE_COMPLETIONS: u32 = 2;
 
@@ -50,7 +49,7 @@ impl QueueSizes {
             _ => 0,
         };
         let send = u32::from(config.send_queue_depth).saturating_add(binds);
-        let send = send.saturating_add(Self::DRAIN_SENDS);
+        let send = send.saturating_add(MARKS);
         let most = send.max(recv);
         if most > caps.work_requests_max {
             return Err(format!(
@@ -220,10 +219,10 @@ mod tests {
         let plain = VerbsConfig { registration: Registration::Buffer, ..config.clone() };
         assert_eq!(
             QueueSizes::of(&plain, &caps),
-            Ok(QueueSizes { send: 101, recv: 50, completions: 153, cq_depth: 2000 })
+            Ok(QueueSizes { send: 102, recv: 50, completions: 154, cq_depth: 2000 })
         );
         let window = VerbsConfig { registration: Registration::Window, ..config };
-        assert_eq!(QueueSizes::of(&window, &caps).unwrap().send, 121);
+        assert_eq!(QueueSizes::of(&window, &caps).unwrap().send, 122);
     }
 
     #[test]
