@@ -1,9 +1,11 @@
 # shellcheck shell=bash
 # Workloads of spinperf over RDMA, all verified. Sourced by the scenarios that run them.
 
-# profiles: what the workloads need. plain has idle cores sleep, because processors are shared here;
-# segments has short ones, sixteen for 1 MiB; many has little memory, all of which is registered anew for each of
-# its connections.
+# profiles: what the workloads need. plain has idle cores sleep, because processors are shared here, and
+# has queue pairs wait four seconds for an acknowledgement: the wire loses nothing, a guest that gets no
+# processor is late, and rxe numbers an RDMA Write wrongly that it sends anew from its middle on.
+# segments has short ones, sixteen for 1 MiB; many has little memory, all of which is registered anew
+# for each of its connections.
 profiles() {
     cat >/run/plain.toml <<'END'
 schema = 1
@@ -20,6 +22,8 @@ credits = 32
 timeout_ms = 60000
 [verbs]
 arena_mib = 8
+ack_timeout = 20
+connect_timeout_ms = 20000
 END
     sed 's/^credits/segment_bytes = 69632\ncredits/' /run/plain.toml >/run/segments.toml
     sed 's/^arena_mib = 8/arena_mib = 1/; s/^arena_mib = 32/arena_mib = 4/; s/^credits/max_read_bytes = 65536\nmax_write_bytes = 65536\ncredits/' /run/plain.toml >/run/many.toml
@@ -37,11 +41,12 @@ spinperf_up() {
     serve "$port" "${bin:?}/spinperf" serve --address "rdma://$1:$port" --profile "/run/$2.toml" --cores "$3"
 }
 
-# load ADDRESS PROFILE OPTION...: a run in which every byte is verified at both ends.
+# load ADDRESS PROFILE OPTION...: a run in which every byte is verified at both ends. Of seconds, it has
+# minutes, for a host that does other work.
 load() {
     local address=$1 profile=$2
     shift 2
-    timeout 60 "${bin:?}/spinperf" run --address "rdma://$address:$(port_of "$profile")" --profile "/run/$profile.toml" \
+    timeout 180 "${bin:?}/spinperf" run --address "rdma://$address:$(port_of "$profile")" --profile "/run/$profile.toml" \
         --verify full --warmup 0ms --duration 30s "$@"
 }
 
