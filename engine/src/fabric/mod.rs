@@ -253,6 +253,21 @@ pub struct FabricError {
     pub source: Option<std::io::Error>,
 }
 
+impl FabricError {
+    /// `op` failed for `reason`, which is told together with what the system says.
+    pub(crate) fn because(
+        op: &str,
+        reason: impl std::fmt::Display,
+        source: Option<std::io::Error>,
+    ) -> Self {
+        let reason = match &source {
+            Some(source) => format!("{reason}: {source}"),
+            None => reason.to_string(),
+        };
+        Self { op: op.into(), reason, source }
+    }
+}
+
 /// Why memory could not be exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExposeError {

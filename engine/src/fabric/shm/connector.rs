@@ -194,11 +194,7 @@ struct Attempt {
 
 impl Attempt {
     fn failed(&self, reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {
-        let reason = match &source {
-            Some(source) => format!("{reason}: {source}"),
-            None => reason.to_string(),
-        };
-        FabricError { op: self.op.clone(), reason, source }
+        FabricError::because(&self.op, reason, source)
     }
 
     fn no_memory(&self, error: OwnError) -> FabricError {

@@ -74,7 +74,7 @@ impl VerbsConnector {
 }
 
 fn not_started(reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {
-    Attempt { op: "start the verbs fabric".into() }.failed(reason, source)
+    FabricError::because("start the verbs fabric", reason, source)
 }
 
 impl Environment {
@@ -86,7 +86,7 @@ impl Environment {
         }
         let core = CoreShared::new(self.config.conns_max).map_err(|error| {
             let op = format!("start core {index}");
-            Attempt { op }.failed("no descriptor for waking it", Some(error))
+            FabricError::because(&op, "no descriptor for waking it", Some(error))
         })?;
         let core = Arc::new(core);
         cores.insert(index, Arc::clone(&core));
@@ -105,8 +105,11 @@ impl Connector for VerbsConnector {
         let shared = self.environment.core(core)?;
         // Acquire pairs with the Release of the previous fabric's end.
         if shared.taken.swap(true, Ordering::Acquire) {
-            let attempt = Attempt { op: format!("start core {core}") };
-            return Err(attempt.failed("it runs already", None));
+            return Err(FabricError::because(
+                &format!("start core {core}"),
+                "it runs already",
+                None,
+            ));
         }
         let Environment { config, caps, remote_invalidate, .. } = &*self.environment;
         Ok(VerbsFabric::new(shared, config, caps, *remote_invalidate))
@@ -169,11 +172,7 @@ struct Attempt {
 
 impl Attempt {
     fn failed(&self, reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {
-        let reason = match &source {
-            Some(source) => format!("{reason}: {source}"),
-            None => reason.to_string(),
-        };
-        FabricError { op: self.op.clone(), reason, source }
+        FabricError::because(&self.op, reason, source)
     }
 
     /// The control thread has not said how it went.

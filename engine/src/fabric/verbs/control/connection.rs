@@ -68,25 +68,10 @@ impl Connection {
         deadline: Instant,
         waiting: Waiting,
     ) -> Self {
-        Self {
-            number,
-            state: State::ResolvingAddress,
-            side: Side::Connecting,
-            peer,
-            core,
-            link: Arc::default(),
-            deadline: Some(deadline),
-            waiting: Some(waiting),
-            private_data,
-            reads: Reads::default(),
-            peer_private_data: Box::default(),
-            requester: None,
-            remains: None,
-            parts: None,
-            context: None,
-            caps: None,
-            id: Arc::new(id),
-        }
+        let state = State::ResolvingAddress;
+        let new =
+            Self::new(number, id, (state, Side::Connecting), peer, core, private_data, deadline);
+        Self { waiting: Some(waiting), ..new }
     }
 
     /// A connection that the peer asks for.
@@ -99,17 +84,32 @@ impl Connection {
         reads: Reads,
     ) -> Self {
         let peer = asking_peer(&id);
+        let state = State::AwaitingReceives;
+        let new =
+            Self::new(number, id, (state, Side::Accepting), peer, core, private_data, deadline);
+        Self { reads, ..new }
+    }
+
+    fn new(
+        number: u64,
+        id: CmId,
+        (state, side): (State, Side),
+        peer: SocketAddr,
+        core: Arc<CoreShared>,
+        private_data: Box<[u8]>,
+        deadline: Instant,
+    ) -> Self {
         Self {
             number,
-            state: State::AwaitingReceives,
-            side: Side::Accepting,
+            state,
+            side,
             peer,
             core,
             link: Arc::default(),
             deadline: Some(deadline),
             waiting: None,
             private_data,
-            reads,
+            reads: Reads::default(),
             peer_private_data: Box::default(),
             requester: None,
             remains: None,
