@@ -53,6 +53,24 @@ fn every_operation_brings_every_byte_back() {
     }
 }
 
+/// Ask for an echo that needs more memory than its connection will ever have. Expect an error that
+/// says what to raise, and no wait without end.
+#[test]
+fn a_call_for_which_there_is_never_memory_is_an_error() {
+    let _cores = cores();
+    let server = Server::start("starved");
+    let profile = std::env::temp_dir().join(format!("spinperf-{}.toml", std::process::id()));
+    let small =
+        "schema = 1\ninclude = [\"dev-vm\"]\ndescription = \"small\"\n[shm]\narena_mib = 2\n";
+    fs::write(&profile, small).unwrap();
+    let size = ["--op", "echo", "--size", "1MiB"];
+    let address = ["run", "--address", &server.address, "--profile", profile.to_str().unwrap()];
+    let output = spinperf(&[&address[..], &size[..]].concat());
+    fs::remove_file(&profile).unwrap();
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("raise shm.arena_mib"), "{said}");
+}
+
 #[test]
 fn repeats_are_all_in_the_document() {
     let _cores = cores();

@@ -12,7 +12,7 @@ use super::workload::{Operation, Workload};
 use crate::failure::Failure;
 use crate::latency::Recorder;
 use crate::pattern::{Mismatch, Verify, check, fill};
-use spinrpc::sys::clock::Clock;
+use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::{
     Backpressure, Bulk, CallError, CallSpec, Client, ConnectionEvent, Data, Reply, ReplyHandler,
     Token,
@@ -20,6 +20,7 @@ use spinrpc::{
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The closed loop of one core.
 pub(super) struct Driver {
@@ -29,6 +30,8 @@ pub(super) struct Driver {
     /// Calls that could not start for want of credits or room, oldest first.
     stalled: VecDeque<(usize, usize)>,
     in_flight: usize,
+    /// Since when calls have found no memory, with none under way that could give some back.
+    starved_since: Option<Ticks>,
     /// Number of the last call; stays 0 when nothing is verified.
     last_seed: u64,
     window: Window,
@@ -81,6 +84,7 @@ impl Driver {
             lanes: Vec::with_capacity(workload.connections),
             stalled: VecDeque::with_capacity(slots),
             in_flight: 0,
+            starved_since: None,
             last_seed: 0,
             window: Window::default(),
             recorder: Recorder::new()?,
@@ -145,6 +149,7 @@ impl Driver {
             if !self.attempt(lane, slot) {
                 break;
             }
+            self.starved_since = None;
         }
     }
 
@@ -183,11 +188,24 @@ impl Driver {
     #[cold]
     fn put_off(&mut self, lane: usize, slot: usize, refused: &Backpressure) {
         match refused {
+            Backpressure::NoBuffer if self.is_starved() => self.fail(no_memory(&self.workload)),
             Backpressure::NoCredit | Backpressure::NoBuffer | Backpressure::SendQueueFull => {
                 self.stalled.push_back((lane, slot));
             }
             _ => self.fail(Failure::Measurement(format!("a call was refused: {refused}"))),
         }
+    }
+
+    /// Calls have found no memory for so long that they never will. What the last calls used comes back
+    /// a little after their replies.
+    fn is_starved(&mut self) -> bool {
+        if self.in_flight > 0 {
+            self.starved_since = None;
+            return false;
+        }
+        let now = self.clock.now();
+        let since = *self.starved_since.get_or_insert(now);
+        now.0.saturating_sub(since.0) > self.clock.from_duration(STARVED_AFTER)
     }
 
     #[inline]
@@ -408,6 +426,15 @@ fn bulk(client: &Client, bytes: usize) -> Result<Bulk, Failure> {
     })
 }
 
+#[cold]
+fn no_memory(workload: &Workload) -> Failure {
+    let (op, call, reply) = (workload.op.name(), workload.call_bytes, workload.reply_bytes);
+    Failure::Measurement(format!(
+        "a connection has no memory for one {op} call of {call} bytes with a reply of {reply}: lower \
+         --size, or raise shm.arena_mib (RDMA devices: mem.arena_mib and verbs.arena_mib) in the profile"
+    ))
+}
+
 fn call_failed(op: Operation, error: &CallError) -> Failure {
     Failure::Measurement(format!("{} call failed: {error}", op.name()))
 }
@@ -418,6 +445,9 @@ fn garbled(op: Operation, error: &spinrpc::DecodeError) -> Failure {
         op.name()
     ))
 }
+
+/// Longer than what a finished call used takes to come back.
+const STARVED_AFTER: Duration = Duration::from_secs(2);
 
 /// `wrong_at`, the count of the data, and its roundup at most.
 const ECHO_RESULT_BYTES: usize = 12;
