@@ -3,16 +3,24 @@
 //! One line per type, fields in the order of the wire. Eligible for direct placement are the data of
 //! READ and WRITE, the text of SYMLINK, and the path of READLINK; the first two are items of their
 //! own here ([`ReadHead`], [`WriteHead`]), all else stands in the stream.
+//!
+//! What stands behind a status that is not NFS3_OK is, for all procedures, attributes that may be
+//! missing: of one file (`post_op_attr`), from before and after (`wcc_data`), or two of these. Results
+//! that are the same are one type: those of MKDIR, SYMLINK and MKNOD are a `CREATE3resok`, those of
+//! SETATTR, REMOVE and RMDIR a `wcc_data`, those of RENAME two, those of LINK a `post_op_attr` and a
+//! `wcc_data`.
 
 use crate::nfs::xdr::{Xdr, fields, opaque, words};
 use nfs3_types::nfs3::{
-    COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args,
-    GETATTR3resok, LOOKUP3args, LOOKUP3resok, NFS_PROGRAM, NFS3_FHSIZE, PROGRAM as PROGRAM_NUMBER,
-    READ3args, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok, READLINK3args,
-    READLINK3resok, VERSION as VERSION_NUMBER, WRITE3resok, cookieverf3, createhow3, createverf3,
-    dirlist3, dirlistplus3, diropargs3, entry3, entryplus3, fattr3, filename3, ftype3, nfs_fh3,
-    nfspath3, nfsstat3, nfstime3, post_op_attr, sattr3, set_atime, set_mtime, specdata3,
-    stable_how, wcc_attr, wcc_data, writeverf3,
+    ACCESS3args, ACCESS3resok, COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args,
+    FSINFO3resok, FSSTAT3args, FSSTAT3resok, GETATTR3args, GETATTR3resok, LINK3args, LOOKUP3args,
+    LOOKUP3resok, MKDIR3args, MKNOD3args, NFS_PROGRAM, NFS3_FHSIZE, PATHCONF3args, PATHCONF3resok,
+    PROGRAM as PROGRAM_NUMBER, READ3args, READDIR3args, READDIR3resok, READDIRPLUS3args,
+    READDIRPLUS3resok, READLINK3args, READLINK3resok, REMOVE3args, RENAME3args, RMDIR3args,
+    SETATTR3args, SYMLINK3args, VERSION as VERSION_NUMBER, WRITE3resok, cookieverf3, createhow3,
+    createverf3, devicedata3, dirlist3, dirlistplus3, diropargs3, entry3, entryplus3, fattr3,
+    filename3, ftype3, mknoddata3, nfs_fh3, nfspath3, nfsstat3, nfstime3, post_op_attr, sattr3,
+    set_atime, set_mtime, specdata3, stable_how, symlinkdata3, wcc_attr, wcc_data, writeverf3,
 };
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::{DecodeError, Decoder, Encoder, Procedure, Program, Version};
@@ -88,14 +96,26 @@ fields! {
     diropargs3<'a> { dir, name }
     GETATTR3args { object }
     GETATTR3resok { obj_attributes }
+    SETATTR3args { object, new_attributes, guard }
     LOOKUP3args<'a> { what }
     LOOKUP3resok { object, obj_attributes, dir_attributes }
+    ACCESS3args { object, access }
+    ACCESS3resok { obj_attributes, access }
     READLINK3args { symlink }
     READLINK3resok<'a> { symlink_attributes, data }
     READ3args { file, offset, count }
     WRITE3resok { file_wcc, count, committed, verf }
     CREATE3args<'a> { where_, how }
     CREATE3resok { obj, obj_attributes, dir_wcc }
+    MKDIR3args<'a> { where_, attributes }
+    SYMLINK3args<'a> { where_, symlink }
+    symlinkdata3<'a> { symlink_attributes, symlink_data }
+    MKNOD3args<'a> { where_, what }
+    devicedata3 { dev_attributes, spec }
+    REMOVE3args<'a> { object }
+    RMDIR3args<'a> { object }
+    RENAME3args<'a, 'a> { from, to }
+    LINK3args<'a> { file, link }
     READDIR3args { dir, cookie, cookieverf, count }
     READDIR3resok<'a> { dir_attributes, cookieverf, reply }
     dirlist3<'a> { entries, eof }
@@ -104,10 +124,17 @@ fields! {
     READDIRPLUS3resok<'a> { dir_attributes, cookieverf, reply }
     dirlistplus3<'a> { entries, eof }
     entryplus3<'a> { fileid, name, cookie, name_attributes, name_handle }
+    FSSTAT3args { fsroot }
+    FSSTAT3resok { obj_attributes, tbytes, fbytes, abytes, tfiles, ffiles, afiles, invarsec }
     FSINFO3args { fsroot }
     FSINFO3resok {
         obj_attributes, rtmax, rtpref, rtmult, wtmax, wtpref, wtmult, dtpref, maxfilesize,
         time_delta, properties,
+    }
+    PATHCONF3args { object }
+    PATHCONF3resok {
+        obj_attributes, linkmax, name_max, no_trunc, chown_restricted, case_insensitive,
+        case_preserving,
     }
     COMMIT3args { file, offset, count }
     COMMIT3resok { file_wcc, verf }
@@ -148,6 +175,30 @@ impl<'a> Xdr<'a> for createhow3 {
             1 => Xdr::decode(from).map(Self::GUARDED),
             2 => Xdr::decode(from).map(Self::EXCLUSIVE),
             value => Err(DecodeError::BadEnum { at, value }),
+        }
+    }
+}
+
+/// Other types of files have nothing behind the type: their creation is refused by name, not as garbage
+/// (NFS3ERR_BADTYPE). Which of them it was is not kept.
+impl<'a> Xdr<'a> for mknoddata3 {
+    fn encode(&self, to: &mut Encoder<'_>) {
+        match self {
+            Self::NF3CHR(device) => (ftype3::NF3CHR.encode(to), device.encode(to)),
+            Self::NF3BLK(device) => (ftype3::NF3BLK.encode(to), device.encode(to)),
+            Self::NF3SOCK(attributes) => (ftype3::NF3SOCK.encode(to), attributes.encode(to)),
+            Self::NF3FIFO(attributes) => (ftype3::NF3FIFO.encode(to), attributes.encode(to)),
+            Self::default => (ftype3::NF3REG.encode(to), ()),
+        };
+    }
+
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match ftype3::decode(from)? {
+            ftype3::NF3CHR => Xdr::decode(from).map(Self::NF3CHR),
+            ftype3::NF3BLK => Xdr::decode(from).map(Self::NF3BLK),
+            ftype3::NF3SOCK => Xdr::decode(from).map(Self::NF3SOCK),
+            ftype3::NF3FIFO => Xdr::decode(from).map(Self::NF3FIFO),
+            ftype3::NF3REG | ftype3::NF3DIR | ftype3::NF3LNK => Ok(Self::default),
         }
     }
 }

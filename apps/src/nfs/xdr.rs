@@ -3,7 +3,7 @@
 //! The types' own codec allocates what a length on the wire says before it reads; this one never
 //! takes more than the message has, nor more than the type allows. Used by both ends.
 
-use nfs3_types::nfs3::Nfs3Option;
+use nfs3_types::nfs3::{Nfs3Option, Nfs3Result, nfsstat3};
 use nfs3_types::xdr_codec::{List, Pack, Unpack};
 use spinrpc::{DecodeError, Decoder, Encoder};
 
@@ -114,6 +114,44 @@ impl<'a, T: Xdr<'a> + Pack + Unpack> Xdr<'a> for Nfs3Option<T> {
 
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         Ok(if from.bool()? { Self::Some(T::decode(from)?) } else { Self::None })
+    }
+}
+
+/// A status, and what belongs to it.
+impl<'a, T: Xdr<'a>, E: Xdr<'a>> Xdr<'a> for Nfs3Result<T, E> {
+    fn encode(&self, to: &mut Encoder<'_>) {
+        match self {
+            Self::Ok(results) => (nfsstat3::NFS3_OK.encode(to), results.encode(to)),
+            Self::Err((status, failure)) => (status.encode(to), failure.encode(to)),
+        };
+    }
+
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match nfsstat3::decode(from)? {
+            nfsstat3::NFS3_OK => T::decode(from).map(Self::Ok),
+            status => Ok(Self::Err((status, E::decode(from)?))),
+        }
+    }
+}
+
+/// `void`.
+impl<'a> Xdr<'a> for () {
+    fn encode(&self, _: &mut Encoder<'_>) {}
+
+    fn decode(_: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+}
+
+/// One behind the other.
+impl<'a, A: Xdr<'a>, B: Xdr<'a>> Xdr<'a> for (A, B) {
+    fn encode(&self, to: &mut Encoder<'_>) {
+        self.0.encode(to);
+        self.1.encode(to);
+    }
+
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok((A::decode(from)?, B::decode(from)?))
     }
 }
 

@@ -36,6 +36,15 @@ impl FileKey {
         Some(key)
     }
 
+    /// A key of these bytes, whose number is known to fit.
+    #[must_use]
+    pub fn of<const N: usize>(bytes: &[u8; N]) -> Self {
+        const { assert!(N <= KEY_BYTES_MAX) };
+        let mut key = Self { bytes: [0; KEY_BYTES_MAX], length: N as u8 };
+        key.bytes[..N].copy_from_slice(bytes);
+        key
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

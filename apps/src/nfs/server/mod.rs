@@ -4,5 +4,16 @@
 //! A call goes `service` -> `procedures` -> [`FileSystem`](file_system::FileSystem), or, for the data of
 //! files, `service` -> [`DataPath`](file_system::DataPath); and its results come back the same way.
 
+mod answer;
+mod data;
 pub mod exports;
 pub mod file_system;
+pub mod handle;
+pub mod memory;
+mod pool;
+pub mod procedures;
+mod service;
+mod site;
+pub mod stats;
+
+pub use service::{Server, ServerOptions};

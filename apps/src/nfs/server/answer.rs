@@ -1,0 +1,69 @@
+//! The answer to a call, given in its handler or later, by a core or by a thread of the pool; counted
+//! by whoever gives it. Called by `service`, `data` and `procedures`.
+
+use super::stats::Counters;
+use crate::nfs::xdr::Xdr;
+use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use spinrpc::{Call, Deferred, Encoder, ReplyData};
+
+/// Owed to a caller.
+pub(super) struct Answer<'call, 'a> {
+    to: To<'call>,
+    operation: NFS_PROGRAM,
+    counters: &'a Counters,
+}
+
+enum To<'call> {
+    Call(Call<'call>),
+    Deferred(Deferred),
+}
+
+impl<'call, 'a> Answer<'call, 'a> {
+    pub(super) fn now(call: Call<'call>, operation: NFS_PROGRAM, counters: &'a Counters) -> Self {
+        Self { to: To::Call(call), operation, counters }
+    }
+
+    pub(super) fn later(call: Deferred, operation: NFS_PROGRAM, counters: &'a Counters) -> Self {
+        Self { to: To::Deferred(call), operation, counters }
+    }
+
+    pub(super) fn counters(&self) -> &'a Counters {
+        self.counters
+    }
+
+    pub(super) fn operation(&self) -> NFS_PROGRAM {
+        self.operation
+    }
+
+    /// Puts it off; `None` if that cannot be, and then it was given.
+    pub(super) fn defer(self) -> Option<Deferred> {
+        match self.to {
+            To::Call(call) => call.defer(),
+            To::Deferred(deferred) => Some(deferred),
+        }
+    }
+
+    /// NFS3_OK, and what `results` writes behind it.
+    pub(super) fn succeed(self, data: ReplyData, results: impl Fn(&mut Encoder<'_>)) {
+        self.send(data, |to| {
+            nfsstat3::NFS3_OK.encode(to);
+            results(to);
+        });
+    }
+
+    /// Another status, and what stands behind it.
+    pub(super) fn fail(self, status: nfsstat3, failed: &impl for<'x> Xdr<'x>) {
+        self.counters.count_answer(self.operation, status);
+        self.send(ReplyData::new(), |to| {
+            status.encode(to);
+            failed.encode(to);
+        });
+    }
+
+    fn send(self, data: ReplyData, results: impl Fn(&mut Encoder<'_>)) {
+        match self.to {
+            To::Call(call) => call.reply_with(data, results),
+            To::Deferred(deferred) => deferred.reply_with(data, results),
+        }
+    }
+}

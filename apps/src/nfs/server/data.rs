@@ -1,0 +1,238 @@
+//! READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21) by the data paths of a core.
+//!
+//! The data of READ are read into registered memory and written from there into the client's Write
+//! chunk, if it has one; those of WRITE come in registered memory if they came in a Read chunk
+//! (RFC 8267 section 2). Called by `service`.
+
+use super::answer::Answer;
+use super::exports::Exports;
+use super::file_system::{DataPath, Done, Request, Started, WriteData};
+use super::site::{Scene, Site};
+use super::stats::Counters;
+use crate::nfs::nfs3::ReadHead;
+use crate::nfs::xdr::Xdr;
+use nfs3_types::nfs3::{
+    COMMIT3resok, NFS_PROGRAM, NFS3_FHSIZE, Nfs3Option, WRITE3resok, fattr3, nfsstat3,
+    post_op_attr, stable_how, wcc_data, writeverf3,
+};
+use spinrpc::{Bulk, CoreContext, Data, DecodeError, Decoder, Deferred, Progress, ReplyData};
+
+/// The arguments of one of the three: a part of a file, and what to do with it.
+#[derive(Debug)]
+pub(super) struct Arguments<'a> {
+    /// Which file.
+    pub(super) handle: &'a [u8],
+    offset: u64,
+    count: u32,
+    /// Of WRITE.
+    write: Option<(stable_how, Data<'a>)>,
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn decode(
+        operation: NFS_PROGRAM,
+        from: &mut Decoder<'a>,
+    ) -> Result<Self, DecodeError> {
+        let (handle, offset, count) = (from.opaque(NFS3_FHSIZE)?, from.u64()?, from.u32()?);
+        let write = match operation {
+            NFS_PROGRAM::NFSPROC3_WRITE => {
+                Some((stable_how::decode(from)?, from.data(u32::MAX as usize)?))
+            }
+            _ => None,
+        };
+        Ok(Self { handle, offset, count, write })
+    }
+}
+
+/// The data paths of one core.
+pub(super) struct DataPaths(Vec<ExportPath>);
+
+/// That of one export.
+struct ExportPath {
+    export: u32,
+    data: Box<dyn DataPath>,
+    waiting: Waiting,
+}
+
+/// Calls whose requests are under way, by the requests' numbers.
+#[derive(Default)]
+struct Waiting(Vec<Option<(Deferred, NFS_PROGRAM)>>);
+
+impl Waiting {
+    fn put(&mut self, number: u32, call: Deferred, operation: NFS_PROGRAM) {
+        let place = number as usize;
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, || None);
+        }
+        if let Some(place) = self.0.get_mut(place) {
+            *place = Some((call, operation));
+        }
+    }
+
+    /// `None` for a call that could not be put off, and was answered.
+    fn take(&mut self, number: u32) -> Option<(Deferred, NFS_PROGRAM)> {
+        self.0.get_mut(number as usize)?.take()
+    }
+}
+
+impl DataPaths {
+    pub(super) fn new(exports: &Exports, core: &CoreContext) -> Self {
+        let paths = exports.iter().map(|export| ExportPath {
+            export: export.id,
+            data: export.file_system.clone().data_path(core),
+            waiting: Waiting::default(),
+        });
+        Self(paths.collect())
+    }
+
+    /// Begins what the arguments say; answers now or later.
+    pub(super) fn begin(
+        &mut self,
+        scene: &Scene<'_>,
+        arguments: Arguments<'_>,
+        answer: Answer<'_, '_>,
+    ) {
+        let visit = &scene.visit;
+        let Some(path) = self.0.iter_mut().find(|path| path.export == visit.export.id) else {
+            return fail(answer, nfsstat3::NFS3ERR_STALE, None);
+        };
+        let request = match request(answer.operation(), scene, arguments) {
+            Ok(request) => request,
+            Err(status) => return fail(answer, status, None),
+        };
+        match path.data.start(&visit.caller, &visit.file, request) {
+            Started::Done(done) => give(done, scene.site.verifier, answer),
+            Started::Later(number) => {
+                let operation = answer.operation();
+                if let Some(call) = answer.defer() {
+                    path.waiting.put(number, call, operation);
+                }
+            }
+        }
+    }
+
+    /// Answers what is done since.
+    pub(super) fn poll(&mut self, site: &Site, counters: &Counters) -> Progress {
+        let mut progress = Progress::default();
+        for ExportPath { data, waiting, .. } in &mut self.0 {
+            progress.is_waiting |= data.poll(&mut |number, done| {
+                progress.events += 1;
+                if let Some((call, operation)) = waiting.take(number) {
+                    give(done, site.verifier, Answer::later(call, operation, counters));
+                }
+            });
+        }
+        progress
+    }
+}
+
+fn request<'a>(
+    operation: NFS_PROGRAM,
+    scene: &Scene<'_>,
+    arguments: Arguments<'a>,
+) -> Result<Request<'a>, nfsstat3> {
+    match (operation, arguments.write) {
+        (NFS_PROGRAM::NFSPROC3_READ, _) => read(scene, arguments.offset, arguments.count),
+        (_, Some((stable, data))) => {
+            let (offset, count) = (arguments.offset, arguments.count);
+            let data = written(scene, offset, count, data)?;
+            Ok(Request::Write { offset, data, stable })
+        }
+        (_, None) => commit(scene, arguments.offset, arguments.count),
+    }
+}
+
+/// At most `rtmax` bytes are read, and none where no file has any: "the server may return fewer
+/// bytes than requested", and behind the end none and that it is the end (RFC 1813 section 3.3.6).
+fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, nfsstat3> {
+    let most = scene.visit.export.file_system.abilities().file_bytes_max;
+    let offset = offset.min(most);
+    let count = count.min(scene.site.options.read_bytes_max).into();
+    let count = (most - offset).min(count) as usize;
+    let into = scene.core.bulk(count).ok_or(nfsstat3::NFS3ERR_JUKEBOX)?;
+    Ok(Request::Read { offset, into })
+}
+
+/// At most `wtmax` bytes are written: "the server may write fewer bytes than requested" (RFC 1813
+/// section 3.3.7).
+fn written<'a>(
+    scene: &Scene<'_>,
+    offset: u64,
+    count: u32,
+    mut data: Data<'a>,
+) -> Result<WriteData<'a>, nfsstat3> {
+    let export = scene.visit.export;
+    if export.options.read_only {
+        return Err(nfsstat3::NFS3ERR_ROFS);
+    }
+    if data.bytes().len() != count as usize {
+        return Err(nfsstat3::NFS3ERR_INVAL);
+    }
+    let end = offset.checked_add(count.into()).ok_or(nfsstat3::NFS3ERR_FBIG)?;
+    if end > export.file_system.abilities().file_bytes_max {
+        return Err(nfsstat3::NFS3ERR_FBIG);
+    }
+    shorten(&mut data, scene.site.options.write_bytes_max as usize);
+    Ok(match data {
+        Data::Inline(bytes) => WriteData::Inline(bytes),
+        Data::Bulk(bulk) => WriteData::Placed(bulk),
+    })
+}
+
+fn shorten(data: &mut Data<'_>, most: usize) {
+    match data {
+        Data::Inline(bytes) => *bytes = bytes.get(..most).unwrap_or(bytes),
+        Data::Bulk(bulk) if bulk.len() > most => bulk.set_len(most),
+        Data::Bulk(_) => {}
+    }
+}
+
+/// What reaches beyond all files reaches to the end.
+fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, nfsstat3> {
+    if scene.visit.export.options.read_only {
+        return Err(nfsstat3::NFS3ERR_ROFS);
+    }
+    let most = scene.visit.export.file_system.abilities().file_bytes_max;
+    let end = offset.checked_add(count.into()).filter(|end| *end <= most);
+    Ok(Request::Commit { offset: offset.min(most), count: end.map_or(0, |_| count) })
+}
+
+/// Answers with what became of a request.
+fn give(done: Done, verf: writeverf3, answer: Answer<'_, '_>) {
+    match done {
+        Done::Read { data, is_end, attributes } => give_data(data, is_end, attributes, answer),
+        Done::Written { count, committed, wcc } => {
+            answer.counters().bytes_written.add(count.into());
+            let results = WRITE3resok { file_wcc: wcc, count, committed, verf };
+            answer.succeed(ReplyData::new(), |to| results.encode(to));
+        }
+        Done::Committed { wcc } => {
+            let results = COMMIT3resok { file_wcc: wcc, verf };
+            answer.succeed(ReplyData::new(), |to| results.encode(to));
+        }
+        Done::Failed { status, attributes } => fail(answer, status, attributes),
+    }
+}
+
+fn give_data(data: Bulk, eof: bool, attributes: Option<fattr3>, answer: Answer<'_, '_>) {
+    let count = data.len() as u32;
+    answer.counters().bytes_read.add(count.into());
+    let head = ReadHead { file_attributes: optional(attributes), count, eof };
+    answer.succeed(ReplyData::new().bulk(data), |to| {
+        head.encode(to);
+        to.bulk();
+    });
+}
+
+/// Answers that it was not done.
+pub(super) fn fail(answer: Answer<'_, '_>, status: nfsstat3, attributes: Option<fattr3>) {
+    let after = optional(attributes);
+    match answer.operation() {
+        NFS_PROGRAM::NFSPROC3_READ => answer.fail(status, &after),
+        _ => answer.fail(status, &wcc_data { before: Nfs3Option::None, after }),
+    }
+}
+
+fn optional(attributes: Option<fattr3>) -> post_op_attr {
+    attributes.map_or(Nfs3Option::None, Nfs3Option::Some)
+}

@@ -1,0 +1,149 @@
+//! File handles: which export and which file, sealed so that a client can only give back what it got.
+//!
+//! Called by `service` and `procedures` for each handle in a call, and for each that goes out.
+
+use super::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
+use nfs3_types::nfs3::{NFS3_FHSIZE, nfs_fh3, nfsstat3};
+use nfs3_types::xdr_codec::Opaque;
+use siphasher::sip128::{Hasher128, SipHasher24};
+use std::fmt;
+use std::hash::Hasher;
+
+/// Says how the bytes behind it are laid out.
+const LAYOUT: u8 = 1;
+/// Layout and export.
+const HEAD_BYTES: usize = 5;
+/// Authentication code, behind the key.
+const CODE_BYTES: usize = 16;
+
+// RFC 1813 section 2.4: a handle has at most NFS3_FHSIZE bytes.
+const _: () = assert!(HEAD_BYTES + KEY_BYTES_MAX + CODE_BYTES <= NFS3_FHSIZE);
+
+/// Makes handles and knows its own: layout (1 byte), export (4), the file's key, and a SipHash of all of
+/// that under a secret (16). Whoever does not know the secret can give back only handles that were
+/// given out, whatever bytes it tries.
+#[derive(Clone)]
+pub struct Seal(SipHasher24);
+
+/// A handle as it goes out.
+#[derive(Clone, Copy)]
+pub struct Handle {
+    bytes: [u8; NFS3_FHSIZE],
+    length: usize,
+}
+
+impl Handle {
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(&self.bytes)
+    }
+
+    /// As it stands in results.
+    #[must_use]
+    pub fn to_fh3(&self) -> nfs_fh3 {
+        nfs_fh3 { data: Opaque::owned(self.as_bytes().to_vec()) }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        if let Some(place) = self.bytes.get_mut(self.length..end) {
+            place.copy_from_slice(bytes);
+            self.length = end;
+        }
+    }
+}
+
+impl Seal {
+    /// One with this secret: handles outlive the process that keeps it.
+    #[must_use]
+    pub fn new(secret: &[u8; 16]) -> Self {
+        Self(SipHasher24::new_with_key(secret))
+    }
+
+    /// The handle of a file.
+    #[must_use]
+    pub fn handle(&self, export: u32, file: &FileKey) -> Handle {
+        let mut handle = Handle { bytes: [0; NFS3_FHSIZE], length: 0 };
+        handle.push(&[LAYOUT]);
+        handle.push(&export.to_be_bytes());
+        handle.push(file.as_bytes());
+        handle.push(&self.code(handle.as_bytes()));
+        handle
+    }
+
+    /// Export and file of a handle.
+    ///
+    /// # Errors
+    /// NFS3ERR_BADHANDLE for one that was not made with this secret.
+    pub fn open(&self, handle: &[u8]) -> Outcome<(u32, FileKey)> {
+        self.opened(handle).ok_or(nfsstat3::NFS3ERR_BADHANDLE)
+    }
+
+    fn opened(&self, handle: &[u8]) -> Option<(u32, FileKey)> {
+        let (sealed, code) = handle.split_last_chunk::<CODE_BYTES>()?;
+        let (head, key) = sealed.split_first_chunk::<HEAD_BYTES>()?;
+        let [layout, export @ ..] = *head;
+        // As numbers, which takes equally long whatever is different.
+        let is_ours = u128::from_be_bytes(*code) == u128::from_be_bytes(self.code(sealed));
+        (layout == LAYOUT && is_ours)
+            .then(|| FileKey::new(key).map(|key| (u32::from_be_bytes(export), key)))
+            .flatten()
+    }
+
+    fn code(&self, bytes: &[u8]) -> [u8; CODE_BYTES] {
+        let mut hasher = self.0;
+        hasher.write(bytes);
+        hasher.finish128().as_bytes()
+    }
+}
+
+/// The secret is not shown.
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(bytes: &[u8]) -> FileKey {
+        FileKey::new(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_handle_says_its_export_and_file_again_after_a_restart() {
+        for length in 0..=KEY_BYTES_MAX {
+            let file = key(&vec![7; length]);
+            let handle = Seal::new(&[1; 16]).handle(3, &file);
+            assert!(handle.as_bytes().len() <= NFS3_FHSIZE);
+            assert_eq!(Seal::new(&[1; 16]).open(handle.as_bytes()), Ok((3, file)));
+        }
+    }
+
+    /// NFS3ERR_BADHANDLE: "Illegal NFS file handle. The file handle failed internal consistency
+    /// checks" (RFC 1813 section 2.6).
+    #[test]
+    fn a_handle_with_any_bit_changed_or_byte_missing_expect_badhandle() {
+        let seal = Seal::new(&[1; 16]);
+        let handle = seal.handle(3, &key(b"some file")).as_bytes().to_vec();
+        for bit in 0..handle.len() * 8 {
+            let mut forged = handle.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(seal.open(&forged), Err(nfsstat3::NFS3ERR_BADHANDLE), "bit {bit}");
+        }
+        for length in 0..handle.len() {
+            assert_eq!(seal.open(&handle[..length]), Err(nfsstat3::NFS3ERR_BADHANDLE));
+        }
+        assert_eq!(seal.open(&[&handle[..], &[0]].concat()), Err(nfsstat3::NFS3ERR_BADHANDLE));
+    }
+
+    #[test]
+    fn a_handle_of_another_secret_expect_badhandle() {
+        let handle = Seal::new(&[1; 16]).handle(3, &key(b"file"));
+        let opened = Seal::new(&[2; 16]).open(handle.as_bytes());
+        assert_eq!(opened, Err(nfsstat3::NFS3ERR_BADHANDLE));
+    }
+}

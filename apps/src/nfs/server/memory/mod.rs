@@ -1,0 +1,377 @@
+//! A file system in memory, for benchmarks and tests. What is in it is gone with the process.
+//!
+//! One lock is around all of it, and whoever finds it taken spins: no operation makes a system call or
+//! waits for anything else, the longest is the copy of one READ or WRITE, and reads do not keep each
+//! other out. So a core never sleeps in it, but cores that write meet: to see what many cores can do,
+//! give each its own export.
+//!
+//! Times of access are those of creation, unless they are set: reads change nothing.
+
+mod content;
+mod node;
+mod tree;
+
+use super::exports::Caller;
+use super::file_system::{
+    Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
+    Outcome, Place, Request, Space, SpecialFile, Started,
+};
+use nfs3_types::nfs3::{
+    Nfs3Option, createhow3, fattr3, nfsstat3, nfstime3, sattr3, stable_how, wcc_data,
+};
+use node::{Entries, Kind, Number};
+use spinrpc::sys::random::Random;
+use spinrpc::{Bulk, CoreContext};
+use std::io;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use tree::{At, ROOT, Tree};
+
+/// How large a file system in memory may become, and whose its root is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOptions {
+    /// Its number (`fsid`); another one for each file system of a server.
+    pub fsid: u64,
+    /// Most bytes of all files and names together; then NFS3ERR_NOSPC.
+    pub bytes_max: u64,
+    /// Most files, directories included; then NFS3ERR_NOSPC.
+    pub files_max: u64,
+    /// Owner of the root.
+    pub uid: u32,
+    /// Group of the root.
+    pub gid: u32,
+    /// Mode of the root.
+    pub mode: u32,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self { fsid: 1, bytes_max: 1 << 30, files_max: 1 << 20, uid: 0, gid: 0, mode: 0o1777 }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Memory {
+    tree: RwLock<Tree>,
+    /// Part of every key: another process has other files.
+    instance: [u8; 8],
+}
+
+/// How often a lock is tried before another thread is let run, which may be the one that has it.
+const SPINS: u32 = 1000;
+
+impl Memory {
+    /// An empty tree.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers.
+    pub fn new(options: &MemoryOptions) -> io::Result<Arc<Self>> {
+        let instance = Random::from_system()?.next_u64().to_ne_bytes();
+        Ok(Arc::new(Self { tree: RwLock::new(Tree::new(*options)), instance }))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tree> {
+        spin(|| self.tree.try_read())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tree> {
+        spin(|| self.tree.try_write())
+    }
+
+    fn key(&self, number: Number) -> FileKey {
+        let mut bytes = [0_u8; 16];
+        bytes[..8].copy_from_slice(&self.instance);
+        bytes[8..].copy_from_slice(&number.to_be_bytes());
+        FileKey::of(&bytes)
+    }
+
+    fn number(&self, key: &FileKey) -> Outcome<Number> {
+        let number =
+            key.as_bytes().strip_prefix(&self.instance).and_then(|rest| rest.try_into().ok());
+        number.map(u64::from_be_bytes).ok_or(nfsstat3::NFS3ERR_STALE)
+    }
+
+    fn at<'a>(&self, place: Place<'a>) -> Outcome<At<'a>> {
+        Ok(At { directory: self.number(place.directory)?, name: place.name })
+    }
+
+    fn found(&self, tree: &Tree, number: Number) -> Outcome<Found> {
+        Ok(Found { key: self.key(number), attributes: tree.attributes(number)? })
+    }
+
+    /// Changes something, and tells what a file was like before and is like after.
+    fn change<T>(
+        &self,
+        file: &FileKey,
+        wcc: &mut wcc_data,
+        change: impl FnOnce(&mut Tree, Number) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let number = self.number(file)?;
+        let mut tree = self.write();
+        wcc.before = tree.pre_op(number);
+        let outcome = change(&mut tree, number);
+        wcc.after = tree.post_op(number);
+        outcome
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        place: Place<'_>,
+        (kind, mode): (Kind, u32),
+        new: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.change(place.directory, wcc, |tree, directory| {
+            let at = At { directory, name: place.name };
+            let number = tree.make(caller, at, kind, mode, new)?;
+            self.found(tree, number)
+        })
+    }
+}
+
+/// A panic under the lock leaves nothing half done that the next one could trip over.
+fn spin<T>(mut attempt: impl FnMut() -> Result<T, TryLockError<T>>) -> T {
+    let mut spins = 0;
+    loop {
+        match attempt() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if spins < SPINS => std::hint::spin_loop(),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+        spins += 1;
+    }
+}
+
+impl FileSystem for Memory {
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn root(&self) -> FileKey {
+        self.key(ROOT)
+    }
+
+    fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+        self.read().attributes(self.number(file)?)
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        new: &sattr3,
+        guard: Option<nfstime3>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        self.change(file, wcc, |tree, number| tree.set_attributes(caller, number, new, guard))
+    }
+
+    fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+        self.read().access(caller, self.number(file)?, wanted)
+    }
+
+    fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
+        let tree = self.read();
+        let number = tree.lookup(caller, self.at(at)?)?;
+        self.found(&tree, number)
+    }
+
+    fn read_link(&self, _: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
+        match &self.read().node(self.number(link)?)?.kind {
+            Kind::Link(text) => Ok(text.clone()),
+            _ => Err(nfsstat3::NFS3ERR_INVAL),
+        }
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        how: &createhow3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.change(at.directory, wcc, |tree, directory| {
+            let number = tree.create(caller, At { directory, name: at.name }, how)?;
+            self.found(tree, number)
+        })
+    }
+
+    fn make_directory(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        attributes: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        let kind = Kind::Directory(Entries::new(self.number(at.directory)?));
+        self.make(caller, at, (kind, 0o700), attributes, wcc)
+    }
+
+    fn make_symlink(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        text: &[u8],
+        attributes: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.make(caller, at, (Kind::Link(text.to_vec()), 0o777), attributes, wcc)
+    }
+
+    fn make_special(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        file: &SpecialFile,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        let kind = Kind::Special(file.kind, file.device.clone());
+        self.make(caller, at, (kind, 0o600), &file.attributes, wcc)
+    }
+
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+        self.change(at.directory, wcc, |tree, directory| {
+            tree.remove(caller, At { directory, name: at.name })
+        })
+    }
+
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+        self.change(at.directory, wcc, |tree, directory| {
+            tree.remove_directory(caller, At { directory, name: at.name })
+        })
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        (of_source, of_target): &mut (wcc_data, wcc_data),
+    ) -> Outcome<()> {
+        let (source, target) = (self.at(from)?, self.at(to)?);
+        self.change(from.directory, of_source, |tree, _| {
+            of_target.before = tree.pre_op(target.directory);
+            let outcome = tree.rename(caller, source, target);
+            of_target.after = tree.post_op(target.directory);
+            outcome
+        })
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        at: Place<'_>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        let file = self.number(file)?;
+        self.change(at.directory, wcc, |tree, directory| {
+            tree.link(caller, file, At { directory, name: at.name })
+        })
+    }
+
+    fn list(
+        &self,
+        caller: &Caller,
+        directory: &FileKey,
+        from: &ListFrom,
+        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Outcome<Listed> {
+        let tree = self.read();
+        let entries = tree.list(caller, self.number(directory)?, from.cookie)?;
+        if from.cookie != 0 && from.verifier != self.instance {
+            return Err(nfsstat3::NFS3ERR_BAD_COOKIE);
+        }
+        for (cookie, name, number) in entries {
+            let found = from.with_files.then(|| self.found(&tree, number).ok()).flatten();
+            if !take(&DirectoryEntry { fileid: number, name, cookie, found: found.as_ref() }) {
+                return Ok(Listed { verifier: self.instance, is_end: false });
+            }
+        }
+        Ok(Listed { verifier: self.instance, is_end: true })
+    }
+
+    fn space(&self, _: &Caller) -> Outcome<Space> {
+        Ok(self.read().space())
+    }
+
+    fn abilities(&self) -> Abilities {
+        tree::ABILITIES
+    }
+
+    fn data_path(self: Arc<Self>, _: &CoreContext) -> Box<dyn DataPath> {
+        Box::new(MemoryPath(self))
+    }
+}
+
+/// Does at once what is asked.
+struct MemoryPath(Arc<Memory>);
+
+impl DataPath for MemoryPath {
+    fn start(&mut self, caller: &Caller, file: &FileKey, request: Request<'_>) -> Started {
+        let memory = &self.0;
+        Started::Done(match request {
+            Request::Read { offset, into } => memory.read_data(caller, file, offset, into),
+            Request::Write { offset, data, .. } => {
+                memory.write_data(caller, file, offset, data.bytes())
+            }
+            Request::Commit { .. } => memory.commit(file),
+        })
+    }
+
+    fn poll(&mut self, _: &mut dyn FnMut(u32, Done)) -> bool {
+        false
+    }
+}
+
+impl Memory {
+    fn read_data(&self, caller: &Caller, file: &FileKey, offset: u64, mut into: Bulk) -> Done {
+        let number = match self.number(file) {
+            Ok(number) => number,
+            Err(status) => return Done::Failed { status, attributes: None },
+        };
+        let tree = self.read();
+        let attributes = tree.attributes(number).ok();
+        match tree.read(caller, number, offset, into.bytes_mut()) {
+            Ok((count, is_end)) => {
+                into.set_len(count);
+                Done::Read { data: into, is_end, attributes }
+            }
+            Err(status) => Done::Failed { status, attributes },
+        }
+    }
+
+    /// Nothing is more stable here than anything else, and nothing is lost while the verifier is the
+    /// same: as with a disk, that is all that FILE_SYNC says.
+    fn write_data(&self, caller: &Caller, file: &FileKey, offset: u64, data: &[u8]) -> Done {
+        let mut wcc = wcc_data::default();
+        let written =
+            self.change(file, &mut wcc, |tree, number| tree.write(caller, number, offset, data));
+        match written {
+            Ok(()) => {
+                Done::Written { count: data.len() as u32, committed: stable_how::FILE_SYNC, wcc }
+            }
+            Err(status) => failed(status, wcc),
+        }
+    }
+
+    fn commit(&self, file: &FileKey) -> Done {
+        let mut wcc = wcc_data::default();
+        let asked =
+            self.change(file, &mut wcc, |tree, number| tree.node(number)?.content().map(|_| ()));
+        match asked {
+            Ok(()) => Done::Committed { wcc },
+            Err(status) => failed(status, wcc),
+        }
+    }
+}
+
+fn failed(status: nfsstat3, wcc: wcc_data) -> Done {
+    let attributes = match wcc.after {
+        Nfs3Option::Some(attributes) => Some(attributes),
+        Nfs3Option::None => None,
+    };
+    Done::Failed { status, attributes }
+}

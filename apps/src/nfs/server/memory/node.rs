@@ -1,0 +1,344 @@
+//! A file of any type: what it is like, and what is in it. Called by `tree`.
+
+use super::content::Content;
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::Outcome;
+use nfs3_types::nfs3::{
+    Nfs3Option, fattr3, ftype3, nfsstat3, nfstime3, sattr3, set_atime, set_mtime, specdata3,
+    wcc_attr,
+};
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+/// Number of a file.
+pub(super) type Number = u64;
+
+pub(super) const SET_UID: u32 = 0o4000;
+pub(super) const SET_GID: u32 = 0o2000;
+pub(super) const STICKY: u32 = 0o1000;
+const MODE_BITS: u32 = 0o7777;
+/// What an entry of a directory is counted as, besides its name.
+const ENTRY_BYTES: u64 = 64;
+
+/// What is asked of the mode bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    Execute = 1,
+    Write = 2,
+    Read = 4,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) links: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    atime: nfstime3,
+    mtime: nfstime3,
+    pub(super) ctime: nfstime3,
+}
+
+/// What is in a file.
+#[derive(Debug)]
+pub(super) enum Kind {
+    File {
+        content: Content,
+        /// Of the CREATE that made it, if that was EXCLUSIVE.
+        verifier: Option<[u8; 8]>,
+    },
+    Directory(Entries),
+    Link(Vec<u8>),
+    Special(ftype3, specdata3),
+}
+
+/// The names in a directory. A cookie is used once only: a listing goes on where it was, whatever was
+/// made and removed meanwhile.
+#[derive(Debug)]
+pub(super) struct Entries {
+    pub(super) parent: Number,
+    cookies: BTreeMap<Vec<u8>, u64>,
+    by_cookie: BTreeMap<u64, (Vec<u8>, Number)>,
+    next_cookie: u64,
+}
+
+/// Cookies 1 and 2 are those of `.` and `..`.
+pub(super) const COOKIE_OF_PARENT: u64 = 2;
+
+impl Entries {
+    pub(super) fn new(parent: Number) -> Self {
+        let (cookies, by_cookie) = (BTreeMap::new(), BTreeMap::new());
+        Self { parent, cookies, by_cookie, next_cookie: COOKIE_OF_PARENT + 1 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.cookies.is_empty()
+    }
+
+    pub(super) fn find(&self, name: &[u8]) -> Option<Number> {
+        let cookie = self.cookies.get(name)?;
+        self.by_cookie.get(cookie).map(|(_, number)| *number)
+    }
+
+    pub(super) fn insert(&mut self, name: &[u8], number: Number) {
+        self.remove(name);
+        self.cookies.insert(name.to_vec(), self.next_cookie);
+        self.by_cookie.insert(self.next_cookie, (name.to_vec(), number));
+        self.next_cookie += 1;
+    }
+
+    pub(super) fn remove(&mut self, name: &[u8]) {
+        if let Some(cookie) = self.cookies.remove(name) {
+            self.by_cookie.remove(&cookie);
+        }
+    }
+
+    /// Whether a listing has given this cookie, or may have.
+    pub(super) fn knows(&self, cookie: u64) -> bool {
+        cookie < self.next_cookie
+    }
+
+    /// Cookie, name and number of each entry behind a cookie, but for `.` and `..`.
+    pub(super) fn behind(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Number)> {
+        let entries = self.by_cookie.range(cookie.saturating_add(1)..);
+        entries.map(|(cookie, (name, number))| (*cookie, name.as_slice(), *number))
+    }
+}
+
+/// What an entry with this name is counted as.
+pub(super) fn entry_bytes(name: &[u8]) -> u64 {
+    ENTRY_BYTES + name.len() as u64
+}
+
+pub(super) fn now() -> nfstime3 {
+    nfstime3::try_from(SystemTime::now()).unwrap_or_default()
+}
+
+impl Node {
+    pub(super) fn new(kind: Kind, mode: u32, caller: &Caller) -> Self {
+        let (time, links) = (now(), if matches!(kind, Kind::Directory(_)) { 2 } else { 1 });
+        let (uid, gid, mode) = (caller.uid, caller.gid, mode & MODE_BITS);
+        Self { kind, mode, links, uid, gid, atime: time, mtime: time, ctime: time }
+    }
+
+    pub(super) fn entries(&self) -> Outcome<&Entries> {
+        match &self.kind {
+            Kind::Directory(entries) => Ok(entries),
+            _ => Err(nfsstat3::NFS3ERR_NOTDIR),
+        }
+    }
+
+    pub(super) fn entries_mut(&mut self) -> Outcome<&mut Entries> {
+        match &mut self.kind {
+            Kind::Directory(entries) => Ok(entries),
+            _ => Err(nfsstat3::NFS3ERR_NOTDIR),
+        }
+    }
+
+    /// "NFS3ERR_INVAL" for what is not a regular file (RFC 1813 sections 3.3.6 and 3.3.7).
+    pub(super) fn content(&self) -> Outcome<&Content> {
+        match &self.kind {
+            Kind::File { content, .. } => Ok(content),
+            _ => Err(nfsstat3::NFS3ERR_INVAL),
+        }
+    }
+
+    pub(super) fn content_mut(&mut self) -> Outcome<&mut Content> {
+        match &mut self.kind {
+            Kind::File { content, .. } => Ok(content),
+            _ => Err(nfsstat3::NFS3ERR_INVAL),
+        }
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self.kind, Kind::Directory(_))
+    }
+
+    /// Bytes that are kept for it.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::File { content, .. } => content.stored_bytes(),
+            Kind::Directory(entries) => entries.cookies.keys().map(|name| entry_bytes(name)).sum(),
+            Kind::Link(text) => text.len() as u64,
+            Kind::Special(..) => 0,
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match &self.kind {
+            Kind::File { content, .. } => content.size(),
+            Kind::Directory(entries) => (entries.cookies.len() as u64 + 2) * ENTRY_BYTES,
+            Kind::Link(text) => text.len() as u64,
+            Kind::Special(..) => 0,
+        }
+    }
+
+    pub(super) fn attributes(&self, fsid: u64, fileid: Number) -> fattr3 {
+        let (type_, rdev) = match &self.kind {
+            Kind::File { .. } => (ftype3::NF3REG, specdata3::default()),
+            Kind::Directory(_) => (ftype3::NF3DIR, specdata3::default()),
+            Kind::Link(_) => (ftype3::NF3LNK, specdata3::default()),
+            Kind::Special(kind, device) => (*kind, device.clone()),
+        };
+        fattr3 {
+            type_,
+            mode: self.mode,
+            nlink: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            size: self.size(),
+            // That of a directory is not summed up for each call.
+            used: if self.is_directory() { self.size() } else { self.stored_bytes() },
+            rdev,
+            fsid,
+            fileid,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+        }
+    }
+
+    pub(super) fn wcc(&self) -> wcc_attr {
+        wcc_attr { size: self.size(), mtime: self.mtime, ctime: self.ctime }
+    }
+
+    /// What is in it was changed.
+    pub(super) fn touch(&mut self) {
+        (self.mtime, self.ctime) = (now(), now());
+    }
+
+    /// What it is like was changed.
+    pub(super) fn mark(&mut self) {
+        self.ctime = now();
+    }
+
+    /// Whether the mode bits give the caller a right, as the Linux kernel reads them.
+    pub(super) fn grants(&self, caller: &Caller, right: Right) -> bool {
+        let right_bit = right as u32;
+        if caller.uid == 0 {
+            return right != Right::Execute || self.is_directory() || self.mode & 0o111 != 0;
+        }
+        let shift = match () {
+            () if caller.uid == self.uid => 6,
+            () if is_member(caller, self.gid) => 3,
+            () => 0,
+        };
+        self.mode >> shift & right_bit != 0
+    }
+
+    pub(super) fn demand(&self, caller: &Caller, right: Right) -> Outcome<()> {
+        allow(self.grants(caller, right), nfsstat3::NFS3ERR_ACCES)
+    }
+
+    /// As [`Node::demand`], but "the owner of a file is always allowed to read and write": a client
+    /// has looked at the mode when the file was opened, and it may have been changed since (RFC 1813
+    /// section 4.4).
+    pub(super) fn demand_data(&self, caller: &Caller, right: Right) -> Outcome<()> {
+        // Whoever may execute a program must be able to read it here, for the same reason.
+        let runs = right == Right::Read && self.grants(caller, Right::Execute);
+        let may = caller.uid == self.uid || runs || self.grants(caller, right);
+        allow(may, nfsstat3::NFS3ERR_ACCES)
+    }
+
+    fn is_owned(&self, caller: &Caller) -> bool {
+        caller.uid == 0 || caller.uid == self.uid
+    }
+
+    /// Whether the caller may change all that `new` has.
+    pub(super) fn check_change(&self, caller: &Caller, new: &sattr3) -> Outcome<()> {
+        let perm = nfsstat3::NFS3ERR_PERM;
+        if let Nfs3Option::Some(_) = new.mode {
+            allow(self.is_owned(caller), perm)?;
+        }
+        if let Nfs3Option::Some(uid) = new.uid {
+            allow(caller.uid == 0 || (caller.uid == self.uid && uid == self.uid), perm)?;
+        }
+        if let Nfs3Option::Some(gid) = new.gid {
+            let is_own = self.is_owned(caller) && (is_member(caller, gid) || gid == self.gid);
+            allow(caller.uid == 0 || is_own, perm)?;
+        }
+        if let Nfs3Option::Some(_) = new.size {
+            self.content()?;
+            self.demand_data(caller, Right::Write)?;
+        }
+        self.check_times(caller, new)
+    }
+
+    /// The owner may set any time, whoever may write that of now.
+    fn check_times(&self, caller: &Caller, new: &sattr3) -> Outcome<()> {
+        let sets = matches!(new.atime, set_atime::SET_TO_CLIENT_TIME(_))
+            || matches!(new.mtime, set_mtime::SET_TO_CLIENT_TIME(_));
+        let touches = matches!(new.atime, set_atime::SET_TO_SERVER_TIME)
+            || matches!(new.mtime, set_mtime::SET_TO_SERVER_TIME);
+        if self.is_owned(caller) {
+            return Ok(());
+        }
+        allow(!sets, nfsstat3::NFS3ERR_PERM)?;
+        if touches { self.demand(caller, Right::Write) } else { Ok(()) }
+    }
+
+    /// Changes what `new` has; that the caller may was looked at before.
+    pub(super) fn change(&mut self, caller: &Caller, new: &sattr3) {
+        self.change_owner(caller, new);
+        if let Nfs3Option::Some(mode) = new.mode {
+            self.mode = mode & MODE_BITS;
+            if caller.uid != 0 && !is_member(caller, self.gid) {
+                self.mode &= !SET_GID;
+            }
+        }
+        if let (Nfs3Option::Some(size), Ok(content)) = (new.size, self.content_mut()) {
+            content.set_size(size);
+            self.mtime = now();
+            self.drop_privileges(caller);
+        }
+        self.change_times(new);
+        self.mark();
+    }
+
+    fn change_owner(&mut self, caller: &Caller, new: &sattr3) {
+        let before = (self.uid, self.gid);
+        if let Nfs3Option::Some(uid) = new.uid {
+            self.uid = uid;
+        }
+        if let Nfs3Option::Some(gid) = new.gid {
+            self.gid = gid;
+        }
+        if before != (self.uid, self.gid) && !self.is_directory() {
+            self.drop_privileges(caller);
+        }
+    }
+
+    fn change_times(&mut self, new: &sattr3) {
+        match new.atime {
+            set_atime::DONT_CHANGE => {}
+            set_atime::SET_TO_SERVER_TIME => self.atime = now(),
+            set_atime::SET_TO_CLIENT_TIME(time) => self.atime = time,
+        }
+        match new.mtime {
+            set_mtime::DONT_CHANGE => {}
+            set_mtime::SET_TO_SERVER_TIME => self.mtime = now(),
+            set_mtime::SET_TO_CLIENT_TIME(time) => self.mtime = time,
+        }
+    }
+
+    /// A program that somebody changes does not run as its owner any longer.
+    pub(super) fn drop_privileges(&mut self, caller: &Caller) {
+        if caller.uid != 0 {
+            self.mode &= !SET_UID;
+            // Without the right to execute, the bit means another thing.
+            if self.mode & 0o010 != 0 {
+                self.mode &= !SET_GID;
+            }
+        }
+    }
+}
+
+fn is_member(caller: &Caller, gid: u32) -> bool {
+    caller.gid == gid || caller.groups.as_slice().contains(&gid)
+}
+
+fn allow(may: bool, status: nfsstat3) -> Outcome<()> {
+    if may { Ok(()) } else { Err(status) }
+}

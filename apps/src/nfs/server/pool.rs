@@ -1,0 +1,93 @@
+//! Threads for the operations of back ends that may wait. They take calls from one bounded queue, do
+//! them, and answer. Called by `service`.
+
+use super::answer::Answer;
+use super::exports::Caller;
+use super::file_system::FileKey;
+use super::procedures::Arguments;
+use super::site::{Scene, Site, Visit};
+use super::stats::{Counters, ServerStats};
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
+use nfs3_types::nfs3::NFS_PROGRAM;
+use spinrpc::{AcceptStatus, CoreContext, Decoder, Deferred};
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+/// A call on its way to a thread.
+pub(super) struct Job {
+    pub(super) call: Deferred,
+    pub(super) operation: NFS_PROGRAM,
+    /// As they were on the wire.
+    pub(super) arguments: Vec<u8>,
+    /// Its number.
+    pub(super) export: u32,
+    pub(super) file: FileKey,
+    pub(super) caller: Caller,
+    /// Where it came in.
+    pub(super) core: CoreContext,
+}
+
+/// See the module. Dropping it waits until what is in the queue is done.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// `None` only while it is dropped.
+    queue: Option<Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<Counters>>,
+}
+
+impl Pool {
+    /// Starts as many threads as the options say, at least one.
+    pub(super) fn start(site: &Arc<Site>) -> io::Result<Self> {
+        let (queue, jobs) = bounded(site.options.queue_max);
+        let mut pool = Self { queue: Some(queue), threads: Vec::new(), counters: Vec::new() };
+        for number in 0..site.options.threads.max(1) {
+            let (site, jobs, counters) = (Arc::clone(site), jobs.clone(), Arc::default());
+            pool.counters.push(Arc::clone(&counters));
+            let thread = thread::Builder::new().name(format!("spin-nfs-{number}"));
+            pool.threads.push(thread.spawn(move || work(&site, &jobs, &counters))?);
+        }
+        Ok(pool)
+    }
+
+    /// Hands a job over; gives it back when the queue is full. Never waits.
+    #[expect(clippy::result_large_err, reason = "the job itself comes back")]
+    pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
+        let Some(queue) = &self.queue else { return Err(job) };
+        queue.try_send(job).map_err(|refused| match refused {
+            TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
+        })
+    }
+
+    pub(super) fn add_to(&self, sum: &mut ServerStats) {
+        self.counters.iter().for_each(|thread| thread.add_to(sum));
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// What a thread does until the queue is empty and its other end gone.
+fn work(site: &Site, jobs: &Receiver<Job>, counters: &Counters) {
+    for job in jobs {
+        run(site, job, counters);
+    }
+}
+
+fn run(site: &Site, job: Job, counters: &Counters) {
+    let Job { call, operation, arguments, export, file, caller, core } = job;
+    let decoded = Arguments::decode(operation, &mut Decoder::plain(&arguments));
+    let (Ok(Some(arguments)), Some(export)) = (decoded, site.exports.by_id(export)) else {
+        // The core has read the same bytes, and found the export.
+        return call.reject(AcceptStatus::SystemErr);
+    };
+    let scene = Scene { site, visit: Visit { export, file, caller }, core: &core };
+    arguments.answer(&scene, Answer::later(call, operation, counters));
+}

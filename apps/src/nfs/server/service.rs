@@ -1,0 +1,331 @@
+//! The server, and the service of each of its cores: takes calls in, and sends each the way it goes.
+//!
+//! GETATTR, and whatever a back end does that never waits, is answered on the core at once; READ, WRITE
+//! and COMMIT go by the core's data paths (`data`), everything else by the threads of the pool. The
+//! engine calls this on its cores' threads; nothing in it waits.
+
+use super::answer::Answer;
+use super::data::DataPaths;
+use super::exports::{Export, Exports, Peer};
+use super::file_system::Outcome;
+use super::handle::Seal;
+use super::pool::{Job, Pool};
+use super::procedures::Arguments;
+use super::site::{Refusal, Scene, Site, Visit};
+use super::stats::{Counters, ServerStats};
+use crate::nfs::nfs3;
+use crate::nfs::xdr::{Xdr, to_bytes};
+use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, NFS3_FHSIZE, fattr3, nfsstat3, writeverf3};
+use nfs3_types::xdr_codec::Opaque;
+use spinrpc::sync::lock;
+use spinrpc::sys::random::Random;
+use spinrpc::{
+    AcceptStatus, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder, Engine,
+    EngineError, Procedure, Progress, Service,
+};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+/// How much a server takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Threads for what may wait; started only if a back end has such operations.
+    pub threads: usize,
+    /// Most calls that wait for one of them; further ones are answered NFS3ERR_JUKEBOX.
+    pub queue_max: usize,
+    /// Most bytes of one READ (`rtmax` of FSINFO). Not more than the engine moves in one call
+    /// (`rpc.max_read_bytes`).
+    pub read_bytes_max: u32,
+    /// Most bytes of one WRITE (`wtmax` of FSINFO). Not more than the engine moves in one call
+    /// (`rpc.max_write_bytes`).
+    pub write_bytes_max: u32,
+    /// Most bytes of the results of READDIR and READDIRPLUS (`dtpref` of FSINFO).
+    pub list_bytes_max: u32,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            threads: 4,
+            queue_max: 1024,
+            read_bytes_max: 1 << 20,
+            write_bytes_max: 1 << 20,
+            list_bytes_max: 64 << 10,
+        }
+    }
+}
+
+/// An NFS server: what it exports, and the threads behind its cores. Dropping it, after its engine,
+/// ends them when what they were given is done.
+#[derive(Debug)]
+pub struct Server {
+    site: Arc<Site>,
+    /// There if an export has a back end that may wait.
+    pool: Option<Pool>,
+    cores: Mutex<Vec<Arc<Counters>>>,
+}
+
+impl Server {
+    /// A server of these exports. Handles are sealed with `seal_key`: they stay valid as long as that
+    /// is the same, and whoever knows it can make them.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers or no threads.
+    pub fn new(
+        exports: Exports,
+        seal_key: [u8; 16],
+        options: &ServerOptions,
+    ) -> io::Result<Arc<Self>> {
+        let verifier = writeverf3(Random::from_system()?.next_u64().to_ne_bytes());
+        let blocks = exports.iter().any(|export| export.file_system.blocks());
+        let seal = Seal::new(&seal_key);
+        let site = Arc::new(Site { exports, seal, options: *options, verifier });
+        let pool = blocks.then(|| Pool::start(&site)).transpose()?;
+        Ok(Arc::new(Self { site, pool, cores: Mutex::default() }))
+    }
+
+    /// Has `engine` serve NFS version 3, with the replies of what must not be done twice kept. Before
+    /// the engine starts.
+    ///
+    /// # Errors
+    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0.
+    pub fn serve(self: &Arc<Self>, engine: &Engine) -> Result<(), EngineError> {
+        let server = Arc::clone(self);
+        engine.serve_once(nfs3::PROGRAM, nfs3::VERSION, move |core: &CoreContext| {
+            NfsService::new(Arc::clone(&server), core.clone())
+        })
+    }
+
+    /// What is exported.
+    #[must_use]
+    pub fn exports(&self) -> &Exports {
+        &self.site.exports
+    }
+
+    /// The handle that MOUNT gives for an export.
+    #[must_use]
+    pub fn root_handle(&self, export: &Export) -> Vec<u8> {
+        self.site.seal.handle(export.id, &export.file_system.root()).as_bytes().to_vec()
+    }
+
+    /// What was counted on all cores and threads; other threads may count meanwhile.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        let mut sum = ServerStats::default();
+        lock(&self.cores).iter().for_each(|core| core.add_to(&mut sum));
+        self.pool.iter().for_each(|pool| pool.add_to(&mut sum));
+        sum
+    }
+}
+
+/// The service of one core.
+struct NfsService {
+    server: Arc<Server>,
+    core: CoreContext,
+    paths: DataPaths,
+    peers: HashMap<ConnectionId, Peer>,
+    counters: Arc<Counters>,
+}
+
+impl Service for NfsService {
+    fn call(&mut self, call: Call<'_>) {
+        let Procedure(procedure) = call.procedure();
+        let Ok(operation) = NFS_PROGRAM::try_from(procedure) else {
+            return call.reject(AcceptStatus::ProcUnavail);
+        };
+        self.counters.count_call(operation);
+        let taken = match operation {
+            NFS_PROGRAM::NFSPROC3_NULL => null(call),
+            NFS_PROGRAM::NFSPROC3_GETATTR => self.attributes(call),
+            NFS_PROGRAM::NFSPROC3_READ
+            | NFS_PROGRAM::NFSPROC3_WRITE
+            | NFS_PROGRAM::NFSPROC3_COMMIT => self.data(operation, call),
+            _ => self.plain(operation, call),
+        };
+        if let Err(Garbage(call)) = taken {
+            self.counters.garbage.add(1);
+            call.reject(AcceptStatus::GarbageArgs);
+        }
+    }
+
+    /// Twice the same READ, WRITE or COMMIT does no harm, nor does what changes nothing.
+    fn is_idempotent(&self, Procedure(procedure): Procedure) -> bool {
+        NFS_PROGRAM::try_from(procedure).is_ok_and(|operation| !Arguments::changes(operation))
+    }
+
+    fn polls(&self) -> bool {
+        self.server.pool.is_some()
+    }
+
+    fn poll(&mut self) -> Progress {
+        self.paths.poll(&self.server.site, &self.counters)
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        match event {
+            ConnectionEvent::Up { connection, peer, .. } => {
+                self.peers.insert(*connection, Peer::named(peer));
+            }
+            ConnectionEvent::Down { connection, .. } => {
+                self.peers.remove(connection);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A call whose arguments cannot be read.
+struct Garbage<'a>(Call<'a>);
+
+/// Reads arguments to their end.
+fn whole<'a, T>(
+    call: &mut Call<'a>,
+    decode: impl FnOnce(&mut Decoder<'a>) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    let mut arguments = call.args();
+    let decoded = decode(&mut arguments)?;
+    arguments.finish()?;
+    Ok(decoded)
+}
+
+fn null(mut call: Call<'_>) -> Result<(), Garbage<'_>> {
+    match whole(&mut call, |_| Ok(())) {
+        Ok(()) => call.reply(|_| {}),
+        Err(_) => return Err(Garbage(call)),
+    }
+    Ok(())
+}
+
+impl NfsService {
+    fn new(server: Arc<Server>, core: CoreContext) -> Self {
+        let counters = Arc::new(Counters::default());
+        lock(&server.cores).push(Arc::clone(&counters));
+        let paths = DataPaths::new(&server.site.exports, &core);
+        Self { server, core, paths, peers: HashMap::new(), counters }
+    }
+
+    fn enter<'a>(&'a self, handle: &[u8], call: &Call<'_>) -> Result<Visit<'a>, Refusal> {
+        let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
+        self.server.site.enter(handle, peer, call.credential())
+    }
+
+    fn deny(&self, call: Call<'_>, why: spinrpc::AuthStat) {
+        self.counters.denied.add(1);
+        call.deny(why);
+    }
+
+    /// GETATTR, the most frequent of all calls: without a thread if that can be, and without memory.
+    fn attributes<'a>(&self, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
+        let operation = NFS_PROGRAM::NFSPROC3_GETATTR;
+        let Ok(handle) = whole(&mut call, |from| from.opaque(NFS3_FHSIZE)) else {
+            return Err(Garbage(call));
+        };
+        let visit = match self.enter(handle, &call) {
+            Ok(visit) => visit,
+            Err(Refusal::Denied(why)) => return Ok(self.deny(call, why)),
+            Err(Refusal::Status(status)) => {
+                let answer = Answer::now(call, operation, &self.counters);
+                return Ok(answer.fail(status, &()));
+            }
+        };
+        match attributes_now(&visit) {
+            Some(outcome) => {
+                give_attributes(&outcome, Answer::now(call, operation, &self.counters));
+            }
+            None => {
+                let object = nfs3_types::nfs3::nfs_fh3 { data: Opaque::owned(handle.to_vec()) };
+                let arguments = Arguments::Getattr(GETATTR3args { object });
+                self.submit(operation, &arguments, &visit, call);
+            }
+        }
+        Ok(())
+    }
+
+    /// READ, WRITE and COMMIT.
+    fn data<'a>(&mut self, operation: NFS_PROGRAM, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
+        let decoded = whole(&mut call, |from| super::data::Arguments::decode(operation, from));
+        let Ok(arguments) = decoded else { return Err(Garbage(call)) };
+        let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
+        let entered = self.server.site.enter(arguments.handle, peer, call.credential());
+        match entered {
+            Ok(visit) => {
+                let scene = Scene { site: &self.server.site, visit, core: &self.core };
+                let answer = Answer::now(call, operation, &self.counters);
+                self.paths.begin(&scene, arguments, answer);
+            }
+            Err(Refusal::Denied(why)) => self.deny(call, why),
+            Err(Refusal::Status(status)) => {
+                super::data::fail(Answer::now(call, operation, &self.counters), status, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// All others.
+    fn plain<'a>(&self, operation: NFS_PROGRAM, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
+        let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
+        let Ok(Some(arguments)) = decoded else { return Err(Garbage(call)) };
+        let visit = match self.enter(&arguments.handle().data, &call) {
+            Ok(visit) => visit,
+            Err(Refusal::Denied(why)) => return Ok(self.deny(call, why)),
+            Err(Refusal::Status(status)) => {
+                arguments.refuse(status, Answer::now(call, operation, &self.counters));
+                return Ok(());
+            }
+        };
+        if visit.export.file_system.blocks() {
+            self.submit(operation, &arguments, &visit, call);
+        } else {
+            let scene = Scene { site: &self.server.site, visit, core: &self.core };
+            arguments.answer(&scene, Answer::now(call, operation, &self.counters));
+        }
+        Ok(())
+    }
+
+    /// Hands a call to the pool.
+    fn submit(
+        &self,
+        operation: NFS_PROGRAM,
+        arguments: &Arguments<'_>,
+        visit: &Visit<'_>,
+        call: Call<'_>,
+    ) {
+        let refused = |call| {
+            let answer = Answer::later(call, operation, &self.counters);
+            arguments.refuse(nfsstat3::NFS3ERR_JUKEBOX, answer);
+        };
+        let Some(call) = call.defer() else { return };
+        let Some(pool) = &self.server.pool else { return refused(call) };
+        let job = Job {
+            call,
+            operation,
+            arguments: to_bytes(|to| arguments.encode(to)),
+            export: visit.export.id,
+            file: visit.file,
+            caller: visit.caller,
+            core: self.core.clone(),
+        };
+        if let Err(job) = pool.submit(job) {
+            refused(job.call);
+        }
+    }
+}
+
+/// What a file is like, if that can be said without waiting.
+fn attributes_now(visit: &Visit<'_>) -> Option<Outcome<fattr3>> {
+    let file_system = &visit.export.file_system;
+    match file_system.blocks() {
+        true => file_system.attributes_now(&visit.file),
+        false => Some(file_system.attributes(&visit.file)),
+    }
+}
+
+fn give_attributes(outcome: &Outcome<fattr3>, answer: Answer<'_, '_>) {
+    match outcome {
+        Ok(attributes) => {
+            answer.succeed(spinrpc::ReplyData::new(), |to| attributes.encode(to));
+        }
+        Err(status) => answer.fail(*status, &()),
+    }
+}

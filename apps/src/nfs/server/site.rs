@@ -1,0 +1,98 @@
+//! What all cores and threads of a server share: exports, the seal of handles, limits; and how a call
+//! comes in, from the handle in it to the file and the user it is done for.
+
+use super::exports::{Caller, Export, Exports, Peer, Refused};
+use super::file_system::{FileKey, Outcome};
+use super::handle::{Handle, Seal};
+use super::service::ServerOptions;
+use nfs3_types::nfs3::{Nfs3Option, nfs_fh3, nfsstat3, post_op_attr, writeverf3};
+use spinrpc::{AuthStat, CoreContext, OpaqueAuth};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) exports: Exports,
+    pub(super) seal: Seal,
+    pub(super) options: ServerOptions,
+    /// Another one in every process (RFC 1813 section 3.3.7).
+    pub(super) verifier: writeverf3,
+}
+
+/// Why a call is not done.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refusal {
+    /// The procedure fails with this.
+    Status(nfsstat3),
+    /// The call is denied (RFC 5531 section 9).
+    Denied(AuthStat),
+}
+
+impl From<nfsstat3> for Refusal {
+    fn from(status: nfsstat3) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotAClient => Self::Status(nfsstat3::NFS3ERR_ACCES),
+            Refused::TooWeak => Self::Denied(AuthStat::TooWeak),
+            Refused::BadCredential => Self::Denied(AuthStat::BadCred),
+        }
+    }
+}
+
+/// A call that came in: for which file of which export it is, and as whom it is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visit<'a> {
+    pub(super) export: &'a Export,
+    pub(super) file: FileKey,
+    pub(super) caller: Caller,
+}
+
+impl Site {
+    /// Looks at the first handle of a call, and at who calls.
+    pub(super) fn enter(
+        &self,
+        handle: &[u8],
+        peer: &Peer,
+        credential: OpaqueAuth<'_>,
+    ) -> Result<Visit<'_>, Refusal> {
+        let (export, file) = self.seal.open(handle)?;
+        let export = self.exports.by_id(export).ok_or(nfsstat3::NFS3ERR_STALE)?;
+        let caller = export.admit(peer, credential)?;
+        Ok(Visit { export, file, caller })
+    }
+}
+
+/// Where a procedure is done, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) site: &'a Site,
+    pub(super) visit: Visit<'a>,
+    /// Whose memory replies may take.
+    pub(super) core: &'a CoreContext,
+}
+
+impl Scene<'_> {
+    /// The handle of another file of this export.
+    pub(super) fn handle(&self, file: &FileKey) -> Handle {
+        self.site.seal.handle(self.visit.export.id, file)
+    }
+
+    /// The file of a second handle, which must be of the same export.
+    pub(super) fn second(&self, handle: &nfs_fh3) -> Outcome<FileKey> {
+        let (export, file) = self.site.seal.open(&handle.data)?;
+        if export != self.visit.export.id {
+            return Err(nfsstat3::NFS3ERR_XDEV);
+        }
+        Ok(file)
+    }
+
+    /// What a file is like, if it can be said.
+    pub(super) fn post_op(&self, file: &FileKey) -> post_op_attr {
+        let attributes = self.visit.export.file_system.attributes(file);
+        attributes.map_or(Nfs3Option::None, Nfs3Option::Some)
+    }
+}
