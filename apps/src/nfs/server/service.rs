@@ -5,7 +5,7 @@
 //! engine calls this on its cores' threads; nothing in it waits.
 
 use super::answer::Answer;
-use super::data::DataPaths;
+use super::data::{self, DataPaths};
 use super::exports::{Export, Exports, Peer};
 use super::file_system::Outcome;
 use super::handle::Seal;
@@ -15,13 +15,15 @@ use super::site::{Refusal, Scene, Site, Visit};
 use super::stats::{Counters, ServerStats};
 use crate::nfs::nfs3;
 use crate::nfs::xdr::{Xdr, to_bytes};
-use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, NFS3_FHSIZE, fattr3, nfsstat3, writeverf3};
+use nfs3_types::nfs3::{
+    GETATTR3args, NFS_PROGRAM, NFS3_FHSIZE, fattr3, nfs_fh3, nfsstat3, writeverf3,
+};
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::sync::lock;
 use spinrpc::sys::random::Random;
 use spinrpc::{
     AcceptStatus, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder, Engine,
-    EngineError, Procedure, Progress, Service,
+    EngineError, Procedure, Progress, ReplyData, Service,
 };
 use std::collections::HashMap;
 use std::io;
@@ -210,9 +212,21 @@ impl NfsService {
         self.server.site.enter(handle, peer, call.credential())
     }
 
-    fn deny(&self, call: Call<'_>, why: spinrpc::AuthStat) {
-        self.counters.denied.add(1);
-        call.deny(why);
+    /// Denies a call, or lets its procedure fail.
+    fn refuse<'a>(
+        &self,
+        refusal: Refusal,
+        call: Call<'a>,
+        operation: NFS_PROGRAM,
+        fail: impl FnOnce(nfsstat3, Answer<'a, '_>),
+    ) {
+        match refusal {
+            Refusal::Status(status) => fail(status, Answer::now(call, operation, &self.counters)),
+            Refusal::Denied(why) => {
+                self.counters.denied.add(1);
+                call.deny(why);
+            }
+        }
     }
 
     /// GETATTR, the most frequent of all calls: without a thread if that can be, and without memory.
@@ -221,22 +235,19 @@ impl NfsService {
         let Ok(handle) = whole(&mut call, |from| from.opaque(NFS3_FHSIZE)) else {
             return Err(Garbage(call));
         };
-        let visit = match self.enter(handle, &call) {
-            Ok(visit) => visit,
-            Err(Refusal::Denied(why)) => return Ok(self.deny(call, why)),
-            Err(Refusal::Status(status)) => {
-                let answer = Answer::now(call, operation, &self.counters);
-                return Ok(answer.fail(status, &()));
-            }
-        };
-        match attributes_now(&visit) {
-            Some(outcome) => {
-                give_attributes(&outcome, Answer::now(call, operation, &self.counters));
-            }
-            None => {
-                let object = nfs3_types::nfs3::nfs_fh3 { data: Opaque::owned(handle.to_vec()) };
-                let arguments = Arguments::Getattr(GETATTR3args { object });
-                self.submit(operation, &arguments, &visit, call);
+        match self.enter(handle, &call) {
+            Ok(visit) => match attributes_now(&visit) {
+                Some(outcome) => {
+                    give_attributes(&outcome, Answer::now(call, operation, &self.counters));
+                }
+                None => {
+                    let object = nfs_fh3 { data: Opaque::owned(handle.to_vec()) };
+                    let arguments = Arguments::Getattr(GETATTR3args { object });
+                    self.submit(operation, &arguments, &visit, call);
+                }
+            },
+            Err(refusal) => {
+                self.refuse(refusal, call, operation, |status, answer| answer.fail(status, &()));
             }
         }
         Ok(())
@@ -244,20 +255,18 @@ impl NfsService {
 
     /// READ, WRITE and COMMIT.
     fn data<'a>(&mut self, operation: NFS_PROGRAM, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
-        let decoded = whole(&mut call, |from| super::data::Arguments::decode(operation, from));
+        let decoded = whole(&mut call, |from| data::Arguments::decode(operation, from));
         let Ok(arguments) = decoded else { return Err(Garbage(call)) };
         let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
-        let entered = self.server.site.enter(arguments.handle, peer, call.credential());
-        match entered {
+        match self.server.site.enter(arguments.handle, peer, call.credential()) {
             Ok(visit) => {
                 let scene = Scene { site: &self.server.site, visit, core: &self.core };
                 let answer = Answer::now(call, operation, &self.counters);
                 self.paths.begin(&scene, arguments, answer);
             }
-            Err(Refusal::Denied(why)) => self.deny(call, why),
-            Err(Refusal::Status(status)) => {
-                super::data::fail(Answer::now(call, operation, &self.counters), status, None);
-            }
+            Err(refusal) => self.refuse(refusal, call, operation, |status, answer| {
+                data::fail(answer, status, None);
+            }),
         }
         Ok(())
     }
@@ -266,19 +275,17 @@ impl NfsService {
     fn plain<'a>(&self, operation: NFS_PROGRAM, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
         let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
         let Ok(Some(arguments)) = decoded else { return Err(Garbage(call)) };
-        let visit = match self.enter(&arguments.handle().data, &call) {
-            Ok(visit) => visit,
-            Err(Refusal::Denied(why)) => return Ok(self.deny(call, why)),
-            Err(Refusal::Status(status)) => {
-                arguments.refuse(status, Answer::now(call, operation, &self.counters));
-                return Ok(());
+        match self.enter(&arguments.handle().data, &call) {
+            Ok(visit) if visit.export.file_system.blocks() => {
+                self.submit(operation, &arguments, &visit, call);
             }
-        };
-        if visit.export.file_system.blocks() {
-            self.submit(operation, &arguments, &visit, call);
-        } else {
-            let scene = Scene { site: &self.server.site, visit, core: &self.core };
-            arguments.answer(&scene, Answer::now(call, operation, &self.counters));
+            Ok(visit) => {
+                let scene = Scene { site: &self.server.site, visit, core: &self.core };
+                arguments.answer(&scene, Answer::now(call, operation, &self.counters));
+            }
+            Err(refusal) => self.refuse(refusal, call, operation, |status, answer| {
+                arguments.refuse(status, answer);
+            }),
         }
         Ok(())
     }
@@ -324,7 +331,7 @@ fn attributes_now(visit: &Visit<'_>) -> Option<Outcome<fattr3>> {
 fn give_attributes(outcome: &Outcome<fattr3>, answer: Answer<'_, '_>) {
     match outcome {
         Ok(attributes) => {
-            answer.succeed(spinrpc::ReplyData::new(), |to| attributes.encode(to));
+            answer.succeed(ReplyData::new(), |to| attributes.encode(to));
         }
         Err(status) => answer.fail(*status, &()),
     }
