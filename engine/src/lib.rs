@@ -26,7 +26,7 @@ pub use mem::{Bulk, SharedBulk};
 pub use reactor::{Backpressure, CallSpec, Negotiated, Progress, ReplyData, Resend, StatsSnapshot};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{
-    AcceptStatus, AuthFlavor, AuthStat, AuthSys, Groups, OpaqueAuth, RejectStatus,
+    AcceptStatus, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, OpaqueAuth, RejectStatus,
 };
 pub use spinrpc_proto::xdr::DecodeError;
 

@@ -35,7 +35,7 @@ mod shipped;
 
 pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
-pub use nearest::unknown_key;
+pub use nearest::{did_you_mean, unknown_key};
 pub use profile::{Profile, Setting, Source};
 pub use reference::reference;
 pub use shipped::{Shipped, shipped};

@@ -8,8 +8,8 @@ pub fn unknown_key(name: &str) -> String {
     format!("unknown key {name:?}{}", did_you_mean(name, known, "no key is like it"))
 }
 
-/// `; did you mean "rpc.credits"?`, or `otherwise` where nothing is near.
-pub(crate) fn did_you_mean<'a>(
+/// `; did you mean "rpc.credits"?`, or `; ` and `otherwise` where none of the known names is near.
+pub fn did_you_mean<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str>,
     otherwise: &str,

@@ -1,9 +1,23 @@
 //! What is exported, to whom, and as whom they act.
+//!
+//! [`Exports`] is made once, when the server starts, and asked by every core and by MOUNT; nothing of
+//! it waits, allocates or changes. `clients` says who is at the other end of a connection, `options`
+//! reads what a person writes of an export. Called by the NFS service, MOUNT, and `spin-nfsd`.
+
+mod clients;
+mod options;
+
+pub use clients::{Client, ParseClientError, Peer};
+pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash};
 
 use crate::nfs::server::file_system::FileSystem;
+use nfs3_types::mount::MNTPATHLEN;
 use spinrpc::{AuthFlavor, AuthSys, Groups, OpaqueAuth};
-use std::net::IpAddr;
+use std::fmt;
 use std::sync::Arc;
+
+/// Most exports of a server: each has a place in the answer to EXPORT.
+pub const EXPORTS_MAX: usize = 256;
 
 /// As whom an operation is done, when the options of the export have been applied to what the
 /// credential says.
@@ -17,42 +31,15 @@ pub struct Caller {
     pub groups: Groups,
 }
 
-/// Who is at the other end of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// A host.
-    Host(IpAddr),
-    /// A process of this host, by shared memory or a Unix socket.
-    Local {
-        /// Its user.
-        uid: u32,
-    },
-    /// Nobody can say.
-    Unknown,
-}
-
-impl Peer {
-    /// Who is meant by the name that the engine has for a peer.
-    pub(super) fn named(name: &str) -> Self {
-        let address = name.strip_prefix("rdma://").and_then(|rest| rest.parse().ok());
-        if let Some(address) = address {
-            return Self::Host(std::net::SocketAddr::ip(&address));
-        }
-        let user = name.rsplit_once(" uid ").and_then(|(_, uid)| uid.parse().ok());
-        user.map_or(Self::Unknown, |uid| Self::Local { uid })
-    }
-}
-
-/// Whose identity the callers of an export lose.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Squash {
-    /// Those of user 0 and group 0.
-    #[default]
-    Root,
-    /// All.
-    All,
-    /// Nobody's.
-    None,
+/// Why a call is not done for whom it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The peer is none of the export's clients: NFS3ERR_ACCES, as for MNT it is MNT3ERR_ACCES.
+    NotAClient,
+    /// The export does not take credentials of this flavor: AUTH_TOOWEAK.
+    TooWeak,
+    /// What calls itself AUTH_SYS is not: AUTH_BADCRED.
+    BadCredential,
 }
 
 /// A directory or an in-memory tree that clients may mount.
@@ -60,7 +47,7 @@ pub enum Squash {
 pub struct Export {
     /// Marks its handles; the same after a restart, and no other export has it.
     pub id: u32,
-    /// The path that clients mount.
+    /// The path that clients mount: absolute, without empty parts, `.` and `..`.
     pub path: String,
     /// What is behind it.
     pub file_system: Arc<dyn FileSystem>,
@@ -68,140 +55,198 @@ pub struct Export {
     pub options: ExportOptions,
 }
 
-/// How an export may be used, and by whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportOptions {
-    /// Nothing is changed.
-    pub read_only: bool,
-    /// Who acts as [`ExportOptions::anonymous`].
-    pub squash: Squash,
-    /// User and group of those who lose their own, and of AUTH_NONE.
-    pub anonymous: (u32, u32),
-    /// Who may come in; nobody if empty.
-    pub clients: Vec<Client>,
-    /// Credentials that are taken, the favourite first.
-    pub flavors: Vec<AuthFlavor>,
+impl Export {
+    /// As whom a call of `peer` with this credential is done. It is [`Export::has_client`] and then
+    /// [`Export::caller`]; the first holds as long as a connection does.
+    ///
+    /// # Errors
+    /// [`Refused`] says what to answer.
+    pub fn admit(&self, peer: &Peer, credential: OpaqueAuth<'_>) -> Result<Caller, Refused> {
+        if !self.has_client(peer) {
+            return Err(Refused::NotAClient);
+        }
+        self.caller(credential)
+    }
+
+    /// Whether the peer may come in: somebody has to have named it.
+    #[must_use]
+    pub fn has_client(&self, peer: &Peer) -> bool {
+        self.options.clients.iter().any(|client| client.covers(peer))
+    }
+
+    /// As whom a client with this credential acts.
+    ///
+    /// # Errors
+    /// [`Refused::TooWeak`] and [`Refused::BadCredential`].
+    pub fn caller(&self, credential: OpaqueAuth<'_>) -> Result<Caller, Refused> {
+        let flavor = credential.flavor;
+        if !self.options.flavors.contains(&flavor) {
+            return Err(Refused::TooWeak);
+        }
+        match flavor {
+            AuthFlavor::None => Ok(self.anonymous()),
+            AuthFlavor::Sys => {
+                let user = AuthSys::parse(credential.body).map_err(|_| Refused::BadCredential)?;
+                Ok(self.squashed(&user))
+            }
+            _ => Err(Refused::TooWeak),
+        }
+    }
+
+    fn anonymous(&self) -> Caller {
+        let (uid, gid) = self.options.anonymous;
+        Caller { uid, gid, groups: Groups::default() }
+    }
+
+    fn squashed(&self, user: &AuthSys<'_>) -> Caller {
+        let (anonymous_uid, anonymous_gid) = self.options.anonymous;
+        let loses = |id: u32| loses_identity(self.options.squash, id);
+        if self.options.squash == Squash::All {
+            return self.anonymous();
+        }
+        let or = |id: u32, anonymous: u32| if loses(id) { anonymous } else { id };
+        let (uid, gid) = (or(user.uid, anonymous_uid), or(user.gid, anonymous_gid));
+        Caller { uid, gid, groups: mapped(user.groups, |id| or(id, anonymous_gid)) }
+    }
 }
 
-/// One or many who may come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Client {
-    /// Hosts whose address begins with so many bits of this one.
-    Network {
-        /// The address.
-        address: IpAddr,
-        /// How many of its bits count.
-        bits: u8,
-    },
-    /// Processes of this host and of this user, by shared memory.
-    Local {
-        /// The user.
-        uid: u32,
-    },
-    /// Everybody.
-    Any,
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, path, file_system: _, options } = self;
+        let mut shown = f.debug_struct("Export");
+        shown.field("id", id).field("path", path).field("options", options).finish_non_exhaustive()
+    }
 }
 
-/// Why somebody may not come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The export is not for this peer.
-    NotAClient,
-    /// The export wants another flavor of credential.
-    TooWeak,
-    /// The credential cannot be read.
-    BadCredential,
+/// The highest number is nobody's: where Linux takes a user or group it says "leave it as it is", so
+/// that who acts by it would act as the server itself.
+fn loses_identity(squash: Squash, id: u32) -> bool {
+    match squash {
+        Squash::None => id == u32::MAX,
+        Squash::Root => id == u32::MAX || id == 0,
+        Squash::All => true,
+    }
 }
 
-/// Why exports cannot be served together.
+fn mapped(groups: Groups, map: impl Fn(u32) -> u32) -> Groups {
+    let mut ids = [0; spinrpc::GROUPS_MAX];
+    let count = groups.as_slice().len();
+    for (to, from) in ids.iter_mut().zip(groups.as_slice()) {
+        *to = map(*from);
+    }
+    Groups::new(ids.get(..count).unwrap_or_default()).unwrap_or_default()
+}
+
+/// What is exported; never changes while a server runs.
+#[derive(Clone, Debug, Default)]
+pub struct Exports {
+    /// By id.
+    all: Vec<Export>,
+}
+
+/// Exports that cannot be together, or one that cannot be at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// Two have the same number or path.
-    #[error("two exports have the id {id} or the path {path}")]
-    Twice {
-        /// The number.
-        id: u32,
+    /// Two have one path.
+    #[error("two exports have the path {path}: give one of them another by path=/PATH")]
+    SamePath {
         /// The path.
         path: String,
     },
+    /// Two have one id, which is reckoned from the path unless it is given.
+    #[error(
+        "the exports {first} and {second} have both the id {id}: give one another by id=NUMBER"
+    )]
+    SameId {
+        /// The id.
+        id: u32,
+        /// The path of the one, and
+        first: String,
+        /// of the other.
+        second: String,
+    },
+    /// The path is none that a client can mount.
+    #[error(
+        "{path:?} is no path to mount: it has to begin with / and be of {MNTPATHLEN} bytes at \
+         most, without empty parts, . and .."
+    )]
+    BadPath {
+        /// The path.
+        path: String,
+    },
+    /// They are too many.
+    #[error("{count} exports are too many: {EXPORTS_MAX} can be")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
 }
-
-/// All that a server exports.
-#[derive(Clone, Debug)]
-pub struct Exports(Vec<Export>);
 
 impl Exports {
-    /// These.
+    /// Takes exports together.
     ///
     /// # Errors
-    /// [`ExportError`] if two cannot be told apart.
-    pub fn new(exports: Vec<Export>) -> Result<Self, ExportError> {
-        for (index, one) in exports.iter().enumerate() {
-            let same = |other: &&Export| other.id == one.id || other.path == one.path;
-            if let Some(twice) = exports.iter().take(index).find(same) {
-                return Err(ExportError::Twice { id: twice.id, path: twice.path.clone() });
+    /// [`ExportError`]: two have one path or one id, or a path is wrong.
+    pub fn new(mut all: Vec<Export>) -> Result<Self, ExportError> {
+        if all.len() > EXPORTS_MAX {
+            return Err(ExportError::TooMany { count: all.len() });
+        }
+        if let Some(Export { path, .. }) = all.iter().find(|export| !is_path(&export.path)) {
+            return Err(ExportError::BadPath { path: path.clone() });
+        }
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        if let Some(path) = twice(&all, |a, b| a.path == b.path).map(|(a, _)| a.path.clone()) {
+            return Err(ExportError::SamePath { path });
+        }
+        all.sort_by_key(|export| export.id);
+        if let Some((a, b)) = twice(&all, |a, b| a.id == b.id) {
+            let (first, second) = (a.path.clone(), b.path.clone());
+            return Err(ExportError::SameId { id: a.id, first, second });
+        }
+        Ok(Self { all })
+    }
+
+    /// The export that a handle is of.
+    #[must_use]
+    #[inline]
+    pub fn by_id(&self, id: u32) -> Option<&Export> {
+        match &self.all[..] {
+            [only] => (only.id == id).then_some(only),
+            all => {
+                all.binary_search_by_key(&id, |export| export.id).ok().and_then(|at| all.get(at))
             }
         }
-        Ok(Self(exports))
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Export> {
-        self.0.iter()
-    }
-
-    /// The one with this number.
-    #[must_use]
-    pub fn by_id(&self, id: u32) -> Option<&Export> {
-        self.0.iter().find(|export| export.id == id)
-    }
-
-    /// The one with this path.
+    /// The export that has this path, but for slashes more than needed. What is below an export is
+    /// no export: a client mounts the export itself and goes on from there by LOOKUP.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<&Export> {
-        self.0.iter().find(|export| export.path == path)
+        let same = |export: &&Export| path.starts_with('/') && parts(path).eq(parts(&export.path));
+        self.all.iter().find(same)
+    }
+
+    /// All of them, by id.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Export> {
+        self.all.iter()
     }
 }
 
-impl std::fmt::Debug for Export {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Export").field("id", &self.id).field("path", &self.path).finish()
-    }
+fn twice(sorted: &[Export], same: impl Fn(&Export, &Export) -> bool) -> Option<(&Export, &Export)> {
+    let mut neighbours = sorted.windows(2).filter_map(|pair| Some((pair.first()?, pair.get(1)?)));
+    neighbours.find(|(a, b)| same(a, b))
 }
 
-impl Export {
-    /// As whom somebody acts here.
-    ///
-    /// # Errors
-    /// [`Refused`] says why not at all.
-    pub fn admit(&self, peer: &Peer, credential: OpaqueAuth<'_>) -> Result<Caller, Refused> {
-        if !self.options.clients.iter().any(|client| client.is(peer)) {
-            return Err(Refused::NotAClient);
-        }
-        if !self.options.flavors.contains(&credential.flavor) {
-            return Err(Refused::TooWeak);
-        }
-        let (uid, gid) = self.options.anonymous;
-        let anonymous = Caller { uid, gid, groups: Groups::default() };
-        if credential.flavor != AuthFlavor::Sys {
-            return Ok(anonymous);
-        }
-        let user = AuthSys::parse(credential.body).map_err(|_| Refused::BadCredential)?;
-        Ok(match self.options.squash {
-            Squash::All => anonymous,
-            Squash::Root if user.uid == 0 => anonymous,
-            _ => Caller { uid: user.uid, gid: user.gid, groups: user.groups },
-        })
-    }
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
 }
 
-impl Client {
-    fn is(&self, peer: &Peer) -> bool {
-        match (self, peer) {
-            (Self::Any, _) => true,
-            (Self::Local { uid }, Peer::Local { uid: peer }) => uid == peer,
-            (Self::Network { address, .. }, Peer::Host(peer)) => address == peer,
-            _ => false,
-        }
-    }
+/// `/`, or parts of which each has a slash before it and is a name.
+fn is_path(path: &str) -> bool {
+    let is_name = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+    let names = path.strip_prefix('/').filter(|_| path.len() <= MNTPATHLEN);
+    names.is_some_and(|names| names.is_empty() || names.split('/').all(is_name))
 }
+
+#[cfg(test)]
+pub(in crate::nfs::server) mod tests;

@@ -1,0 +1,304 @@
+//! Who is at the other end of a connection, and who may be.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A host.
+    Host(IpAddr),
+    /// A process of this host, by shared memory or a Unix socket.
+    Local {
+        /// Its user.
+        uid: u32,
+    },
+    /// Nobody can say.
+    Unknown,
+}
+
+impl Peer {
+    /// Who a connection of the engine is with, by what its event says
+    /// ([`ConnectionEvent::Up`](spinrpc::ConnectionEvent)): `rdma://ADDRESS:PORT`, or
+    /// `pid NUMBER uid NUMBER`. Whatever else it says is [`Peer::Unknown`].
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        if let Some(address) = text.strip_prefix("rdma://") {
+            let address = address.parse::<SocketAddr>();
+            return address.map_or(Self::Unknown, |address| Self::Host(address.ip()));
+        }
+        let uid = || text.strip_prefix("pid ")?.split_once(" uid ")?.1.parse().ok();
+        uid().map_or(Self::Unknown, |uid| Self::Local { uid })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(address) => address.to_canonical().fmt(f),
+            Self::Local { uid } => write!(f, "local:{uid}"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+/// One or many who may come in. As text: `any`, `local` (the user who runs the server), `local:UID`,
+/// `ADDRESS`, `ADDRESS/BITS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// Hosts whose address begins with so many bits of this one.
+    Network {
+        /// The address.
+        address: IpAddr,
+        /// How many of its bits count.
+        bits: u8,
+    },
+    /// Processes of this host and of this user, by shared memory.
+    Local {
+        /// The user.
+        uid: u32,
+    },
+    /// Everybody.
+    Any,
+}
+
+impl Client {
+    /// Whether `peer` is one of them. An IPv4 address is the same however it is written: also within
+    /// IPv6 (RFC 4291 section 2.5.5.2), as sockets for both kinds have it.
+    #[must_use]
+    pub fn covers(&self, peer: &Peer) -> bool {
+        match (*self, peer) {
+            (Self::Any, _) => true,
+            (Self::Local { uid }, Peer::Local { uid: caller }) => uid == *caller,
+            (Self::Network { address, bits }, Peer::Host(host)) => {
+                let (address, bits) = canonical(address, bits);
+                begins_alike(address, host.to_canonical(), bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Bits before the IPv4 address in an IPv6 address that holds one.
+const MAPPED_BITS: u8 = 96;
+
+/// A network of IPv4 addresses within IPv6 as what it is.
+fn canonical(address: IpAddr, bits: u8) -> (IpAddr, u8) {
+    match bits.checked_sub(MAPPED_BITS) {
+        Some(bits) if address.is_ipv6() && address.to_canonical().is_ipv4() => {
+            (address.to_canonical(), bits)
+        }
+        _ => (address, bits),
+    }
+}
+
+fn begins_alike(a: IpAddr, b: IpAddr, bits: u8) -> bool {
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let differing = a.to_bits() ^ b.to_bits();
+            differing.leading_zeros() >= u32::from(bits)
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let differing = a.to_bits() ^ b.to_bits();
+            differing.leading_zeros() >= u32::from(bits)
+        }
+        _ => false,
+    }
+}
+
+fn bits_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// The bits of an address beyond those that count are zero.
+fn is_network(address: IpAddr, bits: u8) -> bool {
+    let trailing = match address {
+        IpAddr::V4(address) => address.to_bits().trailing_zeros(),
+        IpAddr::V6(address) => address.to_bits().trailing_zeros(),
+    };
+    trailing >= u32::from(bits_of(address) - bits)
+}
+
+/// Text that names no client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseClientError {
+    /// It is nothing of what is allowed.
+    #[error(
+        "{0:?} is no client; allowed are an IP address, a network such as 192.0.2.0/24 or \
+         2001:db8::/32, local (who runs the server), local:UID and any"
+    )]
+    Unknown(String),
+    /// An address with bits beyond the network: one of the two is a mistake.
+    #[error(
+        "{0:?} is no network: it has bits set beyond the first {1}; write ADDRESS for one host"
+    )]
+    NotANetwork(String, u8),
+}
+
+impl FromStr for Client {
+    type Err = ParseClientError;
+
+    fn from_str(text: &str) -> Result<Self, ParseClientError> {
+        let unknown = || ParseClientError::Unknown(text.to_owned());
+        match text.split_once(':') {
+            _ if text == "any" => Ok(Self::Any),
+            _ if text == "local" => Ok(Self::Local { uid: rustix::process::geteuid().as_raw() }),
+            Some(("local", uid)) => Ok(Self::Local { uid: decimal(uid).ok_or_else(unknown)? }),
+            _ => network(text),
+        }
+    }
+}
+
+fn network(text: &str) -> Result<Client, ParseClientError> {
+    let unknown = || ParseClientError::Unknown(text.to_owned());
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(decimal(bits).ok_or_else(unknown)?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| unknown())?;
+    let bits = bits.unwrap_or(bits_of(address).into());
+    let bits = u8::try_from(bits).ok().filter(|bits| *bits <= bits_of(address));
+    let bits = bits.ok_or_else(unknown)?;
+    if !is_network(address, bits) {
+        return Err(ParseClientError::NotANetwork(text.to_owned(), bits));
+    }
+    Ok(Client::Network { address, bits })
+}
+
+/// A number without a sign, which the standard library's parser would take.
+pub(super) fn decimal(text: &str) -> Option<u32> {
+    text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Local { uid } => write!(f, "local:{uid}"),
+            Self::Network { address, bits } if *bits == bits_of(*address) => address.fmt(f),
+            Self::Network { address, bits } => write!(f, "{address}/{bits}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn client(text: &str) -> Client {
+        text.parse().unwrap()
+    }
+
+    fn host(text: &str) -> Peer {
+        Peer::Host(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_network_is_the_hosts_whose_address_begins_alike() {
+        for (network, inside, outside) in [
+            ("192.0.2.0/24", "192.0.2.255", "192.0.3.0"),
+            ("192.0.2.7", "192.0.2.7", "192.0.2.6"),
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.1"),
+            ("0.0.0.0/0", "203.0.113.1", "2001:db8::1"),
+            ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"),
+            ("::1", "::1", "::2"),
+            ("::/0", "2001:db8::1", "192.0.2.1"),
+        ] {
+            assert!(client(network).covers(&host(inside)), "{network} {inside}");
+            assert!(!client(network).covers(&host(outside)), "{network} {outside}");
+        }
+    }
+
+    #[test]
+    fn an_ipv4_address_within_ipv6_is_that_ipv4_address() {
+        assert!(client("192.0.2.0/24").covers(&host("::ffff:192.0.2.1")));
+        assert!(!client("192.0.2.0/24").covers(&host("::ffff:192.0.3.1")));
+        assert!(client("::ffff:192.0.2.0/120").covers(&host("192.0.2.1")));
+        assert!(!client("::ffff:192.0.2.0/120").covers(&host("192.0.3.1")));
+        assert!(!client("::/0").covers(&host("::ffff:192.0.2.1")));
+    }
+
+    #[test]
+    fn a_local_client_is_a_user_of_this_host_and_no_host() {
+        let peer = Peer::Local { uid: 1000 };
+        assert!(client("local:1000").covers(&peer) && client("any").covers(&peer));
+        for other in ["local:1001", "127.0.0.1", "::1", "0.0.0.0/0", "::/0"] {
+            assert!(!client(other).covers(&peer), "{other}");
+        }
+        assert!(!client("local:0").covers(&host("127.0.0.1")));
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(client("local"), Client::Local { uid: own });
+    }
+
+    #[test]
+    fn who_cannot_be_named_comes_in_only_with_everybody() {
+        for one in ["local", "0.0.0.0/0", "::/0"] {
+            assert!(!client(one).covers(&Peer::Unknown), "{one}");
+        }
+        assert!(client("any").covers(&Peer::Unknown));
+    }
+
+    #[test]
+    fn a_peer_is_what_the_engine_calls_it() {
+        assert_eq!(Peer::parse("rdma://192.0.2.1:4000"), host("192.0.2.1"));
+        assert_eq!(Peer::parse("rdma://[2001:db8::1]:4000"), host("2001:db8::1"));
+        assert_eq!(Peer::parse("pid 12 uid 1000"), Peer::Local { uid: 1000 });
+        for text in ["", "rdma://", "rdma://host:1", "pid 1", "uid 0", "pid 1 uid x", "sim 1"] {
+            assert_eq!(Peer::parse(text), Peer::Unknown, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_client_is_refused_with_what_does() {
+        for text in [
+            "",
+            "*",
+            "host",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "::/129",
+            "local:",
+            "local:-1",
+            "local:root",
+            "any:1",
+            "10.0.0.0/8/8",
+        ] {
+            let error = text.parse::<Client>().unwrap_err().to_string();
+            assert!(error.contains("192.0.2.0/24"), "{text}: {error}");
+        }
+        let error = "10.0.0.1/8".parse::<Client>().unwrap_err().to_string();
+        assert!(error.contains("no network"), "{error}");
+    }
+
+    /// The address without its last bits.
+    fn cut(address: IpAddr, bits: u8) -> IpAddr {
+        let beyond = u32::from(bits_of(address) - bits);
+        match address {
+            IpAddr::V4(a) => {
+                IpAddr::V4((a.to_bits() & u32::MAX.checked_shl(beyond).unwrap_or(0)).into())
+            }
+            IpAddr::V6(a) => {
+                IpAddr::V6((a.to_bits() & u128::MAX.checked_shl(beyond).unwrap_or(0)).into())
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_network_survives_its_text_and_covers_its_hosts(address: IpAddr, bits in 0_u8..=128) {
+            let (address, bits) = (address.to_canonical(), bits.min(bits_of(address.to_canonical())));
+            let network = Client::Network { address: cut(address, bits), bits };
+            prop_assert_eq!(network.to_string().parse(), Ok(network));
+            prop_assert!(network.covers(&Peer::Host(address)));
+        }
+
+        #[test]
+        fn any_text_is_a_client_or_refused(text: String) {
+            drop(text.parse::<Client>());
+            drop(Peer::parse(&text));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! How an export may be used, and by whom, as a person writes it: `client=192.0.2.0/24,ro,squash=all`.
+//!
+//! Words with commas between them, so that addresses may have their colons; the command line and the
+//! configuration file set the same keys, by [`Settings::set`]. Called by `spin-nfsd`.
+
+use super::clients::{Client, decimal};
+use spinrpc::AuthFlavor;
+use spinrpc_tuning::did_you_mean;
+use std::fmt;
+
+/// Most clients of an export.
+pub const CLIENTS_MAX: usize = 256;
+
+/// The user and group of nobody, as Linux has it.
+const NOBODY: u32 = 65_534;
+
+/// How an export may be used, and by whom. By default it may be written to, root is squashed to
+/// nobody, AUTH_SYS is taken, and nobody may come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// Nothing is changed.
+    pub read_only: bool,
+    /// Who acts as [`ExportOptions::anonymous`].
+    pub squash: Squash,
+    /// User and group of those who lose their own, and of AUTH_NONE.
+    pub anonymous: (u32, u32),
+    /// Who may come in; nobody if empty.
+    pub clients: Vec<Client>,
+    /// Credentials that are taken, the favourite first.
+    pub flavors: Vec<AuthFlavor>,
+}
+
+impl Default for ExportOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            squash: Squash::default(),
+            anonymous: (NOBODY, NOBODY),
+            clients: Vec::new(),
+            flavors: vec![AuthFlavor::Sys],
+        }
+    }
+}
+
+/// Whose identity the callers of an export lose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Squash {
+    /// Those of user 0 and group 0.
+    #[default]
+    Root,
+    /// All.
+    All,
+    /// Nobody's.
+    None,
+}
+
+impl fmt::Display for Squash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "root",
+            Self::All => "all",
+            Self::None => "none",
+        })
+    }
+}
+
+/// All that can be said of an export.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// How it may be used.
+    pub options: ExportOptions,
+    /// The path that clients mount, if it is not that of the directory.
+    pub path: Option<String>,
+    /// What marks its handles, if it is not reckoned from the path.
+    pub id: Option<u32>,
+    /// Most bytes of an in-memory tree.
+    pub bytes_max: Option<u64>,
+    /// Most files of an in-memory tree.
+    pub files_max: Option<u64>,
+    /// Flavors were named, so that those by default do not count any more.
+    has_flavors: bool,
+}
+
+/// Words that were not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// There is no such option.
+    #[error("unknown option {key:?}{meant}")]
+    Unknown {
+        /// What was written.
+        key: String,
+        /// What was probably meant, or all there are.
+        meant: String,
+    },
+    /// It does not take that.
+    #[error("{key}: {problem}")]
+    Value {
+        /// The option.
+        key: String,
+        /// What is wrong, and what is allowed.
+        problem: String,
+    },
+}
+
+/// Every option, with what it takes, for help and errors.
+pub const KEYS: [(&str, &str); 10] = [
+    ("client", "who may come in, again for each: ADDRESS, NETWORK/BITS, local, local:UID, any"),
+    ("ro", "nothing is changed"),
+    ("rw", "files may be changed (the default)"),
+    ("squash", "who acts as nobody: root (the default), all, none"),
+    ("anon", "who nobody is: UID:GID (65534:65534)"),
+    ("sec", "credentials that are taken, again for each: sys (the default), none"),
+    ("path", "the path that clients mount"),
+    ("id", "what marks the handles: 0 to 4294967295 (reckoned from the path)"),
+    ("bytes", "most bytes in memory: 512M, 4G"),
+    ("files", "most files in memory"),
+];
+
+impl Settings {
+    /// Reads words with commas between them.
+    ///
+    /// # Errors
+    /// [`OptionError`] for the first that is wrong.
+    pub fn parse(text: &str) -> Result<Self, OptionError> {
+        let mut settings = Self::default();
+        for word in text.split(',') {
+            match word.split_once('=') {
+                Some((key, value)) => settings.set(key, Some(value))?,
+                None => settings.set(word, None)?,
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Sets one key; `client` and `sec` add to what they were given before.
+    ///
+    /// # Errors
+    /// [`OptionError`] says what is allowed.
+    pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), OptionError> {
+        if !KEYS.iter().any(|(known, _)| *known == key) {
+            return Err(unknown(key));
+        }
+        let set = match (key, value) {
+            ("ro" | "rw", None) => Ok(self.options.read_only = key == "ro"),
+            ("ro" | "rw", Some(_)) => Err("takes no value".to_owned()),
+            (_, None) => Err(format!("wants a value: {}", takes(key))),
+            (_, Some(value)) => self.assign(key, value),
+        };
+        set.map_err(|problem| OptionError::Value { key: key.to_owned(), problem })
+    }
+
+    fn assign(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let refuse = || format!("{value:?} is not allowed: {}", takes(key));
+        match key {
+            "client" => self.add_client(value)?,
+            "sec" => self.add_flavor(flavor(value).ok_or_else(refuse)?),
+            "squash" => self.options.squash = squash(value).ok_or_else(refuse)?,
+            "anon" => self.options.anonymous = user_and_group(value).ok_or_else(refuse)?,
+            "path" => self.path = Some(value.to_owned()),
+            "id" => self.id = Some(decimal(value).ok_or_else(refuse)?),
+            "bytes" => self.bytes_max = Some(size(value).ok_or_else(refuse)?),
+            _ => self.files_max = Some(decimal(value).ok_or_else(refuse)?.into()),
+        }
+        Ok(())
+    }
+
+    fn add_client(&mut self, text: &str) -> Result<(), String> {
+        let client = text.parse::<Client>().map_err(|error| error.to_string())?;
+        if self.options.clients.len() == CLIENTS_MAX {
+            return Err(format!("{CLIENTS_MAX} can be named, and no more: name networks"));
+        }
+        if !self.options.clients.contains(&client) {
+            self.options.clients.push(client);
+        }
+        Ok(())
+    }
+
+    fn add_flavor(&mut self, flavor: AuthFlavor) {
+        if !std::mem::replace(&mut self.has_flavors, true) {
+            self.options.flavors.clear();
+        }
+        if !self.options.flavors.contains(&flavor) {
+            self.options.flavors.push(flavor);
+        }
+    }
+}
+
+fn takes(key: &str) -> &'static str {
+    KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, takes)| takes)
+}
+
+fn unknown(key: &str) -> OptionError {
+    let names = || KEYS.iter().map(|(name, _)| *name);
+    let all = format!("there are {}", names().collect::<Vec<_>>().join(", "));
+    OptionError::Unknown { key: key.to_owned(), meant: did_you_mean(key, names(), &all) }
+}
+
+fn flavor(text: &str) -> Option<AuthFlavor> {
+    match text {
+        "sys" => Some(AuthFlavor::Sys),
+        "none" => Some(AuthFlavor::None),
+        _ => None,
+    }
+}
+
+fn squash(text: &str) -> Option<Squash> {
+    [Squash::Root, Squash::All, Squash::None].into_iter().find(|squash| squash.to_string() == text)
+}
+
+/// Nobody's number is no number of somebody who acts (see [`Export::caller`](super::Export::caller)).
+fn user_and_group(text: &str) -> Option<(u32, u32)> {
+    let (uid, gid) = text.split_once(':')?;
+    let id = |text: &str| decimal(text).filter(|id| *id < u32::MAX);
+    Some((id(uid)?, id(gid)?))
+}
+
+/// Bytes, or KiB, MiB, GiB, TiB by their first letter.
+fn size(text: &str) -> Option<u64> {
+    let number = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
+    let shift = match text.strip_prefix(number)?.trim_end_matches("iB") {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    u64::from(decimal(number)?).checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refused(text: &str) -> String {
+        Settings::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn by_default_nobody_may_come_in() {
+        let options = ExportOptions::default();
+        assert!(options.clients.is_empty() && !options.read_only);
+        assert_eq!((options.squash, options.anonymous), (Squash::Root, (65534, 65534)));
+        assert_eq!(options.flavors, [AuthFlavor::Sys]);
+    }
+
+    #[test]
+    fn every_option_is_taken() {
+        let text = "client=10.0.0.0/8,client=fd00::/8,client=local:7,client=any,ro,squash=all,\
+                    anon=1:2,sec=none,sec=sys,path=/data,id=7,bytes=4G,files=9";
+        let settings = Settings::parse(text).unwrap();
+        let options = &settings.options;
+        let shown: Vec<String> = options.clients.iter().map(Client::to_string).collect();
+        assert_eq!(shown, ["10.0.0.0/8", "fd00::/8", "local:7", "any"]);
+        assert!(options.read_only);
+        assert_eq!((options.squash, options.anonymous), (Squash::All, (1, 2)));
+        assert_eq!(options.flavors, [AuthFlavor::None, AuthFlavor::Sys]);
+        assert_eq!((settings.path.as_deref(), settings.id), (Some("/data"), Some(7)));
+        assert_eq!((settings.bytes_max, settings.files_max), (Some(4 << 30), Some(9)));
+    }
+
+    #[test]
+    fn what_is_named_twice_is_there_once_and_the_last_word_counts() {
+        let options =
+            Settings::parse("client=any,client=any,sec=sys,sec=sys,ro,rw").unwrap().options;
+        assert_eq!((options.clients.len(), options.flavors.len()), (1, 1));
+        assert!(!options.read_only);
+    }
+
+    #[test]
+    fn an_unknown_option_names_the_nearest() {
+        assert!(refused("clients=any").contains("did you mean \"client\"?"));
+        assert!(refused("sqash=all").contains("did you mean \"squash\"?"));
+        assert!(refused("no_root_squash").contains("there are client, ro, rw, squash"));
+        assert!(refused("").contains("unknown option \"\""));
+    }
+
+    #[test]
+    fn a_wrong_value_names_the_option_and_what_it_takes() {
+        for (text, says) in [
+            ("ro=1", "ro: takes no value"),
+            ("client", "client: wants a value"),
+            ("client=host", "2001:db8::/32"),
+            ("squash=some", "root (the default), all, none"),
+            ("sec=krb5", "sys (the default), none"),
+            ("anon=nobody", "UID:GID"),
+            ("anon=4294967295:1", "UID:GID"),
+            ("id=-1", "0 to 4294967295"),
+            ("id=4294967296", "0 to 4294967295"),
+            ("bytes=1x", "512M, 4G"),
+            ("files=+1", "most files"),
+        ] {
+            assert!(refused(text).contains(says), "{text}: {}", refused(text));
+        }
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        for (text, bytes) in [("7", 7), ("2K", 2048), ("1M", 1 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "G", "1GB", "-1", "1.5G", "1 G", "9999999999T"] {
+            assert_eq!(size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn clients_have_a_bound() {
+        let all = (0..=CLIENTS_MAX as u32).map(|uid| format!("client=local:{uid}"));
+        assert!(refused(&all.collect::<Vec<_>>().join(",")).contains("name networks"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_options_or_refused(text: String) {
+            drop(Settings::parse(&text));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Exports beside each other, and as whom callers act.
+
+use super::*;
+use crate::nfs::server::file_system::{
+    Abilities, DataPath, DirectoryEntry, FileKey, Found, ListFrom, Listed, Outcome, Place, Space,
+    SpecialFile,
+};
+use nfs3_types::nfs3::{createhow3, fattr3, nfsstat3, nfstime3, sattr3, wcc_data};
+use spinrpc::CoreContext;
+
+/// A file system that is never asked.
+struct Nothing;
+
+const NOTSUPP: nfsstat3 = nfsstat3::NFS3ERR_NOTSUPP;
+
+impl FileSystem for Nothing {
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn root(&self) -> FileKey {
+        FileKey::new(&[]).unwrap()
+    }
+
+    fn attributes(&self, _: &FileKey) -> Outcome<fattr3> {
+        Err(NOTSUPP)
+    }
+
+    fn set_attributes(
+        &self,
+        _: &Caller,
+        _: &FileKey,
+        _: &sattr3,
+        _: Option<nfstime3>,
+        _: &mut wcc_data,
+    ) -> Outcome<()> {
+        Err(NOTSUPP)
+    }
+
+    fn access(&self, _: &Caller, _: &FileKey, _: u32) -> Outcome<u32> {
+        Err(NOTSUPP)
+    }
+
+    fn lookup(&self, _: &Caller, _: Place<'_>) -> Outcome<Found> {
+        Err(NOTSUPP)
+    }
+
+    fn read_link(&self, _: &Caller, _: &FileKey) -> Outcome<Vec<u8>> {
+        Err(NOTSUPP)
+    }
+
+    fn create(&self, _: &Caller, _: Place<'_>, _: &createhow3, _: &mut wcc_data) -> Outcome<Found> {
+        Err(NOTSUPP)
+    }
+
+    fn make_directory(
+        &self,
+        _: &Caller,
+        _: Place<'_>,
+        _: &sattr3,
+        _: &mut wcc_data,
+    ) -> Outcome<Found> {
+        Err(NOTSUPP)
+    }
+
+    fn make_symlink(
+        &self,
+        _: &Caller,
+        _: Place<'_>,
+        _: &[u8],
+        _: &sattr3,
+        _: &mut wcc_data,
+    ) -> Outcome<Found> {
+        Err(NOTSUPP)
+    }
+
+    fn make_special(
+        &self,
+        _: &Caller,
+        _: Place<'_>,
+        _: &SpecialFile,
+        _: &mut wcc_data,
+    ) -> Outcome<Found> {
+        Err(NOTSUPP)
+    }
+
+    fn remove(&self, _: &Caller, _: Place<'_>, _: &mut wcc_data) -> Outcome<()> {
+        Err(NOTSUPP)
+    }
+
+    fn remove_directory(&self, _: &Caller, _: Place<'_>, _: &mut wcc_data) -> Outcome<()> {
+        Err(NOTSUPP)
+    }
+
+    fn rename(
+        &self,
+        _: &Caller,
+        _: Place<'_>,
+        _: Place<'_>,
+        _: &mut (wcc_data, wcc_data),
+    ) -> Outcome<()> {
+        Err(NOTSUPP)
+    }
+
+    fn link(&self, _: &Caller, _: &FileKey, _: Place<'_>, _: &mut wcc_data) -> Outcome<()> {
+        Err(NOTSUPP)
+    }
+
+    fn list(
+        &self,
+        _: &Caller,
+        _: &FileKey,
+        _: &ListFrom,
+        _: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Outcome<Listed> {
+        Err(NOTSUPP)
+    }
+
+    fn space(&self, _: &Caller) -> Outcome<Space> {
+        Err(NOTSUPP)
+    }
+
+    fn abilities(&self) -> Abilities {
+        let time_step = nfstime3 { seconds: 0, nseconds: 1 };
+        Abilities { file_bytes_max: 0, name_bytes_max: 255, links_max: 1, time_step }
+    }
+
+    fn data_path(self: Arc<Self>, _: &CoreContext) -> Box<dyn DataPath> {
+        unreachable!("it is never asked")
+    }
+}
+
+/// An export of nothing.
+pub(in crate::nfs::server) fn export(id: u32, path: &str, options: &str) -> Export {
+    let options = Settings::parse(options).unwrap().options;
+    Export { id, path: path.to_owned(), file_system: Arc::new(Nothing), options }
+}
+
+fn sys_body(uid: u32, gid: u32, groups: &[u32]) -> Vec<u8> {
+    let groups = Groups::new(groups).unwrap();
+    let user = AuthSys { stamp: 0, machine_name: b"client", uid, gid, groups };
+    let mut body = [0; 400];
+    let length = user.emit(&mut body).unwrap();
+    body[..length].to_vec()
+}
+
+fn admitted(options: &str, uid: u32, gid: u32, groups: &[u32]) -> (u32, u32, Vec<u32>) {
+    let body = sys_body(uid, gid, groups);
+    let credential = OpaqueAuth { flavor: AuthFlavor::Sys, body: &body };
+    let export = export(1, "/", &format!("client=any,{options}"));
+    let caller = export.admit(&Peer::Unknown, credential).unwrap();
+    (caller.uid, caller.gid, caller.groups.as_slice().to_vec())
+}
+
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn root_alone_is_squashed_by_default_in_groups_too() {
+    assert_eq!(admitted("rw", 1000, 100, &[4, 24]), (1000, 100, vec![4, 24]));
+    assert_eq!(admitted("rw", 0, 0, &[0, 24]), (NOBODY, NOBODY, vec![NOBODY, 24]));
+    assert_eq!(admitted("anon=7:8", 0, 100, &[]), (7, 100, vec![]));
+    assert_eq!(admitted("squash=none", 0, 0, &[0]), (0, 0, vec![0]));
+    assert_eq!(admitted("squash=all,anon=7:8", 1000, 100, &[4]), (7, 8, vec![]));
+}
+
+#[test]
+fn the_highest_number_is_nobodys_whatever_is_squashed() {
+    let highest = u32::MAX;
+    for squash in ["root", "none"] {
+        let caller = admitted(&format!("squash={squash}"), highest, highest, &[highest]);
+        assert_eq!(caller, (NOBODY, NOBODY, vec![NOBODY]), "{squash}");
+    }
+}
+
+#[test]
+fn who_was_not_named_does_not_come_in() {
+    let host = |text: &str| Peer::Host(text.parse().unwrap());
+    let body = sys_body(1000, 100, &[]);
+    let credential = OpaqueAuth { flavor: AuthFlavor::Sys, body: &body };
+    let nobody = export(1, "/", "rw");
+    let some = export(1, "/", "client=192.0.2.0/24,client=local:7");
+    for peer in [host("192.0.2.1"), Peer::Local { uid: 7 }] {
+        assert_eq!(nobody.admit(&peer, credential), Err(Refused::NotAClient));
+        assert!(some.admit(&peer, credential).is_ok());
+    }
+    for peer in [host("198.51.100.1"), Peer::Local { uid: 0 }, Peer::Unknown] {
+        assert_eq!(some.admit(&peer, credential), Err(Refused::NotAClient));
+    }
+}
+
+#[test]
+fn credentials_are_of_a_flavor_that_the_export_takes() {
+    let body = sys_body(1000, 100, &[]);
+    let sys = OpaqueAuth { flavor: AuthFlavor::Sys, body: &body };
+    let of = |flavor| OpaqueAuth { flavor, body: &body };
+    let by_sys = export(1, "/", "client=any");
+    let by_none = export(1, "/", "client=any,sec=none");
+    let by_both = export(1, "/", "client=any,sec=sys,sec=none,anon=7:8");
+    assert_eq!(by_sys.caller(OpaqueAuth::NONE), Err(Refused::TooWeak));
+    assert_eq!(by_none.caller(sys), Err(Refused::TooWeak));
+    let anonymous = by_both.caller(OpaqueAuth::NONE).unwrap();
+    assert_eq!((anonymous.uid, anonymous.gid, anonymous.groups.as_slice()), (7, 8, &[][..]));
+    assert_eq!(by_both.caller(sys).map(|caller| caller.uid), Ok(1000));
+    for flavor in [AuthFlavor::Short, AuthFlavor::Gss, AuthFlavor::Other(99)] {
+        assert_eq!(by_both.caller(of(flavor)), Err(Refused::TooWeak), "{flavor:?}");
+    }
+}
+
+#[test]
+fn receive_a_malformed_credential_expect_badcred_not_a_user() {
+    let export = export(1, "/", "client=any,squash=none");
+    let body = sys_body(1000, 100, &[1, 2]);
+    for length in 0..body.len() {
+        let cut = OpaqueAuth { flavor: AuthFlavor::Sys, body: &body[..length] };
+        assert_eq!(export.caller(cut), Err(Refused::BadCredential), "{length} bytes");
+    }
+    let mut crowded = body;
+    crowded[24..28].copy_from_slice(&17_u32.to_be_bytes());
+    let crowded = OpaqueAuth { flavor: AuthFlavor::Sys, body: &crowded };
+    assert_eq!(export.caller(crowded), Err(Refused::BadCredential));
+}
+
+#[test]
+fn an_export_is_found_by_its_id_and_path() {
+    let all = [(7, "/srv/data"), (3, "/"), (5, "/srv")].map(|(id, path)| export(id, path, "ro"));
+    let exports = Exports::new(all.to_vec()).unwrap();
+    for (id, path) in [(7, "/srv/data"), (3, "/"), (5, "/srv")] {
+        assert_eq!(exports.by_id(id).map(|export| &export.path[..]), Some(path));
+        assert_eq!(exports.by_path(path).map(|export| export.id), Some(id));
+    }
+    assert_eq!(exports.iter().map(|export| export.id).collect::<Vec<_>>(), [3, 5, 7]);
+    assert!(exports.by_id(4).is_none());
+    let only = Exports::new(vec![export(7, "/a", "ro")]).unwrap();
+    assert!(only.by_id(7).is_some() && only.by_id(6).is_none());
+}
+
+#[test]
+fn a_path_may_have_more_slashes_but_not_go_below_or_up() {
+    let exports = Exports::new(vec![export(1, "/srv/data", "ro")]).unwrap();
+    for path in ["/srv/data", "/srv/data/", "//srv//data//"] {
+        assert!(exports.by_path(path).is_some(), "{path}");
+    }
+    for path in ["", "/", "srv/data", "/srv", "/srv/data/x", "/srv/./data", "/srv/x/../data"] {
+        assert!(exports.by_path(path).is_none(), "{path}");
+    }
+}
+
+#[test]
+fn exports_that_cannot_be_together_are_refused() {
+    let together = |a: (u32, &str), b: (u32, &str)| {
+        Exports::new(vec![export(a.0, a.1, "ro"), export(b.0, b.1, "ro")]).unwrap_err().to_string()
+    };
+    let same = together((1, "/a"), (2, "/a"));
+    assert!(same.contains("/a") && same.contains("path="), "{same}");
+    let same = together((1, "/a"), (1, "/b"));
+    assert!(same.contains("/a") && same.contains("/b") && same.contains("id="), "{same}");
+    let long = format!("/{}", "x".repeat(MNTPATHLEN));
+    for path in ["", "a", "/a/", "//a", "/a/./b", "/..", "/a\0", &long] {
+        let error = Exports::new(vec![export(1, path, "ro")]).unwrap_err();
+        assert_eq!(error, ExportError::BadPath { path: path.to_owned() });
+    }
+    let many = (0..=EXPORTS_MAX as u32).map(|id| export(id, &format!("/{id}"), "ro")).collect();
+    assert_eq!(Exports::new(many).unwrap_err(), ExportError::TooMany { count: EXPORTS_MAX + 1 });
+}
