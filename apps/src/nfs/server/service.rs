@@ -167,7 +167,7 @@ impl Service for NfsService {
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Up { connection, peer, .. } => {
-                self.peers.insert(*connection, Peer::named(peer));
+                self.peers.insert(*connection, Peer::parse(peer));
             }
             ConnectionEvent::Down { connection, .. } => {
                 self.peers.remove(connection);
