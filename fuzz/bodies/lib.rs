@@ -8,6 +8,7 @@ mod script;
 mod wire;
 
 pub mod handshake;
+pub mod nfs;
 pub mod pair;
 pub mod payload;
 pub mod profile;

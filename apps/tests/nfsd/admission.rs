@@ -1,0 +1,143 @@
+//! Who may come in, as whom, and to what: exports, handles and credentials.
+
+use crate::back_end;
+use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
+use crate::session::{Session, mode, some, status};
+use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, createhow3, fattr3, nfs_fh3, nfsstat3};
+use nfs3_types::xdr_codec::Opaque;
+use spinrpc::{AuthFlavor, AuthStat, CallError, CallSpec, RejectStatus};
+use spinrpc_apps::nfs::server::exports::{ExportOptions, Squash};
+use spinrpc_apps::nfs::server::file_system::FileKey;
+use spinrpc_apps::nfs::server::handle::Seal;
+
+/// A host with one export.
+fn only(options: ExportOptions) -> (Host, Session) {
+    let back_end = back_end::memory();
+    let exports = vec![export(MAIN, &back_end, options)];
+    let host = Host::with(exports, vec![back_end], &host::options());
+    let session = host.session();
+    (host, session)
+}
+
+fn owner(session: &Session, host: &Host) -> (u32, u32) {
+    let new = createhow3::UNCHECKED(mode(0o600));
+    let made = session.create_as(&host.root(), "file", new).unwrap();
+    let attributes = some(made.obj_attributes);
+    (attributes.uid, attributes.gid)
+}
+
+#[test]
+fn root_is_squashed_expect_its_files_to_be_nobodys() {
+    let options = ExportOptions { squash: Squash::Root, anonymous: (7000, 7001), ..open() };
+    let (host, session) = only(options);
+    session.act_as(Some((0, 0)));
+    assert_eq!(owner(&session, &host), (7000, 7001));
+}
+
+#[test]
+fn nobody_calls_expect_the_anonymous_user() {
+    let (host, session) = only(ExportOptions { anonymous: (7000, 7001), ..open() });
+    session.act_as(None);
+    assert_eq!(owner(&session, &host), (7000, 7001));
+}
+
+#[test]
+fn a_peer_that_was_not_named_expect_acces_and_nothing_of_the_root() {
+    let (host, session) = only(ExportOptions { clients: Vec::new(), ..open() });
+    let acces = nfsstat3::NFS3ERR_ACCES;
+    assert_eq!(session.getattr(&host.root()).unwrap_err(), acces);
+    assert_eq!(status(session.try_mkdir(&host.root(), "x")), acces);
+    assert_eq!(session.read(&host.root(), 0, 1).unwrap_err(), acces);
+    // NULL is for everybody.
+    session.raw(0, CallSpec::new(), |_| {}, |_| Ok(())).unwrap();
+}
+
+#[test]
+fn a_flavor_that_is_not_taken_expect_auth_tooweak() {
+    let (host, session) = only(ExportOptions { flavors: vec![AuthFlavor::Sys], ..open() });
+    assert!(session.getattr(&host.root()).is_ok());
+    session.act_as(None);
+    let arguments = GETATTR3args { object: host.root() };
+    let denied = session.try_call::<fattr3, ()>(NFS_PROGRAM::NFSPROC3_GETATTR, &arguments);
+    let too_weak = RejectStatus::AuthError(AuthStat::TooWeak);
+    assert!(matches!(denied, Err(CallError::Rejected(why)) if why == too_weak), "{denied:?}");
+    assert_eq!(host.server.stats().denied, 1);
+}
+
+#[test]
+fn a_read_only_export_expect_rofs_and_all_that_changes_nothing() {
+    let host = Host::start(back_end::memory());
+    let session = host.session();
+    let (root, read_only) = (host.root(), host.root_of(READ_ONLY));
+    let file = session.create(&root, "file");
+    session.write(&file, 0, b"content");
+    let file = session.lookup(&read_only, "file").unwrap().object;
+    assert_eq!(session.read(&file, 0, 10).unwrap().0, b"content");
+    assert_eq!(session.access(&file, 0x3f).unwrap().access, 1, "READ alone");
+    let rofs = nfsstat3::NFS3ERR_ROFS;
+    assert_eq!(session.write(&file, 0, b"x"), rofs);
+    assert_eq!(status(session.commit(&file, 0, 0)), rofs);
+    assert_eq!(status(session.setattr(&file, mode(0), None)), rofs);
+    let new = createhow3::UNCHECKED(mode(0o600));
+    assert_eq!(status(session.create_as(&read_only, "file", new)), rofs);
+    assert_eq!(status(session.try_mkdir(&read_only, "x")), rofs);
+    assert_eq!(status(session.symlink(&read_only, "x", "y")), rofs);
+    assert_eq!(status(session.remove(&read_only, "file")), rofs);
+    assert_eq!(status(session.rmdir(&read_only, "file")), rofs);
+    assert_eq!(status(session.link(&file, &read_only, "x")), rofs);
+    assert_eq!(status(session.rename((&read_only, "file"), (&read_only, "x"))), rofs);
+}
+
+fn handle(bytes: &[u8]) -> nfs_fh3 {
+    nfs_fh3 { data: Opaque::owned(bytes.to_vec()) }
+}
+
+#[test]
+fn handles_that_were_not_given_out_expect_badhandle() {
+    let host = Host::start(back_end::memory());
+    let session = host.session();
+    let root = host.root().data.to_vec();
+    let mut forged = vec![vec![], vec![0; 64], vec![0xff; 21], root[..20].to_vec()];
+    for bit in 0..root.len() * 8 {
+        let mut other = root.clone();
+        other[bit / 8] ^= 1 << (bit % 8);
+        forged.push(other);
+    }
+    for handle in forged.iter().map(|bytes| handle(bytes)) {
+        let bad = nfsstat3::NFS3ERR_BADHANDLE;
+        assert_eq!(session.getattr(&handle).unwrap_err(), bad);
+        assert_eq!(status(session.lookup(&handle, "x")), bad);
+        assert_eq!(session.read(&handle, 0, 1).unwrap_err(), bad);
+        let second = session.rename((&host.root(), "x"), (&handle, "y"));
+        assert_eq!(status(second), bad);
+    }
+    assert_eq!(host.server.stats().bad_handles as usize, 4 * forged.len());
+    assert!(session.getattr(&host.root()).is_ok());
+}
+
+#[test]
+fn a_handle_of_an_export_that_is_gone_expect_stale() {
+    let host = Host::start(back_end::memory());
+    let session = host.session();
+    let gone = Seal::new(&SEAL_KEY).handle(99, &FileKey::of(b"file")).to_fh3();
+    assert_eq!(session.getattr(&gone).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+}
+
+/// A handle says which export it is of: the same file by another export is another handle.
+#[test]
+fn a_key_of_one_export_in_a_handle_of_another_expect_stale() {
+    let host = Host::start(back_end::memory());
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    let key = Seal::new(&SEAL_KEY).open(&file.data).unwrap().1;
+    let elsewhere = Seal::new(&SEAL_KEY).handle(OTHER, &key).to_fh3();
+    assert_eq!(session.getattr(&elsewhere).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+}
+
+/// The tree in memory is another one after a restart.
+#[test]
+fn a_handle_of_memory_that_is_gone_expect_stale() {
+    let (first, second) = (only(open()), only(open()));
+    let old = first.1.create(&first.0.root(), "file");
+    assert_eq!(second.1.getattr(&old).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+}

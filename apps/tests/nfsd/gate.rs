@@ -1,0 +1,227 @@
+//! A back end that waits when it is told to.
+
+use nfs3_types::nfs3::{createhow3, fattr3, nfstime3, sattr3, wcc_data};
+use spinrpc::CoreContext;
+use spinrpc::sync::lock;
+use spinrpc_apps::nfs::server::exports::Caller;
+use spinrpc_apps::nfs::server::file_system::{
+    Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
+    Outcome, Place, Request, Space, SpecialFile, Started,
+};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// What is in the way.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_open: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    pub(crate) fn open() -> Arc<Self> {
+        let gate = Self::default();
+        lock(&gate.state).is_open = true;
+        Arc::new(gate)
+    }
+
+    pub(crate) fn closed() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn let_in(&self) {
+        lock(&self.state).is_open = true;
+        self.changed.notify_all();
+    }
+
+    /// How many are there and wait.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.state).waiting
+    }
+
+    fn pass(&self) {
+        let mut state = lock(&self.state);
+        state.waiting += 1;
+        let mut state = self.changed.wait_while(state, |state| !state.is_open).unwrap();
+        state.waiting -= 1;
+    }
+}
+
+/// See the module.
+pub(crate) struct Gated {
+    inner: Arc<dyn FileSystem>,
+    gate: Arc<Gate>,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: Arc<dyn FileSystem>, gate: &Arc<Gate>) -> Arc<Self> {
+        Arc::new(Self { inner, gate: Arc::clone(gate) })
+    }
+
+    /// The file system, behind the gate.
+    fn inner(&self) -> &dyn FileSystem {
+        self.gate.pass();
+        &*self.inner
+    }
+}
+
+impl FileSystem for Gated {
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn root(&self) -> FileKey {
+        self.inner.root()
+    }
+
+    fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+        self.inner.attributes(file)
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        new: &sattr3,
+        guard: Option<nfstime3>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        self.inner().set_attributes(caller, file, new, guard, wcc)
+    }
+
+    fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+        self.inner.access(caller, file, wanted)
+    }
+
+    fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
+        self.inner.lookup(caller, at)
+    }
+
+    fn read_link(&self, caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
+        self.inner.read_link(caller, link)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        how: &createhow3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.inner().create(caller, at, how, wcc)
+    }
+
+    fn make_directory(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        attributes: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.inner().make_directory(caller, at, attributes, wcc)
+    }
+
+    fn make_symlink(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        text: &[u8],
+        attributes: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.inner().make_symlink(caller, at, text, attributes, wcc)
+    }
+
+    fn make_special(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        file: &SpecialFile,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.inner().make_special(caller, at, file, wcc)
+    }
+
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+        self.inner().remove(caller, at, wcc)
+    }
+
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+        self.inner().remove_directory(caller, at, wcc)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        wccs: &mut (wcc_data, wcc_data),
+    ) -> Outcome<()> {
+        self.inner().rename(caller, from, to, wccs)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        at: Place<'_>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        self.inner().link(caller, file, at, wcc)
+    }
+
+    fn list(
+        &self,
+        caller: &Caller,
+        directory: &FileKey,
+        from: &ListFrom,
+        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Outcome<Listed> {
+        self.inner.list(caller, directory, from, take)
+    }
+
+    fn space(&self, caller: &Caller) -> Outcome<Space> {
+        self.inner.space(caller)
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.inner.abilities()
+    }
+
+    fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath> {
+        let inner = Arc::clone(&self.inner).data_path(core);
+        Box::new(Later { inner, done: Vec::new() })
+    }
+}
+
+/// Hands over in the next turn what was done in this one.
+struct Later {
+    inner: Box<dyn DataPath>,
+    done: Vec<Option<Done>>,
+}
+
+impl DataPath for Later {
+    fn start(&mut self, caller: &Caller, file: &FileKey, request: Request<'_>) -> Started {
+        let Started::Done(done) = self.inner.start(caller, file, request) else {
+            panic!("memory does not wait");
+        };
+        let free = self.done.iter().position(Option::is_none).unwrap_or(self.done.len());
+        self.done.resize_with(self.done.len().max(free + 1), || None);
+        self.done[free] = Some(done);
+        Started::Later(free as u32)
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+        for (number, place) in self.done.iter_mut().enumerate() {
+            if let Some(taken) = place.take() {
+                done(number as u32, taken);
+            }
+        }
+        false
+    }
+}

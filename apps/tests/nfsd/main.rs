@@ -1,0 +1,67 @@
+//! The NFS server, from a client over shared memory: every procedure, whatever back end is behind it.
+//!
+//! A case is a function that takes a [`Host`](host::Host) and is named in the macro `suite`, which
+//! makes a test of each for a back end. To have the whole suite for another back end, write a function
+//! `fn() -> BackEnd` for it in `back_end`, and add a module with `suite!(…)` to the end of this file.
+//! What is the same for all back ends, as it is about the server itself, are plain tests in `admission`,
+//! `hostile`, `once` and `wire`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+#![allow(clippy::result_large_err, reason = "what a server says of a failure is looked at")]
+
+mod admission;
+mod attributes;
+mod back_end;
+mod data;
+mod gate;
+mod host;
+mod hostile;
+mod limits;
+mod listings;
+mod making;
+mod once;
+mod renaming;
+mod rights;
+mod session;
+mod wire;
+
+/// A test of each case, for a back end.
+macro_rules! suite {
+    ($back_end:path) => {
+        suite! { $back_end =>
+            attributes: a_root_that_is_a_directory, sizes_are_set, times_are_set,
+                modes_are_set, a_guard_that_is_not_the_ctime, a_file_that_is_gone,
+                what_is_no_size_of_a_file;
+            data: what_is_written_is_read, data_by_chunks, behind_the_end, a_hole_is_zeros,
+                unstable_and_commit, what_is_no_regular_file, offsets_beyond_all_files,
+                a_count_that_is_not_that_of_the_data, more_than_one_read_gives,
+                no_bytes_at_all, wcc_of_a_write;
+            limits: fsinfo_fsstat_and_pathconf, access_by_type, limits_of_what_is_gone;
+            listings: a_directory_page_by_page, entries_with_their_files, pages_are_filled,
+                a_page_too_small_for_one_entry, names_removed_while_listing, a_wrong_cookie,
+                no_directory_to_list;
+            making: lookup_finds, names_that_are_none, create_unchecked, create_guarded,
+                create_exclusive, directories, symbolic_links, special_files, hard_links,
+                removal, wcc_of_directories, not_in_a_file;
+            renaming: to_another_name, onto_a_file, onto_a_directory, of_a_directory_below_itself,
+                onto_itself, with_names_that_are_none;
+        }
+    };
+    ($back_end:path => $($module:ident: $($case:ident),+;)+) => {
+        $($(
+            #[test]
+            fn $case() {
+                crate::$module::$case(&crate::host::Host::start($back_end()));
+            }
+        )+)+
+    };
+}
+
+/// Answers at once, on the core.
+mod memory {
+    suite!(crate::back_end::memory);
+}
+
+/// The same as one that waits: by the pool of threads, and by data paths that are polled.
+mod waiting {
+    suite!(crate::back_end::waiting);
+}

@@ -1,0 +1,70 @@
+//! Calls that must not be done twice, by a client that lost its connection and sends them again
+//! (RFC 1813 section 4.6: the duplicate request cache).
+
+use crate::back_end;
+use crate::gate::Gate;
+use crate::host::{self, Host, MAIN};
+use crate::session::{Session, at, mode, only_status};
+use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3};
+use spinrpc::{CallSpec, ConnectOptions, Reconnect, Resend};
+use spinrpc_apps::nfs::xdr::Xdr;
+
+fn gated() -> (Host, std::sync::Arc<Gate>) {
+    let gate = Gate::closed();
+    let back_end = back_end::gated(&gate);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    (Host::with(exports, vec![back_end], &host::options()), gate)
+}
+
+/// MKDIR is under way when the connection is lost. Done again, it would answer NFS3ERR_EXIST.
+#[test]
+fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
+    let (host, gate) = gated();
+    let options = ConnectOptions::new().reconnect(Reconnect::default());
+    let session = Session::connect_with(host.address(), &options);
+    let arguments = MKDIR3args { where_: at(&host.root(), "once"), attributes: mode(0o755) };
+    let spec = CallSpec::new().resend(Resend::AtMostOnce).reply_bytes_max(512);
+    let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
+    let reply = session.start(operation, spec, |to| arguments.encode(to), only_status);
+    session.run_until("the call to be under way", || gate.waiting() == 1);
+    session.client.reconnect();
+    session.run_until("the connection to be lost", || !session.client.is_up());
+    session.run_until("another connection", || session.client.is_up());
+    gate.let_in();
+    session.run_until("a reply", || reply.borrow().is_some());
+    assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+    assert_eq!(host.server.stats().procedures[operation as usize].calls, 1);
+    assert!(session.lookup(&host.root(), "once").is_ok());
+}
+
+/// The pool and its queue take only so many calls; further ones are told to come later.
+#[test]
+fn more_calls_than_the_queue_takes_expect_jukebox() {
+    let gate = Gate::closed();
+    let back_end = back_end::gated(&gate);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    let options =
+        spinrpc_apps::nfs::server::ServerOptions { threads: 1, queue_max: 1, ..host::options() };
+    let host = Host::with(exports, vec![back_end], &options);
+    let sessions: Vec<Session> = ["a", "b", "c"].map(|_| host.session()).into();
+    let start = |session: &Session, name: &str| {
+        let arguments = MKDIR3args { where_: at(&host.root(), name), attributes: mode(0o755) };
+        let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
+        let spec = CallSpec::new().reply_bytes_max(512);
+        session.start(operation, spec, |to| arguments.encode(to), only_status)
+    };
+    let first = start(&sessions[0], "a");
+    sessions[0].run_until("the thread to be busy", || gate.waiting() == 1);
+    let second = start(&sessions[1], "b");
+    let calls = || host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].calls;
+    sessions[1].run_until("the queue to be full", || calls() == 2);
+    let third = start(&sessions[2], "c");
+    sessions[2].run_until("a reply", || third.borrow().is_some());
+    assert_eq!(third.take().unwrap().unwrap(), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(host.server.stats().jukebox, 1);
+    gate.let_in();
+    sessions[0].run_until("the first", || first.borrow().is_some());
+    sessions[1].run_until("the second", || second.borrow().is_some());
+    assert_eq!(first.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+    assert_eq!(second.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+}
