@@ -59,7 +59,8 @@ pub(crate) fn modes_are_set(host: &Host) {
     assert_eq!(session.getattr(&file).unwrap().mode, 0o751);
 }
 
-/// "If the client's guard does not match, NFS3ERR_NOT_SYNC is returned", and nothing is changed.
+/// "If the values are different, the server must preserve the object attributes and must return a
+/// status of NFS3ERR_NOT_SYNC" (section 3.3.2).
 pub(crate) fn a_guard_that_is_not_the_ctime(host: &Host) {
     let session = host.session();
     let file = session.create(&host.root(), "file");

@@ -45,7 +45,7 @@ pub(crate) fn data_by_chunks(host: &Host) {
     assert_eq!(stats.bytes_read, stats.bytes_written);
 }
 
-/// "If the offset is greater than or equal to the size of the file, the status, NFS3_OK, is returned
+/// "If offset is greater than or equal to the size of the file, the status, NFS3_OK, is returned
 /// with count set to 0 and eof set to TRUE" (section 3.3.6).
 pub(crate) fn behind_the_end(host: &Host) {
     let session = host.session();
@@ -132,7 +132,7 @@ pub(crate) fn a_count_that_is_not_that_of_the_data(host: &Host) {
     assert_eq!(session.getattr(&file).unwrap().size, 0);
 }
 
-/// "The server may return fewer bytes than requested", and write fewer: as many as FSINFO says.
+/// "The server may return only rtmax bytes, resulting in a short read", and write only wtmax.
 pub(crate) fn more_than_one_read_gives(host: &Host) {
     let session = host.session();
     let file = session.create(&host.root(), "file");
@@ -144,7 +144,7 @@ pub(crate) fn more_than_one_read_gives(host: &Host) {
     assert!(read == data[..BLOCK_BYTES as usize] && !is_end);
 }
 
-/// "If count is 0, the READ will succeed and return 0 bytes of data", and WRITE as well.
+/// "If count is 0, the READ will succeed and return 0 bytes of data" (section 3.3.6); WRITE as well.
 pub(crate) fn no_bytes_at_all(host: &Host) {
     let session = host.session();
     let file = session.create(&host.root(), "file");

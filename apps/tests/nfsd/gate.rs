@@ -8,11 +8,14 @@ use spinrpc_apps::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
     Outcome, Place, Request, Space, SpecialFile, Started,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// What is in the way.
 #[derive(Default)]
 pub(crate) struct Gate {
+    /// How often the back end says that it has lost unstable data.
+    pub(crate) losses: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -73,6 +76,10 @@ impl Gated {
 impl FileSystem for Gated {
     fn blocks(&self) -> bool {
         true
+    }
+
+    fn losses(&self) -> u64 {
+        self.gate.losses.load(Ordering::Relaxed)
     }
 
     fn root(&self) -> FileKey {

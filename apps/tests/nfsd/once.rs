@@ -5,9 +5,10 @@ use crate::back_end;
 use crate::gate::Gate;
 use crate::host::{self, Host, MAIN};
 use crate::session::{Session, at, mode, only_status};
-use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3};
+use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3, stable_how};
 use spinrpc::{CallSpec, ConnectOptions, Reconnect, Resend};
 use spinrpc_apps::nfs::xdr::Xdr;
+use std::sync::atomic::Ordering;
 
 fn gated() -> (Host, std::sync::Arc<Gate>) {
     let gate = Gate::closed();
@@ -35,6 +36,22 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
     assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
     assert_eq!(host.server.stats().procedures[operation as usize].calls, 1);
     assert!(session.lookup(&host.root(), "once").is_ok());
+}
+
+/// The verifier "must be unique between instances of the NFS version 3 protocol server, where
+/// uncommitted data may be lost" (section 3.3.7): a loss without a restart is one more instance.
+#[test]
+fn a_back_end_that_lost_data_expect_another_verifier() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    let write = || session.write_as(&file, 0, b"data", stable_how::UNSTABLE).unwrap().verf;
+    let before = write();
+    assert_eq!(session.commit(&file, 0, 0).unwrap().verf, before);
+    gate.losses.fetch_add(1, Ordering::Relaxed);
+    assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
+    assert_ne!(write(), before);
 }
 
 /// The pool and its queue take only so many calls; further ones are told to come later.

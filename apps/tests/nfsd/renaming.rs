@@ -58,7 +58,7 @@ pub(crate) fn of_a_directory_below_itself(host: &Host) {
     assert_eq!(session.lookup(&root, "above").unwrap().object, above);
 }
 
-/// "If the source and target are the same file, RENAME should perform no action and return NFS3_OK."
+/// Nothing is done where both names are those of one file, and that is a success.
 pub(crate) fn onto_itself(host: &Host) {
     let (session, root) = (host.session(), host.root());
     let file = session.create(&root, "file");

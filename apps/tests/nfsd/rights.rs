@@ -45,7 +45,8 @@ fn a_file_is_read_and_written_by_whom_the_mode_allows() {
     }
 }
 
-/// "The owner may read and write whatever the mode is": it was open when that was changed.
+/// "The server's permission checking algorithm should allow the owner of a file to access it regardless
+/// of the permission setting" (section 4.4): it was open when that was changed.
 #[test]
 fn the_owner_reads_and_writes_whatever_the_mode_is() {
     let (_host, session, home) = start();

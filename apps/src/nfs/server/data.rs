@@ -6,7 +6,7 @@
 
 use super::answer::Answer;
 use super::exports::Exports;
-use super::file_system::{DataPath, Done, Request, Started, WriteData};
+use super::file_system::{DataPath, Done, FileSystem, Request, Started, WriteData};
 use super::site::{Scene, Site};
 use super::stats::Counters;
 use crate::nfs::nfs3::ReadHead;
@@ -16,6 +16,7 @@ use nfs3_types::nfs3::{
     post_op_attr, stable_how, wcc_data, writeverf3,
 };
 use spinrpc::{Bulk, CoreContext, Data, DecodeError, Decoder, Deferred, Progress, ReplyData};
+use std::sync::Arc;
 
 /// The arguments of one of the three: a part of a file, and what to do with it.
 #[derive(Debug)]
@@ -50,6 +51,7 @@ pub(super) struct DataPaths(Vec<ExportPath>);
 /// That of one export.
 struct ExportPath {
     export: u32,
+    file_system: Arc<dyn FileSystem>,
     data: Box<dyn DataPath>,
     waiting: Waiting,
 }
@@ -79,7 +81,8 @@ impl DataPaths {
     pub(super) fn new(exports: &Exports, core: &CoreContext) -> Self {
         let paths = exports.iter().map(|export| ExportPath {
             export: export.id,
-            data: export.file_system.clone().data_path(core),
+            file_system: Arc::clone(&export.file_system),
+            data: Arc::clone(&export.file_system).data_path(core),
             waiting: Waiting::default(),
         });
         Self(paths.collect())
@@ -101,7 +104,7 @@ impl DataPaths {
             Err(status) => return fail(answer, status, None),
         };
         match path.data.start(&visit.caller, &visit.file, request) {
-            Started::Done(done) => give(done, scene.site.verifier, answer),
+            Started::Done(done) => give(done, scene.site.verifier(&*path.file_system), answer),
             Started::Later(number) => {
                 let operation = answer.operation();
                 if let Some(call) = answer.defer() {
@@ -114,11 +117,12 @@ impl DataPaths {
     /// Answers what is done since.
     pub(super) fn poll(&mut self, site: &Site, counters: &Counters) -> Progress {
         let mut progress = Progress::default();
-        for ExportPath { data, waiting, .. } in &mut self.0 {
+        for ExportPath { file_system, data, waiting, .. } in &mut self.0 {
             progress.is_waiting |= data.poll(&mut |number, done| {
                 progress.events += 1;
                 if let Some((call, operation)) = waiting.take(number) {
-                    give(done, site.verifier, Answer::later(call, operation, counters));
+                    let verifier = site.verifier(&**file_system);
+                    give(done, verifier, Answer::later(call, operation, counters));
                 }
             });
         }
@@ -142,8 +146,8 @@ fn request<'a>(
     }
 }
 
-/// At most `rtmax` bytes are read, and none where no file has any: "the server may return fewer
-/// bytes than requested", and behind the end none and that it is the end (RFC 1813 section 3.3.6).
+/// "If greater, the server may return only rtmax bytes, resulting in a short read" (RFC 1813 section
+/// 3.3.6). Where no file has bytes none are asked for.
 fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, nfsstat3> {
     let most = scene.visit.export.file_system.abilities().file_bytes_max;
     let offset = offset.min(most);
@@ -153,8 +157,8 @@ fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, 
     Ok(Request::Read { offset, into })
 }
 
-/// At most `wtmax` bytes are written: "the server may write fewer bytes than requested" (RFC 1813
-/// section 3.3.7).
+/// "If greater, the server may write only wtmax bytes, resulting in a short write" (RFC 1813 section
+/// 3.3.7).
 fn written<'a>(
     scene: &Scene<'_>,
     offset: u64,

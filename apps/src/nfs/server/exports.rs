@@ -232,6 +232,15 @@ impl Exports {
     }
 }
 
+/// What marks the handles of an export with this path, unless it is said: FNV-1a of the path, which
+/// is the same in every process and build.
+#[must_use]
+pub fn id_of(path: &str) -> u32 {
+    const OFFSET: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    path.bytes().fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME))
+}
+
 fn twice(sorted: &[Export], same: impl Fn(&Export, &Export) -> bool) -> Option<(&Export, &Export)> {
     let mut neighbours = sorted.windows(2).filter_map(|pair| Some((pair.first()?, pair.get(1)?)));
     neighbours.find(|(a, b)| same(a, b))

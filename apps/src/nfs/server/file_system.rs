@@ -157,6 +157,13 @@ pub trait FileSystem: Send + Sync {
     /// polling core.
     fn blocks(&self) -> bool;
 
+    /// How often data that were written unstably may have been lost since the start, as an error of
+    /// write-back is told only once, whosever data it was. Part of the verifier of writes, so that all
+    /// clients write again what they have not committed (RFC 1813 section 3.3.7).
+    fn losses(&self) -> u64 {
+        0
+    }
+
     /// The directory that is exported.
     fn root(&self) -> FileKey;
 
@@ -373,7 +380,7 @@ pub enum Started {
 /// waits. When too much is under way, a request fails with NFS3ERR_JUKEBOX.
 ///
 /// The verifier of writes is the service's, and changes when the process does; a back end whose
-/// unstable data may be lost in a process that lives on has to fail instead.
+/// unstable data may be lost in a process that lives on has it changed by [`FileSystem::losses`].
 pub trait DataPath {
     /// Begins a request.
     fn start(&mut self, caller: &Caller, file: &FileKey, request: Request<'_>) -> Started;

@@ -15,9 +15,7 @@ use super::site::{Refusal, Scene, Site, Visit};
 use super::stats::{Counters, ServerStats};
 use crate::nfs::nfs3;
 use crate::nfs::xdr::{Xdr, to_bytes};
-use nfs3_types::nfs3::{
-    GETATTR3args, NFS_PROGRAM, NFS3_FHSIZE, fattr3, nfs_fh3, nfsstat3, writeverf3,
-};
+use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, NFS3_FHSIZE, fattr3, nfs_fh3, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::sync::lock;
 use spinrpc::sys::random::Random;
@@ -79,10 +77,10 @@ impl Server {
         seal_key: [u8; 16],
         options: &ServerOptions,
     ) -> io::Result<Arc<Self>> {
-        let verifier = writeverf3(Random::from_system()?.next_u64().to_ne_bytes());
+        let instance = Random::from_system()?.next_u64();
         let blocks = exports.iter().any(|export| export.file_system.blocks());
         let seal = Seal::new(&seal_key);
-        let site = Arc::new(Site { exports, seal, options: *options, verifier });
+        let site = Arc::new(Site { exports, seal, options: *options, instance });
         let pool = blocks.then(|| Pool::start(&site)).transpose()?;
         Ok(Arc::new(Self { site, pool, cores: Mutex::default() }))
     }
@@ -167,7 +165,7 @@ impl Service for NfsService {
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Up { connection, peer, .. } => {
-                self.peers.insert(*connection, Peer::parse(peer));
+                self.peers.insert(*connection, Peer::from(peer));
             }
             ConnectionEvent::Down { connection, .. } => {
                 self.peers.remove(connection);

@@ -2,7 +2,7 @@
 //! comes in, from the handle in it to the file and the user it is done for.
 
 use super::exports::{Caller, Export, Exports, Peer, Refused};
-use super::file_system::{FileKey, Outcome};
+use super::file_system::{FileKey, FileSystem, Outcome};
 use super::handle::{Handle, Seal};
 use super::service::ServerOptions;
 use nfs3_types::nfs3::{Nfs3Option, nfs_fh3, nfsstat3, post_op_attr, writeverf3};
@@ -14,8 +14,8 @@ pub(super) struct Site {
     pub(super) exports: Exports,
     pub(super) seal: Seal,
     pub(super) options: ServerOptions,
-    /// Another one in every process (RFC 1813 section 3.3.7).
-    pub(super) verifier: writeverf3,
+    /// Another number in every process.
+    pub(super) instance: u64,
 }
 
 /// Why a call is not done.
@@ -52,6 +52,12 @@ pub(super) struct Visit<'a> {
 }
 
 impl Site {
+    /// What says, by being another one, that unstable data of an export may be lost: in another
+    /// process, and when its back end knows of a loss (RFC 1813 section 3.3.7).
+    pub(super) fn verifier(&self, file_system: &dyn FileSystem) -> writeverf3 {
+        writeverf3(self.instance.wrapping_add(file_system.losses()).to_be_bytes())
+    }
+
     /// Looks at the first handle of a call, and at who calls.
     pub(super) fn enter(
         &self,

@@ -1,7 +1,7 @@
 //! Who is at the other end of a connection, and who may be.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// Who is at the other end of a connection.
@@ -18,18 +18,13 @@ pub enum Peer {
     Unknown,
 }
 
-impl Peer {
-    /// Who a connection of the engine is with, by what its event says
-    /// ([`ConnectionEvent::Up`](spinrpc::ConnectionEvent)): `rdma://ADDRESS:PORT`, or
-    /// `pid NUMBER uid NUMBER`. Whatever else it says is [`Peer::Unknown`].
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
-        if let Some(address) = text.strip_prefix("rdma://") {
-            let address = address.parse::<SocketAddr>();
-            return address.map_or(Self::Unknown, |address| Self::Host(address.ip()));
+impl From<&spinrpc::Peer> for Peer {
+    fn from(peer: &spinrpc::Peer) -> Self {
+        match peer {
+            spinrpc::Peer::Socket(address) => Self::Host(address.ip()),
+            spinrpc::Peer::Process { uid, .. } => Self::Local { uid: *uid },
+            _ => Self::Unknown,
         }
-        let uid = || text.strip_prefix("pid ")?.split_once(" uid ")?.1.parse().ok();
-        uid().map_or(Self::Unknown, |uid| Self::Local { uid })
     }
 }
 
@@ -241,13 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_what_the_engine_calls_it() {
-        assert_eq!(Peer::parse("rdma://192.0.2.1:4000"), host("192.0.2.1"));
-        assert_eq!(Peer::parse("rdma://[2001:db8::1]:4000"), host("2001:db8::1"));
-        assert_eq!(Peer::parse("pid 12 uid 1000"), Peer::Local { uid: 1000 });
-        for text in ["", "rdma://", "rdma://host:1", "pid 1", "uid 0", "pid 1 uid x", "sim 1"] {
-            assert_eq!(Peer::parse(text), Peer::Unknown, "{text}");
-        }
+    fn a_peer_is_a_host_whatever_its_port_or_a_user_whatever_his_process() {
+        let socket = spinrpc::Peer::Socket("192.0.2.1:4000".parse().unwrap());
+        assert_eq!(Peer::from(&socket), host("192.0.2.1"));
+        let process = spinrpc::Peer::Process { uid: 1000, pid: 12 };
+        assert_eq!(Peer::from(&process), Peer::Local { uid: 1000 });
     }
 
     #[test]
@@ -298,7 +291,6 @@ mod tests {
         #[test]
         fn any_text_is_a_client_or_refused(text: String) {
             drop(text.parse::<Client>());
-            drop(Peer::parse(&text));
         }
     }
 }

@@ -234,6 +234,12 @@ fn an_export_is_found_by_its_id_and_path() {
     assert!(only.by_id(7).is_some() && only.by_id(6).is_none());
 }
 
+/// Vectors published with the algorithm.
+#[test]
+fn an_id_is_fnv_1a_of_the_path() {
+    assert_eq!((id_of(""), id_of("a"), id_of("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));
+}
+
 #[test]
 fn a_path_may_have_more_slashes_but_not_go_below_or_up() {
     let exports = Exports::new(vec![export(1, "/srv/data", "ro")]).unwrap();

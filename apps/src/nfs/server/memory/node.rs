@@ -232,9 +232,9 @@ impl Node {
         allow(self.grants(caller, right), nfsstat3::NFS3ERR_ACCES)
     }
 
-    /// As [`Node::demand`], but "the owner of a file is always allowed to read and write": a client
-    /// has looked at the mode when the file was opened, and it may have been changed since (RFC 1813
-    /// section 4.4).
+    /// As [`Node::demand`], but a client looks at the mode when it opens a file, and it may have been
+    /// changed since: "the server's permission checking algorithm should allow the owner of a file to
+    /// access it regardless of the permission setting" (RFC 1813 section 4.4).
     pub(super) fn demand_data(&self, caller: &Caller, right: Right) -> Outcome<()> {
         // Whoever may execute a program must be able to read it here, for the same reason.
         let runs = right == Right::Read && self.grants(caller, Right::Execute);
