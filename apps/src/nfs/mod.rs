@@ -1,9 +1,9 @@
-//! NFS version 3 (RFC 1813) over the engine: what client and server share, and the client.
+//! NFS version 3 (RFC 1813) over the engine: what client and server share, the client, and the server.
 //!
 //! The types are those of crate `nfs3_types`; `xdr` reads and writes them on the engine's own
 //! streams, every length bounded before anything is kept. `nfs3` and `mount3` list the fields of
 //! each type and the procedures, `status` has the words for what servers answer. `client` makes
-//! calls. Called by the program `spin-nfs`.
+//! calls, `server` answers them. Called by the programs `spin-nfs` and `spin-nfsd`.
 
 pub mod client;
 pub mod mount3;

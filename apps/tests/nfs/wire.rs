@@ -2,11 +2,14 @@
 //! codec of its own.
 
 use nfs3_types::nfs3::{
-    COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3resok, GETATTR3args, LOOKUP3args, LOOKUP3resok,
-    Nfs3Option, READ3args, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok,
-    READLINK3resok, WRITE3resok, cookieverf3, createhow3, createverf3, dirlist3, dirlistplus3,
-    diropargs3, entry3, entryplus3, fattr3, ftype3, nfs_fh3, nfstime3, sattr3, set_atime,
-    set_mtime, specdata3, stable_how, wcc_attr, wcc_data, writeverf3,
+    ACCESS3args, ACCESS3resok, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3resok, FSSTAT3args,
+    FSSTAT3resok, GETATTR3args, LINK3args, LINK3resfail, LINK3resok, LOOKUP3args, LOOKUP3resok,
+    MKDIR3args, MKNOD3args, Nfs3Option, Nfs3Result, PATHCONF3args, PATHCONF3resok, READ3args,
+    READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok, READLINK3resok, REMOVE3args,
+    RENAME3args, RMDIR3args, SETATTR3args, SYMLINK3args, WRITE3resok, cookieverf3, createhow3,
+    createverf3, devicedata3, dirlist3, dirlistplus3, diropargs3, entry3, entryplus3, fattr3,
+    ftype3, mknoddata3, nfs_fh3, nfsstat3, nfstime3, post_op_attr, sattr3, set_atime, set_mtime,
+    specdata3, stable_how, symlinkdata3, wcc_attr, wcc_data, writeverf3,
 };
 use nfs3_types::xdr_codec::{List, Opaque, Pack};
 use proptest::prelude::*;
@@ -82,6 +85,34 @@ fn arguments_are_as_the_types_write_them() {
         atime: set_atime::SET_TO_SERVER_TIME,
         mtime: set_mtime::SET_TO_CLIENT_TIME(time(4)),
     };
+    let symlink_data = b"../there"[..].into();
+    let symlink = symlinkdata3 { symlink_attributes: set.clone(), symlink_data };
+    agree!(
+        SETATTR3args {
+            object: file(9),
+            new_attributes: set.clone(),
+            guard: Nfs3Option::Some(time(5)),
+        },
+        ACCESS3args { object: file(10), access: 0x3f },
+        MKDIR3args { where_: name(b"directory"), attributes: set.clone() },
+        SYMLINK3args { where_: name(b"link"), symlink },
+        REMOVE3args { object: name(b"a") },
+        RMDIR3args { object: name(b"b") },
+        LINK3args { file: file(12), link: name(b"c") },
+        RENAME3args { from: name(b"from"), to: name(b"to") },
+        FSSTAT3args { fsroot: file(2) },
+        PATHCONF3args { object: file(3) },
+    );
+    let spec = specdata3 { specdata1: 8, specdata2: 1 };
+    let device = || devicedata3 { dev_attributes: set.clone(), spec: spec.clone() };
+    for what in [
+        mknoddata3::NF3CHR(device()),
+        mknoddata3::NF3BLK(device()),
+        mknoddata3::NF3SOCK(set.clone()),
+        mknoddata3::NF3FIFO(set.clone()),
+    ] {
+        agree!(MKNOD3args { where_: name(b"special"), what });
+    }
     for how in [
         createhow3::UNCHECKED(set.clone()),
         createhow3::GUARDED(set),
@@ -106,6 +137,26 @@ fn results_are_as_the_types_write_them() {
             obj_attributes: some(),
             dir_wcc: wcc_data::default(),
         },
+        ACCESS3resok { obj_attributes: some(), access: 0x1f },
+        FSSTAT3resok {
+            obj_attributes: some(),
+            tbytes: 1,
+            fbytes: 2,
+            abytes: 3,
+            tfiles: 4,
+            ffiles: 5,
+            afiles: 6,
+            invarsec: 7,
+        },
+        PATHCONF3resok {
+            obj_attributes: some(),
+            linkmax: 1,
+            name_max: 2,
+            no_trunc: true,
+            chown_restricted: false,
+            case_insensitive: true,
+            case_preserving: false,
+        },
         FSINFO3resok {
             obj_attributes: some(),
             rtmax: 1,
@@ -120,6 +171,24 @@ fn results_are_as_the_types_write_them() {
             properties: 10,
         },
     );
+}
+
+/// A status, and what stands behind it: results, or what is known of the failure.
+#[test]
+fn outcomes_are_as_the_types_write_them() {
+    type Link = Nfs3Result<LINK3resok, LINK3resfail>;
+    let (file_attributes, linkdir_wcc) = (Nfs3Option::Some(attributes()), wcc());
+    let results: Link = Nfs3Result::Ok(LINK3resok { file_attributes, linkdir_wcc });
+    let (file_attributes, linkdir_wcc) = (Nfs3Option::None, wcc());
+    let failure = LINK3resfail { file_attributes, linkdir_wcc };
+    let failed: Link = Nfs3Result::Err((nfsstat3::NFS3ERR_XDEV, failure));
+    for outcome in [results, failed] {
+        let mut bytes = Vec::new();
+        outcome.pack(&mut bytes).unwrap();
+        type Pair = (post_op_attr, wcc_data);
+        let read = Nfs3Result::<Pair, Pair>::decode(&mut Decoder::plain(&bytes)).unwrap();
+        assert_eq!(to_bytes(|to| read.encode(to)), bytes);
+    }
 }
 
 #[test]

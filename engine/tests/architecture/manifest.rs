@@ -26,7 +26,7 @@ const CRATES: &[Layer] = &[
     Layer {
         manifest: "fuzz/Cargo.toml",
         name: "spinrpc-fuzz",
-        below: &["spinrpc-proto", "spinrpc", "spinrpc-tuning"],
+        below: &["spinrpc-proto", "spinrpc", "spinrpc-tuning", "spinrpc-apps"],
     },
 ];
 
