@@ -5,10 +5,11 @@ use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
 use crate::session::{Session, mode, some, status};
 use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, createhow3, fattr3, nfs_fh3, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
-use spinrpc::{AuthFlavor, AuthStat, CallError, CallSpec, RejectStatus};
-use spinrpc_apps::nfs::server::exports::{ExportOptions, Squash};
+use spinrpc::{AuthFlavor, AuthStat, CallError, CallSpec, Engine, RejectStatus};
+use spinrpc_apps::nfs::server::exports::{ExportOptions, Exports, Squash};
 use spinrpc_apps::nfs::server::file_system::FileKey;
 use spinrpc_apps::nfs::server::handle::Seal;
+use spinrpc_apps::nfs::server::{Server, ServerOptions};
 
 /// A host with one export.
 fn only(options: ExportOptions) -> (Host, Session) {
@@ -24,6 +25,16 @@ fn owner(session: &Session, host: &Host) -> (u32, u32) {
     let made = session.create_as(&host.root(), "file", new).unwrap();
     let attributes = some(made.obj_attributes);
     (attributes.uid, attributes.gid)
+}
+
+#[test]
+fn more_bytes_promised_than_the_engine_moves_expect_refusal() {
+    let back_end = back_end::memory();
+    let exports = Exports::new(vec![export(MAIN, &back_end, open())]).unwrap();
+    let options = ServerOptions { write_bytes_max: 2 << 20, ..host::options() };
+    let server = Server::new(exports, SEAL_KEY, &options).unwrap();
+    let refused = server.serve(&Engine::new(host::config()).unwrap()).unwrap_err();
+    assert!(refused.to_string().contains("rpc.max_write_bytes"), "{refused}");
 }
 
 #[test]

@@ -34,11 +34,9 @@ pub struct ServerOptions {
     pub threads: usize,
     /// Most calls that wait for one of them; further ones are answered NFS3ERR_JUKEBOX.
     pub queue_max: usize,
-    /// Most bytes of one READ (`rtmax` of FSINFO). Not more than the engine moves in one call
-    /// (`rpc.max_read_bytes`).
+    /// Most bytes of one READ (`rtmax` of FSINFO); not more than `rpc.max_read_bytes`.
     pub read_bytes_max: u32,
-    /// Most bytes of one WRITE (`wtmax` of FSINFO). Not more than the engine moves in one call
-    /// (`rpc.max_write_bytes`).
+    /// Most bytes of one WRITE (`wtmax` of FSINFO); not more than `rpc.max_write_bytes`.
     pub write_bytes_max: u32,
     /// Most bytes of the results of READDIR and READDIRPLUS (`dtpref` of FSINFO).
     pub list_bytes_max: u32,
@@ -89,12 +87,29 @@ impl Server {
     /// the engine starts.
     ///
     /// # Errors
-    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0.
+    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0, or the engine moves less in one
+    /// call than the options promise to clients.
     pub fn serve(self: &Arc<Self>, engine: &Engine) -> Result<(), EngineError> {
+        self.check_limits(engine)?;
         let server = Arc::clone(self);
         engine.serve_once(nfs3::PROGRAM, nfs3::VERSION, move |core: &CoreContext| {
             NfsService::new(Arc::clone(&server), core.clone())
         })
+    }
+
+    fn check_limits(&self, engine: &Engine) -> Result<(), EngineError> {
+        let (options, config) = (&self.site.options, engine.config());
+        for (promised, limit, key) in [
+            (options.read_bytes_max, config.read_bytes_max(), "rpc.max_read_bytes"),
+            (options.list_bytes_max, config.read_bytes_max(), "rpc.max_read_bytes"),
+            (options.write_bytes_max, config.write_bytes_max(), "rpc.max_write_bytes"),
+        ] {
+            if promised as usize > limit {
+                let why = format!("{promised} bytes in one call are more than {key} = {limit}");
+                return Err(EngineError::ApiMisuse(why));
+            }
+        }
+        Ok(())
     }
 
     /// What is exported.
@@ -151,7 +166,7 @@ impl Service for NfsService {
 
     /// Twice the same READ, WRITE or COMMIT does no harm, nor does what changes nothing.
     fn is_idempotent(&self, Procedure(procedure): Procedure) -> bool {
-        NFS_PROGRAM::try_from(procedure).is_ok_and(|operation| !Arguments::changes(operation))
+        !NFS_PROGRAM::try_from(procedure).is_ok_and(Arguments::changes)
     }
 
     fn polls(&self) -> bool {

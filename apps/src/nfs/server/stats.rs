@@ -27,7 +27,7 @@ pub struct ServerStats {
     pub jukebox: u64,
     /// Handles that this server did not make (NFS3ERR_BADHANDLE).
     pub bad_handles: u64,
-    /// Calls of those who may not come in, or not with that credential.
+    /// Calls that were denied for their credential.
     pub denied: u64,
     /// Calls whose arguments could not be read.
     pub garbage: u64,

@@ -1,9 +1,9 @@
 //! A file system in memory, for benchmarks and tests. What is in it is gone with the process.
 //!
-//! One lock is around all of it, and whoever finds it taken spins: no operation makes a system call or
-//! waits for anything else, the longest is the copy of one READ or WRITE, and reads do not keep each
-//! other out. So a core never sleeps in it, but cores that write meet: to see what many cores can do,
-//! give each its own export.
+//! One lock is around all of it, and whoever finds it taken spins, and yields when that takes long: a
+//! core never sleeps in it. The longest operation is the copy of one READ or WRITE, none waits for
+//! anything else, and those that change nothing do not keep each other out. But cores that write meet:
+//! to see what many cores can do, give each its own export.
 //!
 //! Times of access are those of creation, unless they are set: reads change nothing.
 
