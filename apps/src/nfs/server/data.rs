@@ -18,6 +18,9 @@ use nfs3_types::nfs3::{
 use spinrpc::{Bulk, CoreContext, Data, DecodeError, Decoder, Deferred, Progress, ReplyData};
 use std::sync::Arc;
 
+/// A READ is not made shorter than this for want of memory.
+const SHORT_READ_BYTES_MIN: usize = 4096;
+
 /// The arguments of one of the three: a part of a file, and what to do with it.
 #[derive(Debug)]
 pub(super) struct Arguments<'a> {
@@ -153,8 +156,16 @@ fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, 
     let offset = offset.min(most);
     let count = count.min(scene.site.options.read_bytes_max).into();
     let count = (most - offset).min(count) as usize;
-    let into = scene.core.bulk(count).ok_or(nfsstat3::NFS3ERR_JUKEBOX)?;
+    let into = room(scene.core, count).ok_or(nfsstat3::NFS3ERR_JUKEBOX)?;
     Ok(Request::Read { offset, into })
+}
+
+/// Memory for so many bytes, or, where that is short, for a part of them: a client asks for the rest of
+/// a short read at once, but waits for seconds after NFS3ERR_JUKEBOX.
+fn room(core: &CoreContext, bytes: usize) -> Option<Bulk> {
+    let halves = std::iter::successors(Some(bytes / 2), |bytes| Some(bytes / 2));
+    let mut shorter = halves.take_while(|bytes| *bytes >= SHORT_READ_BYTES_MIN);
+    core.bulk(bytes).or_else(|| shorter.find_map(|bytes| core.bulk(bytes)))
 }
 
 /// "If greater, the server may write only wtmax bytes, resulting in a short write" (RFC 1813 section
@@ -239,4 +250,24 @@ pub(super) fn fail(answer: Answer<'_, '_>, status: nfsstat3, attributes: Option<
 
 fn optional(attributes: Option<fattr3>) -> post_op_attr {
     attributes.map_or(Nfs3Option::None, Nfs3Option::Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinrpc::{Engine, RawConfig};
+
+    #[test]
+    fn no_memory_for_a_whole_read_expect_a_shorter_one_and_none_at_last() {
+        let mut raw = RawConfig::default();
+        (raw.cores.max, raw.mem.arena_mib) = (1, 4);
+        let core = Engine::new(raw.validate().unwrap()).unwrap().core(0).unwrap();
+        let context = core.context();
+        let taken = || room(&context, 1 << 20);
+        let all: Vec<Bulk> = std::iter::from_fn(taken).collect();
+        let lengths: Vec<usize> = all.iter().map(Bulk::len).collect();
+        assert!(lengths.is_sorted_by(|a, b| a >= b), "{lengths:?}");
+        assert_eq!((lengths[0], lengths[lengths.len() - 1]), (1 << 20, 8 << 10));
+        assert!([1 << 20, 1, 0].iter().all(|bytes| room(&context, *bytes).is_none()));
+    }
 }
