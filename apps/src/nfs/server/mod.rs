@@ -6,6 +6,7 @@
 
 mod answer;
 mod data;
+pub mod directory;
 pub mod exports;
 pub mod file_system;
 pub mod handle;

@@ -1,0 +1,86 @@
+//! What the kernel says of a file, in the types of RFC 1813 section 2.6.
+
+use nfs3_types::nfs3::{fattr3, ftype3, nfstime3, specdata3, wcc_attr};
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::io;
+
+/// Bytes of the blocks in which the kernel counts what a file takes.
+const BLOCK_BYTES: u64 = 512;
+/// What of a mode is rights: the type of the file is told apart.
+const RIGHTS: u32 = 0o7777;
+
+/// Asks the kernel for an open file: of a local file system an answer from memory.
+pub(super) fn stat(file: impl AsFd) -> io::Result<Statx> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+    statx(file, c"", AtFlags::EMPTY_PATH, wanted)
+}
+
+/// What kind of file it is.
+pub(super) fn kind(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(u32::from(stat.stx_mode))
+}
+
+/// The rights, with set-user-id, set-group-id and sticky bits.
+pub(super) fn rights(stat: &Statx) -> u32 {
+    u32::from(stat.stx_mode) & RIGHTS
+}
+
+/// A mode of the wire, without what is no right.
+pub(super) fn mode(wire: u32) -> Mode {
+    Mode::from_raw_mode(wire & RIGHTS)
+}
+
+/// The rights that are left when the bits that lend an identity are taken away, as Linux does for a
+/// write by anybody but root; `None` if there is nothing to be taken away.
+pub(super) fn without_privileges(stat: &Statx) -> Option<Mode> {
+    let is_group_id = stat.stx_mode & 0o2010 == 0o2010;
+    let lends = Mode::SUID | if is_group_id { Mode::SGID } else { Mode::empty() };
+    let present = mode(rights(stat));
+    present.intersects(lends).then(|| present.difference(lends))
+}
+
+/// All attributes.
+pub(super) fn attributes(stat: &Statx, fsid: u64) -> fattr3 {
+    fattr3 {
+        type_: wire_type(kind(stat)),
+        mode: rights(stat),
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        used: stat.stx_blocks.saturating_mul(BLOCK_BYTES),
+        rdev: specdata3 { specdata1: stat.stx_rdev_major, specdata2: stat.stx_rdev_minor },
+        fsid,
+        fileid: stat.stx_ino,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        ctime: time(stat.stx_ctime),
+    }
+}
+
+/// Those by which a client finds out whether its cache is still good.
+pub(super) fn before(stat: &Statx) -> wcc_attr {
+    wcc_attr { size: stat.stx_size, mtime: time(stat.stx_mtime), ctime: time(stat.stx_ctime) }
+}
+
+/// A time on the wire, which reaches from 1970 to 2106: others are the nearest of these.
+pub(super) fn time(of_file: StatxTimestamp) -> nfstime3 {
+    match u32::try_from(of_file.tv_sec) {
+        Ok(seconds) => nfstime3 { seconds, nseconds: of_file.tv_nsec },
+        Err(_) if of_file.tv_sec < 0 => nfstime3::default(),
+        Err(_) => nfstime3 { seconds: u32::MAX, nseconds: of_file.tv_nsec },
+    }
+}
+
+fn wire_type(kind: FileType) -> ftype3 {
+    match kind {
+        FileType::Directory => ftype3::NF3DIR,
+        FileType::Symlink => ftype3::NF3LNK,
+        FileType::BlockDevice => ftype3::NF3BLK,
+        FileType::CharacterDevice => ftype3::NF3CHR,
+        FileType::Socket => ftype3::NF3SOCK,
+        FileType::Fifo => ftype3::NF3FIFO,
+        FileType::RegularFile | FileType::Unknown => ftype3::NF3REG,
+    }
+}

@@ -1,0 +1,288 @@
+//! The way to the data of files, of one core: a ring for files that are open, and threads for all that
+//! comes before, or, where there is no ring, for everything.
+//!
+//! The core itself asks the kernel only what it answers from memory: for the attributes of an open
+//! file of a local file system.
+
+use super::Directory;
+use super::errors::io_status;
+use super::node::Node;
+use super::transfer::{Ended, Operation, Running, Task, durability, failed};
+use super::tree::Tree;
+use super::workers::{Answer, Answered, How, Job};
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::{
+    DataPath, Done, FileKey, Outcome, Request, Started, WriteData,
+};
+use nfs3_types::nfs3::nfsstat3;
+use spinrpc::sys::file_ring::{self, Durability, FileRing};
+use spinrpc::{Bulk, CoreContext};
+use std::mem;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+type Ring = FileRing<Bulk, u32>;
+
+pub(super) struct DirectoryPath {
+    directory: Arc<Directory>,
+    /// None where io_uring is denied or not wanted, or when it has failed.
+    ring: Option<Ring>,
+    /// Where bytes go that came in the message, until they are written.
+    memory: CoreContext,
+    slots: Slots,
+    /// Given to threads with each job.
+    answers: SyncSender<Answer>,
+    answered: Receiver<Answer>,
+}
+
+/// Requests under way, by number.
+struct Slots {
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+}
+
+enum Slot {
+    Free,
+    WithThread,
+    InRing(Running),
+}
+
+impl DirectoryPath {
+    /// For at most `depth` requests at a time. Allocates, and makes the ring.
+    pub(super) fn new(directory: Arc<Directory>, memory: &CoreContext, depth: u32) -> Self {
+        let (answers, answered) = sync_channel(depth as usize);
+        Self {
+            ring: if directory.uses_ring() { Ring::new(depth).ok() } else { None },
+            directory,
+            memory: memory.clone(),
+            slots: Slots::new(depth),
+            answers,
+            answered,
+        }
+    }
+
+    fn tree(&self) -> &Tree {
+        &self.directory.tree
+    }
+
+    /// Puts all that a request needs into memory that stays.
+    fn task(&self, caller: &Caller, key: &FileKey, request: Request<'_>) -> Outcome<Task> {
+        let operation = match request {
+            Request::Read { offset, into } => Operation::Read { offset, into },
+            Request::Write { offset, data, stable } => {
+                let data = self.stay(data).ok_or(nfsstat3::NFS3ERR_JUKEBOX)?;
+                Operation::Write { offset, data, stable }
+            }
+            // All of the file, whatever the range is (RFC 1813 section 3.3.21 allows more).
+            Request::Commit { .. } => Operation::Commit,
+        };
+        Ok(Task { caller: *caller, key: *key, operation: operation.within_bounds()? })
+    }
+
+    fn stay(&self, data: WriteData<'_>) -> Option<Bulk> {
+        match data {
+            WriteData::Placed(bulk) => Some(bulk),
+            WriteData::Inline(bytes) => {
+                let mut bulk = self.memory.bulk(bytes.len())?;
+                bulk.bytes_mut().copy_from_slice(bytes);
+                Some(bulk)
+            }
+        }
+    }
+
+    /// Begins a request by the ring, if the file is open for it, and the caller is known to have the
+    /// right to it.
+    fn begin_at_once(&self, task: &Task) -> Option<Running> {
+        self.ring.as_ref()?;
+        let (tree, right) = (self.tree(), task.operation.right());
+        let node = tree.peek(&task.key)?;
+        node.opened(right)?;
+        let (running, present) = Running::begin(node, &task.operation).ok()?;
+        let is_allowed = tree.identity.owns(&task.caller, &present)
+            || running.node.is_granted(&task.caller, right, &present, tree.nodes.tick());
+        let is_root = tree.identity.is_root(&task.caller);
+        if !is_allowed || task.operation.takes_privileges(&present, is_root) {
+            running.abandon();
+            return None;
+        }
+        Some(running)
+    }
+
+    /// Hands a request to the ring. If that is not possible, it ends here.
+    fn launch(&mut self, number: u32, running: Running, operation: Operation) -> Option<Done> {
+        let file = running.node.opened(operation.right()).map(Arc::clone);
+        let (Some(ring), Some(file)) = (&mut self.ring, file) else {
+            return Some(refuse(&self.directory.tree, running));
+        };
+        running.mark();
+        let syncs = operation.durability();
+        let queued = match operation {
+            Operation::Read { offset, into } => ring.read(file, offset, into, number).is_ok(),
+            Operation::Write { offset, data, .. } => {
+                ring.write(file, offset, data, syncs, number).is_ok()
+            }
+            Operation::Commit => ring.sync(file, Durability::File, number).is_ok(),
+        };
+        if !queued {
+            return Some(refuse(&self.directory.tree, running));
+        }
+        syncs.into_iter().for_each(|durability| self.directory.tree.count_sync(durability));
+        self.slots.set(number, Slot::InRing(running));
+        None
+    }
+
+    /// Hands a request to the threads. If they have too much to do, it ends here.
+    fn hand_over(&mut self, number: u32, task: Task) -> Option<Done> {
+        let how = if self.ring.is_some() { How::Prepare } else { How::Perform };
+        let answers = self.answers.clone();
+        self.slots.set(number, Slot::WithThread);
+        match self.directory.workers.ask(Job { number, task, how, answers }) {
+            Ok(()) => None,
+            Err(job) => Some(self.too_much(&job.task.key)),
+        }
+    }
+
+    fn too_much(&self, key: &FileKey) -> Done {
+        failed(nfsstat3::NFS3ERR_JUKEBOX, self.tree().attributes_if_held(key))
+    }
+
+    fn take_answers(&mut self, done: &mut dyn FnMut(u32, Done)) {
+        while let Ok(Answer { number, outcome }) = self.answered.try_recv() {
+            let ended = match outcome {
+                Answered::Done(outcome) => Some(outcome),
+                Answered::Ready(node, task) => self.go_on(number, node, task),
+            };
+            if let Some(outcome) = ended {
+                self.slots.release(number);
+                done(number, outcome);
+            }
+        }
+    }
+
+    /// Goes on with a request whose file is open now.
+    fn go_on(&mut self, number: u32, node: Arc<Node>, task: Task) -> Option<Done> {
+        if self.ring.is_none() {
+            return self.hand_over(number, task);
+        }
+        match Running::begin(node, &task.operation) {
+            Ok((running, _)) => self.launch(number, running, task.operation),
+            Err(status) => Some(failed(status, self.tree().attributes_if_held(&task.key))),
+        }
+    }
+
+    fn poll_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
+        let Some(ring) = &mut self.ring else { return };
+        let (tree, slots) = (&self.directory.tree, &mut self.slots);
+        let polled = ring.poll(|ended| {
+            let number = ended.token;
+            if let Slot::InRing(running) = slots.release(number) {
+                done(number, running.ended(tree, ended_by_ring(ended)));
+            }
+        });
+        if polled.is_err() {
+            self.lose_ring(done);
+        }
+    }
+
+    /// Fails what the ring had, and goes on with threads. Waits for the kernel to have done with the
+    /// memory.
+    fn lose_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
+        self.ring = None;
+        for number in self.slots.in_ring() {
+            if let Slot::InRing(running) = self.slots.release(number) {
+                let ended = Ended { buffer: None, bytes: 0, result: Err(nfsstat3::NFS3ERR_IO) };
+                done(number, running.ended(&self.directory.tree, ended));
+            }
+        }
+        self.directory.tree.lost(nfsstat3::NFS3ERR_IO);
+    }
+}
+
+impl DataPath for DirectoryPath {
+    fn start(&mut self, caller: &Caller, file: &FileKey, request: Request<'_>) -> Started {
+        let task = match self.task(caller, file, request) {
+            Ok(task) => task,
+            Err(status) => {
+                return Started::Done(failed(status, self.tree().attributes_if_held(file)));
+            }
+        };
+        let Some(number) = self.slots.take() else {
+            return Started::Done(self.too_much(file));
+        };
+        let ended = match self.begin_at_once(&task) {
+            Some(running) => self.launch(number, running, task.operation),
+            None => self.hand_over(number, task),
+        };
+        match ended {
+            None => Started::Later(number),
+            Some(outcome) => {
+                self.slots.release(number);
+                Started::Done(outcome)
+            }
+        }
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+        self.take_answers(done);
+        self.poll_ring(done);
+        !self.slots.are_all_free()
+    }
+}
+
+impl Operation {
+    /// What it brings to stable storage.
+    fn durability(&self) -> Option<Durability> {
+        match self {
+            Self::Read { .. } => None,
+            Self::Write { stable, .. } => durability(*stable),
+            Self::Commit => Some(Durability::File),
+        }
+    }
+}
+
+impl Slots {
+    fn new(count: u32) -> Self {
+        Self { slots: (0..count).map(|_| Slot::Free).collect(), free: (0..count).rev().collect() }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    fn set(&mut self, number: u32, slot: Slot) {
+        if let Some(place) = self.slots.get_mut(number as usize) {
+            *place = slot;
+        }
+    }
+
+    /// Makes a number free for another request, and returns what was there.
+    fn release(&mut self, number: u32) -> Slot {
+        let Some(place) = self.slots.get_mut(number as usize) else { return Slot::Free };
+        self.free.push(number);
+        mem::replace(place, Slot::Free)
+    }
+
+    fn in_ring(&self) -> Vec<u32> {
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter(|(_, slot)| matches!(slot, Slot::InRing(_)))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    fn are_all_free(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+}
+
+/// Ends a request that could not be begun.
+fn refuse(tree: &Tree, running: Running) -> Done {
+    let attributes = tree.attributes_after(&running.node);
+    running.abandon();
+    failed(nfsstat3::NFS3ERR_JUKEBOX, attributes)
+}
+
+fn ended_by_ring(ended: file_ring::Done<Bulk, u32>) -> Ended {
+    let result = ended.result.map_err(|error| io_status(&error));
+    Ended { buffer: ended.buffer, bytes: ended.bytes, result }
+}

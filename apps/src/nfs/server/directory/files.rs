@@ -1,0 +1,77 @@
+//! System calls on files that are known by an open descriptor or by a name in an open directory: no
+//! path is ever resolved but a single name, and no symbolic link is followed.
+
+use super::errors::OrStatus;
+use crate::nfs::server::file_system::Outcome;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, accessat, openat};
+use rustix::io;
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+
+/// Bytes of names that are asked of the kernel at a time.
+const LIST_BYTES: usize = 32 << 10;
+
+/// A name in a directory, as the kernel lists it.
+pub(super) struct Entry<'a> {
+    pub(super) name: &'a CStr,
+    pub(super) fileid: u64,
+    /// Where the listing goes on behind it.
+    pub(super) cookie: u64,
+}
+
+/// Finds the file with this name, whatever it is, and opens nothing: neither a device nor a FIFO
+/// notices. A symbolic link is found itself.
+pub(super) fn find(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens a file that was found. Only for regular files and directories: others may wait, or do
+/// something when they are opened.
+pub(super) fn open(found: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
+    openat(CWD, path_of(found), how | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+}
+
+/// Finds a file that is open otherwise.
+pub(super) fn find_again(file: impl AsFd) -> io::Result<OwnedFd> {
+    open(file, OFlags::PATH)
+}
+
+/// A path that leads to this very file, whatever kind it is and wherever it has been moved: for system
+/// calls that take no descriptor of a file that was only found.
+pub(super) fn path_of(file: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
+}
+
+/// Whether this thread has a right; an error says why not.
+pub(super) fn may(found: impl AsFd, right: Access) -> io::Result<()> {
+    accessat(CWD, path_of(found), right, AtFlags::EACCESS)
+}
+
+/// Whether something is a single name that leads nowhere but to an entry of its directory.
+pub(super) fn is_plain_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+}
+
+/// Hands every entry of an open directory to `take`, from where the descriptor stands, until it
+/// returns `false`. Returns whether the end was reached.
+pub(super) fn entries(
+    directory: &OwnedFd,
+    take: &mut dyn FnMut(&Entry<'_>) -> Outcome<bool>,
+) -> Outcome<bool> {
+    let mut memory = vec![MaybeUninit::uninit(); LIST_BYTES];
+    let mut listing = RawDir::new(directory, &mut memory);
+    while let Some(entry) = listing.next() {
+        let entry = entry.or_status()?;
+        let (fileid, cookie) = (entry.ino(), entry.next_entry_cookie());
+        if !take(&Entry { name: entry.file_name(), fileid, cookie })? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether files of this kind have data, and so can be opened.
+pub(super) fn can_be_opened(kind: FileType) -> bool {
+    matches!(kind, FileType::RegularFile | FileType::Directory)
+}

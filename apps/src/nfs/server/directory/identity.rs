@@ -1,0 +1,68 @@
+//! As whom files are touched: as the caller where the server is root, else as the server itself.
+
+use super::errors::io_status;
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::Outcome;
+use nfs3_types::nfs3::nfsstat3;
+use rustix::fs::Statx;
+use rustix::process::{Uid, geteuid};
+use spinrpc::sys::thread_identity::ThreadIdentity;
+use std::cell::RefCell;
+
+thread_local! {
+    /// Who this thread is when it is nobody else; made when it first becomes somebody else.
+    static THREAD: RefCell<Option<ThreadIdentity>> = const { RefCell::new(None) };
+}
+
+/// Whom the server is, and whether it can be somebody else.
+pub(super) struct Identity {
+    own: Uid,
+}
+
+impl Identity {
+    /// That of the calling thread, which is to be that of all threads.
+    pub(super) fn of_this_thread() -> Self {
+        Self { own: geteuid() }
+    }
+
+    /// Whether it acts as its callers. If not, all of them are the server's own user: what they make
+    /// is his, and what he may do they may.
+    pub(super) fn acts_as_callers(&self) -> bool {
+        self.own.is_root()
+    }
+
+    /// Whether the file is the caller's, so that he may read and write it whatever its mode says (RFC
+    /// 1813 section 4.4): a client has checked the mode when the file was opened, which the server
+    /// never hears of.
+    pub(super) fn owns(&self, caller: &Caller, file: &Statx) -> bool {
+        file.stx_uid == if self.acts_as_callers() { caller.uid } else { self.own.as_raw() }
+    }
+
+    /// Whether the caller is the one who may do everything.
+    pub(super) fn is_root(&self, caller: &Caller) -> bool {
+        self.acts_as_callers() && caller.uid == Uid::ROOT.as_raw()
+    }
+
+    /// Does `work` with this thread acting as the caller; `work` does not call this again.
+    pub(super) fn acting<T>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        if !self.acts_as_callers() {
+            return work();
+        }
+        THREAD.with(|thread| {
+            let mut thread = thread.try_borrow_mut().map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?;
+            let acting = match &mut *thread {
+                Some(known) => known,
+                unknown => unknown
+                    .insert(ThreadIdentity::of_this_thread().map_err(|error| io_status(&error))?),
+            }
+            .assume(caller.uid, caller.gid, caller.groups.as_slice());
+            // Users that the kernel does not know: nobody whose number is -1, or of another namespace.
+            let _acting = acting.map_err(|_| nfsstat3::NFS3ERR_ACCES)?;
+            work()
+        })
+    }
+}

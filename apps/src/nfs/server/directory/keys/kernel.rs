@@ -1,0 +1,57 @@
+//! Keys that are the kernel's file handles, behind a byte for their kind.
+
+use super::Root;
+use crate::nfs::server::directory::errors::io_status;
+use crate::nfs::server::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
+use nfs3_types::nfs3::nfsstat3;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use spinrpc::sys::file_handle::FileHandle;
+use std::io;
+
+pub(in super::super) struct KernelKeys(());
+
+impl KernelKeys {
+    /// Proves with the root that handles are given, fit, and can be opened.
+    pub(super) fn new(root: &OwnedFd) -> io::Result<Self> {
+        let (handle, _) = FileHandle::of(root.as_fd(), c"")?;
+        key_of(&handle).ok_or(io::ErrorKind::Unsupported)?;
+        handle.open(root.as_fd(), OFlags::PATH)?;
+        Ok(Self(()))
+    }
+
+    pub(super) fn of(&self, found: impl AsFd) -> Outcome<FileKey> {
+        let handle = FileHandle::of(found.as_fd(), c"");
+        let (handle, _) = handle.map_err(|error| io_status(&error))?;
+        key_of(&handle).ok_or(nfsstat3::NFS3ERR_SERVERFAULT)
+    }
+
+    /// The kernel finds out by a generation in the handle that the number is another file's now.
+    ///
+    /// It finds every file of the file system, also one that is not below the root: no such key is
+    /// ever given, and a client cannot make one up, as handles are authenticated. A file that others
+    /// move out of the export remains reachable for who knows its key, as in the kernel's server
+    /// without `subtree_check`.
+    pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
+        let handle = handle_of(key).ok_or(nfsstat3::NFS3ERR_STALE)?;
+        handle.open(root.directory, OFlags::PATH).map_err(|error| match io_status(&error) {
+            // Bytes that are no handle of this file system: made by a server of another kind.
+            nfsstat3::NFS3ERR_INVAL | nfsstat3::NFS3ERR_NOENT => nfsstat3::NFS3ERR_STALE,
+            status => status,
+        })
+    }
+}
+
+fn key_of(handle: &FileHandle) -> Option<FileKey> {
+    let mut bytes = [0; KEY_BYTES_MAX];
+    let end = handle.write_to(&mut bytes)?;
+    FileKey::new(bytes.get(..end)?).filter(is_kernel)
+}
+
+fn handle_of(key: &FileKey) -> Option<FileHandle> {
+    FileHandle::from_bytes(is_kernel(key).then_some(key.as_bytes())?)
+}
+
+fn is_kernel(key: &FileKey) -> bool {
+    key.as_bytes().first() != Some(&super::walk::MARK)
+}

@@ -1,0 +1,173 @@
+//! Keys by which a search finds a file again: its number and its time of birth.
+
+use super::{Root, find};
+use crate::nfs::server::directory::attributes::{kind, stat};
+use crate::nfs::server::directory::errors::OrStatus;
+use crate::nfs::server::directory::files::{entries, is_plain_name, open};
+use crate::nfs::server::directory::node::lock;
+use crate::nfs::server::file_system::{FileKey, Outcome, Place};
+use nfs3_types::nfs3::nfsstat3;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, OFlags, Statx, StatxFlags};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What such a key begins with; no file handle of the kernel has this type.
+pub(super) const MARK: u8 = 0;
+/// Files whose places are remembered; when they are more, all are forgotten.
+const PLACES_MAX: usize = 1 << 18;
+/// Files at which a search looks before it takes a file for gone.
+const SEARCH_FILES_MAX: usize = 1_000_000;
+/// How deep a search and a chain of remembered places go.
+const DEPTH_MAX: usize = 128;
+/// Longest step of the clock that gives files their time of birth: a tick of the kernel.
+const CLOCK_STEP: Duration = Duration::from_millis(10);
+
+pub(in super::super) struct WalkKeys {
+    seen: Mutex<HashMap<FileKey, Seen>>,
+    /// One search at a time; it takes note of all that it sees, so that the next need not begin.
+    search: Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Seen {
+    directory: FileKey,
+    name: Box<[u8]>,
+}
+
+/// A search under way.
+struct Search<'a> {
+    keys: &'a WalkKeys,
+    mount_id: u64,
+    wanted: &'a FileKey,
+    files_left: usize,
+}
+
+impl WalkKeys {
+    /// Proves with the root that the file system keeps times of birth.
+    pub(super) fn new(root: &Statx) -> io::Result<Self> {
+        if !StatxFlags::from_bits_retain(root.stx_mask).contains(StatxFlags::BTIME) {
+            let reason = "the file system keeps no times of birth";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        Ok(Self { seen: Mutex::default(), search: Mutex::default() })
+    }
+
+    pub(super) fn of(&self, stat: &Statx) -> Outcome<FileKey> {
+        let mut bytes = [MARK; 21];
+        let (_, rest) = bytes.split_at_mut(1);
+        let (number, born) = rest.split_at_mut(8);
+        number.copy_from_slice(&stat.stx_ino.to_be_bytes());
+        let (seconds, nanoseconds) = born.split_at_mut(8);
+        seconds.copy_from_slice(&stat.stx_btime.tv_sec.to_be_bytes());
+        nanoseconds.copy_from_slice(&stat.stx_btime.tv_nsec.to_be_bytes());
+        FileKey::new(&bytes).ok_or(nfsstat3::NFS3ERR_SERVERFAULT)
+    }
+
+    pub(super) fn note(&self, key: &FileKey, at: Place<'_>) {
+        if !is_plain_name(at.name) {
+            return;
+        }
+        let mut seen = lock(&self.seen);
+        if seen.len() >= PLACES_MAX {
+            seen.clear();
+        }
+        seen.insert(*key, Seen { directory: *at.directory, name: at.name.into() });
+    }
+
+    pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
+        if key.as_bytes().first() != Some(&MARK) {
+            return Err(nfsstat3::NFS3ERR_STALE);
+        }
+        if let Some(found) = self.find_where_seen(root, key, DEPTH_MAX) {
+            return Ok(found);
+        }
+        let _alone = lock(&self.search);
+        if let Some(found) = self.find_where_seen(root, key, DEPTH_MAX) {
+            return Ok(found);
+        }
+        lock(&self.seen).remove(key);
+        let mut search = Search {
+            keys: self,
+            mount_id: root.mount_id,
+            wanted: key,
+            files_left: SEARCH_FILES_MAX,
+        };
+        search.below(root.directory, root.key, DEPTH_MAX)?.ok_or(nfsstat3::NFS3ERR_STALE)
+    }
+
+    /// Waits with a removed file at hand, whose number is not free before, until a new file with the
+    /// number has another time of birth.
+    pub(super) fn outlive(&self, removed: &Statx) {
+        let since_1970 = Duration::new(
+            u64::try_from(removed.stx_btime.tv_sec).unwrap_or_default(),
+            removed.stx_btime.tv_nsec,
+        );
+        let age = SystemTime::now().duration_since(UNIX_EPOCH + since_1970).unwrap_or_default();
+        thread::sleep(CLOCK_STEP.saturating_sub(age));
+    }
+
+    /// The file, if it is still where it was seen, in a directory that is.
+    fn find_where_seen(&self, root: Root<'_>, key: &FileKey, depth: usize) -> Option<OwnedFd> {
+        let seen = lock(&self.seen).get(key).cloned()?;
+        let found = if seen.directory == *root.key {
+            find(root.directory, &seen.name)
+        } else {
+            find(self.find_where_seen(root, &seen.directory, depth.checked_sub(1)?)?, &seen.name)
+        };
+        let found = found.ok()?;
+        let stat = stat(&found).ok()?;
+        (stat.stx_mnt_id == root.mount_id && self.of(&stat).ok()? == *key).then_some(found)
+    }
+}
+
+impl Search<'_> {
+    /// The file, if it is in this directory or below, and within the bounds of the search.
+    fn below(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        key: &FileKey,
+        depth: usize,
+    ) -> Outcome<Option<OwnedFd>> {
+        let Ok(listing) = open(directory, OFlags::RDONLY | OFlags::DIRECTORY) else {
+            return Ok(None); // not the server's to read, so none of its files was ever named
+        };
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        entries(&listing, &mut |entry| {
+            names.push(entry.name.to_bytes().into());
+            Ok(true)
+        })?;
+        for name in names.iter().filter(|name| is_plain_name(name)) {
+            if let Some(found) = self.at(Place { directory: key, name }, directory, depth)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn at(
+        &mut self,
+        place: Place<'_>,
+        directory: BorrowedFd<'_>,
+        depth: usize,
+    ) -> Outcome<Option<OwnedFd>> {
+        self.files_left = self.files_left.checked_sub(1).ok_or(nfsstat3::NFS3ERR_STALE)?;
+        let Ok(found) = find(directory, place.name) else { return Ok(None) };
+        let stat = stat(&found).or_status()?;
+        if stat.stx_mnt_id != self.mount_id {
+            return Ok(None);
+        }
+        let key = self.keys.of(&stat)?;
+        self.keys.note(&key, place);
+        match depth.checked_sub(1) {
+            _ if key == *self.wanted => Ok(Some(found)),
+            Some(depth) if kind(&stat) == FileType::Directory => {
+                self.below(found.as_fd(), &key, depth)
+            }
+            _ => Ok(None),
+        }
+    }
+}

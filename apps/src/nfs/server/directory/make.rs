@@ -1,0 +1,249 @@
+//! CREATE, MKDIR, SYMLINK, MKNOD, LINK.
+
+use super::attributes::{kind, mode, stat};
+use super::errors::OrStatus;
+use super::files::{find, find_again, path_of};
+use super::node::Node;
+use super::set::{FILE_BYTES_MAX, option, set};
+use super::tree::Tree;
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place, SpecialFile};
+use nfs3_types::nfs3::{
+    Nfs3Option, createhow3, ftype3, nfsstat3, nfstime3, sattr3, set_atime, set_mtime, wcc_data,
+};
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Statx, ftruncate, linkat, makedev, mkdirat, mknodat,
+    openat, symlinkat,
+};
+use rustix::io;
+
+impl Tree {
+    pub(super) fn create(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        how: &createhow3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.making(at, wcc, |directory| match how {
+            createhow3::UNCHECKED(new) => match self.create_new(caller, directory, at, new) {
+                Err(nfsstat3::NFS3ERR_EXIST) => self.take_existing(caller, directory, at, new),
+                made => made,
+            },
+            createhow3::GUARDED(new) => self.create_new(caller, directory, at, new),
+            createhow3::EXCLUSIVE(verifier) => {
+                let marked = marked_by(verifier.0);
+                match self.create_new(caller, directory, at, &marked) {
+                    Err(nfsstat3::NFS3ERR_EXIST) => find_marked(directory, at, &marked),
+                    made => made,
+                }
+            }
+        })
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        new: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.making(at, wcc, |directory| {
+            let rights = mode(option(&new.mode).unwrap_or(0o777));
+            let make = || mkdirat(&directory.path, at.name, rights);
+            self.make(caller, directory, at, new, make)
+        })
+    }
+
+    pub(super) fn make_symlink(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        text: &[u8],
+        new: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.making(at, wcc, |directory| {
+            let make = || symlinkat(text, &directory.path, at.name);
+            self.make(caller, directory, at, new, make)
+        })
+    }
+
+    pub(super) fn make_special(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        file: &SpecialFile,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        let kind = special_kind(file.kind)?;
+        self.making(at, wcc, |directory| {
+            let rights = mode(option(&file.attributes.mode).unwrap_or(0o666));
+            let device = makedev(file.device.specdata1, file.device.specdata2);
+            let make = || mknodat(&directory.path, at.name, kind, rights, device);
+            self.make(caller, directory, at, &file.attributes, make)
+        })
+    }
+
+    pub(super) fn link(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        at: Place<'_>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        let node = self.node(file)?;
+        if node.kind == FileType::Directory {
+            return Err(nfsstat3::NFS3ERR_INVAL);
+        }
+        super::tree::live(&node.path)?;
+        let directory = self.directory(at.directory)?;
+        self.changing(&directory, wcc, |_| {
+            let path = path_of(&node.path);
+            self.acting(caller, || {
+                linkat(CWD, path, &directory.path, at.name, AtFlags::SYMLINK_FOLLOW)
+            })?;
+            self.settle(&node)?;
+            self.settle(&directory)
+        })
+    }
+
+    /// What all that makes a file does around it: what was made is on stable storage with its name
+    /// before the reply.
+    fn making(
+        &self,
+        at: Place<'_>,
+        wcc: &mut wcc_data,
+        work: impl FnOnce(&Node) -> Outcome<OwnedFd>,
+    ) -> Outcome<Found> {
+        let directory = self.directory(at.directory)?;
+        self.changing(&directory, wcc, |_| {
+            let found = self.found(at, work(&directory)?, true)?;
+            self.settle(&*self.node(&found.key)?)?;
+            self.settle(&directory)?;
+            Ok(found)
+        })
+    }
+
+    /// Makes a file that is not a regular one, and finds it.
+    fn make(
+        &self,
+        caller: &Caller,
+        directory: &Node,
+        at: Place<'_>,
+        new: &sattr3,
+        make: impl FnOnce() -> io::Result<()>,
+    ) -> Outcome<OwnedFd> {
+        self.acting(caller, make)?;
+        let made = find(&directory.path, at.name).or_status()?;
+        let kind = kind(&stat(&made).or_status()?);
+        self.begin(caller, &made, kind, new)?;
+        Ok(made)
+    }
+
+    /// Gives a new file what it is to begin with beside its mode. Whose it is only root says: others
+    /// are its owner and need not be told, as Linux does.
+    fn begin(&self, caller: &Caller, made: &OwnedFd, kind: FileType, new: &sattr3) -> Outcome<()> {
+        let is_root = self.identity.is_root(caller);
+        let owner = if is_root { (new.uid, new.gid) } else { Default::default() };
+        // The kernel may have taken bits from the mode that root sets again after giving the file away.
+        let mode = if owner.0.is_some() || owner.1.is_some() { new.mode } else { Nfs3Option::None };
+        let rest =
+            sattr3 { mode, uid: owner.0, gid: owner.1, size: Nfs3Option::None, ..new.clone() };
+        self.acting(caller, || set(made, kind, &rest))
+    }
+
+    fn create_new(
+        &self,
+        caller: &Caller,
+        directory: &Node,
+        at: Place<'_>,
+        new: &sattr3,
+    ) -> Outcome<OwnedFd> {
+        let bytes = option(&new.size).unwrap_or(0);
+        if bytes >= FILE_BYTES_MAX {
+            return Err(nfsstat3::NFS3ERR_FBIG);
+        }
+        let rights = mode(option(&new.mode).unwrap_or(0o666));
+        // O_EXCL also keeps the kernel from following a symbolic link with this name.
+        let how = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let made = self.acting(caller, || {
+            let made = openat(&directory.path, at.name, how, rights)?;
+            if bytes > 0 {
+                ftruncate(&made, bytes)?;
+            }
+            Ok(made)
+        })?;
+        self.begin(caller, &made, FileType::RegularFile, new)?;
+        find_again(&made).or_status()
+    }
+
+    /// UNCHECKED of a file that exists: nothing but its size is changed, and only if that is given.
+    fn take_existing(
+        &self,
+        caller: &Caller,
+        directory: &Node,
+        at: Place<'_>,
+        new: &sattr3,
+    ) -> Outcome<OwnedFd> {
+        let (file, present) = find_regular(directory, at)?;
+        if let Nfs3Option::Some(_) = new.size {
+            let key = self.keys.of(&file, &present)?;
+            let size = sattr3 { size: new.size, ..sattr3::default() };
+            self.set_attributes(caller, &key, &size, None, &mut wcc_data::default())?;
+        }
+        Ok(file)
+    }
+}
+
+/// EXCLUSIVE of a file that exists: it is the one that an earlier call with this verifier made, if it
+/// is still marked with it and empty.
+fn find_marked(directory: &Node, at: Place<'_>, marked: &sattr3) -> Outcome<OwnedFd> {
+    let (file, present) = find_regular(directory, at)?;
+    let is_marked = (present.stx_atime.tv_sec, present.stx_mtime.tv_sec) == times(marked)
+        && present.stx_size == 0;
+    is_marked.then_some(file).ok_or(nfsstat3::NFS3ERR_EXIST)
+}
+
+fn find_regular(directory: &Node, at: Place<'_>) -> Outcome<(OwnedFd, Statx)> {
+    let file = find(&directory.path, at.name).or_status()?;
+    let present = stat(&file).or_status()?;
+    match kind(&present) {
+        FileType::RegularFile => Ok((file, present)),
+        _ => Err(nfsstat3::NFS3ERR_EXIST),
+    }
+}
+
+/// A file that keeps the verifier in its times, where a repetition finds it even after a restart, until
+/// the client gives it its own. Only its owner may use it so far. Of each half the highest bit is
+/// lost, as not all file systems keep times beyond 2038.
+fn marked_by(verifier: [u8; 8]) -> sattr3 {
+    let [a, b, c, d, e, f, g, h] = verifier;
+    let half = |bytes| nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };
+    sattr3 {
+        mode: Nfs3Option::Some(Mode::RUSR.union(Mode::WUSR).as_raw_mode()),
+        atime: set_atime::SET_TO_CLIENT_TIME(half([a, b, c, d])),
+        mtime: set_mtime::SET_TO_CLIENT_TIME(half([e, f, g, h])),
+        ..sattr3::default()
+    }
+}
+
+fn times(marked: &sattr3) -> (i64, i64) {
+    match (marked.atime, marked.mtime) {
+        (set_atime::SET_TO_CLIENT_TIME(atime), set_mtime::SET_TO_CLIENT_TIME(mtime)) => {
+            (i64::from(atime.seconds), i64::from(mtime.seconds))
+        }
+        _ => (0, 0),
+    }
+}
+
+fn special_kind(kind: ftype3) -> Outcome<FileType> {
+    match kind {
+        ftype3::NF3CHR => Ok(FileType::CharacterDevice),
+        ftype3::NF3BLK => Ok(FileType::BlockDevice),
+        ftype3::NF3SOCK => Ok(FileType::Socket),
+        ftype3::NF3FIFO => Ok(FileType::Fifo),
+        _ => Err(nfsstat3::NFS3ERR_BADTYPE),
+    }
+}

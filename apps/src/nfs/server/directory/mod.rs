@@ -1,0 +1,420 @@
+//! A back end that exports a directory: real files, on whatever the kernel has mounted there.
+//!
+//! Nothing outside the directory is reached: of a client's bytes only single names get to the kernel,
+//! looked up in a directory that is open, and symbolic links are not followed. What is mounted below it
+//! is not exported. A server that runs as root does each operation as the caller, so that the kernel
+//! decides on rights; one that does not is itself for all its callers ([`Ways::acts_as_callers`]).
+//!
+//! Names and attributes are the business of threads that may wait (`find`, `list`, `set`, `make`,
+//! `unmake`, `space`). Data go by a ring of the core (`data_path`), or by threads (`workers`). In between
+//! are the files that are held open (`nodes`), found by their keys (`keys`). Called by the service.
+//!
+//! Attributes of before an operation, by which a client sees whether others changed a file meanwhile
+//! (weak cache consistency, RFC 1813 section 2.6), are given where no other operation of this server
+//! fell into it. What local processes do at the same moment cannot be seen; a client notices it when its
+//! attributes expire.
+
+mod attributes;
+mod data_path;
+mod errors;
+mod files;
+mod find;
+mod identity;
+mod keys;
+mod list;
+mod make;
+mod node;
+mod nodes;
+mod set;
+mod space;
+#[cfg(test)]
+mod tests;
+mod transfer;
+mod tree;
+mod unmake;
+mod workers;
+
+pub use keys::KeyMode;
+pub use tree::Syncs;
+
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::{
+    Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, Outcome,
+    Place, Space, SpecialFile,
+};
+use attributes::stat;
+use data_path::DirectoryPath;
+use files::{find_again, path_of};
+use identity::Identity;
+use keys::Keys;
+use nfs3_types::nfs3::{createhow3, fattr3, nfstime3, sattr3, wcc_data};
+use node::Node;
+use nodes::Nodes;
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::process::{Resource, getrlimit, umask};
+use space::FileSystemKind;
+use spinrpc::sys::file_ring::FileRing;
+use spinrpc::{Bulk, CoreContext};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use thiserror::Error;
+use tree::Tree;
+use workers::Workers;
+
+/// Descriptors that one file which is held open can take: found, to read, to write.
+const DESCRIPTORS_OF_FILE: u64 = 3;
+/// Descriptors that are left to the rest of the process.
+const DESCRIPTORS_LEFT: u64 = 256;
+
+/// How the data of files are read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoMode {
+    /// By io_uring where it is allowed and the file system is one of this host, else by threads.
+    #[default]
+    Auto,
+    /// By io_uring.
+    Uring,
+    /// By threads: [`DirectoryOptions::threads`] requests of all cores at a time.
+    Threads,
+}
+
+/// How a directory is exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryOptions {
+    /// Tells clients the file systems of a server apart (`fsid` of RFC 1813 section 2.6).
+    pub fsid: u64,
+    /// What files are known by.
+    pub keys: KeyMode,
+    /// How their data are read and written.
+    pub io: IoMode,
+    /// Most files that are held open at a time; less where the process may not have three descriptors
+    /// for each (RLIMIT_NOFILE). One that nobody asked for in 5 seconds is closed.
+    pub open_files_max: usize,
+    /// Most requests for data that one core has under way, 1 to 32,768; further ones get
+    /// NFS3ERR_JUKEBOX.
+    pub ring_depth: u32,
+    /// Threads that open files for all cores, and read and write them where there is no ring.
+    pub threads: usize,
+}
+
+impl Default for DirectoryOptions {
+    fn default() -> Self {
+        Self {
+            fsid: 1,
+            keys: KeyMode::Auto,
+            io: IoMode::Auto,
+            open_files_max: 4096,
+            ring_depth: 256,
+            threads: 4,
+        }
+    }
+}
+
+/// Why a directory cannot be exported.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// It is not there, is no directory, or the server may not read it.
+    #[error("cannot open {}: {source}; it must be a directory that the server's user can read", .path.display())]
+    Root {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// /proc is not there, by which open files are opened for more.
+    #[error("cannot open {path}: {source}; mount /proc")]
+    Proc {
+        /// The path.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nothing leads to its files again that survives a restart.
+    #[error("no lasting handles ({keys:?}) for the files of {}: {source}; \
+             run as root (CAP_DAC_READ_SEARCH), or export a file system of another kind", .path.display())]
+    Keys {
+        /// The directory.
+        path: PathBuf,
+        /// Which keys were asked for.
+        keys: KeyMode,
+        /// Why.
+        source: io::Error,
+    },
+    /// io_uring was asked for and is denied here, or the file system is not one of this host.
+    #[error(
+        "cannot use io_uring: {0}; let the server use threads, or allow it (seccomp, sysctl \
+             kernel.io_uring_disabled)"
+    )]
+    Ring(io::Error),
+    /// The threads could not be started.
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+}
+
+/// What was chosen where options left it open.
+#[derive(Debug)]
+pub struct Ways {
+    /// What files are known by; not `Auto`.
+    pub keys: KeyMode,
+    /// How their data are read and written; not `Auto`.
+    pub io: IoMode,
+    /// Why it is not io_uring, if that was to be used if possible: to be told to the user once.
+    pub ring_denied: Option<io::Error>,
+    /// Whether it acts as its callers, as only root can. If not, all callers are the server's own
+    /// user: they may what he may, and what they make is his.
+    pub acts_as_callers: bool,
+    /// Most files that are held open, as limited by the descriptors that the process may have.
+    pub open_files_max: usize,
+}
+
+/// An exported directory.
+pub struct Directory {
+    tree: Arc<Tree>,
+    workers: Workers,
+    kind: FileSystemKind,
+    ring_depth: u32,
+    ways: Ways,
+}
+
+impl Directory {
+    /// Opens a directory for being exported, and starts its threads, which end when it is dropped. Sets
+    /// the umask of the process to 0: modes of new files are the clients'. Needs Linux 5.15. Waits for
+    /// the disk.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: &Path, options: &DirectoryOptions) -> Result<Arc<Self>, OpenError> {
+        let directory = open_root(path)?;
+        let found = find_again(&directory).map_err(|source| OpenError::Proc {
+            path: path_of(&directory),
+            source: source.into(),
+        })?;
+        let root = |source| OpenError::Root { path: path.to_owned(), source };
+        let stat = stat(&found).map_err(|error| root(error.into()))?;
+        let keys = Keys::new(options.keys, &directory, &stat).map_err(|source| {
+            OpenError::Keys { path: path.to_owned(), keys: options.keys, source }
+        })?;
+        let key =
+            keys.of(&found, &stat).map_err(|status| root(io::Error::other(status.to_string())))?;
+        let kind = FileSystemKind::of(&directory).map_err(|error| root(error.into()))?;
+        let (io, ring_denied) = choose_io(options.io, &kind)?;
+        let open_files_max = options.open_files_max.min(files_affordable());
+        umask(Mode::empty());
+        let tree = Arc::new(Tree {
+            root: Arc::new(Node::new(key, found, &stat)),
+            root_directory: directory,
+            mount_id: stat.stx_mnt_id,
+            fsid: options.fsid,
+            keys,
+            identity: Identity::of_this_thread(),
+            nodes: Nodes::new(open_files_max),
+            losses: AtomicU64::new(0),
+            data_syncs: AtomicU64::new(0),
+            file_syncs: AtomicU64::new(0),
+            tended: Mutex::new(Instant::now()),
+        });
+        let queue = options.ring_depth as usize;
+        let workers = Workers::start(&tree, options.threads, queue).map_err(OpenError::Threads)?;
+        let ways = Ways {
+            keys: tree.keys.mode(),
+            io,
+            ring_denied,
+            acts_as_callers: tree.identity.acts_as_callers(),
+            open_files_max,
+        };
+        Ok(Arc::new(Self { tree, workers, kind, ring_depth: options.ring_depth, ways }))
+    }
+
+    /// What was chosen.
+    pub fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// How often the kernel was asked to bring something to stable storage. Any thread, at any time.
+    pub fn syncs(&self) -> Syncs {
+        self.tree.syncs()
+    }
+
+    fn uses_ring(&self) -> bool {
+        self.ways.io == IoMode::Uring
+    }
+}
+
+impl FileSystem for Directory {
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn losses(&self) -> u64 {
+        self.tree.losses.load(Ordering::Relaxed)
+    }
+
+    fn root(&self) -> FileKey {
+        self.tree.root.key
+    }
+
+    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<fattr3>> {
+        let node = self.kind.answers_at_once.then(|| self.tree.peek(file)).flatten()?;
+        Some(self.tree.attributes_of(&node))
+    }
+
+    fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+        self.tree.attributes(file)
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        new: &sattr3,
+        guard: Option<nfstime3>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        self.tree.set_attributes(caller, file, new, guard, wcc)
+    }
+
+    fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+        self.tree.access(caller, file, wanted)
+    }
+
+    fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
+        self.tree.lookup(caller, at)
+    }
+
+    fn read_link(&self, _caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
+        self.tree.read_link(link)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        how: &createhow3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.tree.create(caller, at, how, wcc)
+    }
+
+    fn make_directory(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        attributes: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.tree.make_directory(caller, at, attributes, wcc)
+    }
+
+    fn make_symlink(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        text: &[u8],
+        attributes: &sattr3,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.tree.make_symlink(caller, at, text, attributes, wcc)
+    }
+
+    fn make_special(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        file: &SpecialFile,
+        wcc: &mut wcc_data,
+    ) -> Outcome<Found> {
+        self.tree.make_special(caller, at, file, wcc)
+    }
+
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+        self.tree.remove(caller, at, wcc)
+    }
+
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+        self.tree.remove_directory(caller, at, wcc)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        wccs: &mut (wcc_data, wcc_data),
+    ) -> Outcome<()> {
+        self.tree.rename(caller, from, to, wccs)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        at: Place<'_>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        self.tree.link(caller, file, at, wcc)
+    }
+
+    fn list(
+        &self,
+        caller: &Caller,
+        directory: &FileKey,
+        from: &ListFrom,
+        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Outcome<Listed> {
+        self.tree.list(caller, directory, from, take)
+    }
+
+    fn space(&self, _caller: &Caller) -> Outcome<Space> {
+        self.tree.space()
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.kind.abilities()
+    }
+
+    fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath> {
+        let depth = self.ring_depth;
+        Box::new(DirectoryPath::new(self, core, depth))
+    }
+}
+
+fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, path, how, Mode::empty())
+        .map_err(|source| OpenError::Root { path: path.to_owned(), source: source.into() })
+}
+
+/// What is to be used, and why it is not io_uring if that was left open.
+fn choose_io(
+    asked: IoMode,
+    kind: &FileSystemKind,
+) -> Result<(IoMode, Option<io::Error>), OpenError> {
+    if asked == IoMode::Threads {
+        return Ok((IoMode::Threads, None));
+    }
+    match (try_ring(kind), asked) {
+        (Ok(()), _) => Ok((IoMode::Uring, None)),
+        (Err(error), IoMode::Uring) => Err(OpenError::Ring(error)),
+        (Err(error), _) => Ok((IoMode::Threads, Some(error))),
+    }
+}
+
+fn try_ring(kind: &FileSystemKind) -> io::Result<()> {
+    if !kind.answers_at_once {
+        let reason = "the file system may ask other hosts or processes, and a core would wait";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+    }
+    FileRing::<Bulk, u32>::new(1).map(drop)
+}
+
+/// How many files can be held open with the descriptors that the process may have.
+fn files_affordable() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let files = descriptors.saturating_sub(DESCRIPTORS_LEFT) / DESCRIPTORS_OF_FILE;
+    usize::try_from(files).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,179 @@
+//! A file that is held open: found once, and from then on asked, read and written without being looked
+//! for again.
+
+use super::attributes::{kind, rights, stat};
+use super::files::open;
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::FileKey;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, OFlags, Statx};
+use rustix::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Callers whose rights to the data of one file are remembered.
+const GRANTS: usize = 4;
+/// For how many ticks of the cache beside the one in which it was given a right is remembered: a
+/// change of an access control list, which shows in no attribute, takes effect behind that.
+const GRANT_TICKS: u32 = 1;
+
+/// What is to be done with the data of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    Read,
+    Write,
+}
+
+/// A file, its descriptors, and what is known of it. Holding it keeps its number from being used again.
+pub(super) struct Node {
+    pub(super) key: FileKey,
+    pub(super) kind: FileType,
+    /// Found, not opened: enough for everything but its data.
+    pub(super) path: OwnedFd,
+    reader: OnceLock<Arc<OwnedFd>>,
+    writer: OnceLock<Arc<OwnedFd>>,
+    changes: Changes,
+    grants: Mutex<[Option<Grant>; GRANTS]>,
+    /// The tick in which it was last asked for.
+    used: AtomicU32,
+    /// It was written, and not synced since: an error of write-back would be lost with it.
+    is_dirty: AtomicBool,
+}
+
+/// How many changes of a file were begun and ended by this server.
+#[derive(Default)]
+struct Changes {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// A change of a file that is under way.
+#[derive(Debug)]
+pub(super) struct Change {
+    number: u64,
+    is_alone: bool,
+}
+
+/// A caller was found to have a right to a file of this owner and mode.
+struct Grant {
+    caller: Caller,
+    right: Right,
+    file: (u32, u32, u32),
+    tick: u32,
+}
+
+impl Node {
+    pub(super) fn new(key: FileKey, path: OwnedFd, stat: &Statx) -> Self {
+        Self {
+            key,
+            kind: kind(stat),
+            path,
+            reader: OnceLock::new(),
+            writer: OnceLock::new(),
+            changes: Changes::default(),
+            grants: Mutex::default(),
+            used: AtomicU32::new(0),
+            is_dirty: AtomicBool::new(false),
+        }
+    }
+
+    /// What it is like now.
+    pub(super) fn stat(&self) -> io::Result<Statx> {
+        stat(&self.path)
+    }
+
+    /// The descriptor for its data, if it was opened before.
+    pub(super) fn opened(&self, right: Right) -> Option<&Arc<OwnedFd>> {
+        self.slot(right).get()
+    }
+
+    /// The descriptor for its data, which is opened as whom the thread acts. May wait.
+    pub(super) fn open(&self, right: Right) -> io::Result<&Arc<OwnedFd>> {
+        if let Some(file) = self.opened(right) {
+            return Ok(file);
+        }
+        let how = if right == Right::Read { OFlags::RDONLY } else { OFlags::WRONLY };
+        let file = Arc::new(open(&self.path, how)?);
+        Ok(self.slot(right).get_or_init(|| file))
+    }
+
+    /// Any descriptor by which it can be synced. May wait.
+    pub(super) fn open_any(&self) -> io::Result<&Arc<OwnedFd>> {
+        match self.opened(Right::Write) {
+            Some(file) => Ok(file),
+            None => self.open(Right::Read),
+        }
+    }
+
+    fn slot(&self, right: Right) -> &OnceLock<Arc<OwnedFd>> {
+        match right {
+            Right::Read => &self.reader,
+            Right::Write => &self.writer,
+        }
+    }
+
+    /// Says that a change begins; ask for the attributes of before only then.
+    pub(super) fn begin_change(&self) -> Change {
+        let number = self.changes.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        Change { number, is_alone: self.changes.ended.load(Ordering::SeqCst) == number - 1 }
+    }
+
+    /// Says that it ended, with the attributes of afterwards at hand. Returns whether no other change
+    /// of this server fell into it: only then does the difference between before and after tell what
+    /// this one did (RFC 1813 section 2.6).
+    pub(super) fn end_change(&self, change: &Change) -> bool {
+        self.changes.ended.fetch_add(1, Ordering::SeqCst);
+        change.is_alone && self.changes.begun.load(Ordering::SeqCst) == change.number
+    }
+
+    /// Whether the caller was found to have this right of late, and the file's owner, group and mode
+    /// are what they were. Does not wait: where another thread is looking, nothing is known.
+    pub(super) fn is_granted(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) -> bool {
+        let Ok(grants) = self.grants.try_lock() else { return false };
+        grants.iter().flatten().any(|grant| grant.holds(caller, right, now, tick))
+    }
+
+    /// Remembers that the caller has a right, in place of what was remembered longest.
+    pub(super) fn grant(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) {
+        let mut grants = lock(&self.grants);
+        grants.rotate_right(1);
+        if let Some(first) = grants.first_mut() {
+            *first = Some(Grant { caller: *caller, right, file: ownership(now), tick });
+        }
+    }
+
+    pub(super) fn touch(&self, tick: u32) {
+        self.used.store(tick, Ordering::Relaxed);
+    }
+
+    /// Ticks since it was last asked for.
+    pub(super) fn idle_ticks(&self, tick: u32) -> u32 {
+        tick.saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_dirty(&self, is_dirty: bool) {
+        self.is_dirty.store(is_dirty, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Ordering::Relaxed)
+    }
+}
+
+impl Grant {
+    fn holds(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) -> bool {
+        tick.saturating_sub(self.tick) <= GRANT_TICKS
+            && self.right == right
+            && self.file == ownership(now)
+            && self.caller == *caller
+    }
+}
+
+fn ownership(stat: &Statx) -> (u32, u32, u32) {
+    (stat.stx_uid, stat.stx_gid, rights(stat))
+}
+
+/// Takes a lock, also one whose holder panicked: what these locks guard is consistent at every step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,134 @@
+//! The files that are held open: a bounded number, those that were asked for last.
+//!
+//! Threads that may wait put files in and take them out; a polling core only looks, and if a thread
+//! happens to be at the same place, finds nothing and goes the long way. A file that was taken out is
+//! closed by a thread too, as closing a removed file frees its blocks, which takes a while.
+
+use super::node::{Node, lock};
+use crate::nfs::server::file_system::FileKey;
+use std::collections::HashMap;
+use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Parts with a lock each.
+const SHARDS: usize = 16;
+/// For how many ticks a file is held that nobody asks for. A tick is about a second
+/// ([`Tree::tend`](super::tree::Tree::tend)).
+const IDLE_TICKS_MAX: u32 = 5;
+
+type Shard = HashMap<FileKey, Arc<Node>>;
+
+pub(super) struct Nodes {
+    shards: [Mutex<Shard>; SHARDS],
+    shard_max: usize,
+    /// Taken out, but some thread or core still uses them.
+    leaving: Mutex<Vec<Arc<Node>>>,
+    tick: AtomicU32,
+}
+
+impl Nodes {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            shards: Default::default(),
+            shard_max: max.div_ceil(SHARDS).max(1),
+            leaving: Mutex::default(),
+            tick: AtomicU32::new(0),
+        }
+    }
+
+    /// A clock of its own, which costs a core nothing to look at.
+    pub(super) fn tick(&self) -> u32 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    /// A file that is held, if that can be seen without waiting.
+    pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<Node>> {
+        let node = Arc::clone(self.shard(key).try_lock().ok()?.get(key)?);
+        node.touch(self.tick());
+        Some(node)
+    }
+
+    /// A file that is held.
+    pub(super) fn find(&self, key: &FileKey) -> Option<Arc<Node>> {
+        let node = Arc::clone(lock(self.shard(key)).get(key)?);
+        node.touch(self.tick());
+        Some(node)
+    }
+
+    /// Holds a file; if it is held already, returns what is held. Where there is no room, another one
+    /// is handed to `close`.
+    pub(super) fn hold(&self, node: Node, close: impl FnOnce(Arc<Node>)) -> Arc<Node> {
+        node.touch(self.tick());
+        let mut shard = lock(self.shard(&node.key));
+        if let Some(held) = shard.get(&node.key) {
+            return Arc::clone(held);
+        }
+        let given_up = if shard.len() < self.shard_max { None } else { give_up(&mut shard) };
+        let node = Arc::new(node);
+        shard.insert(node.key, Arc::clone(&node));
+        drop(shard);
+        if let Some(node) = given_up {
+            close(node);
+        }
+        node
+    }
+
+    /// Lets go of a file.
+    pub(super) fn forget(&self, key: &FileKey) {
+        let node = lock(self.shard(key)).remove(key);
+        node.into_iter().for_each(|node| self.leave(node));
+    }
+
+    /// Closes a file that was taken out, now or as soon as nobody uses it any more.
+    pub(super) fn leave(&self, node: Arc<Node>) {
+        lock(&self.leaving).push(node);
+        self.close_unused();
+    }
+
+    /// Lets the clock go on, and hands those to `close` that nobody asked for or that are gone.
+    pub(super) fn tend(&self, is_gone: impl Fn(&Node) -> bool, close: impl Fn(Arc<Node>)) {
+        let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
+        for shard in &self.shards {
+            let is_over = |node: &Node| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
+            let over: Vec<_> =
+                lock(shard).extract_if(|_, node| is_over(node)).map(|(_, node)| node).collect();
+            over.into_iter().for_each(&close);
+        }
+        self.close_unused();
+    }
+
+    /// How many are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Nobody can begin to use what was taken out, so that once only this list has it, that remains so.
+    fn close_unused(&self) {
+        let mut leaving = lock(&self.leaving);
+        let all = mem::take(&mut *leaving);
+        let (unused, used) = all.into_iter().partition(|node| Arc::strong_count(node) == 1);
+        *leaving = used;
+        drop(leaving);
+        let unused: Vec<_> = unused;
+        drop(unused);
+    }
+
+    fn shard(&self, key: &FileKey) -> &Mutex<Shard> {
+        let folded = key.as_bytes().iter().fold(0_usize, fold_byte);
+        &self.shards[folded % SHARDS]
+    }
+}
+
+/// Takes the file out that was not asked for longest; one that has to be synced first only if all
+/// have.
+fn give_up(shard: &mut Shard) -> Option<Arc<Node>> {
+    let rank = |node: &Arc<Node>| (node.is_dirty(), std::cmp::Reverse(node.idle_ticks(u32::MAX)));
+    let key = shard.iter().min_by_key(|(_, node)| rank(node)).map(|(key, _)| *key)?;
+    shard.remove(&key)
+}
+
+fn fold_byte(sum: usize, byte: &u8) -> usize {
+    sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
+}

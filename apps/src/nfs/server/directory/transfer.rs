@@ -1,0 +1,323 @@
+//! READ, WRITE and COMMIT: what they need before, and what is answered when they are done, whether a
+//! ring did them or a thread.
+
+use super::attributes::{before, without_privileges};
+use super::errors::{OrStatus, status};
+use super::node::{Change, Node, Right};
+use super::set::{FILE_BYTES_MAX, set_mode};
+use super::tree::{Tree, live};
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::{Done, FileKey, Outcome};
+use nfs3_types::nfs3::{Nfs3Option, nfsstat3, post_op_attr, stable_how, wcc_attr, wcc_data};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Access, FileType, Statx};
+use rustix::io::{self, Errno, IoSlice, ReadWriteFlags, pread, pwritev2};
+use spinrpc::Bulk;
+use spinrpc::sys::file_ring::Durability;
+use std::sync::Arc;
+
+/// A request, with all that it needs to be done later or elsewhere.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) caller: Caller,
+    pub(super) key: FileKey,
+    pub(super) operation: Operation,
+}
+
+#[derive(Debug)]
+pub(super) enum Operation {
+    Read { offset: u64, into: Bulk },
+    Write { offset: u64, data: Bulk, stable: stable_how },
+    Commit,
+}
+
+/// A request that is being done.
+pub(super) struct Running {
+    pub(super) node: Arc<Node>,
+    change: Option<Change>,
+    before: wcc_attr,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Read { offset: u64 },
+    Write { stable: stable_how },
+    Commit,
+}
+
+/// How a transfer ended: with the buffer if it had one, and bytes from its start.
+pub(super) struct Ended {
+    pub(super) buffer: Option<Bulk>,
+    pub(super) bytes: usize,
+    pub(super) result: Outcome<()>,
+}
+
+impl Operation {
+    pub(super) fn right(&self) -> Right {
+        match self {
+            Self::Read { .. } => Right::Read,
+            Self::Write { .. } | Self::Commit => Right::Write,
+        }
+    }
+
+    /// Keeps it within what files can have: a READ from beyond ends there, a WRITE fails.
+    pub(super) fn within_bounds(mut self) -> Outcome<Self> {
+        match &mut self {
+            Self::Read { offset, into } => {
+                *offset = (*offset).min(FILE_BYTES_MAX);
+                let room = usize::try_from(FILE_BYTES_MAX - *offset).unwrap_or(usize::MAX);
+                into.set_len(into.len().min(room));
+            }
+            Self::Write { offset, data, .. } => {
+                let end = offset.checked_add(data.len() as u64);
+                end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(nfsstat3::NFS3ERR_FBIG)?;
+            }
+            Self::Commit => {}
+        }
+        Ok(self)
+    }
+
+    /// Whether the write takes bits from the mode first, which a ring cannot.
+    pub(super) fn takes_privileges(&self, present: &Statx, is_root: bool) -> bool {
+        matches!(self, Self::Write { .. }) && !is_root && without_privileges(present).is_some()
+    }
+}
+
+impl What {
+    fn of(operation: &Operation) -> Self {
+        match operation {
+            Operation::Read { offset, .. } => Self::Read { offset: *offset },
+            Operation::Write { stable, .. } => Self::Write { stable: *stable },
+            Operation::Commit => Self::Commit,
+        }
+    }
+}
+
+impl Running {
+    /// Begins a request with a look at the file, for the account of before and after.
+    pub(super) fn begin(node: Arc<Node>, operation: &Operation) -> Outcome<(Self, Statx)> {
+        let what = What::of(operation);
+        let change = matches!(what, What::Write { .. }).then(|| node.begin_change());
+        match live(&node.path) {
+            Ok(present) => Ok((Self { before: before(&present), node, change, what }, present)),
+            Err(status) => {
+                if let Some(change) = change {
+                    node.end_change(&change);
+                }
+                Err(status)
+            }
+        }
+    }
+
+    /// Takes note that the file will have to be synced. A sync takes it back before it begins, as what
+    /// is written meanwhile may miss it.
+    pub(super) fn mark(&self) {
+        match self.what {
+            What::Read { .. } => {}
+            What::Write { .. } => self.node.set_dirty(true),
+            What::Commit => self.node.set_dirty(false),
+        }
+    }
+
+    /// Ends it before anything was done.
+    pub(super) fn abandon(self) {
+        if let Some(change) = self.change {
+            self.node.end_change(&change);
+        }
+    }
+
+    /// What is answered.
+    pub(super) fn ended(self, tree: &Tree, ended: Ended) -> Done {
+        let after = tree.attributes_after(&self.node);
+        let is_alone = self.change.as_ref().is_none_or(|change| self.node.end_change(change));
+        let before = if is_alone { Nfs3Option::Some(self.before) } else { Nfs3Option::None };
+        if ended.result.is_err() {
+            self.note_loss(tree);
+        }
+        match (self.what, ended) {
+            (What::Read { offset }, Ended { buffer: Some(data), bytes, result }) => {
+                read(offset, data, bytes, result, after)
+            }
+            (What::Write { stable }, Ended { bytes, result, .. }) => match result {
+                Err(status) if bytes == 0 => failed(status, after),
+                _ => {
+                    let wcc = wcc_data { before, after };
+                    let count = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    Done::Written { count, committed: stable, wcc }
+                }
+            },
+            (_, Ended { result: Ok(()), .. }) => {
+                Done::Committed { wcc: wcc_data { before, after } }
+            }
+            (_, Ended { result: Err(status), .. }) => failed(status, after),
+        }
+    }
+
+    /// An error of a sync may be that of any data which were not stable yet.
+    fn note_loss(&self, tree: &Tree) {
+        let syncs = match self.what {
+            What::Read { .. } => false,
+            What::Write { stable } => stable != stable_how::UNSTABLE,
+            What::Commit => true,
+        };
+        if syncs {
+            tree.lost(nfsstat3::NFS3ERR_IO);
+        }
+    }
+}
+
+impl Tree {
+    /// Finds the file of a request, sees whether the caller may, and opens it. May wait.
+    pub(super) fn prepare(&self, task: &Task) -> Outcome<Arc<Node>> {
+        let node = self.node(&task.key)?;
+        match node.kind {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(nfsstat3::NFS3ERR_ISDIR),
+            _ => return Err(nfsstat3::NFS3ERR_INVAL),
+        }
+        let (present, right) = (live(&node.path)?, task.operation.right());
+        if !self.identity.owns(&task.caller, &present) {
+            self.acting(&task.caller, || may_transfer(&node, right))?;
+            node.grant(&task.caller, right, &present, self.nodes.tick());
+        }
+        node.open(right).or_status()?;
+        Ok(node)
+    }
+
+    /// Does a request. Waits.
+    pub(super) fn perform(&self, task: Task) -> Done {
+        let prepared = self.prepare(&task).and_then(|node| {
+            self.take_privileges(&task, &node)?;
+            Running::begin(node, &task.operation)
+        });
+        match prepared {
+            Ok((running, _)) => {
+                running.mark();
+                let ended = self.transfer(&running.node, task.operation);
+                running.ended(self, ended)
+            }
+            Err(status) => failed(status, self.attributes_if_held(&task.key)),
+        }
+    }
+
+    /// The attributes of a file, if it takes no search for it.
+    pub(super) fn attributes_if_held(&self, key: &FileKey) -> post_op_attr {
+        self.peek(key).map_or(Nfs3Option::None, |node| self.attributes_after(&node))
+    }
+
+    fn take_privileges(&self, task: &Task, node: &Node) -> Outcome<()> {
+        let present = live(&node.path)?;
+        if !task.operation.takes_privileges(&present, self.identity.is_root(&task.caller)) {
+            return Ok(());
+        }
+        let rights = without_privileges(&present);
+        rights.map_or(Ok(()), |rights| set_mode(&node.path, rights)).or_status()
+    }
+
+    fn transfer(&self, node: &Node, operation: Operation) -> Ended {
+        let file = match node.open(operation.right()) {
+            Ok(file) => file,
+            Err(error) => return Ended { buffer: None, bytes: 0, result: Err(status(error)) },
+        };
+        match operation {
+            Operation::Read { offset, into } => fill(file, offset, into),
+            Operation::Write { offset, data, stable } => {
+                let durability = durability(stable);
+                durability.into_iter().for_each(|durability| self.count_sync(durability));
+                empty(file, offset, data, durability)
+            }
+            Operation::Commit => {
+                self.count_sync(Durability::File);
+                let result = rustix::fs::fsync(file).or_status();
+                Ended { buffer: None, bytes: 0, result }
+            }
+        }
+    }
+}
+
+/// What has to be on stable storage before a write is done.
+pub(super) fn durability(stable: stable_how) -> Option<Durability> {
+    match stable {
+        stable_how::UNSTABLE => None,
+        stable_how::DATA_SYNC => Some(Durability::Data),
+        stable_how::FILE_SYNC => Some(Durability::File),
+    }
+}
+
+pub(super) fn failed(status: nfsstat3, attributes: post_op_attr) -> Done {
+    let attributes = match attributes {
+        Nfs3Option::Some(attributes) => Some(attributes),
+        Nfs3Option::None => None,
+    };
+    Done::Failed { status, attributes }
+}
+
+/// Who may execute a file may read it: a client reads what it executes (RFC 1813 section 4.4).
+fn may_transfer(node: &Node, right: Right) -> io::Result<()> {
+    use super::files::may;
+    match right {
+        Right::Write => may(&node.path, Access::WRITE_OK),
+        Right::Read => {
+            may(&node.path, Access::READ_OK).or_else(|_| may(&node.path, Access::EXEC_OK))
+        }
+    }
+}
+
+fn read(
+    offset: u64,
+    mut data: Bulk,
+    bytes: usize,
+    result: Outcome<()>,
+    after: post_op_attr,
+) -> Done {
+    let is_short = bytes < data.len();
+    data.set_len(bytes.min(data.len()));
+    match (result, after) {
+        (Err(status), after) if bytes == 0 => failed(status, after),
+        (_, Nfs3Option::Some(after)) => {
+            let is_end = offset.saturating_add(bytes as u64) >= after.size;
+            Done::Read { data, is_end, attributes: Some(after) }
+        }
+        (result, _) => Done::Read { data, is_end: is_short && result.is_ok(), attributes: None },
+    }
+}
+
+fn fill(file: &OwnedFd, offset: u64, mut into: Bulk) -> Ended {
+    let mut bytes = 0;
+    let result = loop {
+        let left = into.bytes_mut().get_mut(bytes..).unwrap_or_default();
+        if left.is_empty() {
+            break Ok(());
+        }
+        match pread(file, left, offset + bytes as u64) {
+            Ok(0) => break Ok(()),
+            Ok(read) => bytes += read,
+            Err(Errno::INTR) => {}
+            Err(error) => break Err(status(error)),
+        }
+    };
+    Ended { buffer: Some(into), bytes, result }
+}
+
+fn empty(file: &OwnedFd, offset: u64, data: Bulk, durability: Option<Durability>) -> Ended {
+    let flags = match durability {
+        None => ReadWriteFlags::empty(),
+        Some(Durability::Data) => ReadWriteFlags::DSYNC,
+        Some(Durability::File) => ReadWriteFlags::SYNC,
+    };
+    let mut bytes = 0;
+    let result = loop {
+        let left = data.bytes().get(bytes..).unwrap_or_default();
+        if left.is_empty() {
+            break Ok(());
+        }
+        match pwritev2(file, &[IoSlice::new(left)], offset + bytes as u64, flags) {
+            Ok(0) => break Err(nfsstat3::NFS3ERR_IO),
+            Ok(written) => bytes += written,
+            Err(Errno::INTR) => {}
+            Err(error) => break Err(status(error)),
+        }
+    };
+    Ended { buffer: Some(data), bytes, result }
+}

@@ -1,0 +1,239 @@
+//! The exported tree: from keys to files and back, and what every operation does around its own work.
+
+use super::attributes::{attributes, before, stat};
+use super::errors::{OrStatus, status};
+use super::files::{can_be_opened, find};
+use super::identity::Identity;
+use super::keys::{Keys, Root};
+use super::node::{Node, Right};
+use super::nodes::Nodes;
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place};
+use nfs3_types::nfs3::{Nfs3Option, nfsstat3, post_op_attr, wcc_data};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, Statx, fdatasync, fsync, syncfs};
+use rustix::io::{self, Errno};
+use spinrpc::sys::file_ring::Durability;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The clock of the files that are held open.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// How often the kernel was asked to bring something to stable storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Syncs {
+    /// The data of a file and what is needed to read it back: by writes that are DATA_SYNC.
+    pub data: u64,
+    /// All of a file or directory: by writes that are FILE_SYNC, COMMIT, and changes of names and
+    /// attributes.
+    pub file: u64,
+}
+
+pub(super) struct Tree {
+    /// Never let go of.
+    pub(super) root: Arc<Node>,
+    /// The root, open for reading.
+    pub(super) root_directory: OwnedFd,
+    pub(super) mount_id: u64,
+    pub(super) fsid: u64,
+    pub(super) keys: Keys,
+    pub(super) identity: Identity,
+    pub(super) nodes: Nodes,
+    /// How often unstable data may have been lost since the start.
+    pub(super) losses: AtomicU64,
+    pub(super) data_syncs: AtomicU64,
+    pub(super) file_syncs: AtomicU64,
+    pub(super) tended: Mutex<Instant>,
+}
+
+impl Tree {
+    /// The file of a key. May wait.
+    pub(super) fn node(&self, key: &FileKey) -> Outcome<Arc<Node>> {
+        if *key == self.root.key {
+            return Ok(Arc::clone(&self.root));
+        }
+        if let Some(node) = self.nodes.find(key) {
+            return Ok(node);
+        }
+        let path = self.keys.find(self.root_by_descriptor(), key)?;
+        let stat = live(&path)?;
+        Ok(self.hold(*key, path, &stat))
+    }
+
+    /// The file of a key, if it is held open and can be seen without waiting.
+    pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<Node>> {
+        if *key == self.root.key {
+            return Some(Arc::clone(&self.root));
+        }
+        self.nodes.peek(key)
+    }
+
+    /// The directory of a place. NFS3ERR_NOTDIR if it is none.
+    pub(super) fn directory(&self, key: &FileKey) -> Outcome<Arc<Node>> {
+        let node = self.node(key)?;
+        match node.kind {
+            FileType::Directory => Ok(node),
+            _ => Err(nfsstat3::NFS3ERR_NOTDIR),
+        }
+    }
+
+    /// What there is to tell of a file that was found at a place; it is held open if `hold`, as it is
+    /// likely to be asked for next.
+    ///
+    /// What is mounted in the tree is not exported: NFS3ERR_ACCES, as no status says it better.
+    pub(super) fn found(&self, at: Place<'_>, path: OwnedFd, hold: bool) -> Outcome<Found> {
+        let stat = stat(&path).or_status()?;
+        if stat.stx_mnt_id != self.mount_id {
+            return Err(nfsstat3::NFS3ERR_ACCES);
+        }
+        let key = self.keys.of(&path, &stat)?;
+        self.keys.note(&key, at);
+        if hold {
+            self.hold(key, path, &stat);
+        }
+        Ok(Found { key, attributes: attributes(&stat, self.fsid) })
+    }
+
+    fn hold(&self, key: FileKey, path: OwnedFd, stat: &Statx) -> Arc<Node> {
+        self.nodes.hold(Node::new(key, path, stat), |node| self.close(node))
+    }
+
+    /// Does `work`, a change of `node`, and says what the file was like before and after.
+    pub(super) fn changing<T>(
+        &self,
+        node: &Node,
+        wcc: &mut wcc_data,
+        work: impl FnOnce(&Statx) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let change = node.begin_change();
+        let earlier = live(&node.path);
+        let outcome = earlier.as_ref().map_err(|error| *error).and_then(work);
+        wcc.after = self.attributes_after(node);
+        if let (true, Ok(earlier)) = (node.end_change(&change), &earlier) {
+            wcc.before = Nfs3Option::Some(before(earlier));
+        }
+        outcome
+    }
+
+    /// What a file is like, if it can be asked.
+    pub(super) fn attributes_after(&self, node: &Node) -> post_op_attr {
+        match node.stat() {
+            Ok(stat) => Nfs3Option::Some(attributes(&stat, self.fsid)),
+            Err(_) => Nfs3Option::None,
+        }
+    }
+
+    /// Does `work` as the caller.
+    pub(super) fn acting<T>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> Outcome<T> {
+        self.identity.acting(caller, || work().or_status())
+    }
+
+    /// Brings a directory, or the attributes of a file, to stable storage. Files that cannot be opened
+    /// without side effects, and directories that the server may not read, take the whole file system
+    /// with them.
+    pub(super) fn settle(&self, node: &Node) -> Outcome<()> {
+        self.count_sync(Durability::File);
+        let opened = if can_be_opened(node.kind) { node.open_any() } else { Err(Errno::ACCESS) };
+        match opened {
+            Ok(file) => fsync(file).or_status(),
+            Err(_) => syncfs(&self.root_directory).or_status(),
+        }
+    }
+
+    /// Brings what was written to a file to stable storage.
+    pub(super) fn sync(&self, file: &OwnedFd, durability: Durability) -> Outcome<()> {
+        self.count_sync(durability);
+        let synced = match durability {
+            Durability::Data => fdatasync(file),
+            Durability::File => fsync(file),
+        };
+        synced.map_err(|error| self.lost(status(error)))
+    }
+
+    /// Takes note that data which were not stable may be lost: the kernel tells of an error of
+    /// write-back only once, whosever data it was.
+    pub(super) fn lost(&self, status: nfsstat3) -> nfsstat3 {
+        self.losses.fetch_add(1, Ordering::Relaxed);
+        status
+    }
+
+    pub(super) fn count_sync(&self, durability: Durability) {
+        let count = match durability {
+            Durability::Data => &self.data_syncs,
+            Durability::File => &self.file_syncs,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Finds the file that a change of names may take away; `None` if there is none.
+    pub(super) fn victim(&self, directory: &Node, name: &[u8]) -> Option<OwnedFd> {
+        find(&directory.path, name).ok()
+    }
+
+    /// Lets go of a file if its last name was taken away, so that its blocks are freed.
+    pub(super) fn forget_if_gone(&self, victim: Option<OwnedFd>) {
+        let Some(victim) = victim else { return };
+        let Ok(stat) = stat(&victim) else { return };
+        if stat.stx_nlink == 0 {
+            if let Ok(key) = self.keys.of(&victim, &stat) {
+                self.nodes.forget(&key);
+            }
+            self.keys.outlive(&stat);
+        }
+    }
+
+    /// Closes, once in a tick, what nobody asks for or what others have removed. May wait.
+    pub(super) fn tend(&self) {
+        let Ok(mut tended) = self.tended.try_lock() else { return };
+        if tended.elapsed() < TICK {
+            return;
+        }
+        *tended = Instant::now();
+        drop(tended);
+        let is_gone = |node: &Node| node.stat().is_ok_and(|stat| stat.stx_nlink == 0);
+        self.nodes.tend(is_gone, |node| self.close(node));
+    }
+
+    /// Closes a file, and finds out before whether what was written to it could be brought to the
+    /// disk: there is nobody to tell later.
+    fn close(&self, node: Arc<Node>) {
+        if let (true, Some(file)) = (node.is_dirty(), node.opened(Right::Write)) {
+            let _ = self.sync(file, Durability::File);
+        }
+        self.nodes.leave(node);
+    }
+
+    fn root_by_descriptor(&self) -> Root<'_> {
+        Root {
+            directory: self.root_directory.as_fd(),
+            key: &self.root.key,
+            mount_id: self.mount_id,
+        }
+    }
+
+    pub(super) fn syncs(&self) -> Syncs {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Syncs { data: read(&self.data_syncs), file: read(&self.file_syncs) }
+    }
+
+    /// A tick, without waiting for it.
+    #[cfg(test)]
+    pub(super) fn tick_now(&self) {
+        *super::node::lock(&self.tended) -= TICK;
+        self.tend();
+    }
+}
+
+/// What a file is like that was found. NFS3ERR_STALE if it was removed meanwhile.
+pub(super) fn live(path: impl AsFd) -> Outcome<Statx> {
+    match stat(path).or_status()? {
+        stat if stat.stx_nlink == 0 => Err(nfsstat3::NFS3ERR_STALE),
+        stat => Ok(stat),
+    }
+}

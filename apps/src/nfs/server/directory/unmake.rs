@@ -1,0 +1,86 @@
+//! REMOVE, RMDIR, RENAME.
+
+use super::node::Node;
+use super::tree::Tree;
+use crate::nfs::server::exports::Caller;
+use crate::nfs::server::file_system::{Outcome, Place};
+use nfs3_types::nfs3::{nfsstat3, wcc_data};
+use rustix::fs::{AtFlags, renameat, unlinkat};
+
+impl Tree {
+    pub(super) fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+        self.unlink(caller, at, AtFlags::empty(), wcc)
+    }
+
+    pub(super) fn remove_directory(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        self.unlink(caller, at, AtFlags::REMOVEDIR, wcc)
+    }
+
+    fn unlink(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        what: AtFlags,
+        wcc: &mut wcc_data,
+    ) -> Outcome<()> {
+        let directory = self.directory(at.directory)?;
+        self.changing(&directory, wcc, |_| {
+            let victim = self.victim(&directory, at.name);
+            self.acting(caller, || unlinkat(&directory.path, at.name, what))?;
+            self.forget_if_gone(victim);
+            self.settle(&directory)
+        })
+    }
+
+    pub(super) fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        wccs: &mut (wcc_data, wcc_data),
+    ) -> Outcome<()> {
+        let (source, target) = (self.directory(from.directory)?, self.directory(to.directory)?);
+        if source.key == target.key {
+            let renamed = self.changing(&source, &mut wccs.0, |_| {
+                self.move_name(caller, (&source, from), (&source, to))
+            });
+            wccs.1 = wcc_data { before: wccs.0.before, after: wccs.0.after.clone() };
+            return renamed;
+        }
+        let (of_source, of_target) = (&mut wccs.0, &mut wccs.1);
+        self.changing(&source, of_source, |_| {
+            self.changing(&target, of_target, |_| {
+                self.move_name(caller, (&source, from), (&target, to))
+            })
+        })
+    }
+
+    fn move_name(
+        &self,
+        caller: &Caller,
+        (source, from): (&Node, Place<'_>),
+        (target, to): (&Node, Place<'_>),
+    ) -> Outcome<()> {
+        let victim = self.victim(target, to.name);
+        self.acting(caller, || renameat(&source.path, from.name, &target.path, to.name))
+            .map_err(|status| if victim.is_some() { not_compatible(status) } else { status })?;
+        self.forget_if_gone(victim);
+        // The new name first: a crash in between leaves the file with two names, not with none.
+        self.settle(target)?;
+        if source.key == target.key { Ok(()) } else { self.settle(source) }
+    }
+}
+
+/// The status where a file cannot take the place of the one with the new name (RFC 1813 section
+/// 3.3.14).
+fn not_compatible(status: nfsstat3) -> nfsstat3 {
+    match status {
+        nfsstat3::NFS3ERR_ISDIR | nfsstat3::NFS3ERR_NOTDIR => nfsstat3::NFS3ERR_EXIST,
+        status => status,
+    }
+}
