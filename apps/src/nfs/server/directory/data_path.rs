@@ -134,12 +134,10 @@ impl DirectoryPath {
     /// Hands a request to the threads. If they have too much to do, it ends here.
     fn hand_over(&mut self, number: u32, task: Task) -> Option<Done> {
         let how = if self.ring.is_some() { How::Prepare } else { How::Perform };
-        let answers = self.answers.clone();
+        let (key, answers) = (task.key, self.answers.clone());
         self.slots.set(number, Slot::WithThread);
-        match self.directory.workers.ask(Job { number, task, how, answers }) {
-            Ok(()) => None,
-            Err(job) => Some(self.too_much(&job.task.key)),
-        }
+        let is_queued = self.directory.workers.ask(Job { number, task, how, answers });
+        if is_queued { None } else { Some(self.too_much(&key)) }
     }
 
     fn too_much(&self, key: &FileKey) -> Done {

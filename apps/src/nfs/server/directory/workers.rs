@@ -60,15 +60,9 @@ impl Workers {
         Ok(Self { jobs: Some(jobs), threads })
     }
 
-    /// Queues a job, without waiting; gives it back if the queue is full.
-    pub(super) fn ask(&self, job: Job) -> Result<(), Job> {
-        match &self.jobs {
-            Some(jobs) => jobs.try_send(job).map_err(|error| match error {
-                std::sync::mpsc::TrySendError::Full(job)
-                | std::sync::mpsc::TrySendError::Disconnected(job) => job,
-            }),
-            None => Err(job),
-        }
+    /// Queues a job, without waiting. False if the queue is full.
+    pub(super) fn ask(&self, job: Job) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok())
     }
 }
 

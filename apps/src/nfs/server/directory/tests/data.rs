@@ -1,0 +1,209 @@
+//! READ, WRITE and COMMIT, by the ring and by threads.
+
+use super::*;
+
+/// Both ways; where io_uring is denied, only threads.
+fn both(test: impl Fn(&Export, &mut Data)) {
+    for io in [IoMode::Auto, IoMode::Threads] {
+        let export = Export::with(DirectoryOptions { io, ..DirectoryOptions::default() });
+        let mut data = export.data();
+        test(&export, &mut data);
+    }
+}
+
+#[test]
+fn what_was_written_is_read() {
+    both(|export, data| {
+        let file = export.create("file");
+        let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
+        let placed = WriteData::Placed(Bulk::from_vec(bytes.clone()));
+        let request = Request::Write { offset: 3, data: placed, stable: stable_how::UNSTABLE };
+        let Done::Written { count, wcc, .. } = data.run(&ROOT, &file, request) else { panic!() };
+        assert_eq!(count, 100_000);
+        assert!(matches!(&wcc.before, Nfs3Option::Some(before) if before.size == 0));
+        assert!(matches!(&wcc.after, Nfs3Option::Some(after) if after.size == 100_003));
+        let expected = [&[0; 3], &bytes[..]].concat();
+        assert_eq!(fs::read(export.local("file")).unwrap(), expected);
+        assert_eq!(data.read_as(&ROOT, &file, (0, 100_003)).unwrap(), (expected.clone(), true));
+        assert_eq!(data.read_as(&ROOT, &file, (0, 10)).unwrap(), (expected[..10].to_vec(), false));
+        assert_eq!(
+            data.read_as(&ROOT, &file, (100_000, 10)).unwrap(),
+            (expected[100_000..].to_vec(), true)
+        );
+    });
+}
+
+#[test]
+fn a_read_at_or_beyond_the_end_has_no_bytes() {
+    both(|export, data| {
+        let file = export.create("file");
+        fs::write(export.local("file"), "text").unwrap();
+        for offset in [4, 5, i64::MAX as u64, u64::MAX] {
+            assert_eq!(
+                data.read_as(&ROOT, &file, (offset, 8)).unwrap(),
+                (vec![], true),
+                "{offset}"
+            );
+        }
+        assert_eq!(data.read_as(&ROOT, &file, (0, 0)).unwrap(), (vec![], false));
+    });
+}
+
+#[test]
+fn a_write_beyond_what_files_can_have_fails() {
+    both(|export, data| {
+        let file = export.create("file");
+        for offset in [i64::MAX as u64, u64::MAX] {
+            let written = data.write_as(&ROOT, &file, (offset, b"x"), stable_how::UNSTABLE);
+            assert_eq!(status(written), nfsstat3::NFS3ERR_FBIG);
+        }
+        assert_eq!(data.write_as(&ROOT, &file, (0, b""), stable_how::UNSTABLE).unwrap(), 0);
+        assert_eq!(export.directory.attributes(&file).unwrap().size, 0);
+    });
+}
+
+#[test]
+fn data_are_of_regular_files_only() {
+    both(|export, data| {
+        let directory = export.make_directory("directory");
+        let read = data.read_as(&ROOT, &directory, (0, 1));
+        assert_eq!(status(read), nfsstat3::NFS3ERR_ISDIR);
+        let written = data.write_as(&ROOT, &directory, (0, b"x"), stable_how::UNSTABLE);
+        assert_eq!(status(written), nfsstat3::NFS3ERR_ISDIR);
+        assert_eq!(status(data.commit(&directory)), nfsstat3::NFS3ERR_ISDIR);
+    });
+}
+
+#[test]
+fn stable_means_synced_before_the_reply() {
+    both(|export, data| {
+        let file = export.create("file");
+        let synced = |data: &mut Data, stable| {
+            let before = export.directory.syncs();
+            data.write_as(&ROOT, &file, (0, b"x"), stable).unwrap();
+            let after = export.directory.syncs();
+            (after.data - before.data, after.file - before.file)
+        };
+        assert_eq!(synced(data, stable_how::UNSTABLE), (0, 0));
+        assert_eq!(synced(data, stable_how::DATA_SYNC), (1, 0));
+        assert_eq!(synced(data, stable_how::FILE_SYNC), (0, 1));
+        let before = export.directory.syncs();
+        data.commit(&file).unwrap();
+        assert_eq!(export.directory.syncs().file - before.file, 1);
+        assert_eq!(export.directory.losses(), 0);
+    });
+}
+
+#[test]
+fn changes_of_names_are_synced_before_the_reply() {
+    let export = Export::new();
+    let root = export.root();
+    let mut last = export.directory.syncs().file;
+    let mut synced = |what: &str, at_least: u64| {
+        let now = export.directory.syncs().file;
+        assert!(now - last >= at_least, "{what}: {} of {at_least}", now - last);
+        last = now;
+    };
+    let file = export.create("file");
+    synced("CREATE: the file and the directory", 2);
+    export.make_directory("directory");
+    synced("MKDIR", 2);
+    export.directory.link(&ROOT, &file, at(&root, "link"), &mut wcc_data::default()).unwrap();
+    synced("LINK", 2);
+    export.rename(at(&root, "link"), at(&export.key("directory"), "link")).unwrap();
+    synced("RENAME: both directories", 2);
+    export.set(&ROOT, &file, &with_mode(0o600)).unwrap();
+    synced("SETATTR", 1);
+    export.remove("file").unwrap();
+    synced("REMOVE", 1);
+}
+
+#[test]
+fn a_file_that_was_removed_while_it_was_open_is_stale() {
+    both(|export, data| {
+        let file = export.create("file");
+        data.write_as(&ROOT, &file, (0, b"text"), stable_how::UNSTABLE).unwrap();
+        data.read_as(&ROOT, &file, (0, 4)).unwrap();
+        fs::remove_file(export.local("file")).unwrap();
+        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), nfsstat3::NFS3ERR_STALE);
+        let written = data.write_as(&ROOT, &file, (0, b"x"), stable_how::UNSTABLE);
+        assert_eq!(status(written), nfsstat3::NFS3ERR_STALE);
+        assert_eq!(status(data.commit(&file)), nfsstat3::NFS3ERR_STALE);
+    });
+}
+
+#[test]
+fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
+    for io in [IoMode::Auto, IoMode::Threads] {
+        let options = DirectoryOptions { io, ring_depth: 8, ..DirectoryOptions::default() };
+        let export = Export::with(options);
+        let mut data = export.data();
+        let file = export.create("file");
+        let mut later = Vec::new();
+        for offset in 0..8 {
+            let data_of = WriteData::Inline(b"x");
+            let request = Request::Write { offset, data: data_of, stable: stable_how::UNSTABLE };
+            match data.path.start(&ROOT, &file, request) {
+                Started::Later(number) => later.push(number),
+                Started::Done(done) => panic!("{done:?}"),
+            }
+        }
+        let request = Request::Commit { offset: 0, count: 0 };
+        let refused = data.path.start(&ROOT, &file, request);
+        let too_much = nfsstat3::NFS3ERR_JUKEBOX;
+        assert!(
+            matches!(refused, Started::Done(Done::Failed { status, .. }) if status == too_much)
+        );
+        let mut ended = Vec::new();
+        while data.path.poll(&mut |number, done| {
+            assert!(matches!(done, Done::Written { count: 1, .. }), "{done:?}");
+            ended.push(number);
+        }) {
+            thread::yield_now();
+        }
+        ended.sort_unstable();
+        later.sort_unstable();
+        assert_eq!(ended, later);
+        assert_eq!(fs::read(export.local("file")).unwrap(), b"xxxxxxxx");
+        assert!(!data.path.poll(&mut |_, done| panic!("{done:?}")));
+    }
+}
+
+#[test]
+fn writes_that_overlap_in_time_do_not_claim_to_be_alone() {
+    let export = Export::new();
+    let mut data = export.data();
+    let file = export.create("file");
+    data.write_as(&ROOT, &file, (0, b"open it"), stable_how::UNSTABLE).unwrap();
+    if export.directory.ways().io != IoMode::Uring {
+        return;
+    }
+    for offset in 0..2 {
+        let data_of = WriteData::Inline(b"x");
+        let request = Request::Write { offset, data: data_of, stable: stable_how::UNSTABLE };
+        assert!(matches!(data.path.start(&ROOT, &file, request), Started::Later(_)));
+    }
+    let mut alone = 0;
+    while data.path.poll(&mut |_, done| {
+        let Done::Written { wcc, .. } = done else { panic!("{done:?}") };
+        alone += u32::from(wcc.before.is_some());
+    }) {}
+    assert_eq!(alone, 0);
+}
+
+#[test]
+fn a_read_only_file_descriptor_is_not_what_writes() {
+    both(|export, data| {
+        let file = export.create("file");
+        data.read_as(&ROOT, &file, (0, 1)).unwrap();
+        data.write_as(&ROOT, &file, (0, b"x"), stable_how::FILE_SYNC).unwrap();
+        assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (b"x".to_vec(), true));
+    });
+}
+
+#[test]
+fn an_error_of_a_sync_changes_the_verifier_of_writes() {
+    let export = Export::new();
+    export.directory.tree.lost(nfsstat3::NFS3ERR_IO);
+    assert_eq!(export.directory.losses(), 1);
+}

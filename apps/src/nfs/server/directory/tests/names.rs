@@ -1,0 +1,373 @@
+//! What is found, made, renamed and taken away under which name, and what lies outside.
+
+use super::*;
+use crate::nfs::server::file_system::DirectoryEntry;
+use nfs3_types::nfs3::{createverf3, ftype3, specdata3};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::sync::atomic::AtomicBool;
+
+const NOWHERE: ListFrom = ListFrom { cookie: 0, verifier: [0; 8], with_files: false };
+
+#[test]
+fn dot_dot_of_the_root_is_the_root() {
+    let export = Export::new();
+    let below = export.make_directory("below");
+    assert_eq!(export.key(".."), export.root());
+    assert_eq!(export.key("."), export.root());
+    assert_eq!(export.lookup(&below, "..").unwrap().key, export.root());
+    assert_eq!(export.lookup(&below, ".").unwrap().key, below);
+}
+
+#[test]
+fn a_directory_that_was_moved_out_of_the_tree_has_no_parent() {
+    let (export, outside) = (Export::new(), Export::new());
+    let below = export.make_directory("below");
+    fs::rename(export.local("below"), outside.local("below")).unwrap();
+    assert_eq!(status(export.lookup(&below, "..")), nfsstat3::NFS3ERR_STALE);
+}
+
+#[test]
+fn names_that_are_not_there_or_cannot_be() {
+    let export = Export::new();
+    let file = export.create("file");
+    assert_eq!(status(export.lookup(&export.root(), "none")), nfsstat3::NFS3ERR_NOENT);
+    assert_eq!(status(export.lookup(&file, "none")), nfsstat3::NFS3ERR_NOTDIR);
+    let long = "n".repeat(256);
+    assert_eq!(status(export.lookup(&export.root(), &long)), nfsstat3::NFS3ERR_NAMETOOLONG);
+    let made = export.create_as(&ROOT, &long, &createhow3::GUARDED(sattr3::default()));
+    assert_eq!(status(made), nfsstat3::NFS3ERR_NAMETOOLONG);
+}
+
+#[test]
+fn a_symbolic_link_is_never_followed() {
+    let (export, outside) = (Export::new(), Export::new());
+    let secret = outside.local("secret");
+    fs::write(&secret, "secret").unwrap();
+    symlink(&secret, export.local("file")).unwrap();
+    symlink(&outside.path, export.local("directory")).unwrap();
+
+    let link = export.lookup(&export.root(), "file").unwrap();
+    assert_eq!(link.attributes.type_, ftype3::NF3LNK);
+    assert_eq!(link.attributes.fileid, inode(&export.local("file")));
+    let text = export.directory.read_link(&ROOT, &link.key).unwrap();
+    assert_eq!(text, secret.to_str().unwrap().as_bytes());
+    let directory = export.key("directory");
+    assert_eq!(status(export.lookup(&directory, "secret")), nfsstat3::NFS3ERR_NOTDIR);
+
+    let truncated = createhow3::UNCHECKED(sattr3 { size: Nfs3Option::Some(0), ..with_mode(0o777) });
+    assert_eq!(status(export.create_as(&ROOT, "file", &truncated)), nfsstat3::NFS3ERR_EXIST);
+    let size = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
+    assert_eq!(status(export.set(&ROOT, &link.key, &size)), nfsstat3::NFS3ERR_INVAL);
+    export.set(&ROOT, &link.key, &with_mode(0o777)).unwrap();
+    let mut data = export.data();
+    assert_eq!(status(data.read_as(&ROOT, &link.key, (0, 8))), nfsstat3::NFS3ERR_INVAL);
+    let written = data.write_as(&ROOT, &link.key, (0, b"x"), stable_how::FILE_SYNC);
+    assert_eq!(status(written), nfsstat3::NFS3ERR_INVAL);
+    assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    assert_ne!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o777);
+}
+
+#[test]
+fn a_name_that_becomes_a_symbolic_link_meanwhile_leads_nowhere() {
+    let (export, outside) = (Export::new(), Export::new());
+    fs::create_dir(export.local("real")).unwrap();
+    symlink(&outside.path, export.local("link")).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for (from, to) in
+                    [("real", "name"), ("name", "real"), ("link", "name"), ("name", "link")]
+                {
+                    fs::rename(export.local(from), export.local(to)).unwrap();
+                }
+            }
+        });
+        for round in 0..300 {
+            let Ok(found) = export.lookup(&export.root(), "name") else { continue };
+            let name = format!("file-{round}");
+            let how = createhow3::UNCHECKED(with_mode(0o600));
+            let place = at(&found.key, &name);
+            let _ = export.directory.create(&ROOT, place, &how, &mut wcc_data::default());
+            assert_ne!(found.attributes.fileid, inode(&outside.path));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_dir(&outside.path).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_mounted_below_is_not_exported() {
+    let options = DirectoryOptions { io: IoMode::Threads, ..DirectoryOptions::default() };
+    let Ok(directory) = Directory::open(Path::new("/dev"), &options) else { return };
+    let found = directory.lookup(&ROOT, at(&directory.root(), "pts"));
+    assert_eq!(status(found), nfsstat3::NFS3ERR_ACCES);
+    let from = ListFrom { with_files: true, ..NOWHERE };
+    let mut is_named = false;
+    directory
+        .list(&ROOT, &directory.root(), &from, &mut |entry| {
+            is_named |= entry.name == b"pts" && entry.found.is_none();
+            true
+        })
+        .unwrap();
+    assert!(is_named);
+}
+
+#[test]
+fn create_unchecked_takes_what_is_there_and_guarded_does_not() {
+    let export = Export::new();
+    let file = export.create("file");
+    fs::write(export.local("file"), "text").unwrap();
+    let unchecked = |new| export.create_as(&ROOT, "file", &createhow3::UNCHECKED(new));
+    assert_eq!(unchecked(with_mode(0o600)).unwrap().key, file);
+    assert_eq!(unchecked(with_mode(0o600)).unwrap().attributes.mode, 0o644);
+    assert_eq!(fs::read(export.local("file")).unwrap(), b"text");
+    let cut = unchecked(sattr3 { size: Nfs3Option::Some(2), ..sattr3::default() }).unwrap();
+    assert_eq!((cut.key, cut.attributes.size), (file, 2));
+    let guarded = export.create_as(&ROOT, "file", &createhow3::GUARDED(with_mode(0o600)));
+    assert_eq!(status(guarded), nfsstat3::NFS3ERR_EXIST);
+    export.make_directory("directory");
+    let over = export.create_as(&ROOT, "directory", &createhow3::UNCHECKED(with_mode(0o600)));
+    assert_eq!(status(over), nfsstat3::NFS3ERR_EXIST);
+}
+
+#[test]
+fn create_has_the_mode_and_size_that_were_asked_for() {
+    let export = Export::new();
+    let new = sattr3 { size: Nfs3Option::Some(3), ..with_mode(0o6777) };
+    let found = export.create_as(&ROOT, "file", &createhow3::GUARDED(new)).unwrap();
+    assert_eq!((found.attributes.mode, found.attributes.size), (0o6777, 3));
+    assert_eq!(found.attributes.fileid, inode(&export.local("file")));
+}
+
+#[test]
+fn create_exclusive_is_repeatable_even_behind_a_restart() {
+    let mut export = Export::new();
+    let how = createhow3::EXCLUSIVE(createverf3([0xff; 8]));
+    let first = export.create_as(&ROOT, "file", &how).unwrap();
+    assert_eq!(export.create_as(&ROOT, "file", &how).unwrap().key, first.key);
+    export.restart();
+    assert_eq!(export.create_as(&ROOT, "file", &how).unwrap().key, first.key);
+    let other = createhow3::EXCLUSIVE(createverf3([7; 8]));
+    assert_eq!(status(export.create_as(&ROOT, "file", &other)), nfsstat3::NFS3ERR_EXIST);
+    fs::write(export.local("file"), "in use").unwrap();
+    assert_eq!(status(export.create_as(&ROOT, "file", &how)), nfsstat3::NFS3ERR_EXIST);
+}
+
+#[test]
+fn remove_and_rmdir_take_their_own_kinds() {
+    let export = Export::new();
+    let (file, directory) = (export.create("file"), export.make_directory("directory"));
+    fs::write(export.local("directory/inner"), "").unwrap();
+    let root = export.root();
+    let rmdir =
+        |name| export.directory.remove_directory(&ROOT, at(&root, name), &mut wcc_data::default());
+    assert_eq!(status(export.remove("directory")), nfsstat3::NFS3ERR_ISDIR);
+    assert_eq!(status(rmdir("file")), nfsstat3::NFS3ERR_NOTDIR);
+    assert_eq!(status(rmdir("directory")), nfsstat3::NFS3ERR_NOTEMPTY);
+    assert_eq!(status(export.remove("none")), nfsstat3::NFS3ERR_NOENT);
+    fs::remove_file(export.local("directory/inner")).unwrap();
+    rmdir("directory").unwrap();
+    export.remove("file").unwrap();
+    for gone in [file, directory] {
+        assert_eq!(status(export.directory.attributes(&gone)), nfsstat3::NFS3ERR_STALE);
+    }
+    let inside = export.directory.create(
+        &ROOT,
+        at(&directory, "late"),
+        &createhow3::GUARDED(sattr3::default()),
+        &mut wcc_data::default(),
+    );
+    assert_eq!(status(inside), nfsstat3::NFS3ERR_STALE);
+}
+
+#[test]
+fn rename_replaces_what_is_compatible() {
+    let export = Export::new();
+    let root = export.root();
+    let (old, new) = (export.create("old"), export.create("new"));
+    export.rename(at(&root, "old"), at(&root, "new")).unwrap();
+    assert_eq!(export.key("new"), old);
+    assert_eq!(status(export.directory.attributes(&new)), nfsstat3::NFS3ERR_STALE);
+
+    let directory = export.make_directory("directory");
+    let refused = |from, to| status(export.rename(from, to));
+    assert_eq!(refused(at(&root, "new"), at(&root, "directory")), nfsstat3::NFS3ERR_EXIST);
+    assert_eq!(refused(at(&root, "directory"), at(&root, "new")), nfsstat3::NFS3ERR_EXIST);
+    assert_eq!(refused(at(&root, "none"), at(&root, "new")), nfsstat3::NFS3ERR_NOENT);
+    assert_eq!(refused(at(&root, "directory"), at(&directory, "self")), nfsstat3::NFS3ERR_INVAL);
+    export.rename(at(&root, "new"), at(&directory, "inner")).unwrap();
+    export.make_directory("other");
+    assert_eq!(refused(at(&root, "other"), at(&root, "directory")), nfsstat3::NFS3ERR_NOTEMPTY);
+    assert_eq!(refused(at(&root, "other"), at(&old, "name")), nfsstat3::NFS3ERR_NOTDIR);
+    assert_eq!(export.lookup(&directory, "inner").unwrap().key, old);
+}
+
+#[test]
+fn rename_tells_of_both_directories() {
+    let export = Export::new();
+    export.create("file");
+    let (root, below) = (export.root(), export.make_directory("below"));
+    let mut wccs = Default::default();
+    export.directory.rename(&ROOT, at(&root, "file"), at(&below, "file"), &mut wccs).unwrap();
+    for (wcc, key) in [(&wccs.0, root), (&wccs.1, below)] {
+        let after = export.directory.attributes(&key).unwrap();
+        assert!(matches!(&wcc.after, Nfs3Option::Some(told) if told.ctime == after.ctime));
+        assert!(matches!(&wcc.before, Nfs3Option::Some(told) if told.ctime != after.ctime));
+    }
+}
+
+#[test]
+fn link_gives_one_more_name() {
+    let export = Export::new();
+    let (file, root) = (export.create("file"), export.root());
+    let directory = export.make_directory("directory");
+    let link =
+        |file, name| export.directory.link(&ROOT, file, at(&root, name), &mut wcc_data::default());
+    link(&file, "name").unwrap();
+    assert_eq!(export.key("name"), file);
+    assert_eq!(export.directory.attributes(&file).unwrap().nlink, 2);
+    assert_eq!(status(link(&file, "name")), nfsstat3::NFS3ERR_EXIST);
+    assert_eq!(status(link(&directory, "other")), nfsstat3::NFS3ERR_INVAL);
+    export.remove("file").unwrap();
+    assert_eq!(export.directory.attributes(&file).unwrap().nlink, 1);
+    // A symbolic link gets another name itself.
+    symlink("/etc/passwd", export.local("symlink")).unwrap();
+    link(&export.key("symlink"), "symlink-2").unwrap();
+    assert_eq!(export.key("symlink-2"), export.key("symlink"));
+}
+
+#[test]
+fn symlinks_and_special_files_are_made() {
+    let export = Export::new();
+    let root = export.root();
+    let wcc = &mut wcc_data::default();
+    let text = b"../../etc/passwd";
+    let place = at(&root, "link");
+    let link = export.directory.make_symlink(&ROOT, place, text, &sattr3::default(), wcc).unwrap();
+    assert_eq!(export.directory.read_link(&ROOT, &link.key).unwrap(), text);
+    let file = export.create("file");
+    assert_eq!(status(export.directory.read_link(&ROOT, &file)), nfsstat3::NFS3ERR_INVAL);
+
+    let mut special = |kind, name, specdata1, specdata2| {
+        let device = specdata3 { specdata1, specdata2 };
+        let file = super::super::SpecialFile { kind, device, attributes: with_mode(0o640) };
+        export.directory.make_special(&ROOT, at(&root, name), &file, wcc)
+    };
+    let fifo = special(ftype3::NF3FIFO, "fifo", 0, 0).unwrap();
+    assert_eq!((fifo.attributes.type_, fifo.attributes.mode), (ftype3::NF3FIFO, 0o640));
+    assert!(fs::symlink_metadata(export.local("fifo")).unwrap().file_type().is_fifo());
+    let socket = special(ftype3::NF3SOCK, "socket", 0, 0).unwrap();
+    assert_eq!(socket.attributes.type_, ftype3::NF3SOCK);
+    assert_eq!(status(special(ftype3::NF3REG, "file-2", 0, 0)), nfsstat3::NFS3ERR_BADTYPE);
+    if is_root() {
+        let null = special(ftype3::NF3CHR, "null", 1, 3).unwrap();
+        assert_eq!(null.attributes.rdev, specdata3 { specdata1: 1, specdata2: 3 });
+    }
+    // Reading it neither waits nor fails in another way.
+    let read = export.data().read_as(&ROOT, &fifo.key, (0, 1));
+    assert_eq!(status(read), nfsstat3::NFS3ERR_INVAL);
+    // Neither can be opened for being synced.
+    export.set(&ROOT, &fifo.key, &with_mode(0o600)).unwrap();
+    assert_eq!(export.directory.attributes(&fifo.key).unwrap().mode, 0o600);
+}
+
+#[test]
+fn changes_tell_of_the_directory_before_and_after_also_when_they_fail() {
+    let export = Export::new();
+    let root = export.root();
+    let earlier = export.directory.attributes(&root).unwrap();
+    let mut wcc = wcc_data::default();
+    let how = createhow3::GUARDED(with_mode(0o644));
+    export.directory.create(&ROOT, at(&root, "file"), &how, &mut wcc).unwrap();
+    assert!(matches!(&wcc.before, Nfs3Option::Some(told) if told.ctime == earlier.ctime));
+    let after = export.directory.attributes(&root).unwrap();
+    assert!(matches!(&wcc.after, Nfs3Option::Some(told) if told.ctime == after.ctime));
+
+    let mut wcc = wcc_data::default();
+    let failed = export.directory.create(&ROOT, at(&root, "file"), &how, &mut wcc);
+    assert_eq!(status(failed), nfsstat3::NFS3ERR_EXIST);
+    assert!(wcc.before.is_some() && wcc.after.is_some());
+}
+
+#[test]
+fn a_listing_goes_on_behind_every_cookie() {
+    let export = Export::new();
+    for number in 0..50 {
+        fs::write(export.local(&format!("file-{number}")), "").unwrap();
+    }
+    let (all, listed) = export.names(&NOWHERE).unwrap();
+    assert!(listed.is_end);
+    assert_eq!(all.len(), 52, "with . and ..");
+
+    let (mut names, mut from) = (Vec::new(), NOWHERE);
+    loop {
+        let (mut taken, begin) = (0, from);
+        let listed = export
+            .directory
+            .list(&ROOT, &export.root(), &begin, &mut |entry| {
+                assert_ne!(entry.cookie, 0);
+                if taken == 7 {
+                    return false;
+                }
+                taken += 1;
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                from.cookie = entry.cookie;
+                true
+            })
+            .unwrap();
+        from.verifier = listed.verifier;
+        if listed.is_end {
+            break;
+        }
+    }
+    assert_eq!(names, all);
+}
+
+#[test]
+fn a_cookie_of_another_directory_is_bad() {
+    let export = Export::new();
+    let other = export.make_directory("other");
+    let (_, listed) = export.names(&NOWHERE).unwrap();
+    let from = ListFrom { cookie: 1, verifier: listed.verifier, with_files: false };
+    let mut none = |_: &DirectoryEntry<'_>| true;
+    export.directory.list(&ROOT, &export.root(), &from, &mut none).unwrap();
+    let refused = export.directory.list(&ROOT, &other, &from, &mut none);
+    assert_eq!(status(refused), nfsstat3::NFS3ERR_BAD_COOKIE);
+    let beyond = ListFrom { cookie: u64::MAX, ..from };
+    let refused = export.directory.list(&ROOT, &export.root(), &beyond, &mut none);
+    assert_eq!(status(refused), nfsstat3::NFS3ERR_BAD_COOKIE);
+    let file = export.create("file");
+    let refused = export.directory.list(&ROOT, &file, &NOWHERE, &mut none);
+    assert_eq!(status(refused), nfsstat3::NFS3ERR_NOTDIR);
+}
+
+#[test]
+fn a_listing_with_files_has_their_keys_and_attributes() {
+    let export = Export::new();
+    let file = export.create("file");
+    let from = ListFrom { with_files: true, ..NOWHERE };
+    let mut seen = 0;
+    export
+        .directory
+        .list(&ROOT, &export.root(), &from, &mut |entry| {
+            let found = entry.found.expect("it is there");
+            let expected = if entry.name == b"file" { file } else { export.root() };
+            assert_eq!((found.key, found.attributes.fileid), (expected, entry.fileid));
+            seen += 1;
+            true
+        })
+        .unwrap();
+    assert_eq!(seen, 3);
+}
+
+#[test]
+fn space_and_abilities_are_those_of_the_file_system() {
+    let export = Export::new();
+    let space = export.directory.space(&ROOT).unwrap();
+    assert!(space.bytes > 0 && space.bytes_available <= space.bytes_free);
+    assert!(space.bytes_free <= space.bytes && space.files_free <= space.files);
+    let abilities = export.directory.abilities();
+    assert_eq!(abilities.name_bytes_max, 255);
+    assert!(abilities.links_max >= 255);
+}
