@@ -74,7 +74,8 @@ impl Tree {
         }
     }
 
-    fn is_below_root(&self, directory: &OwnedFd) -> Outcome<bool> {
+    /// Whether the way up leads to the root, asked as whom the thread acts.
+    pub(super) fn is_below_root(&self, directory: &OwnedFd) -> Outcome<bool> {
         let root = self.root.stat().or_status()?;
         let mut here = stat(directory).or_status()?;
         let mut above = find(directory, b".").or_status()?;

@@ -41,13 +41,13 @@ impl Tree {
         })
     }
 
-    /// The file of an entry, if it is there and the caller may search the directory.
+    /// The file of an entry, if it is there, in the tree, and the caller may search the directory.
     fn listed(&self, node: &Node, entry: &Entry<'_>) -> Option<Found> {
         let name = if self.is_above_root(node, entry) { c"." } else { entry.name };
-        if name == c".." {
-            return None; // may be anywhere if others moved the directory; LOOKUP finds that out
-        }
         let path = find(&node.path, name.to_bytes()).ok()?;
+        if name == c".." && !self.is_below_root(&path).ok()? {
+            return None;
+        }
         self.found(Place { directory: &node.key, name: name.to_bytes() }, path, false).ok()
     }
 
