@@ -52,7 +52,7 @@ impl Tree {
         self.making(at, wcc, |directory| {
             let rights = mode(option(&new.mode).unwrap_or(0o777));
             let make = || mkdirat(&directory.path, at.name, rights);
-            self.make(caller, directory, at, new, make)
+            self.make(caller, (directory, at, FileType::Directory), new, make)
         })
     }
 
@@ -66,7 +66,7 @@ impl Tree {
     ) -> Outcome<Found> {
         self.making(at, wcc, |directory| {
             let make = || symlinkat(text, &directory.path, at.name);
-            self.make(caller, directory, at, new, make)
+            self.make(caller, (directory, at, FileType::Symlink), new, make)
         })
     }
 
@@ -82,7 +82,7 @@ impl Tree {
             let rights = mode(option(&file.attributes.mode).unwrap_or(0o666));
             let device = makedev(file.device.specdata1, file.device.specdata2);
             let make = || mknodat(&directory.path, at.name, kind, rights, device);
-            self.make(caller, directory, at, &file.attributes, make)
+            self.make(caller, (directory, at, kind), &file.attributes, make)
         })
     }
 
@@ -104,8 +104,7 @@ impl Tree {
             self.acting(caller, || {
                 linkat(CWD, path, &directory.path, at.name, AtFlags::SYMLINK_FOLLOW)
             })?;
-            self.settle(&node)?;
-            self.settle(&directory)
+            self.settle_named(&node, &directory)
         })
     }
 
@@ -120,25 +119,29 @@ impl Tree {
         let directory = self.directory(at.directory)?;
         self.changing(&directory, wcc, |_| {
             let found = self.found(at, work(&directory)?, true)?;
-            self.settle(&*self.node(&found.key)?)?;
-            self.settle(&directory)?;
+            self.settle_named(&*self.node(&found.key)?, &directory)?;
             Ok(found)
         })
     }
 
-    /// Makes a file that is not a regular one, and finds it.
+    /// Makes a file of a kind that cannot be made open, and finds it.
     fn make(
         &self,
         caller: &Caller,
-        directory: &Node,
-        at: Place<'_>,
+        (directory, at, expected): (&Node, Place<'_>, FileType),
         new: &sattr3,
         make: impl FnOnce() -> io::Result<()>,
     ) -> Outcome<OwnedFd> {
         self.acting(caller, make)?;
         let made = find(&directory.path, at.name).or_status()?;
-        let kind = kind(&stat(&made).or_status()?);
-        self.begin(caller, &made, kind, new)?;
+        // Others may have put another file in its place meanwhile, which root must not give away: what
+        // is new is of this kind, and has no other name.
+        let present = stat(&made).or_status()?;
+        let has_one_name = expected == FileType::Directory || present.stx_nlink == 1;
+        if kind(&present) != expected || !has_one_name {
+            return Err(nfsstat3::NFS3ERR_STALE);
+        }
+        self.begin(caller, &made, expected, new)?;
         Ok(made)
     }
 

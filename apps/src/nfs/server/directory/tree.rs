@@ -140,10 +140,20 @@ impl Tree {
     pub(super) fn settle(&self, node: &Node) -> Outcome<()> {
         self.count_sync(Durability::File);
         let opened = if can_be_opened(node.kind) { node.open_any() } else { Err(Errno::ACCESS) };
-        match opened {
-            Ok(file) => fsync(file).or_status(),
-            Err(_) => syncfs(&self.root_directory).or_status(),
+        let synced = match opened {
+            Ok(file) => fsync(file),
+            Err(_) => syncfs(&self.root_directory),
+        };
+        synced.map_err(|error| self.lost(status(error)))
+    }
+
+    /// Brings a file that got a name, and the directory that has it, to stable storage. A file that
+    /// cannot be opened has nothing but its inode, which file systems write with its first name.
+    pub(super) fn settle_named(&self, file: &Node, directory: &Node) -> Outcome<()> {
+        if can_be_opened(file.kind) {
+            self.settle(file)?;
         }
+        self.settle(directory)
     }
 
     /// Brings what was written to a file to stable storage.
