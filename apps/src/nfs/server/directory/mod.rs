@@ -189,44 +189,17 @@ impl Directory {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: &Path, options: &DirectoryOptions) -> Result<Arc<Self>, OpenError> {
-        let directory = open_root(path)?;
-        let found = find_again(&directory).map_err(|source| OpenError::Proc {
-            path: path_of(&directory),
-            source: source.into(),
-        })?;
-        let root = |source| OpenError::Root { path: path.to_owned(), source };
-        let stat = stat(&found).map_err(|error| root(error.into()))?;
-        let keys = Keys::new(options.keys, &directory, &stat).map_err(|source| {
-            OpenError::Keys { path: path.to_owned(), keys: options.keys, source }
-        })?;
-        let key =
-            keys.of(&found, &stat).map_err(|status| root(io::Error::other(status.to_string())))?;
-        let kind = FileSystemKind::of(&directory).map_err(|error| root(error.into()))?;
+        let root = open_root(path)?;
+        let refused = |source| OpenError::Root { path: path.to_owned(), source };
+        let kind = FileSystemKind::of(&root).map_err(|error| refused(error.into()))?;
         let (io, ring_denied) = choose_io(options.io, &kind)?;
         let open_files_max = options.open_files_max.min(files_affordable());
+        let tree = Arc::new(open_tree(path, root, options, open_files_max)?);
         umask(Mode::empty());
-        let tree = Arc::new(Tree {
-            root: Arc::new(Node::new(key, found, &stat)),
-            root_directory: directory,
-            mount_id: stat.stx_mnt_id,
-            fsid: options.fsid,
-            keys,
-            identity: Identity::of_this_thread(),
-            nodes: Nodes::new(open_files_max),
-            losses: AtomicU64::new(0),
-            data_syncs: AtomicU64::new(0),
-            file_syncs: AtomicU64::new(0),
-            tended: Mutex::new(Instant::now()),
-        });
         let queue = options.ring_depth as usize;
         let workers = Workers::start(&tree, options.threads, queue).map_err(OpenError::Threads)?;
-        let ways = Ways {
-            keys: tree.keys.mode(),
-            io,
-            ring_denied,
-            acts_as_callers: tree.identity.acts_as_callers(),
-            open_files_max,
-        };
+        let (keys, acts_as_callers) = (tree.keys.mode(), tree.identity.acts_as_callers());
+        let ways = Ways { keys, io, ring_denied, acts_as_callers, open_files_max };
         Ok(Arc::new(Self { tree, workers, kind, ring_depth: options.ring_depth, ways }))
     }
 
@@ -387,6 +360,37 @@ fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(CWD, path, how, Mode::empty())
         .map_err(|source| OpenError::Root { path: path.to_owned(), source: source.into() })
+}
+
+fn open_tree(
+    path: &Path,
+    root_directory: OwnedFd,
+    options: &DirectoryOptions,
+    open_files_max: usize,
+) -> Result<Tree, OpenError> {
+    let refused = |source| OpenError::Root { path: path.to_owned(), source };
+    let found = find_again(&root_directory).map_err(|source| OpenError::Proc {
+        path: path_of(&root_directory),
+        source: source.into(),
+    })?;
+    let stat = stat(&found).map_err(|error| refused(error.into()))?;
+    let keys = Keys::new(options.keys, &root_directory, &stat)
+        .map_err(|source| OpenError::Keys { path: path.to_owned(), keys: options.keys, source })?;
+    let key =
+        keys.of(&found, &stat).map_err(|status| refused(io::Error::other(status.to_string())))?;
+    Ok(Tree {
+        root: Arc::new(Node::new(key, found, &stat)),
+        root_directory,
+        mount_id: stat.stx_mnt_id,
+        fsid: options.fsid,
+        keys,
+        identity: Identity::of_this_thread(),
+        nodes: Nodes::new(open_files_max),
+        losses: AtomicU64::new(0),
+        data_syncs: AtomicU64::new(0),
+        file_syncs: AtomicU64::new(0),
+        tended: Mutex::new(Instant::now()),
+    })
 }
 
 /// What is to be used, and why it is not io_uring if that was left open.

@@ -134,9 +134,9 @@ fn create_unchecked_takes_what_is_there_and_guarded_does_not() {
 #[test]
 fn create_has_the_mode_and_size_that_were_asked_for() {
     let export = Export::new();
-    let new = sattr3 { size: Nfs3Option::Some(3), ..with_mode(0o6777) };
+    let new = sattr3 { size: Nfs3Option::Some(3), ..with_mode(0o1775) };
     let found = export.create_as(&ROOT, "file", &createhow3::GUARDED(new)).unwrap();
-    assert_eq!((found.attributes.mode, found.attributes.size), (0o6777, 3));
+    assert_eq!((found.attributes.mode, found.attributes.size), (0o1775, 3));
     assert_eq!(found.attributes.fileid, inode(&export.local("file")));
 }
 
