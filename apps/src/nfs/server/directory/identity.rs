@@ -5,7 +5,7 @@ use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::Outcome;
 use nfs3_types::nfs3::nfsstat3;
 use rustix::fs::Statx;
-use rustix::process::{Uid, geteuid};
+use rustix::process::{Gid, Uid, getegid, geteuid};
 use spinrpc::sys::thread_identity::ThreadIdentity;
 use std::cell::RefCell;
 
@@ -17,12 +17,13 @@ thread_local! {
 /// Whom the server is, and whether it can be somebody else.
 pub(super) struct Identity {
     own: Uid,
+    group: Gid,
 }
 
 impl Identity {
     /// That of the calling thread, which is to be that of all threads.
     pub(super) fn of_this_thread() -> Self {
-        Self { own: geteuid() }
+        Self { own: geteuid(), group: getegid() }
     }
 
     /// Whether it acts as its callers. If not, all of them are the server's own user: what they make
@@ -49,7 +50,9 @@ impl Identity {
         caller: &Caller,
         work: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
-        if !self.acts_as_callers() {
+        // Of root, to whom everything is allowed, only the first group shows: in what he makes.
+        let is_server = self.is_root(caller) && caller.gid == self.group.as_raw();
+        if is_server || !self.acts_as_callers() {
             return work();
         }
         THREAD.with(|thread| {
