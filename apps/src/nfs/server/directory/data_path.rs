@@ -50,6 +50,7 @@ enum Slot {
 impl DirectoryPath {
     /// For at most `depth` requests at a time. Allocates, and makes the ring.
     pub(super) fn new(directory: Arc<Directory>, memory: &CoreContext, depth: u32) -> Self {
+        let depth = depth.max(1);
         let (answers, answered) = sync_channel(depth as usize);
         Self {
             ring: if directory.uses_ring() { Ring::new(depth).ok() } else { None },

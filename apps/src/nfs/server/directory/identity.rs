@@ -8,6 +8,7 @@ use rustix::fs::Statx;
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use spinrpc::sys::thread_identity::ThreadIdentity;
 use std::cell::RefCell;
+use std::io;
 
 thread_local! {
     /// Who this thread is when it is nobody else; made when it first becomes somebody else.
@@ -22,8 +23,16 @@ pub(super) struct Identity {
 
 impl Identity {
     /// That of the calling thread, which is to be that of all threads.
-    pub(super) fn of_this_thread() -> Self {
-        Self { own: geteuid(), group: getegid() }
+    ///
+    /// # Errors
+    /// It is root's, and yet the kernel does not let it be somebody else (CAP_SETUID, CAP_SETGID, or a
+    /// user namespace without groups).
+    pub(super) fn of_this_thread() -> io::Result<Self> {
+        let identity = Self { own: geteuid(), group: getegid() };
+        if identity.acts_as_callers() {
+            drop(ThreadIdentity::of_this_thread()?.assume(0, 0, &[])?);
+        }
+        Ok(identity)
     }
 
     /// Whether it acts as its callers. If not, all of them are the server's own user: what they make

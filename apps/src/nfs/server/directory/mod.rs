@@ -145,6 +145,12 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
+    /// The server is root, but may not act as its callers.
+    #[error(
+        "cannot act as the callers: {0}; give the server CAP_SETUID and CAP_SETGID, or run it as \
+             a user who is not root, whom all callers then are"
+    )]
+    Identity(io::Error),
     /// io_uring was asked for and is denied here, or the file system is not one of this host.
     #[error(
         "cannot use io_uring: {0}; let the server use threads, or allow it (seccomp, sysctl \
@@ -192,7 +198,7 @@ impl Directory {
         let root = open_root(path)?;
         let refused = |source| OpenError::Root { path: path.to_owned(), source };
         let kind = FileSystemKind::of(&root).map_err(|error| refused(error.into()))?;
-        let (io, ring_denied) = choose_io(options.io, &kind)?;
+        let (io, ring_denied) = choose_io(options, &kind)?;
         let open_files_max = options.open_files_max.min(files_affordable());
         let tree = Arc::new(open_tree(path, root, options, open_files_max)?);
         umask(Mode::empty());
@@ -384,7 +390,7 @@ fn open_tree(
         mount_id: stat.stx_mnt_id,
         fsid: options.fsid,
         keys,
-        identity: Identity::of_this_thread(),
+        identity: Identity::of_this_thread().map_err(OpenError::Identity)?,
         nodes: Nodes::new(open_files_max),
         losses: AtomicU64::new(0),
         data_syncs: AtomicU64::new(0),
@@ -395,25 +401,26 @@ fn open_tree(
 
 /// What is to be used, and why it is not io_uring if that was left open.
 fn choose_io(
-    asked: IoMode,
+    options: &DirectoryOptions,
     kind: &FileSystemKind,
 ) -> Result<(IoMode, Option<io::Error>), OpenError> {
+    let (asked, depth) = (options.io, options.ring_depth);
     if asked == IoMode::Threads {
         return Ok((IoMode::Threads, None));
     }
-    match (try_ring(kind), asked) {
+    match (try_ring(kind, depth), asked) {
         (Ok(()), _) => Ok((IoMode::Uring, None)),
         (Err(error), IoMode::Uring) => Err(OpenError::Ring(error)),
         (Err(error), _) => Ok((IoMode::Threads, Some(error))),
     }
 }
 
-fn try_ring(kind: &FileSystemKind) -> io::Result<()> {
+fn try_ring(kind: &FileSystemKind, depth: u32) -> io::Result<()> {
     if !kind.answers_at_once {
         let reason = "the file system may ask other hosts or processes, and a core would wait";
         return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
     }
-    FileRing::<Bulk, u32>::new(1).map(drop)
+    FileRing::<Bulk, u32>::new(depth).map(drop)
 }
 
 /// How many files can be held open with the descriptors that the process may have.
