@@ -1,10 +1,14 @@
 //! The file systems that the suite runs on.
 
 use crate::gate::{Gate, Gated};
+use spinrpc_apps::nfs::server::directory::{Directory, DirectoryOptions, IoMode, KeyMode};
 use spinrpc_apps::nfs::server::file_system::FileSystem;
 use spinrpc_apps::nfs::server::memory::{Memory, MemoryOptions};
 use std::any::Any;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A file system that is empty, and that whoever runs the test may write to.
 pub(crate) struct BackEnd {
@@ -35,4 +39,32 @@ pub(crate) fn waiting() -> BackEnd {
 /// The same, which does what changes something only when the gate is open.
 pub(crate) fn gated(gate: &Arc<Gate>) -> BackEnd {
     BackEnd::new(Gated::new(memory().file_system, gate), ())
+}
+
+/// A directory on a disk.
+pub(crate) fn directory() -> BackEnd {
+    a_directory(&DirectoryOptions::default())
+}
+
+/// The same with neither io_uring nor handles of the kernel, as in a container.
+pub(crate) fn modest_directory() -> BackEnd {
+    let (io, keys) = (IoMode::Threads, KeyMode::Walk);
+    a_directory(&DirectoryOptions { io, keys, ..DirectoryOptions::default() })
+}
+
+fn a_directory(options: &DirectoryOptions) -> BackEnd {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("nfsd-{}-{number}", std::process::id()));
+    fs::create_dir(&path).unwrap();
+    BackEnd::new(Directory::open(&path, options).unwrap(), Removed(path))
+}
+
+/// Away when the test is over.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
 }

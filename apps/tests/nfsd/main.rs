@@ -65,3 +65,13 @@ mod memory {
 mod waiting {
     suite!(crate::back_end::waiting);
 }
+
+/// Files, by the kernel's handles and io_uring where they are to be had.
+mod directory {
+    suite!(crate::back_end::directory);
+}
+
+/// Files, as for a server without privileges, in a container without io_uring.
+mod modest_directory {
+    suite!(crate::back_end::modest_directory);
+}
