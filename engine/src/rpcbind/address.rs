@@ -31,6 +31,10 @@ pub enum Netid {
     Rdma,
     /// `rdma6`: RDMA with IPv6 port addressing (RFC 5666 section 12).
     Rdma6,
+    /// `tcp`: TCP with IPv4. The engine does not speak it; programs beside it do, as MOUNT does.
+    Tcp,
+    /// `tcp6`: TCP with IPv6.
+    Tcp6,
     /// `spinrpc-shm`: shared memory of one host. RFC 5666 section 10 lets a network without IP
     /// ports define a netid of its own; its universal addresses are the engine's: `shm:NAME`.
     Shm,
@@ -43,6 +47,8 @@ impl Netid {
         match self {
             Self::Rdma => "rdma",
             Self::Rdma6 => "rdma6",
+            Self::Tcp => "tcp",
+            Self::Tcp6 => "tcp6",
             Self::Shm => "spinrpc-shm",
         }
     }
@@ -65,18 +71,20 @@ pub struct AddressError {
 }
 
 /// Where a service listens. `Display` writes what [`Core::connect`](crate::Core::connect) takes:
-/// `shm:NAME` or `rdma://HOST:PORT`.
+/// `shm:NAME` or `rdma://HOST:PORT`; and `tcp://HOST:PORT`, which it does not take.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// An IP port of an RDMA network.
     Ip(SocketAddr),
+    /// A port of TCP.
+    Tcp(SocketAddr),
     /// An address of the shared-memory fabric, `shm:NAME` or `shm:/absolute/path`.
     Shm(String),
 }
 
 impl Endpoint {
-    /// Reads a universal address: `h1.h2.h3.h4.p1.p2` for `rdma`, `h1:…:h8.p1.p2` with the
-    /// abbreviations of RFC 4291 for `rdma6` (RFC 5665 sections 5.2.3.3 and 5.2.3.4), `p1` being
+    /// Reads a universal address: `h1.h2.h3.h4.p1.p2` for `rdma` and `tcp`, `h1:…:h8.p1.p2` with the
+    /// abbreviations of RFC 4291 for `rdma6` and `tcp6` (RFC 5665 sections 5.2.3.3 and 5.2.3.4), `p1` being
     /// the high octet of the port; `shm:NAME` for `spinrpc-shm`. Port 0, which nobody can listen
     /// on, and IPv6 zones are refused.
     ///
@@ -89,6 +97,7 @@ impl Endpoint {
                 _ => None,
             },
             Netid::Rdma | Netid::Rdma6 => socket_address(netid, text).map(Self::Ip),
+            Netid::Tcp | Netid::Tcp6 => socket_address(netid, text).map(Self::Tcp),
         };
         parsed.ok_or_else(|| AddressError { netid, text: text.to_owned() })
     }
@@ -123,11 +132,14 @@ impl Endpoint {
     /// [`find_service`]: super::find_service
     #[must_use]
     pub fn on_host(self, ip: IpAddr) -> Self {
+        let on = |address: SocketAddr| match address.ip().is_unspecified() {
+            true => SocketAddr::new(ip, address.port()),
+            false => address,
+        };
         match self {
-            Self::Ip(address) if address.ip().is_unspecified() => {
-                Self::Ip(SocketAddr::new(ip, address.port()))
-            }
-            specified => specified,
+            Self::Ip(address) => Self::Ip(on(address)),
+            Self::Tcp(address) => Self::Tcp(on(address)),
+            Self::Shm(name) => Self::Shm(name),
         }
     }
 
@@ -137,6 +149,8 @@ impl Endpoint {
         match self {
             Self::Ip(SocketAddr::V4(_)) => Netid::Rdma,
             Self::Ip(SocketAddr::V6(_)) => Netid::Rdma6,
+            Self::Tcp(SocketAddr::V4(_)) => Netid::Tcp,
+            Self::Tcp(SocketAddr::V6(_)) => Netid::Tcp6,
             Self::Shm(_) => Netid::Shm,
         }
     }
@@ -145,7 +159,7 @@ impl Endpoint {
     #[must_use]
     pub fn universal(&self) -> String {
         match self {
-            Self::Ip(address) => {
+            Self::Ip(address) | Self::Tcp(address) => {
                 let [high, low] = address.port().to_be_bytes();
                 format!("{}.{high}.{low}", address.ip())
             }
@@ -157,12 +171,12 @@ impl Endpoint {
     #[must_use]
     pub const fn port(&self) -> Option<u16> {
         match self {
-            Self::Ip(address) => Some(address.port()),
+            Self::Ip(address) | Self::Tcp(address) => Some(address.port()),
             Self::Shm(_) => None,
         }
     }
 
-    /// Where `program` listens by convention, on every host.
+    /// Where `program` listens by convention, on every host; only of networks that the engine is on.
     pub(super) fn well_known(program: Program, netid: Netid) -> Option<Self> {
         let (port, address) = match program {
             NFS => (NFS_RDMA_PORT, NFS_ADDRESS),
@@ -173,6 +187,7 @@ impl Endpoint {
             Netid::Rdma => Self::Ip((Ipv4Addr::UNSPECIFIED, port).into()),
             Netid::Rdma6 => Self::Ip((Ipv6Addr::UNSPECIFIED, port).into()),
             Netid::Shm => Self::Shm(address.to_owned()),
+            Netid::Tcp | Netid::Tcp6 => return None,
         })
     }
 }
@@ -181,6 +196,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(address) => write!(f, "rdma://{address}"),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
             Self::Shm(address) => address.fmt(f),
         }
     }
@@ -191,7 +207,7 @@ fn socket_address(netid: Netid, text: &str) -> Option<SocketAddr> {
     let (low, high, host) = (parts.next()?, parts.next()?, parts.next()?);
     let port = u16::from_be_bytes([octet(high)?, octet(low)?]);
     let host = match netid {
-        Netid::Rdma => IpAddr::V4(host.parse().ok()?),
+        Netid::Rdma | Netid::Tcp => IpAddr::V4(host.parse().ok()?),
         _ => IpAddr::V6(host.parse().ok()?),
     };
     (port > 0).then_some(SocketAddr::new(host, port))
@@ -220,6 +236,23 @@ mod tests {
         ip(Netid::Rdma6, "2001:db8::1.78.81", "[2001:db8::1]:20049".parse().unwrap());
         ip(Netid::Rdma6, "::.255.255", "[::]:65535".parse().unwrap());
         ip(Netid::Rdma6, "::ffff:192.0.2.1.8.1", "[::ffff:192.0.2.1]:2049".parse().unwrap());
+    }
+
+    #[test]
+    fn addresses_of_tcp_are_written_as_those_of_rdma() {
+        for (netid, universal, shown) in [
+            (Netid::Tcp, "192.0.2.1.78.80", "tcp://192.0.2.1:20048"),
+            (Netid::Tcp6, "2001:db8::1.78.80", "tcp://[2001:db8::1]:20048"),
+        ] {
+            let endpoint = Endpoint::parse(netid, universal).unwrap();
+            assert_eq!((endpoint.netid(), endpoint.universal().as_str()), (netid, universal));
+            assert_eq!((endpoint.to_string().as_str(), endpoint.port()), (shown, Some(20048)));
+        }
+        assert!(Endpoint::parse(Netid::Tcp, "::.78.80").is_err());
+        assert!(Endpoint::parse(Netid::Tcp6, "0.0.0.0.78.80").is_err());
+        let every = Endpoint::parse(Netid::Tcp, "0.0.0.0.78.80").unwrap();
+        assert_eq!(every.on_host([192, 0, 2, 7].into()).to_string(), "tcp://192.0.2.7:20048");
+        assert_eq!(Endpoint::well_known(NFS, Netid::Tcp), None);
     }
 
     #[test]
@@ -311,7 +344,7 @@ mod tests {
 
         #[test]
         fn any_text_is_an_address_or_refused(text: String) {
-            for netid in [Netid::Rdma, Netid::Rdma6, Netid::Shm] {
+            for netid in [Netid::Rdma, Netid::Rdma6, Netid::Tcp, Netid::Tcp6, Netid::Shm] {
                 if let Ok(endpoint) = Endpoint::parse(netid, &text) {
                     prop_assert_eq!(endpoint.netid(), netid);
                 }

@@ -237,14 +237,15 @@ impl Client {
     /// everything, because GETADDR answers for the network it is asked by only.
     ///
     /// # Errors
-    /// [`RpcbindError::TooOld`] if the daemon speaks version 2 only, and others.
+    /// [`RpcbindError::TooOld`] if the daemon speaks version 2 only and the netid is not `tcp`, and
+    /// others.
     pub fn entry(
         &mut self,
         program: Program,
         version: Version,
         netid: Netid,
     ) -> Result<Option<Entry>, RpcbindError> {
-        if self.version <= VERSION_2 {
+        if self.version <= VERSION_2 && netid != Netid::Tcp {
             return Err(self.too_old(netid.name()));
         }
         let wanted = |entry: &Entry| {

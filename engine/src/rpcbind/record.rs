@@ -1,6 +1,7 @@
 //! Record marking (RFC 5531 section 11): an RPC message on a byte stream, in fragments.
 //!
-//! Pure but for the reader that is given. Called by the rpcbind client.
+//! Pure but for the reader that is given. Called by the rpcbind client, and by programs that serve or
+//! call by TCP.
 
 use std::io::{self, Read};
 
@@ -19,8 +20,8 @@ pub enum RecordError {
     /// The stream failed, timed out, or ended within a message.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// More than [`MESSAGE_BYTES_MAX`] bytes were announced.
-    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
+    /// More bytes were announced than are taken.
+    #[error("a message that is longer than allowed")]
     TooLong,
     /// More than [`FRAGMENTS_MAX`] fragments came.
     #[error("a message of more than {FRAGMENTS_MAX} fragments")]
@@ -33,12 +34,20 @@ pub enum RecordError {
 /// # Errors
 /// [`RecordError`]; then the stream is somewhere within a message, and of no use any more.
 pub fn read(stream: &mut impl Read) -> Result<Vec<u8>, RecordError> {
+    read_within(stream, MESSAGE_BYTES_MAX)
+}
+
+/// As [`read`], with another limit of a message.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_within(stream: &mut impl Read, bytes_max: usize) -> Result<Vec<u8>, RecordError> {
     let mut message = Vec::new();
     for _ in 0..FRAGMENTS_MAX {
         let mut header = [0; 4];
         stream.read_exact(&mut header)?;
         let header = u32::from_be_bytes(header);
-        read_fragment(stream, (header & !LAST) as usize, &mut message)?;
+        read_fragment(stream, (header & !LAST) as usize, bytes_max, &mut message)?;
         if header & LAST != 0 {
             return Ok(message);
         }
@@ -49,11 +58,12 @@ pub fn read(stream: &mut impl Read) -> Result<Vec<u8>, RecordError> {
 fn read_fragment(
     stream: &mut impl Read,
     length: usize,
+    bytes_max: usize,
     message: &mut Vec<u8>,
 ) -> Result<(), RecordError> {
     let begin = message.len();
     let end = begin.saturating_add(length);
-    if end > MESSAGE_BYTES_MAX {
+    if end > bytes_max {
         return Err(RecordError::TooLong);
     }
     message.resize(end, 0);
@@ -93,6 +103,13 @@ mod tests {
         let half = [&(1_u32 << 19).to_be_bytes()[..], &vec![0; 1 << 19]].concat();
         let stream = [&half[..], &half, b"\0\0\0\x01x"].concat();
         assert!(matches!(read(&mut &stream[..]), Err(RecordError::TooLong)));
+    }
+
+    #[test]
+    fn receive_a_byte_more_than_is_taken_expect_refusal() {
+        let stream = b"\0\0\0\x02ab\x80\0\0\x01c";
+        assert_eq!(read_within(&mut &stream[..], 3).unwrap(), b"abc");
+        assert!(matches!(read_within(&mut &stream[..], 2), Err(RecordError::TooLong)));
     }
 
     #[test]

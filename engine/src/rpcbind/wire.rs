@@ -4,8 +4,12 @@
 //! the bytes. Called by the rpcbind client and the portmapper.
 
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::rpc::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
+use spinrpc_proto::rpc::{AcceptStatus, RejectStatus, ReplyBody};
 use spinrpc_proto::xdr::{DecodeError, Reader, Writer};
+
+/// The headers of RPC messages, for a server on a stream of its own: what stands before the
+/// arguments and results of a procedure (RFC 5531 section 9).
+pub use spinrpc_proto::rpc::{CallError as CallHeaderError, CallHeader, ReplyHeader};
 
 /// rpcbind, and the portmapper it grew from.
 pub const PROGRAM: Program = Program(100_000);
@@ -96,8 +100,8 @@ impl Mapping {
             "udp" => PROTOCOL_UDP,
             _ => return None,
         };
-        let port = match super::Endpoint::parse(super::Netid::Rdma, &entry.address) {
-            // Addresses of `tcp` and of `rdma` are written alike.
+        let port = match super::Endpoint::parse(super::Netid::Tcp, &entry.address) {
+            // Addresses of `udp` are written alike.
             Ok(endpoint) => endpoint.port()?.into(),
             Err(_) if entry.address.is_empty() => 0,
             Err(_) => return None,
