@@ -141,7 +141,10 @@ impl Settings {
             return Err(unknown(key));
         }
         let set = match (key, value) {
-            ("ro" | "rw", None) => Ok(self.options.read_only = key == "ro"),
+            ("ro" | "rw", None) => {
+                self.options.read_only = key == "ro";
+                Ok(())
+            }
             ("ro" | "rw", Some(_)) => Err("takes no value".to_owned()),
             (_, None) => Err(format!("wants a value: {}", takes(key))),
             (_, Some(value)) => self.assign(key, value),
