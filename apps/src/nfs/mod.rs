@@ -10,4 +10,5 @@ pub mod mount3;
 pub mod nfs3;
 pub mod server;
 pub mod status;
+mod tcp;
 pub mod xdr;

@@ -3,7 +3,7 @@
 use crate::nfs::xdr::{Xdr, fields, opaque, words};
 use nfs3_types::mount::{
     FHSIZE3, MNTNAMLEN, MNTPATHLEN, PROGRAM as PROGRAM_NUMBER, VERSION as VERSION_NUMBER, dirpath,
-    export_node, fhandle3, mountstat3, name,
+    export_node, fhandle3, mountbody, mountstat3, name,
 };
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::{DecodeError, Decoder, Encoder, Procedure, Program, Version};
@@ -13,10 +13,16 @@ pub const PROGRAM: Program = Program(PROGRAM_NUMBER);
 /// The version that goes with NFS version 3.
 pub const VERSION: Version = Version(VERSION_NUMBER);
 
+/// Does nothing.
+pub const NULL: Procedure = Procedure(0);
 /// Gives the handle of a directory.
 pub const MNT: Procedure = Procedure(1);
+/// Lists what clients have mounted, as far as that is known.
+pub const DUMP: Procedure = Procedure(2);
 /// Says that the handle is not used any more.
 pub const UMNT: Procedure = Procedure(3);
+/// The same of all that the client has mounted.
+pub const UMNTALL: Procedure = Procedure(4);
 /// Lists what is exported, and to whom.
 pub const EXPORT: Procedure = Procedure(5);
 
@@ -25,6 +31,7 @@ const FLAVORS_MAX: usize = 64;
 
 fields! {
     export_node<'a, 'a> { ex_dir, ex_groups }
+    mountbody<'a, 'a> { ml_hostname, ml_directory }
 }
 
 words!(mountstat3);

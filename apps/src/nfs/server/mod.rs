@@ -11,6 +11,7 @@ pub mod exports;
 pub mod file_system;
 pub mod handle;
 pub mod memory;
+pub mod mount;
 mod pool;
 pub mod procedures;
 mod service;

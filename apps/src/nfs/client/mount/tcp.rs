@@ -5,16 +5,17 @@
 use crate::nfs::client::error::Error;
 use crate::nfs::client::{Options, User};
 use crate::nfs::mount3::{PROGRAM, VERSION};
+use crate::nfs::tcp::DeadlineStream;
 use crate::nfs::xdr::to_bytes;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use spinrpc::rpcbind::wire::{Answer, parse_answer};
 use spinrpc::rpcbind::{self, Daemon, PORTMAPPER_PORT, record};
 use spinrpc::{AuthFlavor, CallError, DecodeError, Decoder, Encoder, Procedure, Xid};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Ports that only root may call from: servers ask for one as a proof of that.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
@@ -95,8 +96,7 @@ impl TcpCaller {
         let Some(message) = record::mark(&message) else {
             return Err(record::RecordError::TooLong);
         };
-        let mut stream =
-            DeadlineStream { stream: &self.stream, deadline: Instant::now() + self.timeout };
+        let mut stream = DeadlineStream::new(&self.stream, self.timeout);
         stream.write_all(&message)?;
         record::read(&mut stream)
     }
@@ -181,45 +181,6 @@ fn connect(socket: &OwnedFd, place: SocketAddr, timeout: Duration) -> rustix::io
     match rustix::net::connect(socket, &place) {
         Err(rustix::io::Errno::INPROGRESS) => Err(rustix::io::Errno::TIMEDOUT),
         other => other,
-    }
-}
-
-/// One deadline for all that is read and written: a server that answers byte by byte gains no time.
-struct DeadlineStream<'a> {
-    stream: &'a TcpStream,
-    deadline: Instant,
-}
-
-impl DeadlineStream<'_> {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
-    }
-}
-
-impl Read for DeadlineStream<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer).map_err(timed_out)
-    }
-}
-
-impl Write for DeadlineStream<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(buffer).map_err(timed_out)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What the system says when a timeout of a socket has passed, in one word.
-fn timed_out(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
     }
 }
 

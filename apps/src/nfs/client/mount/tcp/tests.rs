@@ -4,6 +4,7 @@ use super::*;
 use crate::nfs::mount3::{self, MNT, Mounted};
 use crate::nfs::xdr::Xdr;
 use spinrpc::{Groups, Program, Version};
+use std::io::Read;
 use std::net::TcpListener;
 use std::thread::{self, JoinHandle};
 

@@ -1,0 +1,180 @@
+//! MOUNT, version 3 (RFC 1813 appendix I): gives those who may come in the handle of an export.
+//!
+//! [`Registry`] answers calls, whatever they come by; `fabric` is the way over RDMA and shared memory,
+//! where an engine serves it beside NFS, `tcp` the one that ordinary clients take. A client is asked
+//! for its address only: whatever credential comes with a call proves nothing more (RFC 2623 section
+//! 2.3). Called by `spin-nfsd`.
+
+mod fabric;
+mod tcp;
+
+pub use fabric::MountService;
+pub use tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
+
+use crate::nfs::mount3::{DUMP, EXPORT, MNT, Mounted, NULL, UMNT, UMNTALL};
+use crate::nfs::server::exports::{Client, Export, Exports, Peer};
+use crate::nfs::xdr::Xdr;
+use nfs3_types::mount::{dirpath, export_node, mountbody, mountstat3, name};
+use nfs3_types::xdr_codec::{List, Opaque};
+use spinrpc::sync::lock;
+use spinrpc::{AcceptStatus, AuthFlavor, DecodeError, Decoder, Encoder, Procedure};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+/// Most entries of the list of what is mounted. It is for people only, and never quite true (RFC 1813
+/// section 5.2.2): the oldest entry makes room.
+pub const MOUNTS_MAX: usize = 256;
+
+/// What a server gives out, and to whom it did.
+#[derive(Debug)]
+pub struct Registry {
+    exports: Arc<Exports>,
+    /// Of the roots, by the id of the export.
+    handles: BTreeMap<u32, Vec<u8>>,
+    mounts: Mutex<VecDeque<MountEntry>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MountEntry {
+    host: String,
+    path: String,
+}
+
+impl Registry {
+    /// A registry of `exports`, whose roots have the handles that `root_handle` says.
+    pub fn new(exports: Arc<Exports>, root_handle: impl Fn(&Export) -> Vec<u8>) -> Self {
+        let handles = exports.iter().map(|export| (export.id, root_handle(export))).collect();
+        Self { exports, handles, mounts: Mutex::default() }
+    }
+
+    /// What a call of `peer` is answered, unless it is no call that can be.
+    fn answer(
+        &self,
+        peer: &Peer,
+        procedure: Procedure,
+        args: Decoder<'_>,
+    ) -> Result<Answer, AcceptStatus> {
+        let garbage = |_: DecodeError| AcceptStatus::GarbageArgs;
+        match procedure {
+            MNT | UMNT => {
+                let path = path_of(args).map_err(garbage)?;
+                Ok(if procedure == MNT {
+                    self.mount(peer, &path)
+                } else {
+                    self.unmount(peer, &path)
+                })
+            }
+            NULL | DUMP | UMNTALL | EXPORT => {
+                args.finish().map_err(garbage)?;
+                Ok(self.answer_plain(peer, procedure))
+            }
+            _ => Err(AcceptStatus::ProcUnavail),
+        }
+    }
+
+    /// The procedures without arguments.
+    fn answer_plain(&self, peer: &Peer, procedure: Procedure) -> Answer {
+        match procedure {
+            DUMP => Answer::Mounts(lock(&self.mounts).iter().cloned().collect()),
+            EXPORT => Answer::Exports(Arc::clone(&self.exports)),
+            UMNTALL => {
+                let host = peer.to_string();
+                lock(&self.mounts).retain(|entry| entry.host != host);
+                Answer::Nothing
+            }
+            _ => Answer::Nothing,
+        }
+    }
+
+    fn mount(&self, peer: &Peer, path: &str) -> Answer {
+        let Some(export) = self.exports.by_path(path) else {
+            return Answer::NotMounted(mountstat3::MNT3ERR_NOENT);
+        };
+        let Some(handle) = self.handles.get(&export.id).filter(|_| export.has_client(peer)) else {
+            tracing::info!(%peer, path, "refused: it is no client of this export");
+            return Answer::NotMounted(mountstat3::MNT3ERR_ACCES);
+        };
+        self.note(MountEntry { host: peer.to_string(), path: export.path.clone() });
+        let flavors = export.options.flavors.iter().copied().map(AuthFlavor::to_wire).collect();
+        Answer::Mounted(Mounted { handle: handle.clone(), flavors })
+    }
+
+    fn note(&self, entry: MountEntry) {
+        let mut mounts = lock(&self.mounts);
+        mounts.retain(|other| *other != entry);
+        if mounts.len() == MOUNTS_MAX {
+            mounts.pop_front();
+        }
+        mounts.push_back(entry);
+    }
+
+    fn unmount(&self, peer: &Peer, path: &str) -> Answer {
+        if let Some(export) = self.exports.by_path(path) {
+            let entry = MountEntry { host: peer.to_string(), path: export.path.clone() };
+            lock(&self.mounts).retain(|other| *other != entry);
+        }
+        Answer::Nothing
+    }
+}
+
+/// A path that is no text names no export, as exports have text for a path.
+fn path_of(mut args: Decoder<'_>) -> Result<String, DecodeError> {
+    let path = String::from_utf8_lossy(&dirpath::decode(&mut args)?.0).into_owned();
+    args.finish()?;
+    Ok(path)
+}
+
+/// The results of a call.
+#[derive(Debug)]
+enum Answer {
+    Nothing,
+    Mounted(Mounted),
+    NotMounted(mountstat3),
+    Mounts(Vec<MountEntry>),
+    Exports(Arc<Exports>),
+}
+
+impl Answer {
+    fn encode(&self, to: &mut Encoder<'_>) {
+        match self {
+            Self::Nothing => {}
+            Self::Mounted(mounted) => {
+                mountstat3::MNT3_OK.encode(to);
+                mounted.encode(to);
+            }
+            Self::NotMounted(status) => status.encode(to),
+            Self::Mounts(mounts) => List(mounts.iter().map(mount_body).collect()).encode(to),
+            Self::Exports(exports) => {
+                List(exports.iter().filter(has_clients).map(export_node_of).collect()).encode(to);
+            }
+        }
+    }
+}
+
+fn mount_body(entry: &MountEntry) -> mountbody<'_, '_> {
+    mountbody {
+        ml_hostname: name(Opaque::borrowed(entry.host.as_bytes())),
+        ml_directory: dirpath(Opaque::borrowed(entry.path.as_bytes())),
+    }
+}
+
+/// An export of nobody's is not shown: one without groups is everybody's there.
+fn has_clients(export: &&Export) -> bool {
+    !export.options.clients.is_empty()
+}
+
+fn export_node_of(export: &Export) -> export_node<'_, 'static> {
+    let clients = &export.options.clients;
+    let group = |client: &Client| name(Opaque::owned(client.to_string().into_bytes()));
+    let groups = match clients.contains(&Client::Any) {
+        true => Vec::new(),
+        false => clients.iter().map(group).collect(),
+    };
+    export_node {
+        ex_dir: dirpath(Opaque::borrowed(export.path.as_bytes())),
+        ex_groups: List(groups),
+    }
+}
+
+#[cfg(test)]
+mod tests;
