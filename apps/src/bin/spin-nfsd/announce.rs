@@ -1,0 +1,73 @@
+//! Says what is served, and to whom.
+
+use crate::export_spec::ExportSpec;
+use crate::setup::Setup;
+use spinrpc::AuthFlavor;
+use spinrpc_apps::nfs::server::exports::{Client, ExportOptions, Squash};
+use std::fmt::Display;
+
+/// One line for each export.
+pub(crate) fn exports(setup: &Setup) -> Vec<String> {
+    setup.exports.iter().map(export).collect()
+}
+
+fn export(spec: &ExportSpec) -> String {
+    let path = spec.path().unwrap_or_default();
+    let what = &spec.what;
+    let what = if what.to_string() == path { String::new() } else { format!(" ({what})") };
+    let ExportOptions { read_only, clients, .. } = &spec.settings.options;
+    let access = if *read_only { "read-only" } else { "read-write" };
+    let as_whom = as_whom(&spec.settings.options);
+    if clients.is_empty() {
+        return format!(
+            "export {path}{what} {access} to NOBODY, as no client was named: add :client=ADDRESS, \
+             client=NETWORK/BITS, client=local (by shm:) or client=any"
+        );
+    }
+    format!("export {path}{what} {access} to {}; {as_whom}", to_whom(clients))
+}
+
+fn to_whom(clients: &[Client]) -> String {
+    if clients.contains(&Client::Any) { "EVERYBODY".to_owned() } else { listed(clients) }
+}
+
+fn as_whom(options: &ExportOptions) -> String {
+    let (uid, gid) = options.anonymous;
+    let squashed = match options.squash {
+        Squash::Root => format!("root acts as {uid}:{gid}"),
+        Squash::All => format!("all act as {uid}:{gid}"),
+        Squash::None => "root acts as root".to_owned(),
+    };
+    let flavors: Vec<&str> = options.flavors.iter().map(flavor).collect();
+    format!("{squashed}; sec {}", flavors.join(", "))
+}
+
+fn flavor(flavor: &AuthFlavor) -> &'static str {
+    if *flavor == AuthFlavor::None { "none" } else { "sys" }
+}
+
+fn listed(all: &[impl Display]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> String {
+        export(&ExportSpec::directory(text).unwrap())
+    }
+
+    #[test]
+    fn it_is_said_plainly_who_may_come_in_and_as_whom() {
+        let shown = line("/srv:client=192.0.2.0/24,client=local:7,ro");
+        let expected = "export /srv read-only to 192.0.2.0/24, local:7; root acts as 65534:65534; \
+                        sec sys";
+        assert_eq!(shown, expected);
+        let shown = line("/srv:client=any,squash=none,sec=sys,sec=none,path=/data");
+        let expected =
+            "export /data (/srv) read-write to EVERYBODY; root acts as root; sec sys, none";
+        assert_eq!(shown, expected);
+        assert!(line("/srv").contains("to NOBODY") && line("/srv").contains("client="));
+    }
+}

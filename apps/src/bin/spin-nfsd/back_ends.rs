@@ -1,0 +1,51 @@
+//! Opens what is to be exported.
+
+use crate::export_spec::{ExportSpec, What};
+use crate::failure::Failure;
+use spinrpc_apps::nfs::server::directory::{Directory, DirectoryOptions};
+use spinrpc_apps::nfs::server::exports::{Export, Exports};
+use spinrpc_apps::nfs::server::file_system::FileSystem;
+use spinrpc_apps::nfs::server::memory::{Memory, MemoryOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Room of a tree in memory of which nothing was said.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
+const MEMORY_FILES_MAX: u64 = 1_000_000;
+/// Of a tree in memory: everybody who may come in may write there, and only take away what is his.
+const MEMORY_ROOT_MODE: u32 = 0o1777;
+
+/// Everything that `specs` name, opened.
+pub(crate) fn open(specs: &[ExportSpec], threads: usize) -> Result<Exports, Failure> {
+    let all = specs.iter().map(|spec| export(spec, threads)).collect::<Result<_, _>>()?;
+    Exports::new(all).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+fn export(spec: &ExportSpec, threads: usize) -> Result<Export, Failure> {
+    let path = spec.path().map_err(Failure::Usage)?;
+    let id = spec.id().map_err(Failure::Usage)?;
+    let file_system = match &spec.what {
+        What::Directory(directory) => open_directory(directory, id, threads)?,
+        What::Memory(_) => memory(spec, id)?,
+    };
+    Ok(Export { id, path, file_system, options: spec.settings.options.clone() })
+}
+
+fn open_directory(path: &Path, id: u32, threads: usize) -> Result<Arc<dyn FileSystem>, Failure> {
+    let options = DirectoryOptions { fsid: id.into(), threads, ..DirectoryOptions::default() };
+    let opened = Directory::open(path, &options);
+    Ok(opened.map_err(|error| Failure::Failed(error.to_string()))?)
+}
+
+fn memory(spec: &ExportSpec, id: u32) -> Result<Arc<dyn FileSystem>, Failure> {
+    let (uid, gid) = spec.settings.options.anonymous;
+    let options = MemoryOptions {
+        fsid: id.into(),
+        bytes_max: spec.settings.bytes_max.unwrap_or(MEMORY_BYTES_MAX),
+        files_max: spec.settings.files_max.unwrap_or(MEMORY_FILES_MAX),
+        uid,
+        gid,
+        mode: MEMORY_ROOT_MODE,
+    };
+    Ok(Memory::new(&options).map_err(|error| Failure::failed(&spec.what, error))?)
+}

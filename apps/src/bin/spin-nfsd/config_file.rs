@@ -1,0 +1,271 @@
+//! A configuration file: TOML, whose keys are the options of the command line.
+//!
+//! ```toml
+//! listen = ["rdma://0.0.0.0:20049"]
+//! stats-socket = "/run/spin-nfsd/stats"
+//!
+//! [[export]]
+//! directory = "/srv/data"
+//! client = ["192.0.2.0/24", "2001:db8::/32"]
+//! ro = true
+//!
+//! [[memory]]
+//! name = "scratch"
+//! client = "any"
+//! bytes = "4G"
+//! ```
+//!
+//! Keys that are not known are refused, with the one that was probably meant.
+
+use crate::cli::Options;
+use crate::export_spec::{ExportSpec, What};
+use clap::{CommandFactory, Parser};
+use spinrpc_apps::nfs::server::exports::{KEYS, Settings};
+use spinrpc_tuning::did_you_mean;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use toml::{Table, Value};
+
+/// Longest file, in bytes: a wrong path, to a device say, ends in an error.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What a file may say, as a command line.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct FileOptions {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Reads a file.
+pub(crate) fn read(path: &Path) -> Result<Options, String> {
+    let shown = path.display();
+    let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
+    parse(&text).map_err(|problem| format!("{shown}: {problem}"))
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn parse(text: &str) -> Result<Options, String> {
+    let mut table: Table = text.parse().map_err(|error: toml::de::Error| one_line(&error))?;
+    let exports = tables(&mut table, "export")?;
+    let memories = tables(&mut table, "memory")?;
+    let mut options = parse_plain(&table)?;
+    for export in &exports {
+        options.export.push(export_of(export, "export", "directory")?);
+    }
+    for memory in &memories {
+        options.memory.push(export_of(memory, "memory", "name")?);
+    }
+    Ok(options)
+}
+
+/// Where, and what is wrong.
+fn one_line(error: &toml::de::Error) -> String {
+    let shown = error.to_string();
+    let place = shown.lines().next().unwrap_or_default();
+    format!("{}: {}", place.trim_start_matches("TOML parse "), error.message())
+}
+
+/// The tables `[[name]]`, taken out; what has another form stays, to be parsed as an option.
+fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
+    let is_tables = |value: &Value| {
+        value.as_array().is_some_and(|values| values.iter().any(Value::is_table))
+            || value.is_table()
+    };
+    if !table.get(name).is_some_and(is_tables) {
+        return Ok(Vec::new());
+    }
+    let wrong = || format!("{name} is a list of tables: [[{name}]]");
+    match table.remove(name) {
+        Some(Value::Array(values)) => values
+            .into_iter()
+            .map(|value| if let Value::Table(table) = value { Ok(table) } else { Err(wrong()) })
+            .collect(),
+        _ => Err(wrong()),
+    }
+}
+
+/// All else, as words of a command line.
+fn parse_plain(table: &Table) -> Result<Options, String> {
+    let mut words = Vec::new();
+    for (key, value) in table {
+        let key = key.replace('_', "-");
+        check_key(&key)?;
+        words.extend(values(&key, value)?.into_iter().map(|value| format!("--{key}={value}")));
+    }
+    let parsed = FileOptions::try_parse_from(words);
+    parsed.map(|parsed| parsed.options).map_err(|error| {
+        let shown = error.to_string();
+        let paragraph = shown.split("\n\n").next().unwrap_or_default();
+        let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+        line.trim_start_matches("error: ").to_owned()
+    })
+}
+
+fn check_key(key: &str) -> Result<(), String> {
+    let command = FileOptions::command();
+    let known: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    if known.contains(&key) {
+        return Ok(());
+    }
+    let all = format!("there are {}", known.join(", "));
+    Err(format!("unknown key {key:?}{}", did_you_mean(key, known.iter().copied(), &all)))
+}
+
+/// One or several values of a key, as they stand on a command line.
+fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
+    match value {
+        Value::String(text) => Ok(vec![text.clone()]),
+        Value::Integer(number) => Ok(vec![number.to_string()]),
+        Value::Float(number) => Ok(vec![number.to_string()]),
+        Value::Array(all) => {
+            let each = all.iter().map(|value| values(key, value));
+            Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        }
+        other => Err(format!("{key}: {} is not what it takes", other.type_str())),
+    }
+}
+
+/// An export of a table; `name` is the key of what is exported.
+fn export_of(table: &Table, kind: &str, name: &str) -> Result<ExportSpec, String> {
+    let what = table.get(name).and_then(Value::as_str);
+    let what = what.ok_or_else(|| format!("[[{kind}]] wants {name} = \"...\""))?;
+    let mut settings = Settings::default();
+    for (key, value) in table.iter().filter(|(key, _)| *key != name) {
+        set(&mut settings, key, value).map_err(|problem| format!("{kind} {what}: {problem}"))?;
+    }
+    let named = what.to_owned();
+    let what = if kind == "memory" { What::Memory(named) } else { What::Directory(named.into()) };
+    ExportSpec::new(what, settings).map_err(|problem| format!("[[{kind}]]: {problem}"))
+}
+
+fn set(settings: &mut Settings, key: &str, value: &Value) -> Result<(), String> {
+    let set = |settings: &mut Settings, value: Option<&str>| {
+        settings.set(key, value).map_err(|error| error.to_string())
+    };
+    match value {
+        Value::Boolean(true) => set(settings, None),
+        // "ro = false" is what holds anyway, but a key that is not known stays an error.
+        Value::Boolean(false) if KEYS.iter().any(|(known, _)| *known == key) => Ok(()),
+        Value::Boolean(false) => set(settings, None),
+        value => values(key, value)?.iter().try_for_each(|value| set(settings, Some(value))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{MountAt, Register};
+    use std::time::Duration;
+
+    fn refused(text: &str) -> String {
+        parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn every_option_may_be_in_a_file() {
+        let text = r#"
+            listen = ["rdma://0.0.0.0:20049", "rdma://[::]:20049"]
+            mount = 20048
+            register = "no"
+            profile = "latency"
+            set = ["rpc.credits=128"]
+            cores = "2,3"
+            threads = 8
+            state = "/var/lib/spin-nfsd"
+            stats = 0.5
+            stats_socket = "/run/spin-nfsd/stats"
+
+            [[export]]
+            directory = "/srv/a:b"
+            client = ["192.0.2.0/24", "local:7"]
+            ro = true
+            rw = false
+            id = 7
+
+            [[memory]]
+            name = "scratch"
+            client = "any"
+            bytes = "4G"
+            files = 1000
+        "#;
+        let options = parse(text).unwrap();
+        assert_eq!((options.listen.len(), options.threads), (2, Some(8)));
+        assert_eq!(options.mount, Some(MountAt::USUAL));
+        assert_eq!(options.register, Some(Register::Nobody));
+        assert_eq!(options.stats, Some(Duration::from_millis(500)));
+        let [export] = &options.export[..] else { panic!("{options:?}") };
+        assert_eq!(export.what, What::Directory("/srv/a:b".into()));
+        assert!(export.settings.options.read_only);
+        assert_eq!((export.settings.options.clients.len(), export.settings.id), (2, Some(7)));
+        let [memory] = &options.memory[..] else { panic!("{options:?}") };
+        assert_eq!(
+            (memory.settings.bytes_max, memory.settings.files_max),
+            (Some(4 << 30), Some(1000))
+        );
+    }
+
+    #[test]
+    fn the_file_that_comes_with_it_is_one() {
+        let options = parse(include_str!("../../../spin-nfsd.toml")).unwrap();
+        assert_eq!((options.export.len(), options.memory.len()), (2, 1));
+    }
+
+    #[test]
+    fn exports_may_be_written_as_on_the_command_line() {
+        let options = parse("export = \"/srv:ro\"\nmemory = [\"a\", \"b\"]").unwrap();
+        assert_eq!((options.export.len(), options.memory.len()), (1, 2));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_the_nearest() {
+        assert!(refused("lisen = \"shm:a\"").contains("did you mean \"listen\"?"));
+        assert!(refused("stats_sockt = \"/x\"").contains("did you mean \"stats-socket\"?"));
+        assert!(refused("config = \"x\"").contains("there are"));
+        assert!(refused("[server]\nx = 1").contains("unknown key \"server\""));
+        let export = refused("[[export]]\ndirectory = \"/srv\"\nclients = \"any\"");
+        assert!(export.contains("/srv") && export.contains("did you mean \"client\"?"), "{export}");
+        assert!(refused("[[memory]]\nname = \"a\"\nreadonly = false").contains("unknown option"));
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_what_is_allowed() {
+        for (text, says) in [
+            ("threads = 0", "1..=256"),
+            ("threads = [1, 2]", "cannot be used multiple times"),
+            ("mount = true", "boolean"),
+            ("listen = \"tcp:1\"", "rdma://HOST:PORT"),
+            ("[[export]]\nro = true", "directory"),
+            ("[export]\ndirectory = \"/srv\"", "[[export]]"),
+            ("[[export]]\ndirectory = \"/srv\"\nro = 1", "takes no value"),
+            ("[[export]]\ndirectory = \"/srv\"\nclient = \"host\"", "192.0.2.0/24"),
+            ("[[export]]\ndirectory = \"/srv\"\nbytes = \"1G\"", "in memory"),
+            ("listen = ", "line 1"),
+        ] {
+            let said = refused(text);
+            assert!(said.contains(says), "{text}: {said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_counts_more_and_exports_add_up() {
+        let file = parse("listen = \"shm:a\"\nthreads = 8\nmemory = \"a\"").unwrap();
+        let words = ["--listen", "shm:b", "--memory", "b"];
+        let line = FileOptions::try_parse_from(words).unwrap().options;
+        let both = line.over(file);
+        assert_eq!(
+            (both.listen, both.threads, both.memory.len()),
+            (vec!["shm:b".into()], Some(8), 2)
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! An export as it is asked for: `DIR[:OPTIONS]`, `NAME[:OPTIONS]`.
+//!
+//! Options begin behind the first colon, so a directory with one in its name is asked for by the
+//! configuration file.
+
+use spinrpc_apps::nfs::server::exports::{Settings, id_of};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What is to be exported, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExportSpec {
+    pub(crate) what: What,
+    pub(crate) settings: Settings,
+}
+
+/// What is behind an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Directory(PathBuf),
+    /// A tree in memory, by its name.
+    Memory(String),
+}
+
+impl ExportSpec {
+    pub(crate) fn directory(text: &str) -> Result<Self, String> {
+        let (directory, settings) = split(text)?;
+        Self::new(What::Directory(directory.into()), settings)
+    }
+
+    pub(crate) fn memory(text: &str) -> Result<Self, String> {
+        let (name, settings) = split(text)?;
+        Self::new(What::Memory(name.to_owned()), settings)
+    }
+
+    pub(crate) fn new(what: What, settings: Settings) -> Result<Self, String> {
+        let has_size = settings.bytes_max.is_some() || settings.files_max.is_some();
+        match &what {
+            What::Directory(_) if has_size => {
+                Err("bytes and files are of exports in memory; a directory has its disk's".into())
+            }
+            What::Directory(path) if path.as_os_str().is_empty() => {
+                Err("a directory has to be named".into())
+            }
+            What::Memory(name) if name.is_empty() || name.contains('/') => {
+                Err("a tree in memory needs a name without slashes".into())
+            }
+            _ => Ok(Self { what, settings }),
+        }
+    }
+
+    /// The path that clients mount.
+    pub(crate) fn path(&self) -> Result<String, String> {
+        match (&self.settings.path, &self.what) {
+            (Some(path), _) => Ok(path.clone()),
+            (None, What::Memory(name)) => Ok(format!("/{name}")),
+            (None, What::Directory(path)) => path_of(path),
+        }
+    }
+
+    /// What marks its handles.
+    pub(crate) fn id(&self) -> Result<u32, String> {
+        self.settings.id.map_or_else(|| self.path().map(|path| id_of(&path)), Ok)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Memory(name) => write!(f, "memory {name}"),
+        }
+    }
+}
+
+fn split(text: &str) -> Result<(&str, Settings), String> {
+    let (name, options) = match text.split_once(':') {
+        Some((name, options)) => (name, Some(options)),
+        None => (text, None),
+    };
+    let settings = options.map(Settings::parse).transpose().map_err(|error| error.to_string())?;
+    Ok((name, settings.unwrap_or_default()))
+}
+
+/// The directory as a path from the root, as it was written: a link in it stays one.
+fn path_of(directory: &Path) -> Result<String, String> {
+    let shown = directory.display();
+    let absolute = std::path::absolute(directory).map_err(|error| format!("{shown}: {error}"))?;
+    let parts: Option<Vec<&str>> = absolute.iter().skip(1).map(|part| part.to_str()).collect();
+    let parts = parts.ok_or_else(|| {
+        format!("{shown}: its name is no text; say what clients mount by path=/PATH")
+    })?;
+    Ok(format!("/{}", parts.join("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> String {
+        ExportSpec::directory(text).unwrap().path().unwrap()
+    }
+
+    #[test]
+    fn clients_mount_the_path_of_the_directory_or_what_is_given() {
+        assert_eq!(path("/srv/data"), "/srv/data");
+        assert_eq!(path("/srv//data/./:ro"), "/srv/data");
+        assert_eq!(path("/"), "/");
+        assert_eq!(path("/srv/data:path=/data,ro"), "/data");
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(path("data"), format!("{}/data", here.display()));
+        assert_eq!(ExportSpec::memory("scratch").unwrap().path().unwrap(), "/scratch");
+    }
+
+    #[test]
+    fn the_options_begin_behind_the_first_colon() {
+        let spec = ExportSpec::directory("/srv:client=2001:db8::/32,anon=1:2").unwrap();
+        assert_eq!(spec.settings.options.clients.len(), 1);
+        assert_eq!(spec.settings.options.anonymous, (1, 2));
+    }
+
+    #[test]
+    fn the_id_is_that_of_the_path_unless_it_is_given() {
+        let id = |text: &str| ExportSpec::directory(text).unwrap().id().unwrap();
+        assert_eq!(id("/srv/data"), id("/srv//data/:ro"));
+        assert_ne!(id("/srv/data"), id("/srv/date"));
+        assert_eq!(id("/srv/data:id=7"), 7);
+    }
+
+    #[test]
+    fn what_cannot_be_exported_is_refused() {
+        for text in ["", ":ro", "/srv:bytes=1G", "/srv:", "/srv:nonsense"] {
+            assert!(ExportSpec::directory(text).is_err(), "{text}");
+        }
+        for text in ["", ":ro", "a/b", "/a"] {
+            assert!(ExportSpec::memory(text).is_err(), "{text}");
+        }
+    }
+}

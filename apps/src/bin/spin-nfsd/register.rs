@@ -1,0 +1,190 @@
+//! Tells rpcbind where NFS and MOUNT listen, for as long as they do.
+
+use crate::cli::Register;
+use crate::failure::Failure;
+use spinrpc::fabric::Address;
+use spinrpc::rpcbind::{self, Client, Daemon, Endpoint, Registration, RpcbindError};
+use spinrpc::{Program, Version};
+use spinrpc_apps::nfs::{mount3, nfs3};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+const NFS: (Program, Version) = (nfs3::PROGRAM, nfs3::VERSION);
+const MOUNT: (Program, Version) = (mount3::PROGRAM, mount3::VERSION);
+/// How long somebody who listens on this host needs at most to take a connection.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is registered; ends with it.
+#[derive(Debug, Default)]
+pub(crate) struct Registered(Vec<Registration>);
+
+impl Registered {
+    /// Registers NFS and MOUNT at `listen`, and MOUNT at `mount`. Where that was left to the program
+    /// it does without rpcbind if it must, and says so.
+    pub(crate) fn new(
+        how: &Register,
+        listen: &[String],
+        mount: Option<SocketAddr>,
+    ) -> Result<Self, Failure> {
+        let all = endpoints(listen, mount)?;
+        match how {
+            Register::Nobody => Ok(Self::default()),
+            Register::Daemon(daemon) => {
+                let each = all.iter().map(|(program, endpoint)| set(daemon, *program, endpoint));
+                let all = each.collect::<Result<_, _>>();
+                all.map(Self).map_err(|error| Failure::Failed(error.to_string()))
+            }
+            Register::Auto => Ok(Self(register_what_can_be(&all))),
+        }
+    }
+
+    /// In a few words, for people.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+type Service = ((Program, Version), Endpoint);
+
+fn endpoints(listen: &[String], mount: Option<SocketAddr>) -> Result<Vec<Service>, Failure> {
+    let mut all = Vec::new();
+    for address in listen {
+        let endpoint = Address::parse(address)
+            .map_err(|error| Failure::failed(address, error))
+            .and_then(|parsed| {
+                Endpoint::resolve(&parsed).map_err(|error| Failure::failed(address, error))
+            })?;
+        all.extend([(NFS, endpoint.clone()), (MOUNT, endpoint)]);
+    }
+    all.extend(mount.into_iter().flat_map(tcp_endpoints).map(|endpoint| (MOUNT, endpoint)));
+    Ok(all)
+}
+
+/// A listener at every IPv6 address is at every IPv4 address as well.
+fn tcp_endpoints(address: SocketAddr) -> Vec<Endpoint> {
+    let at = |ip: IpAddr| Endpoint::Tcp(SocketAddr::new(ip, address.port()));
+    match address.ip() {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+            vec![at(Ipv4Addr::UNSPECIFIED.into()), at(address.ip())]
+        }
+        ip => vec![at(ip)],
+    }
+}
+
+fn set(
+    daemon: &Daemon,
+    (program, version): (Program, Version),
+    endpoint: &Endpoint,
+) -> Result<Registration, RpcbindError> {
+    let registration = Registration::new(daemon, program, version, endpoint)?;
+    if let Some(before) = registration.replaced().filter(|before| *before != endpoint.universal()) {
+        tracing::warn!(
+            %program, netid = %endpoint.netid(), before,
+            "rpcbind sent callers elsewhere before; a server there is not found any more"
+        );
+    }
+    Ok(registration)
+}
+
+/// As much as rpcbind takes of what others are to find by it: of shared memory there is no need.
+fn register_what_can_be(all: &[Service]) -> Vec<Registration> {
+    let mut registered = Vec::new();
+    for (program, endpoint) in all.iter().filter(|(_, endpoint)| endpoint.port().is_some()) {
+        match set_if_free(*program, endpoint) {
+            Ok(Some(registration)) => registered.push(registration),
+            Ok(None) => {}
+            Err(error @ RpcbindError::NotRunning { .. }) => {
+                tracing::info!(%error, "not registered; clients name the ports themselves");
+                break;
+            }
+            Err(error) => tracing::warn!(%error, "not registered"),
+        }
+    }
+    registered
+}
+
+/// Leaves alone who is there and answers: another server's clients would be sent here.
+fn set_if_free(
+    program: (Program, Version),
+    endpoint: &Endpoint,
+) -> Result<Option<Registration>, RpcbindError> {
+    let daemon = Daemon::Local;
+    let held =
+        Client::connect(&daemon, rpcbind::TIMEOUT)?.find(program.0, program.1, endpoint.netid());
+    match held {
+        Ok(held) if held != *endpoint && answers(&held) => {
+            tracing::warn!(
+                program = %program.0, at = %held, here = %endpoint,
+                "rpcbind sends callers to another server of this host; clients of this one name its \
+                 ports themselves (port=, mountport=), or use --register=local"
+            );
+            Ok(None)
+        }
+        Ok(_) | Err(RpcbindError::NotRegistered { .. } | RpcbindError::Address(_)) => {
+            set(&daemon, program, endpoint).map(Some)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether somebody takes connections there. Of RDMA it is not known, as nothing can be asked that
+/// has no device; who was there first is replaced.
+fn answers(held: &Endpoint) -> bool {
+    let loopback = |ip: &IpAddr| match ip {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    match held {
+        Endpoint::Tcp(address) => {
+            let host =
+                if address.ip().is_unspecified() { loopback(&address.ip()) } else { address.ip() };
+            let place = SocketAddr::new(host, address.port());
+            TcpStream::connect_timeout(&place, PROBE_TIMEOUT).is_ok()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinrpc::rpcbind::Netid;
+
+    #[test]
+    fn what_is_registered_is_what_is_served() {
+        let listen = ["rdma://192.0.2.1".to_owned(), "rdma://[::]:7".to_owned()];
+        let all = endpoints(&listen, Some("[::]:20048".parse().unwrap())).unwrap();
+        let shown: Vec<_> =
+            all.iter().map(|((program, _), at)| (program.0, at.netid(), at.universal())).collect();
+        let expected = [
+            (100_003, Netid::Rdma, "192.0.2.1.78.81"),
+            (100_005, Netid::Rdma, "192.0.2.1.78.81"),
+            (100_003, Netid::Rdma6, "::.0.7"),
+            (100_005, Netid::Rdma6, "::.0.7"),
+            (100_005, Netid::Tcp, "0.0.0.0.78.80"),
+            (100_005, Netid::Tcp6, "::.78.80"),
+        ];
+        assert_eq!(shown, expected.map(|(program, netid, at)| (program, netid, at.to_owned())));
+    }
+
+    #[test]
+    fn a_port_at_one_address_is_of_one_netid() {
+        let netids = |address: &str| {
+            let all = tcp_endpoints(address.parse().unwrap());
+            all.iter().map(Endpoint::netid).collect::<Vec<_>>()
+        };
+        assert_eq!(netids("127.0.0.1:1"), [Netid::Tcp]);
+        assert_eq!(netids("0.0.0.0:1"), [Netid::Tcp]);
+        assert_eq!(netids("[::1]:1"), [Netid::Tcp6]);
+    }
+
+    #[test]
+    fn who_listens_answers() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let every = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+        assert!(answers(&Endpoint::Tcp(address)) && answers(&Endpoint::Tcp(every)));
+        drop(listener);
+        assert!(!answers(&Endpoint::Tcp(every)));
+    }
+}

@@ -1,0 +1,93 @@
+//! From options to what is to be done: every default is filled in, and what does not fit is refused.
+
+use crate::cli::{Cli, MountAt, Options, Register};
+use crate::config_file;
+use crate::export_spec::ExportSpec;
+use crate::failure::Failure;
+use crate::state;
+use spinrpc::config::{Choice, Driver, Host};
+use spinrpc::{Config, driver_of};
+use spinrpc_tuning::Loader;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Clients whose replies are kept, where the profile keeps none: NFS has procedures that must not be
+/// executed twice (RFC 1813 section 4.7).
+const REPLY_CACHE_CLIENTS: u64 = 128;
+const PROFILE: &str = "base";
+const THREADS: u16 = 4;
+
+/// What the program does.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) exports: Vec<ExportSpec>,
+    /// At least one; all of one fabric.
+    pub(crate) listen: Vec<String>,
+    pub(crate) mount: MountAt,
+    pub(crate) register: Register,
+    pub(crate) config: Config,
+    pub(crate) threads: usize,
+    pub(crate) state: PathBuf,
+    pub(crate) stats: Option<Duration>,
+    pub(crate) stats_socket: Option<PathBuf>,
+}
+
+impl Setup {
+    /// Reads the files that the command line names.
+    pub(crate) fn of(cli: Cli) -> Result<Self, Failure> {
+        let file = cli.config.as_deref().map(config_file::read).transpose();
+        let options = cli.options.over(file.map_err(Failure::Usage)?.unwrap_or_default());
+        let driver = driver(&options.listen).map_err(Failure::Usage)?;
+        if options.export.is_empty() && options.memory.is_empty() {
+            let message = "nothing to serve: name a directory by --export DIR, or --memory NAME";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let config = config(&options, driver).map_err(Failure::Usage)?;
+        let by_default = if driver == Driver::Shm { MountAt::Nowhere } else { MountAt::USUAL };
+        Ok(Self {
+            exports: options.export.into_iter().chain(options.memory).collect(),
+            listen: options.listen,
+            mount: options.mount.unwrap_or(by_default),
+            register: options.register.unwrap_or_default(),
+            config,
+            threads: options.threads.unwrap_or(THREADS).into(),
+            state: state::directory(options.state).map_err(Failure::Usage)?,
+            stats: options.stats,
+            stats_socket: options.stats_socket,
+        })
+    }
+}
+
+/// The fabric of all addresses: an engine has one.
+fn driver(listen: &[String]) -> Result<Driver, String> {
+    let of = |address: &String| driver_of(address).map_err(|error| error.to_string());
+    let drivers = listen.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+    match &drivers[..] {
+        [] => Err("nowhere to listen: name an address by --listen rdma://0.0.0.0:20049, or \
+                   --listen shm:NAME"
+            .to_owned()),
+        [first, others @ ..] if others.iter().all(|other| other == first) => Ok(*first),
+        _ => Err("--listen takes addresses of one kind, rdma: or shm: (start one server for each)"
+            .to_owned()),
+    }
+}
+
+fn config(options: &Options, driver: Driver) -> Result<Config, String> {
+    let name = options.profile.as_deref().unwrap_or(PROFILE);
+    let host = Host::current();
+    let mut loader = Loader::new(&host).set(format!("fabric.driver={}", driver.name()));
+    for assignment in &options.set {
+        loader = loader.set(assignment);
+    }
+    if let Some(cores) = &options.cores {
+        loader = loader.set(format!("cores.list={cores}"));
+    }
+    let unusable = |error: &dyn Display| format!("profile {name}: {error}").replace('\n', "; ");
+    let profile = loader.load(name).map_err(|error| unusable(&error))?;
+    let mut raw = profile.config().raw().clone();
+    if raw.rpc.reply_cache_clients == 0 {
+        raw.rpc.reply_cache_clients = REPLY_CACHE_CLIENTS;
+    }
+    raw.validate_for(&host).map_err(|error| unusable(&error))
+}

@@ -1,0 +1,189 @@
+//! What the server has done, as a table and as JSON.
+
+mod socket;
+
+pub(crate) use socket::StatsSocket;
+
+use nfs3_types::nfs3::NFS_PROGRAM;
+use serde_json::{Map, Value, json};
+use spinrpc::{Engine, StatsSnapshot};
+use spinrpc_apps::nfs::nfs3;
+use spinrpc_apps::nfs::server::Server;
+use spinrpc_apps::nfs::server::stats::ServerStats;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Where samples come from.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) server: Arc<Server>,
+    pub(crate) engine: Engine,
+    pub(crate) began: Instant,
+}
+
+/// What was counted up to one moment.
+struct Sample {
+    seconds: f64,
+    server: ServerStats,
+    cores: Vec<StatsSnapshot>,
+}
+
+impl Source {
+    fn sample(&self) -> Sample {
+        let cores = (0..self.engine.cores()).map(|core| self.engine.stats(core)).collect();
+        let seconds = self.began.elapsed().as_secs_f64();
+        Sample { seconds, server: self.server.stats(), cores }
+    }
+
+    fn exports(&self) -> Value {
+        let each = self.server.exports().iter().map(|export| {
+            let clients: Vec<String> =
+                export.options.clients.iter().map(ToString::to_string).collect();
+            let read_only = export.options.read_only;
+            json!({"id": export.id, "path": export.path, "read_only": read_only, "clients": clients})
+        });
+        each.collect()
+    }
+
+    /// All there is to say, in one document.
+    fn json(&self) -> Value {
+        let sample = self.sample();
+        let ServerStats {
+            bytes_read, bytes_written, jukebox, bad_handles, denied, garbage, ..
+        } = sample.server;
+        let core = |core: &StatsSnapshot| {
+            core.entries().map(|(name, count)| (name.to_owned(), count.into())).collect()
+        };
+        json!({
+            "schema": "spin-nfsd/1",
+            "seconds": sample.seconds,
+            "connections": sample.connections(),
+            "exports": self.exports(),
+            "procedures": sample.procedures_json(),
+            "bytes_read": bytes_read,
+            "bytes_written": bytes_written,
+            "jukebox": jukebox,
+            "bad_handles": bad_handles,
+            "denied": denied,
+            "garbage": garbage,
+            "cores": sample.cores.iter().map(core).collect::<Vec<Map<String, Value>>>(),
+        })
+    }
+}
+
+impl Sample {
+    fn connections(&self) -> u64 {
+        let open =
+            |core: &StatsSnapshot| core.connections_opened.saturating_sub(core.connections_closed);
+        self.cores.iter().map(open).sum()
+    }
+
+    fn procedures_json(&self) -> Map<String, Value> {
+        let each = self.server.procedures.iter().enumerate().map(|(number, counted)| {
+            (name(number), json!({"calls": counted.calls, "errors": counted.errors}))
+        });
+        each.collect()
+    }
+
+    /// The rates since `earlier`, and all that was done.
+    fn table(&self, earlier: &Self) -> String {
+        let seconds = (self.seconds - earlier.seconds).max(f64::MIN_POSITIVE);
+        let rate = |now: u64, then: u64| now.wrapping_sub(then) as f64 / seconds;
+        let (now, then) = (&self.server, &earlier.server);
+        let mut table =
+            format!("{:<12} {:>12} {:>15} {:>12}\n", "procedure", "calls/s", "calls", "errors");
+        for (number, (now, then)) in now.procedures.iter().zip(&then.procedures).enumerate() {
+            if now.calls > 0 {
+                let (name, rate) = (name(number), rate(now.calls, then.calls));
+                let _ =
+                    writeln!(table, "{name:<12} {rate:>12.0} {:>15} {:>12}", now.calls, now.errors);
+            }
+        }
+        let megabytes = |now, then| rate(now, then) / 1e6;
+        let _ = writeln!(
+            table,
+            "read {:.1} MB/s, written {:.1} MB/s, {} connections, {} denied, {:.0} s",
+            megabytes(now.bytes_read, then.bytes_read),
+            megabytes(now.bytes_written, then.bytes_written),
+            self.connections(),
+            now.denied,
+            self.seconds,
+        );
+        table
+    }
+}
+
+/// As in RFC 1813, without what all names have.
+fn name(number: usize) -> String {
+    let operation = NFS_PROGRAM::try_from(number as u32);
+    operation.map_or_else(|_| number.to_string(), nfs3::name)
+}
+
+/// Prints the table until it is dropped.
+pub(crate) struct LiveTable {
+    end: Option<Sender<()>>,
+    printer: Option<JoinHandle<()>>,
+}
+
+impl LiveTable {
+    pub(crate) fn start(source: Source, every: Duration) -> io::Result<Self> {
+        let (end, ended) = channel();
+        let print = move || {
+            let mut earlier = source.sample();
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let now = source.sample();
+                if show(&now.table(&earlier)).is_err() {
+                    break;
+                }
+                earlier = now;
+            }
+        };
+        let printer = thread::Builder::new().name("stats".into()).spawn(print)?;
+        Ok(Self { end: Some(end), printer: Some(printer) })
+    }
+}
+
+impl Drop for LiveTable {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        drop(self.printer.take().map(JoinHandle::join));
+    }
+}
+
+/// On a terminal in the place of the one before.
+fn show(table: &str) -> io::Result<()> {
+    const CLEAR: &str = "\x1b[H\x1b[2J";
+    let mut out = io::stdout().lock();
+    let before = if out.is_terminal() { CLEAR } else { "" };
+    writeln!(out, "{before}{table}")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(seconds: f64, calls: u64, bytes_read: u64) -> Sample {
+        let mut server = ServerStats { bytes_read, denied: 2, ..ServerStats::default() };
+        server.procedures[1].calls = calls;
+        server.procedures[1].errors = 1;
+        let core = StatsSnapshot::default();
+        Sample { seconds, server, cores: vec![core] }
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_and_counts_of_all() {
+        let table = sample(4.0, 500, 6_000_000).table(&sample(2.0, 300, 2_000_000));
+        let row = table.lines().find(|line| line.starts_with("GETATTR")).unwrap();
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["GETATTR", "100", "500", "1"]);
+        assert!(
+            table.contains("read 2.0 MB/s, written 0.0 MB/s, 0 connections, 2 denied"),
+            "{table}"
+        );
+        assert!(!table.contains("READDIR"), "{table}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Files of a directory and of a tree in memory, and who may touch them.
+
+use crate::server::{Place, answer, attributes, file, handle, refused};
+use rustix::process::Signal;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+fn text(arguments: &[&str]) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&answer(arguments)?).into_owned())
+}
+
+#[test]
+fn files_go_into_a_directory_and_a_tree_in_memory_and_come_back() -> io::Result<()> {
+    let place = Place::new("files")?;
+    let _server = place.serve(&[&place.export(""), "--memory=scratch:client=local"])?;
+    let scratch = format!("{}//scratch", place.address());
+    for bytes in [0, 1, 700, 100_000, 3_000_001] {
+        let source = place.root.join("source");
+        let content = file(&source, bytes)?;
+        let source = source.display().to_string();
+        for target in [place.target("/file"), format!("{scratch}/file")] {
+            answer(&["put", &target, &source])?;
+            assert!(answer(&["cat", &target])? == content, "{bytes} bytes at {target}");
+            assert_eq!(attributes(&target)?["size"], bytes);
+        }
+        assert!(fs::read(place.data().join("file"))? == content, "{bytes} bytes");
+    }
+    fs::create_dir(place.data().join("below"))?;
+    fs::write(place.data().join("below/other"), "other")?;
+    assert_eq!(answer(&["cat", &place.target("/below/other")])?, b"other");
+    let listed = text(&["ls", &place.target("")])?;
+    assert!(listed.contains(" below\n") && listed.contains(" file\n"), "{listed}");
+    let listed = text(&["ls", &scratch])?;
+    assert!(listed.contains(" file\n") && !listed.contains("below"), "{listed}");
+    Ok(())
+}
+
+#[test]
+fn files_are_made_by_who_calls_and_root_is_nobody() -> io::Result<()> {
+    let place = Place::new("owners")?;
+    let _server = place.serve(&[&place.export(",anon=4711:4712"), "--memory=m:client=local"])?;
+    let source = place.root.join("source");
+    file(&source, 10)?;
+    let source = source.display().to_string();
+    let put =
+        |target: &str, uid: &str| answer(&["put", target, &source, "--uid", uid, "--gid", uid]);
+    let in_memory = format!("{}//m/", place.address());
+    put(&format!("{in_memory}theirs"), "1234")?;
+    put(&format!("{in_memory}roots"), "0")?;
+    let owner = |name: &str| attributes(&format!("{in_memory}{name}"));
+    assert_eq!((&owner("theirs")?["uid"], &owner("roots")?["uid"]), (&1234.into(), &65534.into()));
+    // Who is not root cannot act as others.
+    if rustix::process::geteuid().is_root() {
+        put(&place.target("/theirs"), "1234")?;
+        put(&place.target("/roots"), "0")?;
+        let owner =
+            |name: &str| fs::metadata(place.data().join(name)).map(|file| (file.uid(), file.gid()));
+        assert_eq!((owner("theirs")?, owner("roots")?), ((1234, 1234), (4711, 4712)));
+    }
+    Ok(())
+}
+
+#[test]
+fn who_was_not_named_does_not_come_in() -> io::Result<()> {
+    let place = Place::new("refused")?;
+    let export = format!("--export={}:client=192.0.2.0/24", place.data().display());
+    let server = place.serve(&[&export, "--memory=mine:client=local", "--memory=none"])?;
+    assert!(server.said[0].contains("to 192.0.2.0/24"), "{:?}", server.said);
+    assert!(server.said[2].contains("to NOBODY"), "{:?}", server.said);
+    let mine = format!("{}//mine", place.address());
+    for target in [place.target(""), format!("{}//none", place.address())] {
+        let (code, line) = refused(&["ls", &target])?;
+        assert_eq!((code, line.contains("MNT3ERR_ACCES")), (Some(4), true), "{line}");
+    }
+    let (code, line) = refused(&["ls", &format!("{}//nowhere", place.address())])?;
+    assert_eq!((code, line.contains("MNT3ERR_NOENT")), (Some(4), true), "{line}");
+    answer(&["ls", &mine])?;
+    Ok(())
+}
+
+#[test]
+fn credentials_and_changes_are_those_that_the_export_takes() -> io::Result<()> {
+    let place = Place::new("options")?;
+    let memories = ["--memory=none:client=local,sec=none", "--memory=ro:client=local,ro"];
+    let _server = place.serve(&memories)?;
+    let at = |name: &str| format!("{}//{name}", place.address());
+    let (code, line) = refused(&["ls", &at("none")])?;
+    assert_eq!((code, line.contains("TooWeak")), (Some(4), true), "{line}");
+    answer(&["ls", &at("none"), "--auth", "none"])?;
+    let (code, line) = refused(&["ls", &at("ro"), "--auth", "none"])?;
+    assert_eq!((code, line.contains("TooWeak")), (Some(4), true), "{line}");
+    let source = place.path("source");
+    file(source.as_ref(), 10)?;
+    let (code, line) = refused(&["put", &format!("{}/file", at("ro")), &source])?;
+    assert_eq!((code, line.contains("NFS3ERR_ROFS")), (Some(4), true), "{line}");
+    Ok(())
+}
+
+#[test]
+fn handles_of_files_outlive_a_kill_and_those_of_other_keys_do_not_count() -> io::Result<()> {
+    let place = Place::new("restart")?;
+    let options = [&place.export("")[..], "--memory=scratch:client=local"];
+    fs::write(place.data().join("file"), "content")?;
+    let server = place.serve(&options)?;
+    let (of_file, of_memory) =
+        (handle(&place.target("/file"))?, handle(&format!("{}//scratch", place.address()))?);
+    let by_handle = |handle: &str| [place.address(), "--handle".to_owned(), handle.to_owned()];
+    let cat = |handle: &str| {
+        let [address, option, handle] = by_handle(handle);
+        crate::server::spin_nfs(&["getattr", &address, &option, &handle])
+    };
+    assert_eq!(server.end_by(Signal::KILL)?.0, None);
+
+    let server = place.serve(&options)?;
+    assert!(cat(&of_file)?.status.success());
+    let gone = cat(&of_memory)?;
+    let complaint = String::from_utf8_lossy(&gone.stderr).into_owned();
+    assert!(complaint.contains("NFS3ERR_STALE"), "what was in memory is gone: {complaint}");
+    drop(server);
+
+    fs::remove_file(place.root.join("state/handle-key"))?;
+    let _server = place.serve(&options)?;
+    let foreign = cat(&of_file)?;
+    let complaint = String::from_utf8_lossy(&foreign.stderr).into_owned();
+    assert!(complaint.contains("NFS3ERR_BADHANDLE"), "{complaint}");
+    Ok(())
+}

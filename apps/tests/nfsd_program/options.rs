@@ -1,0 +1,106 @@
+//! What the program is told, rightly and wrongly.
+
+use crate::common::{refusal, run};
+use crate::server::{PROGRAM, Place, answer};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Exit code and complaint.
+fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
+    Ok(refusal(&run(PROGRAM, arguments)?))
+}
+
+#[test]
+fn a_check_says_what_would_be_served_and_leaves_no_trace() -> io::Result<()> {
+    let place = Place::new("check")?;
+    let export = place.export(",client=192.0.2.0/24,ro");
+    let output = place.command(&[&export, "--memory=none", "--check"]).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(
+        lines[0].contains("read-only to local:") && lines[0].contains("192.0.2.0/24"),
+        "{said}"
+    );
+    assert!(lines[1].contains("/none (memory none) read-write to NOBODY"), "{said}");
+    assert_eq!(lines[2], format!("would listen on {}", place.address()));
+    assert!(!Path::new(&place.path("state")).exists());
+    Ok(())
+}
+
+#[test]
+fn a_file_says_what_the_command_line_does_not() -> io::Result<()> {
+    let place = Place::new("config")?;
+    let file = place.path("nfsd.toml");
+    let data = place.data().display().to_string();
+    let text = format!(
+        "listen = \"shm:elsewhere\"\nregister = \"no\"\n\
+         [[export]]\ndirectory = \"{data}\"\nclient = [\"local\"]\npath = \"/data\"\n"
+    );
+    fs::write(&file, &text)?;
+    fs::write(place.data().join("file"), "content")?;
+    let _server = place.serve(&["--config", &file])?;
+    assert_eq!(answer(&["cat", &format!("{}//data/file", place.address())])?, b"content");
+
+    fs::write(&file, text.replace("client", "clients"))?;
+    let (code, line) = refused(&["--config", &file])?;
+    assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
+    assert!(line.contains(&file) && line.contains("did you mean \"client\"?"), "{line}");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_is_one_line_that_says_what_can() -> io::Result<()> {
+    for (arguments, says) in [
+        (&["--memory=a"][..], "--listen rdma://0.0.0.0:20049"),
+        (&["--listen=shm:a"], "--export DIR"),
+        (&["--memory=a", "--listen=tcp:1"], "rdma://HOST:PORT"),
+        (&["--memory=a", "--listen=shm:a", "--listen=rdma://h"], "one kind"),
+        (&["--memory=a:clients=any", "--listen=shm:a"], "did you mean \"client\"?"),
+        (&["--memory=a:client=host", "--listen=shm:a"], "192.0.2.0/24"),
+        (&["--export=/:bytes=1G", "--listen=shm:a"], "in memory"),
+        (&["--memory=a", "--memory=a", "--listen=shm:a"], "path="),
+        (&["--memory=a:id=1", "--memory=b:id=1", "--listen=shm:a"], "id="),
+        (&["--memory=a:path=b", "--listen=shm:a"], "begin with /"),
+        (&["--memory=a", "--listen=shm:a", "--profile=latencie"], "latency"),
+        (&["--memory=a", "--listen=shm:a", "--set=rpc.credit=1"], "rpc.credits"),
+        (&["--memory=a", "--listen=shm:a", "--cores=x"], "cores.list"),
+        (&["--memory=a", "--listen=shm:a", "--mount=x"], "IP:PORT"),
+        (&["--memory=a", "--listen=shm:a", "--stats=0"], "0.1 to 86400"),
+        (&["--config=/nonexistent"], "/nonexistent"),
+        (&["--exports=/srv"], "--export"),
+    ] {
+        let (code, line) = refused(&[arguments, &["--check"]].concat())?;
+        assert_eq!((code, line.lines().count()), (Some(2), 1), "{arguments:?}: {line}");
+        assert!(line.contains(says), "{arguments:?}: {line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_host_does_not_have_is_one_line_that_says_what_to_do() -> io::Result<()> {
+    let place = Place::new("host")?;
+    let missing = place.path("missing");
+    for options in [
+        &[&format!("--export={missing}")[..]][..],
+        &["--memory=a", "--state=/proc/nowhere"],
+        &["--memory=a", "--stats-socket=/nonexistent/stats"],
+    ] {
+        let (code, line) = refusal(&place.command(options).output()?);
+        assert_eq!((code, line.lines().count()), (Some(1), 1), "{options:?}: {line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_help_has_options_of_exports_examples_and_exit_codes() -> io::Result<()> {
+    let output = run(PROGRAM, &["--help"])?;
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0));
+    for words in ["client=WHO", "Examples:", "mount -t nfs -o rdma", "Exit codes:"] {
+        assert!(help.contains(words), "{help}");
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! The program in a process of its own, with a directory to serve and one for its state.
+
+use crate::common;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-nfsd");
+const CLIENT: &str = env!("CARGO_BIN_EXE_spin-nfs");
+
+/// No step of a test takes nearly as long, however loaded the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Directories of one test, empty at first.
+pub(crate) struct Place {
+    pub(crate) root: PathBuf,
+    name: &'static str,
+}
+
+impl Place {
+    pub(crate) fn new(name: &'static str) -> io::Result<Self> {
+        let root = std::env::temp_dir().join(format!("spin-nfsd-{name}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&root));
+        fs::create_dir_all(root.join("data"))?;
+        // As root the server acts for others as nobody, who has to be able to write there.
+        fs::set_permissions(root.join("data"), fs::Permissions::from_mode(0o777))?;
+        Ok(Self { root, name })
+    }
+
+    /// What is served.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.root.join(name).display().to_string()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("shm:nfsd-{}-{}", self.name, std::process::id())
+    }
+
+    /// `--export` of the directory, for this user by shared memory, and more.
+    pub(crate) fn export(&self, options: &str) -> String {
+        format!("--export={}:client=local{options}", self.data().display())
+    }
+
+    /// The command line of a server here.
+    pub(crate) fn command(&self, options: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(["--listen", &self.address()]);
+        for usual in [&format!("--state={}", self.path("state"))[..], "--register=no"] {
+            let (name, _) = usual.split_once('=').unwrap_or_default();
+            if !options.iter().any(|option| option.starts_with(name)) {
+                command.arg(usual);
+            }
+        }
+        command.args(options);
+        command
+    }
+
+    /// A server, once it listens.
+    pub(crate) fn serve(&self, options: &[&str]) -> io::Result<Server> {
+        Server::start(self.command(options))
+    }
+
+    /// A path below the directory, as spin-nfs takes it.
+    pub(crate) fn target(&self, path: &str) -> String {
+        format!("{}/{}{path}", self.address(), self.data().display())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.root));
+    }
+}
+
+/// The process, killed with this.
+pub(crate) struct Server {
+    process: Child,
+    out: BufReader<ChildStdout>,
+    /// What it said when it began.
+    pub(crate) said: Vec<String>,
+}
+
+impl Server {
+    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
+        let mut process = command.stdout(Stdio::piped()).spawn()?;
+        let out = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut server = Self { process, out: BufReader::new(out), said: Vec::new() };
+        while !server.said.last().is_some_and(|line| line.starts_with("listening on ")) {
+            let line = server.line()?;
+            server.said.push(line);
+        }
+        Ok(server)
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        match self.out.read_line(&mut line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+
+    /// Where it serves MOUNT by TCP.
+    pub(crate) fn mount_address(&self) -> SocketAddr {
+        let line = self.said.iter().find_map(|line| line.strip_prefix("mount by tcp at "));
+        line.unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.process), signal)?)
+    }
+
+    /// The exit code, of one that ends by itself, and what it had still said.
+    pub(crate) fn end_by(mut self, signal: Signal) -> io::Result<(Option<i32>, String)> {
+        self.signal(signal)?;
+        self.ended()
+    }
+
+    pub(crate) fn ended(&mut self) -> io::Result<(Option<i32>, String)> {
+        let code = in_time(|| Ok(self.process.try_wait()?.map(|status| status.code())))?;
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest)?;
+        Ok((code, rest))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// What `look` finds, asked again and again.
+pub(crate) fn in_time<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        thread::yield_now();
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// spin-nfs, at its end.
+pub(crate) fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
+    common::run(CLIENT, arguments)
+}
+
+/// Standard output of a spin-nfs that must end well.
+pub(crate) fn answer(arguments: &[&str]) -> io::Result<Vec<u8>> {
+    let output = spin_nfs(arguments)?;
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
+}
+
+/// Exit code and complaint of a spin-nfs that must not.
+pub(crate) fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
+    let (code, line) = common::refusal(&spin_nfs(arguments)?);
+    assert_ne!(code, Some(0), "{arguments:?}");
+    Ok((code, line))
+}
+
+/// What spin-nfs getattr says of a path.
+pub(crate) fn attributes(target: &str) -> io::Result<serde_json::Value> {
+    Ok(serde_json::from_slice(&answer(&["getattr", "--json", target])?)?)
+}
+
+/// The handle of a path, in hexadecimal.
+pub(crate) fn handle(target: &str) -> io::Result<String> {
+    Ok(attributes(target)?["handle"].as_str().unwrap_or_default().to_owned())
+}
+
+/// A spin-nfs that runs; what became of it, on the receiver.
+pub(crate) fn in_background(arguments: &[&str]) -> mpsc::Receiver<io::Result<Output>> {
+    let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        drop(done.send(spin_nfs(&arguments)));
+    });
+    result
+}
+
+/// A file with bytes of which no two words are alike.
+pub(crate) fn file(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
+    content.truncate(bytes);
+    fs::write(path, &content)?;
+    Ok(content)
+}
