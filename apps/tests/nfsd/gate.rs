@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex};
 pub(crate) struct Gate {
     /// How often the back end says that it has lost unstable data.
     pub(crate) losses: AtomicU64,
+    /// Losses that come while the next request for data is under way.
+    pub(crate) losses_under_way: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -202,13 +204,14 @@ impl FileSystem for Gated {
 
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath> {
         let inner = Arc::clone(&self.inner).data_path(core);
-        Box::new(Later { inner, done: Vec::new() })
+        Box::new(Later { inner, gate: Arc::clone(&self.gate), done: Vec::new() })
     }
 }
 
 /// Hands over in the next turn what was done in this one.
 struct Later {
     inner: Box<dyn DataPath>,
+    gate: Arc<Gate>,
     done: Vec<Option<Done>>,
 }
 
@@ -226,6 +229,8 @@ impl DataPath for Later {
     fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
         for (number, place) in self.done.iter_mut().enumerate() {
             if let Some(taken) = place.take() {
+                let losses = self.gate.losses_under_way.swap(0, Ordering::Relaxed);
+                self.gate.losses.fetch_add(losses, Ordering::Relaxed);
                 done(number as u32, taken);
             }
         }

@@ -54,6 +54,24 @@ fn a_back_end_that_lost_data_expect_another_verifier() {
     assert_ne!(write(), before);
 }
 
+/// A loss while a WRITE is under way may have taken its data: the COMMIT behind it must show another
+/// verifier than the WRITE. One while a COMMIT is under way may have taken what was written before.
+#[test]
+fn data_lost_under_way_expect_write_with_the_verifier_before_and_commit_with_the_one_after() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    let write = || session.write_as(&file, 0, b"data", stable_how::UNSTABLE).unwrap().verf;
+    let before = write();
+    gate.losses_under_way.store(1, Ordering::Relaxed);
+    assert_eq!(write(), before);
+    assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
+    let before = write();
+    gate.losses_under_way.store(1, Ordering::Relaxed);
+    assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
+}
+
 /// The pool and its queue take only so many calls; further ones are told to come later.
 #[test]
 fn more_calls_than_the_queue_takes_expect_jukebox() {

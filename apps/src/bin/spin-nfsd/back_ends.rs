@@ -2,12 +2,13 @@
 
 use crate::export_spec::{ExportSpec, What};
 use crate::failure::Failure;
-use spinrpc_apps::nfs::server::directory::{Directory, DirectoryOptions};
+use spinrpc_apps::nfs::server::directory::{Directory, DirectoryOptions, Ways};
 use spinrpc_apps::nfs::server::exports::{Export, Exports};
 use spinrpc_apps::nfs::server::file_system::FileSystem;
 use spinrpc_apps::nfs::server::memory::{Memory, MemoryOptions};
 use std::path::Path;
 use std::sync::Arc;
+use tracing::warn;
 
 /// Room of a tree in memory of which nothing was said.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
@@ -34,7 +35,20 @@ fn export(spec: &ExportSpec, threads: usize) -> Result<Export, Failure> {
 fn open_directory(path: &Path, id: u32, threads: usize) -> Result<Arc<dyn FileSystem>, Failure> {
     let options = DirectoryOptions { fsid: id.into(), threads, ..DirectoryOptions::default() };
     let opened = Directory::open(path, &options);
-    Ok(opened.map_err(|error| Failure::Failed(error.to_string()))?)
+    let directory = opened.map_err(|error| Failure::Failed(error.to_string()))?;
+    warn(path, directory.ways());
+    Ok(directory)
+}
+
+/// Says what is not as it is at its best, and why.
+fn warn(path: &Path, ways: &Ways) {
+    let path = path.display();
+    if let Some(why) = &ways.ring_denied {
+        warn!("{path}: read and written by threads instead of io_uring, which is slower: {why}");
+    }
+    if !ways.acts_as_callers {
+        warn!("{path}: all clients act as the user of this process; only root can act as they are");
+    }
 }
 
 fn memory(spec: &ExportSpec, id: u32) -> Result<Arc<dyn FileSystem>, Failure> {

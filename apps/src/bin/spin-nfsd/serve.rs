@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// How long calls that run are waited for at the end; systemd waits for 90 seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -34,6 +35,7 @@ enum Event {
 /// Serves until a signal.
 pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     raise_descriptor_limit();
+    give_up_reserves();
     let server = open(setup)?;
     let engine = Engine::new(setup.config.clone()).map_err(|error| failed(&error))?;
     let registry = serve(&server, &engine)?;
@@ -175,4 +177,17 @@ fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // What is refused here shows later, as a file or connection that cannot be opened.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Root's threads may pass quotas and take the blocks that a file system keeps for emergencies
+/// (CAP_SYS_RESOURCE). What they write for clients must not. Before there are other threads.
+fn give_up_reserves() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let given_up = capabilities(None).and_then(|mut sets| {
+        sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+        set_capabilities(None, sets)
+    });
+    if let Err(error) = given_up {
+        warn!("clients' writes may pass quotas: CAP_SYS_RESOURCE could not be given up: {error}");
+    }
 }

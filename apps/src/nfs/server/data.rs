@@ -48,6 +48,14 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// The write verifier when a request began, and when it ended. A WRITE is answered with the first and a
+/// COMMIT with the second, so that they differ for whatever a loss in between may have taken.
+#[derive(Clone, Copy)]
+struct Verifiers {
+    began: writeverf3,
+    ended: writeverf3,
+}
+
 /// The data paths of one core.
 pub(super) struct DataPaths(Vec<ExportPath>);
 
@@ -59,23 +67,30 @@ struct ExportPath {
     waiting: Waiting,
 }
 
+/// A call whose request is under way.
+struct Owed {
+    call: Deferred,
+    operation: NFS_PROGRAM,
+    verifiers: Verifiers,
+}
+
 /// Calls whose requests are under way, by the requests' numbers.
 #[derive(Default)]
-struct Waiting(Vec<Option<(Deferred, NFS_PROGRAM)>>);
+struct Waiting(Vec<Option<Owed>>);
 
 impl Waiting {
-    fn put(&mut self, number: u32, call: Deferred, operation: NFS_PROGRAM) {
+    fn put(&mut self, number: u32, owed: Owed) {
         let place = number as usize;
         if self.0.len() <= place {
             self.0.resize_with(place + 1, || None);
         }
         if let Some(place) = self.0.get_mut(place) {
-            *place = Some((call, operation));
+            *place = Some(owed);
         }
     }
 
     /// `None` for a call that could not be put off, and was answered.
-    fn take(&mut self, number: u32) -> Option<(Deferred, NFS_PROGRAM)> {
+    fn take(&mut self, number: u32) -> Option<Owed> {
         self.0.get_mut(number as usize)?.take()
     }
 }
@@ -106,12 +121,15 @@ impl DataPaths {
             Ok(request) => request,
             Err(status) => return fail(answer, status, None),
         };
-        match path.data.start(&visit.caller, &visit.file, request) {
-            Started::Done(done) => give(done, scene.site.verifier(&*path.file_system), answer),
+        let began = scene.site.verifier(&*path.file_system);
+        let started = path.data.start(&visit.caller, &visit.file, request);
+        let verifiers = Verifiers { began, ended: scene.site.verifier(&*path.file_system) };
+        match started {
+            Started::Done(done) => give(done, verifiers, answer),
             Started::Later(number) => {
                 let operation = answer.operation();
                 if let Some(call) = answer.defer() {
-                    path.waiting.put(number, call, operation);
+                    path.waiting.put(number, Owed { call, operation, verifiers });
                 }
             }
         }
@@ -123,9 +141,9 @@ impl DataPaths {
         for ExportPath { file_system, data, waiting, .. } in &mut self.0 {
             progress.is_waiting |= data.poll(&mut |number, done| {
                 progress.events += 1;
-                if let Some((call, operation)) = waiting.take(number) {
-                    let verifier = site.verifier(&**file_system);
-                    give(done, verifier, Answer::later(call, operation, counters));
+                if let Some(Owed { call, operation, verifiers }) = waiting.take(number) {
+                    let verifiers = Verifiers { ended: site.verifier(&**file_system), ..verifiers };
+                    give(done, verifiers, Answer::later(call, operation, counters));
                 }
             });
         }
@@ -213,16 +231,16 @@ fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>
 }
 
 /// Answers with what became of a request.
-fn give(done: Done, verf: writeverf3, answer: Answer<'_, '_>) {
+fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
     match done {
         Done::Read { data, is_end, attributes } => give_data(data, is_end, attributes, answer),
         Done::Written { count, committed, wcc } => {
             answer.counters().bytes_written.add(count.into());
-            let results = WRITE3resok { file_wcc: wcc, count, committed, verf };
+            let results = WRITE3resok { file_wcc: wcc, count, committed, verf: verifiers.began };
             answer.succeed(ReplyData::new(), |to| results.encode(to));
         }
         Done::Committed { wcc } => {
-            let results = COMMIT3resok { file_wcc: wcc, verf };
+            let results = COMMIT3resok { file_wcc: wcc, verf: verifiers.ended };
             answer.succeed(ReplyData::new(), |to| results.encode(to));
         }
         Done::Failed { status, attributes } => fail(answer, status, attributes),
