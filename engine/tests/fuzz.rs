@@ -29,6 +29,7 @@ const REPLAYS: &[&str] = &[
     "../engine/proto/tests/fuzz.rs",
     "../engine/src/fuzz.rs",
     "../engine/tests/fuzz.rs",
+    "../apps/tests/nfsd/wire.rs",
     "../tuning/tests/fuzz.rs",
 ];
 
