@@ -22,7 +22,7 @@ fn call(address: SocketAddr, procedure: u32, path: Option<&str>) -> io::Result<V
         message.extend(path.as_bytes());
         message.resize(message.len().next_multiple_of(4), 0);
     }
-    stream.write_all(&record::mark(&message).ok_or(io::ErrorKind::InvalidInput)?)?;
+    stream.write_all(&record::mark(&message).map_err(io::Error::other)?)?;
     let reply = record::read(&mut stream).map_err(io::Error::other)?;
     // XID, REPLY, MSG_ACCEPTED, AUTH_NONE with no body, SUCCESS.
     let header: Vec<u8> = [7, 1, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();

@@ -294,9 +294,7 @@ impl Client {
     ) -> Result<Vec<u8>, RpcbindError> {
         self.xid = Xid(self.xid.0.wrapping_add(1));
         self.stream.set_deadline(deadline);
-        let Some(call) = record::mark(&self.encode(procedure, args)) else {
-            return Err(self.lost(RecordError::TooLong));
-        };
+        let call = record::mark(&self.encode(procedure, args)).map_err(|error| self.lost(error))?;
         let sent = self.stream.write_all(&call).map_err(RecordError::Io);
         let received = sent.and_then(|()| record::read(&mut self.stream));
         received.map_err(|error| self.lost(error))

@@ -21,8 +21,11 @@ pub enum RecordError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// More bytes were announced than are taken.
-    #[error("a message that is longer than allowed")]
-    TooLong,
+    #[error("a message of more than {bytes_max} bytes")]
+    TooLong {
+        /// Most that are taken.
+        bytes_max: usize,
+    },
     /// More than [`FRAGMENTS_MAX`] fragments came.
     #[error("a message of more than {FRAGMENTS_MAX} fragments")]
     TooManyFragments,
@@ -64,18 +67,23 @@ fn read_fragment(
     let begin = message.len();
     let end = begin.saturating_add(length);
     if end > bytes_max {
-        return Err(RecordError::TooLong);
+        return Err(RecordError::TooLong { bytes_max });
     }
     message.resize(end, 0);
     Ok(stream.read_exact(&mut message[begin..])?)
 }
 
-/// `message` as one fragment, the last. `None` if it is longer than [`MESSAGE_BYTES_MAX`].
-#[must_use]
-pub fn mark(message: &[u8]) -> Option<Vec<u8>> {
-    let length = u32::try_from(message.len()).ok()?;
-    let marked = || [&(LAST | length).to_be_bytes()[..], message].concat();
-    (message.len() <= MESSAGE_BYTES_MAX).then(marked)
+/// `message` as one fragment, the last.
+///
+/// # Errors
+/// [`RecordError::TooLong`] if it is longer than [`MESSAGE_BYTES_MAX`].
+pub fn mark(message: &[u8]) -> Result<Vec<u8>, RecordError> {
+    match u32::try_from(message.len()) {
+        Ok(length) if message.len() <= MESSAGE_BYTES_MAX => {
+            Ok([&(LAST | length).to_be_bytes()[..], message].concat())
+        }
+        _ => Err(RecordError::TooLong { bytes_max: MESSAGE_BYTES_MAX }),
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -94,7 +102,7 @@ mod tests {
     fn receive_a_length_beyond_the_limit_expect_no_memory_for_it() {
         for header in [0xffff_ffff_u32, 0x7fff_ffff, 0x8010_0001] {
             let error = read(&mut &header.to_be_bytes()[..]).unwrap_err();
-            assert!(matches!(error, RecordError::TooLong), "{error}");
+            assert!(matches!(error, RecordError::TooLong { .. }), "{error}");
         }
     }
 
@@ -102,14 +110,14 @@ mod tests {
     fn receive_fragments_that_add_up_beyond_the_limit_expect_refusal() {
         let half = [&(1_u32 << 19).to_be_bytes()[..], &vec![0; 1 << 19]].concat();
         let stream = [&half[..], &half, b"\0\0\0\x01x"].concat();
-        assert!(matches!(read(&mut &stream[..]), Err(RecordError::TooLong)));
+        assert!(matches!(read(&mut &stream[..]), Err(RecordError::TooLong { .. })));
     }
 
     #[test]
     fn receive_a_byte_more_than_is_taken_expect_refusal() {
         let stream = b"\0\0\0\x02ab\x80\0\0\x01c";
         assert_eq!(read_within(&mut &stream[..], 3).unwrap(), b"abc");
-        assert!(matches!(read_within(&mut &stream[..], 2), Err(RecordError::TooLong)));
+        assert!(matches!(read_within(&mut &stream[..], 2), Err(RecordError::TooLong { .. })));
     }
 
     #[test]

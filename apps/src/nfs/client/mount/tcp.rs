@@ -92,10 +92,7 @@ impl TcpCaller {
         args: impl Fn(&mut Encoder<'_>),
     ) -> Result<Vec<u8>, record::RecordError> {
         self.xid = Xid(self.xid.0.wrapping_add(1));
-        let message = self.message(procedure, args);
-        let Some(message) = record::mark(&message) else {
-            return Err(record::RecordError::TooLong);
-        };
+        let message = record::mark(&self.message(procedure, args))?;
         let mut stream = DeadlineStream::new(&self.stream, self.timeout);
         stream.write_all(&message)?;
         record::read(&mut stream)

@@ -115,7 +115,6 @@ impl DirectoryPath {
         let (Some(ring), Some(file)) = (&mut self.ring, file) else {
             return Some(refuse(&self.directory.tree, running));
         };
-        running.mark();
         let syncs = operation.durability();
         let queued = match operation {
             Operation::Read { offset, into } => ring.read(file, offset, into, number).is_ok(),
@@ -127,6 +126,8 @@ impl DirectoryPath {
         if !queued {
             return Some(refuse(&self.directory.tree, running));
         }
+        // Nothing of it begins before the ring is polled.
+        running.mark();
         syncs.into_iter().for_each(|durability| self.directory.tree.count_sync(durability));
         self.slots.set(number, Slot::InRing(running));
         None

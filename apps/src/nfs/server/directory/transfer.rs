@@ -111,7 +111,7 @@ impl Running {
     }
 
     /// Takes note that the file will have to be synced. A sync takes it back before it begins, as what
-    /// is written meanwhile may miss it.
+    /// is written meanwhile may miss it; a write says it again at its end.
     pub(super) fn mark(&self) {
         match self.what {
             What::Read { .. } => {}
@@ -134,6 +134,9 @@ impl Running {
         let before = if is_alone { Nfs3Option::Some(self.before) } else { Nfs3Option::None };
         if ended.result.is_err() {
             self.note_loss(tree);
+        }
+        if matches!(self.what, What::Write { .. }) && ended.bytes > 0 {
+            self.node.set_dirty(true);
         }
         match (self.what, ended) {
             (What::Read { offset }, Ended { buffer: Some(data), bytes, result }) => {

@@ -218,5 +218,5 @@ fn reply(header: &ReplyHeader<'_>, results: &[u8]) -> Option<Vec<u8>> {
     let mut message = vec![0; header.buffer_len()];
     header.emit(&mut message);
     message.extend_from_slice(results);
-    record::mark(&message)
+    record::mark(&message).ok()
 }

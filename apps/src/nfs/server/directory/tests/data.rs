@@ -1,6 +1,7 @@
 //! READ, WRITE and COMMIT, by the ring and by threads.
 
 use super::*;
+use crate::nfs::server::directory::transfer::{Ended, Operation, Running};
 
 /// Both ways; where io_uring is denied, only threads.
 fn both(test: impl Fn(&Export, &mut Data)) {
@@ -31,6 +32,24 @@ fn what_was_written_is_read() {
             (expected[100_000..].to_vec(), true)
         );
     });
+}
+
+/// A COMMIT that began behind a WRITE and ended before it may have missed its data.
+#[test]
+fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
+    let export = Export::new();
+    let tree = &export.directory.tree;
+    let node = tree.node(&export.create("file")).unwrap();
+    let begin = |operation: &Operation| Running::begin(Arc::clone(&node), operation).unwrap().0;
+    let data = Bulk::from_vec(vec![1]);
+    let write = begin(&Operation::Write { offset: 0, data, stable: stable_how::UNSTABLE });
+    write.mark();
+    let commit = begin(&Operation::Commit);
+    commit.mark();
+    commit.ended(tree, Ended { buffer: None, bytes: 0, result: Ok(()) });
+    assert!(!node.is_dirty());
+    write.ended(tree, Ended { buffer: None, bytes: 1, result: Ok(()) });
+    assert!(node.is_dirty());
 }
 
 #[test]
