@@ -1,6 +1,7 @@
 //! spin-nfs, from outside: the program against a server of these tests, over shared memory.
 #![allow(clippy::unwrap_used, reason = "a test ends here")]
 
+mod bench;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;

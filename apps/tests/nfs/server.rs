@@ -44,8 +44,9 @@ pub(crate) struct Faults {
     /// READ says this of the end of the file, and gives this in the place of its count.
     pub(crate) eof: Option<bool>,
     pub(crate) read_count: Option<u32>,
-    /// WRITE says that it took this.
+    /// WRITE says that it took this, and that it is as stable as this.
     pub(crate) write_count: Option<u32>,
+    pub(crate) write_committed: Option<stable_how>,
     /// The server restarts after so many WRITEs, again and again if told so.
     pub(crate) crash_after_writes: Option<u32>,
     pub(crate) crashes_again: bool,
@@ -67,6 +68,8 @@ pub(crate) struct State {
     /// User and group of the last call.
     pub(crate) caller: Option<(u32, u32)>,
     pub(crate) block_bytes: u32,
+    /// How stable the last WRITE was to be.
+    pub(crate) stable: Option<stable_how>,
     writes: u32,
 }
 
@@ -91,6 +94,7 @@ impl Server {
             mounts: Vec::new(),
             caller: None,
             block_bytes: BLOCK_BYTES,
+            stable: None,
             writes: 0,
         };
         let state = Arc::new(Mutex::new(state));
@@ -359,9 +363,10 @@ impl State {
     }
 
     fn write(&mut self, head: &WriteHead, data: &[u8]) -> Results {
-        if data.len() != head.count as usize || head.stable != stable_how::UNSTABLE {
+        if data.len() != head.count as usize {
             return Err(nfsstat3::NFS3ERR_INVAL);
         }
+        self.stable = Some(head.stable);
         let file = number(&head.file)?;
         let taken = &data[..data.len().min(self.faults.write_bytes_max.unwrap_or(usize::MAX))];
         let verf = self.tree.write(file, head.offset as usize, taken)?;
@@ -373,7 +378,7 @@ impl State {
         Ok(bytes(&WRITE3resok {
             file_wcc: self.tree.wcc(file),
             count: self.faults.write_count.unwrap_or(taken.len() as u32),
-            committed: stable_how::UNSTABLE,
+            committed: self.faults.write_committed.unwrap_or(head.stable),
             verf,
         }))
     }

@@ -31,6 +31,8 @@ Examples:
   spin-nfs cat rdma://[2001:db8::1]:20049/srv/data/log --depth 16 >log
   spin-nfs put rdma://10.8.0.1/srv/data/new FILE --uid 1000 --gid 1000
   spin-nfs getattr shm:nfs//export/file --stats
+  spin-nfs bench read rdma://10.8.0.1/srv/data/file --size 4K --depth 16
+  spin-nfs bench write shm:nfs//export/new --size 1M --stable data --duration 10s --json
 
 Exit codes:
   0  done
@@ -93,6 +95,18 @@ pub(crate) enum Command {
         /// Where from: a file that can be read twice
         file: PathBuf,
     },
+    /// Calls one procedure again and again, with so many calls in flight (--depth, of which 1 is
+    /// the default here), and says how many are answered and how long that takes.
+    Bench {
+        /// What every call does
+        operation: Operation,
+        /// The file: for getattr any, for read one of --size bytes or more, for write one that is
+        /// made where there is none
+        #[arg(value_name = "TARGET", value_parser = Target::parse)]
+        target: Target,
+        #[command(flatten)]
+        bench: BenchOptions,
+    },
 }
 
 impl Command {
@@ -103,13 +117,9 @@ impl Command {
             | Self::Getattr { target, .. }
             | Self::Ls { target, .. }
             | Self::Cat { target }
-            | Self::Put { target, .. } => target,
+            | Self::Put { target, .. }
+            | Self::Bench { target, .. } => target,
         }
-    }
-
-    /// It reads or writes files.
-    pub(crate) fn moves_data(&self) -> bool {
-        matches!(self, Self::Cat { .. } | Self::Put { .. })
     }
 }
 
@@ -133,6 +143,58 @@ pub(crate) struct PingOptions {
     pub(crate) json: bool,
 }
 
+/// What a benchmark does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Operation {
+    /// Asks for the file's attributes
+    Getattr,
+    /// Reads, the data placed by the server
+    Read,
+    /// Writes, the data fetched by the server
+    Write,
+}
+
+/// What a benchmark does, how long, and how to say it.
+#[derive(Args)]
+pub(crate) struct BenchOptions {
+    /// Bytes of each READ or WRITE, at most 1M
+    #[arg(long, value_name = "BYTES", default_value = "4K", value_parser = block_bytes)]
+    pub(crate) size: u32,
+    /// Reads or writes block by block as far as this, then from the beginning of the file again
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = size)]
+    pub(crate) span: u64,
+    /// Seconds that count
+    #[arg(long, short = 'w', value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) duration: Duration,
+    /// Seconds before, which do not
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
+    pub(crate) warmup: Duration,
+    /// Ends it earlier, after so many calls that count
+    #[arg(long, short, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) calls: Option<u64>,
+    /// What is to be on stable storage when a WRITE is answered; of unstable ones, a COMMIT
+    /// follows at the end, which does not count
+    #[arg(long, value_enum, default_value = "unstable")]
+    pub(crate) stable: Stable,
+    /// Writes over a file that is there already, and not empty
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// As one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The names of stable_how (RFC 1813 section 3.3.7), in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stable {
+    /// Nothing yet
+    Unstable,
+    /// The data, and what is needed to find them
+    Data,
+    /// The data and all attributes
+    File,
+}
+
 /// How the session is to be.
 #[derive(Args)]
 pub(crate) struct Session {
@@ -140,11 +202,11 @@ pub(crate) struct Session {
     #[arg(long, value_name = "BYTES", default_value_t = 4096, global = true,
         value_parser = inline_bytes)]
     inline: u32,
-    /// READs or WRITEs in flight, for cat and put
-    #[arg(long, value_name = "CALLS", default_value_t = 8, global = true,
+    /// Calls in flight: 8 for cat and put, 1 for bench
+    #[arg(long, value_name = "CALLS", global = true,
         value_parser = clap::value_parser!(u16).range(1..=64))]
-    depth: u16,
-    /// Most bytes of one READ or WRITE; the server may take less
+    depth: Option<u16>,
+    /// Most bytes of one READ or WRITE, for cat and put; the server may take less
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, global = true,
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     block: u32,
@@ -163,6 +225,9 @@ pub(crate) struct Session {
     gid: Option<u32>,
 }
 
+/// READs or WRITEs in flight, of cat and put.
+const DEPTH: u16 = 8;
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Auth {
     Sys,
@@ -170,19 +235,25 @@ enum Auth {
 }
 
 impl Session {
-    /// For a command that moves data of files, or one that does not.
-    pub(crate) fn options(&self, moves_data: bool) -> Options {
+    /// With memory for what the command moves.
+    pub(crate) fn options(&self, command: &Command) -> Options {
         let user = match self.auth {
             Auth::Sys => Some(User::current().with_ids(self.uid, self.gid)),
             Auth::None => None,
         };
-        Options {
-            inline_bytes: self.inline,
-            timeout: self.timeout,
-            user,
-            depth: if moves_data { self.depth.into() } else { 0 },
-            block_bytes: self.block,
-        }
+        let (depth, block_bytes) = match command {
+            Command::Cat { .. } | Command::Put { .. } => {
+                (self.depth.unwrap_or(DEPTH).into(), self.block)
+            }
+            Command::Bench { bench, .. } => (self.bench_depth(), bench.size),
+            _ => (0, self.block),
+        };
+        Options { inline_bytes: self.inline, timeout: self.timeout, user, depth, block_bytes }
+    }
+
+    /// Calls that a benchmark has in flight.
+    pub(crate) fn bench_depth(&self) -> usize {
+        self.depth.unwrap_or(1).into()
     }
 }
 
@@ -237,11 +308,39 @@ fn inline_bytes(text: &str) -> Result<u32, String> {
     allowed.ok_or_else(|| "1024 to 65536, a multiple of 1024".to_owned())
 }
 
-/// A time as ping takes it.
+/// Bytes, with K, M or G for powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "bytes, or a number with K, M or G (powers of 1024): 4096, 4K, 1M".to_owned();
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let factor = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1_u64 << 30,
+        _ => return Err(wrong()),
+    };
+    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(wrong)
+}
+
+fn block_bytes(text: &str) -> Result<u32, String> {
+    const ALLOWED: std::ops::RangeInclusive<u64> = 1..=1 << 20;
+    let bytes = Some(size(text)?).filter(|bytes| ALLOWED.contains(bytes));
+    let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
+    bytes.ok_or_else(|| "1 byte to 1M".to_owned())
+}
+
+/// A time: in seconds, unless it has a unit.
 fn seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
-    let number = text.parse::<f64>().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "seconds, 0.2 for example".to_owned())
+    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => (number, 1e-3),
+        (None, Some(number)) => (number, 1.0),
+        (None, None) => (text, 1.0),
+    };
+    let time = number.parse::<f64>().ok().map(|number| number * unit);
+    time.filter(|time| (0.0..=LONGEST).contains(time))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "seconds, for example 0.2, 5s or 200ms".to_owned())
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -278,9 +377,25 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        for (text, bytes) in
+            [("1", 1), ("4k", 4096), ("4K", 4096), ("1M", 1 << 20), ("2G", 2 << 30)]
+        {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "K", "4KK", "-1", "1.5M", "4 K", "99999999999G"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(block_bytes("1M"), Ok(1 << 20));
+        assert!(block_bytes("0").is_err() && block_bytes("1025K").is_err());
+    }
+
+    #[test]
     fn times_are_seconds() {
-        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        for wrong in ["", "-1", "nan", "inf", "1s"] {
+        for text in ["0.25", "0.25s", "250ms"] {
+            assert_eq!(seconds(text), Ok(Duration::from_millis(250)), "{text}");
+        }
+        for wrong in ["", "s", "-1", "nan", "inf", "1h", "1 s"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
         assert!(timeout("0").is_err());

@@ -2,6 +2,7 @@
 //!
 //! The client is in the library of this package; here are the command line and what is printed.
 
+mod bench;
 mod cli;
 mod files;
 mod listing;
@@ -10,10 +11,13 @@ mod progress;
 mod show;
 
 use cli::{Cli, Command, Place};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc_apps::command_line;
 use spinrpc_apps::nfs::client::{Error, Mount, Nfs, Root, Target};
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -23,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Error> {
-    let options = cli.session.options(cli.command.moves_data());
+    let options = cli.session.options(&cli.command);
     let nfs = Nfs::connect(&cli.command.target().server, options)?;
     let done = obey(&nfs, &cli);
     if cli.stats {
@@ -45,6 +49,10 @@ fn obey(nfs: &Nfs, cli: &Cli) -> Result<(), Error> {
         Command::Cat { target } => at(nfs, &cli.place, target, |opened| files::cat(nfs, opened)),
         Command::Put { target, file } => {
             at(nfs, &cli.place, target, |opened| files::put(nfs, opened, file))
+        }
+        Command::Bench { operation, target, bench } => {
+            let depth = cli.session.bench_depth();
+            at(nfs, &cli.place, target, |opened| bench::run(nfs, opened, *operation, depth, bench))
         }
     }
 }
@@ -88,6 +96,16 @@ impl<'a> Opened<'a> {
             eprintln!("spin-nfs: the directory was not given back: {error}");
         }
     }
+}
+
+/// Becomes true by Ctrl-C, and by SIGTERM: what was measured until then is still said.
+fn interruption() -> Result<Arc<AtomicBool>, Error> {
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let registered = signal_hook::flag::register(signal, Arc::clone(&is_interrupted));
+        registered.map_err(|error| Error::Local(format!("signal handler: {error}")))?;
+    }
+    Ok(is_interrupted)
 }
 
 /// Prints, and says so when nobody listens any more.

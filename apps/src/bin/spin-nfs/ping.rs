@@ -1,23 +1,16 @@
 //! How long NULL takes, there and back.
 
 use crate::cli::PingOptions;
-use crate::{print, show};
-use hdrhistogram::Histogram;
+use crate::{interruption, print, show};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc::fabric::Address;
-use spinrpc_apps::nfs::client::{Error, Nfs};
+use spinrpc_apps::nfs::client::{Error, Nfs, RoundTrips};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Shortest interval at which every reply has a line: faster than that nobody reads.
 const LINES_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest round trip that is told apart, in nanoseconds.
-const LONGEST_NS: u64 = 600_000_000_000;
-const SIGNIFICANT_DIGITS: u8 = 3;
-const PERCENTILES: [(&str, f64); 5] =
-    [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
 struct Run<'a> {
     nfs: &'a Nfs,
@@ -26,25 +19,19 @@ struct Run<'a> {
     began: Instant,
     is_interrupted: Arc<AtomicBool>,
     calls: u64,
-    round_trips_ns: Histogram<u64>,
+    round_trips: RoundTrips,
 }
 
 /// Pings until it is enough, then says how it went, on Ctrl-C too.
 pub(crate) fn run(nfs: &Nfs, server: &Address, options: &PingOptions) -> Result<(), Error> {
-    let is_interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let registered = signal_hook::flag::register(signal, Arc::clone(&is_interrupted));
-        registered.map_err(|error| Error::Local(format!("signal handler: {error}")))?;
-    }
-    let histogram = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS);
     let mut run = Run {
         nfs,
         server: server.to_string(),
         options,
         began: Instant::now(),
-        is_interrupted,
+        is_interrupted: interruption()?,
         calls: 0,
-        round_trips_ns: histogram.map_err(|error| Error::Local(error.to_string()))?,
+        round_trips: RoundTrips::new()?,
     };
     let ended = run.ping();
     run.summary()?;
@@ -70,7 +57,7 @@ impl Run<'_> {
             self.rest(sent);
         }
         match last_error {
-            Some(error) if self.round_trips_ns.is_empty() => Err(error),
+            Some(error) if self.round_trips.is_empty() => Err(error),
             _ => Ok(()),
         }
     }
@@ -78,7 +65,7 @@ impl Run<'_> {
     fn answered(&mut self, time: Duration) -> Result<(), Error> {
         self.calls += 1;
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.round_trips_ns.saturating_record(ns);
+        self.round_trips.record(ns);
         let PingOptions { quiet, json, interval, .. } = self.options;
         if *quiet || *json || *interval < LINES_INTERVAL {
             return Ok(());
@@ -105,46 +92,24 @@ impl Run<'_> {
     }
 
     fn text(&self) -> String {
-        let times = &self.round_trips_ns;
-        let (replies, seconds) = (times.len(), self.began.elapsed().as_secs_f64());
+        let (replies, seconds) = (self.round_trips.len(), self.began.elapsed().as_secs_f64());
         let lost = self.calls - replies;
-        let mut text = format!(
-            "{}: {} calls, {replies} replies, {lost} without, {seconds:.3} s",
-            self.server, self.calls
-        );
-        if replies > 0 {
-            let all = self.percentiles().map(|(name, ns)| format!("{name} {}", show::time(ns)));
-            let (min, max) = (show::time(times.min() as f64), show::time(times.max() as f64));
-            let mean = show::time(times.mean());
-            let all = all.collect::<Vec<_>>().join("  ");
-            text += &format!("\nround trip: min {min}  mean {mean}  {all}  max {max}");
-        }
-        text
+        format!(
+            "{}: {} calls, {replies} replies, {lost} without, {seconds:.3} s{}",
+            self.server,
+            self.calls,
+            show::round_trips(&self.round_trips)
+        )
     }
 
     fn json(&self) -> String {
-        let times = &self.round_trips_ns;
-        let mut latency = serde_json::Map::new();
-        if !times.is_empty() {
-            latency.insert("min".to_owned(), times.min().into());
-            latency.insert("mean".to_owned(), times.mean().into());
-            for (name, ns) in self.percentiles() {
-                latency.insert(name.replace('.', "_"), (ns as u64).into());
-            }
-            latency.insert("max".to_owned(), times.max().into());
-        }
         json!({
             "server": self.server,
             "calls": self.calls,
-            "replies": times.len(),
+            "replies": self.round_trips.len(),
             "seconds": self.began.elapsed().as_secs_f64(),
-            "round_trip_ns": latency,
+            "round_trip_ns": show::json_round_trips(&self.round_trips),
         })
         .to_string()
-    }
-
-    fn percentiles(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
-        let at = |percent: f64| self.round_trips_ns.value_at_percentile(percent) as f64;
-        PERCENTILES.into_iter().map(move |(name, percent)| (name, at(percent)))
     }
 }

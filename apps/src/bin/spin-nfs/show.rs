@@ -2,7 +2,7 @@
 
 use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfstime3};
 use serde_json::{Map, Value, json};
-use spinrpc_apps::nfs::client::{Entry, Found, Nfs};
+use spinrpc_apps::nfs::client::{Entry, Found, Nfs, RoundTrips};
 use std::fmt::Write;
 
 /// All that is known of a file, a line each.
@@ -104,6 +104,22 @@ pub(crate) fn stats(nfs: &Nfs) -> String {
         let _ = write!(text, " engine.{name}={value}");
     }
     text
+}
+
+/// A line of how long calls took, with the line feed before it; nothing of none.
+pub(crate) fn round_trips(times: &RoundTrips) -> String {
+    let all = times.summary().into_iter().map(|(name, ns)| format!("{name} {}", time(ns)));
+    match times.is_empty() {
+        true => String::new(),
+        false => format!("\nround trip: {}", all.collect::<Vec<_>>().join("  ")),
+    }
+}
+
+/// The same in nanoseconds, the mean with its fraction.
+pub(crate) fn json_round_trips(times: &RoundTrips) -> Map<String, Value> {
+    let value = |name, ns| if name == "mean" { Value::from(ns) } else { Value::from(ns as u64) };
+    let all = times.summary().into_iter();
+    all.map(|(name, ns)| (name.replace('.', "_"), value(name, ns))).collect()
 }
 
 /// A time in the unit that suits it.

@@ -1,14 +1,15 @@
 //! Listings: READDIRPLUS page by page, or READDIR where a server has no other.
 
 use super::files::option;
-use super::{Error, Nfs};
+use super::{Error, Nfs, Outcome};
 use crate::nfs::nfs3;
 use crate::nfs::xdr::Xdr;
 use nfs3_types::nfs3::{
     NFS_PROGRAM, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok, cookieverf3,
     entry3, entryplus3, fattr3, nfs_fh3, nfsstat3,
 };
-use spinrpc::CallSpec;
+use nfs3_types::xdr_codec::List;
+use spinrpc::{CallSpec, DecodeError, Decoder, Encoder};
 
 /// What one page may take at first, in bytes of results.
 const PAGE_BYTES: u32 = 32 << 10;
@@ -142,7 +143,7 @@ impl Listing<'_> {
     /// The next page, asked for again where the server cannot answer it as it was asked.
     fn page(&mut self) -> Result<Page, Error> {
         loop {
-            let page = if self.has_plus { self.read_plus() } else { self.read() };
+            let page = self.ask();
             match page.as_ref().err().and_then(Error::status) {
                 Some(nfsstat3::NFS3ERR_NOTSUPP) if self.has_plus => self.has_plus = false,
                 Some(nfsstat3::NFS3ERR_TOOSMALL) if self.page_bytes < PAGE_BYTES_MAX => {
@@ -173,56 +174,54 @@ impl Listing<'_> {
         }
     }
 
-    fn read_plus(&self) -> Result<Page, Error> {
-        let args = READDIRPLUS3args {
-            dir: self.directory.clone(),
-            cookie: self.cookie,
-            cookieverf: self.verifier,
-            dircount: self.page_bytes,
-            maxcount: self.page_bytes,
+    /// Asks once, by the procedure that is in use.
+    fn ask(&self) -> Result<Page, Error> {
+        let (dir, bytes) = (self.directory, self.page_bytes);
+        let (cookie, cookieverf) = (self.cookie, self.verifier);
+        let encode = |to: &mut Encoder<'_>| match self.has_plus {
+            true => READDIRPLUS3args {
+                dir: dir.clone(),
+                cookie,
+                cookieverf,
+                dircount: bytes,
+                maxcount: bytes,
+            }
+            .encode(to),
+            false => READDIR3args { dir: dir.clone(), cookie, cookieverf, count: bytes }.encode(to),
         };
-        let encode = |to: &mut spinrpc::Encoder<'_>| args.encode(to);
-        self.nfs.call(
-            self.operation(),
-            || self.spec(),
-            encode,
-            |from| {
-                Ok(nfs3::outcome::<READDIRPLUS3resok<'_>>(from)?.map(|found| {
-                    let (list, eof) = (found.reply.entries.0, found.reply.eof);
-                    let last_cookie = list.last().map(|entry| entry.cookie);
-                    let entries = list.into_iter().map(Entry::from).collect();
-                    Page { entries, last_cookie, verifier: found.cookieverf, eof }
-                }))
-            },
-        )
-    }
-
-    fn read(&self) -> Result<Page, Error> {
-        let args = READDIR3args {
-            dir: self.directory.clone(),
-            cookie: self.cookie,
-            cookieverf: self.verifier,
-            count: self.page_bytes,
-        };
-        let encode = |to: &mut spinrpc::Encoder<'_>| args.encode(to);
-        self.nfs.call(
-            self.operation(),
-            || self.spec(),
-            encode,
-            |from| {
-                Ok(nfs3::outcome::<READDIR3resok<'_>>(from)?.map(|found| {
-                    let (list, eof) = (found.reply.entries.0, found.reply.eof);
-                    let last_cookie = list.last().map(|entry| entry.cookie);
-                    let entries = list.into_iter().map(Entry::from).collect();
-                    Page { entries, last_cookie, verifier: found.cookieverf, eof }
-                }))
-            },
-        )
+        let outcome: Outcome<Page> = if self.has_plus { page_plus } else { page };
+        self.nfs.call(self.operation(), || self.spec(), encode, outcome)
     }
 
     fn spec(&self) -> CallSpec {
         CallSpec::new().reply_bytes_max(self.page_bytes as usize + PAGE_SLACK_BYTES)
     }
+}
+
+impl Page {
+    fn new<E>(list: List<E>, cookie: impl Fn(&E) -> u64, verifier: cookieverf3, eof: bool) -> Self
+    where
+        Entry: From<E>,
+    {
+        let last_cookie = list.0.last().map(cookie);
+        Self { entries: list.0.into_iter().map(Entry::from).collect(), last_cookie, verifier, eof }
+    }
+}
+
+fn page_plus(from: &mut Decoder<'_>) -> Result<Result<Page, nfsstat3>, DecodeError> {
+    Ok(nfs3::outcome::<READDIRPLUS3resok<'_>>(from)?.map(
+        |READDIRPLUS3resok { cookieverf, reply, .. }| {
+            Page::new(reply.entries, |entry| entry.cookie, cookieverf, reply.eof)
+        },
+    ))
+}
+
+fn page(from: &mut Decoder<'_>) -> Result<Result<Page, nfsstat3>, DecodeError> {
+    Ok(nfs3::outcome::<READDIR3resok<'_>>(from)?.map(
+        |READDIR3resok { cookieverf, reply, .. }| {
+            Page::new(reply.entries, |entry| entry.cookie, cookieverf, reply.eof)
+        },
+    ))
 }
 
 impl From<entryplus3<'_>> for Entry {

@@ -97,12 +97,10 @@ impl Nfs {
     }
 
     /// An empty file of this name, whatever was there (UNCHECKED, size 0).
-    pub(super) fn create(
-        &self,
-        directory: &nfs_fh3,
-        name: &[u8],
-        mode: u32,
-    ) -> Result<nfs_fh3, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Status`], and what can go wrong with any call.
+    pub fn create(&self, directory: &nfs_fh3, name: &[u8], mode: u32) -> Result<nfs_fh3, Error> {
         let encode = |to: &mut spinrpc::Encoder<'_>| {
             let attributes = sattr3 {
                 mode: Nfs3Option::Some(mode),

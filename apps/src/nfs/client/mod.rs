@@ -2,8 +2,8 @@
 //! WRITEs in flight where they pay.
 //!
 //! [`Nfs`] is a session with one server; its methods are spread by what they do over `files`
-//! (single calls), `walk` (paths), `directory` (listings), `read` and `write` (whole files). `mount`
-//! finds the handle everything begins with. A server is not trusted: what it sends is bounded,
+//! (single calls), `walk` (paths), `directory` (listings), `read` and `write` (whole files), `load`
+//! (one call again and again). `mount` finds the handle everything begins with. A server is not trusted: what it sends is bounded,
 //! checked for sense, and never makes the client run for ever.
 
 mod caller;
@@ -11,9 +11,11 @@ mod directory;
 mod engine;
 mod error;
 mod files;
+mod load;
 mod mount;
 mod patience;
 mod read;
+mod round_trips;
 mod target;
 mod user;
 mod walk;
@@ -23,7 +25,9 @@ mod write;
 pub use caller::Caller;
 pub use directory::Entry;
 pub use error::Error;
+pub use load::{Load, Loaded, Work};
 pub use mount::{Mount, MountBy, Root};
+pub use round_trips::RoundTrips;
 pub use target::{Target, TargetError};
 pub use user::User;
 pub use walk::Found;
@@ -34,7 +38,9 @@ use crate::nfs::xdr::Xdr;
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use patience::Patience;
 use spinrpc::fabric::Address;
-use spinrpc::{CallError, CallSpec, Core, DecodeError, Decoder, Encoder, Engine, StatsSnapshot};
+use spinrpc::{
+    CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, StatsSnapshot,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -53,7 +59,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Who calls; `None` is nobody (AUTH_NONE).
     pub user: Option<User>,
-    /// READs or WRITEs in flight, for which there is memory: 0 for a session without any.
+    /// READs or WRITEs in flight, for which there is memory: 0 for a session without any. A
+    /// [`Load`] may have as many calls in flight, of any kind.
     pub depth: usize,
     /// Most bytes of one READ or WRITE; the server may take less.
     pub block_bytes: u32,
@@ -189,14 +196,23 @@ fn connect(
     options: &Options,
 ) -> Result<Caller, Error> {
     let address = server.to_string();
-    let timeout = options.timeout.max(CONNECT_TIMEOUT_MIN);
-    let caller = Caller::connect(core, &address, program, timeout)
+    let caller = Caller::connect(core, &address, program, connect_timeout(options))
         .map_err(|source| Error::Connect { address, source })?;
-    let credential = options.user.as_ref().map(User::credential);
-    if !caller.client().set_auth_sys(credential.as_ref()) {
-        return Err(Error::Local("the credential does not fit into a call".to_owned()));
-    }
+    set_user(caller.client(), options)?;
     Ok(caller)
+}
+
+fn connect_timeout(options: &Options) -> Duration {
+    options.timeout.max(CONNECT_TIMEOUT_MIN)
+}
+
+/// Has all calls of a connection made as the user of the session.
+fn set_user(client: &Client, options: &Options) -> Result<(), Error> {
+    let credential = options.user.as_ref().map(User::credential);
+    match client.set_auth_sys(credential.as_ref()) {
+        true => Ok(()),
+        false => Err(Error::Local("the credential does not fit into a call".to_owned())),
+    }
 }
 
 /// A call that could not even be started, or was given up, is an error of this client.

@@ -1,0 +1,139 @@
+//! One procedure again and again: how many calls are answered, and how long that takes.
+
+use crate::cli::{BenchOptions, Operation, Stable};
+use crate::{Opened, interruption, print, show};
+use nfs3_types::nfs3::{ftype3, nfs_fh3, nfsstat3, stable_how};
+use serde_json::{Value, json};
+use spinrpc_apps::nfs::client::{Error, Load, Loaded, Nfs, Work};
+use spinrpc_apps::nfs::nfs3;
+use std::sync::atomic::Ordering;
+
+/// Mode of a file that is made.
+const NEW_MODE: u32 = 0o644;
+
+pub(crate) fn run(
+    nfs: &Nfs,
+    opened: &Opened<'_>,
+    operation: Operation,
+    depth: usize,
+    options: &BenchOptions,
+) -> Result<(), Error> {
+    let (file, span_bytes) = file_for(nfs, opened, operation, options)?;
+    let load = Load {
+        work: work(operation, options.stable),
+        block_bytes: options.size,
+        span_bytes,
+        depth,
+        warmup: options.warmup,
+        duration: options.duration,
+        calls: options.calls,
+    };
+    let is_interrupted = interruption()?;
+    let stop = || is_interrupted.load(Ordering::Relaxed);
+    let loaded = nfs.load(&opened.root, &file, &load, stop).map_err(|e| e.at(opened.path))?;
+    let shown = if options.json { json } else { text };
+    print(&shown(opened.path, &load, &loaded))
+}
+
+fn work(operation: Operation, stable: Stable) -> Work {
+    match operation {
+        Operation::Getattr => Work::Getattr,
+        Operation::Read => Work::Read,
+        Operation::Write => Work::Write(match stable {
+            Stable::Unstable => stable_how::UNSTABLE,
+            Stable::Data => stable_how::DATA_SYNC,
+            Stable::File => stable_how::FILE_SYNC,
+        }),
+    }
+}
+
+/// The file, and how far in it calls may go.
+fn file_for(
+    nfs: &Nfs,
+    opened: &Opened<'_>,
+    operation: Operation,
+    options: &BenchOptions,
+) -> Result<(nfs_fh3, u64), Error> {
+    let found = nfs.find(&opened.root, &opened.below, true);
+    let is_new = |error: &Error| error.status() == Some(nfsstat3::NFS3ERR_NOENT);
+    let found = match found {
+        Err(error) if operation == Operation::Write && is_new(&error) => {
+            return Ok((new_file(nfs, opened)?, options.span));
+        }
+        found => found?,
+    };
+    let (path, size, bytes) = (opened.path, options.size, found.attributes.size);
+    let wrong = |problem| Err(Error::Path(format!("{path}: {problem}")));
+    match operation {
+        Operation::Getattr => Ok((found.handle, options.span)),
+        _ if found.attributes.type_ != ftype3::NF3REG => wrong("not a regular file".to_owned()),
+        Operation::Read if bytes < size.into() => {
+            wrong(format!("{bytes} bytes, less than one READ of {size} (--size)"))
+        }
+        Operation::Read => Ok((found.handle, options.span.min(bytes))),
+        Operation::Write if bytes > 0 && !options.overwrite => {
+            wrong(format!("{bytes} bytes are there already: write over them? (--overwrite)"))
+        }
+        Operation::Write => Ok((found.handle, options.span)),
+    }
+}
+
+fn new_file(nfs: &Nfs, opened: &Opened<'_>) -> Result<nfs_fh3, Error> {
+    let (parent, name) = nfs.find_parent(&opened.root, &opened.below)?;
+    nfs.create(&parent.handle, name, NEW_MODE).map_err(|error| error.at(opened.path))
+}
+
+fn bytes_per_call(load: &Load) -> u32 {
+    if load.work == Work::Getattr { 0 } else { load.block_bytes }
+}
+
+/// Calls per second, and bytes.
+fn rates(load: &Load, loaded: &Loaded) -> (f64, f64) {
+    let seconds = loaded.elapsed.as_secs_f64();
+    let calls = if seconds > 0.0 { loaded.round_trips.len() as f64 / seconds } else { 0.0 };
+    (calls, calls * f64::from(bytes_per_call(load)))
+}
+
+fn text(path: &str, load: &Load, loaded: &Loaded) -> String {
+    let (calls, bytes) = rates(load, loaded);
+    let mut text = format!(
+        "{path}: {} of {} bytes, {} in flight: {} calls in {:.3} s\nrate: {calls:.0} calls/s, {:.1} MB/s{}",
+        name(load.work),
+        bytes_per_call(load),
+        load.depth,
+        loaded.round_trips.len(),
+        loaded.elapsed.as_secs_f64(),
+        bytes / 1e6,
+        show::round_trips(&loaded.round_trips),
+    );
+    if let Some(commit) = loaded.commit {
+        text += &format!("\nCOMMIT at the end: {}", show::time(commit.as_nanos() as f64));
+    }
+    text
+}
+
+fn json(path: &str, load: &Load, loaded: &Loaded) -> String {
+    let (calls, bytes) = rates(load, loaded);
+    json!({
+        "path": path,
+        "operation": name(load.work),
+        "bytes": bytes_per_call(load),
+        "depth": load.depth,
+        "calls": loaded.round_trips.len(),
+        "seconds": loaded.elapsed.as_secs_f64(),
+        "calls_per_second": calls,
+        "bytes_per_second": bytes,
+        "round_trip_ns": show::json_round_trips(&loaded.round_trips),
+        "commit_ns": loaded.commit.map_or(Value::Null, |time| (time.as_nanos() as u64).into()),
+    })
+    .to_string()
+}
+
+/// The procedure, and how stable a WRITE is.
+fn name(work: Work) -> String {
+    let procedure = nfs3::name(work.operation());
+    match work {
+        Work::Write(stable) => format!("{procedure} {stable}"),
+        _ => procedure,
+    }
+}

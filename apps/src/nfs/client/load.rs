@@ -1,0 +1,475 @@
+//! One procedure called again and again, with so many calls in flight: every reply starts the next
+//! call. It has a connection of its own, so that its replies go past the bookkeeping of [`Caller`].
+//!
+//! [`Caller`]: super::Caller
+
+use super::round_trips::RoundTrips;
+use super::{Error, Nfs, Root, add, connect_timeout, set_user};
+use crate::nfs::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES, ReadHead, WriteHead};
+use crate::nfs::xdr::Xdr;
+use nfs3_types::nfs3::{
+    GETATTR3args, GETATTR3resok, NFS_PROGRAM, READ3args, WRITE3resok, nfs_fh3, stable_how,
+};
+use spinrpc::sys::clock::Clock;
+use spinrpc::{
+    Backpressure, Bulk, CallError, CallSpec, Client, Data, DecodeError, Decoder, Encoder, Reply,
+    ReplyHandler, Token,
+};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a connection is waited for that goes down.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What every call of a load does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// GETATTR.
+    Getattr,
+    /// READ, the data placed by the server.
+    Read,
+    /// WRITE, the data fetched by the server, and what is to be true of them at the reply.
+    Write(stable_how),
+}
+
+/// A load.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Of each call.
+    pub work: Work,
+    /// Bytes of each READ or WRITE.
+    pub block_bytes: u32,
+    /// Blocks are read or written one after the other as far as this in the file, in bytes, and from its
+    /// beginning again.
+    pub span_bytes: u64,
+    /// Calls in flight.
+    pub depth: usize,
+    /// Time at the beginning that does not count.
+    pub warmup: Duration,
+    /// Time that counts.
+    pub duration: Duration,
+    /// Ends it earlier, after so many calls that count.
+    pub calls: Option<u64>,
+}
+
+/// What a load came to.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Of all calls that count.
+    pub round_trips: RoundTrips,
+    /// Time in which they were answered.
+    pub elapsed: Duration,
+    /// How long the COMMIT at the end took, where one was due: it is not part of the above.
+    pub commit: Option<Duration>,
+}
+
+impl Work {
+    /// The procedure.
+    pub fn operation(self) -> NFS_PROGRAM {
+        match self {
+            Self::Getattr => NFS_PROGRAM::NFSPROC3_GETATTR,
+            Self::Read => NFS_PROGRAM::NFSPROC3_READ,
+            Self::Write(_) => NFS_PROGRAM::NFSPROC3_WRITE,
+        }
+    }
+}
+
+impl Nfs {
+    /// Loads the server with calls about one file, until `load` says that it is enough, or `stop`
+    /// does. The session must have been made for as many calls of that size
+    /// ([`Options`](super::Options)). A READ must find its block full, and a WRITE is to be taken
+    /// whole. Blocks this thread.
+    ///
+    /// # Errors
+    /// That of the first call that was not answered as it should be.
+    pub fn load(
+        &self,
+        root: &Root,
+        file: &nfs_fh3,
+        load: &Load,
+        mut stop: impl FnMut() -> bool,
+    ) -> Result<Loaded, Error> {
+        self.check_size(root, load)?;
+        let driver = Driver::new(file, load)?;
+        let client = self.connect_load(&driver)?;
+        driver.borrow_mut().start(client.clone());
+        self.caller.run_until(|| driver.borrow_mut().turn(stop()));
+        client.close();
+        self.caller.pause(CLOSE_TIMEOUT, || !client.is_up());
+        let mut driver = driver.borrow_mut();
+        self.count_load(&driver);
+        let loaded = driver.finish()?;
+        let commit =
+            (load.work == Work::Write(stable_how::UNSTABLE)).then(|| self.timed_commit(file));
+        Ok(Loaded { commit: commit.transpose()?, ..loaded })
+    }
+
+    /// What the server does in pieces would not be what is measured.
+    fn check_size(&self, root: &Root, load: &Load) -> Result<(), Error> {
+        let limits = match load.work {
+            Work::Getattr => return Ok(()),
+            Work::Read | Work::Write(_) => self.server_limits(&root.handle)?,
+        };
+        let (most, name) = match load.work {
+            Work::Write(_) => (limits.wtmax, "wtmax"),
+            _ => (limits.rtmax, "rtmax"),
+        };
+        match load.block_bytes <= most {
+            true => Ok(()),
+            false => Err(Error::Path(format!(
+                "the server takes {most} bytes at most at a time ({name}), not {}",
+                load.block_bytes
+            ))),
+        }
+    }
+
+    fn connect_load(&self, driver: &Rc<RefCell<Driver>>) -> Result<Client, Error> {
+        let address = self.server.to_string();
+        let handler = Handler(Rc::clone(driver));
+        let program = (nfs3::PROGRAM, nfs3::VERSION);
+        let timeout = connect_timeout(&self.options);
+        let mut core = self.core.borrow_mut();
+        let client = core.connect_wait(&address, program.0, program.1, |_| handler, timeout);
+        let client = client.map_err(|source| Error::Connect { address, source })?;
+        set_user(&client, &self.options)?;
+        Ok(client)
+    }
+
+    fn count_load(&self, driver: &Driver) {
+        let Driver { work, replies, block_bytes, .. } = *driver;
+        add(&self.counts.calls[work.operation() as usize], replies);
+        let bytes = replies * u64::from(block_bytes);
+        match work {
+            Work::Getattr => {}
+            Work::Read => {
+                add(&self.counts.inline_bytes, driver.inline_bytes);
+                add(&self.counts.placed_bytes, bytes - driver.inline_bytes);
+            }
+            Work::Write(_) => add(&self.counts.written_bytes, bytes),
+        }
+    }
+
+    fn timed_commit(&self, file: &nfs_fh3) -> Result<Duration, Error> {
+        let began = Instant::now();
+        self.commit(file)?;
+        Ok(began.elapsed())
+    }
+}
+
+/// The closed loop.
+struct Driver {
+    work: Work,
+    block_bytes: u32,
+    span_bytes: u64,
+    clock: Clock,
+    window: Window,
+    /// Set once it is connected.
+    client: Option<Client>,
+    slots: Vec<Slot>,
+    /// Slots whose calls could not start for want of credits or room, the oldest first.
+    stalled: VecDeque<usize>,
+    in_flight: usize,
+    /// Where the next block is.
+    next_offset: u64,
+    replies: u64,
+    inline_bytes: u64,
+    round_trips: RoundTrips,
+    failure: Option<Error>,
+}
+
+/// When replies count: until `end`, in ticks of the clock, from `start` on.
+#[derive(Clone, Copy)]
+struct Window {
+    start: u64,
+    end: u64,
+    warmup_ticks: u64,
+    ticks: u64,
+    calls_left: u64,
+}
+
+/// One call at a time, again and again.
+struct Slot {
+    args: Args,
+    spec: CallSpec,
+    /// What a WRITE sends or a READ fills, while no call has it.
+    memory: Option<Bulk>,
+    started: u64,
+}
+
+enum Args {
+    Getattr(GETATTR3args),
+    Read(READ3args),
+    Write(WriteHead),
+}
+
+impl Driver {
+    fn new(file: &nfs_fh3, load: &Load) -> Result<Rc<RefCell<Self>>, Error> {
+        let clock = Clock::shared();
+        let block = u64::from(load.block_bytes);
+        let window = Window {
+            start: 0,
+            end: 0,
+            warmup_ticks: clock.from_duration(load.warmup),
+            ticks: clock.from_duration(load.duration),
+            calls_left: load.calls.unwrap_or(u64::MAX),
+        };
+        Ok(Rc::new(RefCell::new(Self {
+            work: load.work,
+            block_bytes: load.block_bytes,
+            // Whole blocks; at least one.
+            span_bytes: (load.span_bytes / block * block).max(block),
+            clock,
+            window,
+            client: None,
+            slots: (0..load.depth).map(|_| Slot::new(file, load)).collect(),
+            stalled: VecDeque::with_capacity(load.depth),
+            in_flight: 0,
+            next_offset: 0,
+            replies: 0,
+            inline_bytes: 0,
+            round_trips: RoundTrips::new()?,
+            failure: None,
+        })))
+    }
+
+    /// Every slot starts its first call.
+    fn start(&mut self, client: Client) {
+        let now = self.clock.now().0;
+        self.window.start = now.saturating_add(self.window.warmup_ticks);
+        self.window.end = self.window.start.saturating_add(self.window.ticks);
+        self.client = Some(client);
+        for index in 0..self.slots.len() {
+            self.slots[index].started = now;
+            self.issue(index);
+        }
+    }
+
+    /// Tries stalled calls again; whether it is over. Called every turn.
+    fn turn(&mut self, is_stopped: bool) -> bool {
+        if is_stopped {
+            self.window.end = self.window.end.min(self.clock.now().0);
+            self.stalled.clear();
+        }
+        while let Some(index) = self.stalled.pop_front() {
+            if !self.attempt(index) {
+                break;
+            }
+        }
+        self.failure.is_some() || (self.in_flight == 0 && self.stalled.is_empty())
+    }
+
+    fn finish(&mut self) -> Result<Loaded, Error> {
+        // The client is part of what its handler holds.
+        self.client = None;
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let round_trips = std::mem::replace(&mut self.round_trips, RoundTrips::new()?);
+        let ticks = self.window.end.saturating_sub(self.window.start);
+        let elapsed = Duration::from_nanos(self.clock.to_ns(ticks));
+        Ok(Loaded { round_trips, elapsed, commit: None })
+    }
+
+    /// Starts the next call of a slot, whose start time is set.
+    #[inline]
+    fn issue(&mut self, index: usize) {
+        let offset = self.next_offset;
+        self.next_offset = (offset + u64::from(self.block_bytes)) % self.span_bytes;
+        let Some(client) = &self.client else { return };
+        match self.slots[index].prepare(client, offset) {
+            Ok(()) => drop(self.attempt(index)),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Starts the call that a slot has prepared, or puts it off and says `false`.
+    #[inline]
+    fn attempt(&mut self, index: usize) -> bool {
+        let Some(client) = &self.client else { return false };
+        let procedure = nfs3::procedure(self.work.operation());
+        let Slot { args, spec, .. } = &mut self.slots[index];
+        match client.call(procedure, Token(index as u64), spec, |to| args.encode(to)) {
+            Ok(()) => {
+                self.in_flight += 1;
+                true
+            }
+            Err(refused) => {
+                self.put_off(index, refused);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn put_off(&mut self, index: usize, refused: Backpressure) {
+        match refused.is_transient() {
+            true => self.stalled.push_back(index),
+            false => self.fail(Error::call(self.work.operation(), refused.into())),
+        }
+    }
+
+    /// The end of one call is the start of the next, so that the clock is read once.
+    #[inline]
+    fn on_reply(&mut self, index: usize, reply: Result<Reply<'_>, CallError>) {
+        let now = self.clock.now().0;
+        self.in_flight -= 1;
+        let taken = reply
+            .map_err(|source| Error::call(self.work.operation(), source))
+            .and_then(|reply| self.slots[index].take(reply));
+        match taken {
+            Ok(inline_bytes) => self.inline_bytes += inline_bytes,
+            Err(error) => return self.fail(error),
+        }
+        self.replies += 1;
+        let started = std::mem::replace(&mut self.slots[index].started, now);
+        let Window { start, end, .. } = self.window;
+        if now >= end {
+            return;
+        }
+        let counts = now >= start;
+        self.window.calls_left -= u64::from(counts);
+        if self.window.calls_left == 0 {
+            self.window.end = now;
+        } else {
+            self.issue(index);
+        }
+        // After the next call has left: the histogram is not part of the round trip.
+        if counts {
+            self.round_trips.record(self.clock.to_ns(now - started));
+        }
+    }
+
+    /// Keeps the first failure, and starts nothing more.
+    #[cold]
+    fn fail(&mut self, failure: Error) {
+        self.failure.get_or_insert(failure);
+        self.stalled.clear();
+        self.window.end = 0;
+    }
+}
+
+impl Slot {
+    fn new(file: &nfs_fh3, load: &Load) -> Self {
+        let (file, offset, count) = (file.clone(), 0, load.block_bytes);
+        let (args, reply_bytes_max) = match load.work {
+            Work::Getattr => (Args::Getattr(GETATTR3args { object: file }), PLAIN_RESULT_BYTES_MAX),
+            Work::Read => (Args::Read(READ3args { file, offset, count }), READ_RESULT_HEAD_BYTES),
+            Work::Write(stable) => {
+                (Args::Write(WriteHead { file, offset, count, stable }), PLAIN_RESULT_BYTES_MAX)
+            }
+        };
+        let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+        Self { args, spec, memory: None, started: 0 }
+    }
+
+    /// Lends the next call its memory.
+    #[inline]
+    fn prepare(&mut self, client: &Client, at: u64) -> Result<(), Error> {
+        let count = match &mut self.args {
+            Args::Getattr(_) => return Ok(()),
+            Args::Read(READ3args { offset, count, .. })
+            | Args::Write(WriteHead { offset, count, .. }) => {
+                *offset = at;
+                *count as usize
+            }
+        };
+        let memory = self.memory.take().or_else(|| client.bulk(count));
+        let Some(mut memory) = memory else {
+            return Err(Error::Local(format!(
+                "no memory for another {count} bytes: take a smaller --size or --depth"
+            )));
+        };
+        memory.set_len(count);
+        match self.args {
+            Args::Write(_) => self.spec.add_argument(memory),
+            _ => self.spec.add_result_into(memory),
+        };
+        Ok(())
+    }
+
+    /// Checks a reply, and takes back its memory for the next call. Returns how many bytes of data
+    /// came in the message instead of where they were wanted.
+    #[inline]
+    fn take(&mut self, mut reply: Reply<'_>) -> Result<u64, Error> {
+        let Self { args, memory, .. } = self;
+        match args {
+            Args::Getattr(_) => {
+                let operation = NFS_PROGRAM::NFSPROC3_GETATTR;
+                results::<GETATTR3resok>(operation, &mut reply.results()).map(|_| 0)
+            }
+            Args::Read(READ3args { count, .. }) => take_read(memory, *count, &mut reply.results()),
+            Args::Write(head) => {
+                *memory = reply.take_argument();
+                check_written(head, &mut reply.results()).map(|()| 0)
+            }
+        }
+    }
+}
+
+impl Args {
+    fn encode(&self, to: &mut Encoder<'_>) {
+        match self {
+            Self::Getattr(args) => args.encode(to),
+            Self::Read(args) => args.encode(to),
+            Self::Write(head) => {
+                head.encode(to);
+                to.bulk();
+            }
+        }
+    }
+}
+
+fn take_read(memory: &mut Option<Bulk>, wanted: u32, from: &mut Decoder<'_>) -> Result<u64, Error> {
+    let operation = NFS_PROGRAM::NFSPROC3_READ;
+    let head: ReadHead = results(operation, from)?;
+    let data = from.data(wanted as usize).map_err(|error| undecodable(operation, error))?;
+    let length = data.bytes().len();
+    if head.count != wanted || length != wanted as usize {
+        let count = head.count;
+        let problem = format!("a count of {count}, and {length} bytes of data, of {wanted}");
+        return Err(Error::misbehaved(operation, problem));
+    }
+    match data {
+        Data::Bulk(placed) => {
+            *memory = Some(placed);
+            Ok(0)
+        }
+        Data::Inline(_) => Ok(wanted.into()),
+    }
+}
+
+/// All was taken, and is at least as safe as was asked for (RFC 1813 section 3.3.7).
+fn check_written(head: &WriteHead, from: &mut Decoder<'_>) -> Result<(), Error> {
+    let operation = NFS_PROGRAM::NFSPROC3_WRITE;
+    let WRITE3resok { count, committed, .. } = results(operation, from)?;
+    let is_safe = committed as u32 >= head.stable as u32;
+    if count == head.count && is_safe {
+        return Ok(());
+    }
+    let (asked, stable) = (head.count, head.stable);
+    let problem = format!("that it took {count} bytes {committed}, of {asked} {stable}");
+    Err(Error::misbehaved(operation, problem))
+}
+
+fn results<T: for<'a> Xdr<'a>>(operation: NFS_PROGRAM, from: &mut Decoder<'_>) -> Result<T, Error> {
+    let outcome = nfs3::owned_outcome(from).map_err(|error| undecodable(operation, error))?;
+    outcome.map_err(|status| Error::Status { operation, status })
+}
+
+#[cold]
+fn undecodable(operation: NFS_PROGRAM, error: DecodeError) -> Error {
+    Error::call(operation, error.into())
+}
+
+/// Gets the replies. The engine never runs two handlers of a core at a time, and runs none within
+/// [`Client::call`].
+struct Handler(Rc<RefCell<Driver>>);
+
+impl ReplyHandler for Handler {
+    #[inline]
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        self.0.borrow_mut().on_reply(token.0 as usize, reply);
+    }
+}

@@ -1,0 +1,71 @@
+//! How long calls took, every one of them recorded. Filled by `load` and by callers of the client.
+
+use super::Error;
+use hdrhistogram::Histogram;
+
+/// Longest round trip that is told apart, in nanoseconds.
+const LONGEST_NS: u64 = 600_000_000_000;
+const SIGNIFICANT_DIGITS: u8 = 3;
+const PERCENTILES: [(&str, f64); 5] =
+    [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
+
+/// Times from call to reply.
+#[derive(Debug)]
+pub struct RoundTrips(Histogram<u64>);
+
+impl RoundTrips {
+    /// None yet. Allocates here, and never while recording.
+    ///
+    /// # Errors
+    /// [`Error::Local`] if there is no memory.
+    pub fn new() -> Result<Self, Error> {
+        let times = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS);
+        times.map(Self).map_err(|error| Error::Local(error.to_string()))
+    }
+
+    /// One more; longer than ten minutes counts as ten minutes.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The shortest, the mean, percentiles and the longest, in nanoseconds; nothing of none.
+    pub fn summary(&self) -> Vec<(&'static str, f64)> {
+        let Self(times) = self;
+        if times.is_empty() {
+            return Vec::new();
+        }
+        let mut all = vec![("min", times.min() as f64), ("mean", times.mean())];
+        let at = |percent| times.value_at_percentile(percent) as f64;
+        all.extend(PERCENTILES.map(|(name, percent)| (name, at(percent))));
+        all.push(("max", times.max() as f64));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_goes_from_the_shortest_to_the_longest() {
+        let mut times = RoundTrips::new().unwrap();
+        assert!(times.is_empty() && times.summary().is_empty());
+        (1..=1000).for_each(|ns| times.record(ns * 1000));
+        let summary: std::collections::BTreeMap<_, _> = times.summary().into_iter().collect();
+        let near = |name: &str, ns: f64| (summary[name] / ns - 1.0).abs() < 0.002;
+        assert_eq!(times.len(), 1000);
+        assert!(near("min", 1e3) && near("p50", 500e3) && near("p99", 990e3), "{summary:?}");
+        assert!(near("mean", 500.5e3) && near("max", 1e6), "{summary:?}");
+    }
+}

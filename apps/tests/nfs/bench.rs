@@ -1,0 +1,210 @@
+//! How many calls are answered, and what must be right for them to count.
+
+use crate::server::{Faults, Server};
+use crate::tree::Content;
+use crate::{PROGRAM, answer, refused, text};
+use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3, stable_how};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io;
+use std::process::{Command, Stdio};
+use std::thread;
+
+const FILE_BYTES: usize = 1 << 20;
+
+/// A server with one file of 1 MiB.
+fn server(name: &str, faults: Faults) -> io::Result<Server> {
+    let server = Server::start(&format!("bench-{name}"))?;
+    server.state().tree.put("file", Content::File(vec![7; FILE_BYTES]));
+    server.state().faults = faults;
+    server.state().block_bytes = 1 << 20;
+    Ok(server)
+}
+
+/// A short run on it.
+fn bench<'a>(operation: &'a str, target: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["bench", operation, target, "--calls", "100", "--warmup", "0"];
+    arguments.extend(more);
+    arguments
+}
+
+fn json(arguments: &[&str]) -> io::Result<serde_json::Value> {
+    let mut all = arguments.to_vec();
+    all.push("--json");
+    Ok(serde_json::from_str(&text(&all)?)?)
+}
+
+#[test]
+fn every_operation_is_counted_and_timed() -> io::Result<()> {
+    let server = server("each", Faults::default())?;
+    let target = server.target("/file");
+    for (operation, name, bytes) in
+        [("getattr", "GETATTR", 0), ("read", "READ", 4096), ("write", "WRITE UNSTABLE", 4096)]
+    {
+        let json = json(&bench(operation, &target, &["--overwrite", "--depth", "4"]))?;
+        assert_eq!((&json["operation"], &json["bytes"]), (&name.into(), &bytes.into()));
+        assert_eq!((&json["calls"], &json["depth"]), (&100.into(), &4.into()), "{json}");
+        let at = |name: &str| json["round_trip_ns"][name].as_u64().unwrap_or(0);
+        assert!(0 < at("p50") && at("p50") <= at("p99_9") && at("p99_9") <= at("max"), "{json}");
+        let rate = json["calls_per_second"].as_f64().unwrap_or(0.0);
+        assert!((json["bytes_per_second"].as_f64().unwrap() - rate * f64::from(bytes)).abs() < 1.0);
+        assert!((rate * json["seconds"].as_f64().unwrap() - 100.0).abs() < 0.01, "{json}");
+    }
+    // Those in flight when the last one counted was answered are waited for.
+    for operation in [NFS_PROGRAM::NFSPROC3_READ, NFS_PROGRAM::NFSPROC3_WRITE] {
+        assert!((100..=104).contains(&server.calls(operation)), "{operation}");
+    }
+    Ok(())
+}
+
+#[test]
+fn people_get_three_lines_and_the_commit() -> io::Result<()> {
+    let server = server("text", Faults::default())?;
+    let shown = text(&bench("write", &server.target("/new"), &["--size", "64K"]))?;
+    for word in ["/export/new: WRITE UNSTABLE of 65536 bytes, 1 in flight: 100 calls in ", "rate: "]
+    {
+        assert!(shown.contains(word), "{shown}");
+    }
+    for word in [" MB/s\nround trip: min ", "p50 ", "p99.9 ", "max ", "\nCOMMIT at the end: "] {
+        assert!(shown.contains(word), "{shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_of_a_mebibyte_are_read_and_written() -> io::Result<()> {
+    let server = server("large", Faults::default())?;
+    let target = server.target("/file");
+    for operation in ["read", "write"] {
+        let more = ["--overwrite", "--size", "1M", "--span", "1M", "--depth", "8"];
+        assert_eq!(json(&bench(operation, &target, &more))?["bytes"], 1 << 20);
+    }
+    assert_eq!(server.state().tree.content("file").len(), 1 << 20);
+    Ok(())
+}
+
+#[test]
+fn a_file_is_made_and_filled_as_far_as_the_span() -> io::Result<()> {
+    let server = server("span", Faults::default())?;
+    answer(&bench("write", &server.target("/new"), &["--span", "70000"]))?;
+    // Whole blocks.
+    assert_eq!(server.state().tree.content("new").len(), 70_000 / 4096 * 4096);
+    Ok(())
+}
+
+#[test]
+fn writes_are_as_stable_as_told_and_committed_if_they_are_not() -> io::Result<()> {
+    let server = server("stable", Faults::default())?;
+    let target = server.target("/file");
+    for (name, stable, commits) in [
+        ("data", stable_how::DATA_SYNC, 0),
+        ("file", stable_how::FILE_SYNC, 0),
+        ("unstable", stable_how::UNSTABLE, 1),
+    ] {
+        answer(&bench("write", &target, &["--overwrite", "--stable", name]))?;
+        assert_eq!(server.state().stable, Some(stable));
+        assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_COMMIT), commits);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_there_is_not_written_over_unasked() -> io::Result<()> {
+    let server = server("there", Faults::default())?;
+    let (code, line) = refused(&bench("write", &server.target("/file"), &[]))?;
+    assert!(code == Some(4) && line.contains("--overwrite"), "{line}");
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_WRITE), 0);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() -> io::Result<()> {
+    let server = server("cannot", Faults::default())?;
+    server.state().tree.put("short", Content::File(vec![1; 100]));
+    server.state().block_bytes = 65_536;
+    let (short, file) = (server.target("/short"), server.target("/file"));
+    for (arguments, words) in [
+        (bench("read", &short, &[]), "100 bytes, less than one READ of 4096"),
+        (bench("read", &server.target(""), &[]), "not a regular file"),
+        (bench("read", &file, &["--size", "128K"]), "65536 bytes at most at a time (rtmax)"),
+        (bench("getattr", &server.target("/none"), &[]), "NFS3ERR_NOENT"),
+    ] {
+        let (code, line) = refused(&arguments)?;
+        assert!(code == Some(4) && line.contains(words), "{line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn receive_fewer_bytes_than_asked_for_expect_no_figures() -> io::Result<()> {
+    let faults = [
+        ("read", Faults { read_bytes_max: Some(4095), ..Faults::default() }, "4095 bytes"),
+        ("write", Faults { write_count: Some(4095), ..Faults::default() }, "took 4095 bytes"),
+    ];
+    for (operation, faults, words) in faults {
+        let server = server(&format!("fewer-{operation}"), faults)?;
+        let (code, line) = refused(&bench(operation, &server.target("/file"), &["--overwrite"]))?;
+        assert!(code == Some(6) && line.contains(words), "{line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn receive_less_stable_than_asked_for_expect_no_figures() -> io::Result<()> {
+    let faults = Faults { write_committed: Some(stable_how::DATA_SYNC), ..Faults::default() };
+    let server = server("less-stable", faults)?;
+    let target = server.target("/file");
+    answer(&bench("write", &target, &["--overwrite", "--stable", "data"]))?;
+    let (code, line) = refused(&bench("write", &target, &["--overwrite", "--stable", "file"]))?;
+    assert!(code == Some(6) && line.contains("DATA_SYNC"), "{line}");
+    Ok(())
+}
+
+#[test]
+fn receive_a_refusal_expect_it_told() -> io::Result<()> {
+    let mut faults = Faults::default();
+    faults.status.insert(NFS_PROGRAM::NFSPROC3_READ as u32, nfsstat3::NFS3ERR_IO);
+    let server = server("refusal", faults)?;
+    let (code, line) = refused(&bench("read", &server.target("/file"), &["--depth", "16"]))?;
+    assert!(code == Some(4) && line.contains("NFS3ERR_IO"), "{line}");
+    Ok(())
+}
+
+#[test]
+fn receive_data_inline_though_memory_was_offered_expect_them_counted() -> io::Result<()> {
+    let server = server("inline", Faults { reads_inline: true, ..Faults::default() })?;
+    let output =
+        crate::spin_nfs(&bench("read", &server.target("/file"), &["--size", "1K", "--stats"]))?;
+    let stats = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        stats.contains(" nfs.READ=100 ") && stats.contains("read_inline_bytes=102400"),
+        "{stats}"
+    );
+    Ok(())
+}
+
+#[test]
+fn it_ends_after_its_duration() -> io::Result<()> {
+    let server = server("duration", Faults::default())?;
+    let more = ["--duration", "100ms", "--warmup", "10ms"];
+    let target = server.target("/file");
+    let json = json(&[&["bench", "getattr", &target][..], &more].concat())?;
+    assert!((json["seconds"].as_f64().unwrap() - 0.1).abs() < 0.001, "{json}");
+    assert!(json["calls"].as_u64() > Some(0), "{json}");
+    Ok(())
+}
+
+#[test]
+fn ctrl_c_ends_it_with_the_figures() -> io::Result<()> {
+    let server = server("signal", Faults::default())?;
+    let mut command = Command::new(PROGRAM);
+    command.args(["bench", "getattr", &server.target("/file"), "-w", "60", "--warmup", "0"]);
+    let child = command.stdout(Stdio::piped()).spawn()?;
+    while server.calls(NFS_PROGRAM::NFSPROC3_GETATTR) < 100 {
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT)?;
+    let output = child.wait_with_output()?;
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && shown.contains("\nround trip: min "), "{shown}");
+    Ok(())
+}
