@@ -1,0 +1,93 @@
+//! fsx: reads, writes and cuts one file at random, and compares it with what it must be.
+//!
+//! The job is that of the program of this name which file systems have been tested with since 1991: a
+//! sequence of operations that depends on a seed only, each checked against a model of the file in
+//! memory. Nothing here knows of NFS; it is run on a file of a mounted export. `exercise` has the
+//! operations and the model, `file` the real file.
+
+mod exercise;
+mod file;
+mod random;
+
+use clap::Parser;
+use exercise::{Exercise, Limits};
+use file::RealFile;
+use spinrpc_apps::command_line;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Reads, writes and cuts FILE at random, and compares it with what it must be.
+///
+/// Ends with code 1 at the first difference, after the last operations and how to repeat them.
+/// FILE is made anew; it is removed at the end, unless there was a difference.
+#[derive(Parser)]
+#[command(
+    name = "fsx",
+    after_help = "\
+Examples:
+  fsx /mnt/file --seconds 600
+  fsx /mnt/file --seed 7 --operations 5000 --direct"
+)]
+struct Cli {
+    /// The file; its directory must be there
+    file: PathBuf,
+    /// How long
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// So many operations, however long they take
+    #[arg(long, conflicts_with = "seconds")]
+    operations: Option<u64>,
+    /// The same operations again; another each time without it
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Longest file, in bytes
+    #[arg(long, default_value_t = 256 << 10, value_parser = clap::value_parser!(u32).range(1..))]
+    length: u32,
+    /// Longest read or write, in bytes
+    #[arg(long, default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..))]
+    block: u32,
+    /// Past the page cache (O_DIRECT), on a file system to which alignment does not matter
+    #[arg(long)]
+    direct: bool,
+}
+
+fn main() -> ExitCode {
+    command_line::run(run)
+}
+
+fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
+    let seed = cli.seed.unwrap_or_else(some_seed);
+    let path = cli.file.display();
+    println!("fsx: {path}, seed {seed}{}", if cli.direct { ", past the page cache" } else { "" });
+    let file =
+        RealFile::create(&cli.file, cli.direct).map_err(|error| format!("{path}: {error}"))?;
+    let limits = Limits { file_bytes: cli.length as usize, block_bytes: cli.block as usize };
+    let mut exercise = Exercise::new(file, seed, limits);
+    let began = Instant::now();
+    let last = Duration::from_secs(cli.seconds);
+    let is_over = |done| match cli.operations {
+        Some(operations) => done >= operations,
+        None => began.elapsed() >= last,
+    };
+    let done = exercise.run(is_over).map_err(|found| {
+        let again = format!(
+            "fsx FILE --seed {seed} --length {} --block {}{} --operations {}",
+            cli.length,
+            cli.block,
+            if cli.direct { " --direct" } else { "" },
+            found.operations
+        );
+        format!("{path}: {found}\nthe same again: {again}")
+    })?;
+    std::fs::remove_file(&cli.file)?;
+    println!("fsx: {done} operations, no difference");
+    Ok(())
+}
+
+/// A seed that is another one at the next start.
+fn some_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ u64::from(std::process::id()) << 40
+}
