@@ -57,17 +57,18 @@ kernel_exports() {
     exportfs -o "rw,$options,fsid=3" '192.0.2.0/24:/run/private'
 }
 
-# server_start: after server_end, too. Our process is $server.
+# server_start: after server_end, too. Our process is $server. It does not get what a scenario holds
+# open: 7 to 9 are files of its mount.
 server_start() {
     case $nfsd in
         kernel) rpc.nfsd --rdma=20049 4 ;;
         *)
-            serve 20049 "${bin:?}/spin-nfsd" --listen rdma://0.0.0.0:20049 --mount-port 20048 \
+            serve 20049 "${bin:?}/spin-nfsd" --listen rdma://0.0.0.0:20049 --mount 20048 \
                 --state /run/nfsd-state \
                 --export /run/export:client=any,squash=none \
                 --export /run/squashed:client=any,squash=root \
                 --export /run/readonly:client=any,ro \
-                --export /run/private:client=192.0.2.0/24
+                --export /run/private:client=192.0.2.0/24 7<&- 8<&- 9<&-
             ;;
     esac
 }
