@@ -75,7 +75,8 @@ fn blocks_of_a_mebibyte_are_read_and_written() -> io::Result<()> {
     let server = server("large", Faults::default())?;
     let target = server.target("/file");
     for operation in ["read", "write"] {
-        let more = ["--overwrite", "--size", "1M", "--span", "1M", "--depth", "8"];
+        let more =
+            ["--overwrite", "--size", "1M", "--span", "1M", "--depth", "8", "--poll", "busy"];
         assert_eq!(json(&bench(operation, &target, &more))?["bytes"], 1 << 20);
     }
     assert_eq!(server.state().tree.content("file").len(), 1 << 20);

@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use spinrpc::IdlePolicy;
 use spinrpc_apps::nfs::client::{MountBy, Options, Target, User};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -176,12 +177,37 @@ pub(crate) struct BenchOptions {
     /// follows at the end, which does not count
     #[arg(long, value_enum, default_value = "unstable")]
     pub(crate) stable: Stable,
+    /// What the client's core does while it waits: busy, which takes all of a CPU, shows what the
+    /// server takes and no more
+    #[arg(long, value_enum, default_value = "adaptive")]
+    poll: Poll,
     /// Writes over a file that is there already, and not empty
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// As one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The values of `poll.mode` in profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Poll {
+    /// Polls on
+    Busy,
+    /// Spins, yields, then sleeps until there is something
+    Adaptive,
+    /// Sleeps at once
+    Sleep,
+}
+
+impl Poll {
+    fn policy(self) -> IdlePolicy {
+        match self {
+            Self::Busy => IdlePolicy::Busy,
+            Self::Adaptive => IdlePolicy::Adaptive,
+            Self::Sleep => IdlePolicy::Sleep,
+        }
+    }
 }
 
 /// The names of stable_how (RFC 1813 section 3.3.7), in short.
@@ -248,7 +274,11 @@ impl Session {
             Command::Bench { bench, .. } => (self.bench_depth(), bench.size),
             _ => (0, self.block),
         };
-        Options { inline_bytes: self.inline, timeout: self.timeout, user, depth, block_bytes }
+        let idle = match command {
+            Command::Bench { bench, .. } => bench.poll.policy(),
+            _ => IdlePolicy::Adaptive,
+        };
+        Options { inline_bytes: self.inline, timeout: self.timeout, user, depth, block_bytes, idle }
     }
 
     /// Calls that a benchmark has in flight.

@@ -38,6 +38,7 @@ fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     raw.rpc.inline_recv_bytes = u64::from(options.inline_bytes);
     raw.rpc.max_read_bytes = raw.rpc.max_read_bytes.max(options.block_bytes.into());
     raw.rpc.max_write_bytes = raw.rpc.max_write_bytes.max(options.block_bytes.into());
+    raw.poll.mode = options.idle;
     raw.rpc.timeout_ms = options.timeout.as_millis() as u64;
     raw.validate().map_err(|error| Error::Local(error.to_string()))
 }

@@ -39,7 +39,8 @@ use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use patience::Patience;
 use spinrpc::fabric::Address;
 use spinrpc::{
-    CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, StatsSnapshot,
+    CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, IdlePolicy,
+    StatsSnapshot,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -64,6 +65,8 @@ pub struct Options {
     pub depth: usize,
     /// Most bytes of one READ or WRITE; the server may take less.
     pub block_bytes: u32,
+    /// What the core does while it waits.
+    pub idle: IdlePolicy,
 }
 
 impl Default for Options {
@@ -74,6 +77,7 @@ impl Default for Options {
             user: Some(User::current()),
             depth: 8,
             block_bytes: 1 << 20,
+            idle: IdlePolicy::Adaptive,
         }
     }
 }
