@@ -97,7 +97,8 @@ pub(crate) enum Command {
         file: PathBuf,
     },
     /// Calls one procedure again and again, with so many calls in flight (--depth, of which 1 is
-    /// the default here), and says how many are answered and how long that takes.
+    /// the default here), and says how many are answered and how long that takes. A server on the
+    /// same host should poll on another CPU: see taskset(1).
     Bench {
         /// What every call does
         operation: Operation,
