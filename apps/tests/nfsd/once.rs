@@ -6,7 +6,9 @@ use crate::gate::Gate;
 use crate::host::{self, Host, MAIN};
 use crate::session::{Session, at, mode, only_status};
 use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3, stable_how};
-use spinrpc::{CallSpec, ConnectOptions, Reconnect, Resend};
+use spinrpc::{CallSpec, ConnectOptions, Groups, Reconnect, Resend};
+use spinrpc_apps::nfs::server::exports::Caller;
+use spinrpc_apps::nfs::server::file_system::Place;
 use spinrpc_apps::nfs::xdr::Xdr;
 use std::sync::atomic::Ordering;
 
@@ -72,6 +74,48 @@ fn data_lost_under_way_expect_write_with_the_verifier_before_and_commit_with_the
     assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
 }
 
+/// The engine's end was not in time: a client takes the call that waits elsewhere, and what is done
+/// there must not be undone here.
+#[test]
+fn a_call_that_waits_for_a_thread_when_the_server_stops_expect_it_not_done() {
+    let gate = Gate::closed();
+    let back_end = back_end::gated(&gate);
+    let file_system = std::sync::Arc::clone(&back_end.file_system);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    let options = spinrpc_apps::nfs::server::ServerOptions { threads: 1, ..host::options() };
+    let host = Host::with(exports, vec![back_end], &options);
+    let (first, second) = (host.session(), host.session());
+    let begun = start_mkdir(&host, &first, "begun");
+    first.run_until("the thread to be busy", || gate.waiting() == 1);
+    let waits = start_mkdir(&host, &second, "waits");
+    second.run_until("the call to wait", || mkdirs(&host) == 2);
+    host.server.stop();
+    gate.let_in();
+    first.run_until("what has begun", || begun.borrow().is_some());
+    assert!(waits.borrow().is_none());
+    drop(host);
+    let made = |name: &str| {
+        let me = Caller { uid: 0, gid: 0, groups: Groups::default() };
+        let place = Place { directory: &file_system.root(), name: name.as_bytes() };
+        file_system.lookup(&me, place).is_ok()
+    };
+    assert_eq!((made("begun"), made("waits")), (true, false));
+}
+
+type Status = std::rc::Rc<std::cell::RefCell<Option<Result<nfsstat3, spinrpc::CallError>>>>;
+
+fn start_mkdir(host: &Host, session: &Session, name: &str) -> Status {
+    let arguments = MKDIR3args { where_: at(&host.root(), name), attributes: mode(0o755) };
+    let spec = CallSpec::new().reply_bytes_max(512);
+    let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
+    session.start(operation, spec, |to| arguments.encode(to), only_status)
+}
+
+/// How many came in.
+fn mkdirs(host: &Host) -> u64 {
+    host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].calls
+}
+
 /// The pool and its queue take only so many calls; further ones are told to come later.
 #[test]
 fn more_calls_than_the_queue_takes_expect_jukebox() {
@@ -82,18 +126,11 @@ fn more_calls_than_the_queue_takes_expect_jukebox() {
         spinrpc_apps::nfs::server::ServerOptions { threads: 1, queue_max: 1, ..host::options() };
     let host = Host::with(exports, vec![back_end], &options);
     let sessions: Vec<Session> = ["a", "b", "c"].map(|_| host.session()).into();
-    let start = |session: &Session, name: &str| {
-        let arguments = MKDIR3args { where_: at(&host.root(), name), attributes: mode(0o755) };
-        let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
-        let spec = CallSpec::new().reply_bytes_max(512);
-        session.start(operation, spec, |to| arguments.encode(to), only_status)
-    };
-    let first = start(&sessions[0], "a");
+    let first = start_mkdir(&host, &sessions[0], "a");
     sessions[0].run_until("the thread to be busy", || gate.waiting() == 1);
-    let second = start(&sessions[1], "b");
-    let calls = || host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].calls;
-    sessions[1].run_until("the queue to be full", || calls() == 2);
-    let third = start(&sessions[2], "c");
+    let second = start_mkdir(&host, &sessions[1], "b");
+    sessions[1].run_until("the queue to be full", || mkdirs(&host) == 2);
+    let third = start_mkdir(&host, &sessions[2], "c");
     sessions[2].run_until("a reply", || third.borrow().is_some());
     assert_eq!(third.take().unwrap().unwrap(), nfsstat3::NFS3ERR_JUKEBOX);
     assert_eq!(host.server.stats().jukebox, 1);

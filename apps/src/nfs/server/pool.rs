@@ -12,6 +12,7 @@ use nfs3_types::nfs3::NFS_PROGRAM;
 use spinrpc::{AcceptStatus, CoreContext, Decoder, Deferred};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 /// A call on its way to a thread.
@@ -28,12 +29,18 @@ pub(super) struct Job {
     pub(super) core: CoreContext,
 }
 
-/// See the module. Dropping it waits until what is in the queue is done.
+/// See the module. Dropping it waits until what threads are at is done; what waits for one is not done
+/// any more.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// `None` only while it is dropped.
     queue: Option<Sender<Job>>,
-    threads: Vec<JoinHandle<()>>,
+    /// The other end of it, so that what is left there when the threads have stopped stays until this
+    /// is dropped.
+    _jobs: Receiver<Job>,
+    is_stopped: Arc<AtomicBool>,
+    /// Each ends with the job that it had taken, and not begun, when it was stopped.
+    threads: Vec<JoinHandle<Option<Job>>>,
     counters: Vec<Arc<Counters>>,
 }
 
@@ -41,14 +48,29 @@ impl Pool {
     /// Starts as many threads as the options say, at least one.
     pub(super) fn start(site: &Arc<Site>) -> io::Result<Self> {
         let (queue, jobs) = bounded(site.options.queue_max);
-        let mut pool = Self { queue: Some(queue), threads: Vec::new(), counters: Vec::new() };
+        let is_stopped = Arc::default();
+        let mut pool = Self {
+            queue: Some(queue),
+            _jobs: jobs.clone(),
+            is_stopped: Arc::clone(&is_stopped),
+            threads: Vec::new(),
+            counters: Vec::new(),
+        };
         for number in 0..site.options.threads.max(1) {
-            let (site, jobs, counters) = (Arc::clone(site), jobs.clone(), Arc::default());
+            let counters = Arc::<Counters>::default();
             pool.counters.push(Arc::clone(&counters));
+            let (site, jobs, is_stopped) =
+                (Arc::clone(site), jobs.clone(), Arc::clone(&is_stopped));
             let thread = thread::Builder::new().name(format!("spin-nfs-{number}"));
-            pool.threads.push(thread.spawn(move || work(&site, &jobs, &counters))?);
+            pool.threads.push(thread.spawn(move || work(&site, &jobs, &is_stopped, &counters))?);
         }
         Ok(pool)
+    }
+
+    /// Lets no further job begin. Those that have not begun are dropped with the pool, and not before:
+    /// to drop one is to answer it, which its client must not see while its connection is there.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
     }
 
     /// Hands a job over; gives it back when the queue is full. Never waits.
@@ -67,6 +89,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.stop();
         drop(self.queue.take());
         for thread in self.threads.drain(..) {
             drop(thread.join());
@@ -74,11 +97,20 @@ impl Drop for Pool {
     }
 }
 
-/// What a thread does until the queue is empty and its other end gone.
-fn work(site: &Site, jobs: &Receiver<Job>, counters: &Counters) {
+/// What a thread does until it is stopped.
+fn work(
+    site: &Site,
+    jobs: &Receiver<Job>,
+    is_stopped: &AtomicBool,
+    counters: &Counters,
+) -> Option<Job> {
     for job in jobs {
+        if is_stopped.load(Ordering::Acquire) {
+            return Some(job);
+        }
         run(site, job, counters);
     }
+    None
 }
 
 fn run(site: &Site, job: Job, counters: &Counters) {

@@ -55,7 +55,7 @@ impl Default for ServerOptions {
 }
 
 /// An NFS server: what it exports, and the threads behind its cores. Dropping it, after its engine,
-/// ends them when what they were given is done.
+/// ends them when what they are at is done; calls that wait for a thread are not done any more.
 #[derive(Debug)]
 pub struct Server {
     site: Arc<Site>,
@@ -122,6 +122,14 @@ impl Server {
     #[must_use]
     pub fn root_handle(&self, export: &Export) -> Vec<u8> {
         self.site.seal.handle(export.id, &export.file_system.root()).as_bytes().to_vec()
+    }
+
+    /// Lets no thread begin with a further call, for the end of an engine that was not in time
+    /// ([`Engine::drain`]): a client takes a call whose connection went to another server, and it must
+    /// not be done here behind that. What has begun goes on. Such calls are answered by nothing until
+    /// the server is dropped, which is to be when the engine has ended. Any thread; does not wait.
+    pub fn stop(&self) {
+        self.pool.iter().for_each(Pool::stop);
     }
 
     /// What was counted on all cores and threads; other threads may count meanwhile.
