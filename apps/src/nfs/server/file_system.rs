@@ -154,7 +154,7 @@ pub struct Abilities {
 /// that are read-only. A key whose file is gone gives NFS3ERR_STALE.
 pub trait FileSystem: Send + Sync {
     /// Whether its calls may wait for a disk or a lock. Those of one that does not are made on the
-    /// polling core.
+    /// polling core, and its data paths do each request at once: cores do not poll for it.
     fn blocks(&self) -> bool;
 
     /// How often data that were written unstably may have been lost since the start, as an error of
@@ -372,7 +372,7 @@ pub enum Started {
     /// It is.
     Done(Done),
     /// [`DataPath::poll`] will say so of this number, which no other request of the core has
-    /// meanwhile; numbers are small.
+    /// meanwhile; numbers are small. Only of a file system that [`blocks`](FileSystem::blocks).
     Later(u32),
 }
 
@@ -385,6 +385,7 @@ pub trait DataPath {
     /// Begins a request.
     fn start(&mut self, caller: &Caller, file: &FileKey, request: Request<'_>) -> Started;
 
-    /// Hands over what is done since; returns whether requests are under way.
+    /// Hands over what is done since; returns whether requests are under way. Called in every turn of
+    /// the core, if any file system of the server [`blocks`](FileSystem::blocks).
     fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool;
 }
