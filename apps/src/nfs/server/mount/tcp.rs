@@ -4,11 +4,12 @@
 //! bounded: connections, those of one host, the length of a call, and the time in which one must have
 //! come whole. A connection that breaks the protocol is closed, and nobody else notices.
 
-use super::Registry;
+use super::{Answer, Registry, path_of};
 use crate::nfs::mount3::{PROGRAM, VERSION};
 use crate::nfs::server::exports::Peer;
 use crate::nfs::tcp::DeadlineStream;
 use crate::nfs::xdr::to_bytes;
+use nfs3_types::mount::mountstat3;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use spinrpc::rpcbind::record;
@@ -211,6 +212,10 @@ fn results(
         return Err(AcceptStatus::ProgMismatch { low: VERSION.0, high: VERSION.0 });
     }
     let answer = registry.answer(peer, header.procedure, Decoder::plain(args))?;
+    if matches!(answer, Answer::NotMounted(mountstat3::MNT3ERR_ACCES)) {
+        let path = path_of(Decoder::plain(args)).unwrap_or_default();
+        tracing::info!(%peer, path, "refused: it is no client of this export");
+    }
     Ok(to_bytes(|to| answer.encode(to)))
 }
 

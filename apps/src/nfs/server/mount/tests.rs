@@ -68,6 +68,7 @@ fn who_was_not_named_gets_acces_and_what_is_not_exported_is_not_there() {
         assert_eq!(mount(&registry, &peer, "/data"), Err(ACCES));
         assert_eq!(mount(&registry, &peer, "/none"), Err(ACCES));
     }
+    assert_eq!(registry.refused(), 6);
     for path in ["", "data", "/", "/data/sub", "/data/../all", "/dat", "/data\0"] {
         assert_eq!(mount(&registry, &host("127.0.0.1"), path), Err(NOENT), "{path}");
     }
