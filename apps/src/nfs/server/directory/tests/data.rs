@@ -223,6 +223,21 @@ fn a_read_only_file_descriptor_is_not_what_writes() {
 #[test]
 fn an_error_of_a_sync_changes_the_verifier_of_writes() {
     let export = Export::new();
-    export.directory.tree.lost(nfsstat3::NFS3ERR_IO);
-    assert_eq!(export.directory.losses(), 1);
+    let (tree, file) = (&export.directory.tree, export.create("file"));
+    let losses_of = |operation: &Operation, result| {
+        let before = export.directory.losses();
+        let (running, _) = Running::begin(tree.node(&file).unwrap(), operation).unwrap();
+        running.ended(tree, Ended { buffer: None, bytes: 0, result });
+        export.directory.losses() - before
+    };
+    let data = || Bulk::from_vec(vec![0; 8]);
+    let write = |stable| Operation::Write { offset: 0, data: data(), stable };
+    let failed = || Err(nfsstat3::NFS3ERR_IO);
+    assert_eq!(losses_of(&Operation::Commit, Ok(())), 0);
+    assert_eq!(losses_of(&Operation::Commit, failed()), 1);
+    assert_eq!(losses_of(&write(stable_how::DATA_SYNC), failed()), 1);
+    assert_eq!(losses_of(&write(stable_how::FILE_SYNC), failed()), 1);
+    // What the caller is told is no loss of what others were told.
+    assert_eq!(losses_of(&write(stable_how::UNSTABLE), failed()), 0);
+    assert_eq!(losses_of(&Operation::Read { offset: 0, into: data() }, failed()), 0);
 }
