@@ -93,7 +93,8 @@ pub struct DirectoryOptions {
     /// How their data are read and written.
     pub io: IoMode,
     /// Most files that are held open at a time; less where the process may not have three descriptors
-    /// for each (RLIMIT_NOFILE). One that nobody asked for in 5 seconds is closed.
+    /// for each ([`open_files_affordable`], of which another directory may want its part). One that
+    /// nobody asked for in 5 seconds is closed.
     pub open_files_max: usize,
     /// Most requests for data that one core has under way, 1 to 32,768; further ones get
     /// NFS3ERR_JUKEBOX.
@@ -199,7 +200,7 @@ impl Directory {
         let refused = |source| OpenError::Root { path: path.to_owned(), source };
         let kind = FileSystemKind::of(&root).map_err(|error| refused(error.into()))?;
         let (io, ring_denied) = choose_io(options, &kind)?;
-        let open_files_max = options.open_files_max.min(files_affordable());
+        let open_files_max = options.open_files_max.min(open_files_affordable());
         let tree = Arc::new(open_tree(path, root, options, open_files_max)?);
         umask(Mode::empty());
         let queue = options.ring_depth as usize;
@@ -423,8 +424,10 @@ fn try_ring(kind: &FileSystemKind, depth: u32) -> io::Result<()> {
     FileRing::<Bulk, u32>::new(depth).map(drop)
 }
 
-/// How many files can be held open with the descriptors that the process may have.
-fn files_affordable() -> usize {
+/// How many files all directories of the process can hold open, with the descriptors that it may have
+/// now (RLIMIT_NOFILE): what [`DirectoryOptions::open_files_max`] of each may add up to. Does not wait.
+#[must_use]
+pub fn open_files_affordable() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let files = descriptors.saturating_sub(DESCRIPTORS_LEFT) / DESCRIPTORS_OF_FILE;
     usize::try_from(files).unwrap_or(usize::MAX)

@@ -8,8 +8,9 @@ use crate::nfs::server::file_system::FileKey;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io;
+use spinrpc::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Callers whose rights to the data of one file are remembered.
 const GRANTS: usize = 4;
@@ -171,9 +172,4 @@ impl Grant {
 
 fn ownership(stat: &Statx) -> (u32, u32, u32) {
     (stat.stx_uid, stat.stx_gid, rights(stat))
-}
-
-/// Takes a lock, also one whose holder panicked: what these locks guard is consistent at every step.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

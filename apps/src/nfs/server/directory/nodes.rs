@@ -4,8 +4,9 @@
 //! happens to be at the same place, finds nothing and goes the long way. A file that was taken out is
 //! closed by a thread too, as closing a removed file frees its blocks, which takes a while.
 
-use super::node::{Node, lock};
+use super::node::Node;
 use crate::nfs::server::file_system::FileKey;
+use spinrpc::sync::lock;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -108,10 +109,10 @@ impl Nodes {
     fn close_unused(&self) {
         let mut leaving = lock(&self.leaving);
         let all = mem::take(&mut *leaving);
-        let (unused, used) = all.into_iter().partition(|node| Arc::strong_count(node) == 1);
+        let (unused, used): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|node| Arc::strong_count(node) == 1);
         *leaving = used;
         drop(leaving);
-        let unused: Vec<_> = unused;
         drop(unused);
     }
 

@@ -208,7 +208,7 @@ fn context() -> CoreContext {
             thread::spawn(|| Engine::new(Config::default()).unwrap().core(0).unwrap().context());
         Mutex::new(made.join().unwrap())
     };
-    super::node::lock(CONTEXT.get_or_init(make)).clone()
+    spinrpc::sync::lock(CONTEXT.get_or_init(make)).clone()
 }
 
 /// What only root can try; others test what they can do.

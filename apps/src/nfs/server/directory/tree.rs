@@ -235,7 +235,7 @@ impl Tree {
     /// A tick, without waiting for it.
     #[cfg(test)]
     pub(super) fn tick_now(&self) {
-        *super::node::lock(&self.tended) -= TICK;
+        *spinrpc::sync::lock(&self.tended) -= TICK;
         self.tend();
     }
 }

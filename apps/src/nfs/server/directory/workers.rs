@@ -1,11 +1,11 @@
 //! Threads that do for the cores what may wait: opening files, closing them, and, where there is no
 //! ring, reading and writing them.
 
-use super::node::lock;
 use super::transfer::Task;
 use super::tree::{TICK, Tree};
 use crate::nfs::server::directory::node::Node;
 use crate::nfs::server::file_system::Done;
+use spinrpc::sync::lock;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
