@@ -1,12 +1,33 @@
 //! The end of the program, whatever runs.
 
-use crate::server::{Place, answer, file, in_background, in_time};
+use crate::reluctant::Reluctant;
+use crate::server::{PATIENCE, Place, Server, answer, file, handle, in_background, in_time};
 use crate::stats::document;
 use rustix::process::Signal;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
+use std::process::Command;
+
+/// Where a program says how it is, as to systemd.
+struct Notices(UnixDatagram);
+
+impl Notices {
+    /// Those of the program that `command` starts.
+    fn of(place: &Place, command: &mut Command) -> io::Result<Self> {
+        let path = place.root.join("notify");
+        let socket = UnixDatagram::bind(&path)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        command.env("NOTIFY_SOCKET", path);
+        Ok(Self(socket))
+    }
+
+    fn next(&self) -> io::Result<String> {
+        let mut word = [0; 64];
+        let length = self.0.recv(&mut word)?;
+        Ok(String::from_utf8_lossy(&word[..length]).into_owned())
+    }
+}
 
 #[test]
 fn a_signal_ends_it_in_good_order() -> io::Result<()> {
@@ -21,45 +42,77 @@ fn a_signal_ends_it_in_good_order() -> io::Result<()> {
 
 #[test]
 fn a_signal_during_a_transfer_ends_both_sides_and_the_next_server_goes_on() -> io::Result<()> {
-    const BYTES: usize = 256 << 20;
+    /// A hole, which takes longer to send than the signal takes to come.
+    const ENDLESS_BYTES: u64 = 1 << 40;
     let place = Place::new("transfer")?;
     let (source, socket) = (place.root.join("source"), place.path("stats"));
-    let content = file(&source, BYTES)?;
-    let (source, target) = (source.display().to_string(), place.target("/file"));
+    File::create(&source)?.set_len(ENDLESS_BYTES)?;
+    let (path, target) = (source.display().to_string(), place.target("/file"));
     let export = place.export("");
     let options = [&export[..], "--stats-socket", &socket];
     let server = place.serve(&options)?;
-    let put = in_background(&["put", &target, &source, "--timeout", "5"]);
+    let slowly = ["--depth", "1", "--block", "4096", "--timeout", "5"];
+    let put = in_background(&[&["put", &target[..], &path], &slowly[..]].concat());
     in_time(|| Ok((document(&socket)?["bytes_written"].as_u64() > Some(0)).then_some(())))?;
     assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
-    let output = put.recv_timeout(Duration::from_secs(60)).map_err(io::Error::other)??;
+    let output = put.recv_timeout(PATIENCE).map_err(io::Error::other)??;
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() || complaint.contains("connection"), "{complaint}");
-    let written = fs::read(place.data().join("file"))?;
-    assert!(written.len() <= BYTES);
+    assert!(!output.status.success() && complaint.contains("connection"), "{complaint}");
+    assert!(fs::metadata(place.data().join("file"))?.len() > 0);
 
+    let content = file(&source, 3_000_001)?;
     let _server = place.serve(&options)?;
-    answer(&["put", &target, &source])?;
+    answer(&["put", &target, &path])?;
     assert!(fs::read(place.data().join("file"))? == content);
+    Ok(())
+}
+
+/// A server with a call that does not end, of a client that is kept with it.
+fn busy(place: &Place, command: &mut Command) -> io::Result<(Server, Reluctant)> {
+    let socket = place.path("stats");
+    command.args(["--set=rpc.protocol=draft03", "--stats-socket", &socket]);
+    fs::write(place.data().join("file"), vec![7; 100_000])?;
+    let server = Server::start(command)?;
+    let client = Reluctant::ask(&place.address(), &handle(&place.target("/file"))?);
+    in_time(|| Ok((document(&socket)?["procedures"]["READ"]["calls"] == 1).then_some(())))?;
+    Ok((server, client))
+}
+
+#[test]
+fn calls_that_do_not_end_in_time_are_given_up_and_said() -> io::Result<()> {
+    let place = Place::new("given-up")?;
+    let complaints = place.path("complaints");
+    let mut command = place.command(&[&place.export("")]);
+    command.stderr(File::create(&complaints)?);
+    let (server, _client) = busy(&place, &mut command)?;
+    assert_eq!(server.end_by(Signal::TERM)?.0, Some(1));
+    let said = fs::read_to_string(&complaints)?;
+    assert!(said.contains("1 calls were not done within 15s, and were given up"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() -> io::Result<()> {
+    let place = Place::new("second")?;
+    let mut command = place.command(&[&place.export("")]);
+    let notices = Notices::of(&place, &mut command)?;
+    let (server, _client) = busy(&place, &mut command)?;
+    assert_eq!(notices.next()?, "READY=1");
+    server.signal(Signal::TERM)?;
+    assert_eq!(notices.next()?, "STOPPING=1");
+    // It would end by itself with a code, and later.
+    assert_eq!(server.end_by(Signal::INT)?.0, None);
     Ok(())
 }
 
 #[test]
 fn systemd_is_told_that_it_is_ready_and_that_it_ends() -> io::Result<()> {
     let place = Place::new("notify")?;
-    let path = place.root.join("notify");
-    let socket = UnixDatagram::bind(&path)?;
-    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut command = place.command(&[&place.export("")]);
-    command.env("NOTIFY_SOCKET", &path);
-    let server = crate::server::Server::start(command)?;
-    let word = || {
-        let mut word = [0; 64];
-        let length = socket.recv(&mut word)?;
-        io::Result::Ok(String::from_utf8_lossy(&word[..length]).into_owned())
-    };
-    assert_eq!(word()?, "READY=1");
+    let notices = Notices::of(&place, &mut command)?;
+    let server = Server::start(&mut command)?;
+    assert_eq!(notices.next()?, "READY=1");
     server.signal(Signal::TERM)?;
-    assert_eq!(word()?, "STOPPING=1");
+    assert_eq!(notices.next()?, "STOPPING=1");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Files of a directory and of a tree in memory, and who may touch them.
 
 use crate::server::{Place, answer, attributes, file, handle, refused};
+use crate::stats::document;
 use rustix::process::Signal;
 use std::fs;
 use std::io;
@@ -65,7 +66,9 @@ fn files_are_made_by_who_calls_and_root_is_nobody() -> io::Result<()> {
 fn who_was_not_named_does_not_come_in() -> io::Result<()> {
     let place = Place::new("refused")?;
     let export = format!("--export={}:client=192.0.2.0/24", place.data().display());
-    let server = place.serve(&[&export, "--memory=mine:client=local", "--memory=none"])?;
+    let socket = place.path("stats");
+    let memories = ["--memory=mine:client=local", "--memory=none"];
+    let server = place.serve(&[&export, memories[0], memories[1], "--stats-socket", &socket])?;
     assert!(server.said[0].contains("to 192.0.2.0/24"), "{:?}", server.said);
     assert!(server.said[2].contains("to NOBODY"), "{:?}", server.said);
     let mine = format!("{}//mine", place.address());
@@ -76,6 +79,7 @@ fn who_was_not_named_does_not_come_in() -> io::Result<()> {
     let (code, line) = refused(&["ls", &format!("{}//nowhere", place.address())])?;
     assert_eq!((code, line.contains("MNT3ERR_NOENT")), (Some(4), true), "{line}");
     answer(&["ls", &mine])?;
+    assert_eq!(document(&socket)?["mounts_refused"], 2);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ mod endings;
 mod files;
 mod mount;
 mod options;
+mod reluctant;
 #[path = "../../../engine/tests/common/rpcbind_daemon.rs"]
 mod rpcbind_daemon;
 mod server;

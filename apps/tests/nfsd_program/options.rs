@@ -31,6 +31,26 @@ fn a_check_says_what_would_be_served_and_leaves_no_trace() -> io::Result<()> {
 }
 
 #[test]
+fn a_check_refuses_what_serving_would() -> io::Result<()> {
+    let place = Place::new("check-serving")?;
+    let check = |options: &[&str]| {
+        let mut command = place.command(options);
+        Ok::<_, io::Error>(refusal(&command.arg("--check").output()?))
+    };
+    // All that READ may give is what a listing may.
+    for bytes in [4096, 65_535, 65_536] {
+        let set = format!("--set=rpc.max_read_bytes={bytes}");
+        assert_eq!(check(&["--memory=a", &set])?, (Some(0), String::new()), "{bytes}");
+    }
+    if cfg!(not(feature = "verbs")) {
+        let arguments = ["--memory=a", "--listen=rdma://192.0.2.1", "--check"];
+        let (code, line) = refused(&arguments)?;
+        assert_eq!((code, line.contains("--features verbs")), (Some(1), true), "{line}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_file_says_what_the_command_line_does_not() -> io::Result<()> {
     let place = Place::new("config")?;
     let file = place.path("nfsd.toml");

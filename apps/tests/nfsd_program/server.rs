@@ -68,7 +68,7 @@ impl Place {
 
     /// A server, once it listens.
     pub(crate) fn serve(&self, options: &[&str]) -> io::Result<Server> {
-        Server::start(self.command(options))
+        Server::start(&mut self.command(options))
     }
 
     /// A path below the directory, as spin-nfs takes it.
@@ -92,7 +92,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         let mut process = command.stdout(Stdio::piped()).spawn()?;
         let out = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut server = Self { process, out: BufReader::new(out), said: Vec::new() };

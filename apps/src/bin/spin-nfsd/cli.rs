@@ -24,7 +24,7 @@ pub(crate) struct Cli {
     /// Takes the same options from a TOML file; those of the command line count more
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Says what would be served and to whom, and ends
+    /// Makes all ready but the places to listen, says what would be served and to whom, and ends
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// CPUs to poll on, 2,3 or 4-7, one core each [default: the profile's]
     #[arg(long, value_name = "LIST")]
     pub(crate) cores: Option<String>,
-    /// Threads for what may wait for a disk [default: 4]
+    /// Threads for what may wait for a disk, and as many for each directory [default: 4]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
     /// Directory of the key that seals handles [default: /var/lib/spin-nfsd, or below the home of
@@ -94,7 +94,7 @@ Examples:
 
 Exit codes:
   0  ended by SIGTERM, SIGINT or SIGHUP, in good order
-  1  it failed
+  1  it failed, or calls that ran at its end were given up
   2  the command line, the file or the profile is wrong";
 
 /// Where MOUNT is served by TCP.

@@ -46,9 +46,9 @@ fn log() {
     log.without_time().with_target(false).init();
 }
 
-/// Opens what is to be exported, and says what would be served.
+/// Makes ready what would serve, and says what that would be.
 fn check(setup: &Setup) -> Result<(), Failure> {
-    back_ends::open(&setup.exports, setup.threads)?;
+    serve::check(setup)?;
     let mut lines = announce::exports(setup);
     lines.extend(setup.listen.iter().map(|address| format!("would listen on {address}")));
     let written = writeln!(io::stdout(), "{}", lines.join("\n"));

@@ -38,7 +38,7 @@ impl Registered {
         }
     }
 
-    /// In a few words, for people.
+    /// Of how many places of programs rpcbind was told.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }

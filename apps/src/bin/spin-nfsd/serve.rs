@@ -23,7 +23,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// How long calls that run are waited for at the end; systemd waits for 90 seconds.
+/// How long calls that run are waited for at the end. Systemd waits longer: TimeoutStopSec of
+/// `spin-nfsd.service`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What the main thread waits for.
@@ -35,10 +36,8 @@ enum Event {
 /// Serves until a signal.
 pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     raise_descriptor_limit();
-    give_up_reserves();
-    let server = open(setup)?;
-    let engine = Engine::new(setup.config.clone()).map_err(|error| failed(&error))?;
-    let registry = serve(&server, &engine)?;
+    give_up_quota_override();
+    let (server, engine, registry) = make(setup, state::key(&setup.state)?)?;
     for address in &setup.listen {
         engine.listen(address).map_err(|error| Failure::failed(address, error))?;
     }
@@ -47,27 +46,49 @@ pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     watch_signals(events.clone()).map_err(|error| Failure::failed("signals", error))?;
     let running = engine.start().map_err(|error| failed(&error))?;
     watch_cores(running, events).map_err(|error| Failure::failed("a thread", error))?;
-    let source =
-        Source { server: Arc::clone(&server), engine: engine.clone(), began: Instant::now() };
+    let source = Source {
+        server: Arc::clone(&server),
+        registry: Arc::clone(&registry),
+        engine: engine.clone(),
+        began: Instant::now(),
+    };
     let front = Front::open(setup, registry, source)?;
     front.announce(setup)?;
     notify(READY);
-    let ended = wait(&arriving, &engine, front);
-    engine.shutdown();
-    ended
+    match arriving.recv() {
+        Ok(Event::Signal) => end(front, &engine, &server, &arriving),
+        Ok(Event::Ended(ended)) => ended.map_err(|error| failed(&error)),
+        Err(_) => Ok(()),
+    }
 }
 
-fn open(setup: &Setup) -> Result<Arc<Server>, Failure> {
-    let key = state::key(&setup.state)?;
+/// Fails where serving would, before it listens; keeps nothing.
+pub(crate) fn check(setup: &Setup) -> Result<(), Failure> {
+    make(setup, state::Key::default()).map(drop)
+}
+
+/// All that serves, before it listens.
+fn make(setup: &Setup, key: state::Key) -> Result<(Arc<Server>, Engine, Arc<Registry>), Failure> {
     let exports = back_ends::open(&setup.exports, setup.threads)?;
-    let (read, write) = (setup.config.read_bytes_max(), setup.config.write_bytes_max());
-    let options = ServerOptions {
+    let server = Server::new(exports, key, &options(setup));
+    let server = server.map_err(|error| Failure::failed("starting", error))?;
+    let engine = Engine::new(setup.config.clone()).map_err(|error| failed(&error))?;
+    let registry = serve(&server, &engine)?;
+    Ok((server, engine, registry))
+}
+
+/// As much in a call as the engine moves.
+fn options(setup: &Setup) -> ServerOptions {
+    let usual = ServerOptions::default();
+    let bytes = |most: usize| u32::try_from(most).unwrap_or(u32::MAX);
+    let read_bytes_max = bytes(setup.config.read_bytes_max());
+    ServerOptions {
         threads: setup.threads,
-        read_bytes_max: read.min(u32::MAX as usize) as u32,
-        write_bytes_max: write.min(u32::MAX as usize) as u32,
-        ..ServerOptions::default()
-    };
-    Server::new(exports, key, &options).map_err(|error| Failure::failed("starting", error))
+        read_bytes_max,
+        write_bytes_max: bytes(setup.config.write_bytes_max()),
+        list_bytes_max: usual.list_bytes_max.min(read_bytes_max),
+        ..usual
+    }
 }
 
 /// Has the engine serve NFS and MOUNT.
@@ -86,7 +107,7 @@ fn failed(error: &EngineError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// What is beside the engine, and ends before it does.
+/// What is beside the engine.
 struct Front {
     mount: Option<TcpServer>,
     registered: Registered,
@@ -132,17 +153,23 @@ impl Front {
     }
 }
 
-/// Waits for a signal, and then until what runs is done.
-fn wait(arriving: &Receiver<Event>, engine: &Engine, mut front: Front) -> Result<(), Failure> {
-    match arriving.recv() {
-        Ok(Event::Ended(Err(error))) => return Err(failed(&error)),
-        Ok(Event::Ended(Ok(()))) | Err(_) => return Ok(()),
-        Ok(Event::Signal) => {}
-    }
+/// Waits until what runs is done, and then for the cores, as whatever is not done is to be left alone
+/// when this returns. MOUNT by TCP ends first, and rpcbind is told last, as it may take its time.
+fn end(
+    mut front: Front,
+    engine: &Engine,
+    server: &Server,
+    arriving: &Receiver<Event>,
+) -> Result<(), Failure> {
     notify(STOPPING);
-    // rpcbind is told behind this, as it may take its time.
     drop(front.mount.take());
-    match engine.drain(DRAIN_TIMEOUT) {
+    let unfinished = engine.drain(DRAIN_TIMEOUT);
+    // Clients take their calls elsewhere now.
+    server.stop();
+    if let Ok(Event::Ended(Err(error))) = arriving.recv() {
+        return Err(failed(&error));
+    }
+    match unfinished {
         0 => Ok(()),
         calls => Err(Failure::Failed(format!(
             "{calls} calls were not done within {DRAIN_TIMEOUT:?}, and were given up"
@@ -179,9 +206,10 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Root's threads may pass quotas and take the blocks that a file system keeps for emergencies
-/// (CAP_SYS_RESOURCE). What they write for clients must not. Before there are other threads.
-fn give_up_reserves() {
+/// Root's threads may pass quotas (CAP_SYS_RESOURCE). What they write for clients must not. The blocks
+/// that a file system reserves for root are not kept by this: user 0, as whom data are written, gets
+/// them by his number. Before there are other threads.
+fn give_up_quota_override() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let given_up = capabilities(None).and_then(|mut sets| {
         sets.effective.remove(CapabilitySet::SYS_RESOURCE);

@@ -76,7 +76,10 @@ fn read(path: &Path, mut file: &File) -> Result<Key, Failure> {
 fn create(directory: &Path, path: &Path) -> io::Result<()> {
     let mut key = Key::default();
     getrandom(&mut key, GetRandomFlags::empty())?;
-    let draft = directory.join(format!("{NAME}.{}", std::process::id()));
+    // Of another name each time, as one that is killed here leaves its draft.
+    let mut number = [0; 8];
+    getrandom(&mut number, GetRandomFlags::empty())?;
+    let draft = directory.join(format!("{NAME}.{:016x}", u64::from_ne_bytes(number)));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&draft)?;
     let named = file.write_all(&key).and_then(|()| file.sync_all()).and_then(|()| {
         match fs::hard_link(&draft, path) {
@@ -94,34 +97,45 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn fresh(name: &str) -> PathBuf {
+    /// A path where nothing is, nor will be when the test is over.
+    struct Fresh(PathBuf);
+
+    impl Drop for Fresh {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(&self.0));
+        }
+    }
+
+    fn fresh(name: &str) -> Fresh {
         let path = env::temp_dir().join(format!("spin-nfsd-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&path));
-        path
+        Fresh(path)
     }
 
     #[test]
     fn a_key_is_made_once_and_is_its_owners_alone() {
-        let directory = fresh("key").join("below");
+        let (place, other) = (fresh("key"), fresh("other-key"));
+        let directory = place.0.join("below");
         let made = key(&directory).unwrap();
         assert_eq!(key(&directory).unwrap(), made);
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&directory), mode(&directory.join(NAME))), (0o700, 0o600));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
-        assert_ne!(key(&fresh("other-key")).unwrap(), made);
+        assert_ne!(key(&other.0).unwrap(), made);
     }
 
     #[test]
     fn a_key_that_others_may_read_or_that_is_none_is_refused_with_what_to_do() {
-        let directory = fresh("bad-key");
-        key(&directory).unwrap();
+        let place = fresh("bad-key");
+        let directory = place.0.as_path();
+        key(directory).unwrap();
         let path = directory.join(NAME);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(key(&directory).unwrap_err().to_string().contains("chmod 600"));
+        assert!(key(directory).unwrap_err().to_string().contains("chmod 600"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         for wrong in [&b"short"[..], &[0; 17]] {
             fs::write(&path, wrong).unwrap();
-            assert!(key(&directory).unwrap_err().to_string().contains("remove it"));
+            assert!(key(directory).unwrap_err().to_string().contains("remove it"));
         }
     }
 

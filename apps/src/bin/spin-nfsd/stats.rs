@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use spinrpc::{Engine, StatsSnapshot};
 use spinrpc_apps::nfs::nfs3;
 use spinrpc_apps::nfs::server::Server;
+use spinrpc_apps::nfs::server::mount::Registry;
 use spinrpc_apps::nfs::server::stats::ServerStats;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) server: Arc<Server>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) engine: Engine,
     pub(crate) began: Instant,
 }
@@ -29,6 +31,7 @@ pub(crate) struct Source {
 struct Sample {
     seconds: f64,
     server: ServerStats,
+    mounts_refused: u64,
     cores: Vec<StatsSnapshot>,
 }
 
@@ -36,7 +39,8 @@ impl Source {
     fn sample(&self) -> Sample {
         let cores = (0..self.engine.cores()).map(|core| self.engine.stats(core)).collect();
         let seconds = self.began.elapsed().as_secs_f64();
-        Sample { seconds, server: self.server.stats(), cores }
+        let mounts_refused = self.registry.refused();
+        Sample { seconds, server: self.server.stats(), mounts_refused, cores }
     }
 
     fn exports(&self) -> Value {
@@ -70,6 +74,7 @@ impl Source {
             "bad_handles": bad_handles,
             "denied": denied,
             "garbage": garbage,
+            "mounts_refused": sample.mounts_refused,
             "cores": sample.cores.iter().map(core).collect::<Vec<Map<String, Value>>>(),
         })
     }
@@ -106,11 +111,13 @@ impl Sample {
         let megabytes = |now, then| rate(now, then) / 1e6;
         let _ = writeln!(
             table,
-            "read {:.1} MB/s, written {:.1} MB/s, {} connections, {} denied, {:.0} s",
+            "read {:.1} MB/s, written {:.1} MB/s, {} connections, {} denied, \
+             {} mounts refused, {:.0} s",
             megabytes(now.bytes_read, then.bytes_read),
             megabytes(now.bytes_written, then.bytes_written),
             self.connections(),
             now.denied,
+            self.mounts_refused,
             self.seconds,
         );
         table
@@ -172,7 +179,7 @@ mod tests {
         server.procedures[1].calls = calls;
         server.procedures[1].errors = 1;
         let core = StatsSnapshot::default();
-        Sample { seconds, server, cores: vec![core] }
+        Sample { seconds, server, mounts_refused: 3, cores: vec![core] }
     }
 
     #[test]
@@ -180,10 +187,9 @@ mod tests {
         let table = sample(4.0, 500, 6_000_000).table(&sample(2.0, 300, 2_000_000));
         let row = table.lines().find(|line| line.starts_with("GETATTR")).unwrap();
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["GETATTR", "100", "500", "1"]);
-        assert!(
-            table.contains("read 2.0 MB/s, written 0.0 MB/s, 0 connections, 2 denied"),
-            "{table}"
-        );
+        let last =
+            "read 2.0 MB/s, written 0.0 MB/s, 0 connections, 2 denied, 3 mounts refused, 4 s";
+        assert!(table.lines().any(|line| line == last), "{table}");
         assert!(!table.contains("READDIR"), "{table}");
     }
 }

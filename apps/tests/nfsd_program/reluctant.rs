@@ -1,0 +1,65 @@
+//! A client that keeps a server from ending in good order.
+
+use crate::server::PATIENCE;
+use nfs3_types::nfs3::NFS_PROGRAM;
+use spinrpc::config::Host;
+use spinrpc::{
+    AuthSys, CallError, CallSpec, Client, Core, Engine, Groups, Reply, ReplyHandler, Token,
+};
+use spinrpc_apps::nfs::nfs3::{self, procedure};
+use spinrpc_tuning::Loader;
+
+/// It has asked for more than fits a message, of a server that keeps such replies until they are
+/// fetched (RFC 5666 section 4.2), and takes no turn in which it could fetch it.
+pub(crate) struct Reluctant {
+    _client: Client,
+    _core: Core,
+    _engine: Engine,
+}
+
+struct Deaf;
+
+impl ReplyHandler for Deaf {
+    fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
+}
+
+impl Reluctant {
+    /// READs 64 KiB of the file with this handle, in hexadecimal.
+    pub(crate) fn ask(address: &str, handle: &str) -> Self {
+        let engine = engine();
+        let mut core = engine.core(0).unwrap();
+        let connected =
+            core.connect_wait(address, nfs3::PROGRAM, nfs3::VERSION, |_| Deaf, PATIENCE);
+        let client = connected.unwrap();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let groups = Groups::default();
+        let me = AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups };
+        assert!(client.set_auth_sys(Some(&me)));
+        let handle = bytes(handle);
+        let read = |to: &mut spinrpc::Encoder<'_>| {
+            to.opaque(&handle);
+            to.u64(0);
+            to.u32(64 << 10);
+        };
+        let read_procedure = procedure(NFS_PROGRAM::NFSPROC3_READ);
+        client.call(read_procedure, Token(1), &mut CallSpec::new(), read).unwrap();
+        core.poll_once();
+        Self { _client: client, _core: core, _engine: engine }
+    }
+}
+
+fn engine() -> Engine {
+    let host = Host::current();
+    let mut loader = Loader::new(&host);
+    for small in ["cores.max=1", "mem.arena_mib=8", "mem.prefault=false", "shm.arena_mib=8"] {
+        loader = loader.set(small);
+    }
+    let profile = loader.set("rpc.protocol=draft03").load("base").unwrap();
+    Engine::new(profile.config().clone()).unwrap()
+}
+
+fn bytes(hexadecimal: &str) -> Vec<u8> {
+    let digits = hexadecimal.as_bytes().chunks(2);
+    let each = digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap());
+    each.collect()
+}
