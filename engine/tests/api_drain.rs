@@ -5,9 +5,9 @@ mod common;
 
 use common::caller::{Caller, SharedHeard, all_words, client_config, one_opaque, open, run_core};
 use common::program::{ECHO, LATER, Shared, TestProgram};
-use common::{LIMIT, PROGRAM, Server, VERSION, is_pattern, pattern, small, small_with};
-use common::{unique_address, valid, wait_until};
-use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig};
+use common::{LIMIT, PROGRAM, Server, VERSION, is_pattern, pattern, serve, simulated, small};
+use common::{small_with, unique_address, valid, wait_until};
+use spinrpc::config::{IdlePolicy, RawConfig};
 use spinrpc::fabric::sim::{Network, World};
 use spinrpc::{
     CallError, CallSpec, Client, ConnectionEvent, DownCause, Engine, ReplyData, Token, blocking,
@@ -28,6 +28,9 @@ fn is_down<T>(heard: &SharedHeard<T>) -> bool {
     let is_down = |event: &ConnectionEvent| matches!(event, ConnectionEvent::Down { .. });
     heard.borrow().events.iter().any(is_down)
 }
+
+/// Token of a call that a server leaves alone.
+const LEFT: u64 = 1 << 32;
 
 /// A server with deferred calls of a client that has a second connection, with none.
 struct Scene {
@@ -54,6 +57,13 @@ impl Scene {
     fn wait_for_the_beginning(&mut self) {
         let heard = &self.idle_heard;
         run_core(&mut self.caller.core, "the idle connection's end", || is_down(heard));
+    }
+
+    /// A call that comes now is left alone: then the core has also reported what came before.
+    fn wait_for_a_call_to_be_left(&mut self) {
+        self.caller.start(ECHO, LEFT, |args| args.opaque(b"late")).unwrap();
+        let left = || self.server.stats().calls_left == 1;
+        run_core(&mut self.caller.core, "the call that is left", left);
     }
 
     fn answer(&self) {
@@ -84,13 +94,11 @@ fn finish_what_has_begun_and_leave_what_comes(server: Server) {
     let draining = drain(&scene.server.engine, LIMIT);
     scene.wait_for_the_beginning();
     let calls = scene.calls();
-    scene.caller.start(ECHO, 7, |args| args.opaque(b"late")).unwrap();
-    let left = || scene.server.stats().calls_left == 1;
-    run_core(&mut scene.caller.core, "the call that is left", left);
+    scene.wait_for_a_call_to_be_left();
     assert!(!draining.is_finished(), "a call is deferred");
     scene.answer();
     let mut replies = scene.caller.replies(2);
-    assert!(matches!(replies.pop(), Some((7, Err(CallError::Disconnected(DownCause::Remote))))));
+    assert!(matches!(replies.pop(), Some((LEFT, Err(CallError::Disconnected(DownCause::Remote))))));
     assert!(matches!(&replies[..], [(0, Ok(words))] if words == &[0]), "{replies:?}");
     assert_eq!(draining.join().unwrap(), 0);
     assert_eq!(scene.calls(), calls);
@@ -130,17 +138,31 @@ fn drain_an_idle_engine_expect_zero_at_once() {
     assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
 }
 
+/// As one that is in a handler, or whose thread does not run.
+#[test]
+fn drain_a_core_that_does_not_move_expect_it_counted() {
+    let engine = Engine::new(valid(small())).unwrap();
+    let core = engine.core(0).unwrap();
+    assert_eq!(engine.drain(Duration::from_millis(10)), 1);
+    drop(core);
+    assert_eq!(engine.drain(LIMIT), 1, "what is lost stays lost");
+}
+
+/// What the reply leaves behind is reported when a call comes that is sent after it.
 #[test]
 fn drain_for_too_short_a_time_expect_the_count_of_what_is_left() {
     let mut scene = Scene::new(Server::start(), 3);
+    let draining = drain(&scene.server.engine, 2 * LIMIT);
+    scene.wait_for_the_beginning();
     let (number, deferred) = scene.server.shared.pop().unwrap();
-    let draining = drain(&scene.server.engine, Duration::from_millis(300));
     deferred.reply(|results| results.u32(number));
+    assert!(matches!(scene.caller.reply(), Ok(words) if words == [0]));
+    scene.wait_for_a_call_to_be_left();
+    scene.server.engine.shutdown();
     assert_eq!(draining.join().unwrap(), 2);
     let replies = scene.caller.replies(3);
-    let lost = |reply: &&(u64, Result<_, _>)| matches!(reply.1, Err(CallError::Disconnected(_)));
-    assert_eq!(replies.iter().filter(lost).count(), 2, "{replies:?}");
-    assert!(matches!(&replies[0], (0, Ok(_))));
+    let lost = |reply: &(u64, Result<_, _>)| matches!(reply.1, Err(CallError::Disconnected(_)));
+    assert!(replies.iter().all(lost), "{replies:?}");
     scene.answer();
 }
 
@@ -151,6 +173,18 @@ fn shut_down_while_draining_expect_the_end_of_both() {
     let draining = drain(&scene.server.engine, 2 * LIMIT);
     scene.wait_for_the_beginning();
     scene.server.engine.shutdown();
+    assert_eq!(draining.join().unwrap(), 2);
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+}
+
+/// The one that has less time ends the engine for both.
+#[test]
+fn drain_while_draining_expect_the_shorter_time_for_both() {
+    let mut scene = Scene::new(Server::start(), 2);
+    let began = Instant::now();
+    let draining = drain(&scene.server.engine, 2 * LIMIT);
+    scene.wait_for_the_beginning();
+    assert_eq!(scene.server.engine.drain(Duration::from_millis(10)), 2);
     assert_eq!(draining.join().unwrap(), 2);
     assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
 }
@@ -180,12 +214,8 @@ fn drain_with_many_calls_deferred_expect_all_replies_before_the_end() {
 
 const LONG_BYTES: usize = 700_000;
 
-/// A long reply, by the Reply chunk of its call or left to be fetched, from a server that ends.
-fn long_reply(
-    profile: Profile,
-    by_read: bool,
-    at_most: Duration,
-) -> (Server, Caller<Vec<u8>>, JoinHandle<usize>) {
+/// A server with deferred calls that want long replies, by their Reply chunks or left to be fetched.
+fn wanting_long_replies(profile: Profile, by_read: bool, calls: u64) -> (Server, Caller<Vec<u8>>) {
     let rules = |raw: &mut RawConfig| raw.rpc.protocol = profile;
     let server = Server::with(small_with(rules));
     let raw = small_with(|raw| {
@@ -193,47 +223,57 @@ fn long_reply(
         raw.cores.skip = 1;
     });
     let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
-    let mut spec = CallSpec::new();
-    if !by_read {
-        spec = spec.reply_bytes_max(LONG_BYTES + 100);
+    for token in 0..calls {
+        let mut spec = CallSpec::new();
+        if !by_read {
+            spec = spec.reply_bytes_max(LONG_BYTES + 100);
+        }
+        caller.client.call(LATER, Token(token), &mut spec, |args| args.u32(1)).unwrap();
     }
-    caller.client.call(LATER, Token(1), &mut spec, |args| args.u32(1)).unwrap();
-    run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
-    let draining = drain(&server.engine, at_most);
-    let data = if by_read { ReplyData::new().allow_read_chunks() } else { ReplyData::new() };
-    let (_, deferred) = server.shared.pop().unwrap();
-    deferred.reply_with(data, |results| results.opaque(&pattern(5, LONG_BYTES)));
-    (server, caller, draining)
+    let waiting = || server.shared.waiting() as u64 == calls;
+    run_core(&mut caller.core, "the calls", waiting);
+    (server, caller)
+}
+
+fn answer_long(server: &Server, by_read: bool) {
+    while let Some((_, deferred)) = server.shared.pop() {
+        let data = if by_read { ReplyData::new().allow_read_chunks() } else { ReplyData::new() };
+        deferred.reply_with(data, |results| results.opaque(&pattern(5, LONG_BYTES)));
+    }
 }
 
 #[test]
 fn drain_with_a_long_reply_to_send_expect_it_to_arrive() {
     for by_read in [false, true] {
         let profile = if by_read { Profile::Rfc5666 } else { Profile::default() };
-        let (_server, mut caller, draining) = long_reply(profile, by_read, LIMIT);
+        let (server, mut caller) = wanting_long_replies(profile, by_read, 1);
+        let draining = drain(&server.engine, LIMIT);
+        answer_long(&server, by_read);
         assert!(is_pattern(5, &caller.reply().unwrap()));
         run_core(&mut caller.core, "the end", || draining.is_finished());
         assert_eq!(draining.join().unwrap(), 0);
     }
 }
 
-/// RFC 5666 section 4.2: the reply is there for the client until its RDMA_DONE.
+/// RFC 5666 section 4.2: replies are there for the client until its RDMA_DONE. Another client sees
+/// that the server has begun, and with that reported them.
 #[test]
-fn drain_with_a_reply_that_is_not_fetched_expect_it_counted() {
-    let at_most = Duration::from_millis(300);
-    let (_server, _caller, draining) = long_reply(Profile::Rfc5666, true, at_most);
-    assert_eq!(draining.join().unwrap(), 1);
+fn drain_with_replies_that_are_not_fetched_expect_them_counted() {
+    let (server, _caller) = wanting_long_replies(Profile::Rfc5666, true, 2);
+    answer_long(&server, true);
+    server.wait_for("the replies", |counted| counted.replies_exported == 2);
+    let mut other = Caller::connect(&server.address, one_opaque);
+    let draining = drain(&server.engine, 2 * LIMIT);
+    other.down();
+    server.engine.shutdown();
+    assert_eq!(draining.join().unwrap(), 2);
 }
 
 /// A server that is the client of another one, and may need it for the calls it has begun.
 #[test]
 fn a_connection_that_the_engine_asked_for_stays_until_the_end() {
     let (behind, engine) = (Server::start(), Engine::new(valid(client_config())).unwrap());
-    let shared = Arc::new(Shared::default());
-    let of_program = Arc::clone(&shared);
-    engine.serve(PROGRAM, VERSION, move |context| {
-        TestProgram::new(context.clone(), Arc::clone(&of_program))
-    });
+    let shared = serve(&engine);
     let address = unique_address();
     engine.listen(&address).unwrap();
     let mut core = engine.core(0).unwrap();
@@ -257,20 +297,9 @@ fn a_connection_that_the_engine_asked_for_stays_until_the_end() {
 #[test]
 fn drain_over_a_network_expect_the_reply_before_the_end() {
     let world = World::new(Network::default());
-    let config = || {
-        let raw = small_with(|raw| {
-            raw.cores.list = CoreList::Cpus(vec![0]);
-            raw.mem.numa = NumaPolicy::Off;
-        });
-        raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
-    };
-    let node = || Engine::simulated(config(), |device| world.connector(device)).unwrap();
+    let node = || Engine::simulated(simulated(), |device| world.connector(device)).unwrap();
     let (engine, asking) = (node(), node());
-    let shared = Arc::new(Shared::default());
-    let of_program = Arc::clone(&shared);
-    engine.serve(PROGRAM, VERSION, move |context| {
-        TestProgram::new(context.clone(), Arc::clone(&of_program))
-    });
+    let shared = serve(&engine);
     engine.listen("server").unwrap();
     let (mut server, mut caller) = (engine.core(0).unwrap(), asking.core(0).unwrap());
     let heard = SharedHeard::<Vec<u32>>::default();

@@ -7,7 +7,9 @@ use common::caller::{Caller, SharedHeard, all_words, client_config, recorder};
 use common::{LIMIT, PROGRAM, VERSION, small, small_with, unique_address, valid};
 use spinrpc::config::{IdlePolicy, RawConfig};
 use spinrpc::sync::lock;
-use spinrpc::{Call, Client, Core, Deferred, Engine, Procedure, Program, Progress, Service, Token};
+use spinrpc::{
+    Call, Client, Core, Deferred, Engine, Procedure, Program, Progress, Service, Token, Work,
+};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -174,15 +176,16 @@ fn work_that_a_call_began_is_polled_for_and_answered_in_the_same_turn() {
 }
 
 #[test]
-fn what_a_service_gets_done_counts_as_events_of_the_turn() {
+fn a_turn_tells_what_a_service_got_done_and_whether_it_waits() {
     let mut pair = Pair::served();
     pair.shared.hold(true);
     (0..3).for_each(|number| pair.start(number));
     pair.bring_calls(3);
-    assert_eq!(pair.server.poll_once().events, 0);
+    assert_eq!(pair.server.poll_once(), Work { events: 0, is_waiting: true });
     pair.shared.hold(false);
     // Three that the service has answered, and three letters with the answers.
-    assert_eq!(pair.server.poll_once().events, 6);
+    assert_eq!(pair.server.poll_once(), Work { events: 6, is_waiting: false });
+    assert_eq!(pair.server.poll_once(), Work { events: 0, is_waiting: false });
     pair.hear(3);
 }
 

@@ -7,6 +7,7 @@ use super::reconnect::{Comeback, ConnectOptions};
 use super::runtime::CoreDriver;
 use crate::config::{Config, IdlePolicy};
 use crate::mem::{Bulk, BulkPool};
+use crate::reactor::Progress;
 use crate::reactor::idle::{Idle, Rest};
 use crate::sys::clock::Clock;
 use spinrpc_proto::ids::{Program, Version};
@@ -32,6 +33,10 @@ pub struct Work {
     /// Completions and letters handled, and what services got done of their own work; zero is an
     /// idle turn.
     pub events: usize,
+    /// A service has something under way whose end no event will announce, as
+    /// [`Progress::is_waiting`](crate::Progress::is_waiting) says: after an idle turn the thread may
+    /// let others run, but if it sleeps, the service's callers wait for it to wake.
+    pub is_waiting: bool,
 }
 
 impl Core {
@@ -112,7 +117,8 @@ impl Core {
     /// One turn: reaps what has completed, runs handlers, flushes. Never blocks.
     #[inline]
     pub fn poll_once(&mut self) -> Work {
-        Work { events: self.driver.turn().events }
+        let Progress { events, is_waiting } = self.driver.turn();
+        Work { events, is_waiting }
     }
 
     /// Turns until `done`, resting between idle turns as the idle policy says. `done` is asked

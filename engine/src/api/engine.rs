@@ -224,7 +224,8 @@ impl Engine {
     /// connection of a client when its replies have left; then does as [`Engine::shutdown`]. Waits for
     /// that, but not longer than `at_most`, and says how many calls were not finished: calls
     /// deferred and not answered, replies that the client has not fetched, and, for each connection
-    /// with replies that have not left, one.
+    /// with replies that have not left, one. A core that did not answer, because it was in a handler
+    /// or its thread did not run, counts as one: nobody knows what it has lost.
     ///
     /// From the beginning on no call is executed. One that comes is not answered either, with
     /// [`Engine::serve_once`] no reply is kept for it, and its client, whose connection goes, may send
@@ -233,8 +234,10 @@ impl Engine {
     ///
     /// It blocks, so call it on a thread of your own, such as one that waits for signals, and not on
     /// that of a core. A core that nobody moves ([`Engine::core`]) is waited for until `at_most`, and
-    /// counts for nothing. [`Engine::shutdown`] by another thread cuts it short. Zero after that, and
-    /// when the engine has ended before.
+    /// counts as one; one that was never made, or has ended before, counts for nothing.
+    /// [`Engine::shutdown`] by another thread cuts it short, within a tenth of a second; after that
+    /// it is zero. Of two calls at a time the shorter `at_most` holds, by up to a tenth of a second,
+    /// and both return the same, as does one that comes later.
     ///
     /// ```
     /// use spinrpc::{Config, Engine};

@@ -88,6 +88,8 @@ const SIMULATED_LETTERS: usize = 256;
 
 /// How often who waits for cores that end looks whether somebody has shut them down meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often, when the mailbox of one of them was full.
+const POST_EVERY: Duration = Duration::from_millis(1);
 
 /// What the control thread is asked for.
 enum Job {
@@ -115,8 +117,8 @@ pub(super) struct Runtime<C: Connector> {
     jobs: Mutex<Sender<Job>>,
     control: Mutex<Option<JoinHandle<()>>>,
     shut_down: Arc<AtomicBool>,
-    /// One ends it in good order at a time.
-    drain: Mutex<()>,
+    /// Calls that were not finished when it ended in good order. Held by whoever is ending it.
+    unfinished: Mutex<usize>,
     threads: Threads,
     reply_cache: Option<Arc<ReplyCache>>,
 }
@@ -161,7 +163,7 @@ impl<C: Connector> Runtime<C> {
             jobs: Mutex::new(jobs),
             control: Mutex::new(control),
             shut_down: Arc::default(),
-            drain: Mutex::default(),
+            unfinished: Mutex::default(),
             threads,
             reply_cache,
         }))
@@ -206,29 +208,46 @@ impl<C: Connector> Runtime<C> {
         lock(&self.listeners).clear();
     }
 
-    /// Asks every core to finish what it has begun, and waits until they have or no time is `left`.
-    /// Returns how many calls were not finished.
+    /// Asks every core to finish what it has begun, and waits until they have, no time is `left` or
+    /// the engine is shut down. Returns how many calls were not finished; a core that has not said
+    /// how many may have lost some, and counts as one.
     fn see_off(&self, left: &dyn Fn() -> Duration) -> usize {
         let (report, reports) = channel();
-        let mut unfinished = vec![0; self.cores.len()];
-        let running = |(_, place): &(usize, &CorePlace<_>)| place.inbox.is_read();
-        for (core, place) in self.cores.iter().enumerate().filter(running) {
-            let mut letter = Mail::Leave(Farewell { core, report: report.clone() });
-            while let Err(back) = place.inbox.post(letter) {
-                if left().is_zero() {
-                    break;
-                }
-                letter = back;
-                std::thread::yield_now();
-            }
-        }
+        let running = |core: &usize| self.cores[*core].inbox.is_read();
+        let mut letters: Vec<_> = (0..self.cores.len())
+            .filter(running)
+            .map(|core| Farewell { core, report: report.clone() })
+            .collect();
         drop(report);
+        let mut unfinished = vec![0; self.cores.len()];
+        letters.iter().for_each(|farewell| unfinished[farewell.core] = 1);
         loop {
-            match reports.recv_timeout(left().min(LOOK_EVERY)) {
+            letters = self.post_farewells(letters);
+            let patience = if letters.is_empty() { LOOK_EVERY } else { POST_EVERY };
+            match reports.recv_timeout(left().min(patience)) {
                 Ok((core, count)) => unfinished[core] = count,
                 Err(RecvTimeoutError::Timeout) if !left().is_zero() && !self.is_shut_down() => {}
                 Err(_) => return unfinished.iter().sum(),
             }
+        }
+    }
+
+    /// Returns those whose cores' mailboxes are full.
+    fn post_farewells(&self, farewells: Vec<Farewell>) -> Vec<Farewell> {
+        let post = |farewell: Farewell| match self.cores[farewell.core]
+            .inbox
+            .post(Mail::Leave(farewell))
+        {
+            Err(Mail::Leave(back)) => Some(back),
+            _ => None,
+        };
+        farewells.into_iter().filter_map(post).collect()
+    }
+
+    /// Waits until somebody has shut the engine down, or no time is `left`.
+    fn await_shutdown(&self, left: &dyn Fn() -> Duration) {
+        while !self.is_shut_down() && !left().is_zero() {
+            std::thread::sleep(left().min(LOOK_EVERY));
         }
     }
 
@@ -312,14 +331,19 @@ impl<C: Connector> Backend for Runtime<C> {
 
     fn drain(&self, at_most: Duration) -> usize {
         let began = Instant::now();
-        let _alone = lock(&self.drain);
-        if self.is_shut_down() {
-            return 0;
+        let left = || at_most.saturating_sub(began.elapsed());
+        let mut unfinished = self.unfinished.try_lock().unwrap_or_else(|_| {
+            self.await_shutdown(&left);
+            // Whoever was first notices it soon, and then has counted for both.
+            self.shutdown();
+            lock(&self.unfinished)
+        });
+        if !self.is_shut_down() {
+            self.stop_listening();
+            *unfinished = self.see_off(&left);
+            self.shutdown();
         }
-        self.stop_listening();
-        let unfinished = self.see_off(&|| at_most.saturating_sub(began.elapsed()));
-        self.shutdown();
-        unfinished
+        *unfinished
     }
 
     fn shutdown(&self) {
@@ -475,5 +499,66 @@ fn deliver<E>(inbox: &Inbox<E>, mail: Mail<E>) {
     while let Err(back) = inbox.post(mail) {
         mail = back;
         std::thread::yield_now();
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::api::engine::Engine;
+    use crate::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
+    use crate::fabric::sim::{Network, World};
+    use crate::{CallError, Reply, ReplyHandler, Token};
+
+    const LIMIT: Duration = Duration::from_secs(30);
+    const PROGRAM: Program = Program(0x2000_0001);
+
+    struct Deaf;
+
+    impl ReplyHandler for Deaf {
+        fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
+    }
+
+    fn two_cores() -> Config {
+        let mut raw = RawConfig::default();
+        raw.cores.list = CoreList::Cpus(vec![0, 1]);
+        raw.mem.arena_mib = 2;
+        raw.mem.hugepages = Want::Off;
+        raw.mem.lock = Want::Off;
+        raw.mem.numa = NumaPolicy::Off;
+        raw.validate_for(&Host { allowed: vec![0, 1], ..Host::default() }).unwrap()
+    }
+
+    fn turn_until(core: &mut Core, what: &str, done: impl Fn() -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !done() {
+            assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
+            core.poll_once();
+        }
+    }
+
+    /// The first core never moves, so that nothing leaves its mailbox.
+    #[test]
+    fn drain_with_a_full_mailbox_expect_the_others_asked_and_shutdown_to_cut_it_short() {
+        let world = World::new(Network::default());
+        let engine = Engine::simulated(two_cores(), |device| world.connector(device)).unwrap();
+        engine.listen("server").unwrap();
+        let (mut full, mut moving) = (engine.core(0).unwrap(), engine.core(1).unwrap());
+        for _ in 0..SIMULATED_LETTERS {
+            full.connect("nobody", PROGRAM, Version(1), |_| Deaf).unwrap();
+        }
+        // Connections go to the cores in turn: that of the first one is lost.
+        let mut connect = || moving.connect("server", PROGRAM, Version(1), |_| Deaf).unwrap();
+        let (_lost, client) = (connect(), connect());
+        turn_until(&mut moving, "the connection", || client.is_up());
+        let began = Instant::now();
+        let draining = {
+            let engine = engine.clone();
+            std::thread::spawn(move || engine.drain(2 * LIMIT))
+        };
+        turn_until(&mut moving, "the end of the connection", || !client.is_up());
+        engine.shutdown();
+        assert_eq!(draining.join().unwrap(), 1, "the core that was never asked");
+        assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
     }
 }

@@ -661,6 +661,8 @@ impl<F: Fabric> Reactor<F> {
     /// Ends every connection, those that are still to come included.
     fn shut_down(&mut self) {
         self.is_shut_down = true;
+        // What it said last stands: from here on calls are given up, and not finished.
+        self.leaving = None;
         self.close_all();
         self.give_up_all();
     }

@@ -23,7 +23,7 @@ pub(crate) struct Farewell {
     /// Which core it is.
     pub(crate) core: usize,
     /// Gets core and calls that it still has to finish, when they change; is dropped when there are
-    /// none, and the connections of clients are down.
+    /// none, and the connections of clients are down, or when the core is shut down.
     pub(crate) report: Sender<(usize, usize)>,
 }
 
@@ -50,14 +50,15 @@ impl Leaving {
 
 impl<F: Fabric> Reactor<F> {
     /// Closes the connections whose replies have left, and says how many calls are not finished. What
-    /// a device still has of a connection's replies is sent before that is down.
+    /// a device still has of a connection's replies is sent before that is down. It says so before
+    /// it closes any, so that whoever has seen one end may rely on it.
     #[cold]
     pub(super) fn go_on_leaving(&mut self) {
         if self.leaving.is_none() {
             return;
         }
         self.fabric.flush();
-        let (mut unfinished, mut is_over) = (self.deferred, true);
+        let (mut unfinished, mut is_over, mut done) = (self.deferred, true, Vec::new());
         for place in 0..self.conns.places() {
             let Some(c) = self.conns.at(place) else { continue };
             if c.proto.side() == Side::Client {
@@ -70,7 +71,7 @@ impl<F: Fabric> Reactor<F> {
             let (id, held) = (c.id, c.replies_held() + usize::from(self.fabric.has_unsent(c.id)));
             unfinished += held;
             if held == 0 && c.sends_promised == 0 {
-                self.begin_close(id, DownCause::Local);
+                done.push(id);
             }
         }
         let Some(leaving) = &mut self.leaving else { return };
@@ -81,6 +82,7 @@ impl<F: Fabric> Reactor<F> {
             let look_at = self.read_clock().0.saturating_add(self.clock.from_duration(LOOK_EVERY));
             self.next_deadline = self.next_deadline.min(Instant(look_at));
         }
+        done.into_iter().for_each(|id| self.begin_close(id, DownCause::Local));
     }
 
     /// A call that is its client's to send again, to whoever serves next.

@@ -3,7 +3,7 @@
 
 use crate::fabric::{ConnId, FabricError, Wake};
 use crate::mem::Bulk;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
@@ -69,10 +69,12 @@ impl<E> Inbox<E> {
         self.waker.get().is_some() && !self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The core reads no more; what is left is dropped.
+    /// The core reads no more; what is left is dropped, and what comes.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        while self.take().is_some() {}
+        // With that of `post`: either this finds the letter, or who posted it finds the box closed.
+        fence(Ordering::SeqCst);
+        self.empty();
     }
 
     /// Puts mail in; gives it back when the box is full.
@@ -82,7 +84,15 @@ impl<E> Inbox<E> {
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
+        fence(Ordering::SeqCst);
+        if self.is_closed.load(Ordering::Relaxed) {
+            self.empty();
+        }
         Ok(())
+    }
+
+    fn empty(&self) {
+        while self.take().is_some() {}
     }
 
     #[inline]
@@ -109,5 +119,27 @@ impl<E: Send> PostReply for Inbox<E> {
             mail = back;
             std::thread::yield_now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{TryRecvError, channel};
+
+    /// A letter that is kept would keep who waits for its answer.
+    #[test]
+    fn close_a_box_expect_all_mail_dropped_before_and_after() {
+        let inbox = Inbox::<()>::new(1);
+        let (report, reports) = channel();
+        let leave = |core| Mail::Leave(Farewell { core, report: report.clone() });
+        assert!(inbox.post(leave(0)).is_ok());
+        assert!(matches!(inbox.post(leave(1)), Err(Mail::Leave(Farewell { core: 1, .. }))));
+        inbox.close();
+        for core in 2..4 {
+            assert!(inbox.post(leave(core)).is_ok());
+        }
+        drop(report);
+        assert_eq!(reports.try_recv(), Err(TryRecvError::Disconnected));
     }
 }

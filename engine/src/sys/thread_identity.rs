@@ -1,7 +1,7 @@
 //! As whom one thread touches files.
 //!
 //! For storage services that run as root and act for their callers. May use std, libc and rustix.
-//! It makes system calls, three there and three back, none of which waits.
+//! It makes system calls, five there and five back, none of which waits.
 
 use rustix::process::{Gid, getgroups};
 use rustix::thread::set_thread_groups;

@@ -7,7 +7,7 @@ pub(crate) mod program;
 pub(crate) mod raw;
 
 use program::{Shared, TestProgram};
-use spinrpc::config::{IdlePolicy, RawConfig, Want};
+use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig, Want};
 use spinrpc::{Config, Engine, Program, Running, StatsSnapshot, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,6 +52,25 @@ pub(crate) fn valid(raw: RawConfig) -> Config {
     raw.validate().unwrap_or_else(|error| panic!("the test's configuration: {error}"))
 }
 
+/// [`small`], validated for the simulated fabric: one core, wherever it runs.
+pub(crate) fn simulated() -> Config {
+    let raw = small_with(|raw| {
+        raw.cores.list = CoreList::Cpus(vec![0]);
+        raw.mem.numa = NumaPolicy::Off;
+    });
+    raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
+}
+
+/// Has an engine serve the test program.
+pub(crate) fn serve(engine: &Engine) -> Arc<Shared> {
+    let shared = Arc::new(Shared::default());
+    let of_program = Arc::clone(&shared);
+    engine.serve(PROGRAM, VERSION, move |context| {
+        TestProgram::new(context.clone(), Arc::clone(&of_program))
+    });
+    shared
+}
+
 /// Fails the test if `done` does not become true in time.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -83,11 +102,7 @@ impl Server {
 
     /// On an engine that has not started.
     pub(crate) fn on(engine: Engine) -> Self {
-        let shared = Arc::new(Shared::default());
-        let of_program = Arc::clone(&shared);
-        engine.serve(PROGRAM, VERSION, move |context| {
-            TestProgram::new(context.clone(), Arc::clone(&of_program))
-        });
+        let shared = serve(&engine);
         Self::started(engine, shared)
     }
 

@@ -1,16 +1,15 @@
 //! An engine that serves the protocol, asked by a raw peer.
 
-use super::common::program::{ECHO, LATER, Shared, TestProgram};
+use super::common::program::{ECHO, LATER};
 use super::common::raw::RawPeer;
 use super::common::{
-    PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid, wait_until,
+    PROGRAM, Server, VERSION, pattern, serve, small_with, unique_address, valid, wait_until,
 };
 use super::*;
 
 use spinrpc::Engine;
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::fabric::{Access, RemoteSlice};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 fn serving_with(change: impl FnOnce(&mut RawConfig)) -> Server {
@@ -261,11 +260,7 @@ fn an_application_may_serve_the_number_itself() {
 #[test]
 fn receive_zero_while_chunks_are_fetched_expect_err_chunk_for_what_is_left() {
     let engine = Engine::new(valid(small_with(|raw| raw.rpc.ccp = ConfigRole::Serve))).unwrap();
-    let shared = Arc::new(Shared::default());
-    let of_program = Arc::clone(&shared);
-    engine.serve(PROGRAM, VERSION, move |context| {
-        TestProgram::new(context.clone(), Arc::clone(&of_program))
-    });
+    let shared = serve(&engine);
     let address = unique_address();
     engine.listen(&address).unwrap();
     let mut core = engine.core(0).unwrap();
