@@ -34,8 +34,8 @@ pub struct Work {
     /// idle turn.
     pub events: usize,
     /// A service has something under way whose end no event will announce, as
-    /// [`Progress::is_waiting`](crate::Progress::is_waiting) says: after an idle turn the thread may
-    /// let others run, but if it sleeps, the service's callers wait for it to wake.
+    /// [`Progress::is_waiting`](crate::Progress::is_waiting) says, or may have begun it in this turn:
+    /// the thread may let others run before the next turn, but if it sleeps, callers wait for it.
     pub is_waiting: bool,
 }
 

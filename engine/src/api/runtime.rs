@@ -84,7 +84,7 @@ impl Threads {
 /// Letters of a mailbox in a simulation, which makes thousands of engines in a second: one for each
 /// call that a test may have deferred at a time, and for each connection.
 #[cfg(feature = "sim")]
-const SIMULATED_LETTERS: usize = 256;
+pub(super) const SIMULATED_LETTERS: usize = 256;
 
 /// How often who waits for cores that end looks whether somebody has shut them down meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -499,66 +499,5 @@ fn deliver<E>(inbox: &Inbox<E>, mail: Mail<E>) {
     while let Err(back) = inbox.post(mail) {
         mail = back;
         std::thread::yield_now();
-    }
-}
-
-#[cfg(all(test, feature = "sim"))]
-mod tests {
-    use super::*;
-    use crate::api::engine::Engine;
-    use crate::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
-    use crate::fabric::sim::{Network, World};
-    use crate::{CallError, Reply, ReplyHandler, Token};
-
-    const LIMIT: Duration = Duration::from_secs(30);
-    const PROGRAM: Program = Program(0x2000_0001);
-
-    struct Deaf;
-
-    impl ReplyHandler for Deaf {
-        fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
-    }
-
-    fn two_cores() -> Config {
-        let mut raw = RawConfig::default();
-        raw.cores.list = CoreList::Cpus(vec![0, 1]);
-        raw.mem.arena_mib = 2;
-        raw.mem.hugepages = Want::Off;
-        raw.mem.lock = Want::Off;
-        raw.mem.numa = NumaPolicy::Off;
-        raw.validate_for(&Host { allowed: vec![0, 1], ..Host::default() }).unwrap()
-    }
-
-    fn turn_until(core: &mut Core, what: &str, done: impl Fn() -> bool) {
-        let end = Instant::now() + LIMIT;
-        while !done() {
-            assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
-            core.poll_once();
-        }
-    }
-
-    /// The first core never moves, so that nothing leaves its mailbox.
-    #[test]
-    fn drain_with_a_full_mailbox_expect_the_others_asked_and_shutdown_to_cut_it_short() {
-        let world = World::new(Network::default());
-        let engine = Engine::simulated(two_cores(), |device| world.connector(device)).unwrap();
-        engine.listen("server").unwrap();
-        let (mut full, mut moving) = (engine.core(0).unwrap(), engine.core(1).unwrap());
-        for _ in 0..SIMULATED_LETTERS {
-            full.connect("nobody", PROGRAM, Version(1), |_| Deaf).unwrap();
-        }
-        // Connections go to the cores in turn: that of the first one is lost.
-        let mut connect = || moving.connect("server", PROGRAM, Version(1), |_| Deaf).unwrap();
-        let (_lost, client) = (connect(), connect());
-        turn_until(&mut moving, "the connection", || client.is_up());
-        let began = Instant::now();
-        let draining = {
-            let engine = engine.clone();
-            std::thread::spawn(move || engine.drain(2 * LIMIT))
-        };
-        turn_until(&mut moving, "the end of the connection", || !client.is_up());
-        engine.shutdown();
-        assert_eq!(draining.join().unwrap(), 1, "the core that was never asked");
-        assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
     }
 }
