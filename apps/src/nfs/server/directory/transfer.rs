@@ -132,8 +132,8 @@ impl Running {
         let after = tree.attributes_after(&self.node);
         let is_alone = self.change.as_ref().is_none_or(|change| self.node.end_change(change));
         let before = if is_alone { Nfs3Option::Some(self.before) } else { Nfs3Option::None };
-        if ended.result.is_err() {
-            self.note_loss(tree);
+        if ended.is_loss(self.what) {
+            tree.lost(nfsstat3::NFS3ERR_IO);
         }
         if matches!(self.what, What::Write { .. }) && ended.bytes > 0 {
             self.node.set_dirty(true);
@@ -156,18 +156,45 @@ impl Running {
             (_, Ended { result: Err(status), .. }) => failed(status, after),
         }
     }
+}
 
-    /// An error of a sync may be that of any data which were not stable yet.
-    fn note_loss(&self, tree: &Tree) {
-        let syncs = match self.what {
-            What::Read { .. } => false,
-            What::Write { stable } => stable != stable_how::UNSTABLE,
-            What::Commit => true,
-        };
-        if syncs {
-            tree.lost(nfsstat3::NFS3ERR_IO);
+impl Ended {
+    /// Whether data may be lost that were not stable yet, whosever they are: an error of a sync may be
+    /// that of any. One of a durable write may also be that of the write alone, which loses nothing.
+    fn is_loss(&self, what: What) -> bool {
+        match (what, self.result) {
+            (_, Ok(())) | (What::Read { .. }, _) => false,
+            (What::Write { stable: stable_how::UNSTABLE }, _) => false,
+            (What::Write { .. }, Err(status)) => {
+                !is_refusal(status) && (self.bytes > 0 || !is_full(status))
+            }
+            (What::Commit, Err(_)) => true,
         }
     }
+}
+
+/// What a write is refused with before anything is written, so that there is nothing to sync. Any client
+/// can provoke some of them, and would have all others send their data again if they counted.
+fn is_refusal(status: nfsstat3) -> bool {
+    use nfsstat3::*;
+    matches!(
+        status,
+        NFS3ERR_PERM
+            | NFS3ERR_NXIO
+            | NFS3ERR_ACCES
+            | NFS3ERR_ISDIR
+            | NFS3ERR_INVAL
+            | NFS3ERR_FBIG
+            | NFS3ERR_ROFS
+            | NFS3ERR_STALE
+            | NFS3ERR_JUKEBOX
+    )
+}
+
+/// There is no room. Write-back can find that out too, but seldom: a file system that gives out blocks
+/// late has reserved them when the write returned, so a write that has no room fails itself, unsynced.
+fn is_full(status: nfsstat3) -> bool {
+    matches!(status, nfsstat3::NFS3ERR_NOSPC | nfsstat3::NFS3ERR_DQUOT)
 }
 
 impl Tree {

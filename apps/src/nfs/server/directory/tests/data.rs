@@ -241,3 +241,56 @@ fn an_error_of_a_sync_changes_the_verifier_of_writes() {
     assert_eq!(losses_of(&write(stable_how::UNSTABLE), failed()), 0);
     assert_eq!(losses_of(&Operation::Read { offset: 0, into: data() }, failed()), 0);
 }
+
+/// Otherwise any client could have all others send their data again.
+#[test]
+fn a_durable_write_that_is_refused_loses_nothing_of_others() {
+    both(|export, data| {
+        let file = export.create("file");
+        // More than files of most file systems can have: those that can have it write it.
+        let written = data.write_as(&ROOT, &file, (1 << 62, b"x"), stable_how::FILE_SYNC);
+        assert!(matches!(written, Ok(1) | Err(nfsstat3::NFS3ERR_FBIG)), "{written:?}");
+        assert_eq!(export.directory.losses(), 0);
+    });
+}
+
+#[test]
+fn only_what_a_sync_may_have_met_counts_as_a_loss() {
+    use nfsstat3::*;
+    let export = Export::new();
+    let tree = &export.directory.tree;
+    let node = tree.node(&export.create("file")).unwrap();
+    let losses_of = |stable: Option<stable_how>, status, bytes| {
+        let data = || Bulk::from_vec(vec![1, 2]);
+        let operation = stable.map_or(Operation::Commit, |stable| Operation::Write {
+            offset: 0,
+            data: data(),
+            stable,
+        });
+        let (running, _) = Running::begin(Arc::clone(&node), &operation).unwrap();
+        let before = export.directory.losses();
+        running.ended(tree, Ended { buffer: None, bytes, result: Err(status) });
+        export.directory.losses() - before
+    };
+    let durable = Some(stable_how::DATA_SYNC);
+    for refusal in [
+        NFS3ERR_FBIG,
+        NFS3ERR_INVAL,
+        NFS3ERR_PERM,
+        NFS3ERR_ACCES,
+        NFS3ERR_ROFS,
+        NFS3ERR_NXIO,
+        NFS3ERR_JUKEBOX,
+        NFS3ERR_STALE,
+        NFS3ERR_ISDIR,
+    ] {
+        assert_eq!(losses_of(durable, refusal, 0), 0, "{refusal:?}");
+    }
+    for full in [NFS3ERR_NOSPC, NFS3ERR_DQUOT] {
+        assert_eq!(losses_of(durable, full, 0), 0, "{full:?}");
+        assert_eq!(losses_of(durable, full, 1), 1, "{full:?}");
+        assert_eq!(losses_of(None, full, 0), 1, "{full:?} of COMMIT");
+    }
+    assert_eq!(losses_of(durable, NFS3ERR_IO, 0), 1);
+    assert_eq!(losses_of(Some(stable_how::UNSTABLE), NFS3ERR_IO, 0), 0);
+}
