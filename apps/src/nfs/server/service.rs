@@ -144,9 +144,10 @@ impl Server {
 
 /// The service of one core.
 struct NfsService {
+    /// Dropped before the server, whose threads may wait for what is under way there.
+    paths: DataPaths,
     server: Arc<Server>,
     core: CoreContext,
-    paths: DataPaths,
     peers: HashMap<ConnectionId, Peer>,
     counters: Arc<Counters>,
 }

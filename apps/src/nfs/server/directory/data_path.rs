@@ -7,7 +7,7 @@
 use super::Directory;
 use super::errors::io_status;
 use super::node::Node;
-use super::transfer::{Ended, Operation, Running, Task, durability, failed};
+use super::transfer::{Ended, Operation, Over, Running, Task, durability, failed};
 use super::tree::Tree;
 use super::workers::{Answer, Answered, How, Job};
 use crate::nfs::server::exports::Caller;
@@ -17,19 +17,22 @@ use crate::nfs::server::file_system::{
 use nfs3_types::nfs3::nfsstat3;
 use spinrpc::sys::file_ring::{self, Durability, FileRing};
 use spinrpc::{Bulk, CoreContext};
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 type Ring = FileRing<Bulk, u32>;
 
+/// Dropped in this order: threads, which end with the directory, may wait for a sync of this core, which
+/// is over when its slot is dropped, and that when the kernel has done with it.
 pub(super) struct DirectoryPath {
-    directory: Arc<Directory>,
     /// None where io_uring is denied or not wanted, or when it has failed.
     ring: Option<Ring>,
+    slots: Slots,
+    directory: Arc<Directory>,
     /// Where bytes go that came in the message, until they are written.
     memory: CoreContext,
-    slots: Slots,
     /// Given to threads with each job.
     answers: SyncSender<Answer>,
     answered: Receiver<Answer>,
@@ -39,12 +42,16 @@ pub(super) struct DirectoryPath {
 struct Slots {
     slots: Box<[Slot]>,
     free: Vec<u32>,
+    /// Those that are done, but not clear yet.
+    unclear: VecDeque<u32>,
 }
 
 enum Slot {
     Free,
     WithThread,
     InRing(Running),
+    /// The ring has done it.
+    Over(Over),
 }
 
 impl DirectoryPath {
@@ -110,7 +117,7 @@ impl DirectoryPath {
     }
 
     /// Hands a request to the ring. If that is not possible, it ends here.
-    fn launch(&mut self, number: u32, running: Running, operation: Operation) -> Option<Done> {
+    fn launch(&mut self, number: u32, mut running: Running, operation: Operation) -> Option<Done> {
         let file = running.node.opened(operation.right()).map(Arc::clone);
         let (Some(ring), Some(file)) = (&mut self.ring, file) else {
             return Some(refuse(&self.directory.tree, running));
@@ -129,7 +136,7 @@ impl DirectoryPath {
         // Nothing of it begins before the ring is polled.
         running.mark();
         syncs.into_iter().for_each(|durability| self.directory.tree.count_sync(durability));
-        self.slots.set(number, Slot::InRing(running));
+        self.slots.replace(number, Slot::InRing(running));
         None
     }
 
@@ -137,7 +144,7 @@ impl DirectoryPath {
     fn hand_over(&mut self, number: u32, task: Task) -> Option<Done> {
         let how = if self.ring.is_some() { How::Prepare } else { How::Perform };
         let (key, answers) = (task.key, self.answers.clone());
-        self.slots.set(number, Slot::WithThread);
+        self.slots.replace(number, Slot::WithThread);
         let is_queued = self.directory.workers.ask(Job { number, task, how, answers });
         if is_queued { None } else { Some(self.too_much(&key)) }
     }
@@ -175,8 +182,9 @@ impl DirectoryPath {
         let (tree, slots) = (&self.directory.tree, &mut self.slots);
         let polled = ring.poll(|ended| {
             let number = ended.token;
-            if let Slot::InRing(running) = slots.release(number) {
-                done(number, running.ended(tree, ended_by_ring(ended)));
+            if let Slot::InRing(running) = slots.replace(number, Slot::Free) {
+                let over = running.ended(tree, ended_by_ring(ended));
+                slots.finish(number, over, tree, done);
             }
         });
         if polled.is_err() {
@@ -189,9 +197,10 @@ impl DirectoryPath {
     fn lose_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
         self.ring = None;
         for number in self.slots.in_ring() {
-            if let Slot::InRing(running) = self.slots.release(number) {
+            if let Slot::InRing(running) = self.slots.replace(number, Slot::Free) {
                 let ended = Ended { buffer: None, bytes: 0, result: Err(nfsstat3::NFS3ERR_IO) };
-                done(number, running.ended(&self.directory.tree, ended));
+                let tree = &self.directory.tree;
+                self.slots.finish(number, running.ended(tree, ended), tree, done);
             }
         }
         self.directory.tree.lost(nfsstat3::NFS3ERR_IO);
@@ -225,6 +234,7 @@ impl DataPath for DirectoryPath {
     fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
         self.take_answers(done);
         self.poll_ring(done);
+        self.slots.finish_unclear(&self.directory.tree, done);
         !self.slots.are_all_free()
     }
 }
@@ -242,24 +252,48 @@ impl Operation {
 
 impl Slots {
     fn new(count: u32) -> Self {
-        Self { slots: (0..count).map(|_| Slot::Free).collect(), free: (0..count).rev().collect() }
+        Self {
+            slots: (0..count).map(|_| Slot::Free).collect(),
+            free: (0..count).rev().collect(),
+            unclear: VecDeque::with_capacity(count as usize),
+        }
     }
 
     fn take(&mut self) -> Option<u32> {
         self.free.pop()
     }
 
-    fn set(&mut self, number: u32, slot: Slot) {
-        if let Some(place) = self.slots.get_mut(number as usize) {
-            *place = slot;
+    /// Puts something in place of what was there.
+    fn replace(&mut self, number: u32, slot: Slot) -> Slot {
+        let place = self.slots.get_mut(number as usize);
+        place.map_or(Slot::Free, |place| mem::replace(place, slot))
+    }
+
+    /// Makes a number free for another request.
+    fn release(&mut self, number: u32) {
+        drop(self.replace(number, Slot::Free));
+        self.free.push(number);
+    }
+
+    /// Answers a request that was done, or puts it by until that is clear.
+    fn finish(&mut self, number: u32, over: Over, tree: &Tree, done: &mut dyn FnMut(u32, Done)) {
+        if over.is_clear() {
+            self.release(number);
+            done(number, over.answer(tree));
+        } else {
+            self.replace(number, Slot::Over(over));
+            self.unclear.push_back(number);
         }
     }
 
-    /// Makes a number free for another request, and returns what was there.
-    fn release(&mut self, number: u32) -> Slot {
-        let Some(place) = self.slots.get_mut(number as usize) else { return Slot::Free };
-        self.free.push(number);
-        mem::replace(place, Slot::Free)
+    /// Answers what has become clear.
+    fn finish_unclear(&mut self, tree: &Tree, done: &mut dyn FnMut(u32, Done)) {
+        for _ in 0..self.unclear.len() {
+            let Some(number) = self.unclear.pop_front() else { return };
+            if let Slot::Over(over) = self.replace(number, Slot::Free) {
+                self.finish(number, over, tree, done);
+            }
+        }
     }
 
     fn in_ring(&self) -> Vec<u32> {

@@ -31,6 +31,7 @@ mod space;
 mod tests;
 mod transfer;
 mod tree;
+mod under_way;
 mod unmake;
 mod workers;
 

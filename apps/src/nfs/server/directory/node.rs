@@ -3,6 +3,7 @@
 
 use super::attributes::{kind, rights, stat};
 use super::files::open;
+use super::under_way::UnderWay;
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::FileKey;
 use rustix::fd::OwnedFd;
@@ -33,6 +34,8 @@ pub(super) struct Node {
     pub(super) path: OwnedFd,
     reader: OnceLock<Arc<OwnedFd>>,
     writer: OnceLock<Arc<OwnedFd>>,
+    /// Syncs of its data or attributes.
+    pub(super) syncs: Arc<UnderWay>,
     changes: Changes,
     grants: Mutex<[Option<Grant>; GRANTS]>,
     /// The tick in which it was last asked for.
@@ -71,6 +74,7 @@ impl Node {
             path,
             reader: OnceLock::new(),
             writer: OnceLock::new(),
+            syncs: Arc::default(),
             changes: Changes::default(),
             grants: Mutex::default(),
             used: AtomicU32::new(0),

@@ -6,6 +6,7 @@ use super::errors::{OrStatus, status};
 use super::node::{Change, Node, Right};
 use super::set::{FILE_BYTES_MAX, set_mode};
 use super::tree::{Tree, live};
+use super::under_way::{Overlap, Syncing};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{Done, FileKey, Outcome};
 use nfs3_types::nfs3::{Nfs3Option, nfsstat3, post_op_attr, stable_how, wcc_attr, wcc_data};
@@ -37,6 +38,15 @@ pub(super) struct Running {
     change: Option<Change>,
     before: wcc_attr,
     what: What,
+    /// Where it brings something to stable storage, from when it begins to do so.
+    sync: Option<Syncing>,
+}
+
+/// A request that was done, and is to be answered.
+pub(super) struct Over {
+    running: Running,
+    ended: Ended,
+    overlap: Option<Overlap>,
 }
 
 #[derive(Clone, Copy)]
@@ -92,6 +102,14 @@ impl What {
             Operation::Commit => Self::Commit,
         }
     }
+
+    fn syncs(self) -> bool {
+        match self {
+            Self::Read { .. } => false,
+            Self::Write { stable } => stable != stable_how::UNSTABLE,
+            Self::Commit => true,
+        }
+    }
 }
 
 impl Running {
@@ -100,7 +118,9 @@ impl Running {
         let what = What::of(operation);
         let change = matches!(what, What::Write { .. }).then(|| node.begin_change());
         match live(&node.path) {
-            Ok(present) => Ok((Self { before: before(&present), node, change, what }, present)),
+            Ok(present) => {
+                Ok((Self { before: before(&present), node, change, what, sync: None }, present))
+            }
             Err(status) => {
                 if let Some(change) = change {
                     node.end_change(&change);
@@ -110,14 +130,16 @@ impl Running {
         }
     }
 
-    /// Takes note that the file will have to be synced. A sync takes it back before it begins, as what
-    /// is written meanwhile may miss it; a write says it again at its end.
-    pub(super) fn mark(&self) {
+    /// Says that it begins: that the file will have to be synced, and whether it is now. A sync takes
+    /// the first back before, as what is written meanwhile may miss it; a write says it again at its
+    /// end.
+    pub(super) fn mark(&mut self) {
         match self.what {
             What::Read { .. } => {}
             What::Write { .. } => self.node.set_dirty(true),
             What::Commit => self.node.set_dirty(false),
         }
+        self.sync = self.what.syncs().then(|| self.node.syncs.begin());
     }
 
     /// Ends it before anything was done.
@@ -127,17 +149,50 @@ impl Running {
         }
     }
 
-    /// What is answered.
-    pub(super) fn ended(self, tree: &Tree, ended: Ended) -> Done {
-        let after = tree.attributes_after(&self.node);
-        let is_alone = self.change.as_ref().is_none_or(|change| self.node.end_change(change));
-        let before = if is_alone { Nfs3Option::Some(self.before) } else { Nfs3Option::None };
-        if ended.is_loss(self.what) {
+    /// Takes note of how it ended.
+    pub(super) fn ended(mut self, tree: &Tree, ended: Ended) -> Over {
+        let is_loss = ended.is_loss(self.what);
+        if is_loss {
             tree.lost(nfsstat3::NFS3ERR_IO);
         }
         if matches!(self.what, What::Write { .. }) && ended.bytes > 0 {
             self.node.set_dirty(true);
         }
+        let overlap = self.sync.take().map(|sync| sync.end(is_loss));
+        Over { running: self, ended, overlap }
+    }
+}
+
+impl Over {
+    /// Whether it can be answered without waiting: what failed anyway, and what has brought to stable
+    /// storage what it was to for sure, or for sure has not.
+    pub(super) fn is_clear(&self) -> bool {
+        self.ended.result.is_err() || self.overlap.as_ref().is_none_or(Overlap::is_over)
+    }
+
+    /// What is answered, after waiting until that is clear.
+    pub(super) fn wait(self, tree: &Tree) -> Done {
+        if let (Ok(()), Some(overlap)) = (self.ended.result, &self.overlap) {
+            overlap.wait();
+        }
+        self.answer(tree)
+    }
+
+    /// What is answered, once that is clear.
+    pub(super) fn answer(self, tree: &Tree) -> Done {
+        let Self { running, mut ended, overlap } = self;
+        if let (Ok(()), Some(Err(status))) = (ended.result, overlap.map(|other| other.outcome())) {
+            (ended.bytes, ended.result) = (0, Err(status));
+        }
+        running.answer(tree, ended)
+    }
+}
+
+impl Running {
+    fn answer(self, tree: &Tree, ended: Ended) -> Done {
+        let after = tree.attributes_after(&self.node);
+        let is_alone = self.change.as_ref().is_none_or(|change| self.node.end_change(change));
+        let before = if is_alone { Nfs3Option::Some(self.before) } else { Nfs3Option::None };
         match (self.what, ended) {
             (What::Read { offset }, Ended { buffer: Some(data), bytes, result }) => {
                 read(offset, data, bytes, result, after)
@@ -163,12 +218,11 @@ impl Ended {
     /// that of any. One of a durable write may also be that of the write alone, which loses nothing.
     fn is_loss(&self, what: What) -> bool {
         match (what, self.result) {
-            (_, Ok(())) | (What::Read { .. }, _) => false,
-            (What::Write { stable: stable_how::UNSTABLE }, _) => false,
+            (_, Ok(())) => false,
             (What::Write { .. }, Err(status)) => {
-                !is_refusal(status) && (self.bytes > 0 || !is_full(status))
+                what.syncs() && !is_refusal(status) && (self.bytes > 0 || !is_full(status))
             }
-            (What::Commit, Err(_)) => true,
+            (_, Err(_)) => what.syncs(),
         }
     }
 }
@@ -222,10 +276,10 @@ impl Tree {
             Running::begin(node, &task.operation)
         });
         match prepared {
-            Ok((running, _)) => {
+            Ok((mut running, _)) => {
                 running.mark();
                 let ended = self.transfer(&running.node, task.operation);
-                running.ended(self, ended)
+                running.ended(self, ended).wait(self)
             }
             Err(status) => failed(status, self.attributes_if_held(&task.key)),
         }

@@ -11,7 +11,7 @@ use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place};
 use nfs3_types::nfs3::{Nfs3Option, nfsstat3, post_op_attr, wcc_data};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, Statx, fdatasync, fsync, syncfs};
+use rustix::fs::{FileType, Statx, fsync, syncfs};
 use rustix::io::{self, Errno};
 use spinrpc::sys::file_ring::Durability;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,11 +140,10 @@ impl Tree {
     pub(super) fn settle(&self, node: &Node) -> Outcome<()> {
         self.count_sync(Durability::File);
         let opened = if can_be_opened(node.kind) { node.open_any() } else { Err(Errno::ACCESS) };
-        let synced = match opened {
-            Ok(file) => fsync(file),
-            Err(_) => syncfs(&self.root_directory),
-        };
-        synced.map_err(|error| self.lost(status(error)))
+        match opened {
+            Ok(file) => self.syncing(node, || fsync(file)),
+            Err(_) => self.syncing(&self.root, || syncfs(&self.root_directory)),
+        }
     }
 
     /// Brings a file that got a name, and the directory that has it, to stable storage. A file that
@@ -156,14 +155,14 @@ impl Tree {
         self.settle(directory)
     }
 
-    /// Brings what was written to a file to stable storage.
-    pub(super) fn sync(&self, file: &OwnedFd, durability: Durability) -> Outcome<()> {
-        self.count_sync(durability);
-        let synced = match durability {
-            Durability::Data => fdatasync(file),
-            Durability::File => fsync(file),
-        };
-        synced.map_err(|error| self.lost(status(error)))
+    /// Does a sync by a descriptor of `node`. Waits.
+    fn syncing(&self, node: &Node, sync: impl FnOnce() -> io::Result<()>) -> Outcome<()> {
+        let under_way = node.syncs.begin();
+        let synced = sync().map_err(|error| self.lost(status(error)));
+        let overlap = under_way.end(synced.is_err());
+        synced?;
+        overlap.wait();
+        overlap.outcome()
     }
 
     /// Takes note that data which were not stable may be lost: the kernel tells of an error of
@@ -214,7 +213,8 @@ impl Tree {
     /// disk: there is nobody to tell later.
     fn close(&self, node: Arc<Node>) {
         if let (true, Some(file)) = (node.is_dirty(), node.opened(Right::Write)) {
-            let _ = self.sync(file, Durability::File);
+            self.count_sync(Durability::File);
+            let _ = self.syncing(&node, || fsync(file));
         }
         self.nodes.leave(node);
     }

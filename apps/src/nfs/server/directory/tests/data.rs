@@ -1,6 +1,7 @@
 //! READ, WRITE and COMMIT, by the ring and by threads.
 
 use super::*;
+use crate::nfs::server::directory::node::{Node, Right};
 use crate::nfs::server::directory::transfer::{Ended, Operation, Running};
 
 /// Both ways; where io_uring is denied, only threads.
@@ -40,12 +41,10 @@ fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
     let export = Export::new();
     let tree = &export.directory.tree;
     let node = tree.node(&export.create("file")).unwrap();
-    let begin = |operation: &Operation| Running::begin(Arc::clone(&node), operation).unwrap().0;
     let data = Bulk::from_vec(vec![1]);
-    let write = begin(&Operation::Write { offset: 0, data, stable: stable_how::UNSTABLE });
-    write.mark();
-    let commit = begin(&Operation::Commit);
-    commit.mark();
+    let write =
+        under_way(&node, &Operation::Write { offset: 0, data, stable: stable_how::UNSTABLE });
+    let commit = under_way(&node, &Operation::Commit);
     commit.ended(tree, Ended { buffer: None, bytes: 0, result: Ok(()) });
     assert!(!node.is_dirty());
     write.ended(tree, Ended { buffer: None, bytes: 1, result: Ok(()) });
@@ -293,4 +292,66 @@ fn only_what_a_sync_may_have_met_counts_as_a_loss() {
     }
     assert_eq!(losses_of(durable, NFS3ERR_IO, 0), 1);
     assert_eq!(losses_of(Some(stable_how::UNSTABLE), NFS3ERR_IO, 0), 0);
+}
+
+/// A request that is under way, without the kernel's knowledge.
+fn under_way(node: &Arc<Node>, operation: &Operation) -> Running {
+    let mut running = Running::begin(Arc::clone(node), operation).unwrap().0;
+    running.mark();
+    running
+}
+
+/// The kernel tells an error once, to one of two that overlap: neither has brought its data to the disk.
+#[test]
+fn what_overlaps_with_a_sync_that_fails_fails() {
+    let export = Export::new();
+    let tree = &export.directory.tree;
+    let node = tree.node(&export.create("file")).unwrap();
+    let stable = stable_how::FILE_SYNC;
+    let write = || Operation::Write { offset: 0, data: Bulk::from_vec(vec![1]), stable };
+    for operation in [Operation::Commit, write()] {
+        let bytes = usize::from(operation.right() == Right::Write);
+        let (told, untold) = (under_way(&node, &Operation::Commit), under_way(&node, &operation));
+        let untold = untold.ended(tree, Ended { buffer: None, bytes, result: Ok(()) });
+        assert!(!untold.is_clear());
+        let later = under_way(&node, &operation);
+        let before = export.directory.losses();
+        told.ended(tree, Ended { buffer: None, bytes: 0, result: Err(nfsstat3::NFS3ERR_IO) });
+        assert_eq!(export.directory.losses() - before, 1);
+        assert!(untold.is_clear(), "it does not wait for what began later");
+        let answer = untold.answer(tree);
+        assert!(matches!(answer, Done::Failed { status: nfsstat3::NFS3ERR_IO, .. }), "{answer:?}");
+        drop(later);
+    }
+    let (first, second) = (under_way(&node, &write()), under_way(&node, &Operation::Commit));
+    let good = || Ended { buffer: None, bytes: 1, result: Ok(()) };
+    let first = first.ended(tree, good());
+    assert!(!first.is_clear());
+    assert!(second.ended(tree, good()).is_clear());
+    assert!(matches!(first.wait(tree), Done::Written { count: 1, .. }));
+}
+
+/// Cores answer it when they are polled, and threads wait for it.
+#[test]
+fn a_commit_waits_for_what_it_overlaps_with() {
+    both(|export, data| {
+        let file = export.create("file");
+        data.write_as(&ROOT, &file, (0, b"x"), stable_how::UNSTABLE).unwrap();
+        let node = export.directory.tree.node(&file).unwrap();
+        let other = under_way(&node, &Operation::Commit);
+        let Started::Later(number) =
+            data.path.start(&ROOT, &file, Request::Commit { offset: 0, count: 0 })
+        else {
+            panic!("it takes a while")
+        };
+        for _ in 0..1000 {
+            assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is under way");
+            thread::yield_now();
+        }
+        let result = Err(nfsstat3::NFS3ERR_IO);
+        other.ended(&export.directory.tree, Ended { buffer: None, bytes: 0, result });
+        let status = nfsstat3::NFS3ERR_IO;
+        assert!(matches!(data.wait(number), Done::Failed { status: told, .. } if told == status));
+        data.commit(&file).unwrap();
+    });
 }
