@@ -35,7 +35,7 @@ impl Tree {
             createhow3::EXCLUSIVE(verifier) => {
                 let marked = marked_by(verifier.0);
                 match self.create_new(caller, directory, at, &marked) {
-                    Err(nfsstat3::NFS3ERR_EXIST) => find_marked(directory, at, &marked),
+                    Err(nfsstat3::NFS3ERR_EXIST) => self.find_marked(directory, at, &marked),
                     made => made,
                 }
             }
@@ -190,7 +190,7 @@ impl Tree {
         at: Place<'_>,
         new: &sattr3,
     ) -> Outcome<OwnedFd> {
-        let (file, present) = find_regular(directory, at)?;
+        let (file, present) = self.find_regular(directory, at)?;
         if let Nfs3Option::Some(_) = new.size {
             let key = self.keys.of(&file, &present)?;
             let size = sattr3 { size: new.size, ..sattr3::default() };
@@ -198,23 +198,26 @@ impl Tree {
         }
         Ok(file)
     }
-}
 
-/// EXCLUSIVE of a file that exists: it is the one that an earlier call with this verifier made, if it
-/// is still marked with it and empty.
-fn find_marked(directory: &Node, at: Place<'_>, marked: &sattr3) -> Outcome<OwnedFd> {
-    let (file, present) = find_regular(directory, at)?;
-    let is_marked = (present.stx_atime.tv_sec, present.stx_mtime.tv_sec) == times(marked)
-        && present.stx_size == 0;
-    is_marked.then_some(file).ok_or(nfsstat3::NFS3ERR_EXIST)
-}
+    /// EXCLUSIVE of a file that exists: it is the one that an earlier call with this verifier made, if
+    /// it is still marked with it and empty.
+    fn find_marked(&self, directory: &Node, at: Place<'_>, marked: &sattr3) -> Outcome<OwnedFd> {
+        let (file, present) = self.find_regular(directory, at)?;
+        let is_marked = (present.stx_atime.tv_sec, present.stx_mtime.tv_sec) == times(marked)
+            && present.stx_size == 0;
+        is_marked.then_some(file).ok_or(nfsstat3::NFS3ERR_EXIST)
+    }
 
-fn find_regular(directory: &Node, at: Place<'_>) -> Outcome<(OwnedFd, Statx)> {
-    let file = find(&directory.path, at.name).or_status()?;
-    let present = stat(&file).or_status()?;
-    match kind(&present) {
-        FileType::RegularFile => Ok((file, present)),
-        _ => Err(nfsstat3::NFS3ERR_EXIST),
+    /// The file with a name that is taken. NFS3ERR_ACCES for one that is mounted there, which is not
+    /// exported.
+    fn find_regular(&self, directory: &Node, at: Place<'_>) -> Outcome<(OwnedFd, Statx)> {
+        let file = find(&directory.path, at.name).or_status()?;
+        let present = stat(&file).or_status()?;
+        match kind(&present) {
+            _ if present.stx_mnt_id != self.mount_id => Err(nfsstat3::NFS3ERR_ACCES),
+            FileType::RegularFile => Ok((file, present)),
+            _ => Err(nfsstat3::NFS3ERR_EXIST),
+        }
     }
 }
 

@@ -114,6 +114,50 @@ fn what_is_mounted_below_is_not_exported() {
     assert!(is_named);
 }
 
+/// The test again, in a process that may mount without anybody else seeing it.
+fn in_a_namespace(test: &str) -> Option<std::process::Output> {
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "--nocapture"]).arg(format!("{}::{test}", module()));
+    command.env(IN_A_NAMESPACE, "1").output().ok()
+}
+
+/// Of these tests, without the name of the crate.
+fn module() -> &'static str {
+    module_path!().split_once("::").unwrap().1
+}
+
+const IN_A_NAMESPACE: &str = "SPIN_NFSD_TEST_IN_A_NAMESPACE";
+
+#[test]
+fn create_unchecked_does_not_touch_a_file_that_is_mounted_there() {
+    if std::env::var_os(IN_A_NAMESPACE).is_none() {
+        let name = "create_unchecked_does_not_touch_a_file_that_is_mounted_there";
+        let Some(output) = is_root().then(|| in_a_namespace(name)).flatten() else {
+            return eprintln!("not tested: it takes root, and unshare(1)");
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        if !said.contains("running 1 test") {
+            return eprintln!("not tested: {output:?}"); // a container may deny namespaces
+        }
+        assert!(said.contains("1 passed"), "{output:?}");
+        return;
+    }
+    let (export, outside) = (Export::new(), Export::new());
+    fs::write(outside.local("secret"), "secret").unwrap();
+    fs::write(export.local("file"), "").unwrap();
+    let mut mount = std::process::Command::new("mount");
+    mount.arg("--bind").args([outside.local("secret"), export.local("file")]);
+    assert!(mount.status().unwrap().success());
+    let cut = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
+    let cut = export.create_as(&ROOT, "file", &createhow3::UNCHECKED(cut));
+    let kept = fs::read(outside.local("secret")).unwrap();
+    let mut umount = std::process::Command::new("umount");
+    assert!(umount.arg(export.local("file")).status().unwrap().success());
+    assert_eq!(status(cut), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(kept, b"secret");
+}
+
 #[test]
 fn create_unchecked_takes_what_is_there_and_guarded_does_not() {
     let export = Export::new();
