@@ -4,7 +4,7 @@ use super::attributes::{kind, mode, stat};
 use super::errors::OrStatus;
 use super::files::{find, find_again, path_of};
 use super::node::Node;
-use super::set::{FILE_BYTES_MAX, option, set};
+use super::set::{FILE_BYTES_MAX, check_owner, option, set};
 use super::tree::Tree;
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place, SpecialFile};
@@ -132,6 +132,7 @@ impl Tree {
         new: &sattr3,
         make: impl FnOnce() -> io::Result<()>,
     ) -> Outcome<OwnedFd> {
+        check_owner(new)?;
         self.acting(caller, make)?;
         let made = find(&directory.path, at.name).or_status()?;
         // Others may have put another file in its place meanwhile, which root must not give away: what
@@ -164,6 +165,7 @@ impl Tree {
         at: Place<'_>,
         new: &sattr3,
     ) -> Outcome<OwnedFd> {
+        check_owner(new)?;
         let bytes = option(&new.size).unwrap_or(0);
         if bytes >= FILE_BYTES_MAX {
             return Err(nfsstat3::NFS3ERR_FBIG);

@@ -50,10 +50,7 @@ impl Tree {
         present: &Statx,
         new: &sattr3,
     ) -> Outcome<()> {
-        let nobody = Nfs3Option::Some(u32::MAX); // to the kernel: no change
-        if new.uid == nobody || new.gid == nobody {
-            return Err(nfsstat3::NFS3ERR_INVAL);
-        }
+        check_owner(new)?;
         check_size(node.kind, new)?;
         if self.identity.is_root(caller) {
             return Ok(());
@@ -125,6 +122,15 @@ fn special(what: i64) -> Timespec {
 /// A peer's nanoseconds may be what the kernel takes for a special value; a second has fewer.
 fn given(time: nfstime3) -> Timespec {
     Timespec { tv_sec: i64::from(time.seconds), tv_nsec: i64::from(time.nseconds.min(999_999_999)) }
+}
+
+/// 2^32 - 1 is nobody: to the kernel it means that nothing changes.
+pub(super) fn check_owner(new: &sattr3) -> Outcome<()> {
+    let nobody = Nfs3Option::Some(u32::MAX);
+    match new.uid == nobody || new.gid == nobody {
+        true => Err(nfsstat3::NFS3ERR_INVAL),
+        false => Ok(()),
+    }
 }
 
 fn check_size(kind: FileType, new: &sattr3) -> Outcome<()> {

@@ -186,6 +186,33 @@ fn create_has_the_mode_and_size_that_were_asked_for() {
 }
 
 #[test]
+fn nothing_is_made_for_an_owner_that_nobody_is() {
+    let export = Export::new();
+    let (root, wcc) = (export.root(), &mut wcc_data::default());
+    let nobody = Nfs3Option::Some(u32::MAX);
+    for new in
+        [sattr3 { uid: nobody, ..sattr3::default() }, sattr3 { gid: nobody, ..sattr3::default() }]
+    {
+        let directory = &export.directory;
+        let special = super::super::SpecialFile {
+            kind: ftype3::NF3FIFO,
+            device: specdata3::default(),
+            attributes: new.clone(),
+        };
+        for made in [
+            export.create_as(&ROOT, "file", &createhow3::UNCHECKED(new.clone())),
+            export.create_as(&ROOT, "file", &createhow3::GUARDED(new.clone())),
+            directory.make_directory(&ROOT, at(&root, "directory"), &new, wcc),
+            directory.make_symlink(&ROOT, at(&root, "link"), b"text", &new, wcc),
+            directory.make_special(&ROOT, at(&root, "fifo"), &special, wcc),
+        ] {
+            assert_eq!(status(made), nfsstat3::NFS3ERR_INVAL);
+        }
+        assert_eq!(fs::read_dir(&export.path).unwrap().count(), 0);
+    }
+}
+
+#[test]
 fn create_exclusive_is_repeatable_even_behind_a_restart() {
     let mut export = Export::new();
     let how = createhow3::EXCLUSIVE(createverf3([0xff; 8]));
