@@ -180,11 +180,11 @@ pub(crate) fn a_page_too_small_for_one_entry(host: &Host) {
     let too_small = nfsstat3::NFS3ERR_TOOSMALL;
     for count in [0, 1, 100, 130] {
         assert_eq!(status(readdir(&session, &directory, BEGINNING, count)), too_small, "{count}");
-        let counts = [(60_000, count), (0, 60_000)];
-        for counts in counts {
-            let listed = readdirplus(&session, &directory, BEGINNING, counts);
-            assert_eq!(status(listed), too_small, "{counts:?}");
-        }
+        let listed = readdirplus(&session, &directory, BEGINNING, (60_000, count));
+        assert_eq!(status(listed), too_small, "{count}");
+        // A "dircount" that no name fits in does not keep a client from getting on.
+        let page = readdirplus(&session, &directory, BEGINNING, (count.min(20), 60_000));
+        assert_eq!(page.ok().unwrap().entries.len(), 1, "{count}");
     }
 }
 

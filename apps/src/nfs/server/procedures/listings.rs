@@ -106,7 +106,11 @@ impl Page {
         let mut names = Encoder::new(room, &[]);
         write_entry(entry, &mut names);
         let names_bytes = names.finish().stream_bytes;
-        let Some(names_left) = self.names_left.checked_sub(names_bytes) else { return false };
+        // One name is given whatever the client allows for names: there is room for it in the reply, and
+        // clients that allow too little would get no further.
+        if names_bytes > self.names_left && self.used > 0 {
+            return false;
+        }
         let mut whole = Encoder::new(room, &[]);
         write_entry(entry, &mut whole);
         if let Some(plus) = plus {
@@ -115,7 +119,7 @@ impl Page {
         let written = whole.finish();
         if written.fits {
             self.used += written.stream_bytes;
-            self.names_left = names_left;
+            self.names_left = self.names_left.saturating_sub(names_bytes);
         }
         written.fits
     }
