@@ -4,7 +4,10 @@
 use super::errors::OrStatus;
 use crate::nfs::server::file_system::Outcome;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, accessat, openat};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, accessat, fcntl_getfl, fcntl_setfl,
+    openat,
+};
 use rustix::io;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -28,13 +31,24 @@ pub(super) fn find(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
 
 /// Opens a file that was found. Only for regular files and directories: others may wait, or do
 /// something when they are opened.
+///
+/// A lease that another process has on the file is broken, but not waited for (`lease-break-time` of
+/// proc(5), 45 seconds): EAGAIN. What is opened waits again, as reads and writes would fail otherwise
+/// where they would have to.
 pub(super) fn open(found: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
-    openat(CWD, path_of(found), how | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    let file = open_at(found, how | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let flags = fcntl_getfl(&file)?;
+    fcntl_setfl(&file, flags.difference(OFlags::NONBLOCK))?;
+    Ok(file)
 }
 
 /// Finds a file that is open otherwise.
 pub(super) fn find_again(file: impl AsFd) -> io::Result<OwnedFd> {
-    open(file, OFlags::PATH)
+    open_at(file, OFlags::PATH)
+}
+
+fn open_at(file: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
+    openat(CWD, path_of(file), how | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A path that leads to this very file, whatever kind it is and wherever it has been moved: for system

@@ -3,6 +3,7 @@
 use super::*;
 use crate::nfs::server::directory::node::{Node, Right};
 use crate::nfs::server::directory::transfer::{Ended, Operation, Running};
+use std::io::Read;
 
 /// Both ways; where io_uring is denied, only threads.
 fn both(test: impl Fn(&Export, &mut Data)) {
@@ -216,6 +217,46 @@ fn a_read_only_file_descriptor_is_not_what_writes() {
         data.read_as(&ROOT, &file, (0, 1)).unwrap();
         data.write_as(&ROOT, &file, (0, b"x"), stable_how::FILE_SYNC).unwrap();
         assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (b"x".to_vec(), true));
+    });
+}
+
+/// A process that leases a file, and does not give the lease back when it is told to.
+struct Leaser(std::process::Child);
+
+impl Leaser {
+    fn of(path: &Path) -> Option<Self> {
+        let lease = "$SIG{IO} = 'IGNORE'; open F, '+<', $ARGV[0] or die; \
+                     fcntl F, 1024, 1 or die $!; syswrite STDOUT, 'leased'; sleep 60";
+        let mut command = std::process::Command::new("perl");
+        command.args(["-e", lease]).arg(path).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        let mut said = [0; 6];
+        let is_leased = child.stdout.take()?.read_exact(&mut said).is_ok();
+        let leaser = Self(child);
+        is_leased.then_some(leaser)
+    }
+}
+
+impl Drop for Leaser {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_lease_of_another_process_is_not_waited_for() {
+    both(|export, data| {
+        fs::write(export.local("file"), "text").unwrap();
+        let file = export.key("file");
+        let Some(leaser) = Leaser::of(&export.local("file")) else {
+            return eprintln!("not tested: it takes perl, and a file system with leases");
+        };
+        let begun = std::time::Instant::now();
+        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), nfsstat3::NFS3ERR_JUKEBOX);
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+        drop(leaser);
+        assert_eq!(data.read_as(&ROOT, &file, (0, 4)).unwrap(), (b"text".to_vec(), true));
     });
 }
 
