@@ -204,8 +204,7 @@ impl Directory {
         let open_files_max = options.open_files_max.min(open_files_affordable());
         let tree = Arc::new(open_tree(path, root, options, open_files_max)?);
         umask(Mode::empty());
-        let queue = options.ring_depth as usize;
-        let workers = Workers::start(&tree, options.threads, queue).map_err(OpenError::Threads)?;
+        let workers = Workers::start(&tree, options.threads).map_err(OpenError::Threads)?;
         let (keys, acts_as_callers) = (tree.keys.mode(), tree.identity.acts_as_callers());
         let ways = Ways { keys, io, ring_denied, acts_as_callers, open_files_max };
         Ok(Arc::new(Self { tree, workers, kind, ring_depth: options.ring_depth, ways }))

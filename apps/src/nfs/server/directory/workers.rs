@@ -7,7 +7,7 @@ use crate::nfs::server::directory::node::Node;
 use crate::nfs::server::file_system::Done;
 use spinrpc::sync::lock;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
@@ -42,15 +42,16 @@ pub(super) enum Answered {
 
 /// The threads; they end when it is dropped, which waits for what they are doing.
 pub(super) struct Workers {
-    /// None only while it is dropped.
-    jobs: Option<SyncSender<Job>>,
+    /// None only while it is dropped. Has no bound of its own: each core asks for no more at a time than
+    /// it has slots, and how many cores there will be is not known when the threads start.
+    jobs: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts so many threads, which have a queue of so many jobs.
-    pub(super) fn start(tree: &Arc<Tree>, threads: usize, queue: usize) -> io::Result<Self> {
-        let (jobs, queued) = sync_channel(queue.max(1));
+    /// Starts so many threads.
+    pub(super) fn start(tree: &Arc<Tree>, threads: usize) -> io::Result<Self> {
+        let (jobs, queued) = channel();
         let queued = Arc::new(Mutex::new(queued));
         let start = |_| {
             let (tree, queued) = (Arc::clone(tree), Arc::clone(&queued));
@@ -60,9 +61,9 @@ impl Workers {
         Ok(Self { jobs: Some(jobs), threads })
     }
 
-    /// Queues a job, without waiting. False if the queue is full.
+    /// Queues a job, without waiting. False if there are no threads any more.
     pub(super) fn ask(&self, job: Job) -> bool {
-        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok())
+        self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
     }
 }
 

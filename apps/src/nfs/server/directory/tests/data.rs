@@ -188,6 +188,37 @@ fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
     }
 }
 
+/// The queue of the threads is behind all cores, each of which may have as much under way.
+#[test]
+fn each_of_many_cores_has_as_much_under_way_as_one() {
+    let io = IoMode::Threads;
+    let options = DirectoryOptions { io, ring_depth: 8, threads: 1, ..DirectoryOptions::default() };
+    let export = Export::with(options);
+    let file = export.create("file");
+    let node = export.directory.tree.node(&file).unwrap();
+    // The one thread gets no further than the end of the first request.
+    let other = under_way(&node, &Operation::Commit);
+    let mut cores: Vec<_> = (0..3).map(|_| export.data()).collect();
+    for core in &mut cores {
+        for _ in 0..8 {
+            let commit = Request::Commit { offset: 0, count: 0 };
+            let started = core.path.start(&ROOT, &file, commit);
+            assert!(matches!(started, Started::Later(_)), "{started:?}");
+        }
+    }
+    drop(other);
+    for core in &mut cores {
+        let mut ended = 0;
+        while core.path.poll(&mut |_, done| {
+            assert!(matches!(done, Done::Committed { .. }), "{done:?}");
+            ended += 1;
+        }) {
+            thread::yield_now();
+        }
+        assert_eq!(ended, 8);
+    }
+}
+
 #[test]
 fn writes_that_overlap_in_time_do_not_claim_to_be_alone() {
     let export = Export::new();
