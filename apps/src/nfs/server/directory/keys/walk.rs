@@ -9,11 +9,11 @@ use nfs3_types::nfs3::nfsstat3;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, Statx, StatxFlags};
 use spinrpc::sync::lock;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What such a key begins with; no file handle of the kernel has this type.
 pub(super) const MARK: u8 = 0;
@@ -21,6 +21,9 @@ pub(super) const MARK: u8 = 0;
 const PLACES_MAX: usize = 1 << 18;
 /// Files at which a search looks before it takes a file for gone.
 const SEARCH_FILES_MAX: usize = 1_000_000;
+/// Keys that were not found of late, and for how long none is searched for again.
+const MISSES_MAX: usize = 64;
+const MISS_TIME: Duration = Duration::from_secs(10);
 /// How deep a search and a chain of remembered places go.
 const DEPTH_MAX: usize = 128;
 /// Longest step of the clock that gives files their time of birth: a tick of the kernel.
@@ -29,8 +32,13 @@ const CLOCK_STEP: Duration = Duration::from_millis(10);
 pub(in super::super) struct WalkKeys {
     seen: Mutex<HashMap<FileKey, Seen>>,
     /// One search at a time; it takes note of all that it sees, so that the next need not begin.
-    search: Mutex<()>,
+    search: Mutex<Misses>,
 }
+
+/// Keys that a search did not find, the last ones last: each call with a stale handle would take
+/// another search.
+#[derive(Default)]
+struct Misses(VecDeque<(FileKey, Instant)>);
 
 #[derive(Clone)]
 struct Seen {
@@ -85,10 +93,21 @@ impl WalkKeys {
         if let Some(found) = self.find_where_seen(root, key, DEPTH_MAX) {
             return Ok(found);
         }
-        let _alone = lock(&self.search);
+        let mut misses = alone(&self.search)?;
         if let Some(found) = self.find_where_seen(root, key, DEPTH_MAX) {
             return Ok(found);
         }
+        if misses.have(key) {
+            return Err(nfsstat3::NFS3ERR_STALE);
+        }
+        let found = self.search(root, key);
+        if matches!(found, Err(nfsstat3::NFS3ERR_STALE)) {
+            misses.add(*key);
+        }
+        found
+    }
+
+    fn search(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
         lock(&self.seen).remove(key);
         let mut search = Search {
             keys: self,
@@ -121,6 +140,28 @@ impl WalkKeys {
         let found = found.ok()?;
         let stat = stat(&found).ok()?;
         (stat.stx_mnt_id == root.mount_id && self.of(&stat).ok()? == *key).then_some(found)
+    }
+}
+
+impl Misses {
+    fn have(&self, key: &FileKey) -> bool {
+        self.0.iter().any(|(missed, when)| missed == key && when.elapsed() < MISS_TIME)
+    }
+
+    fn add(&mut self, key: FileKey) {
+        if self.0.len() >= MISSES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((key, Instant::now()));
+    }
+}
+
+/// Who comes while a search is under way comes back: it may take minutes, and there are few threads.
+fn alone(search: &Mutex<Misses>) -> Outcome<MutexGuard<'_, Misses>> {
+    match search.try_lock() {
+        Ok(misses) => Ok(misses),
+        Err(TryLockError::Poisoned(misses)) => Ok(misses.into_inner()),
+        Err(TryLockError::WouldBlock) => Err(nfsstat3::NFS3ERR_JUKEBOX),
     }
 }
 
@@ -169,5 +210,34 @@ impl Search<'_> {
             }
             _ => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> FileKey {
+        FileKey::new(&[MARK, byte]).unwrap()
+    }
+
+    #[test]
+    fn the_last_misses_are_remembered() {
+        let mut misses = Misses::default();
+        for byte in 0..=MISSES_MAX as u8 {
+            misses.add(key(byte));
+        }
+        assert!(!misses.have(&key(0)));
+        assert!((1..=MISSES_MAX as u8).all(|byte| misses.have(&key(byte))));
+    }
+
+    #[test]
+    fn who_comes_while_a_search_is_under_way_comes_back() {
+        let search = Mutex::default();
+        let first = alone(&search).ok();
+        assert!(first.is_some());
+        assert!(matches!(alone(&search), Err(nfsstat3::NFS3ERR_JUKEBOX)));
+        drop(first);
+        assert!(alone(&search).is_ok());
     }
 }

@@ -97,6 +97,22 @@ fn the_same_file_has_one_key_under_all_names() {
     });
 }
 
+/// A stale handle takes one search of the whole tree, not one with every call.
+#[test]
+fn what_was_searched_in_vain_is_not_searched_again_at_once() {
+    let keys = KeyMode::Walk;
+    let mut export = Export::with(DirectoryOptions { keys, ..DirectoryOptions::default() });
+    let outside = Export::new();
+    let file = export.create("file");
+    fs::rename(export.local("file"), outside.local("file")).unwrap();
+    export.restart();
+    assert_eq!(status(export.directory.attributes(&file)), nfsstat3::NFS3ERR_STALE);
+    fs::rename(outside.local("file"), export.local("file")).unwrap();
+    assert_eq!(status(export.directory.attributes(&file)), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(export.key("file"), file, "by its name it is found");
+    export.directory.attributes(&file).unwrap();
+}
+
 #[test]
 fn files_that_nobody_asks_for_are_let_go_and_found_again() {
     both(|export| {
