@@ -31,13 +31,11 @@ pub(super) fn mode(wire: u32) -> Mode {
     Mode::from_raw_mode(wire & RIGHTS)
 }
 
-/// The rights that are left when the bits that lend an identity are taken away, as Linux does for a
-/// write by anybody but root; `None` if there is nothing to be taken away.
-pub(super) fn without_privileges(stat: &Statx) -> Option<Mode> {
+/// Whether the mode has bits that lend who executes the file an identity; Linux takes them away with a
+/// write by anybody but root.
+pub(super) fn lends_identity(stat: &Statx) -> bool {
     let is_group_id = stat.stx_mode & 0o2010 == 0o2010;
-    let lends = Mode::SUID | if is_group_id { Mode::SGID } else { Mode::empty() };
-    let present = mode(rights(stat));
-    present.intersects(lends).then(|| present.difference(lends))
+    is_group_id || stat.stx_mode & 0o4000 != 0
 }
 
 /// All attributes.

@@ -10,8 +10,8 @@ use crate::nfs::server::file_system::{FileKey, Outcome};
 use nfs3_types::nfs3::{Nfs3Option, nfsstat3, nfstime3, sattr3, set_atime, set_mtime, wcc_data};
 use rustix::fd::AsFd;
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Gid, Mode, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-    Uid, chmodat, chownat, ftruncate, utimensat,
+    Access, AtFlags, CWD, FileType, Gid, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    chmodat, chownat, ftruncate, utimensat,
 };
 use rustix::io;
 
@@ -81,11 +81,6 @@ pub(super) fn set(file: impl AsFd, kind: FileType, new: &sattr3) -> io::Result<(
         chmodat(CWD, path_of(&file), mode(*wire), AtFlags::empty())?;
     }
     set_times(&file, new)
-}
-
-/// Takes away the bits that lend an identity.
-pub(super) fn set_mode(file: impl AsFd, rights: Mode) -> io::Result<()> {
-    chmodat(CWD, path_of(file), rights, AtFlags::empty())
 }
 
 fn set_owner(file: impl AsFd, new: &sattr3) -> io::Result<()> {

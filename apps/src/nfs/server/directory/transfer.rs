@@ -1,10 +1,10 @@
 //! READ, WRITE and COMMIT: what they need before, and what is answered when they are done, whether a
 //! ring did them or a thread.
 
-use super::attributes::{before, without_privileges};
+use super::attributes::{before, lends_identity};
 use super::errors::{OrStatus, status};
 use super::node::{Change, Node, Right};
-use super::set::{FILE_BYTES_MAX, set_mode};
+use super::set::FILE_BYTES_MAX;
 use super::tree::{Tree, live};
 use super::under_way::{Overlap, Syncing};
 use crate::nfs::server::exports::Caller;
@@ -88,9 +88,10 @@ impl Operation {
         Ok(self)
     }
 
-    /// Whether the write takes bits from the mode first, which a ring cannot.
+    /// Whether the write takes bits from the mode, as it does if the caller himself writes: a ring
+    /// writes as the server.
     pub(super) fn takes_privileges(&self, present: &Statx, is_root: bool) -> bool {
-        matches!(self, Self::Write { .. }) && !is_root && without_privileges(present).is_some()
+        matches!(self, Self::Write { .. }) && !is_root && lends_identity(present)
     }
 }
 
@@ -271,14 +272,12 @@ impl Tree {
 
     /// Does a request. Waits.
     pub(super) fn perform(&self, task: Task) -> Done {
-        let prepared = self.prepare(&task).and_then(|node| {
-            self.take_privileges(&task, &node)?;
-            Running::begin(node, &task.operation)
-        });
+        let prepared = self.prepare(&task);
+        let prepared = prepared.and_then(|node| Running::begin(node, &task.operation));
         match prepared {
             Ok((mut running, _)) => {
                 running.mark();
-                let ended = self.transfer(&running.node, task.operation);
+                let ended = self.transfer(&task.caller, &running.node, task.operation);
                 running.ended(self, ended).wait(self)
             }
             Err(status) => failed(status, self.attributes_if_held(&task.key)),
@@ -290,26 +289,21 @@ impl Tree {
         self.peek(key).map_or(Nfs3Option::None, |node| self.attributes_after(&node))
     }
 
-    fn take_privileges(&self, task: &Task, node: &Node) -> Outcome<()> {
-        let present = live(&node.path)?;
-        if !task.operation.takes_privileges(&present, self.identity.is_root(&task.caller)) {
-            return Ok(());
-        }
-        let rights = without_privileges(&present);
-        rights.map_or(Ok(()), |rights| set_mode(&node.path, rights)).or_status()
-    }
-
-    fn transfer(&self, node: &Node, operation: Operation) -> Ended {
+    /// Writes as the caller, to whom the kernel gives neither the blocks that are reserved for root nor
+    /// leave to keep set-user-id bits.
+    pub(super) fn transfer(&self, caller: &Caller, node: &Node, operation: Operation) -> Ended {
+        let nothing = |status| Ended { buffer: None, bytes: 0, result: Err(status) };
         let file = match node.open(operation.right()) {
             Ok(file) => file,
-            Err(error) => return Ended { buffer: None, bytes: 0, result: Err(status(error)) },
+            Err(error) => return nothing(status(error)),
         };
         match operation {
             Operation::Read { offset, into } => fill(file, offset, into),
             Operation::Write { offset, data, stable } => {
                 let durability = durability(stable);
                 durability.into_iter().for_each(|durability| self.count_sync(durability));
-                empty(file, offset, data, durability)
+                let written = self.acting(caller, || Ok(empty(file, offset, data, durability)));
+                written.unwrap_or_else(nothing)
             }
             Operation::Commit => {
                 self.count_sync(Durability::File);

@@ -157,6 +157,22 @@ fn a_write_by_another_user_takes_set_user_id_away() {
     assert_eq!(mode(), 0o777);
 }
 
+/// Whatever the mode was when somebody looked: the kernel takes the bits, and none that root reserved.
+#[test]
+fn threads_write_as_the_caller() {
+    use crate::nfs::server::directory::transfer::Operation;
+    let Some((export, file)) = of_ann(0o6777) else { return };
+    let tree = &export.directory.tree;
+    let node = tree.node(&file).unwrap();
+    for (caller, mode) in [(*ROOT, 0o6777), (user(ANN), 0o777)] {
+        let data = Bulk::from_vec(vec![1]);
+        let write = Operation::Write { offset: 0, data, stable: stable_how::UNSTABLE };
+        let ended = tree.transfer(&caller, &node, write);
+        assert_eq!((ended.result, ended.bytes), (Ok(()), 1));
+        assert_eq!(export.directory.attributes(&file).unwrap().mode, mode);
+    }
+}
+
 #[test]
 fn only_the_owner_sets_mode_and_times_and_only_root_gives_away() {
     let Some((export, file)) = of_ann(0o666) else { return };
