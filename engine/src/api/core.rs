@@ -182,4 +182,11 @@ impl CoreContext {
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.pool.take(bytes)
     }
+
+    /// The memory that [`bulk`](Self::bulk) takes from, and that the arguments of calls are pulled
+    /// to, for [`FileRing::register`](crate::sys::file_ring::FileRing::register).
+    #[cfg(feature = "file-io")]
+    pub fn memory(&self) -> crate::mem::RegionHold {
+        self.pool.hold_region()
+    }
 }

@@ -1,6 +1,6 @@
 //! Pools of blocks for one-sided transfers, by size class, for any thread.
 
-#[cfg(feature = "verbs")]
+#[cfg(any(feature = "verbs", feature = "file-io"))]
 use super::RegionHold;
 use super::{Bulk, LINE_BYTES, PoolError, Region, RegionId};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -94,8 +94,8 @@ impl BulkPool {
         self.0.region.id()
     }
 
-    /// Keeps that region, for a driver that registers it.
-    #[cfg(feature = "verbs")]
+    /// Keeps that region, for whoever registers it.
+    #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(crate) fn hold_region(&self) -> RegionHold {
         self.0.region.hold()
     }

@@ -22,8 +22,8 @@ pub use bulk::{BulkClass, BulkPool, ClassStats};
 pub use keys::KeyGenerator;
 pub use loan::{Bulk, Lease, SharedBulk};
 pub use pool::BufPool;
-#[cfg(feature = "verbs")]
-pub(crate) use region::RegionHold;
+#[cfg(any(feature = "verbs", feature = "file-io"))]
+pub use region::RegionHold;
 pub use region::{Region, RegionError, RegionId};
 pub(crate) use witness::Witness;
 

@@ -2,6 +2,8 @@
 
 use super::LINE_BYTES;
 use crate::sync::atomic::{AtomicU64, Ordering};
+#[cfg(feature = "file-io")]
+use crate::sys::file_ring::StableMemory;
 use crate::sys::mmap::{Mapping, SharedMemory};
 use std::fmt;
 use std::ops::Range;
@@ -26,7 +28,7 @@ pub struct Region {
 struct Memory {
     id: RegionId,
     base: NonNull<u8>,
-    #[cfg(feature = "verbs")]
+    #[cfg(any(feature = "verbs", feature = "file-io"))]
     len: usize,
     backing: Backing,
 }
@@ -92,7 +94,7 @@ impl Region {
         let memory = Memory {
             id,
             base,
-            #[cfg(feature = "verbs")]
+            #[cfg(any(feature = "verbs", feature = "file-io"))]
             len,
             backing,
         };
@@ -116,7 +118,7 @@ impl Region {
     }
 
     /// Keeps the whole that this is a part of.
-    #[cfg(feature = "verbs")]
+    #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(crate) fn hold(&self) -> RegionHold {
         RegionHold(Arc::clone(&self.memory))
     }
@@ -145,10 +147,18 @@ impl Region {
     }
 }
 
-/// Keeps memory where it is, for a driver that has registered it; it uses none of the bytes.
-#[cfg(feature = "verbs")]
+/// Keeps memory where it is, for whom it was registered with; uses none of the bytes.
+#[cfg(any(feature = "verbs", feature = "file-io"))]
 #[derive(Clone)]
-pub(crate) struct RegionHold(Arc<Memory>);
+pub struct RegionHold(Arc<Memory>);
+
+// SAFETY: the memory stays where it is until its last owner is gone, and this is one of them.
+#[cfg(feature = "file-io")]
+unsafe impl StableMemory for RegionHold {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        (self.0.base, self.0.len)
+    }
+}
 
 #[cfg(feature = "verbs")]
 impl RegionHold {
@@ -173,7 +183,7 @@ impl RegionHold {
     }
 }
 
-#[cfg(feature = "verbs")]
+#[cfg(any(feature = "verbs", feature = "file-io"))]
 impl fmt::Debug for RegionHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RegionHold").field(&self.0.id.0).finish()

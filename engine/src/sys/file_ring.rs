@@ -7,14 +7,17 @@
 
 mod buffer;
 mod operation;
+mod registered;
 mod setup;
 mod slots;
 
 pub use buffer::StableBytes;
+pub use registered::StableMemory;
 
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, SubmissionQueue, opcode};
 use operation::{Operation, Step, Work};
+use registered::Registered;
 use slots::{Key, Slots};
 use std::fmt;
 use std::io;
@@ -92,6 +95,8 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// buffers and tokens are dropped.
 pub struct FileRing<B: StableBytes, T> {
     ring: IoUring,
+    /// Behind the ring, so that it is dropped later.
+    registered: Option<Registered>,
     /// Dropped only when the kernel has done with all that is in it.
     slots: ManuallyDrop<Slots<Operation<B, T>>>,
     worker_from_bytes: usize,
@@ -117,7 +122,21 @@ impl<B: StableBytes, T> FileRing<B, T> {
 
     fn over(ring: IoUring, depth: u32) -> Self {
         let slots = ManuallyDrop::new(Slots::new(depth));
-        Self { ring, slots, worker_from_bytes: WORKER_FROM_BYTES, not_send: PhantomData }
+        let worker_from_bytes = WORKER_FROM_BYTES;
+        Self { ring, registered: None, slots, worker_from_bytes, not_send: PhantomData }
+    }
+
+    /// Tells the kernel of memory that buffers will lie in. It pins all of it, once, and then moves
+    /// bytes of those buffers without looking at their pages for each operation. Other buffers are
+    /// read and written as ever. To be called once; the memory is kept as long as the ring.
+    ///
+    /// # Errors
+    /// `OutOfMemory` (ENOMEM) where the user may not pin so much (RLIMIT_MEMLOCK; root may). For
+    /// memory that cannot be pinned, and the second time, what io_uring_register(2) says. The ring
+    /// works then as without it.
+    pub fn register(&mut self, memory: impl StableMemory + 'static) -> io::Result<()> {
+        self.registered = Some(Registered::with(&self.ring, Box::new(memory))?);
+        Ok(())
     }
 
     /// Leaves reads and writes of at least so many bytes to a thread of the kernel from the start.
@@ -197,7 +216,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
             by_worker: true,
         };
         let (key, operation) = vacancy.fill(operation);
-        push(&mut self.ring.submission(), key, operation);
+        push(&mut self.ring.submission(), self.registered.as_ref(), key, operation);
         Ok(())
     }
 
@@ -218,9 +237,14 @@ impl<B: StableBytes, T> FileRing<B, T> {
         let (_, mut queue, completions) = self.ring.split();
         for completion in completions {
             let key = Key::from_user_data(completion.user_data());
-            if let Some(ended) = answered(&mut self.slots, &mut queue, key, completion.result()) {
-                handed_back += 1;
-                done(ended);
+            let Some(operation) = self.slots.find(key) else { continue };
+            match operation.advance(completion.result()) {
+                Step::Again => push(&mut queue, self.registered.as_ref(), key, operation),
+                Step::Finished(result) => {
+                    let ended = self.slots.take(key).map(|operation| operation.into_done(result));
+                    handed_back += usize::from(ended.is_some());
+                    ended.into_iter().for_each(&mut done);
+                }
             }
         }
         Ok(handed_back)
@@ -242,7 +266,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
         let buffer = Some(buffer);
         let operation = Operation { work, file, buffer, token, offset, done_bytes: 0, by_worker };
         let (key, operation) = vacancy.fill(operation);
-        push(&mut self.ring.submission(), key, operation);
+        push(&mut self.ring.submission(), self.registered.as_ref(), key, operation);
         Ok(())
     }
 
@@ -299,31 +323,15 @@ const CANCEL_USER_DATA: u64 = u64::MAX;
 /// Has the kernel asked for what is left of an operation, at the next poll.
 fn push<B: StableBytes, T>(
     queue: &mut SubmissionQueue<'_>,
+    registered: Option<&Registered>,
     key: Key,
     operation: &mut Operation<B, T>,
 ) {
-    let entry = operation.request(key);
+    let entry = operation.request(key, registered);
     // SAFETY: the file and the bytes that the entry names belong to the operation. It stays in its
     // slot, and they stay as they are (`StableBytes`), until the kernel has answered this entry.
     let pushed = unsafe { queue.push(&entry) };
     debug_assert!(pushed.is_ok(), "the queue has an entry for every slot");
-}
-
-/// Takes an operation out of its slot when it has come to its end.
-fn answered<B: StableBytes, T>(
-    slots: &mut Slots<Operation<B, T>>,
-    queue: &mut SubmissionQueue<'_>,
-    key: Key,
-    answer: i32,
-) -> Option<Done<B, T>> {
-    let operation = slots.find(key)?;
-    match operation.advance(answer) {
-        Step::Again => {
-            push(queue, key, operation);
-            None
-        }
-        Step::Finished(result) => Some(slots.take(key)?.into_done(result)),
-    }
 }
 
 /// Lets the kernel take what was queued and post completions, if there is anything of either.

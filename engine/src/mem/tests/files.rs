@@ -1,8 +1,8 @@
 //! Files are read into and written from the memory of transfers, through io_uring, which these tests
 //! need.
 
-use crate::mem::Bulk;
-use crate::sys::file_ring::{Done, FileRing, StableBytes};
+use crate::mem::{Bulk, BulkClass, BulkPool, Region};
+use crate::sys::file_ring::{Done, Durability, FileRing, StableBytes};
 use rustix::fs::{self, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -43,4 +43,33 @@ fn what_is_lent_to_a_driver_is_not_given_to_a_file() {
     let mut bulk = Bulk::from_vec(vec![0; 8]);
     let _lease = bulk.lease(0..8);
     bulk.stable_bytes();
+}
+
+/// Each size both in registered memory and in other memory; and the pool goes before the ring.
+#[test]
+fn memory_that_is_registered_is_read_and_written_as_other_memory_is() {
+    let classes = [BulkClass { block_bytes: 1 << 20, count: 2 }];
+    let bytes = BulkPool::region_bytes(&classes).unwrap();
+    let region = Region::from_boxed(vec![0; bytes + 64].into_boxed_slice());
+    let pool = BulkPool::new(region, &classes).unwrap();
+    let mut ring = FileRing::new(1).expect("this test needs io_uring, which a sandbox may deny");
+    ring.register(pool.hold_region()).expect("1 MiB may be pinned (RLIMIT_MEMLOCK)");
+    ring.register(pool.hold_region()).expect_err("a ring is told once");
+    for (length, worker_from_bytes) in [(1, usize::MAX), (4096, 0), (1 << 20, usize::MAX)] {
+        ring.set_worker_from_bytes(worker_from_bytes);
+        for durability in [None, Some(Durability::File)] {
+            let (file, content) =
+                (file(), (0..length).map(|n| (n % 251) as u8).collect::<Vec<_>>());
+            let mut ours = pool.take(length).unwrap();
+            ours.bytes_mut().copy_from_slice(&content);
+            ring.write(file.clone(), 5, ours, durability, ()).unwrap();
+            finish(&mut ring);
+            for place in [pool.take(length).unwrap(), Bulk::from_vec(vec![0; length])] {
+                ring.read(file.clone(), 5, place, ()).unwrap();
+                assert!(finish(&mut ring).bytes() == content, "{length} bytes");
+            }
+        }
+    }
+    drop(pool);
+    drop(ring);
 }

@@ -1,5 +1,6 @@
 //! One read, write or sync: what the kernel is asked next, and what its answer means.
 
+use super::registered::Registered;
 use super::slots::Key;
 use super::{Done, Durability, StableBytes};
 use io_uring::opcode;
@@ -54,7 +55,7 @@ pub(super) enum Step {
 impl<B: StableBytes, T> Operation<B, T> {
     /// The request for what is left. It holds addresses of the buffer and the number of the file,
     /// so the operation must stay in its slot until the kernel has answered.
-    pub(super) fn request(&mut self, key: Key) -> Entry {
+    pub(super) fn request(&mut self, key: Key, registered: Option<&Registered>) -> Entry {
         let fd = Fd(self.file.as_raw_fd());
         // An offset of -1 would mean the position of the open file; one less is refused like all
         // that are negative.
@@ -62,13 +63,23 @@ impl<B: StableBytes, T> Operation<B, T> {
         let left = self.left();
         let address = left.as_mut_ptr();
         let bytes = left.len().min(REQUEST_BYTES_MAX) as u32;
-        let entry = match self.work {
-            Work::Read => opcode::Read::new(fd, address, bytes).offset(offset).build(),
-            Work::Write(durability) => {
-                let flags = durability.map_or(0, write_flags);
-                opcode::Write::new(fd, address, bytes).offset(offset).rw_flags(flags).build()
+        let piece = registered.and_then(|registered| registered.piece_of(left));
+        let entry = match (self.work, piece) {
+            (Work::Read, None) => opcode::Read::new(fd, address, bytes).offset(offset).build(),
+            (Work::Read, Some(piece)) => {
+                opcode::ReadFixed::new(fd, address, bytes, piece).offset(offset).build()
             }
-            Work::Sync(durability) => opcode::Fsync::new(fd).flags(sync_flags(durability)).build(),
+            (Work::Write(durability), None) => {
+                let write = opcode::Write::new(fd, address, bytes).offset(offset);
+                write.rw_flags(write_flags(durability)).build()
+            }
+            (Work::Write(durability), Some(piece)) => {
+                let write = opcode::WriteFixed::new(fd, address, bytes, piece).offset(offset);
+                write.rw_flags(write_flags(durability)).build()
+            }
+            (Work::Sync(durability), _) => {
+                opcode::Fsync::new(fd).flags(sync_flags(durability)).build()
+            }
         };
         let flags = if self.by_worker { Flags::ASYNC } else { Flags::empty() };
         entry.flags(flags).user_data(key.user_data())
@@ -110,10 +121,11 @@ impl<B: StableBytes, T> Operation<B, T> {
     }
 }
 
-fn write_flags(durability: Durability) -> i32 {
+fn write_flags(durability: Option<Durability>) -> i32 {
     match durability {
-        Durability::Data => libc::RWF_DSYNC,
-        Durability::File => libc::RWF_SYNC,
+        None => 0,
+        Some(Durability::Data) => libc::RWF_DSYNC,
+        Some(Durability::File) => libc::RWF_SYNC,
     }
 }
 

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use tracing::debug;
 
 type Ring = FileRing<Bulk, u32>;
 
@@ -60,7 +61,7 @@ impl DirectoryPath {
         let depth = depth.max(1);
         let (answers, answered) = sync_channel(depth as usize);
         Self {
-            ring: if directory.uses_ring() { Ring::new(depth).ok() } else { None },
+            ring: directory.uses_ring().then(|| ring(depth, memory)).flatten(),
             directory,
             memory: memory.clone(),
             slots: Slots::new(depth),
@@ -307,6 +308,16 @@ impl Slots {
     fn are_all_free(&self) -> bool {
         self.free.len() == self.slots.len()
     }
+}
+
+/// A ring for the memory of a core. Where the kernel may not pin that (RLIMIT_MEMLOCK), each request
+/// takes somewhat longer.
+fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
+    let mut ring = Ring::new(depth).ok()?;
+    if let Err(error) = ring.register(memory.memory()) {
+        debug!("the memory of core {} is not registered with its ring: {error}", memory.index());
+    }
+    Some(ring)
 }
 
 /// Ends a request that could not be begun.
