@@ -101,7 +101,7 @@ impl ServeOnce {
                     share.wait(key, deferred.into_ticket());
                 }
             }
-            Verdict::Superseded => call.reject(AcceptStatus::SystemErr),
+            Verdict::Superseded | Verdict::Full => call.reject(AcceptStatus::SystemErr),
         }
     }
 

@@ -8,15 +8,17 @@
 //! every share is taken, one whose client has been away for `rpc.reply_cache_keep_ms` changes hands;
 //! if there is none, the newcomer's calls are refused, never executed without a cache.
 //!
-//! **Which replies are kept.** A share has a place for each XID modulo their number. The XIDs of our
-//! clients name their slots in the low bits, and there are more places than slots, so that a reply
-//! stays until its slot is used again, that is, until it has arrived. Of clients that count their
-//! XIDs up it is the newest ones. A place knows program, version, procedure and checksums
-//! of credential and arguments besides the XID, as counters start anew.
+//! **Which replies are kept.** A share has a place for each XID modulo their number, its home. The
+//! XIDs of our clients name their slots in the low bits, and there are more places than slots, so
+//! that a reply stays until its slot is used again, that is, until it has arrived. XIDs of others say
+//! nothing of what has arrived: calls that may be executed twice leave their places alone, and one
+//! that may not takes the oldest of those at and behind its home, but never that of a call which is
+//! still executed. When all places are such ones, it is refused. A place knows program, version,
+//! procedure and checksums of credential and arguments besides the XID, as counters start anew.
 //!
 //! **What is kept** is the results as an XDR stream with its data items beside it, never a transport
-//! header or a chunk: the call that asks again names memory of its own (module `cuts`). All of it is
-//! allocated at start. A reply that is too long leaves a mark: its call is not executed again, and
+//! header or a chunk: the call that asks again names memory of its own (module `cuts`). The memory of
+//! a share is allocated when it has its first client, and stays. A reply that is too long leaves a mark: its call is not executed again, and
 //! answered SYSTEM_ERR.
 //!
 //! **While the call is still executed**, the second one waits for the reply of the first. A call that
@@ -55,6 +57,14 @@ use std::time::Duration;
 /// Does nothing (RFC 5531 section 12).
 const NULL: Procedure = Procedure(0);
 
+/// The number of all connections of a client that is none of ours.
+const UNNUMBERED: u64 = 0;
+
+/// Of so many places the oldest goes to a new call of such a client: of few enough to look at all,
+/// and of enough that calls by several connections, whose XIDs begin anywhere, do not displace
+/// each other's newest replies.
+const NEARBY: usize = 8;
+
 /// See the module.
 pub(crate) struct ReplyCache {
     instance: Instance,
@@ -64,6 +74,10 @@ pub(crate) struct ReplyCache {
     /// By number of the share.
     tenants: Mutex<Vec<Tenant>>,
     shares: Box<[Arc<Share>]>,
+    /// Of each share.
+    entries: usize,
+    /// Of each entry.
+    reply_bytes: usize,
 }
 
 /// Who has a share.
@@ -88,7 +102,6 @@ impl ReplyCache {
     /// As configured; `None` if it is off. `number` is what clients know this engine by.
     pub(crate) fn new(config: &Config, number: u64) -> Option<Arc<Self>> {
         let clients = config.reply_cache_clients();
-        let (entries, bytes) = (config.reply_cache_entries(), config.reply_cache_bytes());
         let nobody = Tenant { client: None, connections: 0, left_at: Duration::ZERO };
         (clients > 0).then(|| {
             Arc::new(Self {
@@ -96,7 +109,9 @@ impl ReplyCache {
                 keep: config.reply_cache_keep(),
                 connections: AtomicU64::new(0),
                 tenants: Mutex::new(vec![nobody; clients]),
-                shares: (0..clients).map(|_| Share::new(entries, bytes)).collect(),
+                shares: (0..clients).map(|_| Arc::default()).collect(),
+                entries: config.reply_cache_entries(),
+                reply_bytes: config.reply_cache_bytes(),
             })
         })
     }
@@ -113,7 +128,7 @@ impl ReplyCache {
             // A client makes calls by one connection after the other: one core has numbered the
             // first before another one can number the second.
             Instance::Lasting(_) => self.connections.fetch_add(1, Ordering::Relaxed) + 1,
-            Instance::Unknown | Instance::Passing => 0,
+            Instance::Unknown | Instance::Passing => UNNUMBERED,
         }
     }
 
@@ -126,7 +141,7 @@ impl ReplyCache {
         let Some(index) = self.seat(&tenants, client, now) else { return Standing::Full };
         let share = &self.shares[index];
         if tenants[index].client != Some(client) {
-            share.clear();
+            share.furnish(self.entries, self.reply_bytes);
             tenants[index] = Tenant { client: Some(client), connections: 0, left_at: now };
         }
         tenants[index].connections += 1;
@@ -179,15 +194,20 @@ impl CallKey {
 }
 
 /// The replies of one client.
+#[derive(Default)]
 pub(crate) struct Share(Mutex<ShareState>);
 
+#[derive(Default)]
 struct ShareState {
     /// The highest number of a connection that has called.
     newest: u64,
+    /// None before the first client.
     places: Box<[Place]>,
+    /// Every call is at one of so many places from its home on.
+    reach: usize,
     /// Memory for replies that no place has.
     spare: Vec<Box<[u8]>>,
-    next_generation: u64,
+    last_generation: u64,
 }
 
 struct Place {
@@ -225,6 +245,8 @@ pub(crate) enum Verdict {
     Running,
     /// Its client has another connection now.
     Superseded,
+    /// It is new, and as many calls of its client as there are places are being executed.
+    Full,
 }
 
 /// A reply as it is kept.
@@ -237,16 +259,6 @@ pub(crate) enum Stored<'a> {
 pub(crate) struct StoredResults<'a>(&'a Kept);
 
 impl Share {
-    fn new(entries: usize, reply_bytes: usize) -> Arc<Self> {
-        let place = || Place { generation: 0, call: None, state: State::Refused(SYSTEM_ERR) };
-        Arc::new(Self(Mutex::new(ShareState {
-            newest: 0,
-            places: (0..entries).map(|_| place()).collect(),
-            spare: (0..entries).map(|_| vec![0; reply_bytes].into()).collect(),
-            next_generation: 1,
-        })))
-    }
-
     /// A call arrived that must not be executed twice, by the connection of this number. `again`
     /// sends the reply that is kept.
     pub(crate) fn meet(
@@ -259,13 +271,13 @@ impl Share {
         if !state.admits(connection, call.procedure) {
             return Verdict::Superseded;
         }
-        let index = state.index_of(call.xid);
-        if !state.places[index].is_of(&call) {
+        let Some(index) = state.find(&call) else {
+            let Some(index) = state.place_for(connection, call.xid) else { return Verdict::Full };
             let (ticket, displaced) = self.begin(&mut state, index, call);
             drop(state);
             drop(displaced);
             return Verdict::Execute(ticket);
-        }
+        };
         match &state.places[index].state {
             State::Running { .. } => return Verdict::Running,
             State::Replied(kept) => again(Stored::Results(StoredResults(kept))),
@@ -280,8 +292,8 @@ impl Share {
         index: usize,
         call: CallKey,
     ) -> (Ticket, Option<DeferTicket>) {
-        let generation = state.next_generation;
-        state.next_generation += 1;
+        state.last_generation += 1;
+        let generation = state.last_generation;
         let displaced = state.vacate(index, State::Running { waiting: None });
         let bytes = state.spare.pop();
         state.places[index].call = Some(call);
@@ -290,19 +302,22 @@ impl Share {
         (Ticket { share, index, generation, bytes }, displaced)
     }
 
-    /// A call arrived that may be executed twice. The slot of its client is used again: what was
-    /// kept there has arrived. `false` if its client has another connection now.
+    /// A call arrived that may be executed twice. Of a client of ours it says that a slot is used
+    /// again: what was kept there has arrived. `false` if its client has another connection now.
     pub(crate) fn pass(&self, connection: u64, procedure: Procedure, xid: Xid) -> bool {
+        if connection == UNNUMBERED {
+            return true;
+        }
         let mut state = lock(&self.0);
         if !state.admits(connection, procedure) {
             return false;
         }
-        let index = state.index_of(xid);
+        let index = state.home_of(xid);
         let displaced = match state.places[index].call {
             Some(call) if call.xid != xid => {
                 state.places[index].call = None;
                 state.places[index].generation = 0;
-                state.vacate(index, State::Refused(SYSTEM_ERR))
+                state.vacate(index, State::EMPTY)
             }
             _ => None,
         };
@@ -314,12 +329,11 @@ impl Share {
     /// A call waits for the reply of the same call; if that has come meanwhile, it gets it at once.
     pub(crate) fn wait(&self, call: CallKey, mut waiting: DeferTicket) {
         let mut state = lock(&self.0);
-        let index = state.index_of(call.xid);
-        let place = &mut state.places[index];
-        if !place.is_of(&call) {
+        let Some(index) = state.find(&call) else {
             drop(state);
             return waiting.reject(AcceptStatus::SystemErr);
-        }
+        };
+        let place = &mut state.places[index];
         if let State::Running { waiting: place } = &mut place.state {
             // One that waited before was of a connection that is gone, or of a broken client.
             let before = place.replace(waiting);
@@ -332,15 +346,20 @@ impl Share {
         waiting.answer(answer);
     }
 
-    /// Everything goes, for another client.
-    fn clear(&self) {
+    /// Everything goes, for another client; for the first one there is nothing yet.
+    fn furnish(&self, entries: usize, reply_bytes: usize) {
         let mut displaced = Vec::new();
         let mut state = lock(&self.0);
-        state.newest = 0;
+        (state.newest, state.reach) = (0, 1);
+        if state.places.is_empty() {
+            let place = || Place { generation: 0, call: None, state: State::EMPTY };
+            state.places = (0..entries).map(|_| place()).collect();
+            state.spare = (0..entries).map(|_| vec![0; reply_bytes].into()).collect();
+        }
         for index in 0..state.places.len() {
             state.places[index].call = None;
             state.places[index].generation = 0;
-            displaced.extend(state.vacate(index, State::Refused(SYSTEM_ERR)));
+            displaced.extend(state.vacate(index, State::EMPTY));
         }
         drop(state);
     }
@@ -353,9 +372,36 @@ impl Place {
 }
 
 impl ShareState {
-    fn index_of(&self, xid: Xid) -> usize {
+    fn home_of(&self, xid: Xid) -> usize {
         // A power of two, as the configuration demands.
         xid.0 as usize & (self.places.len() - 1)
+    }
+
+    /// So many places: the home of this XID, and those behind it.
+    fn near(&self, xid: Xid, count: usize) -> impl Iterator<Item = usize> + use<> {
+        let (home, last) = (self.home_of(xid), self.places.len() - 1);
+        (home..home + count).map(move |index| index & last)
+    }
+
+    fn find(&self, call: &CallKey) -> Option<usize> {
+        self.near(call.xid, self.reach).find(|index| self.places[*index].is_of(call))
+    }
+
+    /// Where a new call goes. Of a client of ours to its home, as what is there has arrived. Else to
+    /// the oldest place nearby, or the first one beyond, whose call is not being executed: such a
+    /// call may still be sent again.
+    fn place_for(&mut self, connection: u64, xid: Xid) -> Option<usize> {
+        if connection != UNNUMBERED {
+            return Some(self.home_of(xid));
+        }
+        let entries = self.places.len();
+        let is_done = |index: &usize| !matches!(self.places[*index].state, State::Running { .. });
+        let nearby = self.near(xid, NEARBY.min(entries)).filter(is_done);
+        let oldest = nearby.min_by_key(|index| self.places[*index].generation);
+        let index = oldest.or_else(|| self.near(xid, entries).find(is_done))?;
+        let distance = index.wrapping_sub(self.home_of(xid)) & (entries - 1);
+        self.reach = self.reach.max(distance + 1);
+        Some(index)
     }
 
     /// Whether the client has called by no newer connection.
@@ -380,6 +426,9 @@ impl ShareState {
 }
 
 impl State {
+    /// Of a place without a call.
+    const EMPTY: Self = Self::Refused(SYSTEM_ERR);
+
     /// Encodes what is kept for a call that has waited.
     fn answer_for(&self, waiting: &mut DeferTicket) -> DeferredAnswer {
         match self {
@@ -515,6 +564,20 @@ mod tests {
         }
     }
 
+    fn share_of(entries: u32) -> Arc<Share> {
+        let share = Arc::new(Share::default());
+        share.furnish(entries as usize, 64);
+        share
+    }
+
+    #[track_caller]
+    fn begin(share: &Arc<Share>, xid: u32) -> Ticket {
+        match share.meet(UNNUMBERED, call_of(xid), |_| ()) {
+            Verdict::Execute(ticket) => ticket,
+            _ => panic!("call {xid} is not executed"),
+        }
+    }
+
     /// Whether a call by this connection is executed; it is refused then.
     fn is_executed(share: &Arc<Share>, connection: u64, xid: u32) -> bool {
         match share.meet(connection, call_of(xid), |_| ()) {
@@ -528,7 +591,7 @@ mod tests {
 
     #[test]
     fn receive_a_call_by_a_replaced_connection_expect_it_not_executed_behind_newer_ones() {
-        let share = Share::new(ENTRIES as usize, 64);
+        let share = share_of(ENTRIES);
         assert!(is_executed(&share, 1, 0));
         assert!(!is_executed(&share, 2, 0), "sent again, and answered");
         assert!(is_executed(&share, 2, ENTRIES), "has the place of the one before");
@@ -538,9 +601,57 @@ mod tests {
 
     #[test]
     fn receive_a_null_call_by_a_newer_connection_expect_calls_by_the_one_before_executed() {
-        let share = Share::new(ENTRIES as usize, 64);
+        let share = share_of(ENTRIES);
         assert!(is_executed(&share, 1, 0));
         assert!(share.pass(2, NULL, Xid(1)));
         assert!(is_executed(&share, 1, 3));
+    }
+
+    /// A client that counts its XIDs up gets to those with the same home while a call is executed.
+    #[test]
+    fn receive_many_calls_while_one_is_executed_expect_it_still_known() {
+        let share = share_of(16);
+        let first = begin(&share, 5);
+        for round in 1..100 {
+            assert!(share.pass(UNNUMBERED, Procedure(2), Xid(5 + 16 * round)));
+            assert!(is_executed(&share, UNNUMBERED, 5 + 16 * round));
+        }
+        let again = |share: &Arc<Share>| share.meet(UNNUMBERED, call_of(5), |_| ());
+        assert!(matches!(again(&share), Verdict::Running));
+        first.refuse(SYSTEM_ERR);
+        assert!(matches!(again(&share), Verdict::Answered));
+    }
+
+    #[test]
+    fn receive_calls_that_may_be_executed_twice_expect_replies_of_others_still_kept() {
+        let share = share_of(16);
+        assert!(is_executed(&share, UNNUMBERED, 7));
+        for xid in 8..1000 {
+            assert!(share.pass(UNNUMBERED, Procedure(2), Xid(xid)));
+        }
+        assert!(!is_executed(&share, UNNUMBERED, 7));
+    }
+
+    /// Connections of one client count from anywhere, so that their XIDs may have the same homes.
+    #[test]
+    fn receive_calls_with_homes_in_common_expect_the_oldest_displaced() {
+        let share = share_of(16);
+        let calls: Vec<u32> = (0..NEARBY as u32).map(|round| 3 + 16 * round).collect();
+        assert!(calls.iter().all(|xid| is_executed(&share, UNNUMBERED, *xid)));
+        assert!(!calls.iter().any(|xid| is_executed(&share, UNNUMBERED, *xid)));
+        assert!(is_executed(&share, UNNUMBERED, 1003 & !15 | 3));
+        assert!(is_executed(&share, UNNUMBERED, calls[0]), "was the oldest");
+        assert!(!is_executed(&share, UNNUMBERED, calls[NEARBY - 1]));
+    }
+
+    #[test]
+    fn as_many_calls_executed_as_there_are_places_expect_a_further_one_refused() {
+        let share = share_of(16);
+        let mut tickets: Vec<_> = (0..16).map(|round| begin(&share, 2 + 16 * round)).collect();
+        let again = share.meet(UNNUMBERED, call_of(2 + 16 * 15), |_| ());
+        assert!(matches!(again, Verdict::Running), "found beyond those nearby");
+        assert!(matches!(share.meet(UNNUMBERED, call_of(1), |_| ()), Verdict::Full));
+        tickets.swap_remove(9).refuse(SYSTEM_ERR);
+        drop(begin(&share, 1));
     }
 }

@@ -15,6 +15,10 @@ use std::time::Duration;
 /// Clients whose replies are kept, where the profile keeps none: NFS has procedures that must not be
 /// executed twice (RFC 1813 section 4.7).
 const REPLY_CACHE_CLIENTS: u64 = 128;
+/// Replies kept for each of them, at least. The kernel's clients have as many calls under way as
+/// credits on each of up to 16 connections (`nconnect`), which share the places: of eight there are
+/// enough. With a KiB for each that is 0.5 MiB of a client, from its first call on.
+const REPLY_CACHE_ENTRIES: u64 = 512;
 const PROFILE: &str = "base";
 const THREADS: u16 = 4;
 
@@ -88,6 +92,7 @@ fn config(options: &Options, driver: Driver) -> Result<Config, String> {
     let mut raw = profile.config().raw().clone();
     if raw.rpc.reply_cache_clients == 0 {
         raw.rpc.reply_cache_clients = REPLY_CACHE_CLIENTS;
+        raw.rpc.reply_cache_entries = raw.rpc.reply_cache_entries.max(REPLY_CACHE_ENTRIES);
     }
     raw.validate_for(&host).map_err(|error| unusable(&error))
 }
