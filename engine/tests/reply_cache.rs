@@ -557,11 +557,14 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
     second.stop();
 }
 
-/// One client cannot take another's share; who has none is refused and nothing is executed.
+/// One client cannot take another's share, and all clients of a process have an eighth of them; who
+/// has none is refused and nothing is executed.
 #[test]
 fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served() {
     let address = unique_address();
-    let server = Threads::start(server_config(), &address);
+    let mut raw = server_config();
+    raw.rpc.reply_cache_clients = 16;
+    let server = Threads::start(raw, &address);
     let mut callers = Vec::new();
     for number in 0..3 {
         // One after the other, so that it is the last one that comes last.
@@ -690,6 +693,34 @@ fn serve_once_without_a_cache_expect_an_error_that_names_the_key() {
     let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
     let error = engine.serve_once(PROGRAM, VERSION, |_| |_: Call<'_>| {}).unwrap_err();
     assert!(error.to_string().contains("rpc.reply_cache_clients"), "{error}");
+}
+
+/// A peer of another make counts its XIDs up: they come to those with the same place while a call is
+/// executed.
+#[test]
+fn a_call_of_another_make_still_executed_behind_many_others_is_waited_for() {
+    let address = unique_address();
+    let server = Threads::start(server_config(), &address);
+    let call = |xid: u32, Procedure(procedure): Procedure| {
+        let (program, version) = (PROGRAM.0, VERSION.0);
+        vec![xid, 1, 8, 0, 0, 0, 0, xid, 0, 2, program, version, procedure, 0, 0, 0, 0, xid, 0]
+    };
+    let mut peer = RawPeer::connect(&address);
+    peer.send_words(&call(1, ADD_LATER));
+    for xid in 2..300 {
+        peer.send_words(&call(xid, if xid % 2 == 0 { LOOK } else { ADD }));
+        assert!(matches!(peer.hear(), Said::Message(_)), "call {xid}");
+    }
+    peer.close();
+    let mut peer = RawPeer::connect(&address);
+    peer.send_words(&call(1, ADD_LATER));
+    // Behind it, so that it has arrived.
+    peer.send_words(&call(300, LOOK));
+    assert_eq!(peer.hear().words()[0], 300);
+    server.seen.answer_deferred();
+    assert_eq!((peer.hear().words()[0], server.seen.executed(1)), (1, 1));
+    peer.close();
+    server.stop();
 }
 
 /// A peer of another make, known by its process: XID, procedure and arguments say which call it is.

@@ -157,7 +157,9 @@ impl Engine {
     /// of one connection on the other: the call of one would get the reply of the other.
     ///
     /// A call is answered SYSTEM_ERR, and not executed, when as many clients as are configured have
-    /// a share of the cache; the next one of that client asks for a share again. A reply that is
+    /// a share of the cache, or an eighth of that many of the same peer; the next one of that client
+    /// asks for a share again. So it is when as many calls of a client as it has entries are still
+    /// executed. A reply that is
     /// longer than configured cannot be kept: its call, sent again, is answered SYSTEM_ERR, and not
     /// executed again. The cache is gone with the process: clients notice that and do not send such
     /// calls to the next one.

@@ -445,7 +445,8 @@ pub static KEYS: &[Key] = &[
         name: "rpc.reply_cache_clients",
         unit: "clients",
         effect: "Clients whose replies are kept at a time, for programs whose calls must not be \
-                 executed twice; 0 keeps none.",
+                 executed twice; 0 keeps none. Those of one host or process take an eighth of \
+                 them at most, and one at least.",
         reason: "Memory for those who ask: clients times entries times bytes.",
         field: |raw| Field::Integer(&mut raw.rpc.reply_cache_clients, Limits::between(0, 65536)),
     },

@@ -67,6 +67,11 @@ impl PeerId {
         }
     }
 
+    /// Whether both are of one host or process, as the driver knows it.
+    pub(crate) fn is_kin_of(self, other: Self) -> bool {
+        self.identity != 0 && self.identity == other.identity
+    }
+
     /// Whether a call that was sent to `self` may be sent to `other` on the ground that the server
     /// remembers its reply. Of a server that says nothing the application has said that it does.
     pub(crate) fn remembers_for(self, other: Self) -> bool {

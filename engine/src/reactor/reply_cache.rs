@@ -6,7 +6,8 @@
 //! not come back need no cache, nor do those that call other programs. One client has one share from
 //! its first call on, and no other can push its replies out. When
 //! every share is taken, one whose client has been away for `rpc.reply_cache_keep_ms` changes hands;
-//! if there is none, the newcomer's calls are refused, never executed without a cache.
+//! if there is none, the newcomer's calls are refused, never executed without a cache. One peer, that
+//! is a host or a process, gets an eighth of the shares, whatever clients it says it is.
 //!
 //! **Which replies are kept.** A share has a place for each XID modulo their number, its home. The
 //! XIDs of our clients name their slots in the low bits, and there are more places than slots, so
@@ -56,6 +57,10 @@ use std::time::Duration;
 
 /// Does nothing (RFC 5531 section 12).
 const NULL: Procedure = Procedure(0);
+
+/// One peer's clients have one of so many parts of all shares at most, and one share at least: their
+/// numbers are what it says, so that it could invent as many as there are shares.
+const PEERS_PART: usize = 8;
 
 /// The number of all connections of a client that is none of ours.
 const UNNUMBERED: u64 = 0;
@@ -149,14 +154,22 @@ impl ReplyCache {
     }
 
     /// Its share, an empty one, or one whose client has been away for long enough, longest first.
+    /// Where the peer has its part already, only one of those that it has.
     fn seat(&self, tenants: &[Tenant], client: PeerId, now: Duration) -> Option<usize> {
         let of = |wanted| tenants.iter().position(|tenant| tenant.client == wanted);
-        of(Some(client)).or_else(|| of(None)).or_else(|| {
+        if let Some(own) = of(Some(client)) {
+            return Some(own);
+        }
+        let is_kin = |tenant: &Tenant| tenant.client.is_some_and(|own| own.is_kin_of(client));
+        let has_its_part = tenants.iter().filter(|tenant| is_kin(tenant)).count()
+            >= (tenants.len() / PEERS_PART).max(1);
+        let free = if has_its_part { None } else { of(None) };
+        free.or_else(|| {
             let away = |tenant: &Tenant| now.saturating_sub(tenant.left_at);
-            let left = tenants
-                .iter()
-                .enumerate()
-                .filter(|(_, tenant)| tenant.connections == 0 && away(tenant) >= self.keep);
+            let left = tenants.iter().enumerate().filter(|(_, tenant)| {
+                let is_left = tenant.connections == 0 && away(tenant) >= self.keep;
+                is_left && (!has_its_part || is_kin(tenant))
+            });
             left.max_by_key(|(_, tenant)| away(tenant)).map(|(index, _)| index)
         })
     }
@@ -550,8 +563,52 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RawConfig;
 
     const ENTRIES: u32 = 2;
+    const KEEP: Duration = Duration::from_secs(1);
+
+    fn cache_of(clients: u64) -> Arc<ReplyCache> {
+        let mut raw = RawConfig::default();
+        (raw.rpc.reply_cache_clients, raw.rpc.reply_cache_keep_ms) = (clients, 1000);
+        ReplyCache::new(&raw.validate().unwrap(), 1).unwrap()
+    }
+
+    fn client(identity: u64, number: u64) -> PeerId {
+        PeerId { identity, instance: Instance::Lasting(number) }
+    }
+
+    /// Whether there is a share for it.
+    fn is_seated(cache: &ReplyCache, client: PeerId, now: Duration) -> bool {
+        matches!(cache.attach(client, now), Standing::Kept(_))
+    }
+
+    /// Before a program knows whether it serves a peer at all, that has a share.
+    #[test]
+    fn a_peer_that_says_it_is_many_clients_expect_shares_left_for_others() {
+        let (cache, start) = (cache_of(16), Duration::ZERO);
+        let seated = (1..=16).filter(|number| is_seated(&cache, client(7, *number), start));
+        assert_eq!(seated.count(), 2);
+        assert!(is_seated(&cache, client(8, 1), start));
+        cache.detach(client(8, 1), start);
+        cache.detach(client(7, 2), start);
+        assert!(is_seated(&cache, client(7, 2), start), "comes back");
+        assert!(!is_seated(&cache, client(7, 3), KEEP), "both are in use");
+        cache.detach(client(7, 2), start);
+        assert!(is_seated(&cache, client(7, 3), KEEP), "in the place of one that has gone");
+        assert!(!is_seated(&cache, client(7, 2), KEEP));
+        let others = (9..=21).filter(|identity| is_seated(&cache, client(*identity, 1), start));
+        assert_eq!(others.count(), 13);
+        assert!(is_seated(&cache, client(22, 1), KEEP), "in the place of one that has gone");
+    }
+
+    /// A driver may know nothing of its peers: then nobody can be told from another.
+    #[test]
+    fn clients_whose_driver_knows_nothing_of_them_expect_a_share_for_each() {
+        let cache = cache_of(4);
+        assert!((1..=4).all(|number| is_seated(&cache, client(0, number), KEEP)));
+        assert!(!is_seated(&cache, client(0, 5), KEEP));
+    }
 
     fn call_of(xid: u32) -> CallKey {
         CallKey {
