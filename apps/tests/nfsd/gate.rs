@@ -1,8 +1,8 @@
 //! A back end that waits when it is told to.
 
 use nfs3_types::nfs3::{createhow3, fattr3, nfstime3, sattr3, wcc_data};
-use spinrpc::CoreContext;
 use spinrpc::sync::lock;
+use spinrpc::CoreContext;
 use spinrpc_apps::nfs::server::exports::Caller;
 use spinrpc_apps::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
@@ -42,6 +42,14 @@ impl Gate {
     pub(crate) fn let_in(&self) {
         lock(&self.state).is_open = true;
         self.changed.notify_all();
+    }
+
+    pub(crate) fn shut(&self) {
+        lock(&self.state).is_open = false;
+    }
+
+    fn is_open(&self) -> bool {
+        lock(&self.state).is_open
     }
 
     /// How many are there and wait.
@@ -208,7 +216,7 @@ impl FileSystem for Gated {
     }
 }
 
-/// Hands over in the next turn what was done in this one.
+/// Hands over in the next turn with an open gate what was done in this one.
 struct Later {
     inner: Box<dyn DataPath>,
     gate: Arc<Gate>,
@@ -227,6 +235,9 @@ impl DataPath for Later {
     }
 
     fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+        if !self.gate.is_open() {
+            return self.done.iter().any(Option::is_some);
+        }
         for (number, place) in self.done.iter_mut().enumerate() {
             if let Some(taken) = place.take() {
                 let losses = self.gate.losses_under_way.swap(0, Ordering::Relaxed);

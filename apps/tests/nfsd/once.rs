@@ -5,8 +5,10 @@ use crate::back_end;
 use crate::gate::Gate;
 use crate::host::{self, Host, MAIN};
 use crate::session::{Session, at, mode, only_status};
-use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3, stable_how};
-use spinrpc::{CallSpec, ConnectOptions, Groups, Reconnect, Resend};
+use nfs3_types::nfs3::stable_how::{self, FILE_SYNC};
+use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3};
+use spinrpc::{CallSpec, ConnectOptions, Encoder, Groups, Reconnect, Resend};
+use spinrpc_apps::nfs::nfs3::WriteHead;
 use spinrpc_apps::nfs::server::exports::Caller;
 use spinrpc_apps::nfs::server::file_system::Place;
 use spinrpc_apps::nfs::xdr::Xdr;
@@ -38,6 +40,40 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
     assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
     assert_eq!(host.server.stats().procedures[operation as usize].calls, 1);
     assert!(session.lookup(&host.root(), "once").is_ok());
+}
+
+/// WRITE is under way when the connection is lost. Begun again, it could end before the first, and
+/// that one undo what the client writes next. The data come in a Read chunk, too.
+#[test]
+fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let options = ConnectOptions::new().reconnect(Reconnect::default());
+    let session = Session::connect_with(host.address(), &options);
+    let file = session.create(&host.root(), "file");
+    let operation = NFS_PROGRAM::NFSPROC3_WRITE as u32;
+    for (begun, length) in [(1, 100), (2, 64 << 10)] {
+        gate.shut();
+        let mut data = session.client.bulk(length).unwrap();
+        data.bytes_mut().fill(7);
+        let head =
+            WriteHead { file: file.clone(), offset: 0, count: length as u32, stable: FILE_SYNC };
+        let encode = |to: &mut Encoder<'_>| {
+            head.encode(to);
+            to.bulk();
+        };
+        let spec = CallSpec::new().resend(Resend::AtMostOnce).argument(data);
+        let reply = session.start(operation, spec, encode, only_status);
+        let calls = || host.server.stats().procedures[operation as usize].calls;
+        session.run_until("the call to be under way", || calls() == begun);
+        session.client.reconnect();
+        session.run_until("the connection to be lost", || !session.client.is_up());
+        session.run_until("another connection", || session.client.is_up());
+        gate.let_in();
+        session.run_until("a reply", || reply.borrow().is_some());
+        assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK, "{length} bytes");
+        assert_eq!(calls(), begun, "{length} bytes");
+    }
 }
 
 /// The verifier "must be unique between instances of the NFS version 3 protocol server, where

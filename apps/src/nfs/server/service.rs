@@ -173,9 +173,12 @@ impl Service for NfsService {
         }
     }
 
-    /// Twice the same READ, WRITE or COMMIT does no harm, nor does what changes nothing.
+    /// Twice the same READ or COMMIT does no harm, nor does what changes nothing. Nor would WRITE, but
+    /// for the time between: the first one may still be under way when the client has sent it again,
+    /// has got its reply, and has written something else to the same place.
     fn is_idempotent(&self, Procedure(procedure): Procedure) -> bool {
-        !NFS_PROGRAM::try_from(procedure).is_ok_and(Arguments::changes)
+        let is_once = |of| of == NFS_PROGRAM::NFSPROC3_WRITE || Arguments::changes(of);
+        !NFS_PROGRAM::try_from(procedure).is_ok_and(is_once)
     }
 
     fn polls(&self) -> bool {
