@@ -240,6 +240,35 @@ fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
     wait_until("the answering thread to end", || answering.is_finished());
 }
 
+/// The service takes all memory of the core, so that none is left for a reply that comes later.
+#[test]
+fn a_call_that_cannot_be_deferred_comes_back_to_be_answered() {
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.serve(PROGRAM, VERSION, |context| {
+        let context = context.clone();
+        move |call: Call<'_>| {
+            let sizes = [1 << 20, 64 << 10, 1].into_iter();
+            let all = |size| std::iter::from_fn(|| context.bulk(size)).collect::<Vec<_>>();
+            let taken: Vec<_> = sizes.map(all).collect();
+            let given_back = call.try_defer().unwrap_err();
+            drop(taken);
+            match given_back.procedure() {
+                LATER => given_back.reply(|results| results.u32(5)),
+                _ => drop(given_back.try_defer().map(|deferred| deferred.reply(|_| {}))),
+            }
+        }
+    });
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let mut caller = Caller::connect(&address, all_words);
+    assert_eq!(caller.call(LATER, |_| {}).unwrap(), [5]);
+    assert!(caller.call(NULL, |_| {}).unwrap().is_empty(), "deferred at the second attempt");
+    drop(caller);
+    engine.shutdown();
+    running.join().unwrap();
+}
+
 #[test]
 fn more_than_can_be_deferred_are_answered_with_system_err_and_the_rest_go_on() {
     // 2048 calls of a core may be deferred; three connections could have 3072.

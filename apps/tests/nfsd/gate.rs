@@ -2,7 +2,7 @@
 
 use nfs3_types::nfs3::{createhow3, fattr3, nfstime3, sattr3, wcc_data};
 use spinrpc::sync::lock;
-use spinrpc::CoreContext;
+use spinrpc::{Bulk, CoreContext};
 use spinrpc_apps::nfs::server::exports::Caller;
 use spinrpc_apps::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
@@ -18,6 +18,7 @@ pub(crate) struct Gate {
     pub(crate) losses: AtomicU64,
     /// Losses that come while the next request for data is under way.
     pub(crate) losses_under_way: AtomicU64,
+    cores: Mutex<Vec<CoreContext>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -50,6 +51,17 @@ impl Gate {
 
     fn is_open(&self) -> bool {
         lock(&self.state).is_open
+    }
+
+    /// Takes the memory of all cores, so that nothing can be put off.
+    pub(crate) fn take_memory(&self) -> Vec<Bulk> {
+        let of = |core: &CoreContext, bytes| {
+            let core = core.clone();
+            std::iter::from_fn(move || core.bulk(bytes))
+        };
+        let cores = lock(&self.cores);
+        let sizes = [1 << 20, 64 << 10, 1];
+        cores.iter().flat_map(|core| sizes.into_iter().flat_map(|size| of(core, size))).collect()
     }
 
     /// How many are there and wait.
@@ -211,6 +223,7 @@ impl FileSystem for Gated {
     }
 
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath> {
+        lock(&self.gate.cores).push(core.clone());
         let inner = Arc::clone(&self.inner).data_path(core);
         Box::new(Later { inner, gate: Arc::clone(&self.gate), done: Vec::new() })
     }

@@ -4,7 +4,7 @@
 use crate::back_end;
 use crate::gate::Gate;
 use crate::host::{self, Host, MAIN};
-use crate::session::{Session, at, mode, only_status};
+use crate::session::{Session, at, mode, only_status, status};
 use nfs3_types::nfs3::stable_how::{self, FILE_SYNC};
 use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3};
 use spinrpc::{CallSpec, ConnectOptions, Encoder, Groups, Reconnect, Resend};
@@ -74,6 +74,25 @@ fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
         assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK, "{length} bytes");
         assert_eq!(calls(), begun, "{length} bytes");
     }
+}
+
+/// No memory is left for replies that come later: what changes something, and data that go by a path
+/// that may wait, are to come again.
+#[test]
+fn calls_that_cannot_be_put_off_expect_jukebox_and_nothing_done() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    let taken = gate.take_memory();
+    assert_eq!(status(session.try_mkdir(&host.root(), "later")), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(session.write(&file, 0, b"later"), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(status(session.commit(&file, 0, 0)), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(host.server.stats().jukebox, 3);
+    drop(taken);
+    assert_eq!(session.getattr(&file).unwrap().size, 0);
+    assert_eq!(session.write(&file, 0, b"now"), nfsstat3::NFS3_OK);
+    session.mkdir(&host.root(), "later");
 }
 
 /// The verifier "must be unique between instances of the NFS version 3 protocol server, where

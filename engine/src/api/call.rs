@@ -116,9 +116,18 @@ impl<'a> Call<'a> {
     /// SYSTEM_ERR. Arguments that are still needed have to be copied, or taken with
     /// [`Decoder::data`], before.
     pub fn defer(self) -> Option<Deferred> {
-        let ticket = self.0.ops.defer(&self.0.to)?;
+        self.try_defer().ok()
+    }
+
+    /// As [`Call::defer`], for a service whose results can say that there is too much to do.
+    ///
+    /// # Errors
+    /// The call itself comes back, to be answered at once, if no memory for its reply is left or too
+    /// many calls are deferred.
+    pub fn try_defer(self) -> Result<Deferred, Self> {
+        let Some(ticket) = self.0.ops.defer(&self.0.to) else { return Err(self) };
         self.0.outcome.set(Some(CallOutcome::Deferred));
-        Some(Deferred(ticket))
+        Ok(Deferred(ticket))
     }
 }
 

@@ -35,11 +35,12 @@ impl<'call, 'a> Answer<'call, 'a> {
         self.operation
     }
 
-    /// Puts it off; `None` if that cannot be, and then it was given.
-    pub(super) fn defer(self) -> Option<Deferred> {
+    /// Puts it off; gives it back if that cannot be.
+    #[expect(clippy::result_large_err, reason = "the answer itself comes back")]
+    pub(super) fn defer(self) -> Result<Deferred, Self> {
         match self.to {
-            To::Call(call) => call.defer(),
-            To::Deferred(deferred) => Some(deferred),
+            To::Call(call) => call.try_defer().map_err(|call| Self { to: To::Call(call), ..self }),
+            To::Deferred(deferred) => Ok(deferred),
         }
     }
 

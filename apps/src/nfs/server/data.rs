@@ -121,14 +121,22 @@ impl DataPaths {
             Ok(request) => request,
             Err(status) => return fail(answer, status, None),
         };
+        let (operation, counters) = (answer.operation(), answer.counters());
+        // Before the request begins: once it is under way it cannot be told to come later.
+        let answer = match path.file_system.blocks() {
+            false => answer,
+            true => match answer.defer() {
+                Ok(call) => Answer::later(call, operation, counters),
+                Err(answer) => return fail(answer, nfsstat3::NFS3ERR_JUKEBOX, None),
+            },
+        };
         let began = scene.site.verifier(&*path.file_system);
         let started = path.data.start(&visit.caller, &visit.file, request);
         let verifiers = Verifiers { began, ended: scene.site.verifier(&*path.file_system) };
         match started {
             Started::Done(done) => give(done, verifiers, answer),
             Started::Later(number) => {
-                let operation = answer.operation();
-                if let Some(call) = answer.defer() {
+                if let Ok(call) = answer.defer() {
                     path.waiting.put(number, Owed { call, operation, verifiers });
                 }
             }

@@ -315,7 +315,7 @@ impl NfsService {
         Ok(())
     }
 
-    /// Hands a call to the pool.
+    /// Hands a call to the pool; what there is no room for is to come again later.
     fn submit(
         &self,
         operation: NFS_PROGRAM,
@@ -323,12 +323,15 @@ impl NfsService {
         visit: &Visit<'_>,
         call: Call<'_>,
     ) {
-        let refused = |call| {
-            let answer = Answer::later(call, operation, &self.counters);
-            arguments.refuse(nfsstat3::NFS3ERR_JUKEBOX, answer);
+        let refused = |answer: Answer<'_, '_>| arguments.refuse(nfsstat3::NFS3ERR_JUKEBOX, answer);
+        let later = |call| Answer::later(call, operation, &self.counters);
+        let call = match call.try_defer() {
+            Ok(call) => call,
+            Err(call) => {
+                return refused(Answer::now(call, operation, &self.counters));
+            }
         };
-        let Some(call) = call.defer() else { return };
-        let Some(pool) = &self.server.pool else { return refused(call) };
+        let Some(pool) = &self.server.pool else { return refused(later(call)) };
         let job = Job {
             call,
             operation,
@@ -339,7 +342,7 @@ impl NfsService {
             core: self.core.clone(),
         };
         if let Err(job) = pool.submit(job) {
-            refused(job.call);
+            refused(later(job.call));
         }
     }
 }
