@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 use super::leaving::Farewell;
 use super::reply_plan::ReplyData;
 
-/// New connections find room in a mailbox until this part of it is taken, by whatever letters: half
-/// of it is for the answers of deferred calls, and the rest for the few other letters.
-const CONNECTIONS_PART: usize = 4;
+/// Connections that peers begin find room in a mailbox until this part of it is taken, by whatever
+/// letters: half of it is for the answers of deferred calls, and the rest for what this side begins.
+const ACCEPTED_PART: usize = 4;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
 #[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
@@ -81,12 +81,12 @@ impl<E> Inbox<E> {
         self.empty();
     }
 
-    /// Puts mail in; gives it back when the box is full, and a connection when it is full enough:
-    /// [`CONNECTIONS_PART`].
+    /// Puts mail in; gives it back when the box is full, and a connection that a peer began when it is
+    /// full enough: [`ACCEPTED_PART`].
     #[expect(clippy::result_large_err, reason = "the letter itself comes back")]
     pub(crate) fn post(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
-        let is_connection = matches!(mail, Mail::Connected { .. } | Mail::Accepted(_));
-        if is_connection && self.queue.len() >= self.queue.capacity() / CONNECTIONS_PART {
+        let is_accepted = matches!(mail, Mail::Accepted(_));
+        if is_accepted && self.queue.len() >= self.queue.capacity() / ACCEPTED_PART {
             return Err(mail);
         }
         self.queue.push(mail)?;
@@ -116,7 +116,7 @@ impl<E> Inbox<E> {
 
 /// Where a deferred call's answer goes, without the driver's types.
 pub(crate) trait PostReply: Send + Sync {
-    /// Waits while the mailbox is full. Deferred calls and new connections cannot fill it together,
+    /// Waits while the mailbox is full. Deferred calls and what peers begin cannot fill it together,
     /// so that the core that reads it may answer such calls, too.
     fn post_reply(&self, reply: DeferredReply);
 }
@@ -153,12 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn new_connections_leave_room_for_other_letters() {
+    fn connections_of_peers_leave_room_for_other_letters() {
         let inbox = Inbox::new(16);
         let accepted = (0..16).take_while(|number| inbox.post(Mail::Accepted(*number)).is_ok());
         assert_eq!(accepted.count(), 4);
-        let connected = Mail::Connected { request: 1, result: Ok(0) };
-        assert!(inbox.post(connected).is_err());
         let others = (0..16).take_while(|_| inbox.post(Mail::Shutdown).is_ok());
         assert_eq!(others.count(), 12);
     }
