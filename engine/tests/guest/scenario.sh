@@ -100,8 +100,8 @@ serve() {
 send_lat() {
     local options=(-R -F -d "$1" -s "$3" -n "$4" -p 7002) try
     for try in 1 2 3; do
-        serve 7002 timeout 10 taskset -c 0 ib_send_lat "${options[@]}"
-        ! timeout 10 taskset -c 1 ib_send_lat "${options[@]}" "$2" || break
+        serve 7002 timeout 60 taskset -c 0 ib_send_lat "${options[@]}"
+        ! timeout 60 taskset -c 1 ib_send_lat "${options[@]}" "$2" || break
         echo "try $try of ib_send_lat failed"
         kill "$server" 2>/dev/null || true
         wait "$server" || true
