@@ -159,10 +159,9 @@ impl Engine {
     /// A call is answered SYSTEM_ERR, and not executed, when as many clients as are configured have
     /// a share of the cache, or an eighth of that many of the same peer; the next one of that client
     /// asks for a share again. So it is when as many calls of a client as it has entries are still
-    /// executed. A reply that is
-    /// longer than configured cannot be kept: its call, sent again, is answered SYSTEM_ERR, and not
-    /// executed again. The cache is gone with the process: clients notice that and do not send such
-    /// calls to the next one.
+    /// executed. A reply that is longer than configured cannot be kept: its call, sent again, is
+    /// answered SYSTEM_ERR, and not executed again. The cache is gone with the process: clients
+    /// notice that and do not send such calls to the next one.
     ///
     /// # Errors
     /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0.

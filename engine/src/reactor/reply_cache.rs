@@ -4,10 +4,10 @@
 //! **Who a client is.** Our own clients carry a number that is theirs alone (module `instance`); of
 //! others the driver says who they are whatever the connection. Clients of ours that say they will
 //! not come back need no cache, nor do those that call other programs. One client has one share from
-//! its first call on, and no other can push its replies out. When
-//! every share is taken, one whose client has been away for `rpc.reply_cache_keep_ms` changes hands;
-//! if there is none, the newcomer's calls are refused, never executed without a cache. One peer, that
-//! is a host or a process, gets an eighth of the shares, whatever clients it says it is.
+//! its first call on, and no other can push its replies out. When every share is taken, one whose
+//! client has been away for `rpc.reply_cache_keep_ms` changes hands; if there is none, the newcomer's
+//! calls are refused, never executed without a cache. One peer, that is a host or a process, gets an
+//! eighth of the shares, whatever clients it says it is.
 //!
 //! **Which replies are kept.** A share has a place for each XID modulo their number, its home. The
 //! XIDs of our clients name their slots in the low bits, and there are more places than slots, so
@@ -19,8 +19,8 @@
 //!
 //! **What is kept** is the results as an XDR stream with its data items beside it, never a transport
 //! header or a chunk: the call that asks again names memory of its own (module `cuts`). The memory of
-//! a share is allocated when it has its first client, and stays. A reply that is too long leaves a mark: its call is not executed again, and
-//! answered SYSTEM_ERR.
+//! a share is allocated when it has its first client, and stays. A reply that is too long leaves a
+//! mark: its call is not executed again, and answered SYSTEM_ERR.
 //!
 //! **While the call is still executed**, the second one waits for the reply of the first. A call that
 //! arrives by a connection which its client has replaced is not executed: its client does not wait for

@@ -304,6 +304,9 @@ mod tests {
     }
 
     /// A driver without a device.
+    ///
+    /// # Safety
+    /// `next` leads to a chain of live requests that ends with null, and `bad` has room for a pointer.
     unsafe extern "C" fn record_sends(
         _: *mut ibv_qp,
         mut next: *mut ibv_send_wr,
