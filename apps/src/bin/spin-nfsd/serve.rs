@@ -64,7 +64,8 @@ pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
 
 /// Fails where serving would, before it listens; keeps nothing.
 pub(crate) fn check(setup: &Setup) -> Result<(), Failure> {
-    make(setup, state::Key::default()).map(drop)
+    let key = state::present(&setup.state)?.unwrap_or_default();
+    make(setup, key).map(drop)
 }
 
 /// All that serves, before it listens.

@@ -2,7 +2,9 @@
 //! handles they have when it is started anew.
 
 use crate::failure::Failure;
-use rustix::fs::fsync;
+use rustix::fs::{Mode, OFlags, Uid, fsync, open};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -18,11 +20,12 @@ const NAME: &str = "handle-key";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const RIGHTS_OF_OTHERS: u32 = 0o077;
+const REMOVE: &str = "remove it (clients then have to mount anew)";
 
 /// The directory that was named, or the usual one: of systemd, of root, or of this user.
 pub(crate) fn directory(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let of_root = || rustix::process::geteuid().is_root().then(|| "/var/lib/spin-nfsd".into());
+    let of_root = || geteuid().is_root().then(|| "/var/lib/spin-nfsd".into());
     let of_user = || {
         let home = || variable("HOME").map(|home| home.join(".local/state"));
         variable("XDG_STATE_HOME").or_else(home).map(|state| state.join("spin-nfsd"))
@@ -35,40 +38,59 @@ pub(crate) fn directory(named: Option<PathBuf>) -> Result<PathBuf, String> {
 
 /// The key in this directory; one is made if there is none.
 pub(crate) fn key(directory: &Path) -> Result<Key, Failure> {
-    let failed = |error: io::Error| {
-        let shown = directory.display();
-        Failure::Failed(format!(
-            "{shown}: {error}: let this user write there, or name another \
-                                 directory by --state DIR"
-        ))
-    };
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory).map_err(failed)?;
-    let path = directory.join(NAME);
-    match File::open(&path) {
-        Ok(file) => read(&path, &file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            create(directory, &path).map_err(failed)?;
-            read(&path, &File::open(&path).map_err(failed)?)
-        }
-        Err(error) => Err(failed(error)),
+    if let Some(key) = present(directory)? {
+        return Ok(key);
     }
+    make(directory).map_err(|error| failed(directory, &error))?;
+    let vanished = || failed(directory, &io::ErrorKind::NotFound.into());
+    present(directory)?.ok_or_else(vanished)
 }
 
-fn read(path: &Path, mut file: &File) -> Result<Key, Failure> {
-    let wrong = |problem: &str| Failure::Failed(format!("{}: {problem}", path.display()));
-    let metadata = file.metadata().map_err(|error| wrong(&error.to_string()))?;
+/// The key in this directory, if there is one. Makes nothing.
+pub(crate) fn present(directory: &Path) -> Result<Option<Key>, Failure> {
+    known_to_alone(geteuid(), directory)
+}
+
+/// The key, if nobody but `user` can have read it or put it there. A link is not followed, as whoever
+/// made it may have chosen what it leads to; nor does another kind of file keep anybody waiting.
+fn known_to_alone(user: Uid, directory: &Path) -> Result<Option<Key>, Failure> {
+    let path = directory.join(NAME);
+    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let key = match open(&path, how, Mode::empty()) {
+        Ok(file) => read(&file.into(), user).map(Some),
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::LOOP) => Err(format!("it is a symbolic link: {REMOVE}")),
+        Err(error) => return Err(failed(directory, &error.into())),
+    };
+    key.map_err(|problem| Failure::failed(path.display(), problem))
+}
+
+fn failed(directory: &Path, error: &io::Error) -> Failure {
+    let what_to_do = "let this user write there, or name another directory by --state DIR";
+    Failure::Failed(format!("{}: {error}: {what_to_do}", directory.display()))
+}
+
+/// What is wrong with it, otherwise, and what to do.
+fn read(mut file: &File, user: Uid) -> Result<Key, String> {
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    if metadata.uid() != user.as_raw() {
+        let owner = metadata.uid();
+        return Err(format!("user {owner} owns the key that seals handles: chown it, or {REMOVE}"));
+    }
     if metadata.mode() & RIGHTS_OF_OTHERS != 0 {
-        return Err(wrong(
-            "others may read the key that seals handles: chmod 600, or remove it \
-                          (clients then have to mount anew)",
-        ));
+        return Err(format!("others may read the key that seals handles: chmod 600, or {REMOVE}"));
     }
     let mut key = Key::default();
-    let length_is_right = metadata.len() == key.len() as u64;
+    let length_is_right = metadata.is_file() && metadata.len() == key.len() as u64;
     if !length_is_right || file.read_exact(&mut key).is_err() {
-        return Err(wrong("it is no key of handles: remove it (clients then have to mount anew)"));
+        return Err(format!("it is no key of handles: {REMOVE}"));
     }
     Ok(key)
+}
+
+fn make(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+    create(directory, &directory.join(NAME))
 }
 
 /// A file that is whole, and on the disk, when it gets its name; two servers that begin at a time get
@@ -95,7 +117,7 @@ fn create(directory: &Path, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// A path where nothing is, nor will be when the test is over.
     struct Fresh(PathBuf);
@@ -137,6 +159,43 @@ mod tests {
             fs::write(&path, wrong).unwrap();
             assert!(key(directory).unwrap_err().to_string().contains("remove it"));
         }
+    }
+
+    #[test]
+    fn a_key_that_another_user_owns_is_refused_with_what_to_do() {
+        let place = fresh("owner");
+        key(&place.0).unwrap();
+        assert!(known_to_alone(geteuid(), &place.0).unwrap().is_some());
+        let other = Uid::from_raw(geteuid().as_raw() + 1);
+        let error = known_to_alone(other, &place.0).unwrap_err().to_string();
+        let owner = format!("user {} owns", geteuid());
+        assert!(error.contains(&owner) && error.contains("chown"), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_is_a_link_or_no_file_is_refused_with_what_to_do() {
+        let (place, other) = (fresh("link"), fresh("linked"));
+        key(&other.0).unwrap();
+        let path = place.0.join(NAME);
+        fs::create_dir(&place.0).unwrap();
+        for linked in [other.0.join(NAME), other.0.join("nothing")] {
+            symlink(&linked, &path).unwrap();
+            let error = key(&place.0).unwrap_err().to_string();
+            assert!(error.contains("symbolic link") && error.contains("remove it"), "{error}");
+            assert_eq!(fs::read_link(&path).unwrap(), linked);
+            fs::remove_file(&path).unwrap();
+        }
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        let error = key(&place.0).unwrap_err().to_string();
+        assert!(error.contains("no key of handles"), "{error}");
+    }
+
+    #[test]
+    fn looking_for_a_key_makes_none() {
+        let place = fresh("look");
+        assert_eq!(present(&place.0).unwrap(), None);
+        assert!(!place.0.exists());
     }
 
     #[test]
