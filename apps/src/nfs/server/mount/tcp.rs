@@ -26,7 +26,8 @@ use std::time::Duration;
 
 /// Most connections; a further one is closed.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Most connections of one host, so that it does not take all; a further one is closed.
+/// Most connections of one host, or one /64 of IPv6, so that it does not take all; a further one is
+/// closed.
 pub const CONNECTIONS_OF_HOST_MAX: usize = 16;
 /// Longest call taken, in bytes: a path of 1024, two credentials of 400, and some words.
 const CALL_BYTES_MAX: usize = 2048;
@@ -59,7 +60,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Places {
     next: u64,
-    taken: BTreeMap<u64, (IpAddr, Arc<TcpStream>)>,
+    taken: BTreeMap<u64, (Origin, Arc<TcpStream>)>,
+}
+
+/// Whose connections are counted together: those of an address of IPv4, and of the first half of one of
+/// IPv6, as a host gives itself any number of addresses that differ in the second (RFC 4291 section
+/// 2.5.4, RFC 8981).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Address(Ipv4Addr),
+    Network([u16; 4]),
 }
 
 impl TcpServer {
@@ -141,7 +151,7 @@ impl Shared {
     /// Gives a connection a thread, if it finds a place.
     fn take(self: &Arc<Self>, stream: TcpStream, host: IpAddr) -> io::Result<()> {
         let (host, stream) = (host.to_canonical(), Arc::new(stream));
-        let Some(place) = lock(&self.places).take(host, &stream) else {
+        let Some(place) = lock(&self.places).take(Origin::of(host), &stream) else {
             tracing::debug!(%host, "too many connections to MOUNT");
             return Ok(());
         };
@@ -168,14 +178,26 @@ impl Shared {
 }
 
 impl Places {
-    fn take(&mut self, host: IpAddr, stream: &Arc<TcpStream>) -> Option<u64> {
-        let of_host = self.taken.values().filter(|(other, _)| *other == host).count();
-        if self.taken.len() >= CONNECTIONS_MAX || of_host >= CONNECTIONS_OF_HOST_MAX {
+    fn take(&mut self, origin: Origin, stream: &Arc<TcpStream>) -> Option<u64> {
+        let of_origin = self.taken.values().filter(|(other, _)| *other == origin).count();
+        if self.taken.len() >= CONNECTIONS_MAX || of_origin >= CONNECTIONS_OF_HOST_MAX {
             return None;
         }
         self.next += 1;
-        self.taken.insert(self.next, (host, Arc::clone(stream)));
+        self.taken.insert(self.next, (origin, Arc::clone(stream)));
         Some(self.next)
+    }
+}
+
+impl Origin {
+    fn of(host: IpAddr) -> Self {
+        match host.to_canonical() {
+            IpAddr::V4(address) => Self::Address(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self::Network([a, b, c, d])
+            }
+        }
     }
 }
 
@@ -224,4 +246,33 @@ fn reply(header: &ReplyHeader<'_>, results: &[u8]) -> Option<Vec<u8>> {
     header.emit(&mut message);
     message.extend_from_slice(results);
     record::mark(&message).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_64_count_together_and_mapped_ones_as_ipv4() {
+        let origin = |address: &str| Origin::of(address.parse().unwrap());
+        assert_eq!(origin("2001:db8:0:1::1"), origin("2001:db8:0:1:ffff:0:0:2"));
+        assert_ne!(origin("2001:db8:0:1::1"), origin("2001:db8:0:2::1"));
+        assert_eq!(origin("::ffff:192.0.2.1"), origin("192.0.2.1"));
+        assert_ne!(origin("::ffff:192.0.2.1"), origin("::ffff:192.0.2.2"));
+    }
+
+    #[test]
+    fn many_addresses_of_one_64_expect_no_more_places_than_one_has() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = Arc::new(TcpStream::connect(server.local_addr().unwrap()).unwrap());
+        let mut places = Places::default();
+        let mut take = |address: u128| {
+            let host = IpAddr::from(std::net::Ipv6Addr::from_bits(address));
+            places.take(Origin::of(host), &stream).is_some()
+        };
+        let network = 0x2001_0db8_u128 << 96;
+        let taken = (1..=2 * CONNECTIONS_OF_HOST_MAX as u128).filter(|host| take(network | host));
+        assert_eq!(taken.count(), CONNECTIONS_OF_HOST_MAX);
+        assert!(take(network | 1 << 64));
+    }
 }
