@@ -8,7 +8,7 @@ use spinrpc_apps::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
     Outcome, Place, Request, Space, SpecialFile, Started,
 };
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// What is in the way.
@@ -18,6 +18,8 @@ pub(crate) struct Gate {
     pub(crate) losses: AtomicU64,
     /// Losses that come while the next request for data is under way.
     pub(crate) losses_under_way: AtomicU64,
+    /// The next who would pass panics.
+    pub(crate) is_trap: AtomicBool,
     cores: Mutex<Vec<CoreContext>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -70,6 +72,7 @@ impl Gate {
     }
 
     fn pass(&self) {
+        assert!(!self.is_trap.swap(false, Ordering::Relaxed), "planted");
         let mut state = lock(&self.state);
         state.waiting += 1;
         let mut state = self.changed.wait_while(state, |state| !state.is_open).unwrap();

@@ -171,6 +171,25 @@ fn mkdirs(host: &Host) -> u64 {
     host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].calls
 }
 
+/// "An error occurred on the server which does not map to any of the legal NFS version 3 protocol error
+/// values" (section 2.6): the only thread does the next call as ever.
+#[test]
+fn a_back_end_that_panics_expect_serverfault_for_that_call_alone() {
+    let gate = Gate::open();
+    let back_end = back_end::gated(&gate);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    let options = spinrpc_apps::nfs::server::ServerOptions { threads: 1, ..host::options() };
+    let host = Host::with(exports, vec![back_end], &options);
+    let session = host.session();
+    for name in ["first", "second"] {
+        gate.is_trap.store(true, Ordering::Relaxed);
+        let outcome = session.try_mkdir(&host.root(), name);
+        assert_eq!(status(outcome), nfsstat3::NFS3ERR_SERVERFAULT);
+    }
+    session.mkdir(&host.root(), "third");
+    assert_eq!(host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].errors, 2);
+}
+
 /// The pool and its queue take only so many calls; further ones are told to come later.
 #[test]
 fn more_calls_than_the_queue_takes_expect_jukebox() {

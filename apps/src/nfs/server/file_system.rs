@@ -278,6 +278,11 @@ pub trait FileSystem: Send + Sync {
     /// What it can do.
     fn abilities(&self) -> Abilities;
 
+    /// Lets its own threads, if it has any, begin with nothing more of what its data paths handed to
+    /// them: that is never done, and no path hears of it. For the end of a server that was not in time;
+    /// other calls are as before. Does not wait.
+    fn stop(&self) {}
+
     /// The way to the data of its files, for one core. Called on the core's thread.
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath>;
 }

@@ -5,6 +5,7 @@
 //! files, `service` -> [`DataPath`](file_system::DataPath); and its results come back the same way.
 
 mod answer;
+mod containment;
 mod data;
 pub mod directory;
 pub mod exports;

@@ -2,6 +2,7 @@
 //! them, and answer. Called by `service`.
 
 use super::answer::Answer;
+use super::containment::contained;
 use super::exports::Caller;
 use super::file_system::FileKey;
 use super::procedures::Arguments;
@@ -108,7 +109,11 @@ fn work(
         if is_stopped.load(Ordering::Acquire) {
             return Some(job);
         }
-        run(site, job, counters);
+        // Of a panic outside the back end too: its call is dropped, and so answered SYSTEM_ERR.
+        let _ = contained(|| {
+            run(site, job, counters);
+            Ok(())
+        });
     }
     None
 }

@@ -130,6 +130,7 @@ impl Server {
     /// the server is dropped, which is to be when the engine has ended. Any thread; does not wait.
     pub fn stop(&self) {
         self.pool.iter().for_each(Pool::stop);
+        self.site.exports.iter().for_each(|export| export.file_system.stop());
     }
 
     /// What was counted on all cores and threads; other threads may count meanwhile.

@@ -190,8 +190,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory for being exported, and starts its threads, which end when it is dropped. Sets
-    /// the umask of the process to 0: modes of new files are the clients'. Needs Linux 5.15. Waits for
+    /// Opens a directory for being exported, and starts its threads, which end when it is dropped: that
+    /// waits for what they are at, and what waits for one is not done any more. Sets the umask of the process to 0: modes of new files are the clients'. Needs Linux 5.15. Waits for
     /// the disk.
     ///
     /// # Errors
@@ -355,6 +355,10 @@ impl FileSystem for Directory {
 
     fn abilities(&self) -> Abilities {
         self.kind.abilities()
+    }
+
+    fn stop(&self) {
+        self.workers.stop();
     }
 
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath> {

@@ -1,12 +1,15 @@
 //! Threads that do for the cores what may wait: opening files, closing them, and, where there is no
 //! ring, reading and writing them.
 
-use super::transfer::Task;
+use super::node::Node;
+use super::transfer::{Task, failed};
 use super::tree::{TICK, Tree};
-use crate::nfs::server::directory::node::Node;
+use crate::nfs::server::containment::contained;
 use crate::nfs::server::file_system::Done;
+use nfs3_types::nfs3::Nfs3Option;
 use spinrpc::sync::lock;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
@@ -40,25 +43,43 @@ pub(super) enum Answered {
     Done(Done),
 }
 
-/// The threads; they end when it is dropped, which waits for what they are doing.
+/// What the threads are for.
+pub(super) trait Work: Send + Sync + 'static {
+    /// Does a request, as far as that is asked for. Waits.
+    fn answer(&self, how: How, task: Task) -> Answered;
+
+    /// Comes by after each request, and once in a tick at least.
+    fn tend(&self);
+}
+
+/// The threads; they end when it is dropped, which waits for what they are doing. What they have not
+/// begun by then is not done: nobody is there any more who waits for it.
 pub(super) struct Workers {
     /// None only while it is dropped. Has no bound of its own: each core asks for no more at a time than
     /// it has slots, and how many cores there will be is not known when the threads start.
     jobs: Option<Sender<Job>>,
+    is_stopped: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
     /// Starts so many threads.
-    pub(super) fn start(tree: &Arc<Tree>, threads: usize) -> io::Result<Self> {
+    pub(super) fn start(work: &Arc<impl Work>, threads: usize) -> io::Result<Self> {
         let (jobs, queued) = channel();
-        let queued = Arc::new(Mutex::new(queued));
+        let (queued, is_stopped) = (Arc::new(Mutex::new(queued)), Arc::default());
         let start = |_| {
-            let (tree, queued) = (Arc::clone(tree), Arc::clone(&queued));
-            Builder::new().name("spin-nfs-files".to_owned()).spawn(move || work(&tree, &queued))
+            let (work, queued) = (Arc::clone(work), Arc::clone(&queued));
+            let is_stopped = Arc::clone(&is_stopped);
+            let run = move || run(&*work, &queued, &is_stopped);
+            Builder::new().name("spin-nfs-files".to_owned()).spawn(run)
         };
         let threads = (0..threads.max(1)).map(start).collect::<io::Result<_>>()?;
-        Ok(Self { jobs: Some(jobs), threads })
+        Ok(Self { jobs: Some(jobs), is_stopped, threads })
+    }
+
+    /// Lets no further job begin: what is queued, or comes, is dropped without an answer. Does not wait.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
     }
 
     /// Queues a job, without waiting. False if there are no threads any more.
@@ -69,34 +90,49 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        self.stop();
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            // One that panicked has said so on standard error.
             let _ = thread.join();
         }
     }
 }
 
-fn work(tree: &Arc<Tree>, queued: &Mutex<Receiver<Job>>) {
+fn run(work: &impl Work, queued: &Mutex<Receiver<Job>>, is_stopped: &AtomicBool) {
     loop {
         // A statement of its own: the lock is not held during the job.
         let job = lock(queued).recv_timeout(TICK);
         match job {
-            Ok(job) => do_job(tree, job),
+            Ok(_) if is_stopped.load(Ordering::Acquire) => continue,
+            Ok(job) => do_job(work, job),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        tree.tend();
+        let _ = contained(|| {
+            work.tend();
+            Ok(())
+        });
     }
 }
 
-fn do_job(tree: &Tree, job: Job) {
-    let outcome = match job.how {
-        How::Prepare => tree.prepare_or_perform(job.task),
-        How::Perform => Answered::Done(tree.perform(job.task)),
-    };
+fn do_job(work: &impl Work, Job { number, task, how, answers }: Job) {
+    let outcome = contained(|| Ok(work.answer(how, task)))
+        .unwrap_or_else(|status| Answered::Done(failed(status, Nfs3Option::None)));
     // A core that has ended meanwhile needs no answer.
-    let _ = job.answers.try_send(Answer { number: job.number, outcome });
+    let _ = answers.try_send(Answer { number, outcome });
+}
+
+impl Work for Tree {
+    fn answer(&self, how: How, task: Task) -> Answered {
+        match how {
+            How::Prepare => self.prepare_or_perform(task),
+            How::Perform => Answered::Done(self.perform(task)),
+        }
+    }
+
+    fn tend(&self) {
+        Self::tend(self);
+    }
 }
 
 impl Tree {
@@ -104,14 +140,105 @@ impl Tree {
         match self.prepare(&task) {
             Ok(node) if self.needs_thread(&node, &task) => Answered::Done(self.perform(task)),
             Ok(node) => Answered::Ready(node, task),
-            Err(status) => {
-                Answered::Done(super::transfer::failed(status, self.attributes_if_held(&task.key)))
-            }
+            Err(status) => Answered::Done(failed(status, self.attributes_if_held(&task.key))),
         }
     }
 
     fn needs_thread(&self, node: &Node, task: &Task) -> bool {
         let is_root = self.identity.is_root(&task.caller);
         node.stat().is_ok_and(|present| task.operation.takes_privileges(&present, is_root))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::transfer::Operation;
+    use super::*;
+    use crate::nfs::server::exports::Caller;
+    use crate::nfs::server::file_system::FileKey;
+    use nfs3_types::nfs3::{nfsstat3, wcc_data};
+    use spinrpc::Groups;
+    use std::sync::mpsc::sync_channel;
+
+    /// Does jobs with the work that is planted for their number, and tells.
+    struct Planted<F> {
+        work: F,
+        done: Mutex<Vec<u32>>,
+    }
+
+    impl<F: Fn(u32) + Send + Sync + 'static> Planted<F> {
+        fn new(work: F) -> Arc<Self> {
+            Arc::new(Self { work, done: Mutex::default() })
+        }
+    }
+
+    impl<F: Fn(u32) + Send + Sync + 'static> Work for Planted<F> {
+        fn answer(&self, _: How, task: Task) -> Answered {
+            (self.work)(task.caller.uid);
+            lock(&self.done).push(task.caller.uid);
+            Answered::Done(Done::Committed { wcc: wcc_data::default() })
+        }
+
+        fn tend(&self) {}
+    }
+
+    fn job(number: u32, answers: &SyncSender<Answer>) -> Job {
+        let caller = Caller { uid: number, gid: 0, groups: Groups::default() };
+        let task = Task { caller, key: FileKey::of(b"file"), operation: Operation::Commit };
+        Job { number, task, how: How::Perform, answers: answers.clone() }
+    }
+
+    /// The first job, on the only thread, ends when `end` has begun; the second one waits behind it.
+    fn done_when_ended_by(end: impl FnOnce(Workers)) -> Vec<u32> {
+        let (begin, begun) = channel();
+        let end_began = Arc::new(Mutex::new(None::<Arc<AtomicBool>>));
+        let sees = Arc::clone(&end_began);
+        let planted = Planted::new(move |_| {
+            begin.send(()).unwrap();
+            while !lock(&sees).as_ref().is_some_and(|stopped| stopped.load(Ordering::Acquire)) {
+                std::thread::yield_now();
+            }
+        });
+        let workers = Workers::start(&planted, 1).unwrap();
+        *lock(&end_began) = Some(Arc::clone(&workers.is_stopped));
+        let (answers, _answered) = sync_channel(2);
+        assert!(workers.ask(job(1, &answers)) && workers.ask(job(2, &answers)));
+        begun.recv().unwrap();
+        end(workers);
+        lock(&planted.done).clone()
+    }
+
+    #[test]
+    fn what_waits_for_a_thread_is_not_done_when_the_threads_are_dropped() {
+        assert_eq!(done_when_ended_by(drop), [1]);
+    }
+
+    #[test]
+    fn what_waits_for_a_thread_or_comes_is_not_done_once_they_are_stopped() {
+        let stop_and_ask = |workers: Workers| {
+            workers.stop();
+            let (answers, answered) = sync_channel(1);
+            assert!(workers.ask(job(3, &answers)));
+            drop(answers);
+            // It is over when the job is dropped.
+            assert!(answered.recv().is_err());
+        };
+        assert_eq!(done_when_ended_by(stop_and_ask), [1]);
+    }
+
+    #[test]
+    fn a_panic_fails_its_own_request_and_the_thread_goes_on() {
+        let planted = Planted::new(|number| assert_ne!(number, 1, "planted"));
+        let workers = Workers::start(&planted, 1).unwrap();
+        let (answers, answered) = sync_channel(2);
+        assert!(workers.ask(job(1, &answers)) && workers.ask(job(2, &answers)));
+        let Answer { number: 1, outcome: Answered::Done(Done::Failed { status, .. }) } =
+            answered.recv().unwrap()
+        else {
+            panic!("the first was to fail")
+        };
+        assert_eq!(status, nfsstat3::NFS3ERR_SERVERFAULT);
+        let second = answered.recv().unwrap();
+        assert!(matches!(second.outcome, Answered::Done(Done::Committed { .. })));
     }
 }

@@ -10,6 +10,7 @@ mod listings;
 mod names;
 
 use super::answer::Answer;
+use super::containment::contained;
 use super::file_system::Outcome;
 use super::site::Scene;
 use crate::nfs::xdr::Xdr;
@@ -61,7 +62,7 @@ fn answer<O: Operation>(operation: &O, scene: &Scene<'_>, answer: Answer<'_, '_>
     let mut failed = O::Failed::default();
     let outcome = match O::CHANGES && scene.visit.export.options.read_only {
         true => Err(nfsstat3::NFS3ERR_ROFS),
-        false => operation.run(scene, &mut failed),
+        false => contained(|| operation.run(scene, &mut failed)),
     };
     match outcome {
         Ok(mut done) => answer.succeed(done.take_data(), |to| done.write(to)),
