@@ -26,6 +26,9 @@ use tracing::warn;
 /// How long calls that run are waited for at the end. Systemd waits longer: TimeoutStopSec of
 /// `spin-nfsd.service`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long cores and threads are waited for behind that. One that the kernel keeps, as for a disk that
+/// does not answer, must not keep the process.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the main thread waits for.
 enum Event {
@@ -56,8 +59,8 @@ pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     front.announce(setup)?;
     notify(READY);
     match arriving.recv() {
-        Ok(Event::Signal) => end(front, &engine, &server, &arriving),
-        Ok(Event::Ended(ended)) => ended.map_err(|error| failed(&error)),
+        Ok(Event::Signal) => end(front, engine, server, arriving),
+        Ok(Event::Ended(ended)) => leave(front, engine, server, || ended),
         Err(_) => Ok(()),
     }
 }
@@ -112,8 +115,8 @@ fn failed(error: &EngineError) -> Failure {
 struct Front {
     mount: Option<TcpServer>,
     registered: Registered,
-    _socket: Option<StatsSocket>,
-    _table: Option<LiveTable>,
+    socket: Option<StatsSocket>,
+    table: Option<LiveTable>,
 }
 
 impl Front {
@@ -136,7 +139,7 @@ impl Front {
         let registered = Registered::new(&setup.register, &setup.listen, at)?;
         let table = setup.stats.map(|every| LiveTable::start(source, every)).transpose();
         let table = table.map_err(|error| Failure::failed("a thread", error))?;
-        Ok(Self { mount, registered, _socket: socket, _table: table })
+        Ok(Self { mount, registered, socket, table })
     }
 
     /// What is served, to whom and where; the last line says that it is.
@@ -154,28 +157,67 @@ impl Front {
     }
 }
 
-/// Waits until what runs is done, and then for the cores, as whatever is not done is to be left alone
-/// when this returns. MOUNT by TCP ends first, and rpcbind is told last, as it may take its time.
+/// Waits until what runs is done, and then leaves. MOUNT by TCP ends first.
 fn end(
     mut front: Front,
-    engine: &Engine,
-    server: &Server,
-    arriving: &Receiver<Event>,
+    engine: Engine,
+    server: Arc<Server>,
+    arriving: Receiver<Event>,
 ) -> Result<(), Failure> {
     notify(STOPPING);
     drop(front.mount.take());
     let unfinished = engine.drain(DRAIN_TIMEOUT);
     // Clients take their calls elsewhere now.
     server.stop();
-    if let Ok(Event::Ended(Err(error))) = arriving.recv() {
-        return Err(failed(&error));
-    }
+    let left = leave(front, engine, server, move || match arriving.recv() {
+        Ok(Event::Ended(ended)) => ended,
+        _ => Ok(()),
+    });
     match unfinished {
-        0 => Ok(()),
-        calls => Err(Failure::Failed(format!(
-            "{calls} calls were not done within {DRAIN_TIMEOUT:?}, and were given up"
+        0 => left,
+        calls => {
+            let also = left.err().map(|failure| format!("; {failure}")).unwrap_or_default();
+            Err(Failure::Failed(format!(
+                "{calls} calls were not done within {DRAIN_TIMEOUT:?}, and were given up{also}"
+            )))
+        }
+    }
+}
+
+/// Waits for the cores, and for the threads of whatever else there is, as long as may be: whatever is
+/// not done is to be left alone when this returns. Rpcbind is told last, as it may take its time.
+fn leave(
+    front: Front,
+    engine: Engine,
+    server: Arc<Server>,
+    cores_end: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
+) -> Result<(), Failure> {
+    let Front { mount, registered, socket, table } = front;
+    let leaving = within(LEAVE_TIMEOUT, move || {
+        let ended = cores_end();
+        drop((mount, socket, table, engine, server));
+        ended
+    });
+    drop(registered);
+    match leaving.map_err(|error| Failure::failed("a thread", error))? {
+        Some(ended) => ended.map_err(|error| failed(&error)),
+        None => Err(Failure::Failed(format!(
+            "threads that wait for the kernel were not back within {LEAVE_TIMEOUT:?}, and were left \
+             there; see whether all disks answer"
         ))),
     }
+}
+
+/// What `work` comes to on a thread of its own, which is left alone if it takes longer.
+fn within<T: Send + 'static>(
+    at_most: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Option<T>> {
+    let (done, outcome) = channel();
+    // Nobody waits for what comes too late.
+    let work = move || drop(done.send(work()));
+    thread::Builder::new().name("end".into()).spawn(work)?;
+    Ok(outcome.recv_timeout(at_most).ok())
 }
 
 /// The first signal ends the server, the second one the process, whatever runs.
@@ -218,5 +260,17 @@ fn give_up_quota_override() {
     });
     if let Err(error) = given_up {
         warn!("clients' writes may pass quotas: CAP_SYS_RESOURCE could not be given up: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_does_not_end_is_left_alone() {
+        let (_never, kept) = channel::<()>();
+        assert!(within(Duration::from_millis(1), move || kept.recv()).unwrap().is_none());
+        assert_eq!(within(Duration::MAX, || 7).unwrap(), Some(7));
     }
 }
