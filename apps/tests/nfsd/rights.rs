@@ -148,6 +148,16 @@ fn no_room_for_bytes_expect_nospc_until_some_are_removed() {
 }
 
 #[test]
+fn no_room_for_a_longer_name_expect_nospc_and_the_old_one() {
+    let host = small(200, 100);
+    let (session, root) = (host.session(), host.root());
+    session.create(&root, "file");
+    let long = "x".repeat(250);
+    assert_eq!(status(session.rename((&root, "file"), (&root, &long))), nfsstat3::NFS3ERR_NOSPC);
+    assert_eq!(status(session.rename((&root, "file"), (&root, "name"))), nfsstat3::NFS3_OK);
+}
+
+#[test]
 fn no_room_for_files_expect_nospc_and_fsstat_to_say_so() {
     let host = small(1 << 20, 3);
     let (session, root) = (host.session(), host.root());

@@ -201,10 +201,15 @@ impl Tree {
         Ok(number)
     }
 
-    fn take_room(&mut self, bytes: u64) -> Outcome<()> {
-        if self.options.bytes_max.saturating_sub(self.bytes) < bytes {
-            return Err(nfsstat3::NFS3ERR_NOSPC);
+    fn check_room(&self, bytes: u64) -> Outcome<()> {
+        match self.options.bytes_max.saturating_sub(self.bytes) < bytes {
+            true => Err(nfsstat3::NFS3ERR_NOSPC),
+            false => Ok(()),
         }
+    }
+
+    fn take_room(&mut self, bytes: u64) -> Outcome<()> {
+        self.check_room(bytes)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -263,6 +268,7 @@ impl Tree {
         let replaced = match self.lookup(caller, to) {
             Err(nfsstat3::NFS3ERR_NOENT) => {
                 check_new(self.node(to.directory)?, caller, to.name)?;
+                self.check_room(entry_bytes(to.name).saturating_sub(entry_bytes(from.name)))?;
                 None
             }
             Ok(replaced) if replaced == moved => return Ok(()),
