@@ -183,8 +183,10 @@ impl CoreContext {
         self.pool.take(bytes)
     }
 
-    /// The memory that [`bulk`](Self::bulk) takes from, and that the arguments of calls are pulled
-    /// to, for [`FileRing::register`](crate::sys::file_ring::FileRing::register).
+    /// The memory that [`bulk`](Self::bulk) takes from, for
+    /// [`FileRing::register`](crate::sys::file_ring::FileRing::register). The arguments of calls are
+    /// pulled to it, too, but for connections whose device lets the peer write what is pulled (iWARP):
+    /// these have memory of their own, which a ring gets to know when it meets it.
     #[cfg(feature = "file-io")]
     pub fn memory(&self) -> crate::mem::RegionHold {
         self.pool.hold_region()

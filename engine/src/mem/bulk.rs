@@ -294,8 +294,14 @@ impl BlockRef {
         self.index
     }
 
+    /// Whether other blocks lie in the same region.
+    #[cfg(feature = "file-io")]
+    pub(super) fn is_one_of_many(&self) -> bool {
+        self.core().blocks.len() > 1
+    }
+
     /// Keeps the region the block lies in.
-    #[cfg(feature = "verbs")]
+    #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(super) fn hold_region(&self) -> RegionHold {
         self.core().region.hold()
     }

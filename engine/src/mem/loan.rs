@@ -5,7 +5,7 @@ use super::RegionHold;
 use super::bulk::BlockRef;
 use super::{Region, RegionId, Witness};
 #[cfg(feature = "file-io")]
-use crate::sys::file_ring::StableBytes;
+use crate::sys::file_ring::{StableBytes, StableMemory};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -152,6 +152,13 @@ unsafe impl StableBytes for Bulk {
     /// If a lease is out ([`Bulk::is_leased`]).
     fn stable_bytes(&mut self) -> &mut [u8] {
         self.bytes_mut()
+    }
+
+    /// That of the pool. A block that is all of its memory, as an application's own is, comes and goes
+    /// with it.
+    fn whole_memory(&self) -> Option<Box<dyn StableMemory>> {
+        let hold = self.block.is_one_of_many().then(|| self.block.hold_region())?;
+        Some(Box::new(hold))
     }
 }
 

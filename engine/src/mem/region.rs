@@ -8,6 +8,8 @@ use crate::sys::mmap::{Mapping, SharedMemory};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+#[cfg(any(feature = "verbs", feature = "file-io"))]
+use std::sync::Weak;
 use std::sync::{Arc, OnceLock};
 
 /// Names a region within this process; never used twice.
@@ -20,6 +22,9 @@ pub struct RegionId(pub u64);
 /// A part has one owner and overlaps no other, so that the pool it is given to has its bytes alone.
 pub struct Region {
     memory: Arc<Memory>,
+    /// Shared by all parts of a whole, and by nobody else.
+    #[cfg(any(feature = "verbs", feature = "file-io"))]
+    parts: Arc<()>,
     offset: usize,
     len: usize,
 }
@@ -98,14 +103,26 @@ impl Region {
             len,
             backing,
         };
-        Self { memory: Arc::new(memory), offset: 0, len }
+        Self {
+            memory: Arc::new(memory),
+            #[cfg(any(feature = "verbs", feature = "file-io"))]
+            parts: Arc::default(),
+            offset: 0,
+            len,
+        }
     }
 
     /// Splits off the first `bytes`, rounded up to whole cache lines so that the rest starts at one,
     /// too. Both parts keep the id. `None`, and nothing changes, if there are fewer.
     pub fn split_to(&mut self, bytes: usize) -> Option<Self> {
         let bytes = bytes.checked_next_multiple_of(LINE_BYTES).filter(|n| *n <= self.len)?;
-        let front = Self { memory: Arc::clone(&self.memory), offset: self.offset, len: bytes };
+        let front = Self {
+            memory: Arc::clone(&self.memory),
+            #[cfg(any(feature = "verbs", feature = "file-io"))]
+            parts: Arc::clone(&self.parts),
+            offset: self.offset,
+            len: bytes,
+        };
         self.offset += bytes;
         self.len -= bytes;
         Some(front)
@@ -120,7 +137,7 @@ impl Region {
     /// Keeps the whole that this is a part of.
     #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(crate) fn hold(&self) -> RegionHold {
-        RegionHold(Arc::clone(&self.memory))
+        RegionHold { memory: Arc::clone(&self.memory), parts: Arc::downgrade(&self.parts) }
     }
 
     /// The first byte of this part.
@@ -150,13 +167,30 @@ impl Region {
 /// Keeps memory where it is, for whom it was registered with; uses none of the bytes.
 #[cfg(any(feature = "verbs", feature = "file-io"))]
 #[derive(Clone)]
-pub struct RegionHold(Arc<Memory>);
+pub struct RegionHold {
+    memory: Arc<Memory>,
+    parts: Weak<()>,
+}
 
-// SAFETY: the memory stays where it is until its last owner is gone, and this is one of them.
+#[cfg(any(feature = "verbs", feature = "file-io"))]
+impl RegionHold {
+    /// Nobody has a part of the memory any more, so nobody will again: parts come from parts. Others
+    /// may hold it still.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.parts.strong_count() == 0
+    }
+}
+
+// SAFETY: the memory stays where it is until its last owner is gone, and this is one of them. Bytes of
+// it can be reached through a part only.
 #[cfg(feature = "file-io")]
 unsafe impl StableMemory for RegionHold {
     fn range(&self) -> (NonNull<u8>, usize) {
-        (self.0.base, self.0.len)
+        (self.memory.base, self.memory.len)
+    }
+
+    fn is_unused(&self) -> bool {
+        Self::is_unused(self)
     }
 }
 
@@ -164,29 +198,24 @@ unsafe impl StableMemory for RegionHold {
 impl RegionHold {
     /// See [`Region::id`].
     pub(crate) fn id(&self) -> RegionId {
-        self.0.id
+        self.memory.id
     }
 
     /// The first byte of the whole.
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
-        self.0.base
+        self.memory.base
     }
 
     /// Bytes of the whole.
     pub(crate) fn len(&self) -> usize {
-        self.0.len
-    }
-
-    /// Nobody else has any of it, so nobody will again.
-    pub(crate) fn is_last(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+        self.memory.len
     }
 }
 
 #[cfg(any(feature = "verbs", feature = "file-io"))]
 impl fmt::Debug for RegionHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RegionHold").field(&self.0.id.0).finish()
+        f.debug_tuple("RegionHold").field(&self.memory.id.0).finish()
     }
 }
 

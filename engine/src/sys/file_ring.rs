@@ -17,7 +17,8 @@ pub use registered::StableMemory;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, SubmissionQueue, opcode};
 use operation::{Operation, Step, Work};
-use registered::Registered;
+use registered::{PIECES_MAX, Registered};
+use setup::OWN;
 use slots::{Key, Slots};
 use std::fmt;
 use std::io;
@@ -81,9 +82,19 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// A queue of file operations with buffers of type `B`, each named by a token of type `T`.
 ///
 /// Operations are queued by [`read`](Self::read), [`write`](Self::write) and [`sync`](Self::sync),
-/// none of which makes a system call or allocates, and given to the kernel, run and handed back by
-/// [`poll`](Self::poll). They run in any order: one that must come after another is queued when
-/// that one is done.
+/// none of which makes a system call or allocates, but for the first large transfer in some memory
+/// (below), and given to the kernel, run and handed back by [`poll`](Self::poll). They run in any
+/// order: one that must come after another is queued when that one is done.
+///
+/// Memory that buffers lie in is registered with the kernel, which pins it, once, and then moves
+/// bytes without looking at its pages for each operation: what the ring is told of at the start
+/// ([`register`](Self::register)), and what it meets later: memory that a buffer names
+/// ([`StableBytes::whole_memory`]) is registered when a transfer of 64 KiB or more lies in it for the
+/// first time. That is a system call within `read` or `write`, of about PIN_TIME for 16 MiB that have been
+/// touched before. Memory that nobody else uses any more is let go of, a piece at a time, every 2^16
+/// polls, or when 1,024 pieces of up to 1 GiB are registered; where this side was the last to have
+/// it, it is freed then. Other memory, and what may not be pinned (RLIMIT_MEMLOCK), is read and
+/// written all the same.
 ///
 /// The ring stays on the thread that made it (it is not `Send`): the kernel then needs no locks,
 /// and completes operations when this thread asks and not by interrupting it. Who wants to sleep
@@ -96,7 +107,9 @@ impl<B, T> fmt::Debug for Full<B, T> {
 pub struct FileRing<B: StableBytes, T> {
     ring: IoUring,
     /// Behind the ring, so that it is dropped later.
-    registered: Option<Registered>,
+    registered: Registered,
+    /// Whose rights a write as nobody is done with, if there can be one.
+    nobody: Option<u16>,
     /// Dropped only when the kernel has done with all that is in it.
     slots: ManuallyDrop<Slots<Operation<B, T>>>,
     worker_from_bytes: usize,
@@ -114,29 +127,46 @@ impl<B: StableBytes, T> FileRing<B, T> {
     /// `kernel.io_uring_disabled` denies it, `Unsupported` (ENOSYS) where the kernel was built
     /// without it or a sandbox hides it, `OutOfMemory` or EMFILE for want of memory or descriptors.
     pub fn new(depth: u32) -> io::Result<Self> {
-        if !(1..=DEPTH_MAX).contains(&depth) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        Ok(Self::over(setup::working_ring(depth)?, depth))
+        check_depth(depth)?;
+        Ok(Self::over(setup::working_ring(depth)?, None, depth))
     }
 
-    fn over(ring: IoUring, depth: u32) -> Self {
-        let slots = ManuallyDrop::new(Slots::new(depth));
-        let worker_from_bytes = WORKER_FROM_BYTES;
-        Self { ring, registered: None, slots, worker_from_bytes, not_send: PhantomData }
-    }
-
-    /// Tells the kernel of memory that buffers will lie in. It pins all of it, once, and then moves
-    /// bytes of those buffers without looking at their pages for each operation. Other buffers are
-    /// read and written as ever. To be called once; the memory is kept as long as the ring.
+    /// As [`new`](Self::new), for a thread with rights that not all of its writes are to have. Where
+    /// that is possible, as it is for root, the ring can [write as
+    /// nobody](Self::write_as_nobody). Waits for a thread that it starts.
     ///
     /// # Errors
-    /// `OutOfMemory` (ENOMEM) where the user may not pin so much (RLIMIT_MEMLOCK; root may). For
-    /// memory that cannot be pinned, and the second time, what io_uring_register(2) says. The ring
+    /// As of [`new`](Self::new).
+    pub fn with_nobody(depth: u32) -> io::Result<Self> {
+        check_depth(depth)?;
+        match setup::working_ring_with_nobody(depth) {
+            Ok((ring, nobody)) => Ok(Self::over(ring, Some(nobody), depth)),
+            Err(_) => Self::new(depth),
+        }
+    }
+
+    fn over(ring: IoUring, nobody: Option<u16>, depth: u32) -> Self {
+        let slots = ManuallyDrop::new(Slots::new(depth));
+        let registered = Registered::none_yet(&ring, PIECES_MAX);
+        let worker_from_bytes = WORKER_FROM_BYTES;
+        Self { ring, registered, nobody, slots, worker_from_bytes, not_send: PhantomData }
+    }
+
+    /// Registers memory that buffers will lie in, before there are any. It is kept until nobody else
+    /// uses it, or the ring is gone. Memory that the ring has already is not registered again.
+    ///
+    /// # Errors
+    /// `OutOfMemory` (ENOMEM) where the user may not pin so much (RLIMIT_MEMLOCK; root may).
+    /// `StorageFull` where the kernel has no table that can be added to (before Linux 5.19), or that
+    /// has no entry left. For memory that cannot be pinned, what io_uring_register(2) says. The ring
     /// works then as without it.
     pub fn register(&mut self, memory: impl StableMemory + 'static) -> io::Result<()> {
-        self.registered = Some(Registered::with(&self.ring, Box::new(memory))?);
-        Ok(())
+        self.registered.add(&self.ring, Box::new(memory))
+    }
+
+    /// Whether it can [write as nobody](Self::write_as_nobody).
+    pub fn has_nobody(&self) -> bool {
+        self.nobody.is_some()
     }
 
     /// Leaves reads and writes of at least so many bytes to a thread of the kernel from the start.
@@ -169,7 +199,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
         buffer: B,
         token: T,
     ) -> Result<(), Full<B, T>> {
-        self.transfer(Work::Read, file, offset, buffer, token)
+        self.transfer(Work::Read, OWN, file, offset, buffer, token)
     }
 
     /// Queues writing all of `buffer` at `offset` (in bytes), durably if told so. It goes on until
@@ -188,7 +218,30 @@ impl<B: StableBytes, T> FileRing<B, T> {
         durability: Option<Durability>,
         token: T,
     ) -> Result<(), Full<B, T>> {
-        self.transfer(Work::Write(durability), file, offset, buffer, token)
+        self.transfer(Work::Write(durability), OWN, file, offset, buffer, token)
+    }
+
+    /// As [`write`](Self::write), but of the thread's rights only those are used that came with
+    /// opening the file: the write takes set-user-id and set-group-id bits from the file's mode, and
+    /// gets none of the blocks that are kept for root. For what somebody else has ordered.
+    ///
+    /// If the ring [cannot](Self::has_nobody), the end of it is an error (EINVAL).
+    ///
+    /// # Errors
+    /// [`Full`].
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn write_as_nobody(
+        &mut self,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        buffer: B,
+        durability: Option<Durability>,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        let personality = self.nobody.unwrap_or(NEVER_GIVEN);
+        self.transfer(Work::Write(durability), personality, file, offset, buffer, token)
     }
 
     /// Queues bringing to stable storage all that was written to the file by operations that are
@@ -214,9 +267,10 @@ impl<B: StableBytes, T> FileRing<B, T> {
             offset: 0,
             done_bytes: 0,
             by_worker: true,
+            personality: OWN,
         };
         let (key, operation) = vacancy.fill(operation);
-        push(&mut self.ring.submission(), self.registered.as_ref(), key, operation);
+        push(&mut self.ring.submission(), &self.registered, key, operation);
         Ok(())
     }
 
@@ -229,6 +283,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
     /// gone. No cause is known once [`new`](Self::new) has found that the ring works; the ring
     /// should be dropped.
     pub fn poll(&mut self, mut done: impl FnMut(Done<B, T>)) -> io::Result<usize> {
+        self.registered.tend(&self.ring);
         if self.slots.used() == 0 {
             return Ok(0);
         }
@@ -239,7 +294,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
             let key = Key::from_user_data(completion.user_data());
             let Some(operation) = self.slots.find(key) else { continue };
             match operation.advance(completion.result()) {
-                Step::Again => push(&mut queue, self.registered.as_ref(), key, operation),
+                Step::Again => push(&mut queue, &self.registered, key, operation),
                 Step::Finished(result) => {
                     let ended = self.slots.take(key).map(|operation| operation.into_done(result));
                     handed_back += usize::from(ended.is_some());
@@ -253,20 +308,25 @@ impl<B: StableBytes, T> FileRing<B, T> {
     fn transfer(
         &mut self,
         work: Work,
+        personality: u16,
         file: Arc<OwnedFd>,
         offset: u64,
         mut buffer: B,
         token: T,
     ) -> Result<(), Full<B, T>> {
         // Asked before the buffer is in a slot, for this is where it may panic.
-        let by_worker = work.may_sync() || buffer.stable_bytes().len() >= self.worker_from_bytes;
+        let bytes = buffer.stable_bytes();
+        let place = (bytes.as_ptr().addr(), bytes.len());
+        let by_worker = work.may_sync() || place.1 >= self.worker_from_bytes;
         let Some(vacancy) = self.slots.vacancy() else {
             return Err(Full { file, buffer, token });
         };
+        self.registered.meet(&self.ring, place, || buffer.whole_memory());
         let buffer = Some(buffer);
-        let operation = Operation { work, file, buffer, token, offset, done_bytes: 0, by_worker };
+        let operation =
+            Operation { work, file, buffer, token, offset, done_bytes: 0, by_worker, personality };
         let (key, operation) = vacancy.fill(operation);
-        push(&mut self.ring.submission(), self.registered.as_ref(), key, operation);
+        push(&mut self.ring.submission(), &self.registered, key, operation);
         Ok(())
     }
 
@@ -320,10 +380,18 @@ impl<B: StableBytes, T> Drop for FileRing<B, T> {
 /// Names no slot: there are at most [`DEPTH_MAX`].
 const CANCEL_USER_DATA: u64 = u64::MAX;
 
+/// A personality that the kernel does not know: it counts them up from 1, and a ring has one.
+const NEVER_GIVEN: u16 = u16::MAX;
+
+fn check_depth(depth: u32) -> io::Result<()> {
+    let is_possible = (1..=DEPTH_MAX).contains(&depth);
+    if is_possible { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
 /// Has the kernel asked for what is left of an operation, at the next poll.
 fn push<B: StableBytes, T>(
     queue: &mut SubmissionQueue<'_>,
-    registered: Option<&Registered>,
+    registered: &Registered,
     key: Key,
     operation: &mut Operation<B, T>,
 ) {

@@ -4,12 +4,39 @@
 //! It makes system calls, five there and five back, none of which waits.
 
 use rustix::process::{Gid, getgroups};
-use rustix::thread::set_thread_groups;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups};
 use std::io;
 use std::marker::PhantomData;
+use std::thread;
 
 /// Neither a user nor a group: what setfsuid(2) and its like take for "no change".
 const NOBODY: u32 = u32::MAX;
+
+/// The user and the group that stand for whom a system does not know, and that own nothing.
+const STRANGER: u32 = 65_534;
+
+/// Does `work` on a thread that ends with it, and acts on files as a user who owns nothing and has no
+/// capability: what the kernel notes of the thread meanwhile, others may do in that name. Waits for it.
+///
+/// # Errors
+/// As of [`ThreadIdentity::assume`]; what clone(2) reports. Nothing is done then.
+pub(super) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
+    let act = || {
+        let mut own = ThreadIdentity::of_this_thread()?;
+        let _acting = own.assume(STRANGER, STRANGER, &[])?;
+        // Some override what no user could, such as quotas.
+        let none = CapabilitySet::empty();
+        set_capabilities(
+            None,
+            CapabilitySets { effective: none, permitted: none, inheritable: none },
+        )?;
+        Ok(work())
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("nobody".to_owned()).spawn_scoped(scope, act)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
 
 /// Who the thread was that made it.
 ///
@@ -111,6 +138,7 @@ fn fs_group() -> u32 {
 mod tests {
     use super::*;
     use rustix::process::geteuid;
+    use rustix::thread::capabilities;
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::path::PathBuf;
@@ -204,6 +232,25 @@ mod tests {
             drop(acting);
             assert_eq!(getgroups().unwrap(), groups_before);
         }
+    }
+
+    #[test]
+    fn nobody_may_do_what_no_user_may_and_the_caller_still_may() {
+        if !is_root() {
+            assert!(as_nobody(|| ()).is_err());
+            return;
+        }
+        let files = Files::new("nobody");
+        let path = files.with_mode("secret", 0o600);
+        let (read, made) = as_nobody(|| {
+            let made = fs::metadata(files.with_mode("made", 0o600)).unwrap();
+            (File::open(&path).unwrap_err().kind(), (made.uid(), made.gid()))
+        })
+        .unwrap();
+        assert_eq!((read, made), (io::ErrorKind::PermissionDenied, (STRANGER, STRANGER)));
+        let none = as_nobody(|| capabilities(None).unwrap()).unwrap();
+        assert!(none.effective.is_empty() && none.permitted.is_empty(), "{none:?}");
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
     }
 
     #[test]

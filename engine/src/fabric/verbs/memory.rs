@@ -268,7 +268,7 @@ impl Registered {
     /// Gives up regions of which nobody has a part any more.
     fn make_room(&mut self) {
         if self.regions.len() >= REGIONS_MAX {
-            self.regions.retain(|registered| !registered.hold.is_last());
+            self.regions.retain(|registered| !registered.hold.is_unused());
             self.latest = (RegionId(0), 0);
         }
     }

@@ -1,5 +1,7 @@
 //! What memory the kernel may be handed by [`FileRing`](super::FileRing).
 
+use super::StableMemory;
+
 /// A buffer whose bytes stay where they are, and belong to it alone, while a
 /// [`FileRing`](super::FileRing) has it.
 ///
@@ -14,6 +16,13 @@ pub unsafe trait StableBytes {
     /// # Panics
     /// It may, but not any more once a call has returned.
     fn stable_bytes(&mut self) -> &mut [u8];
+
+    /// All of the memory that the bytes lie in, for the ring to register, if that is likely to be read
+    /// and written again through the same ring. It is asked for large transfers in memory that the
+    /// ring does not know.
+    fn whole_memory(&self) -> Option<Box<dyn StableMemory>> {
+        None
+    }
 }
 
 // SAFETY: the bytes are on the heap, where they stay when the vector is moved, and are its own.

@@ -28,6 +28,8 @@ pub(super) struct Operation<B, T> {
     pub(super) done_bytes: usize,
     /// Have a thread of the kernel do it from the start.
     pub(super) by_worker: bool,
+    /// As whom, by the number the kernel gave; 0: as the thread that owns the ring.
+    pub(super) personality: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub(super) enum Step {
 impl<B: StableBytes, T> Operation<B, T> {
     /// The request for what is left. It holds addresses of the buffer and the number of the file,
     /// so the operation must stay in its slot until the kernel has answered.
-    pub(super) fn request(&mut self, key: Key, registered: Option<&Registered>) -> Entry {
+    pub(super) fn request(&mut self, key: Key, registered: &Registered) -> Entry {
         let fd = Fd(self.file.as_raw_fd());
         // An offset of -1 would mean the position of the open file; one less is refused like all
         // that are negative.
@@ -63,18 +65,18 @@ impl<B: StableBytes, T> Operation<B, T> {
         let left = self.left();
         let address = left.as_mut_ptr();
         let bytes = left.len().min(REQUEST_BYTES_MAX) as u32;
-        let piece = registered.and_then(|registered| registered.piece_of(left));
-        let entry = match (self.work, piece) {
+        let registered = registered.entry_of(address.addr(), left.len());
+        let entry = match (self.work, registered) {
             (Work::Read, None) => opcode::Read::new(fd, address, bytes).offset(offset).build(),
-            (Work::Read, Some(piece)) => {
-                opcode::ReadFixed::new(fd, address, bytes, piece).offset(offset).build()
+            (Work::Read, Some(place)) => {
+                opcode::ReadFixed::new(fd, address, bytes, place).offset(offset).build()
             }
             (Work::Write(durability), None) => {
                 let write = opcode::Write::new(fd, address, bytes).offset(offset);
                 write.rw_flags(write_flags(durability)).build()
             }
-            (Work::Write(durability), Some(piece)) => {
-                let write = opcode::WriteFixed::new(fd, address, bytes, piece).offset(offset);
+            (Work::Write(durability), Some(place)) => {
+                let write = opcode::WriteFixed::new(fd, address, bytes, place).offset(offset);
                 write.rw_flags(write_flags(durability)).build()
             }
             (Work::Sync(durability), _) => {
@@ -82,7 +84,7 @@ impl<B: StableBytes, T> Operation<B, T> {
             }
         };
         let flags = if self.by_worker { Flags::ASYNC } else { Flags::empty() };
-        entry.flags(flags).user_data(key.user_data())
+        entry.flags(flags).personality(self.personality).user_data(key.user_data())
     }
 
     /// Takes note of what the kernel answered to the last request: bytes, or an error's negative.

@@ -28,7 +28,7 @@ fn ring<B: StableBytes, T>(depth: u32) -> FileRing<B, T> {
 
 /// A ring as kernels before 6.1 make it.
 fn plain_ring(depth: u32) -> Ring {
-    FileRing::over(needs_io_uring(setup::plain(depth)), depth)
+    FileRing::over(needs_io_uring(setup::plain(depth)), None, depth)
 }
 
 /// A file on disk, without a name.
@@ -328,6 +328,58 @@ fn the_descriptor_is_readable_when_there_is_something_to_poll_for() {
     assert!(readable(&ring, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })));
     assert_eq!(ring.poll(drop).unwrap(), 1);
     assert_eq!(ring.outstanding(), 0);
+}
+
+#[test]
+fn a_write_as_nobody_takes_set_id_bits_and_one_of_roots_own_leaves_them() {
+    let mut ring: Ring = needs_io_uring(FileRing::with_nobody(DEPTH));
+    if !rustix::process::geteuid().is_root() {
+        // What is left of the test: who has no rights to do without is nobody already.
+        assert!(!ring.has_nobody());
+        return;
+    }
+    assert!(ring.has_nobody());
+    for worker_from_bytes in [0, usize::MAX] {
+        ring.set_worker_from_bytes(worker_from_bytes);
+        for (is_nobody, left) in [(true, 0o755), (false, 0o6755)] {
+            let file = file_with(b"program");
+            fs::fchmod(&file, Mode::from_raw_mode(0o6755)).unwrap();
+            let write = if is_nobody { Ring::write_as_nobody } else { Ring::write };
+            write(&mut ring, file.clone(), 0, b"trojan".to_vec(), None, 0).unwrap();
+            let done = only(&mut ring);
+            assert!(done.result.is_ok(), "{done:?}");
+            assert_eq!(fs::fstat(&file).unwrap().st_mode & 0o7777, left, "as nobody: {is_nobody}");
+            assert_eq!(content(&file), b"trojanm");
+        }
+    }
+}
+
+#[test]
+fn a_write_as_nobody_by_a_ring_that_has_none_fails() {
+    let mut ring: Ring = ring(DEPTH);
+    assert!(!ring.has_nobody());
+    let file = file_with(b"ab");
+    ring.write_as_nobody(file.clone(), 0, b"x".to_vec(), None, 0).unwrap();
+    ring.read(file.clone(), 0, vec![0; 2], 1).unwrap();
+    let mut done = finish(&mut ring, 2);
+    done.sort_by_key(|done| done.token);
+    let error = done[0].result.as_ref().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    assert_eq!((content(&file), done[1].bytes), (b"ab".to_vec(), 2));
+}
+
+#[test]
+fn a_ring_with_nobody_is_dropped_and_refused_like_others() {
+    for depth in [0, DEPTH_MAX + 1] {
+        let error = Ring::with_nobody(depth).map(drop).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+    let mut ring: Ring = needs_io_uring(FileRing::with_nobody(DEPTH));
+    let (reader, _writer) = silent_pipe();
+    ring.read(reader.clone(), 0, vec![0; 1], 0).unwrap();
+    ring.poll(|done| panic!("{done:?}")).unwrap();
+    drop(ring);
+    assert_eq!(Arc::strong_count(&reader), 1);
 }
 
 /// Compares a file with a copy in memory, with many reads and writes of random places in flight.
