@@ -251,9 +251,8 @@ mod tests {
     impl Forbidden {
         fn new() -> Self {
             // SAFETY: a new mapping, where the kernel likes.
-            let mapped = unsafe {
-                mmap_anonymous(null_mut(), PAGE, ProtFlags::empty(), MapFlags::PRIVATE)
-            };
+            let mapped =
+                unsafe { mmap_anonymous(null_mut(), PAGE, ProtFlags::empty(), MapFlags::PRIVATE) };
             Self(NonNull::new(mapped.unwrap().cast()).unwrap())
         }
     }
@@ -305,8 +304,11 @@ mod tests {
         // Addresses alone, of memory that is told to nobody.
         let (start, memory) = (1 << 40, Rc::from(Memory::of(1).boxed()));
         let (_ring, mut registered) = table(4);
-        registered.pieces.extend((0_u16..).zip(pieces).map(|(entry, (at, bytes))| {
-            Piece { start: start + at, bytes, entry, memory: Rc::clone(&memory) }
+        registered.pieces.extend((0_u16..).zip(pieces).map(|(entry, (at, bytes))| Piece {
+            start: start + at,
+            bytes,
+            entry,
+            memory: Rc::clone(&memory),
         }));
         let places = [(0, GIB, Some(0)), (GIB, 5, Some(1)), (2 * GIB, 1, Some(2))];
         for (at, bytes, entry) in places {

@@ -102,15 +102,15 @@ impl DirectoryPath {
     /// Begins a request by the ring, if the file is open for it, and the caller is known to have the
     /// right to it.
     fn begin_at_once(&self, task: &Task) -> Option<Running> {
-        self.ring.as_ref()?;
+        let ring = self.ring.as_ref()?;
         let (tree, right) = (self.tree(), task.operation.right());
         let node = tree.peek(&task.key)?;
         node.opened(right)?;
         let (running, present) = Running::begin(node, &task.operation).ok()?;
         let is_allowed = tree.identity.owns(&task.caller, &present)
             || running.node.is_granted(&task.caller, right, &present, tree.nodes.tick());
-        let is_root = tree.identity.is_root(&task.caller);
-        if !is_allowed || task.operation.takes_privileges(&present, is_root) {
+        let needs_thread = !ring.has_nobody() && tree.takes_privileges(task, &present);
+        if !is_allowed || needs_thread {
             running.abandon();
             return None;
         }
@@ -118,7 +118,8 @@ impl DirectoryPath {
     }
 
     /// Hands a request to the ring. If that is not possible, it ends here.
-    fn launch(&mut self, number: u32, mut running: Running, operation: Operation) -> Option<Done> {
+    fn launch(&mut self, number: u32, mut running: Running, task: Task) -> Option<Done> {
+        let Task { caller, operation, .. } = task;
         let file = running.node.opened(operation.right()).map(Arc::clone);
         let (Some(ring), Some(file)) = (&mut self.ring, file) else {
             return Some(refuse(&self.directory.tree, running));
@@ -127,7 +128,10 @@ impl DirectoryPath {
         let queued = match operation {
             Operation::Read { offset, into } => ring.read(file, offset, into, number).is_ok(),
             Operation::Write { offset, data, .. } => {
-                ring.write(file, offset, data, syncs, number).is_ok()
+                let is_root = self.directory.tree.identity.is_root(&caller);
+                let write =
+                    if ring.has_nobody() && !is_root { Ring::write_as_nobody } else { Ring::write };
+                write(ring, file, offset, data, syncs, number).is_ok()
             }
             Operation::Commit => ring.sync(file, Durability::File, number).is_ok(),
         };
@@ -143,7 +147,11 @@ impl DirectoryPath {
 
     /// Hands a request to the threads. If they have too much to do, it ends here.
     fn hand_over(&mut self, number: u32, task: Task) -> Option<Done> {
-        let how = if self.ring.is_some() { How::Prepare } else { How::Perform };
+        let how = match &self.ring {
+            Some(ring) if ring.has_nobody() => How::Prepare,
+            Some(_) => How::PrepareOrTakePrivileges,
+            None => How::Perform,
+        };
         let (key, answers) = (task.key, self.answers.clone());
         self.slots.replace(number, Slot::WithThread);
         let is_queued = self.directory.workers.ask(Job { number, task, how, answers });
@@ -173,7 +181,7 @@ impl DirectoryPath {
             return self.hand_over(number, task);
         }
         match Running::begin(node, &task.operation) {
-            Ok((running, _)) => self.launch(number, running, task.operation),
+            Ok((running, _)) => self.launch(number, running, task),
             Err(status) => Some(failed(status, self.tree().attributes_if_held(&task.key))),
         }
     }
@@ -220,7 +228,7 @@ impl DataPath for DirectoryPath {
             return Started::Done(self.too_much(file));
         };
         let ended = match self.begin_at_once(&task) {
-            Some(running) => self.launch(number, running, task.operation),
+            Some(running) => self.launch(number, running, task),
             None => self.hand_over(number, task),
         };
         match ended {
@@ -310,10 +318,12 @@ impl Slots {
     }
 }
 
-/// A ring for the memory of a core. Where the kernel may not pin that (RLIMIT_MEMLOCK), each request
-/// takes somewhat longer.
+/// A ring for the memory of a core, and for that of connections as it meets it. Where the kernel may
+/// not pin that (RLIMIT_MEMLOCK), each request takes somewhat longer. Writes of others than root are
+/// done as nobody, who has been given the file open: by the kernel's rules that takes set-user-id bits
+/// from it, and neither root's blocks nor quotas that root may exceed are given to it.
 fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
-    let mut ring = Ring::new(depth).ok()?;
+    let mut ring = Ring::with_nobody(depth).ok()?;
     if let Err(error) = ring.register(memory.memory()) {
         debug!("the memory of core {} is not registered with its ring: {error}", memory.index());
     }

@@ -87,12 +87,6 @@ impl Operation {
         }
         Ok(self)
     }
-
-    /// Whether the write takes bits from the mode, as it does if the caller himself writes: a ring
-    /// writes as the server.
-    pub(super) fn takes_privileges(&self, present: &Statx, is_root: bool) -> bool {
-        matches!(self, Self::Write { .. }) && !is_root && lends_identity(present)
-    }
 }
 
 impl What {
@@ -253,6 +247,14 @@ fn is_full(status: nfsstat3) -> bool {
 }
 
 impl Tree {
+    /// Whether a write takes bits from the mode, as it does if the caller himself writes, and not if the
+    /// server does.
+    pub(super) fn takes_privileges(&self, task: &Task, present: &Statx) -> bool {
+        matches!(task.operation, Operation::Write { .. })
+            && !self.identity.is_root(&task.caller)
+            && lends_identity(present)
+    }
+
     /// Finds the file of a request, sees whether the caller may, and opens it. May wait.
     pub(super) fn prepare(&self, task: &Task) -> Outcome<Arc<Node>> {
         let node = self.node(&task.key)?;

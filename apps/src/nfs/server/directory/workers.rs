@@ -26,8 +26,10 @@ pub(super) struct Job {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Open the file, and leave the rest to the core's ring unless that cannot do it.
+    /// Open the file, and leave the rest to the core's ring.
     Prepare,
+    /// The same, but do a write that takes privileges from the file: the ring would write as the server.
+    PrepareOrTakePrivileges,
     /// Do all of it.
     Perform,
 }
@@ -125,7 +127,10 @@ fn do_job(work: &impl Work, Job { number, task, how, answers }: Job) {
 impl Work for Tree {
     fn answer(&self, how: How, task: Task) -> Answered {
         match how {
-            How::Prepare => self.prepare_or_perform(task),
+            How::Prepare => self.prepare_or_perform(task, |_, _| false),
+            How::PrepareOrTakePrivileges => self.prepare_or_perform(task, |node, task| {
+                node.stat().is_ok_and(|present| self.takes_privileges(task, &present))
+            }),
             How::Perform => Answered::Done(self.perform(task)),
         }
     }
@@ -136,17 +141,16 @@ impl Work for Tree {
 }
 
 impl Tree {
-    fn prepare_or_perform(&self, task: Task) -> Answered {
+    fn prepare_or_perform(
+        &self,
+        task: Task,
+        needs_thread: impl FnOnce(&Node, &Task) -> bool,
+    ) -> Answered {
         match self.prepare(&task) {
-            Ok(node) if self.needs_thread(&node, &task) => Answered::Done(self.perform(task)),
+            Ok(node) if needs_thread(&node, &task) => Answered::Done(self.perform(task)),
             Ok(node) => Answered::Ready(node, task),
             Err(status) => Answered::Done(failed(status, self.attributes_if_held(&task.key))),
         }
-    }
-
-    fn needs_thread(&self, node: &Node, task: &Task) -> bool {
-        let is_root = self.identity.is_root(&task.caller);
-        node.stat().is_ok_and(|present| task.operation.takes_privileges(&present, is_root))
     }
 }
 
