@@ -90,11 +90,12 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// bytes without looking at its pages for each operation: what the ring is told of at the start
 /// ([`register`](Self::register)), and what it meets later: memory that a buffer names
 /// ([`StableBytes::whole_memory`]) is registered when a transfer of 64 KiB or more lies in it for the
-/// first time. That is a system call within `read` or `write`, of about PIN_TIME for 16 MiB that have been
-/// touched before. Memory that nobody else uses any more is let go of, a piece at a time, every 2^16
-/// polls, or when 1,024 pieces of up to 1 GiB are registered; where this side was the last to have
-/// it, it is freed then. Other memory, and what may not be pinned (RLIMIT_MEMLOCK), is read and
-/// written all the same.
+/// first time. That is a system call within `read` or `write`, of half a millisecond for 16 MiB whose
+/// pages have been touched before. Memory that nobody uses any more is let go of, the first that is
+/// found at every 2^16th poll, and more where the 1,024 pieces of up to 1 GiB are taken that can be
+/// registered at a time; if nobody else holds it, it is freed then. What may not be pinned
+/// (RLIMIT_MEMLOCK) is read and written all the same, and not tried again until something was let go
+/// of.
 ///
 /// The ring stays on the thread that made it (it is not `Send`): the kernel then needs no locks,
 /// and completes operations when this thread asks and not by interrupting it. Who wants to sleep

@@ -26,10 +26,8 @@ pub(super) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<
         let _acting = own.assume(STRANGER, STRANGER, &[])?;
         // Some override what no user could, such as quotas.
         let none = CapabilitySet::empty();
-        set_capabilities(
-            None,
-            CapabilitySets { effective: none, permitted: none, inheritable: none },
-        )?;
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_capabilities(None, sets)?;
         Ok(work())
     };
     thread::scope(|scope| {

@@ -249,9 +249,10 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Root's threads may pass quotas (CAP_SYS_RESOURCE). What they write for clients must not. The blocks
-/// that a file system reserves for root are not kept by this: user 0, as whom data are written, gets
-/// them by his number. Before there are other threads.
+/// Root's threads may pass quotas, and take the blocks that a file system reserves for root
+/// (CAP_SYS_RESOURCE). What they write for clients must not. User 0 gets those blocks by his number: a
+/// client's root, and others only where the kernel refuses a ring that writes as nobody. Before there
+/// are other threads.
 fn give_up_quota_override() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let given_up = capabilities(None).and_then(|mut sets| {

@@ -14,8 +14,11 @@ const PIECE_BYTES: usize = 1 << 30;
 pub(super) const PIECES_MAX: u16 = 1024;
 
 /// From how many bytes on a read or write in memory that is not registered has it registered.
-// What a registered buffer saves grows with the transfer: under an emulated CPU, which copies from the
-// memory of a user slowly, three fifths of the time of 1 MiB, and of 4 KiB nothing that shows.
+// What a registered buffer saves grows with the transfer: three fifths of the time of 1 MiB where the
+// CPU copies from the memory of a user slowly (an emulated one), and of 4 KiB nothing that shows. To
+// pin 17 MiB which have been touched before takes 0.45 ms, to let go of them 0.1 ms, and to free them
+// 1.2 ms (Linux 6.18, pages of 4 KiB, virtual CPUs). Pages that nobody touched are made by pinning
+// them, in 12 ms, but a connection's memory was pinned by its device before.
 pub(super) const LEARN_FROM_BYTES: usize = 64 << 10;
 
 /// How many polls lie between two looks for memory that nobody uses any more.

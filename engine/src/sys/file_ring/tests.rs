@@ -307,7 +307,10 @@ fn a_panic_while_something_is_handed_back_loses_only_that() {
     for token in 0..3 {
         ring.read(file.clone(), 0, vec![0; 2], token).unwrap();
     }
-    let poll = std::panic::AssertUnwindSafe(|| ring.poll(|_| panic!("as the test wants")));
+    // Some file systems leave even small reads to a worker, and the first polls with nothing.
+    let poll = std::panic::AssertUnwindSafe(|| {
+        while ring.poll(|_| panic!("as the test wants")).unwrap() == 0 {}
+    });
     assert!(std::panic::catch_unwind(poll).is_err());
     assert_eq!(ring.outstanding(), 2);
     assert_eq!(finish(&mut ring, 2).len(), 2);

@@ -320,8 +320,8 @@ impl Slots {
 
 /// A ring for the memory of a core, and for that of connections as it meets it. Where the kernel may
 /// not pin that (RLIMIT_MEMLOCK), each request takes somewhat longer. Writes of others than root are
-/// done as nobody, who has been given the file open: by the kernel's rules that takes set-user-id bits
-/// from it, and neither root's blocks nor quotas that root may exceed are given to it.
+/// done as nobody, to whom the kernel gives neither the blocks that are reserved for root nor leave to
+/// keep set-user-id bits.
 fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
     let mut ring = Ring::with_nobody(depth).ok()?;
     if let Err(error) = ring.register(memory.memory()) {
