@@ -1,6 +1,25 @@
 //! Both roles of one connection behind one input: a received message goes to the requester or the
 //! responder, or gets the answer that a malformed one deserves (RFC 8166 section 4.5).
+//!
+//! Who connected calls and who accepted serves, and there all messages that arrive go one way. On a
+//! connection that also takes calls in reverse ([`Connection::two_way`]) both ends do both, each way
+//! with its own XIDs and its own credits (RFC 8167 section 4), and a message goes by what it is:
+//!
+//! ```text
+//! RDMA_MSG, RDMA_MSGP   msg_type of the RPC message says: Call -> responder, Reply -> requester
+//! RDMA_NOMSG            Position-Zero Read chunk -> responder, none -> requester
+//! RDMA_DONE             -> responder: a requester sends it
+//! RDMA_ERROR            -> requester: it answers a call, and is never answered
+//! ```
+//!
+//! Version one has no direction in its header, so that of a message whose RPC message cannot be
+//! found nobody knows it. Such a message is taken for a reply if a call of ours with its XID is in
+//! flight: it is dropped, and its credit word does not count. Else it is taken for a call, and gets
+//! the RDMA_ERROR that a call deserves. For if a reply were answered with an error, the peer would
+//! end a call of its own that happens to have this XID. By the same rule an RDMA_NOMSG with a
+//! Position-Zero Read chunk is a reply where the rules know such replies (RFC 5666 section 5.2).
 
+use crate::ids::Xid;
 use crate::limits::Limits;
 use crate::output::{Dropped, Output, PeerMisbehaved};
 use crate::profile::Profile;
@@ -8,18 +27,28 @@ use crate::rdma::RdmaError;
 use crate::rdma::v1::{HeaderError, HeaderView, MessageType, VERSION};
 use crate::requester::{CallSlot, Requester};
 use crate::responder::{Responder, ServeSlot};
+use crate::rpc::{self, Direction};
 use crate::xdr::DecodeError;
 
 /// After so many malformed headers the connection is closed.
 pub const MALFORMED_MAX: u32 = 64;
 
-/// Which end of the connection this is: who connected calls, who accepted serves.
+/// Which end of the connection this is: who connected calls, who accepted serves; in reverse the
+/// other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// This side connected and sends calls.
     Client,
     /// This side accepted and answers calls.
     Server,
+}
+
+/// What arrives at this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Traffic {
+    Replies,
+    Calls,
+    Both,
 }
 
 /// The protocol state of one connection.
@@ -30,6 +59,7 @@ pub struct Connection<Q, R> {
     /// The peer's calls.
     pub responder: Responder<R>,
     side: Side,
+    traffic: Traffic,
     limits: Limits,
     profile: Profile,
     malformed: u32,
@@ -52,7 +82,25 @@ where
         responder.take_padded(profile.has_padded_messages());
         requester.profile = profile;
         responder.profile = profile;
-        Self { requester, responder, side, limits, profile, malformed: 0 }
+        let traffic = match side {
+            Side::Client => Traffic::Replies,
+            Side::Server => Traffic::Calls,
+        };
+        Self { requester, responder, side, traffic, limits, profile, malformed: 0 }
+    }
+
+    /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper layer
+    /// has to agree on that (section 4.1); nothing on the wire says so.
+    #[must_use]
+    pub fn two_way(mut self) -> Self {
+        self.traffic = Traffic::Both;
+        self
+    }
+
+    /// Whether there are calls in reverse.
+    #[inline]
+    pub fn is_two_way(&self) -> bool {
+        self.traffic == Traffic::Both
     }
 
     /// Which end this is.
@@ -91,39 +139,84 @@ where
                 xid,
                 credits,
                 cause: DecodeError::LimitExceeded { .. },
-            }) if self.side == Side::Client && self.requester.may_be_too_long(xid) => {
+            }) if self.traffic != Traffic::Calls && self.requester.may_be_too_long(xid) => {
                 self.requester.on_reply_too_long(xid, credits, out);
             }
-            Err(error) => self.on_malformed(self.side, message, error, out),
+            Err(error) => self.on_malformed(message, error, out),
         }
     }
 
     #[inline(always)]
     fn take(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        match self.side {
-            Side::Client => self.requester.on_receive(view, out),
-            Side::Server => self.responder.on_receive(view, out),
+        match self.traffic {
+            Traffic::Replies => self.requester.on_receive(view, out),
+            Traffic::Calls => self.responder.on_receive(view, out),
+            Traffic::Both => self.take_either(view, out),
+        }
+    }
+
+    /// Out of the way of connections without calls in reverse.
+    #[inline(never)]
+    fn take_either(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        match direction(view, self.profile) {
+            Some(Direction::Call) => self.responder.on_receive(view, out),
+            Some(Direction::Reply) => self.requester.on_receive(view, out),
+            None => self.take_unknown(view, out),
         }
     }
 
     #[cold]
-    fn on_malformed(
-        &mut self,
-        side: Side,
-        message: &[u8],
-        error: HeaderError,
-        out: &mut impl Output,
-    ) {
+    fn take_unknown(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        match (self.requester.awaits(view.xid()), view.message_type()) {
+            (true, MessageType::Nomsg) => self.requester.on_receive(view, out),
+            (true, _) => out.dropped(Dropped::MalformedReply),
+            (false, _) => self.responder.on_receive(view, out),
+        }
+    }
+
+    #[cold]
+    fn on_malformed(&mut self, message: &[u8], error: HeaderError, out: &mut impl Output) {
         self.malformed = self.malformed.saturating_add(1);
         if self.malformed > MALFORMED_MAX {
             return out.close(PeerMisbehaved::MalformedHeaders);
         }
-        match side {
+        let may_be_reply = match self.traffic {
+            Traffic::Replies => true,
+            Traffic::Calls => false,
+            Traffic::Both => xid_of(&error).is_some_and(|xid| self.requester.awaits(xid)),
+        };
+        match may_be_reply {
             // A requester drops what it cannot parse, and never answers it (RFC 8166 section 4.5).
-            Side::Client => out.dropped(Dropped::MalformedReply),
-            Side::Server if claims_error(message) => out.dropped(Dropped::UnexpectedError),
-            Side::Server => answer(error, out),
+            true => out.dropped(Dropped::MalformedReply),
+            false if claims_error(message) => out.dropped(Dropped::UnexpectedError),
+            false => answer(error, out),
         }
+    }
+}
+
+/// Which way a message goes; `None` if it does not say so. RDMA_NOMSG has its RPC message in a chunk:
+/// that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that of a reply in the Reply
+/// chunk, or under older rules in a Position-Zero Read chunk as well.
+fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
+    match view.message_type() {
+        MessageType::Msg | MessageType::Msgp => rpc::message_direction(view.payload()),
+        MessageType::Nomsg => match view.reads().next() {
+            None => Some(Direction::Reply),
+            Some(_) if profile.has_reads_in_replies() => None,
+            Some(first) => (first.position == 0).then_some(Direction::Call),
+        },
+        MessageType::Done => Some(Direction::Call),
+        MessageType::Error => Some(Direction::Reply),
+    }
+}
+
+/// The XID of a header that cannot be used.
+fn xid_of(error: &HeaderError) -> Option<Xid> {
+    match error {
+        HeaderError::TooShort => None,
+        HeaderError::Version { xid, .. }
+        | HeaderError::Malformed { xid, .. }
+        | HeaderError::UnknownType { xid, .. } => Some(*xid),
     }
 }
 

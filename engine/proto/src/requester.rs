@@ -441,6 +441,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.first_free = NO_SLOT;
     }
 
+    /// Whether a call with this XID has no reply yet.
+    pub(crate) fn awaits(&self, xid: Xid) -> bool {
+        self.matching_slot(xid).is_some()
+    }
+
     #[inline]
     pub(crate) fn matching_slot(&self, xid: Xid) -> Option<u16> {
         let index = (xid.0 & (SLOTS_MAX as u32 - 1)) as u16;

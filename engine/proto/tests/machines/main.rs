@@ -26,3 +26,4 @@ mod resend;
 mod responder;
 mod roundup;
 mod stream;
+mod two_way;

@@ -1,0 +1,250 @@
+//! Calls in both directions of one connection (RFC 8167): which of the two machines a message is
+//! for, and what becomes of one that does not say.
+
+use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, ReplyStream, SlotId};
+use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+
+use crate::messages::{
+    Chunks, NEVER, READ_PROFILES, plain_call, plain_reply, rdma_done, rdma_error, rpc_call,
+    rpc_reply, segment, wire,
+};
+use crate::recorder::{Event, Recorder};
+
+const OTHER: Xid = Xid(0xaabb_ccdd);
+const SIDES: [Side; 2] = [Side::Client, Side::Server];
+
+type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
+
+/// Both ways with four slots, whichever end it is.
+fn both_ways_under(side: Side, profile: Profile) -> Proto {
+    let requester = Requester::new(vec![CallSlot::FREE; 4], 5);
+    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
+    Connection::new(side, requester, responder, Limits::DEFAULT, profile).two_way()
+}
+
+fn both_ways(side: Side) -> Proto {
+    both_ways_under(side, Profile::Rfc8166)
+}
+
+fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
+    let mut out = Recorder::default();
+    connection.on_receive(message, &mut out);
+    out.take()
+}
+
+fn start(connection: &mut Proto, token: u64) -> StartedCall {
+    start_with(connection, token, &CallChunks::EMPTY)
+}
+
+fn start_with(connection: &mut Proto, token: u64, chunks: &CallChunks) -> StartedCall {
+    connection.requester.start_call(token, NEVER, chunks, &mut [0; 128]).unwrap().0
+}
+
+#[track_caller]
+fn delivered(events: &[Event]) -> SlotId {
+    let [Event::Call(slot)] = events[..] else { panic!("no call: {events:?}") };
+    slot
+}
+
+#[track_caller]
+fn replied(events: &[Event]) -> u64 {
+    let [Event::Reply(reply)] = events[..] else { panic!("no reply: {events:?}") };
+    reply.token
+}
+
+#[test]
+fn only_a_connection_that_is_made_so_is_two_way() {
+    for side in SIDES {
+        let connection = both_ways(side);
+        assert!(connection.is_two_way());
+        assert_eq!(connection.side(), side);
+    }
+    let requester = Requester::new(vec![CallSlot::FREE; 4], 5);
+    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
+    let mut client: Proto =
+        Connection::new(Side::Client, requester, responder, Limits::DEFAULT, Profile::Rfc8166);
+    assert!(!client.is_two_way());
+    let events = receive(&mut client, &plain_call(OTHER));
+    assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+}
+
+/// RFC 8167 section 4: XIDs of the two directions have nothing to do with each other.
+#[test]
+fn receive_a_call_and_a_reply_with_one_xid_expect_each_in_its_direction() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        let ours = start(&mut connection, 7);
+        let theirs = delivered(&receive(&mut connection, &plain_call(ours.xid)));
+        assert!(connection.responder.is_delivered(theirs));
+        assert_eq!(replied(&receive(&mut connection, &plain_reply(ours.xid, 4))), 7);
+        assert!(connection.responder.is_delivered(theirs), "their call is answered by us");
+    }
+}
+
+/// RFC 8167 section 4: a credit word asks in a call and grants in a reply, in its own direction.
+#[test]
+fn receive_calls_expect_no_credit_granted_by_their_words() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        start(&mut connection, 1);
+        let call = Chunks::none().msg(OTHER, 99, &rpc_call(OTHER));
+        delivered(&receive(&mut connection, &call));
+        assert_eq!(connection.requester.credits().granted(), 1, "one until the first reply");
+        assert_eq!(connection.requester.check_room(), Err(CallRefused::NoCredit));
+        assert_eq!(connection.responder.grant(), 4);
+    }
+}
+
+#[test]
+fn receive_a_long_message_expect_a_call_with_a_read_chunk_and_a_reply_with_a_reply_chunk() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        let mut chunks = CallChunks::EMPTY;
+        let room = ChunkOffer { handle: 9, length: 512, offset: 64, segment_bytes: 512 };
+        assert!(chunks.set_reply(room));
+        let ours = start_with(&mut connection, 3, &chunks);
+        let long_call = Chunks::none().read(0, 1, 100).nomsg(ours.xid, 4);
+        let events = receive(&mut connection, &long_call);
+        assert!(matches!(events[..], [Event::Pull(_)]), "{events:?}");
+        let mut filled = segment(9, 100);
+        filled.offset = 64;
+        let long_reply = Chunks::none().reply(&[filled]).nomsg(ours.xid, 4);
+        let events = receive(&mut connection, &long_reply);
+        let [Event::Reply(reply)] = events[..] else { panic!("{events:?}") };
+        assert_eq!((reply.token, reply.stream), (3, ReplyStream::ReplyChunk { length: 100 }));
+    }
+}
+
+/// RFC 5666 section 5.2: a long reply may come as a Position-Zero Read chunk, as a long call does.
+#[test]
+fn receive_a_position_zero_chunk_under_older_rules_expect_the_xid_to_tell_its_direction() {
+    for profile in READ_PROFILES {
+        let mut connection = both_ways_under(Side::Server, profile);
+        let ours = start(&mut connection, 3);
+        let long = |xid| Chunks::none().read(0, 1, 100).nomsg(xid, 4);
+        let events = receive(&mut connection, &long(ours.xid));
+        assert!(matches!(events[..], [Event::PullReply(_)]), "{events:?}");
+        let events = receive(&mut connection, &long(OTHER));
+        assert!(matches!(events[..], [Event::Pull(_)]), "{events:?}");
+    }
+}
+
+#[test]
+fn receive_rdma_done_expect_the_responder_and_rdma_error_the_requester_to_have_it() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        let ours = start(&mut connection, 5);
+        let theirs = delivered(&receive(&mut connection, &plain_call(ours.xid)));
+        let events = receive(&mut connection, &rdma_done(ours.xid));
+        assert_eq!(events, [Event::Dropped(Dropped::Done)]);
+        let events = receive(&mut connection, &rdma_error(ours.xid, 1, &[2]));
+        let failure = CallFailure::Rdma(RdmaError::Chunk);
+        assert!(
+            matches!(events[..], [Event::Failed { token: 5, failure: why, .. }] if why == failure)
+        );
+        assert!(connection.responder.is_delivered(theirs), "an error answers no call of theirs");
+    }
+}
+
+/// RFC 8166 section 4.5: an RDMA_ERROR is never answered, and neither is a reply.
+#[test]
+fn receive_errors_and_replies_that_answer_nothing_expect_silence() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        let long_reply = Chunks::none().reply(&[segment(9, 100)]).nomsg(OTHER, 4);
+        let messages = [
+            plain_reply(OTHER, 4),
+            long_reply,
+            Chunks::none().write(&[segment(1, 8)]).msg(OTHER, 4, &rpc_reply(OTHER)),
+            rdma_error(OTHER, 1, &[2]),
+            rdma_error(OTHER, 1, &[]),
+            rdma_error(OTHER, 2, &[9]),
+            wire(&[OTHER.0, 1, 32]),
+        ];
+        for message in messages {
+            let events = receive(&mut connection, &message);
+            assert!(matches!(events[..], [Event::Dropped(_)]), "{message:x?}: {events:?}");
+        }
+        assert_eq!(connection.requester.credits().granted(), 1, "no credit of a stray reply");
+    }
+}
+
+/// Messages of which nobody can say whether they call or answer, and what a call like this gets.
+fn without_direction(xid: Xid) -> Vec<(Vec<u8>, RdmaError)> {
+    let supported = RdmaError::Version { low: 1, high: 1 };
+    vec![
+        (wire(&[xid.0, 2, 32, 0, 0, 0, 0, xid.0, 1]), supported),
+        (wire(&[xid.0, 1, 32, 5, 0, 0, 0]), RdmaError::Chunk),
+        (wire(&[xid.0, 1, 32, 0, 2, 0, 0, xid.0, 1]), RdmaError::Chunk),
+        (wire(&[xid.0, 1, 32, 0, 0, 0, 0]), RdmaError::Chunk),
+        (wire(&[xid.0, 1, 32, 0, 0, 0, 0, xid.0]), RdmaError::Chunk),
+        (wire(&[xid.0, 1, 32, 0, 0, 0, 0, xid.0, 2]), RdmaError::Chunk),
+        (Chunks::none().msgp(xid, 32, &[]), RdmaError::Chunk),
+    ]
+}
+
+/// RFC 8167 section 4.2: without a direction the credit word says nothing; RFC 8166 section 4.5: what
+/// may be a reply is not answered.
+#[test]
+fn receive_no_direction_and_the_xid_of_our_call_expect_it_dropped_and_the_call_in_flight() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        let ours = start(&mut connection, 8);
+        for (message, _) in without_direction(ours.xid) {
+            let events = receive(&mut connection, &message);
+            let dropped = [Event::Dropped(Dropped::MalformedReply)];
+            assert_eq!(events, dropped, "{side:?}: {message:x?}");
+        }
+        assert_eq!(connection.requester.credits().granted(), 1);
+        assert_eq!(replied(&receive(&mut connection, &plain_reply(ours.xid, 4))), 8);
+    }
+}
+
+/// RFC 5666 section 4.2: a call that cannot be read is answered.
+#[test]
+fn receive_no_direction_and_another_xid_expect_the_answer_of_a_call() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        start(&mut connection, 8);
+        for (message, error) in without_direction(OTHER) {
+            let events = receive(&mut connection, &message);
+            let version = u32::from_be_bytes(*message[4..].first_chunk().unwrap());
+            assert_eq!(events, [Event::Error(OTHER, version, error)], "{side:?}: {message:x?}");
+        }
+    }
+}
+
+/// RFC 5666 section 3.3: a call beyond the grant gets an RPC error; credits go by direction.
+#[test]
+fn receive_more_calls_than_granted_expect_the_rest_refused_and_our_calls_untouched() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        let ours = start(&mut connection, 2);
+        for number in 0..4 {
+            delivered(&receive(&mut connection, &plain_call(Xid(number))));
+        }
+        let events = receive(&mut connection, &plain_call(OTHER));
+        assert_eq!(events, [Event::Refused(OTHER)]);
+        assert_eq!(replied(&receive(&mut connection, &plain_reply(ours.xid, 4))), 2);
+    }
+}
+
+#[test]
+fn receive_too_many_malformed_messages_expect_the_connection_closed() {
+    for side in SIDES {
+        let mut connection = both_ways(side);
+        let message = wire(&[OTHER.0, 1, 32, 77, 0, 0, 0]);
+        for _ in 0..MALFORMED_MAX {
+            assert!(!matches!(receive(&mut connection, &message)[..], [Event::Closed(_)]));
+        }
+        let closed = [Event::Closed(PeerMisbehaved::MalformedHeaders)];
+        assert_eq!(receive(&mut connection, &message), closed);
+    }
+}
