@@ -305,6 +305,12 @@ impl Config {
         to_usize(self.raw.rpc.credits)
     }
 
+    /// Calls in reverse that may be outstanding on one connection (RFC 8167): granted as a client,
+    /// requested as a server; 0: none.
+    pub fn reverse_calls(&self) -> usize {
+        to_usize(self.raw.rpc.reverse_calls)
+    }
+
     /// Whether the Connection Configuration Protocol is answered (RFC 5666 section 6).
     pub fn serves_ccp(&self) -> bool {
         matches!(self.raw.rpc.ccp, ConfigRole::Serve | ConfigRole::Both)
@@ -478,50 +484,59 @@ impl Config {
         }
     }
 
-    /// Receive buffers of one connection. A buffer is posted again before anything leaves that
-    /// lets the peer send another message, so those in the hands of handlers are among `credits`.
+    /// Receive buffers of one connection; of one with calls in reverse, if there may be any. A
+    /// buffer is posted again before anything leaves that lets the peer send another message, so
+    /// those in the hands of handlers are among `credits` and `reverse`.
     pub fn recv_budget(&self) -> RecvBudget {
+        self.recv_budget_with(self.reverse_calls())
+    }
+
+    /// The same with so many calls in reverse: their receives come on top of those of the forward
+    /// direction (RFC 8167 section 4.3).
+    pub(crate) fn recv_budget_with(&self, reverse_calls: usize) -> RecvBudget {
+        let (forward, reverse) = (self.credits(), reverse_calls);
         RecvBudget {
-            credits: to_u32(self.raw.rpc.credits),
-            reverse: 0,
+            credits: forward as u32,
+            reverse: reverse as u32,
             grant_in_flight: 1,
             slack: 1,
-            dones: self.dones_received_max(),
+            dones: self.dones_received_max(forward) + self.dones_received_max(reverse),
         }
     }
 
-    /// RDMA_DONEs on their way to one end. Requesters count theirs among their credits (RFC 5666
-    /// section 3.8); receives of their own bear with those that do not, and with those of a
-    /// responder (draft-ietf-nfsv4-rpcrdma-00 section 3.6), which no credits cover.
-    fn dones_received_max(&self) -> u32 {
+    /// RDMA_DONEs of so many calls on their way to one end. Requesters count theirs among their
+    /// credits (RFC 5666 section 3.8); receives of their own bear with those that do not, and with
+    /// those of a responder (draft-ietf-nfsv4-rpcrdma-00 section 3.6), which no credits cover.
+    fn dones_received_max(&self, calls: usize) -> u32 {
         match self.protocol().has_done_after_calls() {
-            true => to_u32(self.raw.rpc.credits),
-            false => self.exports_max(),
+            true => calls as u32,
+            false => self.exports_max().min(calls as u32),
         }
     }
 
-    /// Send buffers of a connection that this side makes calls on.
+    /// Send buffers of a connection that this side makes calls on, and answers calls in reverse, if
+    /// there may be any.
     pub fn requester_send_budget(&self) -> SendBudget {
-        SendBudget {
-            replies: 0,
-            calls: to_u32(self.raw.rpc.credits),
-            errors: SEND_ERRORS,
-            // Those beyond the one call that may go beside sent ones have credits of calls.
-            dones: u32::from(self.protocol().has_reads_in_replies()),
-            unreported: self.unreported_sends_max(),
-        }
+        self.send_budget(self.credits(), self.reverse_calls())
     }
 
-    /// Send buffers of a connection that this side answers calls on.
+    /// Send buffers of a connection that this side answers calls on, and makes calls in reverse, if
+    /// there may be any.
     pub fn responder_send_budget(&self) -> SendBudget {
+        self.send_budget(self.reverse_calls(), self.credits())
+    }
+
+    /// Send buffers of a connection for so many calls of this side's and so many of its peer's.
+    pub(crate) fn send_budget(&self, calls: usize, serves: usize) -> SendBudget {
+        // Those of a requester beyond the one call that may go beside sent ones have credits of
+        // calls.
+        let of_requester = self.protocol().has_reads_in_replies() && calls > 0;
+        let of_responder = if self.protocol().has_done_after_calls() { serves as u32 } else { 0 };
         SendBudget {
-            replies: to_u32(self.raw.rpc.credits),
-            calls: 0,
+            replies: serves as u32,
+            calls: calls as u32,
             errors: SEND_ERRORS,
-            dones: match self.protocol().has_done_after_calls() {
-                true => to_u32(self.raw.rpc.credits),
-                false => 0,
-            },
+            dones: u32::from(of_requester) + of_responder,
             unreported: self.unreported_sends_max(),
         }
     }
@@ -539,7 +554,7 @@ impl Config {
     /// replies as many RDMA Writes as one call can ask for.
     pub fn send_queue_depth(&self) -> u16 {
         let (chunks, segments) = (self.chunks_max() + 1, self.segments_max());
-        let depth = self.slots_per_conn() * 4 + chunks * segments * 4;
+        let depth = (self.slots_per_conn() + self.reverse_calls()) * 4 + chunks * segments * 4;
         depth.min(usize::from(u16::MAX)) as u16
     }
 

@@ -17,13 +17,15 @@ pub mod sys;
 pub use api::{
     Call, CallError, Client, ConnectError, ConnectOptions, ConnectionEvent, ConnectionId, Core,
     CoreContext, Data, Decoder, Deferred, Directory, Encoder, Engine, EngineError, Reconnect,
-    Reply, ReplyHandler, Running, Service, Token, Work, blocking, driver_of,
+    Reply, ReplyHandler, ReverseOptions, Running, Service, Token, Work, blocking, driver_of,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use fabric::{DownCause, Peer};
 pub use mem::{Bulk, SharedBulk};
-pub use reactor::{Backpressure, CallSpec, Negotiated, Progress, ReplyData, Resend, StatsSnapshot};
+pub use reactor::{
+    Backpressure, CallSpec, Negotiated, NoReverse, Progress, ReplyData, Resend, StatsSnapshot,
+};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, OpaqueAuth, RejectStatus,

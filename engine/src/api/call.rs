@@ -1,6 +1,7 @@
 //! A call in the hands of its handler.
 
 use super::codec::{Decoder, Encoder};
+use super::reverse::Reverse;
 use super::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
@@ -19,6 +20,7 @@ pub struct Call<'a>(pub(super) &'a CallState<'a>);
 /// What a call is made of. It lies with the dispatch: a call is handed on as one pointer.
 pub(super) struct CallState<'a> {
     pub(super) ops: &'a dyn ReplyOps,
+    pub(super) reverse: &'a Reverse,
     pub(super) to: ReplyTarget<'a>,
     pub(super) header: CallHeader<'a>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,

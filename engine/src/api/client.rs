@@ -88,6 +88,19 @@ impl Link {
         })
     }
 
+    /// Of a connection that is there.
+    pub(super) fn up(
+        ops: Rc<dyn CoreOps>,
+        program: Program,
+        version: Version,
+        conn: ConnId,
+    ) -> Rc<Self> {
+        let link = Self::new(ops, program, version, false);
+        link.state.set(LinkState::Up(conn));
+        link.was_up.set(true);
+        link
+    }
+
     pub(super) fn start(
         &self,
         conn: ConnId,

@@ -21,10 +21,11 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// while this thread calls [`Core::poll_once`] or [`Core::run_until`]: a thread that does something
 /// else for long lets its peers wait.
 pub struct Core {
-    driver: Box<dyn CoreDriver>,
+    pub(super) driver: Box<dyn CoreDriver>,
     idle: Idle,
     index: usize,
     pool: BulkPool,
+    has_reverse_calls: bool,
 }
 
 /// What one turn did.
@@ -42,7 +43,9 @@ pub struct Work {
 impl Core {
     pub(super) fn new(driver: Box<dyn CoreDriver>, config: &Config, index: usize) -> Self {
         let pool = driver.ops().pool();
-        Self { driver, idle: Idle::new(config, Clock::shared()), index, pool }
+        let (idle, has_reverse_calls) =
+            (Idle::new(config, Clock::shared()), config.reverse_calls() > 0);
+        Self { driver, idle, index, pool, has_reverse_calls }
     }
 
     /// Which core of its engine this is.
@@ -69,7 +72,8 @@ impl Core {
     /// As [`Core::connect`], with options.
     ///
     /// # Errors
-    /// None yet, as [`Core::connect`].
+    /// [`ConnectError::NoReverseCalls`] for a connection that is to take calls in reverse if
+    /// `rpc.reverse_calls` is 0; else none yet, as [`Core::connect`].
     pub fn connect_with<H: ReplyHandler + 'static>(
         &mut self,
         address: &str,
@@ -78,13 +82,17 @@ impl Core {
         options: &ConnectOptions,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, ConnectError> {
+        if options.takes_reverse && !self.has_reverse_calls {
+            return Err(ConnectError::NoReverseCalls);
+        }
         let reconnects = options.reconnect.is_some();
         let link = Link::new(self.driver.ops(), program, version, reconnects);
         let client = Client(Rc::clone(&link));
         let handler = Box::new(make(client.clone()));
         let policy = options.reconnect;
         let comeback = policy.map(|policy| Comeback::new(policy, self.driver.random()));
-        self.driver.connect(ClientEntry::new(link, handler, address, comeback));
+        let entry = ClientEntry::new(link, handler, address, comeback);
+        self.driver.connect(entry.taking_reverse(options.takes_reverse));
         Ok(client)
     }
 

@@ -6,6 +6,7 @@ use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
 use super::config_protocol::Asking;
 use super::errors::{CallError, ConnectError};
 use super::reconnect::{Attempt, Comeback};
+use super::reverse::Reverse;
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
@@ -63,6 +64,10 @@ pub(super) struct ClientEntry {
     comeback: Option<Comeback>,
     /// The handler has heard of its end.
     is_gone: bool,
+    /// It calls in reverse, by a connection that was accepted.
+    is_in_reverse: bool,
+    /// The server may call in reverse by its connection.
+    takes_reverse: bool,
 }
 
 impl ClientEntry {
@@ -85,7 +90,28 @@ impl ClientEntry {
             starts_over: false,
             comeback,
             is_gone: false,
+            is_in_reverse: false,
+            takes_reverse: false,
         }
+    }
+
+    /// One that calls in reverse, by a connection that is there.
+    pub(super) fn in_reverse(link: Rc<Link>, handler: Box<dyn ReplyHandler>, conn: ConnId) -> Self {
+        let entry = Self::new(link, handler, "", None);
+        Self { conn: Some(conn), is_in_reverse: true, ..entry }
+    }
+
+    pub(super) fn taking_reverse(self, takes_reverse: bool) -> Self {
+        Self { takes_reverse, ..self }
+    }
+
+    pub(super) fn conn(&self) -> Option<ConnId> {
+        self.conn
+    }
+
+    /// Calls arrive by its connection, of which services hear.
+    fn is_served(&self) -> bool {
+        self.is_in_reverse || self.takes_reverse
     }
 
     fn instance(&self) -> Instance {
@@ -134,6 +160,8 @@ pub(super) struct Dispatch {
     ops: Rc<dyn CoreOps>,
     /// The same, for those who only answer.
     replies: Rc<dyn ReplyOps>,
+    /// The same, for those who call back.
+    reverse: Rc<Reverse>,
     /// What calls find: the number of its service each. None once the core ends in good order.
     programs: Vec<(Program, Version)>,
     services: Vec<Box<dyn Service>>,
@@ -163,6 +191,7 @@ impl Dispatch {
         let polls = |index: &usize| services[*index].polls();
         let polling = (0..services.len()).filter(polls).collect();
         Self {
+            reverse: Reverse::new(Rc::clone(&ops)),
             ops,
             replies,
             programs,
@@ -180,6 +209,11 @@ impl Dispatch {
         Rc::clone(&self.ops)
     }
 
+    /// Makes clients in reverse.
+    pub(super) fn reverse(&self) -> Rc<Reverse> {
+        Rc::clone(&self.reverse)
+    }
+
     /// What varies from core to core.
     pub(super) fn random(&mut self) -> &mut Random {
         &mut self.random
@@ -193,6 +227,9 @@ impl Dispatch {
 
     fn request_connection(&mut self, mut entry: ClientEntry) {
         let request = self.ops.connect(&entry.address, CONNECT_TIMEOUT, entry.instance());
+        if entry.takes_reverse {
+            self.ops.take_reverse_calls(request);
+        }
         entry.request = Some(request);
         self.connecting.push(entry);
     }
@@ -236,8 +273,24 @@ impl Dispatch {
 
     #[inline]
     fn client(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
-        let entry = self.clients.get_mut(conn.index() as usize)?.as_mut()?;
-        (entry.conn == Some(conn)).then_some(entry)
+        let entry = self.clients.get(conn.index() as usize).and_then(Option::as_ref);
+        if entry.is_none_or(|entry| entry.conn != Some(conn)) {
+            self.take_over(conn)?;
+        }
+        self.clients.get_mut(conn.index() as usize)?.as_mut()
+    }
+
+    /// A client in reverse that was made while a handler ran.
+    #[cold]
+    fn take_over(&mut self, conn: ConnId) -> Option<()> {
+        let entry = self.reverse.take(conn)?;
+        self.place(conn, entry);
+        Some(())
+    }
+
+    /// Services hear of connections that calls arrive by.
+    fn tell_services(&mut self, event: &ConnectionEvent) {
+        self.services.iter_mut().for_each(|service| service.on_event(event));
     }
 
     #[inline]
@@ -312,6 +365,7 @@ impl Dispatch {
         let mut padded = padded;
         let state = CallState {
             ops: &*self.replies,
+            reverse: &self.reverse,
             to: *to,
             header,
             arguments: Cell::new(Some(arguments)),
@@ -574,11 +628,15 @@ impl Upcalls for Dispatch {
     }
 
     fn on_up(&mut self, conn: ConnId, peer: Peer, negotiated: Negotiated) {
+        let connection = ConnectionId(conn);
         let Some(entry) = self.client(conn) else {
-            let connection = ConnectionId(conn);
-            let event = ConnectionEvent::Up { connection, peer, negotiated };
-            return self.services.iter_mut().for_each(|service| service.on_event(&event));
+            return self.tell_services(&ConnectionEvent::Up { connection, peer, negotiated });
         };
+        if entry.takes_reverse {
+            let negotiated = negotiated.in_reverse();
+            self.tell_services(&ConnectionEvent::Up { connection, peer, negotiated });
+        }
+        let Some(entry) = self.client(conn) else { return };
         if entry.link.state.get() == LinkState::Down {
             entry.link.ops.close(conn);
             return entry.fail(ConnectError::FirstCall("closed while connecting".into()));
@@ -592,11 +650,12 @@ impl Upcalls for Dispatch {
 
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
         let connection = ConnectionId(conn);
-        let Some(mut entry) = self.take_client(conn) else {
+        let entry = self.take_client(conn);
+        if entry.as_ref().is_none_or(ClientEntry::is_served) {
             let cause = cause.clone();
-            let event = ConnectionEvent::Down { connection, cause, in_flight: 0 };
-            return self.services.iter_mut().for_each(|service| service.on_event(&event));
-        };
+            self.tell_services(&ConnectionEvent::Down { connection, cause, in_flight: 0 });
+        }
+        let Some(mut entry) = entry else { return };
         if entry.starts_over {
             return self.start_over(entry);
         }
@@ -611,6 +670,10 @@ impl Upcalls for Dispatch {
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
         let Some(mut entry) = self.take_client(conn) else { return };
+        if entry.takes_reverse {
+            let (connection, cause) = (ConnectionId(conn), cause.clone());
+            self.tell_services(&ConnectionEvent::Down { connection, cause, in_flight: 0 });
+        }
         entry.link.state.set(LinkState::Reconnecting(conn));
         if let Some(comeback) = &mut entry.comeback {
             comeback.cause = cause.clone();
@@ -624,6 +687,9 @@ impl Upcalls for Dispatch {
         let Some(entry) = self.client_of_calls(lost) else { return };
         entry.asking = asking.filter(|_| entry.bears_asking);
         let request = ops.reconnect(lost, &entry.address, CONNECT_TIMEOUT, entry.instance());
+        if entry.takes_reverse {
+            ops.take_reverse_calls(request);
+        }
         entry.request = Some(request);
     }
 

@@ -89,6 +89,9 @@ pub enum ConnectError {
     /// Nobody answers, or the address is wrong, or the handshake failed; the text says which.
     #[error("{0}")]
     Fabric(String),
+    /// The engine is configured without calls in reverse, and the connection was to take them.
+    #[error("no calls in reverse are configured: set rpc.reverse_calls")]
+    NoReverseCalls,
     /// The server does not serve this program and version.
     #[error("the server does not serve the program: {0:?}")]
     NotServed(AcceptStatus),

@@ -17,6 +17,7 @@ mod engine;
 mod errors;
 mod once;
 mod reconnect;
+mod reverse;
 mod runtime;
 mod service;
 
@@ -29,4 +30,5 @@ pub use driver::driver_of;
 pub use engine::{Engine, Running};
 pub use errors::{CallError, ConnectError, EngineError};
 pub use reconnect::{ConnectOptions, Reconnect};
+pub use reverse::ReverseOptions;
 pub use service::{ConnectionEvent, ConnectionId, Service};

@@ -129,6 +129,7 @@ impl ServeOnce {
         });
         let state = CallState {
             ops: &ops,
+            reverse: outer.reverse,
             to: outer.to,
             header: outer.header,
             arguments: Cell::new(outer.arguments.take()),

@@ -10,6 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
     pub(super) reconnect: Option<Reconnect>,
+    pub(super) takes_reverse: bool,
 }
 
 impl ConnectOptions {
@@ -23,6 +24,19 @@ impl ConnectOptions {
     #[must_use]
     pub fn reconnect(mut self, policy: Reconnect) -> Self {
         self.reconnect = Some(policy);
+        self
+    }
+
+    /// Lets the server call in reverse by this connection (RFC 8167): its calls find the services of
+    /// this engine ([`Engine::serve`](crate::Engine::serve)), all of them, which hear of the
+    /// connection as of one that was accepted. Of another connection it knows nothing before; the
+    /// upper layer has to tell the server that it may call (section 4.1), and should keep the
+    /// connection as long as it may. Takes as many calls at a time as `rpc.reverse_calls` says.
+    ///
+    /// Without this calls in reverse are dropped.
+    #[must_use]
+    pub fn take_reverse_calls(mut self) -> Self {
+        self.takes_reverse = true;
         self
     }
 }

@@ -6,6 +6,7 @@ use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
 use super::errors::EngineError;
+use super::reverse::Reverse;
 use super::service::Service;
 use crate::config::Config;
 use crate::fabric::{Acceptor, Completions, Connector, Fabric, FabricError};
@@ -50,6 +51,7 @@ pub(super) trait CoreDriver {
     fn connect(&mut self, entry: ClientEntry);
     fn random(&mut self) -> &mut Random;
     fn ops(&self) -> Rc<dyn CoreOps>;
+    fn reverse(&self) -> Rc<Reverse>;
     fn connections(&self) -> usize;
 }
 
@@ -423,6 +425,10 @@ impl<F: Fabric> CoreDriver for Runner<F> {
 
     fn ops(&self) -> Rc<dyn CoreOps> {
         self.dispatch.ops()
+    }
+
+    fn reverse(&self) -> Rc<Reverse> {
+        self.dispatch.reverse()
     }
 
     fn connections(&self) -> usize {

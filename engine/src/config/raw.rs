@@ -90,6 +90,8 @@ pub struct RawRpc {
     pub protocol: Profile,
     /// Calls outstanding on one connection.
     pub credits: u64,
+    /// Calls outstanding in reverse on one connection; 0: none.
+    pub reverse_calls: u64,
     /// Whether the Connection Configuration Protocol is served or asked.
     pub ccp: ConfigRole,
     /// The flavor it is protected by.
@@ -233,6 +235,7 @@ impl Default for RawRpc {
         Self {
             protocol: Profile::Rfc8166,
             credits: 64,
+            reverse_calls: 0,
             ccp: ConfigRole::Off,
             ccp_auth: Protection::Sys,
             max_rdma_reads: 16,

@@ -332,6 +332,16 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.rpc.credits, Limits::between(1, 1024)),
     },
     Key {
+        name: "rpc.reverse_calls",
+        unit: "calls",
+        effect: "Calls that a server may have outstanding to its client on one connection (RFC \
+                 8167): room to answer them on connections that are made for it, room to make \
+                 them on every connection that is accepted; each costs buffers of the inline \
+                 sizes on both sides.",
+        reason: "Few programs call back; without it a connection pays nothing for those that do.",
+        field: |raw| Field::Integer(&mut raw.rpc.reverse_calls, Limits::between(0, 1024)),
+    },
+    Key {
         name: "rpc.ccp",
         unit: "",
         effect: "Whether the Connection Configuration Protocol of RFC 5666 is answered on \

@@ -318,6 +318,20 @@ fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
     assert_eq!(config.responder_send_budget().total(), 64 + 2);
 }
 
+/// RFC 8167 section 4.3: receives for the reverse direction come on top of those of the forward one.
+#[test]
+fn calls_in_reverse_have_buffers_of_their_own() {
+    let mut raw = RawConfig::default();
+    raw.rpc.reverse_calls = 8;
+    let config = raw.validate_for(&four_cpus()).unwrap();
+    assert_eq!(config.reverse_calls(), 8);
+    assert_eq!(config.recv_budget().total(), 64 + 8 + 1 + 1);
+    assert_eq!(config.requester_send_budget().total(), 64 + 8 + 2);
+    assert_eq!(config.responder_send_budget().total(), 64 + 8 + 2);
+    assert_eq!(config.send_queue_depth(), 72 * 4 + 9 * 16 * 4);
+    assert_eq!(config.recv_budget_with(0), Config::default().recv_budget());
+}
+
 #[test]
 fn sends_that_a_device_has_not_reported_take_no_credits_buffer() {
     let mut raw = RawConfig::default();

@@ -57,6 +57,8 @@ pub(super) struct Stage {
     pub(super) padded_header_bytes: usize,
     /// Read chunks may be offered (RFC 5666 section 6.2).
     takes_read_chunks: bool,
+    /// No chunks at all may be offered.
+    is_inline: bool,
 }
 
 /// How a stream is written: where its items go, and its padding.
@@ -276,7 +278,7 @@ impl<F: Fabric> Reactor<F> {
             self.stats.queue_full += 1;
             return Err(Backpressure::SendQueueFull);
         }
-        let Some(message) = c.sends.take() else {
+        let Some(message) = c.take_for_call() else {
             self.stats.no_buffer += 1;
             return Err(Backpressure::NoBuffer);
         };
@@ -286,15 +288,20 @@ impl<F: Fabric> Reactor<F> {
     fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
         let (stream_at, segment_bytes) =
             (self.config.headroom_bytes(), self.config.segment_bytes());
-        let (message, Conn { negotiated, .. }) = self.take_send_buffer(conn)?;
+        let (message, Conn { negotiated, reverse, .. }) = self.take_send_buffer(conn)?;
+        let header_bytes = spec.header_bytes(segment_bytes, negotiated.recv_bytes_max());
+        if reverse.is_inline && header_bytes > PLAIN_HEADER_BYTES {
+            return Err(Backpressure::InlineOnly);
+        }
         Ok(Stage {
             message,
             stream_at,
             threshold_bytes: negotiated.send_bytes_max(),
-            header_bytes: spec.header_bytes(segment_bytes, negotiated.recv_bytes_max()),
+            header_bytes,
             alignment: negotiated.alignment(),
             padded_header_bytes: 0,
-            takes_read_chunks: negotiated.takes_read_chunks(),
+            takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
+            is_inline: reverse.is_inline,
         })
     }
 
@@ -531,7 +538,10 @@ impl Stage {
         if needed_bytes <= self.threshold_bytes {
             return Ok(());
         }
-        Err(Backpressure::NoRdmaRead { needed_bytes })
+        match self.is_inline {
+            true => Err(Backpressure::InlineOnly),
+            false => Err(Backpressure::NoRdmaRead { needed_bytes }),
+        }
     }
 
     /// With the Read chunks it needs, the message keeps within the threshold.

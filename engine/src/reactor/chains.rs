@@ -17,11 +17,10 @@ use crate::fabric::{ConnId, Fabric, FabricError};
 use crate::mem::{Buf, Bulk, BulkClass, BulkPool, Parts, PoolError, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::connection::Side;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::DeliveredReply;
 use spinrpc_proto::rdma::v1::{HeaderView, alignment_of};
-use spinrpc_proto::rpc::{CallHeader, ReplyHeader};
+use spinrpc_proto::rpc::{self, CallHeader, Direction, ReplyHeader};
 use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 
@@ -223,7 +222,7 @@ impl<F: Fabric> Reactor<F> {
     #[cold]
     pub(super) fn join_unless_padded(&mut self, conn: ConnId, message: &mut Buf) {
         let Some(c) = self.conns.find(conn).filter(|_| message.spills()) else { return };
-        if !begins_padded(message.bytes(), c.proto.side(), c.proto.limits()) {
+        if !begins_padded(message.bytes(), c.proto.limits()) {
             self.stats.joins += 1;
             message.join();
         }
@@ -231,13 +230,14 @@ impl<F: Fabric> Reactor<F> {
 }
 
 /// Whether these are the whole headers of an RDMA_MSGP, transport and RPC.
-fn begins_padded(head: &[u8], side: Side, limits: &Limits) -> bool {
+fn begins_padded(head: &[u8], limits: &Limits) -> bool {
     let alignment = alignment_of(head);
     let Ok(view) = HeaderView::new_checked(head, limits) else { return false };
     let mut reader = Reader::aligned(view.payload(), alignment, view.header_bytes());
-    let is_whole = match side {
-        Side::Client => ReplyHeader::read(&mut reader).is_ok(),
-        Side::Server => CallHeader::read(&mut reader).is_ok(),
+    let is_whole = match rpc::message_direction(view.payload()) {
+        Some(Direction::Reply) => ReplyHeader::read(&mut reader).is_ok(),
+        Some(Direction::Call) => CallHeader::read(&mut reader).is_ok(),
+        None => false,
     };
     alignment != Alignment::NONE && is_whole
 }

@@ -7,6 +7,7 @@ use super::exports::{ExportHold, KeptReply};
 use super::fenced::FencedReply;
 use super::negotiate::{Negotiated, Terms};
 use super::reply_pulls::ReplyPull;
+use super::reverse::{ReverseState, Roles};
 use crate::config::Config;
 use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId, Revoked};
 use crate::mem::budget::Budget;
@@ -14,7 +15,7 @@ use crate::mem::{Buf, BufPool, Bulk, BulkPool, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
-use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::connection::Connection;
 use spinrpc_proto::limits::READ_CHUNKS_MAX;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::pull::Pull;
@@ -102,6 +103,10 @@ pub(crate) struct Conn {
     pub(crate) send_reserved: usize,
     /// Deferred calls: a send buffer is kept for each of them.
     pub(crate) sends_promised: usize,
+    /// Send buffers that calls leave to a handler, which may start calls before it answers its own:
+    /// one where this side both calls and serves.
+    pub(super) handler_sends: usize,
+    pub(super) reverse: ReverseState,
     /// RDMA_ERROR messages that wait for a buffer; at most one for each slot.
     pub(crate) errors_owed: usize,
     /// Why this side began to close it; the first cause stands.
@@ -113,38 +118,28 @@ impl Conn {
     /// lie in `memory`, where that is enough, and else in memory of their own.
     pub(crate) fn open(
         id: QpId,
-        side: Side,
+        roles: Roles,
         config: &Config,
         terms: Terms,
         chained: Option<Alignment>,
         first_xid: u32,
         mut memory: Option<Region>,
     ) -> Result<Self, FabricError> {
-        let slots = config.slots_per_conn();
-        let (calls, serves, sends) = match side {
-            // One slot beyond the credits, for a call of the connection's own.
-            Side::Client => (slots + 1, 0, config.requester_send_budget().total()),
-            Side::Server => (0, slots, config.responder_send_budget().total()),
-        };
+        let ((calls, serves), credits) = (roles.slots(config), roles.credits(config));
+        let sends = config.send_budget(credits, serves).total();
         let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
-        let requester = requester.requesting(slots as u32);
+        let requester = requester.requesting(credits as u32);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
             .with_exports(config.exports_max());
         let has_reads = config.protocol().has_reads_in_replies();
         let (pulls, exports) = if has_reads { (calls, serves) } else { (0, 0) };
-        let recvs = config.recv_budget().total();
+        let recvs = config.recv_budget_with(roles.reverse_calls).total();
         let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, recvs));
         let chains = chains.transpose()?;
         let extra_bytes = chains.as_ref().map_or(0, ReceiveChains::extra_bytes);
         Ok(Self {
             id,
-            proto: Connection::new(
-                side,
-                requester,
-                responder,
-                config.peer_limits(),
-                config.protocol(),
-            ),
+            proto: protocol(roles, requester, responder, config),
             calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             pulls: (0..pulls).map(|_| None).collect(),
@@ -164,6 +159,8 @@ impl Conn {
             reads_outstanding: 0,
             send_reserved: 0,
             sends_promised: 0,
+            handler_sends: usize::from(roles.reverse_calls > 0),
+            reverse: ReverseState::default(),
             errors_owed: 0,
             closing: None,
         })
@@ -239,6 +236,17 @@ impl ServeHold {
     }
 }
 
+fn protocol(
+    roles: Roles,
+    requester: Requester<Box<[CallSlot]>>,
+    responder: Responder<Box<[ServeSlot]>>,
+    config: &Config,
+) -> Protocol {
+    let (limits, profile) = (config.peer_limits(), config.protocol());
+    let connection = Connection::new(roles.side, requester, responder, limits, profile);
+    if roles.reverse_calls > 0 { connection.two_way() } else { connection }
+}
+
 /// Buffers of a connection. Those that the driver gives no memory for take address space when it
 /// opens, and memory as they are used: an idle connection holds next to none.
 fn buffers(
@@ -274,7 +282,8 @@ mod tests {
         let config = Config::default();
         let terms =
             Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
-        Conn::open(QpId::new(0, 0), Side::Server, &config, terms, None, 1, None).unwrap()
+        let roles = Roles::accepted(&config);
+        Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, None).unwrap()
     }
 
     /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued

@@ -14,8 +14,10 @@ use super::mailbox::{Inbox, Mail};
 use super::memory::message_bytes;
 use super::negotiate::{Negotiated, Offer, Terms};
 use super::ops::{CallEnd, CallFrame, Progress, RpcRefusal, Upcalls};
+use super::pulls::Pulling;
 use super::replies::SYSTEM_ERR;
 use super::resend::Interrupted;
+use super::reverse::Roles;
 use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
 use crate::config::Config;
@@ -63,10 +65,12 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) next_deadline: Instant,
     pub(super) default_timeout_ticks: u64,
     pub(super) done_timeout_ticks: u64,
-    pub(super) put_off: VecDeque<(ConnId, SlotId)>,
+    pub(super) put_off: VecDeque<(ConnId, Pulling)>,
     pub(super) given_up: VecDeque<GivenUp>,
     owed_errors: VecDeque<OwedError>,
     pub(super) interrupted: Interrupted,
+    /// Connections asked for on which the peer may call.
+    pub(super) reverse_requests: Vec<u64>,
     /// No lost connection is made anew.
     ending: bool,
     /// Calls deferred whose answers have not come by mail.
@@ -299,7 +303,8 @@ impl<F: Fabric> CoreCell<F> {
         // Calls that have ended, and clients, still go by the connection that was lost.
         self.end_given_up(up);
         self.end_given_up_clients(up);
-        let open = |endpoint| self.reactor().open(endpoint, Side::Client, Some(request));
+        let roles = self.reactor().roles_of(request);
+        let open = |endpoint| self.reactor().open(endpoint, roles, Some(request));
         match result.and_then(open) {
             Ok((conn, peer, negotiated)) => {
                 up.on_connected(request, Ok(conn));
@@ -310,7 +315,8 @@ impl<F: Fabric> CoreCell<F> {
     }
 
     fn on_accepted(&self, endpoint: F::Endpoint, up: &mut impl Upcalls) {
-        let opened = self.reactor().open(endpoint, Side::Server, None);
+        let roles = Roles::accepted(&self.reactor().config);
+        let opened = self.reactor().open(endpoint, roles, None);
         match opened {
             Ok((conn, peer, negotiated)) => up.on_up(conn, peer, negotiated),
             Err(error) => tracing::warn!(%error, "an accepted connection could not be opened"),
@@ -421,6 +427,7 @@ impl<F: Fabric> Reactor<F> {
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
             owed_errors: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: Interrupted::default(),
+            reverse_requests: Vec::new(),
             ending: false,
             conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
@@ -671,10 +678,10 @@ impl<F: Fabric> Reactor<F> {
     fn open(
         &mut self,
         endpoint: F::Endpoint,
-        side: Side,
+        roles: Roles,
         request: Option<u64>,
     ) -> Result<(ConnId, Peer, Negotiated), FabricError> {
-        let is_late = side == Side::Server && self.leaving.is_some();
+        let is_late = roles.side == Side::Server && self.leaving.is_some();
         if self.is_shut_down || is_late {
             let op = format!("take a connection of {}", endpoint.peer());
             return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
@@ -687,7 +694,7 @@ impl<F: Fabric> Reactor<F> {
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.chained, self.xid_seed);
         let memory = self.fabric.message_memory(id, message_bytes(&self.config));
-        let opened = Conn::open(id, side, &self.config, terms, chained, xid_seed, memory);
+        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, memory);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         if let Some(request) = request {
             self.take_over(request, &mut conn);

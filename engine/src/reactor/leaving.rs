@@ -1,9 +1,10 @@
 //! Ending in good order: what a core does from the letter that asks for it until it is shut down.
 //!
 //! Calls that come are left alone, new connections refused. Those calls that a service has deferred
-//! are answered, and each connection to a client is closed as soon as its replies have left; those
-//! that this side asked for stay, because services may need them. The core looks at that with its mail
-//! and, while something is left, again and again.
+//! are answered, and each connection to a client is closed as soon as its replies have left, which
+//! ends calls in reverse on it; those that this side asked for stay, because services may need them,
+//! but replies to calls in reverse leave first. The core looks at that with its mail and, while
+//! something is left, again and again.
 
 use super::connection::Conn;
 use super::core::Reactor;
@@ -61,16 +62,17 @@ impl<F: Fabric> Reactor<F> {
         let (mut unfinished, mut is_over, mut done) = (self.deferred, true, Vec::new());
         for place in 0..self.conns.places() {
             let Some(c) = self.conns.at(place) else { continue };
-            if c.proto.side() == Side::Client {
+            let is_client = c.proto.side() == Side::Client;
+            if is_client && !c.proto.is_two_way() {
                 continue;
             }
-            is_over = false;
+            is_over &= is_client;
             if c.closing.is_some() {
                 continue;
             }
             let (id, held) = (c.id, c.replies_held() + usize::from(self.fabric.has_unsent(c.id)));
             unfinished += held;
-            if held == 0 && c.sends_promised == 0 {
+            if !is_client && held == 0 && c.sends_promised == 0 {
                 done.push(id);
             }
         }

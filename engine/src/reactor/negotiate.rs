@@ -254,6 +254,13 @@ impl Negotiated {
         Offer::of(config, remote_invalidate, instance).encode()
     }
 
+    /// The same for those who serve a peer's calls in reverse: they do not know it again. Its XIDs on
+    /// one connection have nothing to do with those on another, and it sends no call again.
+    pub(crate) fn in_reverse(mut self) -> Self {
+        self.peer.instance = Instance::Passing;
+        self
+    }
+
     /// By what the peer is known again on another connection.
     pub(crate) fn peer(&self) -> PeerId {
         self.peer

@@ -6,6 +6,7 @@ use super::deferred::DeferTicket;
 use super::instance::Instance;
 use super::negotiate::Negotiated;
 use super::reply_plan::ReplyData;
+use super::reverse::NoReverse;
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::{Buf, Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
@@ -67,6 +68,10 @@ pub(crate) trait CoreOps: ReplyOps {
     /// Asks the control thread for a connection of a client that is known by `instance`;
     /// `Upcalls::on_connected` gets the same number.
     fn connect(&self, address: &str, timeout: Duration, instance: Instance) -> u64;
+    /// The peer of the connection asked for under this number may call in reverse.
+    fn take_reverse_calls(&self, request: u64);
+    /// A client calls in reverse on this accepted connection from now on, inline only if so asked.
+    fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse>;
     /// Has the calls of a connection outlive it, as far as their specs say; each is sent again so
     /// many times at most.
     fn make_lasting(&self, conn: ConnId, resends_max: u8);
@@ -222,6 +227,10 @@ pub enum Backpressure {
         /// Bytes of the message, transport header and data items included.
         needed_bytes: usize,
     },
+    /// The call needs chunks, and those of its client are to stay inline
+    /// ([`ReverseOptions::inline_only`](crate::ReverseOptions::inline_only)): do not try again.
+    #[error("the call does not fit inline, and its client is to offer no chunks")]
+    InlineOnly,
     /// The stream has another number of data items than the spec, or more chunks or segments than
     /// are configured, or the token is not for applications: do not try again.
     #[error("misuse: {0}")]

@@ -7,7 +7,6 @@ use super::core::{CoreCell, Reactor};
 use super::ops::{CallFrame, ReplyTarget, Upcalls};
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrError, WrId};
 use crate::mem::Buf;
-use spinrpc_proto::connection::Side;
 use spinrpc_proto::output::{Output, ReadRequest, SlotId};
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::responder::Pulled;
@@ -53,17 +52,20 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return };
         let hold = &mut c.serves[usize::from(slot.index)];
         if !std::mem::replace(&mut hold.put_off, true) {
-            self.put_off.push_back((conn, slot));
+            self.put_off.push_back((conn, Pulling::Call(slot)));
         }
     }
 
     fn resume_next(&mut self) -> Option<Arrived> {
-        let (conn, slot) = self.put_off.pop_front()?;
+        let (conn, pulling) = self.put_off.pop_front()?;
+        let slot = match pulling {
+            Pulling::Call(slot) => slot,
+            Pulling::Reply(slot) => {
+                self.resume_reply(conn, slot);
+                return Some(Arrived::Reply(conn, slot));
+            }
+        };
         let c = self.conns.find(conn)?;
-        if c.proto.side() == Side::Client {
-            self.resume_reply(conn, slot);
-            return Some(Arrived::Reply(conn, slot));
-        }
         c.serves[usize::from(slot.index)].put_off = false;
         if c.proto.responder.pull_plan(slot).is_some() {
             self.pull(conn, slot);
@@ -90,7 +92,7 @@ impl<F: Fabric> Reactor<F> {
         let (Some(message), Some(sinks)) = (&hold.message, &mut hold.sinks) else { return };
         let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) else { return };
         let fabric = &mut self.fabric;
-        let mut sink = ReadSink::new(fabric, conn, sinks);
+        let mut sink = ReadSink::new(fabric, conn, Pulling::Call, sinks);
         let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
@@ -157,13 +159,16 @@ impl<F: Fabric> Reactor<F> {
         id: WrId,
         result: Result<(), WrError>,
     ) -> Option<Arrived> {
-        let slot = slot_of(id);
+        let pulling = Pulling::of(id);
         let c = self.conns.find(conn)?;
         c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
         result.ok()?;
-        if c.proto.side() == Side::Client {
-            return self.on_reply_read(conn, slot).then_some(Arrived::Reply(conn, slot));
-        }
+        let slot = match pulling {
+            Pulling::Call(slot) => slot,
+            Pulling::Reply(slot) => {
+                return self.on_reply_read(conn, slot).then_some(Arrived::Reply(conn, slot));
+            }
+        };
         let message = c.serves.get_mut(usize::from(slot.index))?.message.take()?;
         let pulled = c.proto.responder.on_read_done(slot, &mut Quiet);
         if pulled == Pulled::Complete {
@@ -177,18 +182,50 @@ impl<F: Fabric> Reactor<F> {
     }
 }
 
+/// Whose chunks are fetched: slots of calls and of replies are counted apart, and a connection may
+/// have both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pulling {
+    Call(SlotId),
+    Reply(SlotId),
+}
+
+/// Set in the name of an RDMA Read that is of a reply; the slot is in the lower bits.
+const OF_REPLY: u64 = 1 << 48;
+
+impl Pulling {
+    fn wr_id(self) -> WrId {
+        let (slot, kind) = match self {
+            Self::Call(slot) => (slot, 0),
+            Self::Reply(slot) => (slot, OF_REPLY),
+        };
+        WrId(kind | u64::from(slot.generation) << 16 | u64::from(slot.index))
+    }
+
+    fn of(id: WrId) -> Self {
+        let slot = SlotId { index: id.0 as u16, generation: (id.0 >> 16) as u32 };
+        if id.0 & OF_REPLY == 0 { Self::Call(slot) } else { Self::Reply(slot) }
+    }
+}
+
 /// Posts RDMA Reads into the memory of one message.
 pub(super) struct ReadSink<'a, F: Fabric> {
     fabric: &'a mut F,
     conn: ConnId,
+    kind: fn(SlotId) -> Pulling,
     sinks: &'a mut Sinks,
     pub(super) bytes: u64,
     pub(super) overrun: bool,
 }
 
 impl<'a, F: Fabric> ReadSink<'a, F> {
-    pub(super) fn new(fabric: &'a mut F, conn: ConnId, sinks: &'a mut Sinks) -> Self {
-        Self { fabric, conn, sinks, bytes: 0, overrun: false }
+    pub(super) fn new(
+        fabric: &'a mut F,
+        conn: ConnId,
+        kind: fn(SlotId) -> Pulling,
+        sinks: &'a mut Sinks,
+    ) -> Self {
+        Self { fabric, conn, kind, sinks, bytes: 0, overrun: false }
     }
 }
 
@@ -200,7 +237,7 @@ impl<F: Fabric> Output for ReadSink<'_, F> {
         let from = RemoteSlice { handle: read.from.handle, length, offset: read.from.offset };
         let into = bulk.lease(at..at + length as usize);
         self.bytes += u64::from(length);
-        let read = SendWr::Read { id: wr_id(read.slot), from, into };
+        let read = SendWr::Read { id: (self.kind)(read.slot).wr_id(), from, into };
         self.overrun |= self.fabric.post(self.conn, read).is_err();
     }
 }
@@ -209,11 +246,3 @@ impl<F: Fabric> Output for ReadSink<'_, F> {
 struct Quiet;
 
 impl Output for Quiet {}
-
-fn wr_id(slot: SlotId) -> WrId {
-    WrId(u64::from(slot.generation) << 16 | u64::from(slot.index))
-}
-
-fn slot_of(id: WrId) -> SlotId {
-    SlotId { index: id.0 as u16, generation: (id.0 >> 16) as u32 }
-}

@@ -12,7 +12,7 @@ use super::connection::Sinks;
 use super::core::{CoreCell, Reactor};
 use super::fenced::FencedReply;
 use super::ops::{PulledChunks, ReplyBuffers, ReplyFrame, Upcalls};
-use super::pulls::ReadSink;
+use super::pulls::{Pulling, ReadSink};
 use crate::fabric::{ConnId, Fabric};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::alignment::Alignment;
@@ -174,7 +174,7 @@ impl<F: Fabric> Reactor<F> {
         let limits = *c.proto.limits();
         let Ok(view) = HeaderView::new_checked(pull.message.bytes(), &limits) else { return };
         let room = usize::from(reads_room).min(send_room) as u16;
-        let mut sink = ReadSink::new(&mut self.fabric, conn, &mut pull.sinks);
+        let mut sink = ReadSink::new(&mut self.fabric, conn, Pulling::Reply, &mut pull.sinks);
         let asked = c.proto.requester.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
@@ -212,7 +212,7 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return };
         let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };
         if !std::mem::replace(&mut pull.put_off, true) {
-            self.put_off.push_back((conn, slot));
+            self.put_off.push_back((conn, Pulling::Reply(slot)));
         }
     }
 
@@ -228,7 +228,7 @@ impl<F: Fabric> Reactor<F> {
     /// if nobody waits for it, or not yet.
     fn end_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
         let c = self.conns.find(conn)?;
-        let room = c.send_room(&self.fabric) > 0;
+        let room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
         let Some(mut done) = c.sends.take().filter(|_| room) else {
             self.put_off_reply(conn, slot);
             return None;

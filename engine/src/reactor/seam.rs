@@ -9,6 +9,7 @@ use super::ops::{
 };
 use super::replies::SYSTEM_ERR;
 use super::reply_plan::ReplyData;
+use super::reverse::NoReverse;
 use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::{Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
@@ -57,6 +58,14 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
 
     fn connect(&self, address: &str, timeout: Duration, instance: Instance) -> u64 {
         (self.connect)(address, timeout, instance)
+    }
+
+    fn take_reverse_calls(&self, request: u64) {
+        self.reactor().take_reverse_calls(request);
+    }
+
+    fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
+        self.reactor().begin_reverse(conn, is_inline)
     }
 
     fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {

@@ -1,0 +1,177 @@
+//! Clients in reverse: a server that calls its clients (RFC 8167). Services and whoever holds a core
+//! make them; the dispatch, which runs handlers then and cannot be asked, takes them over when the
+//! connection has something for them.
+
+use super::call::Call;
+use super::client::{Client, Link, ReplyHandler};
+use super::core::Core;
+use super::dispatch::ClientEntry;
+use super::service::ConnectionId;
+use crate::fabric::ConnId;
+use crate::reactor::NoReverse;
+use crate::reactor::ops::CoreOps;
+use spinrpc_proto::ids::{Program, Version};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// How a server calls a client; see [`Call::reverse_client`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReverseOptions {
+    is_inline: bool,
+}
+
+impl ReverseOptions {
+    /// Calls in reverse may have chunks in both directions, as other calls have.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls and replies stay inline, and no chunk is offered: for clients that take no others, as
+    /// that of Linux does. RFC 8167 section 5.4 lets such a client refuse chunks with ERR_CHUNK, but
+    /// not every one does. What does not fit is refused with
+    /// [`Backpressure::InlineOnly`](crate::Backpressure::InlineOnly).
+    #[must_use]
+    pub fn inline_only(mut self) -> Self {
+        self.is_inline = true;
+        self
+    }
+}
+
+/// Makes clients in reverse, and keeps them until the dispatch takes them over.
+pub(super) struct Reverse {
+    ops: Rc<dyn CoreOps>,
+    made: RefCell<Vec<ClientEntry>>,
+}
+
+impl Reverse {
+    pub(super) fn new(ops: Rc<dyn CoreOps>) -> Rc<Self> {
+        Rc::new(Self { ops, made: RefCell::default() })
+    }
+
+    fn client<H: ReplyHandler + 'static>(
+        &self,
+        conn: ConnId,
+        (program, version): (Program, Version),
+        options: &ReverseOptions,
+        make: impl FnOnce(Client) -> H,
+    ) -> Result<Client, NoReverse> {
+        self.ops.begin_reverse(conn, options.is_inline)?;
+        let link = Link::up(Rc::clone(&self.ops), program, version, conn);
+        let client = Client(Rc::clone(&link));
+        let handler = Box::new(make(client.clone()));
+        self.made.borrow_mut().push(ClientEntry::in_reverse(link, handler, conn));
+        Ok(client)
+    }
+
+    /// The client that was made for this connection, if nobody has taken it over.
+    pub(super) fn take(&self, conn: ConnId) -> Option<ClientEntry> {
+        let mut made = self.made.borrow_mut();
+        let place = made.iter().position(|entry| entry.conn() == Some(conn))?;
+        Some(made.swap_remove(place))
+    }
+}
+
+impl Call<'_> {
+    /// Makes a client that calls in reverse, by the connection this call came by, a program that the
+    /// caller serves (RFC 8167). `make` makes the handler of its replies, as with
+    /// [`Core::connect`]. Calls may be made at once, also while this call is not answered; the
+    /// handler hears only [`Down`](crate::ConnectionEvent::Down). The connection takes one call until
+    /// the first reply, then as many as the caller grants, `rpc.reverse_calls` at most
+    /// ([`Backpressure::NoCredit`](crate::Backpressure::NoCredit) says that they are out).
+    ///
+    /// Nothing on the wire says whether the caller takes calls in reverse: the program has to say
+    /// so, as with a procedure that asks to be called back (section 4.1). One that does not drops
+    /// them, and they end by their deadline. Calls in reverse end with the connection; no
+    /// [`Resend`](crate::Resend) sends them again, and no [`Engine::serve_once`](crate::Engine::serve_once)
+    /// keeps replies for them. [`Client::close`] closes the connection for both directions; a client
+    /// that is dropped leaves it alone, and its place taken.
+    ///
+    /// ```
+    /// use spinrpc::config::RawConfig;
+    /// use spinrpc::{Call, CallError, CallSpec, Client, Config, ConnectOptions, Engine, Reply};
+    /// use spinrpc::{Procedure, Program, ReplyHandler, ReverseOptions, Service, Token, Version};
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// # const SERVER: Program = Program(0x2000_0001);
+    /// # const CALLBACK: Program = Program(0x2000_0002);
+    /// # const VERSION: Version = Version(1);
+    /// struct Deaf;
+    /// impl ReplyHandler for Deaf {
+    ///     fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
+    /// }
+    ///
+    /// /// Procedure 1: "call me back".
+    /// #[derive(Default)]
+    /// struct CallsBack(Option<Client>);
+    /// impl Service for CallsBack {
+    ///     fn call(&mut self, call: Call<'_>) {
+    ///         if call.procedure() == Procedure(1) {
+    ///             let options = ReverseOptions::new();
+    ///             let client = call.reverse_client(CALLBACK, VERSION, &options, |_| Deaf);
+    ///             self.0 = client.ok();
+    ///             if let Some(client) = &self.0 {
+    ///                 let spec = &mut CallSpec::new();
+    ///                 let _started = client.call(Procedure(1), Token(7), spec, |args| args.u32(42));
+    ///             }
+    ///         }
+    ///         call.reply(|_| {});
+    ///     }
+    /// }
+    ///
+    /// let mut raw = RawConfig::default();
+    /// raw.rpc.reverse_calls = 8;
+    /// let config = raw.validate()?;
+    /// let engine = Engine::new(config.clone())?;
+    /// engine.serve(SERVER, VERSION, |_| CallsBack::default());
+    /// engine.listen("shm:doc-reverse")?;
+    /// let server = engine.start()?;
+    ///
+    /// // A client that serves, too.
+    /// let here = Engine::new(config)?;
+    /// here.serve(CALLBACK, VERSION, |_| |mut call: Call<'_>| {
+    ///     assert_eq!(call.args().u32(), Ok(42));
+    ///     call.reply(|_| {});
+    /// });
+    /// let mut core = here.core(0)?;
+    /// let options = ConnectOptions::new().take_reverse_calls();
+    /// let client = core.connect_with("shm:doc-reverse", SERVER, VERSION, &options, |_| Deaf)?;
+    /// core.run_until(|| client.is_up());
+    /// client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {})?;
+    /// // Until the call in reverse was answered: the server has a reply then, beside ours.
+    /// core.run_until(|| engine.stats(0).replies_received > 0);
+    /// engine.shutdown();
+    /// server.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoReverse`] says why there is none.
+    pub fn reverse_client<H: ReplyHandler + 'static>(
+        &self,
+        program: Program,
+        version: Version,
+        options: &ReverseOptions,
+        make: impl FnOnce(Client) -> H,
+    ) -> Result<Client, NoReverse> {
+        self.0.reverse.client(self.connection().0, (program, version), options, make)
+    }
+}
+
+impl Core {
+    /// As [`Call::reverse_client`], for a connection that this core has accepted, and whose client
+    /// has said that it takes calls in reverse.
+    ///
+    /// # Errors
+    /// [`NoReverse`] says why there is none.
+    pub fn reverse_client<H: ReplyHandler + 'static>(
+        &mut self,
+        connection: ConnectionId,
+        program: Program,
+        version: Version,
+        options: &ReverseOptions,
+        make: impl FnOnce(Client) -> H,
+    ) -> Result<Client, NoReverse> {
+        self.driver.reverse().client(connection.0, (program, version), options, make)
+    }
+}
