@@ -6,12 +6,13 @@
 mod common;
 
 use common::program::{BOUNCE, ECHO, LATER, NULL, SHARED, Shared};
-use common::{LIMIT, PROGRAM, Server, VERSION, small_with, valid};
+use common::two_way::{connections, poll_until};
+use common::{LIMIT, PROGRAM, Server, VERSION, serve, small_with, unique_address, valid};
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
 use spinrpc::{
-    Bulk, CallError, CallSpec, CaptureSink, Client, Config, Core, Engine, EngineError, Reply,
-    ReplyHandler, Token,
+    Bulk, CallError, CallSpec, CaptureSink, Client, Config, ConnectOptions, Core, Engine,
+    EngineError, Reply, ReplyHandler, ReverseOptions, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -105,6 +106,28 @@ struct State {
 }
 
 impl State {
+    fn new() -> Rc<Self> {
+        Rc::new(Self {
+            kind: Cell::new(Kind::Null),
+            left: Cell::new(0),
+            answered: Cell::new(0),
+            spec: RefCell::default(),
+            spare: RefCell::new(Vec::with_capacity(64)),
+            bytes: vec![7; 100_000],
+        })
+    }
+
+    /// So many calls of one kind are to be made.
+    fn begin(&self, kind: Kind, calls: u64) {
+        self.kind.set(kind);
+        self.left.set(calls);
+        self.answered.set(0);
+        *self.spec.borrow_mut() = match kind {
+            Kind::Long(length) => CallSpec::new().reply_bytes_max(length + 4),
+            _ => CallSpec::new(),
+        };
+    }
+
     fn start(&self, client: &Client) {
         if self.left.get() == 0 {
             return;
@@ -162,13 +185,7 @@ fn answer_deferred(shared: &Shared) {
 /// Makes `calls` calls of one kind, `depth` at a time.
 fn run(core: &mut Core, load: &Load, shared: &Shared, (kind, depth, calls): (Kind, u64, u64)) {
     let Load { client, state } = load;
-    state.kind.set(kind);
-    state.left.set(calls);
-    state.answered.set(0);
-    *state.spec.borrow_mut() = match kind {
-        Kind::Long(length) => CallSpec::new().reply_bytes_max(length + 4),
-        _ => CallSpec::new(),
-    };
+    state.begin(kind, calls);
     (0..depth).for_each(|_| state.start(client));
     let end = Instant::now() + LIMIT;
     // The clock is looked at seldom enough.
@@ -205,6 +222,50 @@ fn padded_calls_allocate_nothing_either() {
     nothing_is_allocated(padded, 10);
 }
 
+/// Calls in reverse (RFC 8167), beside calls forward: both ends on this thread.
+#[test]
+fn calls_in_both_directions_allocate_nothing_either() {
+    let _alone = lock(&ALONE);
+    let config = valid(small_with(|raw| {
+        raw.poll.mode = IdlePolicy::Busy;
+        raw.rpc.reverse_calls = 16;
+    }));
+    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    let (at_near, at_far) = (serve(&here), serve(&there));
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let (forward, reverse) = (State::new(), State::new());
+    let make = |client| Load { client, state: Rc::clone(&forward) };
+    let options = ConnectOptions::new().take_reverse_calls();
+    let client = near.connect_with(&address, PROGRAM, VERSION, &options, make).unwrap();
+    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let make = |client| Load { client, state: Rc::clone(&reverse) };
+    let (connection, options) = (connections(&at_far)[0], ReverseOptions::new());
+    let back = far.reverse_client(connection, PROGRAM, VERSION, &options, make).unwrap();
+    [&at_near, &at_far].iter().for_each(|shared| lock(&shared.deferred).reserve(1024));
+    IS_CORE.set(true);
+    for kind in [Kind::Null, Kind::Echo(3000), Kind::Read(1 << 18), Kind::Deferred] {
+        for (depth, calls, counts) in [(1, 8, false), (8, 64, false), (8, 5000, true)] {
+            COUNTS.store(counts, Ordering::SeqCst);
+            for (client, state) in [(&client, &forward), (&back, &reverse)] {
+                state.begin(kind, calls);
+                (0..depth).for_each(|_| state.start(client));
+            }
+            poll_until(&mut near, &mut far, "all replies", || {
+                answer_deferred(&at_near);
+                answer_deferred(&at_far);
+                (forward.answered.get(), reverse.answered.get()) == (calls, calls)
+            });
+            COUNTS.store(false, Ordering::SeqCst);
+            [&forward, &reverse].iter().for_each(|state| state.spare.borrow_mut().clear());
+        }
+        let allocations = ALLOCATIONS.swap(0, Ordering::SeqCst);
+        assert_eq!(allocations, 0, "uses of the allocator in calls of {kind:?}");
+    }
+    IS_CORE.set(false);
+}
+
 /// On two engines, with one in `part` of the calls.
 fn nothing_is_allocated(make_engine: fn(Config) -> Result<Engine, EngineError>, part: u64) {
     // The counts are the process's.
@@ -222,14 +283,7 @@ fn nothing_is_allocated(make_engine: fn(Config) -> Result<Engine, EngineError>, 
     let engine = make_engine(valid(busy(1))).unwrap();
     let mut core = engine.core(0).unwrap();
     become_core();
-    let state = Rc::new(State {
-        kind: Cell::new(Kind::Null),
-        left: Cell::new(0),
-        answered: Cell::new(0),
-        spec: RefCell::default(),
-        spare: RefCell::new(Vec::with_capacity(64)),
-        bytes: vec![7; 100_000],
-    });
+    let state = State::new();
     let make = |client| Load { client, state: Rc::clone(&state) };
     let client = core.connect_wait(&server.address, PROGRAM, VERSION, make, LIMIT).unwrap();
     let load = Load { client, state };

@@ -259,13 +259,13 @@ impl Dispatch {
     }
 
     fn take_client(&mut self, conn: ConnId) -> Option<ClientEntry> {
-        self.client(conn)?;
+        self.client_or_new(conn)?;
         self.clients.get_mut(conn.index() as usize)?.take()
     }
 
     /// The client that has, or has lost, this connection.
     fn client_of_calls(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
-        if self.client(conn).is_some() {
+        if self.client_or_new(conn).is_some() {
             return self.client(conn);
         }
         self.connecting.iter_mut().find(|entry| entry.conn == Some(conn))
@@ -273,19 +273,26 @@ impl Dispatch {
 
     #[inline]
     fn client(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
-        let entry = self.clients.get(conn.index() as usize).and_then(Option::as_ref);
-        if entry.is_none_or(|entry| entry.conn != Some(conn)) {
-            self.take_over(conn)?;
-        }
-        self.clients.get_mut(conn.index() as usize)?.as_mut()
+        let entry = self.clients.get_mut(conn.index() as usize)?.as_mut()?;
+        (entry.conn == Some(conn)).then_some(entry)
     }
 
-    /// A client in reverse that was made while a handler ran.
+    /// As [`Dispatch::client`]; perhaps one in reverse, that was made while a handler ran.
     #[cold]
-    fn take_over(&mut self, conn: ConnId) -> Option<()> {
-        let entry = self.reverse.take(conn)?;
-        self.place(conn, entry);
-        Some(())
+    fn client_or_new(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
+        if self.client(conn).is_none() {
+            let entry = self.reverse.take(conn)?;
+            self.place(conn, entry);
+        }
+        self.client(conn)
+    }
+
+    /// The first reply to a client in reverse.
+    #[cold]
+    fn on_first_reply(&mut self, frame: ReplyFrame<'_>) {
+        if self.client_or_new(frame.conn).is_some() {
+            self.on_reply(frame);
+        }
     }
 
     /// Services hear of connections that calls arrive by.
@@ -567,7 +574,7 @@ impl Upcalls for Dispatch {
 
     #[inline(always)]
     fn on_reply(&mut self, frame: ReplyFrame<'_>) {
-        let Some(entry) = self.client(frame.conn) else { return };
+        let Some(entry) = self.client(frame.conn) else { return self.on_first_reply(frame) };
         if let LinkState::Probing(conn) = entry.link.state.get() {
             return Self::on_opening_reply(entry, conn, frame.stream);
         }

@@ -65,7 +65,13 @@ impl BufPool {
     /// still in it. The buffer given back last comes first: it is the one still in the cache.
     #[inline]
     pub fn take(&self) -> Option<Buf> {
-        let index = self.0.pop()?;
+        self.take_beyond(0)
+    }
+
+    /// As [`BufPool::take`], but `None` unless more than `kept` are in the pool.
+    #[inline]
+    pub fn take_beyond(&self, kept: u32) -> Option<Buf> {
+        let index = self.0.pop_beyond(kept)?;
         Some(Buf::new(&self.0, index))
     }
 
@@ -147,8 +153,12 @@ impl PoolCore {
     }
 
     #[inline]
-    fn pop(&self) -> Option<u32> {
-        let available = self.available.get().checked_sub(1)?;
+    fn pop_beyond(&self, kept: u32) -> Option<u32> {
+        let available = self.available.get();
+        if available <= kept {
+            return None;
+        }
+        let available = available - 1;
         self.available.set(available);
         Some(self.free[available as usize].get())
     }

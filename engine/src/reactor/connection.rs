@@ -103,9 +103,9 @@ pub(crate) struct Conn {
     pub(crate) send_reserved: usize,
     /// Deferred calls: a send buffer is kept for each of them.
     pub(crate) sends_promised: usize,
-    /// Send buffers that calls leave to a handler, which may start calls before it answers its own:
-    /// one where this side both calls and serves.
-    pub(super) handler_sends: usize,
+    /// Send buffers that calls leave: those, and one for a handler, which may start calls before it
+    /// answers its own, where this side both calls and serves.
+    sends_left_by_calls: u32,
     pub(super) reverse: ReverseState,
     /// RDMA_ERROR messages that wait for a buffer; at most one for each slot.
     pub(crate) errors_owed: usize,
@@ -159,7 +159,7 @@ impl Conn {
             reads_outstanding: 0,
             send_reserved: 0,
             sends_promised: 0,
-            handler_sends: usize::from(roles.reverse_calls > 0),
+            sends_left_by_calls: u32::from(roles.reverse_calls > 0),
             reverse: ReverseState::default(),
             errors_owed: 0,
             closing: None,
@@ -188,6 +188,24 @@ impl Conn {
     /// peer has said: "the value SHOULD be observed at all times" (RFC 5666 section 6.2).
     pub(crate) fn reads_room(&self) -> u16 {
         self.negotiated.reads_max().saturating_sub(self.reads_outstanding)
+    }
+
+    /// A send buffer for a call.
+    #[inline]
+    pub(super) fn take_for_call(&self) -> Option<Buf> {
+        self.sends.take_beyond(self.sends_left_by_calls)
+    }
+
+    /// Keeps a send buffer for a call that is deferred.
+    pub(super) fn promise_send(&mut self) {
+        self.sends_promised += 1;
+        self.sends_left_by_calls += 1;
+    }
+
+    /// The deferred call is answered, and takes it.
+    pub(super) fn redeem_send(&mut self) {
+        self.sends_promised = self.sends_promised.saturating_sub(1);
+        self.sends_left_by_calls = self.sends_left_by_calls.saturating_sub(1);
     }
 
     /// A send buffer is free that no deferred call will need.

@@ -207,7 +207,7 @@ impl<F: Fabric> Reactor<F> {
         }
         if deferred {
             hold.message = Some(frame.message);
-            c.sends_promised += 1;
+            c.promise_send();
         } else {
             self.repost(frame.conn, frame.message);
         }
@@ -430,7 +430,7 @@ impl Conn {
         if !self.proto.responder.is_delivered(slot) {
             return None;
         }
-        self.sends_promised = self.sends_promised.saturating_sub(1);
+        self.redeem_send();
         let hold = &mut self.serves[usize::from(slot.index)];
         if let Some(sinks) = &mut hold.sinks {
             sinks.clear();

@@ -10,11 +10,9 @@
 //! Everything else is the same code in both directions. Calls in reverse end with the connection, and
 //! are not sent again on the next one: that one has a client that says anew whom it lets call.
 
-use super::connection::Conn;
 use super::core::Reactor;
 use crate::config::Config;
 use crate::fabric::{ConnId, Fabric};
-use crate::mem::Buf;
 use spinrpc_proto::connection::Side;
 
 /// What one end of a connection is, and what it has room for.
@@ -111,15 +109,5 @@ impl<F: Fabric> Reactor<F> {
         }
         c.reverse = ReverseState { has_client: true, is_inline };
         Ok(())
-    }
-}
-
-impl Conn {
-    /// A send buffer for a call. One is left for each deferred call, and one for a call whose handler
-    /// runs now, if this side serves any.
-    #[inline]
-    pub(super) fn take_for_call(&mut self) -> Option<Buf> {
-        let has_spare = self.sends.available() > self.sends_promised + self.handler_sends;
-        if has_spare { self.sends.take() } else { None }
     }
 }

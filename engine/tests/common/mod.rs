@@ -5,6 +5,7 @@
 pub(crate) mod caller;
 pub(crate) mod program;
 pub(crate) mod raw;
+pub(crate) mod two_way;
 
 use program::{Shared, TestProgram};
 use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig, Want};

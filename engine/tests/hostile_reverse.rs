@@ -1,0 +1,347 @@
+//! Peers that break the rules of calls in reverse (RFC 8167): a server that calls who takes no calls,
+//! calls more than it may, or answers what nobody asked; and a client that does so on a server that
+//! calls back. The forward direction goes on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{SharedHeard, all_words, recorder};
+use common::program::{LATER, NULL, Shared};
+use common::raw::{RawListener, RawPeer, Said};
+use common::two_way::connections;
+use common::{LIMIT, PROGRAM, VERSION, serve, small_with, unique_address, valid, wait_until};
+use spinrpc::config::RawConfig;
+use spinrpc::{
+    CallError, CallSpec, Client, ConnectOptions, Core, DownCause, Engine, ReverseOptions, Token,
+};
+use spinrpc_proto::rdma::RdmaError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const ERROR: u32 = 4;
+const ERR_VERS: u32 = 1;
+const ERR_CHUNK: u32 = 2;
+const REVERSE: u32 = 3;
+
+fn config() -> RawConfig {
+    small_with(|raw| raw.rpc.reverse_calls = u64::from(REVERSE))
+}
+
+fn message(xid: u32, body: &[u32]) -> Vec<u32> {
+    [&[xid, 1, 64, MSG, 0, 0, 0], body].concat()
+}
+
+/// A call of the test program, with these arguments.
+fn call(xid: u32, procedure: u32, arguments: &[u32]) -> Vec<u32> {
+    let header = [xid, 0, 2, PROGRAM.0, VERSION.0, procedure, 0, 0, 0, 0];
+    message(xid, &[&header[..], arguments].concat())
+}
+
+/// MSG_ACCEPTED and a status.
+fn reply(xid: u32, status: u32) -> Vec<u32> {
+    message(xid, &[xid, 1, 0, 0, 0, status])
+}
+
+/// An engine's client, and the raw server that it is connected to.
+struct AtServer {
+    peer: RawPeer,
+    core: Core,
+    client: Client,
+    heard: SharedHeard<Vec<u32>>,
+    shared: Arc<Shared>,
+    engine: Engine,
+}
+
+impl AtServer {
+    #[track_caller]
+    fn connect(options: &ConnectOptions) -> Self {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let engine = Engine::new(valid(config())).unwrap();
+        let shared = serve(&engine);
+        let mut core = engine.core(0).unwrap();
+        let heard = SharedHeard::default();
+        let made = recorder(&heard, all_words);
+        let client = core.connect_with(&address, PROGRAM, VERSION, options, |_| made).unwrap();
+        let peer = listener.accept();
+        let mut pair = Self { peer, core, client, heard, shared, engine };
+        let opening = pair.hear()[0];
+        pair.peer.send_words(&reply(opening, 0));
+        let end = Instant::now() + LIMIT;
+        while !pair.client.is_up() {
+            assert!(Instant::now() < end, "the first call was not answered");
+            pair.core.poll_once();
+        }
+        pair
+    }
+
+    fn taking() -> Self {
+        Self::connect(&ConnectOptions::new().take_reverse_calls())
+    }
+
+    /// What the engine says next, in words.
+    #[track_caller]
+    fn hear(&mut self) -> Vec<u32> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            assert!(Instant::now() < end, "the engine said nothing");
+            self.core.poll_once();
+            if let Some(said) = self.peer.poll() {
+                return said.words();
+            }
+        }
+    }
+
+    /// Starts a call forward; its XID.
+    fn start(&mut self, token: u64) -> u32 {
+        self.client.call(NULL, Token(token), &mut CallSpec::new(), |_| {}).unwrap();
+        self.hear()[0]
+    }
+
+    #[track_caller]
+    fn next_reply(&mut self) -> (u64, Result<Vec<u32>, CallError>) {
+        let heard = SharedHeard::clone(&self.heard);
+        common::caller::run_core(&mut self.core, "a reply", || !heard.borrow().replies.is_empty());
+        self.heard.borrow_mut().replies.remove(0)
+    }
+
+    /// A call forward goes its way.
+    #[track_caller]
+    fn expect_alive(&mut self, what: &str) {
+        let xid = self.start(1);
+        self.peer.send_words(&reply(xid, 0));
+        let (_, answer) = self.next_reply();
+        assert!(answer.is_ok(), "{what}: {answer:?}");
+    }
+}
+
+/// RFC 8167 section 4.1: there are no calls in reverse before the upper layer says so. Whoever takes
+/// none never answers, since only replies are expected.
+#[test]
+fn call_who_takes_no_calls_in_reverse_expect_silence() {
+    let mut pair = AtServer::connect(&ConnectOptions::new());
+    let ours = pair.start(7);
+    let chunk = [98, 1, 64, NOMSG, 1, 0, 9, 100, 0, 0, 0, 0, 0];
+    for message in [call(ours, 0, &[]), call(99, 0, &[]), chunk.to_vec()] {
+        pair.peer.send_words(&message);
+    }
+    pair.peer.send_words(&reply(ours, 0));
+    assert!(matches!(pair.next_reply(), (7, Ok(_))));
+    pair.expect_alive("after calls that nobody takes");
+    assert!(pair.peer.poll().is_none(), "an answer to a call in reverse");
+}
+
+/// RFC 8167 section 4: the XIDs of the directions are independent.
+#[test]
+fn call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered() {
+    let mut pair = AtServer::taking();
+    let ours = pair.start(7);
+    pair.peer.send_words(&call(ours, NULL.0, &[]));
+    let words = pair.hear();
+    assert_eq!(words[..4], [ours, 1, REVERSE, MSG], "with the credits of the reverse direction");
+    assert_eq!(words[7..], [ours, 1, 0, 0, 0, 0]);
+    pair.peer.send_words(&reply(ours, 0));
+    assert!(matches!(pair.next_reply(), (7, Ok(_))));
+}
+
+/// RFC 5666 section 3.3: what is beyond the grant may be refused with an RPC error.
+#[test]
+fn call_in_reverse_beyond_the_grant_expect_system_err_and_the_others_answered() {
+    let mut pair = AtServer::taking();
+    for xid in 0..=REVERSE {
+        pair.peer.send_words(&call(xid, LATER.0, &[xid]));
+    }
+    let words = pair.hear();
+    assert_eq!((words[0], words[12]), (REVERSE, 5), "SYSTEM_ERR: {words:?}");
+    pair.expect_alive("with all slots in reverse taken");
+    while let Some((_, deferred)) = pair.shared.pop() {
+        deferred.reply(|results| results.u32(4));
+    }
+    for xid in 0..REVERSE {
+        assert_eq!(pair.hear()[7..], [xid, 1, 0, 0, 0, 0, 4]);
+    }
+}
+
+/// RFC 8166 section 4.5: a call that cannot be read is answered with an error; a reply, or an error,
+/// never is.
+#[test]
+fn send_rubbish_in_reverse_expect_errors_for_calls_and_silence_for_replies() {
+    let mut pair = AtServer::taking();
+    let ours = pair.start(7);
+    let broken = |xid| vec![xid, 1, 64, MSG, 2, 0, 0, xid, 0];
+    let version = |xid| vec![xid, 2, 64, MSG, 0, 0, 0, xid, 0];
+    pair.peer.send_words(&broken(99));
+    assert_eq!(pair.hear()[3..], [ERROR, ERR_CHUNK]);
+    pair.peer.send_words(&version(99));
+    assert_eq!(pair.hear()[3..], [ERROR, ERR_VERS, 1, 1]);
+    let silent = [
+        broken(ours),
+        version(ours),
+        reply(99, 0),
+        vec![99, 1, 64, ERROR, ERR_CHUNK],
+        vec![99, 1, 64, ERROR, 7],
+        vec![99, 1, 64, 3],
+        vec![99, 1],
+    ];
+    for message in silent {
+        pair.peer.send_words(&message);
+    }
+    pair.peer.send_words(&reply(ours, 0));
+    assert!(matches!(pair.next_reply(), (7, Ok(_))), "none of that ended the call");
+    pair.expect_alive("after all that");
+    assert!(pair.peer.poll().is_none(), "an answer to a reply or an error");
+}
+
+/// RFC 8167 section 4.2: a credit word counts in its direction.
+#[test]
+fn call_in_reverse_with_another_credit_word_expect_the_forward_grant_unchanged() {
+    let mut pair = AtServer::taking();
+    let mut words = call(5, NULL.0, &[]);
+    words[2] = 1;
+    pair.peer.send_words(&words);
+    pair.hear();
+    for token in 0..10 {
+        pair.start(token);
+    }
+}
+
+/// Calls in reverse whose Read chunks cannot be fetched cost the connection, as forward ones do, and
+/// nothing else.
+#[test]
+fn call_in_reverse_with_a_key_that_is_none_expect_the_connection_closed() {
+    let mut pair = AtServer::taking();
+    pair.client.call(NULL, Token(7), &mut CallSpec::new(), |_| {}).unwrap();
+    let words = [5, 1, 64, NOMSG, 1, 0, 0xdead, 100, 0, 0, 0, 0, 0];
+    pair.peer.send_words(&words);
+    let (token, end) = pair.next_reply();
+    assert!(matches!((token, &end), (7, Err(CallError::Disconnected(_)))), "{end:?}");
+    assert!(matches!(pair.peer.hear_end(), DownCause::Remote | DownCause::PeerMisbehaved(_)));
+    assert!(!pair.engine.is_shut_down(), "the process goes on");
+}
+
+/// A server that calls back, and the raw client that it calls.
+struct AtClient {
+    peer: RawPeer,
+    core: Core,
+    client: Client,
+    heard: SharedHeard<Vec<u32>>,
+    _engine: Engine,
+}
+
+impl AtClient {
+    #[track_caller]
+    fn connect() -> Self {
+        let engine = Engine::new(valid(config())).unwrap();
+        let shared = serve(&engine);
+        let address = unique_address();
+        engine.listen(&address).unwrap();
+        let peer = RawPeer::connect(&address);
+        let mut core = engine.core(0).unwrap();
+        wait_until("the connection", || {
+            core.poll_once();
+            !connections(&shared).is_empty()
+        });
+        let heard = SharedHeard::default();
+        let made = recorder(&heard, all_words);
+        let options = ReverseOptions::new();
+        let connection = connections(&shared)[0];
+        let client = core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made).unwrap();
+        Self { peer, core, client, heard, _engine: engine }
+    }
+
+    #[track_caller]
+    fn hear(&mut self) -> Vec<u32> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            assert!(Instant::now() < end, "the engine said nothing");
+            self.core.poll_once();
+            if let Some(said) = self.peer.poll() {
+                return said.words();
+            }
+        }
+    }
+
+    /// Starts a call in reverse; its XID.
+    fn start(&mut self, token: u64, spec: &mut CallSpec) -> u32 {
+        self.client.call(NULL, Token(token), spec, |_| {}).unwrap();
+        let words = self.hear();
+        assert_eq!(words[2..7], [REVERSE, MSG, 0, 0, 0], "asks for what is configured");
+        assert_eq!(words[7..9], [words[0], 0]);
+        words[0]
+    }
+
+    #[track_caller]
+    fn next_reply(&mut self) -> (u64, Result<Vec<u32>, CallError>) {
+        let heard = SharedHeard::clone(&self.heard);
+        common::caller::run_core(&mut self.core, "a reply", || !heard.borrow().replies.is_empty());
+        self.heard.borrow_mut().replies.remove(0)
+    }
+
+    /// A call forward is answered.
+    #[track_caller]
+    fn expect_alive(&mut self) {
+        self.peer.send_words(&call(0x77, NULL.0, &[]));
+        assert_eq!(self.hear()[7..], [0x77, 1, 0, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn answer_a_call_in_reverse_with_an_error_expect_it_failed_and_forward_calls_served() {
+    let mut pair = AtClient::connect();
+    let xid = pair.start(3, &mut CallSpec::new());
+    pair.peer.send_words(&[xid, 1, 64, ERROR, ERR_CHUNK]);
+    assert!(matches!(pair.next_reply(), (3, Err(CallError::Rdma(RdmaError::Chunk)))));
+    pair.expect_alive();
+}
+
+#[test]
+fn answer_calls_in_reverse_that_there_are_not_expect_silence() {
+    let mut pair = AtClient::connect();
+    let xid = pair.start(3, &mut CallSpec::new());
+    for message in [
+        reply(xid.wrapping_add(1), 0),
+        vec![xid.wrapping_add(1), 1, 64, ERROR, ERR_CHUNK],
+        vec![xid, 1, 64, MSG, 2, 0, 0, xid, 1],
+        vec![xid, 1, 64, MSG, 0, 0, 0, xid, 2],
+    ] {
+        pair.peer.send_words(&message);
+    }
+    pair.peer.send_words(&reply(xid, 0));
+    assert!(matches!(pair.next_reply(), (3, Ok(_))));
+    pair.expect_alive();
+    assert!(pair.peer.poll().is_none(), "an answer to a reply or an error");
+}
+
+/// RFC 8166 section 4.3.1: a reply with a Read list; it costs the connection in either direction.
+#[test]
+fn answer_a_call_in_reverse_with_a_read_list_expect_the_connection_closed() {
+    let mut pair = AtClient::connect();
+    let xid = pair.start(3, &mut CallSpec::new());
+    let lists = [1, 40, 9, 100, 0, 0, 0, 0, 0];
+    let words = [&[xid, 1, 64, MSG], &lists[..], &[xid, 1, 0, 0, 0, 0]].concat();
+    pair.peer.send_words(&words);
+    assert!(matches!(pair.next_reply(), (3, Err(CallError::PeerMisbehaved(_)))));
+    let end = Instant::now() + LIMIT;
+    loop {
+        assert!(Instant::now() < end, "the connection stays");
+        pair.core.poll_once();
+        if let Some(Said::Down(_)) = pair.peer.poll() {
+            break;
+        }
+    }
+}
+
+/// A client that never answers costs the server its calls in reverse, and nothing else.
+#[test]
+fn never_answer_expect_deadlines_and_forward_calls_served() {
+    let mut pair = AtClient::connect();
+    let xid = pair.start(3, &mut CallSpec::new().deadline(Duration::from_millis(20)));
+    assert!(matches!(pair.next_reply(), (3, Err(CallError::TimedOut))));
+    (0..100).for_each(|_| pair.expect_alive());
+    // The late reply brings the credit back.
+    pair.peer.send_words(&reply(xid, 0));
+    pair.expect_alive();
+    pair.start(4, &mut CallSpec::new());
+}

@@ -1,0 +1,474 @@
+//! Calls in reverse (RFC 8167): the server calls, the client serves, beside the calls of the forward
+//! direction and without either waiting for the other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{MixAnswer, MixCall, Read, all_words, recorder};
+use common::program::{BOUNCE, ECHO, FAIL, LATER, NULL};
+use common::two_way::{Pair, connections, poll_until};
+use common::{PROGRAM, VERSION, pattern, small_with, unique_address, valid};
+use spinrpc::config::RawConfig;
+use spinrpc::sync::lock;
+use spinrpc::{
+    AcceptStatus, Backpressure, Call, CallError, CallSpec, Client, ConnectError, ConnectOptions,
+    ConnectionEvent, Data, DecodeError, Deferred, Engine, NoReverse, Reconnect, Reply,
+    ReplyHandler, ReverseOptions, Service, Token,
+};
+use spinrpc_proto::profile::Profile;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Calls in reverse at a time.
+const REVERSE: usize = 3;
+/// Calls forward at a time.
+const CREDITS: usize = 4;
+
+fn config() -> RawConfig {
+    small_with(|raw| (raw.rpc.credits, raw.rpc.reverse_calls) = (CREDITS as u64, REVERSE as u64))
+}
+
+fn taking() -> ConnectOptions {
+    ConnectOptions::new().take_reverse_calls()
+}
+
+fn pair_with<T: 'static>(raw: RawConfig, read: Read<T>) -> Pair<T> {
+    Pair::connect(raw, &taking(), ReverseOptions::new(), read)
+}
+
+fn pair() -> Pair<Vec<u32>> {
+    pair_with(config(), all_words)
+}
+
+fn later(client: &Client, token: u64) -> Result<(), Backpressure> {
+    client.call(LATER, Token(token), &mut CallSpec::new(), |args| args.u32(token as u32))
+}
+
+#[track_caller]
+fn null(client: &Client, token: u64) {
+    client.call(NULL, Token(token), &mut CallSpec::new(), |_| {}).unwrap();
+}
+
+fn tokens(replies: &[(u64, Result<Vec<u32>, CallError>)]) -> Vec<u64> {
+    replies.iter().map(|(token, _)| *token).collect()
+}
+
+#[test]
+fn a_server_calls_and_its_client_answers() {
+    let mut pair = pair();
+    let far = &pair.far.client;
+    let echo = |args: &mut spinrpc::Encoder<'_>| args.opaque(b"back");
+    far.call(ECHO, Token(5), &mut CallSpec::new(), echo).unwrap();
+    pair.until("the reply", |pair| pair.far.reply_count() == 1);
+    let replies = pair.far.take();
+    let words = replies[0].1.as_ref().unwrap();
+    assert_eq!(words[..], [4, u32::from_be_bytes(*b"back")]);
+    far_fails_as_the_client_says(&mut pair);
+}
+
+fn far_fails_as_the_client_says(pair: &mut Pair<Vec<u32>>) {
+    pair.far.client.call(FAIL, Token(6), &mut CallSpec::new(), |_| {}).unwrap();
+    pair.until("the refusal", |pair| pair.far.reply_count() == 1);
+    let replies = pair.far.take();
+    assert!(matches!(replies[0].1, Err(CallError::Accepted(AcceptStatus::SystemErr))));
+}
+
+/// Hands the arguments of each call back to the caller, in a call of its own, and answers with
+/// what comes back.
+#[derive(Default)]
+struct AsksBack {
+    client: Option<Client>,
+    open: Rc<RefCell<Option<Deferred>>>,
+}
+
+/// Answers the open call with the reply.
+struct Passes(Rc<RefCell<Option<Deferred>>>);
+
+impl ReplyHandler for Passes {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let words = reply.and_then(|reply| Ok(all_words(reply)?)).unwrap();
+        let open = self.0.borrow_mut().take().unwrap();
+        open.reply(|results| words.iter().for_each(|word| results.u32(*word)));
+    }
+}
+
+impl Service for AsksBack {
+    fn call(&mut self, mut call: Call<'_>) {
+        if call.procedure() != ECHO {
+            return call.reply(|_| {});
+        }
+        let question = call.args().opaque(64).unwrap().to_vec();
+        let open = Rc::clone(&self.open);
+        let client = self.client.get_or_insert_with(|| {
+            let options = ReverseOptions::new();
+            call.reverse_client(PROGRAM, VERSION, &options, |_| Passes(open)).unwrap()
+        });
+        let ask = |args: &mut spinrpc::Encoder<'_>| args.opaque(&question);
+        client.call(ECHO, Token(1), &mut CallSpec::new(), ask).unwrap();
+        *self.open.borrow_mut() = call.defer();
+    }
+}
+
+/// RFC 8167 section 4: neither direction waits for the other.
+#[test]
+fn a_handler_calls_its_caller_before_it_answers() {
+    let config = valid(config());
+    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    common::serve(&here);
+    there.serve(PROGRAM, VERSION, |_| AsksBack::default());
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let heard = common::caller::SharedHeard::default();
+    let made = recorder(&heard, all_words);
+    let client = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made).unwrap();
+    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    for round in 0..20_u32 {
+        let question = round.to_be_bytes();
+        let ask = |args: &mut spinrpc::Encoder<'_>| args.opaque(&question);
+        client.call(ECHO, Token(u64::from(round)), &mut CallSpec::new(), ask).unwrap();
+        poll_until(&mut near, &mut far, "the answer", || !heard.borrow().replies.is_empty());
+        let (token, words) = heard.borrow_mut().replies.pop().unwrap();
+        assert_eq!((token, words.unwrap()), (u64::from(round), vec![4, round]));
+    }
+}
+
+/// RFC 8166 section 3.3.3, RFC 8167 section 4.2: one credit until the first reply, then those that
+/// the client grants.
+#[test]
+fn the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted() {
+    let mut pair = pair();
+    later(&pair.far.client, 0).unwrap();
+    assert_eq!(later(&pair.far.client, 1), Err(Backpressure::NoCredit));
+    pair.until("the call", |pair| pair.near.shared.waiting() == 1);
+    pair.near.shared.pop().unwrap().1.reply(|_| {});
+    pair.until("its reply", |pair| pair.far.reply_count() == 1);
+    for token in 1..=REVERSE as u64 {
+        later(&pair.far.client, token).unwrap();
+    }
+    assert_eq!(later(&pair.far.client, 9), Err(Backpressure::NoCredit));
+    assert_eq!(pair.far.client.in_flight(), REVERSE);
+    pair.until("all calls", |pair| pair.near.shared.waiting() == REVERSE);
+    while let Some((_, deferred)) = pair.near.shared.pop() {
+        deferred.reply(|_| {});
+    }
+    pair.until("all replies", |pair| pair.far.reply_count() == REVERSE + 1);
+    assert_eq!(tokens(&pair.far.take()), [0, 1, 2, 3]);
+}
+
+/// Starts calls until no more go; how many that were.
+fn fill(client: &Client, token: &mut u64) {
+    while client.call(ECHO, Token(*token), &mut CallSpec::new(), |args| args.opaque(b"x")).is_ok() {
+        *token += 1;
+    }
+}
+
+/// RFC 8167 section 4.3: each direction has its receives, so that all credits of both can be in use.
+#[test]
+fn both_directions_use_all_their_credits_at_once() {
+    const CALLS: usize = 3000;
+    let mut pair = pair();
+    pair.open_window();
+    let (mut forward, mut reverse) = (0, 0);
+    while pair.near.reply_count() < CALLS || pair.far.reply_count() < CALLS {
+        fill(&pair.near.client, &mut forward);
+        fill(&pair.far.client, &mut reverse);
+        pair.turn();
+        assert_eq!((pair.near.downs(), pair.far.downs()), (0, 0));
+    }
+    pair.until("the rest", |pair| {
+        pair.near.client.in_flight() == 0 && pair.far.client.in_flight() == 0
+    });
+    for (end, started) in [(&pair.near, forward), (&pair.far, reverse)] {
+        let replies = end.take();
+        assert_eq!(tokens(&replies), (0..started).collect::<Vec<_>>());
+        assert!(replies.iter().all(|(_, reply)| reply.is_ok()));
+    }
+}
+
+/// All slots of both directions with calls that are answered late: no buffer of one is the other's.
+#[test]
+fn both_directions_are_full_of_deferred_calls_and_all_are_answered() {
+    let mut pair = pair();
+    pair.open_window();
+    for token in 0..CREDITS as u64 {
+        later(&pair.near.client, token).unwrap();
+    }
+    for token in 0..REVERSE as u64 {
+        later(&pair.far.client, token).unwrap();
+    }
+    pair.until("all calls", |pair| {
+        (pair.far.shared.waiting(), pair.near.shared.waiting()) == (CREDITS, REVERSE)
+    });
+    assert_eq!(later(&pair.near.client, 99), Err(Backpressure::NoCredit));
+    assert_eq!(later(&pair.far.client, 99), Err(Backpressure::NoCredit));
+    for end in [&pair.near, &pair.far] {
+        while let Some((number, deferred)) = end.shared.pop() {
+            deferred.reply(|results| results.u32(number));
+        }
+    }
+    pair.until("all replies", |pair| {
+        (pair.near.reply_count(), pair.far.reply_count()) == (CREDITS, REVERSE)
+    });
+    for end in [&pair.near, &pair.far] {
+        for (token, reply) in end.take() {
+            assert_eq!(reply.unwrap(), [token as u32]);
+        }
+    }
+}
+
+fn mixed(seed: u32) -> MixCall {
+    MixCall {
+        seed,
+        arguments: vec![70_001, 0, 300],
+        results: vec![50_003, 20_000],
+        offers: vec![50_003, 20_000],
+        tail: 9_000,
+        reply_bytes_max: 10_000,
+    }
+}
+
+/// RFC 8167 section 5.4: Read, Write and Reply chunks in calls of either direction.
+#[test]
+fn chunks_of_both_directions_go_both_ways_at_once() {
+    let mut pair: Pair<MixAnswer> = pair_with(config(), MixCall::read);
+    for round in 0..20 {
+        let (forward, reverse) = (mixed(2 * round), mixed(2 * round + 1));
+        forward.start(&pair.near.client, 1).unwrap();
+        reverse.start(&pair.far.client, 2).unwrap();
+        pair.until("both replies", |pair| {
+            (pair.near.reply_count(), pair.far.reply_count()) == (1, 1)
+        });
+        for (end, call) in [(&pair.near, &forward), (&pair.far, &reverse)] {
+            let answer = end.take().pop().unwrap().1.unwrap();
+            call.check(&answer);
+            assert_eq!((answer.in_memory & 1, answer.placed), (1, 0b11), "chunks were used");
+        }
+    }
+}
+
+/// The item of the results.
+fn one_item(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
+    let mut results = reply.results();
+    match results.data(1 << 20)? {
+        Data::Inline(bytes) => Ok(bytes.to_vec()),
+        Data::Bulk(bulk) => Ok(bulk.bytes().to_vec()),
+    }
+}
+
+/// RFC 5666 section 3.8: a reply that is fetched, and RDMA_DONE, in both directions.
+#[test]
+fn replies_are_fetched_in_both_directions_under_older_rules() {
+    for profile in [Profile::Rfc5666, Profile::Draft03, Profile::Draft00] {
+        let mut raw = config();
+        raw.rpc.protocol = profile;
+        let mut pair: Pair<Vec<u8>> = pair_with(raw, one_item);
+        for end in [&pair.near, &pair.far] {
+            end.shared.read_chunks.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        let long = pattern(3, 30_000);
+        for round in 0..10 {
+            for end in [&pair.near, &pair.far] {
+                let echo = |args: &mut spinrpc::Encoder<'_>| args.opaque(&long);
+                end.client.call(ECHO, Token(round), &mut CallSpec::new(), echo).unwrap();
+            }
+            pair.until("both replies", |pair| {
+                (pair.near.reply_count(), pair.far.reply_count()) == (1, 1)
+            });
+            for end in [&pair.near, &pair.far] {
+                assert_eq!(end.take().pop().unwrap().1.unwrap(), long, "{profile:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_stays_inline_refuses_what_needs_chunks() {
+    let options = ReverseOptions::new().inline_only();
+    let mut pair: Pair<Vec<u8>> = Pair::connect(config(), &taking(), options, one_item);
+    let client = &pair.far.client;
+    let item = |bytes: usize| {
+        let mut bulk = client.bulk(bytes).unwrap();
+        bulk.bytes_mut().copy_from_slice(&pattern(1, bytes));
+        CallSpec::new().argument(bulk)
+    };
+    let bounce = |spec: &mut CallSpec| client.call(BOUNCE, Token(1), spec, |args| args.bulk());
+    let into = client.bulk(100).unwrap();
+    for mut spec in [item(5000), item(10).reply_bytes_max(100_000), item(10).result_into(into)] {
+        assert_eq!(bounce(&mut spec), Err(Backpressure::InlineOnly));
+    }
+    bounce(&mut item(3000)).unwrap();
+    pair.until("the reply", |pair| pair.far.reply_count() == 1);
+    assert_eq!(pair.far.take().pop().unwrap().1.unwrap(), pattern(1, 3000));
+}
+
+/// RFC 8167 section 4.1: nothing on the wire says that a client takes no calls in reverse.
+#[test]
+fn a_client_that_takes_no_calls_in_reverse_drops_them_and_goes_on() {
+    let mut pair =
+        Pair::connect(config(), &ConnectOptions::new(), ReverseOptions::new(), all_words);
+    let mut spec = CallSpec::new().deadline(Duration::from_millis(50));
+    pair.far.client.call(NULL, Token(1), &mut spec, |_| {}).unwrap();
+    for round in 0..20 {
+        null(&pair.near.client, round);
+        pair.until("a reply forward", |pair| pair.near.reply_count() == 1);
+        assert!(pair.near.take()[0].1.is_ok());
+    }
+    pair.until("the deadline", |pair| pair.far.reply_count() == 1);
+    assert!(matches!(pair.far.take()[0].1, Err(CallError::TimedOut)));
+    assert_eq!(lock(&pair.near.shared.events).len(), 0, "its program hears of no connection");
+    assert_eq!((pair.near.downs(), pair.far.downs()), (0, 0));
+}
+
+#[test]
+fn a_call_in_reverse_ends_by_its_deadline_and_its_late_reply_is_nobodys() {
+    let mut pair = pair();
+    pair.open_window();
+    let mut spec = CallSpec::new().deadline(Duration::from_millis(20));
+    pair.far.client.call(LATER, Token(3), &mut spec, |args| args.u32(0)).unwrap();
+    pair.until("the deadline", |pair| pair.far.reply_count() == 1);
+    assert!(matches!(pair.far.take()[0], (3, Err(CallError::TimedOut))));
+    assert_eq!(pair.far.client.in_flight(), 1, "the client may still answer");
+    pair.near.shared.pop().unwrap().1.reply(|_| {});
+    pair.until("the late reply", |pair| pair.far.client.in_flight() == 0);
+    null(&pair.far.client, 4);
+    pair.until("the next reply", |pair| pair.far.reply_count() == 1);
+    assert_eq!(tokens(&pair.far.take()), [4]);
+}
+
+#[test]
+fn a_call_in_reverse_is_cancelled() {
+    let mut pair = pair();
+    later(&pair.far.client, 3).unwrap();
+    assert!(pair.far.client.cancel(Token(3)));
+    pair.until("its end", |pair| pair.far.reply_count() == 1);
+    assert!(matches!(pair.far.take()[0], (3, Err(CallError::Cancelled))));
+}
+
+/// Every call in flight ends once, in both directions, before its handler hears of the end.
+#[test]
+fn a_lost_connection_ends_the_calls_of_both_directions() {
+    for closed_by_server in [false, true] {
+        let mut pair = pair();
+        pair.open_window();
+        (0..3).for_each(|token| later(&pair.near.client, token).unwrap());
+        (0..2).for_each(|token| later(&pair.far.client, token).unwrap());
+        pair.until("all calls", |pair| {
+            (pair.far.shared.waiting(), pair.near.shared.waiting()) == (3, 2)
+        });
+        let end = if closed_by_server { &pair.far } else { &pair.near };
+        end.client.close();
+        pair.until("both ends", |pair| (pair.near.downs(), pair.far.downs()) == (1, 1));
+        for (end, count) in [(&pair.near, 3), (&pair.far, 2)] {
+            let replies = end.take();
+            assert_eq!(tokens(&replies), (0..count).collect::<Vec<_>>());
+            let is_lost = |reply: &_| matches!(reply, Err(CallError::Disconnected(_)));
+            assert!(replies.iter().all(|(_, reply)| is_lost(reply)));
+            assert_eq!(later(&end.client, 9), Err(Backpressure::Down));
+            assert_eq!(end.shared.downs(), 1, "its program heard of the end");
+        }
+        // Answers that come now go nowhere.
+        for end in [&pair.near, &pair.far] {
+            while let Some((_, deferred)) = end.shared.pop() {
+                deferred.reply(|_| {});
+            }
+        }
+        pair.turn();
+    }
+}
+
+/// Calls in reverse are not sent again; the next connection has a client of its own.
+#[test]
+fn a_client_that_comes_back_takes_calls_in_reverse_again() {
+    let policy = Reconnect::default().first_delay(Duration::from_millis(1));
+    let options = taking().reconnect(policy);
+    let mut pair = Pair::connect(config(), &options, ReverseOptions::new(), all_words);
+    later(&pair.far.client, 1).unwrap();
+    pair.until("the call", |pair| pair.near.shared.waiting() == 1);
+    pair.near.client.reconnect();
+    pair.until("the end of the first", |pair| pair.far.downs() == 1);
+    assert!(matches!(pair.far.take()[0], (1, Err(CallError::Disconnected(_)))));
+    pair.until("the next connection", |pair| {
+        pair.near.client.is_up() && connections(&pair.far.shared).len() == 2
+    });
+    let next = connections(&pair.far.shared)[1];
+    let made = recorder(&pair.far.heard, all_words);
+    let options = ReverseOptions::new();
+    let back = pair.far.core.reverse_client(next, PROGRAM, VERSION, &options, |_| made).unwrap();
+    null(&back, 2);
+    pair.until("a reply by the next one", |pair| pair.far.reply_count() == 1);
+    assert!(matches!(pair.far.take()[0], (2, Ok(_))));
+    let near = lock(&pair.near.shared.events);
+    let kinds: Vec<bool> =
+        near.iter().map(|event| matches!(event, ConnectionEvent::Up { .. })).collect();
+    assert_eq!(kinds, [true, false, true], "its program heard of both connections");
+}
+
+#[test]
+fn a_connection_says_why_it_cannot_be_called_on_in_reverse() {
+    let mut pair = pair();
+    let options = ReverseOptions::new();
+    let (of_far, of_near) = (connections(&pair.far.shared)[0], connections(&pair.near.shared)[0]);
+    let ask = |core: &mut spinrpc::Core, connection| {
+        let made = recorder(&pair.far.heard, all_words);
+        core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made).unwrap_err()
+    };
+    assert_eq!(ask(&mut pair.far.core, of_far), NoReverse::Taken);
+    assert_eq!(ask(&mut pair.near.core, of_near), NoReverse::NotAccepted);
+    pair.near.client.close();
+    pair.until("the end", |pair| pair.far.downs() == 1);
+    let made = recorder(&pair.far.heard, all_words);
+    let refused =
+        pair.far.core.reverse_client(of_far, PROGRAM, VERSION, &options, |_| made).unwrap_err();
+    assert_eq!(refused, NoReverse::Down);
+}
+
+#[test]
+fn without_configured_calls_in_reverse_neither_end_gets_any() {
+    let config = valid(small_with(|_| {}));
+    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    let shared = common::serve(&there);
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let heard = common::caller::SharedHeard::default();
+    let made = recorder(&heard, all_words);
+    let refused = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made);
+    assert!(matches!(refused, Err(ConnectError::NoReverseCalls)));
+    let made = recorder(&heard, all_words);
+    let client = near.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let made = recorder(&heard, all_words);
+    let options = ReverseOptions::new();
+    let connection = connections(&shared)[0];
+    let refused = far.reverse_client(connection, PROGRAM, VERSION, &options, |_| made);
+    assert!(matches!(refused, Err(NoReverse::NotConfigured)));
+}
+
+/// A client that ends in good order answers the calls in reverse that it has deferred.
+#[test]
+fn drain_a_client_expect_its_deferred_calls_in_reverse_answered() {
+    let mut pair = pair();
+    pair.open_window();
+    later(&pair.far.client, 1).unwrap();
+    pair.until("the call", |pair| pair.near.shared.waiting() == 1);
+    let draining = {
+        let engine = pair.near.engine.clone();
+        std::thread::spawn(move || engine.drain(common::LIMIT))
+    };
+    // One that comes when the core has begun to leave is not executed.
+    let has_begun = |pair: &Pair<Vec<u32>>| pair.near.engine.stats(0).calls_left > 0;
+    while !has_begun(&pair) {
+        if pair.far.client.in_flight() == 1 {
+            null(&pair.far.client, 2);
+        }
+        pair.turn();
+    }
+    pair.far.take();
+    pair.near.shared.pop().unwrap().1.reply(|_| {});
+    pair.until("the answer", |pair| pair.far.reply_count() > 0);
+    assert!(matches!(pair.far.take()[0], (1, Ok(_))));
+    pair.until("the end", |_| draining.is_finished());
+    assert_eq!(draining.join().unwrap(), 0);
+}
