@@ -2,10 +2,13 @@
 
 mod common;
 
-use common::{Server, refusal};
+use common::{PATIENCE, Server, refusal};
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-kv");
 
@@ -93,5 +96,86 @@ fn a_scan_lists_keys_in_order_with_sizes_and_checksums() -> io::Result<()> {
     assert_eq!(scanned(&server, "")?, all);
     assert_eq!(scanned(&server, "b")?, "       9 cbf43926 b\n");
     assert_eq!(scanned(&server, "z")?, "");
+    Ok(())
+}
+
+/// A process that watches a key.
+struct Watch {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Watch {
+    fn start(server: &Server, key: &str, lines: u32) -> io::Result<Self> {
+        let mut command = Command::new(PROGRAM);
+        command.args(["watch", server.address(), key, "--lines", &lines.to_string()]);
+        let mut process = command.stdout(Stdio::piped()).spawn()?;
+        let stdout = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            lines.map_while(|line| tell.send(line).ok()).for_each(drop);
+        });
+        Ok(Self { process, lines: told })
+    }
+
+    fn line(&self) -> io::Result<String> {
+        self.lines.recv_timeout(PATIENCE).map_err(|_| io::ErrorKind::TimedOut.into())
+    }
+
+    /// Waits for the end; the exit code.
+    fn code(&mut self) -> io::Result<Option<i32>> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = self.process.try_wait()? {
+                return Ok(status.code());
+            }
+            std::thread::yield_now();
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+#[test]
+fn a_watch_tells_of_every_change_of_its_key() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-watch")?;
+    let mut watches = [Watch::start(&server, "colour", 4)?, Watch::start(&server, "colour", 4)?];
+    let expect = |watches: &[Watch], line: &str| -> io::Result<()> {
+        for watch in watches {
+            assert_eq!(watch.line()?, line);
+        }
+        Ok(())
+    };
+    expect(&watches, "       - colour")?;
+    server.answer("put", &["shape", "round"])?;
+    server.answer("put", &["colour", "red"])?;
+    expect(&watches, "       3 colour")?;
+    let (path, _) = value_file("watched", 70_001)?;
+    server.answer("put", &["colour", "--file", &path.to_string_lossy()])?;
+    expect(&watches, "   70001 colour")?;
+    server.answer("delete", &["colour"])?;
+    expect(&watches, "       - colour")?;
+    for watch in &mut watches {
+        assert_eq!(watch.code()?, Some(0), "as many lines as asked for");
+    }
+    server.answer("put", &["colour", "blue"])?;
+    assert_eq!(server.answer("get", &["colour"])?, b"blue", "the store goes on");
+    Ok(())
+}
+
+#[test]
+fn a_watch_ends_with_its_store() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-watch-end")?;
+    let mut watch = Watch::start(&server, "colour", 4)?;
+    assert_eq!(watch.line()?, "       - colour");
+    drop(server);
+    assert_eq!(watch.code()?, Some(1));
     Ok(())
 }

@@ -44,7 +44,7 @@ fn explain(status: Status) -> &'static str {
         Status::NotFound => "no such key",
         Status::NoSpace => "the store is full: delete something",
         Status::InvalidKey => "a key has at least one byte",
-        Status::Busy => "too many scans at a time: try again",
+        Status::Busy => "too many scans or watches at a time: try again",
     }
 }
 

@@ -1,8 +1,9 @@
 //! The key-value store: its protocol (`kv.x`), the store, the service on an engine, and a client.
 //!
 //! `protocol` is the codec of what stands in `kv.x`; `store` knows nothing of RPC; `service` puts
-//! it behind calls and `scanner` answers the slow ones from a second thread; `client` is the other
-//! end. Called by the program `spin-kv`.
+//! it behind calls and `scanner` answers the slow ones from a second thread; `watch` calls clients
+//! back whose keys change. `client` is the other end, and `watcher` that which is called back. Called
+//! by the program `spin-kv`.
 
 mod checksum;
 mod client;
@@ -10,7 +11,10 @@ pub mod protocol;
 mod scanner;
 mod service;
 mod store;
+mod watch;
+mod watcher;
 
 pub use client::{Client, Error};
 pub use service::{KvService, serve};
 pub use store::{Capacity, Store, Value};
+pub use watcher::watch;

@@ -18,6 +18,15 @@ pub const PUT: Procedure = Procedure(2);
 pub const DELETE: Procedure = Procedure(3);
 /// Lists keys in order, with sizes and checksums of their values.
 pub const SCAN: Procedure = Procedure(4);
+/// Asks to be called, by the same connection, when a key changes.
+pub const WATCH: Procedure = Procedure(5);
+
+/// Program number of what a watcher serves.
+pub const CALLBACK_PROGRAM: Program = Program(0x2000_6b77);
+/// The only version there is.
+pub const CALLBACK_VERSION: Version = Version(1);
+/// Tells the state of a key.
+pub const CHANGED: Procedure = Procedure(1);
 
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 255;
@@ -40,7 +49,7 @@ pub enum Status {
     NoSpace = 2,
     /// A key has at least one byte.
     InvalidKey = 3,
-    /// Too many scans at a time; trying again later is worth it.
+    /// Too many scans or watches at a time; trying again later is worth it.
     Busy = 4,
 }
 
@@ -142,5 +151,35 @@ impl Page {
             entry.encode(results);
         }
         results.bool(self.more);
+    }
+}
+
+/// What a watcher is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// Which key.
+    pub key: &'a [u8],
+    /// Length of its value, if it has one.
+    pub value_bytes: Option<u32>,
+}
+
+impl<'a> Change<'a> {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// When they end early or the key is too long.
+    pub fn decode(args: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        let key = args.opaque(KEY_BYTES_MAX)?;
+        let value_bytes = if args.bool()? { Some(args.u32()?) } else { None };
+        Ok(Self { key, value_bytes })
+    }
+
+    /// Writes the arguments.
+    pub fn encode(&self, args: &mut Encoder<'_>) {
+        args.opaque(self.key);
+        args.bool(self.value_bytes.is_some());
+        if let Some(bytes) = self.value_bytes {
+            args.u32(bytes);
+        }
     }
 }

@@ -8,10 +8,11 @@ use crate::kv::protocol::{
 };
 use crate::kv::scanner::{Job, Scanner};
 use crate::kv::store::{Capacity, Store, Value};
+use crate::kv::watch::{WATCHES_MAX, Watchers};
 use spinrpc::config::RawConfig;
 use spinrpc::{
-    AcceptStatus, Bulk, Call, CoreContext, Data, DecodeError, Decoder, Engine, ReplyData, Service,
-    driver_of,
+    AcceptStatus, Bulk, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Engine,
+    ReplyData, Service, driver_of,
 };
 use std::error::Error;
 
@@ -28,6 +29,7 @@ pub fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     let mut raw = RawConfig::default();
     raw.cores.max = 1;
     raw.fabric.driver = driver_of(address)?;
+    raw.rpc.reverse_calls = WATCHES_MAX as u64;
     let arena_bytes = (raw.mem.arena_mib as usize) << 20;
     // The other half is for calls under way.
     let capacity = Capacity { entries: ENTRIES_MAX, block_bytes: arena_bytes / 2 };
@@ -44,6 +46,7 @@ pub struct KvService {
     memory: CoreContext,
     /// `None` when the system gave no thread: then scans are refused.
     scanner: Option<Scanner>,
+    watchers: Watchers,
 }
 
 impl Service for KvService {
@@ -54,7 +57,14 @@ impl Service for KvService {
             protocol::PUT => self.put(call),
             protocol::DELETE => self.delete(call),
             protocol::SCAN => self.scan(call),
+            protocol::WATCH => self.watch(call),
             _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::Down { connection, .. } = event {
+            self.watchers.forget(*connection);
         }
     }
 }
@@ -63,7 +73,7 @@ impl KvService {
     /// An empty store in the memory of `core`.
     pub fn new(core: &CoreContext, capacity: Capacity) -> Self {
         let (store, memory) = (Store::new(capacity), core.clone());
-        Self { store, memory, scanner: Scanner::start().ok() }
+        Self { store, memory, scanner: Scanner::start().ok(), watchers: Watchers::default() }
     }
 
     fn get(&mut self, mut call: Call<'_>) {
@@ -87,17 +97,36 @@ impl KvService {
     fn put(&mut self, mut call: Call<'_>) {
         let decoded = last(call.args(), |args| Ok((key(args)?, args.data(VALUE_BYTES_MAX)?)));
         let Ok((key, data)) = decoded else { return call.reject(AcceptStatus::GarbageArgs) };
+        let bytes = data.bytes().len() as u32;
         let status = match self.value(data) {
             Some(value) => self.store.put(key, value),
             None => Status::NoSpace,
         };
+        if status == Status::Ok {
+            self.watchers.changed(key, Some(bytes));
+        }
         call.reply(|results| status.encode(results));
     }
 
     fn delete(&mut self, mut call: Call<'_>) {
         let Ok(key) = last(call.args(), key) else { return call.reject(AcceptStatus::GarbageArgs) };
         let status = self.store.delete(key);
+        if status == Status::Ok {
+            self.watchers.changed(key, None);
+        }
         call.reply(|results| status.encode(results));
+    }
+
+    fn watch(&mut self, mut call: Call<'_>) {
+        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptStatus::GarbageArgs) };
+        if key.is_empty() {
+            return call.reply(|results| Status::InvalidKey.encode(results));
+        }
+        let value_bytes = self.store.get(key).map(|value| value.bytes().len() as u32);
+        match self.watchers.add(&call, key, value_bytes) {
+            Some(status) => call.reply(|results| status.encode(results)),
+            None => call.reject(AcceptStatus::SystemErr),
+        }
     }
 
     fn scan(&mut self, mut call: Call<'_>) {

@@ -45,6 +45,14 @@ enum Command {
         #[command(flatten)]
         place: Place,
     },
+    /// Writes how long the value of a key is, now and whenever it changes, until it is interrupted.
+    Watch {
+        #[command(flatten)]
+        place: Place,
+        /// Lines to write before it ends
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        lines: Option<u64>,
+    },
     /// Lists keys in order, with length and CRC-32 of their values.
     Scan {
         /// Where the store listens: shm:NAME or rdma://HOST:PORT
@@ -98,6 +106,7 @@ fn main() -> ExitCode {
         Command::Get { place, file } => get(&place, file),
         Command::Put { place, source } => put(&place, source),
         Command::Delete { place } => delete(&place),
+        Command::Watch { place, lines } => watch(&place, lines),
         Command::Scan { address, prefix } => scan(&address, prefix.as_bytes()),
     })
 }
@@ -118,6 +127,19 @@ fn put(place: &Place, source: Source) -> Result<(), Box<dyn Error>> {
 
 fn delete(place: &Place) -> Result<(), Box<dyn Error>> {
     Ok(Client::connect(&place.address)?.delete(place.key.as_bytes())?)
+}
+
+fn watch(place: &Place, lines: Option<u64>) -> Result<(), Box<dyn Error>> {
+    let mut left = lines.unwrap_or(u64::MAX);
+    kv::watch(&place.address, place.key.as_bytes(), |value_bytes| {
+        match value_bytes {
+            Some(bytes) => println!("{bytes:>8} {}", place.key),
+            None => println!("       - {}", place.key),
+        }
+        left -= 1;
+        left > 0
+    })?;
+    Ok(())
 }
 
 /// Page by page, each from behind the last key of the one before.

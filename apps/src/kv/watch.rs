@@ -1,0 +1,129 @@
+//! Who wants to hear of changes, on the server: for each connection the keys it watches, and the
+//! client that calls it back. Called by the service.
+//!
+//! Nothing queues up behind a client that is slow: of each key it has one call at a time, and what
+//! has changed meanwhile is told in the next one, by the newest state alone.
+
+use crate::kv::protocol::{CALLBACK_PROGRAM, CALLBACK_VERSION, CHANGED, Change, Status};
+use spinrpc::{
+    Call, CallError, CallSpec, Client, ConnectionId, Reply, ReplyHandler, ReverseOptions, Token,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Keys that one connection may watch; one more is answered [`Status::Busy`].
+pub(crate) const WATCHES_MAX: usize = 16;
+
+/// The connections that watch keys.
+#[derive(Default)]
+pub(crate) struct Watchers(Vec<Watcher>);
+
+struct Watcher {
+    connection: ConnectionId,
+    client: Client,
+    watches: Watches,
+}
+
+type Watches = Rc<RefCell<Vec<Watch>>>;
+
+/// A key that a connection watches.
+struct Watch {
+    key: Box<[u8]>,
+    /// What the client does not know yet: the length of the value, if there is one.
+    news: Option<Option<u32>>,
+    /// It is being called.
+    is_calling: bool,
+}
+
+/// Hears that a client knows.
+struct Told {
+    client: Client,
+    watches: Watches,
+}
+
+impl ReplyHandler for Told {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        {
+            let mut watches = self.watches.borrow_mut();
+            match (reply, watches.get_mut(token.0 as usize)) {
+                (Ok(_), Some(watch)) => watch.is_calling = false,
+                (Ok(_), None) => {}
+                // A client that does not answer is not called again, unless it asks again.
+                (Err(_), _) => watches.clear(),
+            }
+        }
+        tell(&self.client, &self.watches);
+    }
+}
+
+/// Calls a client for each key of which it does not know the newest.
+fn tell(client: &Client, watches: &Watches) {
+    for (index, watch) in watches.borrow_mut().iter_mut().enumerate() {
+        let Some(value_bytes) = watch.news.filter(|_| !watch.is_calling) else { continue };
+        let change = Change { key: &watch.key, value_bytes };
+        let token = Token(index as u64);
+        // Without a credit it is tried again with the next reply.
+        if client.call(CHANGED, token, &mut CallSpec::new(), |args| change.encode(args)).is_ok() {
+            (watch.news, watch.is_calling) = (None, true);
+        }
+    }
+}
+
+impl Watchers {
+    /// The caller wants to hear of `key` from now on, and at once how long its value is, if it has
+    /// one. `None` if it cannot be called.
+    pub(crate) fn add(
+        &mut self,
+        call: &Call<'_>,
+        key: &[u8],
+        value_bytes: Option<u32>,
+    ) -> Option<Status> {
+        let watcher = self.watcher(call)?;
+        let mut watches = watcher.watches.borrow_mut();
+        if watches.iter().any(|watch| *watch.key == *key) {
+            return Some(Status::Ok);
+        }
+        if watches.len() == WATCHES_MAX {
+            return Some(Status::Busy);
+        }
+        watches.push(Watch { key: key.into(), news: Some(value_bytes), is_calling: false });
+        drop(watches);
+        tell(&watcher.client, &watcher.watches);
+        Some(Status::Ok)
+    }
+
+    fn watcher(&mut self, call: &Call<'_>) -> Option<&Watcher> {
+        let connection = call.connection();
+        let known = self.0.iter().position(|watcher| watcher.connection == connection);
+        if let Some(index) = known {
+            return self.0.get(index);
+        }
+        let watches = Watches::default();
+        let options = ReverseOptions::new();
+        let of_handler = Rc::clone(&watches);
+        let client = call
+            .reverse_client(CALLBACK_PROGRAM, CALLBACK_VERSION, &options, |client| Told {
+                client,
+                watches: of_handler,
+            })
+            .ok()?;
+        self.0.push(Watcher { connection, client, watches });
+        self.0.last()
+    }
+
+    /// The value of `key` has changed: it has this length now, or is gone.
+    pub(crate) fn changed(&mut self, key: &[u8], value_bytes: Option<u32>) {
+        for Watcher { client, watches, .. } in &self.0 {
+            let mut all = watches.borrow_mut();
+            let Some(watch) = all.iter_mut().find(|watch| *watch.key == *key) else { continue };
+            watch.news = Some(value_bytes);
+            drop(all);
+            tell(client, watches);
+        }
+    }
+
+    /// A connection is down.
+    pub(crate) fn forget(&mut self, connection: ConnectionId) {
+        self.0.retain(|watcher| watcher.connection != connection);
+    }
+}
