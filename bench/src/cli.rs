@@ -73,6 +73,9 @@ pub(crate) struct ServeArgs {
     /// Write what this end sends and receives to this file, as pcapng for Wireshark
     #[arg(long)]
     pub(crate) capture: Option<PathBuf>,
+    /// Call clients in reverse that ask for it: for `spinperf run --bidir`
+    #[arg(long)]
+    pub(crate) bidir: bool,
     /// End when standard input does, and with the parent process
     #[arg(long, hide = true)]
     pub(crate) attached: bool,
@@ -122,6 +125,10 @@ pub(crate) struct RunArgs {
     /// What of every payload is checked, at both ends
     #[arg(long, value_enum, default_value_t = Verify::Off)]
     pub(crate) verify: Verify,
+    /// Measure both directions of one connection at once: the server, which needs --bidir as well,
+    /// makes the same calls in reverse
+    #[arg(long)]
+    pub(crate) bidir: bool,
     /// Write what this end sends and receives to this file, as pcapng for Wireshark
     #[arg(long)]
     pub(crate) capture: Option<PathBuf>,
@@ -168,10 +175,14 @@ impl RunArgs {
             connections: self.connections as usize,
             idle_connections: self.idle_connections as usize,
             verify: self.verify,
+            reverse: false,
         }
     }
 
     fn check(self) -> Result<Self, Failure> {
+        if self.bidir && (self.connections > 1 || self.idle_connections > 0) {
+            return Err(Failure::Usage("--bidir goes with one connection".to_owned()));
+        }
         let sized = self.op == Operation::Echo || self.reply_size.is_none();
         if sized {
             return Ok(self);
@@ -292,6 +303,7 @@ mod tests {
             ("run --address shm:x --duration 3", "500ms"),
             ("run --address shm:x --depth 0", "1..=4096"),
             ("run --address shm:x --op read --reply-size 4", "--op echo"),
+            ("run --address shm:x --bidir --connections 2", "one connection"),
             ("run", "--address"),
             ("floor --cores 1,1", "0,2"),
             ("frobnicate", "frobnicate"),

@@ -16,6 +16,16 @@ pub(crate) struct Profile {
     pub(crate) id: ProfileId,
 }
 
+impl Profile {
+    /// The same with room for as many calls in reverse as forward.
+    pub(crate) fn with_reverse_calls(self) -> Result<Self, Failure> {
+        let mut raw = self.config.raw().clone();
+        raw.rpc.reverse_calls = raw.rpc.credits;
+        let config = raw.validate().map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Self { config, ..self })
+    }
+}
+
 /// Loads a profile for the side of a client or a server, so that the two take different cores when
 /// the profile leaves the choice open; `cores` take the place of the profile's own, and the driver
 /// is that of the address.

@@ -6,18 +6,22 @@ use crate::cores::CoreList;
 use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
-use crate::load::{self, Limits, Operation};
+use crate::load::{self, Limits, Measurement, Operation, Workload};
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::report::{Repeat, Report, Row, json, table};
 use spinrpc::config::Driver;
+use spinrpc::{Config, Engine};
 
 /// Measures the workload of the options and prints it.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let fabric = Fabric::of(&args.address)?;
     fabric::raise_limits(fabric.driver);
     let cores = args.cores.as_ref();
-    let profile = profile::load(&args.profile, Side::Client, cores, fabric.driver)?;
+    let mut profile = profile::load(&args.profile, Side::Client, cores, fabric.driver)?;
+    if args.bidir {
+        profile = profile.with_reverse_calls()?;
+    }
     let workload = args.workload();
     profile::check_fits(&profile.config, &workload)?;
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
@@ -29,18 +33,50 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     announce(args);
-    let measurements =
-        load::run_on_all_cores(&engine, &args.address, workload, limits, args.repeats)?;
+    report.rows = match args.bidir {
+        false => vec![measure(&engine, args, workload, limits)?],
+        true => measure_both(&engine, &profile.config, args, limits)?,
+    };
     engine.shutdown();
     report.interference = steal.stop();
-    let repeats = measurements.into_iter().map(|one| Repeat::new(one, Vec::new())).collect();
-    report.rows.push(Row::new(workload, repeats));
     report.notes = notes(args, fabric.driver);
     if let Some(capture) = capture {
         report.notes.push(capture.outcome()?);
     }
     print!("{}", table::render(&report));
     json.write(&report)
+}
+
+fn measure(
+    engine: &Engine,
+    args: &RunArgs,
+    workload: Workload,
+    limits: Limits,
+) -> Result<Row, Failure> {
+    let measured = load::run_on_all_cores(engine, &args.address, workload, limits, args.repeats)?;
+    Ok(row(workload, measured.into_iter()))
+}
+
+/// A row of the calls forward, and one of those in reverse at the same time.
+fn measure_both(
+    engine: &Engine,
+    config: &Config,
+    args: &RunArgs,
+    limits: Limits,
+) -> Result<Vec<Row>, Failure> {
+    if engine.cores() > 1 {
+        return Err(Failure::Usage("--bidir goes with one core: --cores N".to_owned()));
+    }
+    load::register(engine, config);
+    let workload = args.workload();
+    let measured = load::run_both(engine, &args.address, workload, limits, args.repeats)?;
+    let of = |direction: usize| measured.iter().map(move |both| both[direction]);
+    Ok(vec![row(workload, of(0)), row(workload.in_reverse(), of(1))])
+}
+
+fn row(workload: Workload, measured: impl Iterator<Item = Measurement>) -> Row {
+    let repeats = measured.map(|one| Repeat::new(one, Vec::new())).collect();
+    Row::new(workload, repeats)
 }
 
 fn announce(args: &RunArgs) {
@@ -52,6 +88,13 @@ fn announce(args: &RunArgs) {
 
 fn notes(args: &RunArgs, driver: Driver) -> Vec<String> {
     let mut notes = vec![limits_note(driver).to_owned()];
+    if args.bidir {
+        notes.push(
+            "both directions of one connection at once; in the reverse row the server is the client: \
+             it calls (rpc.reverse_calls = rpc.credits at both ends)"
+                .to_owned(),
+        );
+    }
     match (args.op, args.verify) {
         (Operation::Null, _) => {}
         (_, Verify::Off) => notes.push("lengths checked, contents not (--verify off)".to_owned()),

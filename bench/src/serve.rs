@@ -22,7 +22,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let driver = Fabric::of(&args.address)?.driver;
     fabric::raise_limits(driver);
-    let profile = profile::load(&args.profile, Side::Server, args.cores.as_ref(), driver)?;
+    let mut profile = profile::load(&args.profile, Side::Server, args.cores.as_ref(), driver)?;
+    if args.bidir {
+        profile = profile.with_reverse_calls()?;
+    }
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
     fabric::warn_of_memlock(&profile.config);

@@ -15,6 +15,11 @@ const CALLS: u64 = 300;
 
 /// Runs a verified workload bounded by its number of calls, and returns its row.
 fn measured(server: &Server, name: &str, options: &[&str]) -> Value {
+    rows(server, name, options)[0].clone()
+}
+
+/// The same with all rows.
+fn rows(server: &Server, name: &str, options: &[&str]) -> Value {
     let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
     let calls = CALLS.to_string();
     let mut arguments = vec!["run", "--address", &server.address, "--profile", "dev-vm"];
@@ -25,7 +30,39 @@ fn measured(server: &Server, name: &str, options: &[&str]) -> Value {
     assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
     let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    report["rows"][0].clone()
+    report["rows"].clone()
+}
+
+/// Expect a row for each direction, every byte of both verified at both ends.
+#[test]
+fn both_directions_of_a_connection_are_measured_at_once() {
+    let _cores = cores();
+    let server = Server::start_with("bidir", &["--bidir"]);
+    for (name, options) in [
+        ("null", &["--op", "null", "--depth", "32"][..]),
+        ("echo", &["--op", "echo", "--size", "61", "--reply-size", "7", "--depth", "8"]),
+        ("read", &["--op", "read", "--size", "256k"]),
+        ("write", &["--op", "write", "--size", "256k", "--depth", "2", "--repeats", "2"]),
+    ] {
+        let rows = rows(&server, name, &[&["--bidir"], options].concat());
+        assert_eq!(rows.as_array().unwrap().len(), 2, "{name}: {rows}");
+        for (row, reverse) in rows.as_array().unwrap().iter().zip([false, true]) {
+            assert_eq!(row["workload"]["reverse"], reverse, "{name}: {row}");
+            let repeats = row["repeats"].as_array().unwrap().len() as u64;
+            assert_eq!(row["median"]["calls"], repeats * CALLS, "{name}: {row}");
+            assert!(row["median"]["calls_per_second"].as_f64().unwrap() > 0.0, "{name}: {row}");
+        }
+    }
+}
+
+/// Expect one line that says what to do.
+#[test]
+fn a_server_that_calls_nobody_back_is_an_error() {
+    let _cores = cores();
+    let server = Server::start("forward-only");
+    let output = spinperf(&["run", "--address", &server.address, "--profile", "dev-vm", "--bidir"]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("start it with --bidir"), "{said}");
 }
 
 #[test]

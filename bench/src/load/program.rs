@@ -7,6 +7,10 @@
 //! struct read_result { opaque data<>; };                      /* DDP-eligible */
 //! struct write_args  { unsigned check; opaque data<>; };      /* DDP-eligible */
 //! struct write_result { unsigned wrong_at; unsigned count; };
+//! struct back_args   { unsigned op; unsigned call_bytes; unsigned reply_bytes; unsigned depth;
+//!                      unsigned verify; unsigned hyper warmup_ns, duration_ns, calls_max; };
+//! struct figures     { unsigned hyper calls, elapsed_ns, p50_ns, p90_ns, p99_ns, p99_9_ns,
+//!                      p99_99_ns, max_ns; };
 //! struct core_status { unsigned hyper ticks, busy_ticks, polls, empty_polls,
 //!                      credit_stalls, queue_full, copies; };
 //!
@@ -17,6 +21,8 @@
 //!         read_result  READ(read_args)    = 2;
 //!         write_result WRITE(write_args)  = 3;
 //!         core_status  STATUS(void)       = 4;
+//!         void         BACK(back_args)    = 5;
+//!         figures      BACK_END(void)     = 6;
 //!     } = 1;
 //! } = 0x20005350;
 //! ```
@@ -24,7 +30,9 @@
 //! `check` is 0, or a verify mode in its two high bits and the number of the call, which seeds the
 //! data, in the others. `wrong_at` is the index of the first byte the server found wrong, or all
 //! ones. A reply to an echo is the start of what was sent; a longer one is the start of the data
-//! that READ serves, whose seed is [`SERVED_SEED`]. The status is of the core that answers.
+//! that READ serves, whose seed is [`SERVED_SEED`]. The status is of the core that answers. BACK has
+//! the server call this very program in reverse, by the same connection (RFC 8167), and BACK_END is
+//! answered with what came of it when it is over; a `calls_max` of zero is none.
 
 use crate::pattern::Verify;
 use spinrpc::{Procedure, Program, Version};
@@ -38,6 +46,8 @@ pub(super) const ECHO: Procedure = Procedure(1);
 pub(super) const READ: Procedure = Procedure(2);
 pub(super) const WRITE: Procedure = Procedure(3);
 pub(super) const STATUS: Procedure = Procedure(4);
+pub(super) const BACK: Procedure = Procedure(5);
+pub(super) const BACK_END: Procedure = Procedure(6);
 
 /// Seed of the data that READ serves.
 pub(super) const SERVED_SEED: u64 = 0;

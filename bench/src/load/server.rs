@@ -1,19 +1,29 @@
 //! The server's end: one service per core, which holds nothing but the data it serves.
 
+use super::back::Backs;
 use super::program::{
-    Check, ECHO, NONE_WRONG, NULL, PROGRAM, READ, READ_WINDOW_BYTES, SERVED_SEED, STATUS, VERSION,
-    WRITE,
+    BACK, BACK_END, Check, ECHO, NONE_WRONG, NULL, PROGRAM, READ, READ_WINDOW_BYTES, SERVED_SEED,
+    STATUS, VERSION, WRITE,
 };
+use super::workload::BackPlan;
 use crate::failure::Failure;
 use crate::pattern::{check, fill};
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
-    AcceptStatus, Bulk, Call, Config, Data, DecodeError, Decoder, Engine, ReplyData, Service,
-    SharedBulk,
+    AcceptStatus, Bulk, Call, Config, ConnectionEvent, Data, DecodeError, Decoder, Engine,
+    ReplyData, Service, SharedBulk,
 };
 
 /// Answers the benchmark program on every core of `engine`, at `address`. Returns when it listens.
 pub(crate) fn serve(engine: &Engine, config: &Config, address: &str) -> Result<(), Failure> {
+    register(engine, config);
+    engine
+        .listen(address)
+        .map_err(|error| Failure::Measurement(format!("listening on {address}: {error}")))
+}
+
+/// Answers the benchmark program on every core of `engine`, by whatever connections it has.
+pub(crate) fn register(engine: &Engine, config: &Config) {
     let served = served_data(config.read_bytes_max() + READ_WINDOW_BYTES);
     let write_bytes_max = config.write_bytes_max();
     let for_status = engine.clone();
@@ -23,10 +33,8 @@ pub(crate) fn serve(engine: &Engine, config: &Config, address: &str) -> Result<(
         clock: Clock::shared(),
         served: served.clone(),
         write_bytes_max,
+        backs: Backs::default(),
     });
-    engine
-        .listen(address)
-        .map_err(|error| Failure::Measurement(format!("listening on {address}: {error}")))
 }
 
 /// What READ sends: made once, so that a measured read is one copy by the engine and nothing else.
@@ -42,6 +50,7 @@ struct PerfService {
     clock: Clock,
     served: SharedBulk,
     write_bytes_max: usize,
+    backs: Backs,
 }
 
 impl Service for PerfService {
@@ -52,7 +61,15 @@ impl Service for PerfService {
             READ => self.read(call),
             WRITE => self.write(call),
             STATUS => self.status(call),
+            BACK => self.back(call),
+            BACK_END => self.backs.finish(call),
             _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::Down { connection, .. } = event {
+            self.backs.forget(*connection);
         }
     }
 }
@@ -94,6 +111,13 @@ impl PerfService {
             results.u32(wrong_at);
             results.u32(count);
         });
+    }
+
+    fn back(&mut self, mut call: Call<'_>) {
+        match BackPlan::decode(call.args(), self.write_bytes_max) {
+            Ok(Some(plan)) => self.backs.start(call, &plan),
+            _ => call.reject(AcceptStatus::GarbageArgs),
+        }
     }
 
     fn status(&self, call: Call<'_>) {

@@ -15,9 +15,9 @@ use std::time::Duration;
 /// A client core with a connection for questions; lives on the core's thread.
 pub(crate) struct Session {
     engine: Engine,
-    core: Core,
+    pub(super) core: Core,
     index: usize,
-    address: String,
+    pub(super) address: String,
     status: Client,
     answer: StatusAnswer,
 }
@@ -145,9 +145,9 @@ impl Session {
 
 /// The connections of a workload, ready to be driven.
 pub(crate) struct Load {
-    workload: Workload,
-    driver: Rc<RefCell<Driver>>,
-    idle: Vec<Client>,
+    pub(super) workload: Workload,
+    pub(super) driver: Rc<RefCell<Driver>>,
+    pub(super) idle: Vec<Client>,
 }
 
 /// One drive of one core.

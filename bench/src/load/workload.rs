@@ -1,11 +1,14 @@
 //! What is measured, and what a measurement yields. Plain data: the command line makes workloads,
 //! the client turns them into measurements, reports print both.
 
+use super::driver::Tally;
 use crate::floor::Probe;
 use crate::latency::LatencySummary;
 use crate::pattern::Verify;
 use crate::units::show_size;
 use serde::Serialize;
+use spinrpc::sys::clock::Clock;
+use spinrpc::{DecodeError, Decoder, Encoder};
 use std::time::Duration;
 
 /// What every call of a workload does.
@@ -32,6 +35,17 @@ impl Operation {
             Self::Write => "write",
         }
     }
+
+    /// The number of its procedure.
+    pub(super) fn to_wire(self) -> u32 {
+        self as u32
+    }
+
+    /// The operation of this number, if there is one.
+    pub(super) fn from_wire(number: u32) -> Option<Self> {
+        let all = [Self::Null, Self::Echo, Self::Read, Self::Write];
+        all.into_iter().find(|op| op.to_wire() == number)
+    }
 }
 
 /// A closed loop: every connection keeps `depth` calls under way.
@@ -51,6 +65,8 @@ pub(crate) struct Workload {
     pub(crate) idle_connections: usize,
     /// What of each payload is compared with what it must be.
     pub(crate) verify: Verify,
+    /// The server calls, by the connections of the client.
+    pub(crate) reverse: bool,
 }
 
 impl Workload {
@@ -64,7 +80,13 @@ impl Workload {
             connections: 1,
             idle_connections: 0,
             verify: Verify::Off,
+            reverse: false,
         }
+    }
+
+    /// The same, called by the server.
+    pub(crate) fn in_reverse(self) -> Self {
+        Self { reverse: true, ..self }
     }
 
     /// The same with `depth` calls under way.
@@ -109,7 +131,8 @@ impl Workload {
 
     /// A few words for a table: `echo 64 B, depth 32, verify full`.
     pub(crate) fn name(&self) -> String {
-        let mut name = self.op.name().to_owned();
+        let mut name = if self.reverse { "reverse ".to_owned() } else { String::new() };
+        name += self.op.name();
         if self.op != Operation::Null {
             name += &format!(" {}", show_size(self.call_bytes));
         }
@@ -157,6 +180,85 @@ pub(crate) struct Limits {
     pub(crate) duration: Duration,
     /// Ends the repeat earlier, after so many measured calls of each core.
     pub(crate) calls: Option<u64>,
+}
+
+/// What a server is to do in reverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BackPlan {
+    pub(super) workload: Workload,
+    pub(super) warmup_ns: u64,
+    pub(super) duration_ns: u64,
+    pub(super) calls_max: Option<u64>,
+}
+
+/// What came of it: whole calls, measured time, and the latencies from p50 to the largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Figures {
+    calls: u64,
+    elapsed_ns: u64,
+    latency_ns: [u64; 6],
+}
+
+impl Figures {
+    pub(super) fn of(tally: &Tally) -> Self {
+        let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
+        let latency = tally.recorder.summary(ns_per_tick);
+        let LatencySummary { samples, p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns } =
+            latency;
+        Self {
+            calls: samples,
+            elapsed_ns: (tally.ticks as f64 * ns_per_tick) as u64,
+            latency_ns: [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns].map(|ns| ns as u64),
+        }
+    }
+
+    pub(super) fn encode(&self, results: &mut Encoder<'_>) {
+        results.u64(self.calls);
+        results.u64(self.elapsed_ns);
+        self.latency_ns.iter().for_each(|ns| results.u64(*ns));
+    }
+
+    /// Results that are empty are figures of nothing.
+    pub(super) fn decode(results: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let mut figures = Self::default();
+        let Ok(calls) = results.u64() else { return Ok(figures) };
+        (figures.calls, figures.elapsed_ns) = (calls, results.u64()?);
+        for ns in &mut figures.latency_ns {
+            *ns = results.u64()?;
+        }
+        Ok(figures)
+    }
+
+    /// The measurement of a loop, with what the cores of who called and of who answered did.
+    pub(super) fn measurement(
+        &self,
+        workload: &Workload,
+        caller: CoreUse,
+        answerer: CoreUse,
+    ) -> Measurement {
+        let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns] =
+            self.latency_ns.map(|ns| ns as f64);
+        let samples = self.calls;
+        let elapsed_s = self.elapsed_ns.max(1) as f64 / 1e9;
+        let calls_per_second = samples as f64 / elapsed_s;
+        Measurement {
+            calls: samples,
+            elapsed_s,
+            calls_per_second,
+            bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
+            latency: LatencySummary {
+                samples,
+                p50_ns,
+                p90_ns,
+                p99_ns,
+                p99_9_ns,
+                p99_99_ns,
+                max_ns,
+            },
+            client: caller,
+            server: answerer,
+        }
+    }
 }
 
 /// One repeat of one workload.

@@ -42,8 +42,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, &[])
+    }
+
+    pub(crate) fn start_with(name: &str, options: &[&str]) -> Self {
         let address = format!("shm:spinperf-test-{name}-{}", std::process::id());
         let mut child = command(&["serve", "--address", &address, "--profile", "dev-vm"])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
