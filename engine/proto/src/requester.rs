@@ -44,7 +44,7 @@ use crate::rdma::{ReadSegment, Segment};
 use crate::rpc::{self, Direction};
 
 /// XID = generation and slot index; so many low bits are the index.
-const INDEX_BITS: u32 = 11;
+pub const INDEX_BITS: u32 = 11;
 /// Most slots a requester may have.
 pub const SLOTS_MAX: usize = 1 << INDEX_BITS;
 const NO_SLOT: u16 = u16::MAX;

@@ -127,6 +127,7 @@ impl Conn {
     ) -> Result<Self, FabricError> {
         let ((calls, serves), credits) = (roles.slots(config), roles.credits(config));
         let sends = config.send_budget(credits, serves).total();
+        let first_xid = roles.first_xid(first_xid);
         let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
         let requester = requester.requesting(credits as u32);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())

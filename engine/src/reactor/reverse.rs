@@ -14,6 +14,7 @@ use super::core::Reactor;
 use crate::config::Config;
 use crate::fabric::{ConnId, Fabric};
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::requester::INDEX_BITS;
 
 /// What one end of a connection is, and what it has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,16 @@ impl Roles {
         match self.side {
             Side::Client => (config.slots_per_conn() + 1, self.reverse_calls),
             Side::Server => (self.reverse_calls, config.slots_per_conn()),
+        }
+    }
+
+    /// Where the XIDs of this end start. Each direction has its own (section 4.1), but where the rules
+    /// leave it to the XID which way a message goes ([`spinrpc_proto::connection`]), those of both
+    /// ends should differ, though their seeds may be equal: they are half of all XIDs apart.
+    pub(super) fn first_xid(&self, seed: u32) -> u32 {
+        match self.side {
+            Side::Client => seed,
+            Side::Server => seed ^ (1 << (u32::BITS - INDEX_BITS - 1)),
         }
     }
 
@@ -66,7 +77,7 @@ pub enum NoReverse {
 }
 
 /// What is known of calls in reverse beside the slots: where messages stay inline, and who calls.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReverseState {
     /// The server's application has its client.
     has_client: bool,

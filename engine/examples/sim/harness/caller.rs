@@ -7,7 +7,7 @@ use super::scenario::{CallPlan, LinkPlan};
 use spinrpc::fabric::sim::Rng;
 use spinrpc::{
     AcceptStatus, Backpressure, Bulk, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent,
-    Core, Reconnect, Reply, ReplyHandler, Resend, Token,
+    ConnectionId, Core, Reconnect, Reply, ReplyHandler, Resend, ReverseOptions, Token,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -75,9 +75,38 @@ impl Caller {
         let honest = matches!(plan.target, super::scenario::Target::Server(_));
         let heard = Rc::new(Heard::default());
         let client = open(core, address, plan.comeback, ledger, honest, &heard)?;
+        Some(Self::new(plan, number, honest, client, ledger, heard, rng))
+    }
+
+    /// Of a server, by a connection that it has accepted.
+    pub(crate) fn in_reverse(
+        core: &mut Core,
+        connection: ConnectionId,
+        number: usize,
+        ledger: &Ledger,
+        mut rng: Rng,
+    ) -> Option<Self> {
+        let plan = LinkPlan::in_reverse(&mut rng);
+        let heard = Rc::new(Heard::default());
+        heard.up.set(true);
+        let handler = Handler { ledger: ledger.clone(), honest: true, heard: Rc::clone(&heard) };
+        let options = ReverseOptions::new();
+        let made = core.reverse_client(connection, PROGRAM, VERSION, &options, |_| handler);
+        Some(Self::new(plan, number, true, made.ok()?, ledger, heard, rng))
+    }
+
+    fn new(
+        plan: LinkPlan,
+        number: usize,
+        honest: bool,
+        client: Client,
+        ledger: &Ledger,
+        heard: Rc<Heard>,
+        rng: Rng,
+    ) -> Self {
         let (calls_left, reconnects_left) = (plan.calls, plan.reconnects);
         let ledger = ledger.clone();
-        Some(Self {
+        Self {
             plan,
             number,
             honest,
@@ -89,7 +118,7 @@ impl Caller {
             reconnects_left,
             refused: None,
             refusals: 0,
-        })
+        }
     }
 
     /// Makes another connection; false if the plan has no more of them.
@@ -213,7 +242,10 @@ fn open(
     heard: &Rc<Heard>,
 ) -> Option<Client> {
     let handler = Handler { ledger: ledger.clone(), honest, heard: Rc::clone(heard) };
-    let options = ConnectOptions::new();
+    let options = match ledger.entries().takes_reverse {
+        true => ConnectOptions::new().take_reverse_calls(),
+        false => ConnectOptions::new(),
+    };
     let options = comeback.map_or(options.clone(), |policy| options.reconnect(policy));
     core.connect_with(address, PROGRAM, VERSION, &options, |_| handler).ok()
 }

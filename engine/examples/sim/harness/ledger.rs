@@ -3,7 +3,7 @@
 use super::kept::Kept;
 use super::program::Waiting;
 use super::scenario::{Answer, CallPlan};
-use spinrpc::{AcceptStatus, CallError, DownCause, Resend};
+use spinrpc::{AcceptStatus, CallError, ConnectionId, DownCause, Resend};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Shared by the applications of a run; one thread, but factories of services may be sent to others.
@@ -18,6 +18,10 @@ pub(crate) struct Entries {
     pub(crate) now_ns: u64,
     /// Calls that were deferred since the last look.
     pub(crate) deferred: Vec<Waiting>,
+    /// Every connection that a client makes takes calls in reverse.
+    pub(crate) takes_reverse: bool,
+    /// Connections that servers may call back by since the last look, and the places of their cores.
+    pub(crate) called: Vec<(usize, ConnectionId)>,
     /// Data that an application keeps since the last look.
     pub(crate) kept: Vec<Kept>,
     /// What must not have happened.

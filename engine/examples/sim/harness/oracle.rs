@@ -3,7 +3,7 @@
 //! not exposed.
 
 use super::terms::Terms;
-use super::words::{DONE, ERROR, MSGP, word};
+use super::words::{DONE, ERROR, MSGP, NOMSG, word};
 use spinrpc::fabric::Access;
 use spinrpc::fabric::sim::{Observed, SideId, What};
 use spinrpc_proto::limits::Limits;
@@ -39,14 +39,19 @@ pub(crate) struct Seen {
     pub(crate) resent: u64,
     /// Calls answered with a reply that was kept.
     pub(crate) replayed: u64,
+    /// Calls that servers made.
+    pub(crate) reversed: u64,
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replies, padded, configured, to_fetch, dones, .. } = self;
-        let Self { resent, replayed, .. } = self;
+        let Self { resent, replayed, reversed, .. } = self;
         write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
-        write!(f, "{padded} padded messages, {configured} configurations, ")?;
+        write!(
+            f,
+            "{padded} padded messages, {configured} configurations, {reversed} in reverse, "
+        )?;
         write!(f, "{resent} calls sent again, {replayed} of them answered from a cache")
     }
 }
@@ -61,12 +66,22 @@ impl Seen {
         self.dones += other.dones;
         self.resent += other.resent;
         self.replayed += other.replayed;
+        self.reversed += other.reversed;
     }
 }
 
 /// One connection, by what went over it.
 #[derive(Default)]
 struct Lane {
+    /// Calls of the connecting end and their replies, and those of the other one: each direction has
+    /// its own XIDs and credits (RFC 8167 section 4).
+    flows: [Flow; 2],
+    is_down: bool,
+    terms: Terms,
+}
+
+/// One direction of a connection.
+struct Flow {
     requested: u32,
     granted: u32,
     granted_at: u64,
@@ -80,8 +95,21 @@ struct Lane {
     owed: Vec<u32>,
     /// XIDs of calls that the server may end with RDMA_DONE (draft -00).
     pulled: Vec<u32>,
-    is_down: bool,
-    terms: Terms,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            requested: 0,
+            granted: 1,
+            granted_at: 0,
+            usable: 0,
+            in_flight: Vec::new(),
+            served: Vec::new(),
+            owed: Vec::new(),
+            pulled: Vec::new(),
+        }
+    }
 }
 
 impl Oracle {
@@ -137,7 +165,7 @@ impl Oracle {
     fn lane(&mut self, side: SideId) -> &mut Lane {
         let number = side.0 / 2;
         if self.lanes.len() <= number {
-            self.lanes.resize_with(number + 1, || Lane { granted: 1, ..Lane::default() });
+            self.lanes.resize_with(number + 1, Lane::default);
         }
         &mut self.lanes[number]
     }
@@ -158,34 +186,42 @@ impl Oracle {
             };
         };
         self.seen.padded += u64::from(word(message, 3) == MSGP);
-        let problem = self.outdated(message).or_else(|| self.unexposed(side, &view));
+        let is_done = word(message, 3) == DONE;
+        let way = self.lane(side).way_of(side, message, &view);
+        let is_call = way == Way::Call;
+        let problem = self.outdated(message).or_else(|| self.unexposed(side, &view, is_call));
         // Which of a hostile server's messages count as replies is not for this side to say.
         let checked = self.is_honest(side.peer());
         let lane = self.lane(side);
         let broken = lane.terms.on_sent(end_of(side), message, &view);
-        let accounts = match side.is_connector() {
-            _ if word(message, 3) == DONE => lane.done(side, message),
-            true => {
-                lane.terms.on_call(&view, message);
-                lane.call(at_ns, message)
+        let accounts = match way {
+            _ if is_done => lane.done(side, message),
+            Way::Call => {
+                if side.is_connector() {
+                    lane.terms.on_call(&view, message);
+                }
+                lane.flow(side, way).call(at_ns, message)
             }
-            false => {
-                lane.terms.on_reply(end_of(side), message, Some(&view));
-                lane.answer(message, receives)
+            Way::Reply => {
+                if !side.is_connector() {
+                    lane.terms.on_reply(end_of(side), message, Some(&view));
+                }
+                lane.answer(side, message, receives)
             }
         };
-        match side.is_connector() {
-            _ if word(message, 3) == DONE => self.seen.dones += 1,
-            true => self.seen.calls += 1,
-            false => self.seen.replies += 1,
+        match way {
+            _ if is_done => self.seen.dones += 1,
+            Way::Call => self.seen.calls += 1,
+            Way::Reply => self.seen.replies += 1,
         }
+        self.seen.reversed += u64::from(is_call && !is_done && !side.is_connector());
         problem.or_else(|| broken.or(accounts).filter(|_| checked))
     }
 
     fn on_error(&mut self, side: SideId, message: &[u8], receives: usize) -> Option<String> {
         let checked = self.is_honest(side.peer());
         self.seen.replies += 1;
-        self.lane(side).answer(message, receives).filter(|_| checked)
+        self.lane(side).answer(side, message, receives).filter(|_| checked)
     }
 
     /// What RFC 8166 took away is sent by nobody who goes by it.
@@ -203,13 +239,21 @@ impl Oracle {
         if word(message, 3) == DONE {
             return None;
         }
-        if !side.is_connector() {
-            lane.served.push(word(message, 0));
-            lane.pulled.extend(has_reads.then_some(word(message, 0)));
+        let way = match &view {
+            Some(view) => lane.way_of(side.peer(), message, view),
+            // A call goes to whoever accepted, as far as one can know.
+            None if side.is_connector() => Way::Reply,
+            None => Way::Call,
+        };
+        let flow = lane.flow(side.peer(), way);
+        if way == Way::Call {
+            flow.served.push(word(message, 0));
+            flow.pulled.extend(has_reads.then_some(word(message, 0)));
             return None;
         }
-        let bound = checked && lane.terms.on_reply(end_of(side), message, view.as_ref());
-        let problem = lane.reply(at_ns, message, has_reads).filter(|_| checked);
+        let problem = flow.reply(at_ns, message, has_reads).filter(|_| checked);
+        let binds = checked && side.is_connector();
+        let bound = binds && lane.terms.on_reply(end_of(side), message, view.as_ref());
         self.seen.configured += u64::from(bound);
         self.seen.to_fetch += u64::from(has_reads);
         problem
@@ -225,19 +269,19 @@ impl Oracle {
         let mut lanes = self.lanes.iter().enumerate();
         let (number, lane) = lanes.find(|(number, lane)| {
             let is_open = !lane.is_down && both_honest(*number);
-            is_open && !(lane.in_flight.is_empty() && lane.owed.is_empty())
+            is_open && lane.flows.iter().any(Flow::is_unsettled)
         })?;
-        let Lane { in_flight, owed, .. } = lane;
+        let Flow { in_flight, owed, .. } = lane.flows.iter().find(|flow| flow.is_unsettled())?;
         Some(format!("connection {number} waits for {in_flight:x?} and owes RDMA_DONE {owed:x?}"))
     }
 
     /// A chunk of a message names memory of its sender that the peer may not reach.
-    fn unexposed(&mut self, side: SideId, view: &HeaderView<'_>) -> Option<String> {
+    fn unexposed(&mut self, side: SideId, view: &HeaderView<'_>, is_call: bool) -> Option<String> {
         let reads = view.reads().map(|read| (read.target.handle, Access::RemoteRead));
         let writes = view.writes().chain(view.reply_chunk()).flat_map(|chunk| chunk.segments());
         let writes = writes.map(|segment| (segment.handle, Access::RemoteWrite));
-        // The Write chunks of a reply are those of the call, which are the client's.
-        let writes = writes.filter(|_| side.is_connector());
+        // The Write chunks of a reply are those of the call, which are the caller's.
+        let writes = writes.filter(|_| is_call);
         let alive = self.keys(side);
         let dead = reads.chain(writes).find(|key| !alive.contains(key));
         dead.map(|(handle, _)| format!("sent a chunk under key {handle:#x}, which is not alive"))
@@ -252,7 +296,61 @@ fn end_of(side: SideId) -> usize {
     side.0 % 2
 }
 
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Call,
+    Reply,
+}
+
 impl Lane {
+    /// Which way a message of this end goes. Its RPC message says so; where that is in a chunk, a call
+    /// has it in a Position-Zero Read chunk, and so may have the reply to a call that is known.
+    fn way_of(&mut self, sender: SideId, message: &[u8], view: &HeaderView<'_>) -> Way {
+        let awaited = &self.flow(sender, Way::Reply).in_flight;
+        let answers = awaited.contains(&word(message, 0));
+        let is_call = match word(message, 3) {
+            ERROR => false,
+            NOMSG => view.reads().any(|read| read.position == 0) && !answers,
+            _ => word(view.payload(), 1) == 0,
+        };
+        if is_call { Way::Call } else { Way::Reply }
+    }
+
+    /// The direction that a message of this end belongs to.
+    fn flow(&mut self, sender: SideId, way: Way) -> &mut Flow {
+        let is_forward = sender.is_connector() == (way == Way::Call);
+        &mut self.flows[usize::from(!is_forward)]
+    }
+
+    /// Whoever has fetched something says so: once, and of nothing else.
+    fn done(&mut self, side: SideId, message: &[u8]) -> Option<String> {
+        let xid = word(message, 0);
+        for (way, of_reply) in [(Way::Call, true), (Way::Reply, false)] {
+            let flow = self.flow(side, way);
+            let fetched = if of_reply { &mut flow.owed } else { &mut flow.pulled };
+            if let Some(at) = fetched.iter().position(|of| *of == xid) {
+                fetched.swap_remove(at);
+                return None;
+            }
+        }
+        Some(format!("sent RDMA_DONE for XID {xid:#x}, which is not owed, or twice"))
+    }
+
+    /// An honest end answers. Receives for the replies that it waits for itself come on top of those
+    /// for calls (RFC 8167 section 4.3).
+    fn answer(&mut self, side: SideId, message: &[u8], receives: usize) -> Option<String> {
+        let awaited = self.flow(side, Way::Call).in_flight.len();
+        self.flow(side, Way::Reply).answer(message, receives, awaited)
+    }
+}
+
+impl Flow {
+    /// Somebody waits for an answer, or owes an RDMA_DONE.
+    fn is_unsettled(&self) -> bool {
+        !(self.in_flight.is_empty() && self.owed.is_empty())
+    }
+
     /// An honest client sends a call.
     fn call(&mut self, at_ns: u64, message: &[u8]) -> Option<String> {
         let (xid, requested) = (word(message, 0), word(message, 2));
@@ -294,19 +392,8 @@ impl Lane {
         None
     }
 
-    /// Whoever has fetched something says so: once, and of nothing else.
-    fn done(&mut self, side: SideId, message: &[u8]) -> Option<String> {
-        let xid = word(message, 0);
-        let fetched = if side.is_connector() { &mut self.owed } else { &mut self.pulled };
-        let Some(at) = fetched.iter().position(|of| *of == xid) else {
-            return Some(format!("sent RDMA_DONE for XID {xid:#x}, which is not owed, or twice"));
-        };
-        fetched.swap_remove(at);
-        None
-    }
-
     /// An honest server answers.
-    fn answer(&mut self, message: &[u8], receives: usize) -> Option<String> {
+    fn answer(&mut self, message: &[u8], receives: usize, awaited: usize) -> Option<String> {
         let (xid, granted) = (word(message, 0), word(message, 2) as usize);
         let Some(at) = self.served.iter().position(|of| *of == xid) else {
             return Some(format!("answered XID {xid:#x}, which nobody called, or twice"));
@@ -316,8 +403,11 @@ impl Lane {
         if granted == 0 && word(message, 3) != ERROR {
             return Some("granted no credit".into());
         }
-        (granted > receives + held).then(|| {
-            format!("granted {granted} with {receives} receives posted and {held} calls in hand")
+        (granted + awaited > receives + held).then(|| {
+            format!(
+                "granted {granted} with {receives} receives posted, {held} calls in hand and \
+                 {awaited} replies to come"
+            )
         })
     }
 }

@@ -34,8 +34,11 @@ pub(crate) struct Worker {
     context: CoreContext,
     ledger: Ledger,
     hostile: HostileSides,
-    /// Whose clients keep the rules.
-    honest: Vec<ConnectionId>,
+    /// Who is at the other ends.
+    peers: Vec<(ConnectionId, Peer)>,
+    /// Of a server: which place its core has.
+    place: Option<usize>,
+    called_back: Vec<ConnectionId>,
 }
 
 /// A deferred call, and what is owed to it.
@@ -134,12 +137,28 @@ impl Waiting {
 }
 
 impl Worker {
-    pub(crate) fn new(context: CoreContext, ledger: Ledger, hostile: HostileSides) -> Self {
-        Self { context, ledger, hostile, honest: Vec::new() }
+    pub(crate) fn new(
+        context: CoreContext,
+        ledger: Ledger,
+        hostile: HostileSides,
+        place: Option<usize>,
+    ) -> Self {
+        Self { context, ledger, hostile, peers: Vec::new(), place, called_back: Vec::new() }
+    }
+
+    /// Whether who is at the other end keeps the rules. A hostile server may be known only when it has
+    /// said something.
+    fn is_honest(&self, connection: ConnectionId) -> bool {
+        let hostile = self.hostile.lock().map(|sides| sides.clone()).unwrap_or_default();
+        let is_hostile = |peer: &Peer| hostile.iter().any(|side| *peer == Peer::Simulated(*side));
+        self.peers.iter().any(|(of, peer)| *of == connection && !is_hostile(peer))
     }
 
     fn work(&mut self, mut call: Call<'_>) {
-        let is_honest = self.honest.contains(&call.connection());
+        let is_honest = self.is_honest(call.connection());
+        if is_honest {
+            self.call_back(call.connection());
+        }
         let mut args = call.args();
         let mut kept = Vec::new();
         let ask = Ask::read(&mut args, &mut kept).and_then(|ask| args.finish().map(|()| ask));
@@ -161,6 +180,16 @@ impl Worker {
             }
         }
         self.answer(call, ask);
+    }
+
+    /// The first call says that its client takes calls in reverse (RFC 8167 section 4.1).
+    fn call_back(&mut self, connection: ConnectionId) {
+        if let Some(place) = self.place
+            && !self.called_back.contains(&connection)
+        {
+            self.called_back.push(connection);
+            self.ledger.entries().called.push((place, connection));
+        }
     }
 
     fn answer(&mut self, call: Call<'_>, ask: Ask) {
@@ -197,12 +226,9 @@ impl Service for Worker {
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Up { connection, peer, .. } => {
-                let hostile = self.hostile.lock().map(|sides| sides.clone()).unwrap_or_default();
-                if !hostile.iter().any(|side| *peer == Peer::Simulated(*side)) {
-                    self.honest.push(*connection);
-                }
+                self.peers.push((*connection, *peer));
             }
-            ConnectionEvent::Down { connection, cause, .. } if self.honest.contains(connection) => {
+            ConnectionEvent::Down { connection, cause, .. } if self.is_honest(*connection) => {
                 self.ledger.hear_end(cause);
             }
             _ => {}

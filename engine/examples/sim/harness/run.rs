@@ -115,6 +115,8 @@ pub(crate) struct Simulation {
     pub(crate) waiting: usize,
     /// Nothing is begun any more, and nothing goes wrong by itself.
     pub(crate) is_ending: bool,
+    /// Calls in reverse at a time by each connection.
+    pub(crate) reverse_calls: usize,
     seen: Vec<Observed>,
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     actions: Vec<Option<Action>>,
@@ -150,6 +152,7 @@ impl Simulation {
             hostile_sides: HostileSides::default(),
             waiting: 0,
             is_ending: false,
+            reverse_calls: 0,
             seen: Vec::new(),
             agenda: BinaryHeap::new(),
             actions: Vec::new(),
@@ -400,10 +403,15 @@ impl Simulation {
             self.heartbeat_ns = HEARTBEAT_NS.0;
             self.next_beat_ns = self.next_beat_ns.min(self.world.now_ns() + HEARTBEAT_NS.0);
         }
-        let (deferred, kept) = {
+        let (deferred, kept, called) = {
             let mut entries = self.ledger.entries();
-            (std::mem::take(&mut entries.deferred), std::mem::take(&mut entries.kept))
+            let called = std::mem::take(&mut entries.called);
+            (std::mem::take(&mut entries.deferred), std::mem::take(&mut entries.kept), called)
         };
+        let calls_back = self.reverse_calls > 0 && !self.is_ending;
+        for (place, connection) in called.into_iter().filter(|_| calls_back) {
+            self.add_reverse_caller(place, connection);
+        }
         self.waiting += deferred.len() + kept.len();
         for waiting in deferred {
             self.plan_in(waiting.after_ns, Action::Answer(Box::new(waiting)));

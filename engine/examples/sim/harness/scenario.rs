@@ -22,6 +22,8 @@ pub(crate) struct Scenario {
     pub(crate) links: Vec<LinkPlan>,
     pub(crate) hostile_clients: usize,
     pub(crate) hostile_servers: usize,
+    /// Calls in reverse that every node takes, and makes, on a connection; 0: none.
+    pub(crate) reverse_calls: usize,
     pub(crate) faults: Vec<(u64, Fault)>,
 }
 
@@ -140,6 +142,11 @@ impl Scenario {
             links.iter_mut().for_each(|link| link.is_cramped = true);
         }
         slow_keys(seed, servers.iter_mut().chain(&mut clients));
+        // Ends that go by different rules do not agree on which way a message goes.
+        let reverse_calls = profile.map_or(0, |_| reverse_calls(seed));
+        for node in servers.iter_mut().chain(&mut clients) {
+            node.take_reverse_calls(reverse_calls)?;
+        }
         let has_comeback = links.iter().any(|link| link.comeback.is_some());
         let faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
         Ok(Self {
@@ -150,6 +157,7 @@ impl Scenario {
             links,
             hostile_clients,
             hostile_servers,
+            reverse_calls,
             faults,
         })
     }
@@ -222,7 +230,24 @@ impl Rules {
     }
 }
 
+/// One seed in five has calls in both directions (RFC 8167): none of those that once failed.
+fn reverse_calls(seed: u64) -> usize {
+    match seed % 5 {
+        1 => Rng::new(seed ^ 0x7265_7665).pick(&[1, 2, 4, 8]),
+        _ => 0,
+    }
+}
+
 impl Node {
+    fn take_reverse_calls(&mut self, calls: usize) -> Result<(), ConfigError> {
+        if calls > 0 {
+            let mut raw = self.config.raw().clone();
+            raw.rpc.reverse_calls = calls as u64;
+            self.config = raw.validate_for(&host())?;
+        }
+        Ok(())
+    }
+
     fn draw(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Self, ConfigError> {
         let config = config(rng, rules, conforms)?;
         let keeps_replies = config.reply_cache_clients() > 0;
@@ -270,8 +295,11 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.rpc.segment_bytes = needed.max(rng.pick(&[4096, 32 << 10, 1 << 20]));
     raw.rpc.timeout_ms = rng.pick(&[2, 20]);
     rules.apply(&mut raw, rng, conforms);
-    let host = Host { allowed: vec![0, 1], ..Host::default() };
-    raw.validate_for(&host)
+    raw.validate_for(&host())
+}
+
+fn host() -> Host {
+    Host { allowed: vec![0, 1], ..Host::default() }
 }
 
 /// Gives some devices keys that take their time to die. Decided apart from the rest, so that the
@@ -313,6 +341,23 @@ impl DevicePlan {
 }
 
 impl LinkPlan {
+    /// What a server calls in reverse by one connection, as long as that is up.
+    pub(crate) fn in_reverse(rng: &mut Rng) -> Self {
+        let think = rng.pick(&[0, 1_000, 20_000]);
+        Self {
+            node: 0,
+            core: 0,
+            is_cramped: true,
+            target: Target::Server(0),
+            calls: rng.within((1, 30)) as usize,
+            burst: rng.pick(&[1, 4, 32]),
+            think_ns: (0, think),
+            reconnects: 0,
+            comeback: None,
+            mix: Mix::draw(rng),
+        }
+    }
+
     fn draw(rng: &mut Rng, clients: &[Node], servers: &[Node], targets: &[Target]) -> Self {
         let node = rng.below(clients.len() as u64) as usize;
         let target = rng.pick(targets);

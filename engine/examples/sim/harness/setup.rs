@@ -7,7 +7,7 @@ use super::program::{PROGRAM, VERSION, Worker};
 use super::run::{Action, Place, Seat, Simulation};
 use super::scenario::{LinkPlan, Node, Scenario, Target};
 use spinrpc::fabric::sim::{SimConnector, World};
-use spinrpc::{Bulk, Core, CoreContext, Engine, EngineError};
+use spinrpc::{Bulk, ConnectionId, Core, CoreContext, Engine, EngineError};
 
 /// A run at its beginning.
 pub(crate) fn simulation(
@@ -20,6 +20,8 @@ pub(crate) fn simulation(
     let mut sim = Simulation::new(world, seed, ledger, trace);
     sim.oracle.profile = scenario.profile;
     sim.ledger.entries().is_mixed = scenario.profile.is_none();
+    sim.ledger.entries().takes_reverse = scenario.reverse_calls > 0;
+    sim.reverse_calls = scenario.reverse_calls;
     let made = sim.add_engines(scenario);
     if let Err(error) = made {
         sim.fail(format!("an engine does not start: {error}"));
@@ -50,22 +52,45 @@ impl Simulation {
     fn add_engines(&mut self, scenario: &Scenario) -> Result<(), EngineError> {
         for (index, node) in scenario.servers.iter().enumerate() {
             let (engine, connector) = self.add_engine(node)?;
-            let (ledger, hostile) = (self.ledger.clone(), self.hostile_sides.clone());
-            let worker = move |context: &CoreContext| {
-                Worker::new(context.clone(), ledger.clone(), hostile.clone())
-            };
-            match node.keeps_replies {
-                true => engine.serve_once(PROGRAM, VERSION, worker)?,
-                false => engine.serve(PROGRAM, VERSION, worker),
-            }
+            self.serve(&engine, node, Some(self.places.len()))?;
             engine.listen(&server_address(index))?;
             self.start_cores(&engine, &connector)?;
         }
         for node in &scenario.clients {
             let (engine, connector) = self.add_engine(node)?;
+            if scenario.reverse_calls > 0 {
+                self.serve(&engine, node, None)?;
+            }
             self.start_cores(&engine, &connector)?;
         }
         Ok(())
+    }
+
+    /// Of a server, with the place that its first core will have; of a client, for calls in reverse.
+    fn serve(&self, engine: &Engine, node: &Node, first: Option<usize>) -> Result<(), EngineError> {
+        let (ledger, hostile) = (self.ledger.clone(), self.hostile_sides.clone());
+        let worker = move |context: &CoreContext| {
+            let place = first.map(|first| first + context.index());
+            Worker::new(context.clone(), ledger.clone(), hostile.clone(), place)
+        };
+        match node.keeps_replies {
+            true => engine.serve_once(PROGRAM, VERSION, worker)?,
+            false => engine.serve(PROGRAM, VERSION, worker),
+        }
+        Ok(())
+    }
+
+    /// A server begins to call its client.
+    pub(crate) fn add_reverse_caller(&mut self, place: usize, connection: ConnectionId) {
+        let (number, credits) = (self.callers.len(), self.reverse_calls);
+        let (rng, ledger) = (self.rng.fork(), self.ledger.clone());
+        let Some(at) = self.places.get_mut(place) else { return };
+        let made = Caller::in_reverse(&mut at.core, connection, number, &ledger, rng);
+        // It may be down already.
+        let Some(caller) = made else { return };
+        let address = String::new();
+        self.callers.push(Seat { caller, place, address, credits, is_done: false });
+        self.plan_in(0, Action::Call(number));
     }
 
     fn add_engine(&mut self, node: &Node) -> Result<(Engine, SimConnector), EngineError> {
