@@ -104,6 +104,13 @@ fn connection(side: Side) -> Proto {
     Connection::new(side, requester, responder, Limits::DEFAULT, Profile::Rfc8166)
 }
 
+/// Calls in both directions (RFC 8167).
+fn both_ways(side: Side) -> Proto {
+    let requester = Requester::new(vec![CallSlot::FREE; SLOTS], 77);
+    let responder = Responder::new(vec![ServeSlot::FREE; SLOTS]);
+    Connection::new(side, requester, responder, Limits::DEFAULT, Profile::Rfc8166).two_way()
+}
+
 /// Hands over a message; what follows is one event at the most, beside the end of the connection.
 fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
     let mut out = Recorder::default();
@@ -125,7 +132,10 @@ struct Client {
 
 impl Client {
     fn new() -> Self {
-        let proto = connection(Side::Client);
+        Self::of(connection(Side::Client))
+    }
+
+    fn of(proto: Proto) -> Self {
         Self { proto, ends: HashMap::new(), xid: Xid(0), next_token: 0 }
     }
 
@@ -151,12 +161,16 @@ impl Client {
 
     fn receive(&mut self, message: &[u8]) {
         for event in receive(&mut self.proto, message) {
-            match event {
-                Event::Reply(reply) => *self.ends.entry(reply.token).or_default() += 1,
-                Event::Failed { token, .. } => *self.ends.entry(token).or_default() += 1,
-                Event::Dropped(_) | Event::Closed(_) => {}
-                other => panic!("a client does not do this: {other:?}"),
-            }
+            self.hear(&event);
+        }
+    }
+
+    fn hear(&mut self, event: &Event) {
+        match event {
+            Event::Reply(reply) => *self.ends.entry(reply.token).or_default() += 1,
+            Event::Failed { token, .. } => *self.ends.entry(*token).or_default() += 1,
+            Event::Dropped(_) | Event::Closed(_) => {}
+            other => panic!("a client does not do this: {other:?}"),
         }
     }
 }
@@ -245,6 +259,35 @@ proptest! {
             client.call();
             client.receive(&made.message(client.xid));
         }
+        let Client { mut proto, mut ends, next_token, .. } = client;
+        proto.requester.on_down(|_, token| {
+            *ends.entry(token.unwrap_or(u64::MAX)).or_default() += 1;
+        });
+        prop_assert_eq!(ends.len() as u64, next_token);
+        prop_assert!(ends.values().all(|count| *count == 1));
+    }
+
+    /// Whichever end it is: messages with XIDs of its own calls, and with others.
+    #[test]
+    fn an_end_that_calls_and_serves_survives_any_messages(
+        connects: bool,
+        messages in vec((made(), any::<bool>()), 0..60),
+    ) {
+        let mut client = Client::of(both_ways(if connects { Side::Client } else { Side::Server }));
+        for (at, (made, is_ours)) in messages.iter().enumerate() {
+            client.call();
+            let xid = if *is_ours { client.xid } else { Xid(at as u32) };
+            for event in receive(&mut client.proto, &made.message(xid)) {
+                match event {
+                    Event::Call(slot) | Event::Pull(slot) => {
+                        prop_assert!(client.proto.responder.abandon(slot));
+                    }
+                    Event::Error(..) | Event::Refused(_) => {}
+                    other => client.hear(&other),
+                }
+            }
+        }
+        prop_assert_eq!(client.proto.responder.in_progress(), 0);
         let Client { mut proto, mut ends, next_token, .. } = client;
         proto.requester.on_down(|_, token| {
             *ends.entry(token.unwrap_or(u64::MAX)).or_default() += 1;
