@@ -492,7 +492,7 @@ impl Config {
     }
 
     /// The same with so many calls in reverse: their receives come on top of those of the forward
-    /// direction (RFC 8167 section 4.3).
+    /// direction (RFC 8167 section 4).
     pub(crate) fn recv_budget_with(&self, reverse_calls: usize) -> RecvBudget {
         let (forward, reverse) = (self.credits(), reverse_calls);
         RecvBudget {

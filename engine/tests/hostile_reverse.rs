@@ -117,7 +117,7 @@ impl AtServer {
     }
 }
 
-/// RFC 8167 section 4.1: there are no calls in reverse before the upper layer says so. Whoever takes
+/// RFC 8167: there are no calls in reverse before the upper layer says so. Whoever takes
 /// none never answers, since only replies are expected.
 #[test]
 fn call_who_takes_no_calls_in_reverse_expect_silence() {
@@ -194,7 +194,7 @@ fn send_rubbish_in_reverse_expect_errors_for_calls_and_silence_for_replies() {
     assert!(pair.peer.poll().is_none(), "an answer to a reply or an error");
 }
 
-/// RFC 8167 section 4.2: a credit word counts in its direction.
+/// RFC 8167 section 4: a credit word counts in its direction.
 #[test]
 fn call_in_reverse_with_another_credit_word_expect_the_forward_grant_unchanged() {
     let mut pair = AtServer::taking();

@@ -134,7 +134,7 @@ fn a_handler_calls_its_caller_before_it_answers() {
     }
 }
 
-/// RFC 8166 section 3.3.3, RFC 8167 section 4.2: one credit until the first reply, then those that
+/// RFC 8166 section 3.3.3, RFC 8167 section 4: one credit until the first reply, then those that
 /// the client grants.
 #[test]
 fn the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted() {
@@ -164,7 +164,7 @@ fn fill(client: &Client, token: &mut u64) {
     }
 }
 
-/// RFC 8167 section 4.3: each direction has its receives, so that all credits of both can be in use.
+/// RFC 8167 section 4: each direction has its receives, so that all credits of both can be in use.
 #[test]
 fn both_directions_use_all_their_credits_at_once() {
     const CALLS: usize = 3000;
@@ -229,7 +229,7 @@ fn mixed(seed: u32) -> MixCall {
     }
 }
 
-/// RFC 8167 section 5.4: Read, Write and Reply chunks in calls of either direction.
+/// RFC 8167 section 5: Read, Write and Reply chunks in calls of either direction.
 #[test]
 fn chunks_of_both_directions_go_both_ways_at_once() {
     let mut pair: Pair<MixAnswer> = pair_with(config(), MixCall::read);
@@ -303,7 +303,7 @@ fn a_client_that_stays_inline_refuses_what_needs_chunks() {
     assert_eq!(pair.far.take().pop().unwrap().1.unwrap(), pattern(1, 3000));
 }
 
-/// RFC 8167 section 4.1: nothing on the wire says that a client takes no calls in reverse.
+/// RFC 8167: nothing on the wire says that a client takes no calls in reverse.
 #[test]
 fn a_client_that_takes_no_calls_in_reverse_drops_them_and_goes_on() {
     let mut pair =

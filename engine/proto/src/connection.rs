@@ -90,7 +90,7 @@ where
     }
 
     /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper layer
-    /// has to agree on that (section 4.1); nothing on the wire says so.
+    /// has to agree on that; nothing on the wire says so.
     #[must_use]
     pub fn two_way(mut self) -> Self {
         self.traffic = Traffic::Both;

@@ -30,7 +30,7 @@ impl ConnectOptions {
     /// Lets the server call in reverse by this connection (RFC 8167): its calls find the services of
     /// this engine ([`Engine::serve`](crate::Engine::serve)), all of them, which hear of the
     /// connection as of one that was accepted. Of another connection it knows nothing before; the
-    /// upper layer has to tell the server that it may call (section 4.1), and should keep the
+    /// upper layer has to tell the server that it may call, and should keep the
     /// connection as long as it may. Takes as many calls at a time as `rpc.reverse_calls` says.
     ///
     /// Without this calls in reverse are dropped.

@@ -27,7 +27,7 @@ impl ReverseOptions {
     }
 
     /// Calls and replies stay inline, and no chunk is offered: for clients that take no others, as
-    /// that of Linux does. RFC 8167 section 5.4 lets such a client refuse chunks with ERR_CHUNK, but
+    /// that of Linux does. RFC 8167 section 5 lets such a client refuse chunks with ERR_CHUNK, but
     /// not every one does. What does not fit is refused with
     /// [`Backpressure::InlineOnly`](crate::Backpressure::InlineOnly).
     #[must_use]
@@ -80,7 +80,7 @@ impl Call<'_> {
     /// ([`Backpressure::NoCredit`](crate::Backpressure::NoCredit) says that they are out).
     ///
     /// Nothing on the wire says whether the caller takes calls in reverse: the program has to say
-    /// so, as with a procedure that asks to be called back (section 4.1). One that does not drops
+    /// so, as with a procedure that asks to be called back. One that does not drops
     /// them, and they end by their deadline. Calls in reverse end with the connection; no
     /// [`Resend`](crate::Resend) sends them again, and no [`Engine::serve_once`](crate::Engine::serve_once)
     /// keeps replies for them. [`Client::close`] closes the connection for both directions; a client

@@ -318,7 +318,7 @@ fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
     assert_eq!(config.responder_send_budget().total(), 64 + 2);
 }
 
-/// RFC 8167 section 4.3: receives for the reverse direction come on top of those of the forward one.
+/// RFC 8167 section 4: receives for the reverse direction come on top of those of the forward one.
 #[test]
 fn calls_in_reverse_have_buffers_of_their_own() {
     let mut raw = RawConfig::default();

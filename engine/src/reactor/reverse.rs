@@ -4,8 +4,8 @@
 //! Who connects says for each connection whether it takes such calls, and then has slots, receives
 //! and send buffers for them from the first message on; who accepts has them on every connection, if
 //! they are configured at all (`rpc.reverse_calls`). Nothing on the wire says whether the other end
-//! takes them: that is for the upper layer (section 4.1). On a new connection the first call in
-//! reverse goes alone, until its reply brings more credits (section 4.2).
+//! takes them: that is for the upper layer. On a new connection the first call in
+//! reverse goes alone, until its reply brings more credits (section 4).
 //!
 //! Everything else is the same code in both directions. Calls in reverse end with the connection, and
 //! are not sent again on the next one: that one has a client that says anew whom it lets call.
@@ -39,7 +39,7 @@ impl Roles {
         }
     }
 
-    /// Where the XIDs of this end start. Each direction has its own (section 4.1), but where the rules
+    /// Where the XIDs of this end start. Each direction has its own (section 4), but where the rules
     /// leave it to the XID which way a message goes ([`spinrpc_proto::connection`]), those of both
     /// ends should differ, though their seeds may be equal: they are half of all XIDs apart.
     pub(super) fn first_xid(&self, seed: u32) -> u32 {

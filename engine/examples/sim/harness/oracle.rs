@@ -338,7 +338,7 @@ impl Lane {
     }
 
     /// An honest end answers. Receives for the replies that it waits for itself come on top of those
-    /// for calls (RFC 8167 section 4.3).
+    /// for calls (RFC 8167 section 4).
     fn answer(&mut self, side: SideId, message: &[u8], receives: usize) -> Option<String> {
         let awaited = self.flow(side, Way::Call).in_flight.len();
         self.flow(side, Way::Reply).answer(message, receives, awaited)

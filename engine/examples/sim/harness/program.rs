@@ -182,7 +182,7 @@ impl Worker {
         self.answer(call, ask);
     }
 
-    /// The first call says that its client takes calls in reverse (RFC 8167 section 4.1).
+    /// The first call says that its client takes calls in reverse (RFC 8167 section 4).
     fn call_back(&mut self, connection: ConnectionId) {
         if let Some(place) = self.place
             && !self.called_back.contains(&connection)

@@ -190,7 +190,7 @@ fn without_direction(xid: Xid) -> Vec<(Vec<u8>, RdmaError)> {
     ]
 }
 
-/// RFC 8167 section 4.2: without a direction the credit word says nothing; RFC 8166 section 4.5: what
+/// RFC 8167 section 4: without a direction the credit word says nothing; RFC 8166 section 4.5: what
 /// may be a reply is not answered.
 #[test]
 fn receive_no_direction_and_the_xid_of_our_call_expect_it_dropped_and_the_call_in_flight() {
