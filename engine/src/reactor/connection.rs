@@ -175,7 +175,12 @@ impl Conn {
 
     /// The server has said its limits: what is sent from now on keeps to them.
     pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
+        let padding = self.negotiated.alignment();
         self.negotiated = self.terms.with_reply(reply);
+        if self.sends_promised > 0 {
+            // Replies to calls in reverse that are deferred are padded as it was when they came.
+            self.negotiated = self.negotiated.padded(padding);
+        }
         self.negotiated
     }
 

@@ -267,7 +267,7 @@ impl Negotiated {
     }
 
     /// Pads inline data like this.
-    fn padded(mut self, alignment: Alignment) -> Self {
+    pub(super) fn padded(mut self, alignment: Alignment) -> Self {
         self.alignment = alignment;
         let unpadded_bytes =
             PLAIN_HEADER_BYTES.saturating_add(alignment.threshold_bytes() as usize);
