@@ -28,6 +28,7 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::Limits as PeerLimits;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
+use spinrpc_proto::version::Versions;
 use std::time::Duration;
 
 /// A value that the engine cannot work with.
@@ -476,6 +477,7 @@ impl Config {
         let (chunks, segments) =
             (to_u16(self.raw.rpc.max_chunks), to_u16(self.raw.rpc.max_segments));
         PeerLimits {
+            versions: Versions::One,
             read_segments_max: chunks * segments,
             read_chunks_max: chunks,
             write_chunks_max: chunks,

@@ -4,6 +4,7 @@
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::v1::{self, HeaderError, HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, WriteChunk};
+use spinrpc_proto::version::Versions;
 
 use crate::script::Script;
 use crate::wire::{self, OwnedLists};
@@ -30,6 +31,7 @@ fn limits(choice: u8) -> Limits {
     match choice {
         0 => Limits::DEFAULT,
         n => Limits {
+            versions: Versions::One,
             read_segments_max: u16::from(n & 7),
             read_chunks_max: u16::from(n >> 1 & 3),
             write_chunks_max: u16::from(n >> 2 & 3),

@@ -93,6 +93,7 @@ impl OwnedLists {
             MessageType::Msgp => Body::Msgp { align, thresh, lists },
             MessageType::Done => Body::Done,
             MessageType::Error => Body::Error(RdmaError::Chunk),
+            MessageType::Optional => panic!("version one has no RDMA2_OPTIONAL"),
         };
         let repr = HeaderRepr { xid, credits, body };
         let mut buffer = vec![0; repr.buffer_len()];

@@ -18,16 +18,21 @@
 //! the RDMA_ERROR that a call deserves. For if a reply were answered with an error, the peer would
 //! end a call of its own that happens to have this XID. By the same rule an RDMA_NOMSG with a
 //! Position-Zero Read chunk is a reply where the rules know such replies (RFC 5666 section 5.2).
+//!
+//! In version two the header says which way a message goes, on every connection. Which versions are
+//! read at all say the limits; [`crate::version`] has the rest.
 
 use crate::ids::Xid;
 use crate::limits::Limits;
+use crate::options::{self, Options};
 use crate::output::{Dropped, Output, PeerMisbehaved};
 use crate::profile::Profile;
 use crate::rdma::RdmaError;
-use crate::rdma::v1::{HeaderError, HeaderView, MessageType, VERSION};
+use crate::rdma::{HeaderError, HeaderView, MessageType};
 use crate::requester::{CallSlot, Requester};
 use crate::responder::{Responder, ServeSlot};
 use crate::rpc::{self, Direction};
+use crate::version::{TransportVersion, Versions};
 use crate::xdr::DecodeError;
 
 /// After so many malformed headers the connection is closed.
@@ -63,6 +68,7 @@ pub struct Connection<Q, R> {
     limits: Limits,
     profile: Profile,
     malformed: u32,
+    options: Options,
 }
 
 impl<Q, R> Connection<Q, R>
@@ -86,7 +92,8 @@ where
             Side::Client => Traffic::Replies,
             Side::Server => Traffic::Calls,
         };
-        Self { requester, responder, side, traffic, limits, profile, malformed: 0 }
+        let options = Options::NONE;
+        Self { requester, responder, side, traffic, limits, profile, malformed: 0, options }
     }
 
     /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper layer
@@ -94,6 +101,13 @@ where
     #[must_use]
     pub fn two_way(mut self) -> Self {
         self.traffic = Traffic::Both;
+        self
+    }
+
+    /// The same, knowing these extensions of version two; without this there are none.
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
         self
     }
 
@@ -126,24 +140,62 @@ where
     pub fn on_receive(&mut self, message: &[u8], out: &mut impl Output) {
         match HeaderView::plain(message) {
             // In place, where the compiler knows that there are no lists to look at.
-            Some(view) => self.take(&view, out),
-            None => self.on_receive_any(message, out),
+            Some(view) if self.limits.versions.speaks(TransportVersion::One) => {
+                self.take(&view, out);
+            }
+            _ => self.on_receive_other(message, out),
+        }
+    }
+
+    /// Of version two where there are no lists to look at either; else any message.
+    #[inline(never)]
+    fn on_receive_other(&mut self, message: &[u8], out: &mut impl Output) {
+        match HeaderView::plain_two(message) {
+            Some(view) if self.limits.versions.speaks(TransportVersion::Two) => {
+                self.take_two(&view, out);
+            }
+            _ => self.on_receive_any(message, out),
         }
     }
 
     #[inline(never)]
     fn on_receive_any(&mut self, message: &[u8], out: &mut impl Output) {
         match HeaderView::new_checked(message, &self.limits) {
+            Ok(view) if view.transport_version() == TransportVersion::Two => {
+                self.take_two(&view, out);
+            }
             Ok(view) => self.take(&view, out),
             Err(HeaderError::Malformed {
                 xid,
                 credits,
+                version: TransportVersion::One,
                 cause: DecodeError::LimitExceeded { .. },
+                ..
             }) if self.traffic != Traffic::Calls && self.requester.may_be_too_long(xid) => {
                 self.requester.on_reply_too_long(xid, credits, out);
             }
             Err(error) => self.on_malformed(message, error, out),
         }
+    }
+
+    /// A version-two message goes where its header says (version two section 4.2.2), if this end makes
+    /// calls, or takes them.
+    #[inline(always)]
+    fn take_two(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        match (view.direction(), self.traffic) {
+            (Some(Direction::Call), Traffic::Replies) => out.dropped(Dropped::WrongDirection),
+            (Some(Direction::Reply), Traffic::Calls) => out.dropped(unexpected(view)),
+            _ if view.message_type() == MessageType::Optional => self.take_optional(view, out),
+            (Some(Direction::Call), _) => self.responder.on_receive(view, out),
+            (Some(Direction::Reply), _) => self.requester.on_receive(view, out),
+            // A header of version two that was checked has one.
+            (None, _) => out.dropped(Dropped::WrongDirection),
+        }
+    }
+
+    #[cold]
+    fn take_optional(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        options::on_receive(&self.options, &mut self.requester, &mut self.responder, view, out);
     }
 
     #[inline(always)]
@@ -180,21 +232,31 @@ where
         if self.malformed > MALFORMED_MAX {
             return out.close(PeerMisbehaved::MalformedHeaders);
         }
-        let may_be_reply = match self.traffic {
-            Traffic::Replies => true,
-            Traffic::Calls => false,
-            Traffic::Both => xid_of(&error).is_some_and(|xid| self.requester.awaits(xid)),
+        let may_be_reply = match (self.traffic, direction_of(&error)) {
+            (Traffic::Replies, _) => true,
+            (_, Some(direction)) => direction == Direction::Reply,
+            (Traffic::Calls, None) => false,
+            (Traffic::Both, None) => xid_of(&error).is_some_and(|xid| self.requester.awaits(xid)),
         };
         match may_be_reply {
             // A requester drops what it cannot parse, and never answers it (RFC 8166 section 4.5).
             true => out.dropped(Dropped::MalformedReply),
             false if claims_error(message) => out.dropped(Dropped::UnexpectedError),
-            false => answer(error, out),
+            false => answer(error, self.limits.versions, out),
         }
     }
 }
 
-/// Which way a message goes; `None` if it does not say so. RDMA_NOMSG has its RPC message in a chunk:
+/// What a version-two reply is where there are no calls of ours.
+#[cold]
+fn unexpected(view: &HeaderView<'_>) -> Dropped {
+    match view.message_type() {
+        MessageType::Error => Dropped::UnexpectedError,
+        _ => Dropped::WrongDirection,
+    }
+}
+
+/// Which way a version-one message goes; `None` if it does not say so. RDMA_NOMSG has its RPC message in a chunk:
 /// that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that of a reply in the Reply
 /// chunk, or under older rules in a Position-Zero Read chunk as well.
 fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
@@ -207,6 +269,15 @@ fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
         },
         MessageType::Done => Some(Direction::Call),
         MessageType::Error => Some(Direction::Reply),
+        MessageType::Optional => view.direction(),
+    }
+}
+
+/// Which way a version-two message goes of which not much more can be used.
+fn direction_of(error: &HeaderError) -> Option<Direction> {
+    match error {
+        HeaderError::Malformed { direction, .. } => *direction,
+        _ => None,
     }
 }
 
@@ -226,14 +297,18 @@ fn claims_error(message: &[u8]) -> bool {
     message.get(12..16).is_some_and(|word| word == MessageType::Error.to_wire().to_be_bytes())
 }
 
-/// Version errors name the range this side supports; everything else is ERR_CHUNK.
-fn answer(error: HeaderError, out: &mut impl Output) {
-    let supported = RdmaError::Version { low: VERSION, high: VERSION };
+/// Version errors name the range this side supports; everything else is ERR_CHUNK, in version two
+/// BAD_HEADER.
+fn answer(error: HeaderError, versions: Versions, out: &mut impl Output) {
     match error {
         HeaderError::TooShort => out.dropped(Dropped::TooShort),
-        HeaderError::Version { xid, version } => out.send_error(xid, version, supported),
-        HeaderError::Malformed { xid, .. } | HeaderError::UnknownType { xid, .. } => {
-            out.send_error(xid, VERSION, RdmaError::Chunk);
+        HeaderError::Version { xid, version } => {
+            let (low, high) = (versions.low().to_wire(), versions.high().to_wire());
+            out.send_error(xid, version, RdmaError::Version { low, high });
+        }
+        HeaderError::Malformed { xid, version, .. }
+        | HeaderError::UnknownType { xid, version, .. } => {
+            out.send_error(xid, version.to_wire(), RdmaError::of_header(version));
         }
     }
 }

@@ -22,11 +22,11 @@
 
 use crate::ids::{Instant, Xid};
 use crate::output::{Dropped, Output, SlotId};
-use crate::rdma::v1::{HeaderView, MessageType, VERSION};
-use crate::rdma::{RdmaError, ReadSegment, ReplyRepr};
+use crate::rdma::{HeaderView, MessageType, ReadSegment, ReplyRepr};
 use crate::responder::{
-    ReplyRefused, ReplyShape, Responder, ServeSlot, State, reply_fits, write_chunks,
+    ReplyRefused, ReplyShape, Responder, ServeSlot, State, refuse, reply_fits, write_chunks,
 };
+use crate::version::TransportVersion;
 
 /// What is kept of a reply that the requester fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self
     }
 
-    /// Whether one more reply may be exported, or be kept back for that.
+    /// Whether one more reply to a version-one call may be exported, or be kept back for that. Version
+    /// two has no RDMA_DONE.
     pub fn may_export(&self) -> bool {
         let Exports { owed, kept, max, .. } = self.exports;
         self.profile.has_reads_in_replies() && owed + kept < max
@@ -109,7 +110,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     ///
     /// # Errors
     /// As of [`Responder::reply`]; [`ReplyRefused::ChunkTooSmall`] also unless
-    /// [`Responder::may_export`]. Then nothing is exported.
+    /// [`Responder::may_export`], and of a version-two call. Then nothing is exported.
     #[expect(clippy::too_many_arguments, reason = "as reply, with what is fetched and how long")]
     pub fn reply_by_read(
         &mut self,
@@ -124,9 +125,10 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         if !self.in_state(id, State::Delivered) {
             return Err(ReplyRefused::Stale);
         }
-        if !self.may_export() || !reply_fits(view, shape) {
+        let is_one = view.transport_version() == TransportVersion::One;
+        if !is_one || !self.may_export() || !reply_fits(view, shape) {
             self.free(id);
-            out.send_error(view.xid(), VERSION, RdmaError::Chunk);
+            refuse(view, out);
             return Err(ReplyRefused::ChunkTooSmall);
         }
         write_chunks(view, shape, out);

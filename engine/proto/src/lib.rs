@@ -1,5 +1,5 @@
-//! The protocol core of spinrpc: ONC RPC (RFC 5531) over RPC-over-RDMA (RFC 5666, RFC 8166),
-//! without I/O, clock, thread or allocation.
+//! The protocol core of spinrpc: ONC RPC (RFC 5531) over RPC-over-RDMA (RFC 5666, RFC 8166;
+//! version two: draft-cel-nfsv4-rpcrdma-version-two-01), without I/O, clock, thread or allocation.
 //!
 //! Inputs are `on_*` methods with `now` and bytes; outputs go to an [`output::Output`] sink that
 //! the caller implements. Nothing here panics on bytes of a peer.
@@ -16,6 +16,7 @@ pub mod credit;
 pub mod exports;
 pub mod ids;
 pub mod limits;
+pub mod options;
 pub mod output;
 pub mod payload;
 pub mod profile;
@@ -25,4 +26,5 @@ pub mod reply_pull;
 pub mod requester;
 pub mod responder;
 pub mod rpc;
+pub mod version;
 pub mod xdr;

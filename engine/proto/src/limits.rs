@@ -4,12 +4,25 @@
 //! say what is unreasonable. The constants bound fixed-size arrays in this crate, the fields of
 //! [`Limits`] are what one connection enforces.
 
+use crate::version::Versions;
+
 /// Smallest inline threshold that may be agreed: every receiver takes a message of 1024 octets
 /// (RFC 5666 section 6.1, RFC 8166 section 3.3.2).
 pub const INLINE_THRESHOLD_MIN_BYTES: u32 = 1024;
 
 /// Largest inline threshold that the private data of a connection can express (RFC 8797 section 4).
 pub const INLINE_THRESHOLD_MAX_BYTES: u32 = 262_144;
+
+/// Inline threshold of version two where nothing else is known: every receiver supports it, and every
+/// sender assumes it (version two section 2.3).
+pub const INLINE_THRESHOLD_TWO_BYTES: u32 = 4096;
+
+/// Longest information (`rdma_optinfo`) of an RDMA2_OPTIONAL that is sent, or taken where its option is
+/// known, in bytes: with header and call it fits the first message of a connection.
+pub const OPTION_INFO_MAX_BYTES: usize = 512;
+
+/// Options that one connection may know.
+pub const OPTIONS_MAX: usize = 8;
 
 /// Upper bound of [`Limits::read_chunks_max`]: Read chunks (distinct positions) of one header.
 pub const READ_CHUNKS_MAX: usize = 8;
@@ -44,9 +57,12 @@ const _: () = assert!(ITEMS_MAX <= Limits::DEFAULT.write_chunks_max as usize);
 const _: () = assert!(CALL_SEGMENTS_MAX <= Limits::DEFAULT.read_segments_max as usize);
 const _: () = assert!(SEGMENTS_MAX <= Limits::DEFAULT.segments_per_chunk_max as usize);
 
-/// What one connection accepts in the chunk lists of a peer. More is answered with ERR_CHUNK.
+/// What one connection accepts of a peer: versions, and what stands in chunk lists. Other versions are
+/// answered with ERR_VERS, longer lists with ERR_CHUNK, in version two with BAD_HEADER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Versions of headers that are read at all.
+    pub versions: Versions,
     /// Segments in a Read list, over all its chunks.
     pub read_segments_max: u16,
     /// Read chunks, that is, distinct positions, in a Read list.
@@ -60,9 +76,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a connection that was configured with nothing else: payloads of 1 MiB, with
+    /// The limits of a connection that was configured with nothing else: version one, payloads of 1 MiB, with
     /// room for the RPC header and the arguments around them in a long message.
     pub const DEFAULT: Self = Self {
+        versions: Versions::One,
         read_segments_max: 128,
         read_chunks_max: 8,
         write_chunks_max: 8,
@@ -83,6 +100,7 @@ impl Limits {
     #[must_use]
     pub const fn clamped(self) -> Self {
         Self {
+            versions: self.versions,
             read_segments_max: at_most(self.read_segments_max, READ_SEGMENTS_MAX),
             read_chunks_max: at_most(self.read_chunks_max, READ_CHUNKS_MAX),
             write_chunks_max: at_most(self.write_chunks_max, WRITE_CHUNKS_MAX),

@@ -8,6 +8,7 @@ use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
 use crate::rdma::RdmaError;
 use crate::rdma::Segment;
+use crate::version::TransportVersion;
 
 /// Names a transaction's place in a requester's or responder's table: index and generation, so
 /// that a stale name is recognised.
@@ -83,6 +84,27 @@ pub struct DeliveredReply {
     pub placed: [u32; ITEMS_MAX],
 }
 
+/// A message of an extension of version two that is known, and in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveredOptional {
+    /// Of direction CALL: its slot is taken until it is answered, with
+    /// [`crate::responder::Responder::reply_optional`] or as any call.
+    Call {
+        /// The call's place.
+        slot: SlotId,
+        /// The number of the option.
+        option: u32,
+    },
+    /// Of direction REPLY: the answer to a call in flight. Its stream is what stands behind the header,
+    /// be it nothing.
+    Reply {
+        /// As of an RPC reply. Nothing was placed in chunks.
+        reply: DeliveredReply,
+        /// The number of the option.
+        option: u32,
+    },
+}
+
 /// Why a call ended without an RPC reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,7 +121,8 @@ pub enum CallFailure {
     NoMemory,
 }
 
-/// How a peer broke the protocol so badly that the connection has to go.
+/// How a peer broke the protocol so badly that the connection has to go, or why else none can be had
+/// with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerMisbehaved {
@@ -119,6 +142,9 @@ pub enum PeerMisbehaved {
     MalformedHeaders,
     /// A message invalidated a key of another call than the one it answers (RFC 8797 section 4.1).
     ForeignKey,
+    /// It speaks no version of RPC-over-RDMA that this side speaks (RFC 5666 section 4.2, version two
+    /// section 5.2).
+    NoCommonVersion,
 }
 
 impl PeerMisbehaved {
@@ -132,6 +158,7 @@ impl PeerMisbehaved {
             Self::NoReplyStream => "RDMA_NOMSG reply without a Reply chunk",
             Self::MalformedHeaders => "too many malformed transport headers",
             Self::ForeignKey => "invalidated a key of another call",
+            Self::NoCommonVersion => "speaks no version of RPC-over-RDMA that is spoken here",
         }
     }
 }
@@ -161,6 +188,8 @@ pub enum Dropped {
     UnexpectedType,
     /// RDMA_ERROR on the responder's side.
     UnexpectedError,
+    /// RDMA2_OPTIONAL of direction REPLY whose option is not known (version two section 3.1).
+    UnknownOption,
     /// A call to a side that serves nothing, or a reply to one that called nothing.
     WrongDirection,
 }
@@ -190,10 +219,17 @@ pub trait Output {
     fn fail_call(&mut self, _slot: SlotId, _token: u64, _failure: CallFailure, _fenced: bool) {}
     /// The late end of a call that had failed before: its memory is free now.
     fn release_call(&mut self, _slot: SlotId) {}
+    /// A message of an extension came whose option is known (version two section 3.1).
+    fn deliver_optional(&mut self, _optional: DeliveredOptional) {}
+    /// The responder does not speak the version of this call, but another one that is spoken here. The
+    /// call is held: send it again on this connection, with [`crate::requester::Requester::resend`], in
+    /// the version that [`crate::requester::Requester::negotiation`] says now.
+    fn resend_call(&mut self, _slot: SlotId) {}
     /// Answer a message whose version word was `version` with RDMA_ERROR.
     fn send_error(&mut self, _xid: Xid, _version: u32, _error: RdmaError) {}
-    /// Answer a call beyond the grant with an RPC error (RFC 5666 section 3.3).
-    fn refuse_call(&mut self, _xid: Xid) {}
+    /// Answer a call beyond the grant with an RPC error (RFC 5666 section 3.3), in the version in which
+    /// it came.
+    fn refuse_call(&mut self, _xid: Xid, _version: TransportVersion) {}
     /// Count a message that gets no answer.
     fn dropped(&mut self, _why: Dropped) {}
     /// Close the connection.

@@ -6,9 +6,10 @@
 
 use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX, SEGMENTS_MAX};
 use crate::rdma::{ReadSegment, Segment};
+use crate::version::TransportVersion;
 use crate::xdr::{DecodeError, Padding, Reader, Writer, roundup4};
 
-/// Transport header with three empty lists.
+/// Version-one transport header with three empty lists.
 pub const PLAIN_HEADER_BYTES: usize = 28;
 const READ_SEGMENT_BYTES: usize = 24;
 const CHUNK_FRAME_BYTES: usize = 8;
@@ -146,12 +147,17 @@ impl CallChunks {
         offers.chain(self.reply()).map(ChunkOffer::segment_count).sum()
     }
 
-    /// Bytes of the transport header that carries these lists.
+    /// Bytes of the version-one transport header that carries these lists.
     pub fn header_bytes(&self) -> usize {
+        self.header_bytes_in(TransportVersion::One)
+    }
+
+    /// Bytes of the transport header of that version that carries these lists.
+    pub fn header_bytes_in(&self, version: TransportVersion) -> usize {
         let reads: usize = self.reads().iter().map(|(_, c)| c.segment_count()).sum();
         let writes: usize = self.writes().iter().map(write_chunk_bytes).sum();
         let reply = self.reply().map_or(0, |c| write_chunk_bytes(c) - 4);
-        PLAIN_HEADER_BYTES + reads * READ_SEGMENT_BYTES + writes + reply
+        version.plain_header_bytes() + reads * READ_SEGMENT_BYTES + writes + reply
     }
 
     /// The Read list, segment by segment, into `out`; returns how many there are.

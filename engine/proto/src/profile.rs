@@ -3,6 +3,8 @@
 //!
 //! Used by the state machines, which ask for a rule and never for a name.
 
+use crate::version::TransportVersion;
+
 /// A set of rules of version one.
 ///
 /// A message that all documents allow is understood under every profile. What only the older ones
@@ -22,6 +24,16 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// The rules for a message of that version. The profiles differ in version one only: version two
+    /// builds upon RFC 8166, and has neither RDMA_MSGP nor RDMA_DONE.
+    #[inline]
+    pub const fn under(self, version: TransportVersion) -> Self {
+        match version {
+            TransportVersion::One => self,
+            TransportVersion::Two => Self::Rfc8166,
+        }
+    }
+
     /// RDMA_MSGP is decoded, and may be sent (RFC 5666 section 3.9). RFC 8166 section 4.6.1
     /// reserves it.
     #[inline]

@@ -39,7 +39,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// A reply has a Read list, and such are allowed.
     #[cold]
     pub(crate) fn must_pull(&self, view: &HeaderView<'_>) -> bool {
-        self.profile.has_reads_in_replies() && !view.reads().is_empty()
+        let profile = self.profile.under(view.transport_version());
+        profile.has_reads_in_replies() && !view.reads().is_empty()
     }
 
     #[cold]
@@ -67,7 +68,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         });
     }
 
-    /// Whether a header beyond the limits may be that of a reply with a Read list. What the responder
+    /// Whether a header beyond the limits may be that of a version-one reply with a Read list. What the responder
     /// places stays within what was offered; what it exports need not.
     #[cold]
     pub(crate) fn may_be_too_long(&self, xid: Xid) -> bool {

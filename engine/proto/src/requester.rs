@@ -14,15 +14,16 @@
 //!
 //!             suspend           resend
 //!   InFlight ---------> Held ----------> InFlight
-//!                        | cancel, on_time: fail_call
-//!                        +--------------------------> Free
+//!         |              ^ | cancel, on_time: fail_call
+//!         +--------------+ +--------------------------> Free
+//!     version refused: resend_call
 //! ```
 //!
 //! A reply that has to be fetched keeps the slot until RDMA_DONE is sent: [`crate::reply_pull`].
 //!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
-//! into that memory. A held call has its slot, and thereby its XID, but neither credit nor
-//! connection (module `resend`). [`Requester::on_down`] frees every slot for good. Waiting lists do
+//! into that memory. A held call has its slot, and thereby its XID, but no credit: it waits for the
+//! next connection (module `resend`), or to be sent in another version (version two section 5.2). [`Requester::on_down`] frees every slot for good. Waiting lists do
 //! not exist: a caller without a credit is refused. Used by the connection; the reactor starts the
 //! calls.
 
@@ -34,14 +35,16 @@ use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
-use crate::payload::{CallChunks, ChunkOffer, PLAIN_HEADER_BYTES};
+use crate::payload::{CallChunks, ChunkOffer};
 use crate::profile::Profile;
 use crate::pull::Pull;
 use crate::rdma::RdmaError;
 use crate::rdma::WriteChunk;
-use crate::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
-use crate::rdma::{ReadSegment, Segment};
+use crate::rdma::v1::{self, HeaderView, Lists, MessageType};
+use crate::rdma::v2;
+use crate::rdma::{ReadSegment, Segment, emit_msg_header};
 use crate::rpc::{self, Direction};
+use crate::version::{Negotiation, Refused, TransportVersion, Verdict};
 
 /// XID = generation and slot index; so many low bits are the index.
 pub const INDEX_BITS: u32 = 11;
@@ -155,6 +158,7 @@ pub struct Requester<S> {
     next_deadline: Instant,
     takes_padded: bool,
     pub(crate) profile: Profile,
+    pub(crate) negotiation: Negotiation,
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
@@ -174,7 +178,26 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             next_deadline: Instant(u64::MAX),
             takes_padded: false,
             profile: Profile::default(),
+            negotiation: Negotiation::settled(TransportVersion::One),
         }
+    }
+
+    /// How this connection finds its version; without this it speaks version one. Before the first
+    /// call of a connection.
+    pub fn negotiate(&mut self, negotiation: Negotiation) {
+        self.negotiation = negotiation;
+    }
+
+    /// The version of the next call, and how long it may be.
+    #[inline]
+    pub fn negotiation(&self) -> &Negotiation {
+        &self.negotiation
+    }
+
+    /// What this connection has told of its responder. To be asked when it is gone, before
+    /// [`Requester::suspend`] or [`Requester::on_down`].
+    pub fn verdict(&self) -> Verdict {
+        self.negotiation.verdict(self.credits.in_flight() > 0)
     }
 
     /// Whether replies may come as RDMA_MSGP; without this they are discarded (RFC 8166 section
@@ -215,7 +238,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// `header` ends; returns the call and the header's length. The Send has to follow.
     ///
     /// # Panics
-    /// If `header` is shorter than `chunks.header_bytes()`.
+    /// If `header` is shorter than `chunks.header_bytes_in(version)`, with the version that
+    /// [`Requester::negotiation`] says.
     ///
     /// # Errors
     /// As [`CallRefused`] says; then nothing was taken.
@@ -227,6 +251,26 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         chunks: &CallChunks,
         header: &mut [u8],
     ) -> Result<(StartedCall, usize), CallRefused> {
+        let started = self.take(token, deadline, !chunks.is_empty())?;
+        let length = if chunks.is_empty() {
+            emit_plain(self.negotiation.version(), started.xid, self.credits.requested(), header)
+        } else {
+            self.slots.as_mut()[usize::from(started.slot.index)].chunks =
+                Chunks::Offered(offered(chunks));
+            let (version, credits) = (self.negotiation.version(), self.credits.requested());
+            emit_chunked(version, chunks, started.xid, credits, header)
+        };
+        Ok((started, length))
+    }
+
+    /// Takes a slot and a credit.
+    #[inline(always)]
+    pub(crate) fn take(
+        &mut self,
+        token: u64,
+        deadline: Instant,
+        has_chunks: bool,
+    ) -> Result<StartedCall, CallRefused> {
         self.check_room()?;
         let index = self.first_free;
         let slot = &mut self.slots.as_mut()[usize::from(index)];
@@ -235,7 +279,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         slot.state = State::InFlight;
         slot.token = token;
         slot.deadline = deadline;
-        slot.has_chunks = !chunks.is_empty();
+        slot.has_chunks = has_chunks;
         slot.dones_total = self.credits.dones_total();
         let started = StartedCall {
             slot: SlotId { index, generation: slot.generation },
@@ -243,15 +287,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         };
         self.credits.spend();
         self.next_deadline = self.next_deadline.min(deadline);
-        let length = if chunks.is_empty() {
-            let at = header.len() - PLAIN_HEADER_BYTES;
-            v1::emit_msg_header(&mut header[at..], started.xid, self.credits.requested());
-            PLAIN_HEADER_BYTES
-        } else {
-            slot.chunks = Chunks::Offered(offered(chunks));
-            emit_chunked(chunks, started.xid, self.credits.requested(), header)
-        };
-        Ok((started, length))
+        Ok(started)
     }
 
     /// The XID of the next call, for bytes that must be final before it starts.
@@ -278,13 +314,26 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             }
             MessageType::Error => self.on_error(index, view.error(), out),
             MessageType::Done => out.dropped(Dropped::Done),
+            // Those whose option is known have gone another way.
+            MessageType::Optional => out.dropped(Dropped::UnknownOption),
         }
+    }
+
+    /// Whether the version of an answer is that of our calls (version two section 5.3). The first one
+    /// settles it, if it is no error.
+    #[inline(always)]
+    pub(crate) fn takes_answer(&mut self, view: &HeaderView<'_>) -> bool {
+        let version = view.transport_version();
+        self.negotiation.is_settled_on(version) || self.negotiation.on_answer(version)
     }
 
     #[inline(always)]
     fn on_reply(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
+        if !self.takes_answer(view) {
+            return out.dropped(Dropped::MalformedReply);
+        }
         let slot = &self.slots.as_ref()[usize::from(index)];
-        if slot.has_chunks || view.header_bytes() != PLAIN_HEADER_BYTES {
+        if slot.has_chunks || !view.has_plain_length() {
             return self.on_reply_with_lists(index, view, out);
         }
         self.end_reply(index, view, plain_reply(view), out);
@@ -334,11 +383,26 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         out: &mut impl Output,
         reply: impl FnOnce(SlotId, u64) -> DeliveredReply,
     ) {
+        let (id, token, fenced) = self.release(index);
+        if fenced { out.release_call(id) } else { out.deliver_reply(reply(id, token)) }
+    }
+
+    /// A call was answered, with that credit word, and ends: as [`Self::release`].
+    pub(crate) fn end_call(&mut self, index: u16, granted: u32) -> (SlotId, u64, bool) {
+        self.credits.replied(granted);
+        self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
+        self.release(index)
+    }
+
+    /// Frees the slot of a call that was answered; says which it was, and whether the application had
+    /// heard of its end before.
+    #[inline(always)]
+    fn release(&mut self, index: u16) -> (SlotId, u64, bool) {
         let slot = &self.slots.as_ref()[usize::from(index)];
         let id = SlotId { index, generation: slot.generation };
         let (token, fenced) = (slot.token, slot.state == State::Fenced);
         self.free(index);
-        if fenced { out.release_call(id) } else { out.deliver_reply(reply(id, token)) }
+        (id, token, fenced)
     }
 
     fn on_error(&mut self, index: u16, error: Option<RdmaError>, out: &mut impl Output) {
@@ -346,7 +410,26 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         // The credit word of an RDMA_ERROR means nothing: the limit comes from replies.
         self.credits.ended();
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
+        if let RdmaError::Version { low, high } = error {
+            return self.on_refused(index, low, high, out);
+        }
         self.fail(index, CallFailure::Rdma(error), out);
+    }
+
+    /// The responder does not speak the version of a call (version two section 5.2). A call that
+    /// nobody waits for any more is not sent again, but has told as much.
+    #[cold]
+    fn on_refused(&mut self, index: u16, low: u32, high: u32, out: &mut impl Output) {
+        let refused = self.negotiation.on_refused(low, high);
+        let slot = &mut self.slots.as_mut()[usize::from(index)];
+        if refused == Refused::TryAgain && slot.state == State::InFlight {
+            slot.state = State::Held;
+            return out.resend_call(SlotId { index, generation: slot.generation });
+        }
+        self.fail(index, CallFailure::Rdma(RdmaError::Version { low, high }), out);
+        if refused == Refused::NoneInCommon {
+            out.close(PeerMisbehaved::NoCommonVersion);
+        }
     }
 
     /// Ends a call for good: the responder is done with it.
@@ -502,8 +585,21 @@ fn offered(chunks: &CallChunks) -> Offered {
     offered
 }
 
-/// Writes the header of a call with chunk lists so that it ends where `header` ends.
-fn emit_chunked(chunks: &CallChunks, xid: Xid, credits: u32, header: &mut [u8]) -> usize {
+/// Writes the header of a call without chunks so that it ends where `header` ends; returns its length.
+#[inline(always)]
+fn emit_plain(version: TransportVersion, xid: Xid, credits: u32, header: &mut [u8]) -> usize {
+    let at = header.len() - version.plain_header_bytes();
+    emit_msg_header(&mut header[at..], version, xid, credits, Direction::Call)
+}
+
+/// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its length.
+fn emit_chunked(
+    version: TransportVersion,
+    chunks: &CallChunks,
+    xid: Xid,
+    credits: u32,
+    header: &mut [u8],
+) -> usize {
     let mut reads = [ReadSegment::default(); CALL_SEGMENTS_MAX];
     let read_count = chunks.read_segments(&mut reads);
     let mut segments = [Segment::default(); CALL_SEGMENTS_MAX];
@@ -526,12 +622,28 @@ fn emit_chunked(chunks: &CallChunks, xid: Xid, credits: u32, header: &mut [u8]) 
         writes: &writes[..chunks.writes().len()],
         reply: chunks.reply().map(|_| &segments[start..used]),
     };
-    let body = if chunks.is_long_call() { Body::Nomsg(lists) } else { Body::Msg(lists) };
-    let repr = HeaderRepr { xid, credits, body };
-    let length = repr.buffer_len();
-    let at = header.len() - length;
-    repr.emit(&mut header[at..]);
-    length
+    let at = header.len() - chunks.header_bytes_in(version);
+    emit_lists(version, chunks.is_long_call(), xid, credits, lists, &mut header[at..])
+}
+
+fn emit_lists(
+    version: TransportVersion,
+    is_long: bool,
+    xid: Xid,
+    credits: u32,
+    lists: Lists<'_>,
+    header: &mut [u8],
+) -> usize {
+    match version {
+        TransportVersion::One => {
+            let body = if is_long { v1::Body::Nomsg(lists) } else { v1::Body::Msg(lists) };
+            v1::HeaderRepr { xid, credits, body }.emit(header)
+        }
+        TransportVersion::Two => {
+            let kind = if is_long { v2::Body::Nomsg } else { v2::Body::Msg };
+            v2::HeaderRepr { xid, credits, body: kind(Direction::Call, lists) }.emit(header)
+        }
+    }
 }
 
 type Checked = Result<(ReplyStream, [u32; ITEMS_MAX]), PeerMisbehaved>;
@@ -540,7 +652,7 @@ type Checked = Result<(ReplyStream, [u32; ITEMS_MAX]), PeerMisbehaved>;
 fn plain_reply(view: &HeaderView<'_>) -> Checked {
     match view.message_type() {
         MessageType::Msg => {
-            Ok((ReplyStream::Inline { header_bytes: PLAIN_HEADER_BYTES }, [0; ITEMS_MAX]))
+            Ok((ReplyStream::Inline { header_bytes: view.header_bytes() }, [0; ITEMS_MAX]))
         }
         _ => Err(PeerMisbehaved::NoReplyStream),
     }

@@ -26,8 +26,10 @@ pub use crate::pull::{Pull, PullChunk, Pulled};
 use crate::rdma::RdmaError;
 use crate::rdma::ReplyRepr;
 use crate::rdma::WriteChunk;
-use crate::rdma::v1::{self, HeaderView, MessageType, VERSION};
+use crate::rdma::emit_msg_header;
+use crate::rdma::v1::{self, HeaderView, MessageType};
 use crate::rpc::{self, Direction};
+use crate::version::TransportVersion;
 
 /// Most slots a responder may have.
 pub const SLOTS_MAX: usize = u16::MAX as usize + 1;
@@ -51,6 +53,8 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct ServeSlot {
     pub(crate) state: State,
+    /// That of the call, and of its reply.
+    version: TransportVersion,
     pub(crate) generation: u32,
     next_free: u32,
     pull: Pull,
@@ -62,6 +66,7 @@ impl ServeSlot {
     /// A free place.
     pub const FREE: Self = Self {
         state: State::Free,
+        version: TransportVersion::One,
         generation: 0,
         next_free: NO_SLOT,
         pull: Pull::NONE,
@@ -85,7 +90,7 @@ pub enum ReplyRefused {
     /// The slot was freed before: the connection went down, or the call was answered.
     Stale,
     /// An item is longer than its Write chunk, or the stream than its Reply chunk, or there is no
-    /// Reply chunk: answered with ERR_CHUNK, the slot is free.
+    /// Reply chunk: answered with ERR_CHUNK, in version two with BAD_HEADER; the slot is free.
     ChunkTooSmall,
 }
 
@@ -96,6 +101,7 @@ pub struct Responder<S> {
     first_free: u32,
     pub(crate) grant: u32,
     takes_padded: bool,
+    version: TransportVersion,
     pub(crate) exports: Exports,
     pub(crate) profile: Profile,
 }
@@ -113,6 +119,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             slots,
             grant: (count as u32).max(1),
             takes_padded: false,
+            version: TransportVersion::One,
             exports: Exports::new(count as u32),
             profile: Profile::default(),
         }
@@ -121,6 +128,13 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Whether calls may come as RDMA_MSGP; without this they are refused (RFC 8166 section 4.6.1).
     pub(crate) fn take_padded(&mut self, takes: bool) {
         self.takes_padded = takes;
+    }
+
+    /// The version in which this side is called: version two from the first such call on. Calls of this
+    /// side over the same connection are to go in it as well.
+    #[inline]
+    pub fn version(&self) -> TransportVersion {
+        self.version
     }
 
     /// The credit word of our replies: one per slot, less what RDMA_DONEs that are owed cost, never
@@ -147,11 +161,15 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
             MessageType::Msgp if self.takes_padded => self.on_chunked_call(view, out),
             // Both are reserved by RFC 8166 section 4.6: RDMA_MSGP is answered with ERR_CHUNK ...
-            MessageType::Msgp => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
+            MessageType::Msgp => refuse(view, out),
             // ... and RDMA_DONE dropped, as is under any rules one that nothing is owed for. An
             // RDMA_ERROR is never answered (section 4.5).
             MessageType::Done => self.on_done(view.xid(), out),
             MessageType::Error => out.dropped(Dropped::UnexpectedError),
+            // Those whose option is known have gone another way (version two section 3.1).
+            MessageType::Optional => {
+                out.send_error(view.xid(), view.version(), RdmaError::InvalidOption);
+            }
         }
     }
 
@@ -160,9 +178,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         if !carries_call(view) {
             return not_a_call(view, out);
         }
-        match self.take(State::Delivered) {
+        match self.take(State::Delivered, view.transport_version()) {
             Some(slot) => out.deliver_call(slot),
-            None => out.refuse_call(view.xid()),
+            None => out.refuse_call(view.xid(), view.transport_version()),
         }
     }
 
@@ -172,32 +190,48 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return not_a_call(view, out);
         }
         if view.check_call().is_err() {
-            return out.send_error(view.xid(), VERSION, RdmaError::Chunk);
+            return refuse(view, out);
         }
         if view.reads().is_empty() {
-            return match self.take(State::Delivered) {
+            return match self.take(State::Delivered, view.transport_version()) {
                 Some(slot) => out.deliver_call(slot),
-                None => out.refuse_call(view.xid()),
+                None => out.refuse_call(view.xid(), view.transport_version()),
             };
         }
-        let Some(pull) = Pull::plan(view, inline_bytes(view), 0, self.profile) else {
-            return out.send_error(view.xid(), VERSION, RdmaError::Chunk);
+        let profile = self.profile.under(view.transport_version());
+        let Some(pull) = Pull::plan(view, inline_bytes(view), 0, profile) else {
+            return refuse(view, out);
         };
-        let Some(slot) = self.take(State::Pulling) else {
-            return out.refuse_call(view.xid());
+        let Some(slot) = self.take(State::Pulling, view.transport_version()) else {
+            return out.refuse_call(view.xid(), view.transport_version());
         };
         self.slots.as_mut()[usize::from(slot.index)].pull = pull;
         out.pull(slot);
     }
 
     #[inline]
-    fn take(&mut self, state: State) -> Option<SlotId> {
+    fn take(&mut self, state: State, version: TransportVersion) -> Option<SlotId> {
         let index = self.first_free;
         let slot = self.slots.as_mut().get_mut(index as usize)?;
         self.first_free = slot.next_free;
         slot.state = state;
+        slot.version = version;
+        if version == TransportVersion::Two {
+            self.version = version;
+        }
         slot.generation = slot.generation.wrapping_add(1);
         Some(SlotId { index: index as u16, generation: slot.generation })
+    }
+
+    /// That of the call in a slot that is taken.
+    #[inline]
+    pub(crate) fn version_of(&self, id: SlotId) -> TransportVersion {
+        self.slots.as_ref()[usize::from(id.index)].version
+    }
+
+    /// A slot for a call that is a message of an extension.
+    pub(crate) fn take_optional(&mut self) -> Option<SlotId> {
+        self.take(State::Delivered, TransportVersion::Two)
     }
 
     #[inline]
@@ -252,8 +286,11 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     /// Answers a call that had no chunks, inline and with nothing taken out of its stream: writes
-    /// the transport header, that of [`Responder::reply`], into the first
-    /// [`v1::MSG_HEADER_BYTES`] of `header` and frees the slot. The Send has to follow.
+    /// the transport header, that of [`Responder::reply`], so that it ends where `header` ends, frees
+    /// the slot, and returns the header's length. The Send has to follow.
+    ///
+    /// # Panics
+    /// If `header` is shorter than [`TransportVersion::plain_header_bytes`] of the call's version.
     ///
     /// # Errors
     /// [`ReplyRefused::Stale`]; nothing was written.
@@ -263,13 +300,14 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         id: SlotId,
         xid: Xid,
         header: &mut [u8],
-    ) -> Result<(), ReplyRefused> {
+    ) -> Result<usize, ReplyRefused> {
         if !self.in_state(id, State::Delivered) {
             return Err(ReplyRefused::Stale);
         }
+        let version = self.version_of(id);
         self.free(id);
-        v1::emit_msg_header(header, xid, self.grant());
-        Ok(())
+        let at = header.len() - version.plain_header_bytes();
+        Ok(emit_msg_header(&mut header[at..], version, xid, self.grant(), Direction::Reply))
     }
 
     /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where
@@ -297,7 +335,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.free(id);
         let grant = self.grant();
         if !reply_fits(view, shape) {
-            out.send_error(view.xid(), VERSION, RdmaError::Chunk);
+            refuse(view, out);
             return Err(ReplyRefused::ChunkTooSmall);
         }
         write_chunks(view, shape, out);
@@ -310,7 +348,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             reads: &[],
             write_lengths: lengths,
             reply_length: shape.long_bytes,
-            counts_roundup: self.profile.counts_roundup(),
+            counts_roundup: self.profile.under(view.transport_version()).counts_roundup(),
         };
         let at = header.len() - v1::reply_header_bytes(view);
         Ok(repr.emit(&mut header[at..], view))
@@ -343,12 +381,21 @@ fn carries_call(view: &HeaderView<'_>) -> bool {
 }
 
 /// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: the XID of
-/// the header must be that of the RPC message (RFC 5666 section 4.1).
+/// the header must be that of the RPC message (RFC 5666 section 4.1). Where the header says that it is
+/// a call, as in version two, its sender waits for an answer whatever stands behind it.
+#[cold]
 fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
-    match rpc::message_direction(view.payload()) {
-        Some(Direction::Reply) => out.dropped(Dropped::WrongDirection),
-        _ => out.send_error(view.xid(), VERSION, RdmaError::Chunk),
+    match (view.direction(), rpc::message_direction(view.payload())) {
+        (None, Some(Direction::Reply)) => out.dropped(Dropped::WrongDirection),
+        _ => refuse(view, out),
     }
+}
+
+/// Answers a call whose header cannot be used.
+#[cold]
+pub(crate) fn refuse(view: &HeaderView<'_>, out: &mut impl Output) {
+    let version = view.transport_version();
+    out.send_error(view.xid(), version.to_wire(), RdmaError::of_header(version));
 }
 
 pub(crate) fn reply_fits(view: &HeaderView<'_>, shape: &ReplyShape<'_>) -> bool {

@@ -31,8 +31,9 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, SlotId};
-use spinrpc_proto::rdma::{RdmaError, v1};
-use spinrpc_proto::rpc::ReplyHeader;
+use spinrpc_proto::rdma::{RdmaError, emit_msg_header, v1};
+use spinrpc_proto::rpc::{Direction, ReplyHeader};
+use spinrpc_proto::version::TransportVersion;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -544,9 +545,9 @@ impl<F: Fabric> Reactor<F> {
         match event {
             Event::Failed { token, failure, .. } => return Some((token, failure)),
             Event::Error(xid, version, error) => self.send_error(qp, xid, version, error),
-            Event::Refuse(xid) => {
+            Event::Refuse(xid, version) => {
                 self.stats.calls_refused += 1;
-                self.send_refusal(qp, xid, &SYSTEM_ERR);
+                self.send_refusal(qp, xid, version, &SYSTEM_ERR);
             }
             Event::Dropped(why) => {
                 self.stats.messages_dropped += 1;
@@ -623,7 +624,13 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// Sends an RPC reply without results that belongs to no slot any more.
-    pub(super) fn send_refusal(&mut self, conn: ConnId, xid: Xid, answer: &RpcRefusal) {
+    pub(super) fn send_refusal(
+        &mut self,
+        conn: ConnId,
+        xid: Xid,
+        version: TransportVersion,
+        answer: &RpcRefusal,
+    ) {
         let Some(c) = self.conns.find(conn) else { return };
         if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
             return;
@@ -634,7 +641,7 @@ impl<F: Fabric> Reactor<F> {
             RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
         };
         let grant = c.proto.responder.grant();
-        let at = v1::emit_msg_header(message.whole_mut(), xid, grant);
+        let at = emit_msg_header(message.whole_mut(), version, xid, grant, Direction::Reply);
         let length = header.emit(&mut message.whole_mut()[at..]);
         message.set_range(0..at + length);
         self.post_answer(conn, message, None);

@@ -134,7 +134,7 @@ impl<F: Fabric> Reactor<F> {
         let c = self.conns.find(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
         let plain = view.is_plain();
-        let owes_done = !plain && owes_done(c.proto.profile(), &view);
+        let owes_done = !plain && owes_done(c.proto.profile().under(view.transport_version()), &view);
         let needed = if plain { 1 } else { 1 + reply_writes(&view) };
         let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
         let dones = usize::from(owes_done);
@@ -300,7 +300,9 @@ impl<F: Fabric> Reactor<F> {
             Err(ReplyRefused::Stale) => self.stats.stale += 1,
             Err(ReplyRefused::ChunkTooSmall) => {
                 drop(message);
-                self.send_error(to.conn, view.xid(), 1, RdmaError::Chunk)
+                let version = view.transport_version();
+                let error = RdmaError::of_header(version);
+                self.send_error(to.conn, view.xid(), version.to_wire(), error)
             }
             Ok(length) => {
                 let mut header_at = stream_at - length;
@@ -332,23 +334,23 @@ impl<F: Fabric> Reactor<F> {
     pub(super) fn refuse(&mut self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
         let Some(c) = self.conns.find(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
-        let xid = view.xid();
+        let (xid, version) = (view.xid(), view.transport_version());
         if !c.proto.responder.abandon(to.slot) {
             self.stats.stale += 1;
             return;
         }
         release(c, to.slot);
-        self.send_refusal(to.conn, xid, answer);
+        self.send_refusal(to.conn, xid, version, answer);
     }
 
     /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
     pub(super) fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
-        let xid = view.xid();
+        let (xid, version) = (view.xid(), view.transport_version());
         if c.proto.responder.abandon(to.slot) {
             release(c, to.slot);
-            self.send_error(to.conn, xid, 1, RdmaError::Chunk);
+            self.send_error(to.conn, xid, version.to_wire(), RdmaError::of_header(version));
         }
     }
 

@@ -5,6 +5,7 @@
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId};
 use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::version::TransportVersion;
 
 /// What followed from a message.
 pub(crate) enum Event {
@@ -17,7 +18,7 @@ pub(crate) enum Event {
     Failed { slot: SlotId, token: u64, failure: CallFailure },
     Released(SlotId),
     Error(Xid, u32, RdmaError),
-    Refuse(Xid),
+    Refuse(Xid, TransportVersion),
     Dropped(Dropped),
 }
 
@@ -73,8 +74,8 @@ impl Output for EventSink {
         self.event = Event::Error(xid, version, error);
     }
 
-    fn refuse_call(&mut self, xid: Xid) {
-        self.event = Event::Refuse(xid);
+    fn refuse_call(&mut self, xid: Xid, version: TransportVersion) {
+        self.event = Event::Refuse(xid, version);
     }
 
     fn dropped(&mut self, why: Dropped) {

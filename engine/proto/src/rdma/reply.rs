@@ -3,9 +3,12 @@
 //! section 4.3). Used by the responder.
 
 use super::chunk_list::{WriteChunk, read_entries_bytes, write_chunk, write_reads};
+use super::header::{HeaderView, MessageType};
 use super::segment::{ReadSegment, Segment};
-use super::v1::{HeaderView, MessageType, VERSION, reply_header_bytes, write_start};
+use super::v1::{reply_header_bytes, write_start};
 use crate::ids::Xid;
+use crate::rpc::Direction;
+use crate::version::TransportVersion;
 use crate::xdr::Writer;
 
 /// Where the credit word stands in every header (RFC 5666 section 4.1).
@@ -43,15 +46,20 @@ impl ReplyRepr<'_> {
     /// Writes the header at the start of `buffer`; returns its length, that of
     /// [`Self::bytes_of`].
     ///
-    /// `call` is the header of a call, thus of type Msg, Nomsg or Msgp. Never panics, except that
-    /// debug builds assert that, that `credits` is not zero and that each length fits its chunk. A
+    /// The reply is of the version of `call`, which is the header of a call, thus not of type Done
+    /// or Error (version two section 5.3: a responder sends "Replies with the same RPC-over-RDMA
+    /// protocol version that the requester uses to send its Calls"). Never panics, except that debug builds assert that, that `credits` is not zero and that each length fits its chunk. A
     /// `buffer` that is too short is left with part of a header, which the returned length tells.
     pub fn emit(&self, buffer: &mut [u8], call: &HeaderView<'_>) -> usize {
         debug_assert!(matches!(self.message_type, MessageType::Msg | MessageType::Nomsg));
         debug_assert!(self.write_lengths.len() <= call.writes().len(), "too many results");
         debug_assert!(self.reply_length.is_none() || call.reply_chunk().is_some());
         let mut writer = Writer::new(buffer);
-        write_start(&mut writer, self.xid, VERSION, self.credits, self.message_type);
+        let version = call.transport_version();
+        write_start(&mut writer, self.xid, version.to_wire(), self.credits, self.message_type);
+        if version == TransportVersion::Two {
+            writer.u32(Direction::Reply.to_wire());
+        }
         write_reads(&mut writer, self.reads);
         let mut lengths = self.write_lengths.iter().copied();
         for chunk in call.writes() {

@@ -8,12 +8,11 @@
 //! section 3.3.3).
 
 use super::{CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
-use super::{emit_chunked, offered, xid_of};
+use super::{emit_chunked, emit_plain, offered, xid_of};
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
 use crate::output::SlotId;
-use crate::payload::{CallChunks, PLAIN_HEADER_BYTES};
-use crate::rdma::v1;
+use crate::payload::CallChunks;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Asks for so many credits only, though there are more slots. With one slot more than credits
@@ -55,10 +54,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Sends a held call again, with the XID it had: takes a credit and writes the transport header
-    /// as [`Requester::start_call`] does. `chunks` are those of the new connection.
+    /// as [`Requester::start_call`] does. `chunks` are those of the new connection; a call whose version
+    /// was refused has those that it had, because the responder did not look at them.
     ///
     /// # Panics
-    /// If `header` is shorter than `chunks.header_bytes()`.
+    /// As [`Requester::start_call`].
     ///
     /// # Errors
     /// [`CallRefused::NoCredit`], and [`CallRefused::NoSlot`] for a call that is not held; then
@@ -77,12 +77,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         slot.dones_total = self.credits.dones_total();
         self.credits.spend();
         let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
+        let version = self.negotiation.version();
         let length = if chunks.is_empty() {
-            let at = header.len() - PLAIN_HEADER_BYTES;
-            v1::emit_msg_header(&mut header[at..], xid, credits);
-            PLAIN_HEADER_BYTES
+            emit_plain(version, xid, credits, header)
         } else {
-            emit_chunked(chunks, xid, credits, header)
+            emit_chunked(version, chunks, xid, credits, header)
         };
         Ok((StartedCall { slot: id, xid }, length))
     }

@@ -32,6 +32,29 @@ pub enum Direction {
     Reply,
 }
 
+impl Direction {
+    /// The direction with the number `value` on the wire, if there is one.
+    #[must_use]
+    #[inline]
+    pub const fn from_wire(value: u32) -> Option<Self> {
+        match value {
+            CALL => Some(Self::Call),
+            REPLY => Some(Self::Reply),
+            _ => None,
+        }
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    #[inline]
+    pub const fn to_wire(self) -> u32 {
+        match self {
+            Self::Call => CALL,
+            Self::Reply => REPLY,
+        }
+    }
+}
+
 /// The direction of the RPC message in `message`, from its second word. `None` if the word is not
 /// there or says neither; then not even the credit word before it means anything (RFC 8167 section
 /// 4.2).
@@ -39,11 +62,7 @@ pub enum Direction {
 #[inline]
 pub fn message_direction(message: &[u8]) -> Option<Direction> {
     let [_, _, _, _, word @ ..] = message.first_chunk::<8>()?;
-    match u32::from_be_bytes(*word) {
-        CALL => Some(Direction::Call),
-        REPLY => Some(Direction::Reply),
-        _ => None,
-    }
+    Direction::from_wire(u32::from_be_bytes(*word))
 }
 
 /// Whether `message` starts with the first two words of an RPC message of this XID and direction:
@@ -51,11 +70,7 @@ pub fn message_direction(message: &[u8]) -> Option<Direction> {
 #[must_use]
 #[inline]
 pub fn opens_with(message: &[u8], xid: Xid, direction: Direction) -> bool {
-    let word = match direction {
-        Direction::Call => CALL,
-        Direction::Reply => REPLY,
-    };
-    let expected = u64::from(xid.0) << 32 | u64::from(word);
+    let expected = u64::from(xid.0) << 32 | u64::from(direction.to_wire());
     message.first_chunk::<8>().is_some_and(|words| u64::from_be_bytes(*words) == expected)
 }
 

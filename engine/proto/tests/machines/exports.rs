@@ -8,6 +8,7 @@ use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::MessageType;
 use spinrpc_proto::rdma::{ReadSegment, ReplyRepr, set_credits};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
+use spinrpc_proto::version::TransportVersion::One;
 
 use crate::messages::{
     Chunks, NEVER, READ_PROFILES, Server, plain_call, rdma_done, rpc_call, segment, view,
@@ -198,7 +199,7 @@ fn with_one_credit_the_only_reply_is_not_kept_back() {
     let only = server.owe(1, 100);
     assert!(!only.kept);
     assert_eq!(view(&only.header).credits(), 1);
-    assert_eq!(server.receive(&plain_call(Xid(2))), [Event::Refused(Xid(2))]);
+    assert_eq!(server.receive(&plain_call(Xid(2))), [Event::Refused(Xid(2), One)]);
     server.receive(&rdma_done(Xid(1)));
     assert!(matches!(server.receive(&plain_call(Xid(2)))[..], [Event::Call(_)]));
 }

@@ -194,7 +194,7 @@ impl Server {
                     self.hold(slot, message);
                     self.fetch(slot, room);
                 }
-                Event::Error(..) | Event::Refused(_) => {}
+                Event::Error(..) | Event::Refused(..) => {}
                 Event::Dropped(_) | Event::Closed(_) => {}
                 other => panic!("a server does not do this: {other:?}"),
             }

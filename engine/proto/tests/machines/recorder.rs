@@ -2,9 +2,11 @@
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{
-    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest, SlotId, WriteRequest,
+    CallFailure, DeliveredOptional, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest,
+    SlotId, WriteRequest,
 };
 use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::version::TransportVersion;
 
 /// One call of a method of [`Output`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,9 @@ pub(crate) enum Event {
     Failed { slot: SlotId, token: u64, failure: CallFailure, fenced: bool },
     Released(SlotId),
     Error(Xid, u32, RdmaError),
-    Refused(Xid),
+    Refused(Xid, TransportVersion),
+    Optional(DeliveredOptional),
+    Resend(SlotId),
     Dropped(Dropped),
     Closed(PeerMisbehaved),
 }
@@ -68,6 +72,14 @@ impl Output for Recorder {
         self.0.push(Event::Failed { slot, token, failure, fenced });
     }
 
+    fn deliver_optional(&mut self, optional: DeliveredOptional) {
+        self.0.push(Event::Optional(optional));
+    }
+
+    fn resend_call(&mut self, slot: SlotId) {
+        self.0.push(Event::Resend(slot));
+    }
+
     fn release_call(&mut self, slot: SlotId) {
         self.0.push(Event::Released(slot));
     }
@@ -76,8 +88,8 @@ impl Output for Recorder {
         self.0.push(Event::Error(xid, version, error));
     }
 
-    fn refuse_call(&mut self, xid: Xid) {
-        self.0.push(Event::Refused(xid));
+    fn refuse_call(&mut self, xid: Xid, version: TransportVersion) {
+        self.0.push(Event::Refused(xid, version));
     }
 
     fn dropped(&mut self, why: Dropped) {

@@ -86,7 +86,7 @@ fn the_short_way_for_plain_calls_sends_the_same_header() {
     let message = plain_call(XID);
     let slot = deliver(&mut server, &message);
     let mut header = [0; 28];
-    assert_eq!(server.responder.reply_plain(slot, XID, &mut header), Ok(()));
+    assert_eq!(server.responder.reply_plain(slot, XID, &mut header), Ok(28));
     assert_eq!(header[..], reply(&message, &[], None).header[..]);
     assert_eq!(server.responder.in_progress(), 0);
     let again = server.responder.reply_plain(slot, XID, &mut [0; 28]);

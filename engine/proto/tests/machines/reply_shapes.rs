@@ -5,6 +5,7 @@ use spinrpc_proto::output::{CallFailure, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::rdma::Segment;
 use spinrpc_proto::requester::StartedCall;
+use spinrpc_proto::version::Versions;
 
 use crate::messages::{Caller, Chunks, NEVER, rpc_reply, segment};
 use crate::recorder::Event;
@@ -255,6 +256,7 @@ fn the_largest_chunk_there_can_be_comes_back() {
     let lists = Chunks::none().write(&[segment(7, u32::MAX)]);
     let message = lists.msg(started.xid, 4, &rpc_reply(started.xid));
     let limits = spinrpc_proto::limits::Limits {
+        versions: Versions::One,
         payload_bytes_max: u32::MAX,
         ..spinrpc_proto::limits::Limits::DEFAULT
     };

@@ -5,6 +5,7 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{Dropped, SlotId};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::responder::{Responder, SLOTS_MAX, ServeSlot};
+use spinrpc_proto::version::TransportVersion::One;
 
 use crate::messages::{
     Chunks, Server, plain_call, plain_reply, rdma_done, rdma_error, rpc_call, rpc_reply, segment,
@@ -175,7 +176,7 @@ fn a_call_beyond_the_grant_gets_an_rpc_error() {
     let mut server = Server::new(2);
     server.receive(&plain_call(XID));
     server.receive(&Chunks::none().read(40, 1, 1000).msg(XID, 32, &rpc_call(XID)));
-    let refused = [Event::Refused(XID)];
+    let refused = [Event::Refused(XID, One)];
     assert_eq!(server.receive(&plain_call(XID)), refused);
     let write = Chunks::none().write(&[segment(1, 8)]);
     assert_eq!(server.receive(&write.msg(XID, 32, &rpc_call(XID))), refused);
@@ -189,7 +190,7 @@ fn the_grant_is_never_zero() {
     for (slots, grant) in [(0, 1), (1, 1), (32, 32)] {
         assert_eq!(Server::new(slots).responder.grant(), grant);
     }
-    assert_eq!(Server::new(0).receive(&plain_call(XID)), [Event::Refused(XID)]);
+    assert_eq!(Server::new(0).receive(&plain_call(XID)), [Event::Refused(XID, One)]);
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn every_slot_has_an_index_of_its_own() {
         assert!(same, "{events:?}");
     }
     responder.on_receive(&view(&bytes), &mut out);
-    assert_eq!(out.take(), [Event::Refused(XID)]);
+    assert_eq!(out.take(), [Event::Refused(XID, One)]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::version::TransportVersion::One;
 
 use crate::messages::{
     Chunks, NEVER, READ_PROFILES, plain_call, plain_reply, rdma_done, rdma_error, rpc_call,
@@ -231,7 +232,7 @@ fn receive_more_calls_than_granted_expect_the_rest_refused_and_our_calls_untouch
             delivered(&receive(&mut connection, &plain_call(Xid(number))));
         }
         let events = receive(&mut connection, &plain_call(OTHER));
-        assert_eq!(events, [Event::Refused(OTHER)]);
+        assert_eq!(events, [Event::Refused(OTHER, One)]);
         assert_eq!(replied(&receive(&mut connection, &plain_reply(ours.xid, 4))), 2);
     }
 }

@@ -4,6 +4,7 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::{Limits, READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use spinrpc_proto::rdma::v1::{HEADER_BYTES_MAX, HeaderError, HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
+use spinrpc_proto::version::{TransportVersion, Versions};
 use spinrpc_proto::xdr::DecodeError;
 
 use super::wire;
@@ -32,7 +33,7 @@ fn check(bytes: &[u8]) -> Result<HeaderView<'_>, HeaderError> {
 /// Expects the message to be one to answer with ERR_CHUNK, and says why.
 fn malformed(bytes: &[u8], limits: &Limits) -> DecodeError {
     match HeaderView::new_checked(bytes, limits) {
-        Err(HeaderError::Malformed { xid: Xid(XID), credits: 32, cause }) => cause,
+        Err(HeaderError::Malformed { xid: Xid(XID), credits: 32, cause, .. }) => cause,
         other => panic!("expected a malformed header, got {other:?}"),
     }
 }
@@ -236,7 +237,8 @@ fn receive_another_version_expect_it_to_be_seen_before_anything_else() {
 fn receive_an_unknown_type() {
     for message_type in [5, u32::MAX] {
         let bytes = message(message_type, &[7, 7, 7]);
-        let error = HeaderError::UnknownType { xid: Xid(XID), credits: 32, message_type };
+        let version = TransportVersion::One;
+        let error = HeaderError::UnknownType { xid: Xid(XID), credits: 32, version, message_type };
         assert_eq!(check(&bytes).err(), Some(error));
     }
 }
@@ -420,6 +422,7 @@ fn a_call_has_a_position_zero_chunk_in_rdma_nomsg_only() {
 #[test]
 fn limits_above_their_bounds_count_as_the_bounds() {
     let limits = Limits {
+        versions: Versions::One,
         read_segments_max: u16::MAX,
         read_chunks_max: u16::MAX,
         write_chunks_max: u16::MAX,
@@ -453,6 +456,7 @@ fn limits_above_their_bounds_count_as_the_bounds() {
 #[test]
 fn limits_of_zero_accept_no_chunks() {
     let limits = Limits {
+        versions: Versions::One,
         read_segments_max: 0,
         read_chunks_max: 0,
         write_chunks_max: 0,

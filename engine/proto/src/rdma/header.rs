@@ -1,0 +1,541 @@
+//! A received transport header, of either version: checked once, from end to end, then looked at.
+//!
+//! What stands in it, and where, say [`super::v1`] and [`super::v2`], which also write headers. The
+//! connection makes a [`HeaderView`] of each message and gives it to the requester or the responder;
+//! the reactor makes it anew where a call goes on that was kept.
+
+use core::fmt;
+
+use super::chunk_list::{
+    ReadList, WriteChunk, WriteList, check_reads, check_reply, check_writes, read_entries_bytes,
+};
+use super::error::RdmaError;
+use super::v1::{self, DONE_BYTES};
+use super::v2::{self, OptionalBody};
+use crate::ids::Xid;
+use crate::limits::Limits;
+use crate::rpc::Direction;
+use crate::version::TransportVersion;
+use crate::xdr::{DecodeError, Reader};
+
+/// Bytes of the four words that begin every header of every version (RFC 5666 section 4.1).
+pub(super) const START_BYTES: usize = 16;
+/// Bytes of the word that says whether a list goes on.
+pub(super) const LINK_BYTES: usize = 4;
+const ERROR_BYTES_MIN: usize = START_BYTES + 4;
+
+/// The type of a message (`rdma_proc`): RFC 5666 section 4.1, and version two section 4.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MessageType {
+    /// RDMA_MSG: chunk lists, then an RPC message.
+    Msg = 0,
+    /// RDMA_NOMSG: chunk lists, one of which holds the RPC message.
+    Nomsg = 1,
+    /// RDMA_MSGP, of version one: as RDMA_MSG, with padding in the RPC message (RFC 5666 section
+    /// 3.9).
+    Msgp = 2,
+    /// RDMA_DONE, of version one: the requester has read the chunks of a reply (RFC 5666 section
+    /// 3.8).
+    Done = 3,
+    /// RDMA_ERROR: the peer could not decode a header.
+    Error = 4,
+    /// RDMA2_OPTIONAL, of version two: a message of an extension (version two section 3.1).
+    Optional = 5,
+}
+
+impl MessageType {
+    /// The type with the number `value` on the wire, if that version has it.
+    #[must_use]
+    pub const fn from_wire(version: TransportVersion, value: u32) -> Option<Self> {
+        match (version, value) {
+            (_, 0) => Some(Self::Msg),
+            (_, 1) => Some(Self::Nomsg),
+            (TransportVersion::One, 2) => Some(Self::Msgp),
+            (TransportVersion::One, 3) => Some(Self::Done),
+            (_, 4) => Some(Self::Error),
+            (TransportVersion::Two, 5) => Some(Self::Optional),
+            _ => None,
+        }
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    #[inline]
+    pub const fn to_wire(self) -> u32 {
+        self as u32
+    }
+}
+
+/// A received header that was checked from end to end. Small, and cheap to copy.
+///
+/// No accessor fails or panics.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderView<'a> {
+    /// The whole message, so that the payload can be had.
+    bytes: &'a [u8],
+    /// Only that of an RDMA2_OPTIONAL needs more than 16 bits.
+    header_bytes: u32,
+    /// Offset of the link word before the Reply chunk; 0 where there are no lists.
+    reply_at: u16,
+    read_segments: u16,
+    write_chunks: u16,
+    message_type: MessageType,
+    version: TransportVersion,
+}
+
+impl<'a> HeaderView<'a> {
+    /// Checks the header at the start of `bytes`, a message just received, against what was
+    /// received and against `limits` (of which a field above its constant bound counts as that
+    /// bound). A header without chunks costs a few comparisons.
+    ///
+    /// The version is checked first, then the type, then the lists. RDMA_ERROR is accepted with any
+    /// version word: its layout is the same in all (RFC 5666 section 4.1), and an answer to it would
+    /// start a loop.
+    ///
+    /// # Errors
+    /// [`HeaderError`] says what to answer, if anything.
+    #[inline]
+    pub fn new_checked(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
+        match Self::plain(bytes) {
+            Some(view) if limits.versions.speaks(TransportVersion::One) => Ok(view),
+            _ => Self::check_other(bytes, limits),
+        }
+    }
+
+    /// As [`Self::new_checked`], of a version-one RDMA_MSG whose three lists are empty. `None` for
+    /// everything else, valid or not. Whether version one is spoken is not looked at.
+    #[must_use]
+    #[inline]
+    pub fn plain(bytes: &'a [u8]) -> Option<Self> {
+        let is_plain = bytes.first_chunk().is_some_and(v1::is_plain);
+        is_plain.then(|| Self::without_chunks(bytes, TransportVersion::One))
+    }
+
+    /// As [`Self::plain`], of an RDMA2_MSG.
+    #[must_use]
+    #[inline]
+    pub fn plain_two(bytes: &'a [u8]) -> Option<Self> {
+        let is_plain = bytes.first_chunk().is_some_and(v2::is_plain);
+        is_plain.then(|| Self::without_chunks(bytes, TransportVersion::Two))
+    }
+
+    #[inline]
+    const fn without_chunks(bytes: &'a [u8], version: TransportVersion) -> Self {
+        let header_bytes = version.plain_header_bytes();
+        Self {
+            bytes,
+            header_bytes: header_bytes as u32,
+            reply_at: (header_bytes - LINK_BYTES) as u16,
+            read_segments: 0,
+            write_chunks: 0,
+            message_type: MessageType::Msg,
+            version,
+        }
+    }
+
+    #[inline(never)]
+    fn check_other(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
+        match Self::plain_two(bytes) {
+            Some(view) if limits.versions.speaks(TransportVersion::Two) => Ok(view),
+            _ => Self::check_any(bytes, limits),
+        }
+    }
+
+    fn check_any(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
+        let [xid, version_word, credits, message_type] =
+            first_words(bytes).ok_or(HeaderError::TooShort)?;
+        let xid = Xid(xid);
+        if is_too_short(bytes.len(), version_word, message_type) {
+            return Err(HeaderError::TooShort);
+        }
+        if message_type == MessageType::Error.to_wire() {
+            return Self::check_error(bytes, version_word);
+        }
+        let spoken = TransportVersion::from_wire(version_word);
+        let Some(version) = spoken.filter(|version| limits.versions.speaks(*version)) else {
+            return Err(HeaderError::Version { xid, version: version_word });
+        };
+        let Some(known_type) = MessageType::from_wire(version, message_type) else {
+            return Err(HeaderError::UnknownType { xid, credits, version, message_type });
+        };
+        Self::check_body(bytes, version, known_type, limits).map_err(|cause| {
+            let direction = v2::direction_of(bytes).filter(|_| version == TransportVersion::Two);
+            HeaderError::Malformed { xid, credits, version, direction, cause }
+        })
+    }
+
+    fn check_body(
+        bytes: &'a [u8],
+        version: TransportVersion,
+        message_type: MessageType,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        match message_type {
+            MessageType::Done => {
+                Ok(Self::without_lists(bytes, DONE_BYTES, MessageType::Done, version))
+            }
+            MessageType::Optional => {
+                let mut reader = Reader::new(bytes);
+                reader.skip(START_BYTES)?;
+                OptionalBody::parse(&mut reader)?;
+                Ok(Self::without_lists(bytes, reader.position(), message_type, version))
+            }
+            _ => Self::check_lists(bytes, version, message_type, limits),
+        }
+    }
+
+    fn check_error(bytes: &'a [u8], version_word: u32) -> Result<Self, HeaderError> {
+        let mut reader = Reader::new(bytes);
+        reader
+            .skip(START_BYTES)
+            .and_then(|()| RdmaError::parse(&mut reader, version_word))
+            .map_err(|_| HeaderError::TooShort)?;
+        let version = TransportVersion::from_wire(version_word).unwrap_or(TransportVersion::One);
+        Ok(Self::without_lists(bytes, reader.position(), MessageType::Error, version))
+    }
+
+    const fn without_lists(
+        bytes: &'a [u8],
+        header_bytes: usize,
+        message_type: MessageType,
+        version: TransportVersion,
+    ) -> Self {
+        Self {
+            bytes,
+            header_bytes: header_bytes as u32,
+            reply_at: 0,
+            read_segments: 0,
+            write_chunks: 0,
+            message_type,
+            version,
+        }
+    }
+
+    fn check_lists(
+        bytes: &'a [u8],
+        version: TransportVersion,
+        message_type: MessageType,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        // Clamped limits keep the header within HEADER_BYTES_MAX, so that offsets fit 16 bits.
+        let limits = limits.clamped();
+        let mut reader = Reader::new(bytes);
+        if version == TransportVersion::Two {
+            reader.skip(START_BYTES)?;
+            v2::read_direction(&mut reader)?;
+        } else {
+            reader.skip(lists_at(version, message_type))?;
+        }
+        let read_segments = check_reads(&mut reader, &limits)?;
+        let write_chunks = check_writes(&mut reader, &limits)?;
+        let reply_at = reader.position() as u16;
+        check_reply(&mut reader, &limits)?;
+        let header_bytes = reader.position() as u32;
+        Ok(Self {
+            bytes,
+            header_bytes,
+            reply_at,
+            read_segments,
+            write_chunks,
+            message_type,
+            version,
+        })
+    }
+
+    /// The word at offset `at`, which a checked header has.
+    #[inline]
+    fn word(&self, at: usize) -> u32 {
+        let word = self.bytes.get(at..).and_then(|rest| rest.first_chunk());
+        word.map_or(0, |word| u32::from_be_bytes(*word))
+    }
+
+    /// Transaction this message belongs to, in the XID space of its direction.
+    #[must_use]
+    #[inline]
+    pub fn xid(&self) -> Xid {
+        Xid(self.word(0))
+    }
+
+    /// Version word; that of a version which this crate does not know only in RDMA_ERROR.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.word(4)
+    }
+
+    /// By the rules of which version the header was read; an RDMA_ERROR of a version which this crate
+    /// does not know by those of version one.
+    #[must_use]
+    #[inline]
+    pub const fn transport_version(&self) -> TransportVersion {
+        self.version
+    }
+
+    /// Which way a version-two message goes, as its header says: an RDMA_ERROR "is always
+    /// Responder-to-Requester" (version two section 4.2.2). `None` in version one, whose headers do
+    /// not say it.
+    #[must_use]
+    #[inline]
+    pub fn direction(&self) -> Option<Direction> {
+        match (self.version, self.message_type) {
+            (TransportVersion::One, _) => None,
+            (TransportVersion::Two, MessageType::Error) => Some(Direction::Reply),
+            (TransportVersion::Two, _) => Direction::from_wire(self.word(START_BYTES)),
+        }
+    }
+
+    /// What an RDMA2_OPTIONAL says of itself.
+    #[must_use]
+    pub fn optional(&self) -> Option<OptionalBody<'a>> {
+        if self.message_type != MessageType::Optional {
+            return None;
+        }
+        OptionalBody::parse(&mut Reader::new(self.bytes.get(START_BYTES..)?)).ok()
+    }
+
+    /// The credit word as received, zero included: credits requested in a call, granted in a reply,
+    /// to be ignored in RDMA_DONE and RDMA_ERROR.
+    #[must_use]
+    #[inline]
+    pub fn credits(&self) -> u32 {
+        self.word(8)
+    }
+
+    /// The type of the message.
+    #[must_use]
+    #[inline]
+    pub const fn message_type(&self) -> MessageType {
+        self.message_type
+    }
+
+    /// The Read list; empty where the type has no lists.
+    #[must_use]
+    #[inline]
+    pub fn reads(&self) -> ReadList<'a> {
+        let start = lists_at(self.version, self.message_type);
+        let end = start + read_entries_bytes(usize::from(self.read_segments));
+        // RDMA_DONE has no bytes at `start`; that is an empty list as well.
+        ReadList::from_checked(self.bytes.get(start..end).unwrap_or_default())
+    }
+
+    /// The Write list; empty where the type has no lists.
+    #[must_use]
+    #[inline]
+    pub fn writes(&self) -> WriteList<'a> {
+        let rest = self.bytes.get(self.writes_at()..).unwrap_or_default();
+        WriteList::from_checked(rest, self.write_chunks)
+    }
+
+    /// The Reply chunk, if the message has one.
+    #[must_use]
+    #[inline]
+    pub fn reply_chunk(&self) -> Option<WriteChunk<'a>> {
+        if !self.has_lists() {
+            return None;
+        }
+        // Without Reply chunk only its link word is left before the end of the header, so that the
+        // range below runs backwards and yields nothing.
+        let segments_at = usize::from(self.reply_at) + LINK_BYTES + 4;
+        self.bytes.get(segments_at..self.header_bytes()).map(WriteChunk::from_checked)
+    }
+
+    #[inline]
+    const fn writes_at(&self) -> usize {
+        let reads_at = lists_at(self.version, self.message_type);
+        reads_at + read_entries_bytes(self.read_segments as usize) + LINK_BYTES
+    }
+
+    /// Whether messages of this type have chunk lists, be they empty.
+    #[inline]
+    const fn has_lists(&self) -> bool {
+        self.reply_at != 0
+    }
+
+    /// Bytes of the Write list and of the Reply chunk, with their links: what a reply sends back. A
+    /// message without lists is answered as one whose lists are empty.
+    pub(super) const fn results_bytes(&self) -> usize {
+        if self.has_lists() { self.header_bytes() - self.writes_at() } else { 2 * LINK_BYTES }
+    }
+
+    /// Alignment and threshold of the padding in an RDMA_MSGP (RFC 5666 section 3.9), in bytes.
+    #[must_use]
+    pub fn msgp(&self) -> Option<(u32, u32)> {
+        (self.message_type == MessageType::Msgp)
+            .then(|| (self.word(START_BYTES), self.word(START_BYTES + 4)))
+    }
+
+    /// What an RDMA_ERROR says.
+    #[must_use]
+    pub fn error(&self) -> Option<RdmaError> {
+        if self.message_type != MessageType::Error {
+            return None;
+        }
+        let mut reader = Reader::new(self.bytes.get(START_BYTES..)?);
+        RdmaError::parse(&mut reader, self.version()).ok()
+    }
+
+    /// An RDMA_MSG whose three lists are empty: the message is all in what follows the header.
+    #[must_use]
+    #[inline]
+    pub const fn is_plain(&self) -> bool {
+        self.has_plain_length() && matches!(self.message_type, MessageType::Msg)
+    }
+
+    /// Of a message of a type with lists: they are all empty.
+    #[inline]
+    pub(crate) const fn has_plain_length(&self) -> bool {
+        self.header_bytes() == self.version.plain_header_bytes()
+    }
+
+    /// Length of the header in bytes.
+    #[must_use]
+    #[inline]
+    pub const fn header_bytes(&self) -> usize {
+        self.header_bytes as usize
+    }
+
+    /// What was received behind the header: the RPC message of RDMA_MSG and RDMA_MSGP. The other
+    /// types have no message there, and anything in its place means nothing.
+    #[must_use]
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.bytes.get(self.header_bytes()..).unwrap_or_default()
+    }
+
+    /// Checks what holds for the header of a Call, where [`Self::new_checked`] does not know the
+    /// direction: a Position-Zero Read chunk is the RPC message of an RDMA_NOMSG (RFC 5666 section
+    /// 5.1, RFC 8166 section 3.5.1), so a call has it in exactly that type.
+    ///
+    /// # Errors
+    /// [`DecodeError::UnexpectedPositionZero`] or [`DecodeError::MissingPositionZero`]; both deserve
+    /// ERR_CHUNK, in version two BAD_HEADER.
+    #[inline]
+    pub fn check_call(&self) -> Result<(), DecodeError> {
+        let position_zero = self.reads().any(|segment| segment.position == 0);
+        match self.message_type {
+            MessageType::Msg | MessageType::Msgp if position_zero => {
+                Err(DecodeError::UnexpectedPositionZero)
+            }
+            MessageType::Nomsg if !position_zero => Err(DecodeError::MissingPositionZero),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes the header of a message of type Msg without chunks at the start of `buffer`, in that version;
+/// returns its length, [`TransportVersion::plain_header_bytes`]. Version one does not say the direction.
+///
+/// Never panics, except that debug builds assert that `credits` is not zero. Nothing is written
+/// into a `buffer` that is too short.
+#[inline(always)]
+pub fn emit_msg_header(
+    buffer: &mut [u8],
+    version: TransportVersion,
+    xid: Xid,
+    credits: u32,
+    direction: Direction,
+) -> usize {
+    match version {
+        TransportVersion::One => v1::emit_msg_header(buffer, xid, credits),
+        TransportVersion::Two => v2::emit_msg_header(buffer, xid, credits, direction),
+    }
+}
+
+/// RFC 8166 section 4.5: what is shorter than the smallest version-one header with lists is dropped,
+/// unless it is one of the types that have none. In version two only RDMA_ERROR can be so short. Of
+/// other versions only RDMA_ERROR is known.
+fn is_too_short(length: usize, version_word: u32, message_type: u32) -> bool {
+    const DONE: u32 = MessageType::Done.to_wire();
+    const ERROR: u32 = MessageType::Error.to_wire();
+    length < v1::MSG_HEADER_BYTES
+        && !matches!(
+            (version_word, message_type, length),
+            (v1::VERSION, DONE, DONE_BYTES) | (_, ERROR, ERROR_BYTES_MIN)
+        )
+}
+
+fn first_words(bytes: &[u8]) -> Option<[u32; 4]> {
+    let mut reader = Reader::new(bytes);
+    let mut words = [0; 4];
+    for word in &mut words {
+        *word = reader.u32().ok()?;
+    }
+    Some(words)
+}
+
+/// Offset of the Read list in a message of this version and type.
+#[inline]
+const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize {
+    match message_type {
+        MessageType::Msgp => START_BYTES + v1::MSGP_FIELDS_BYTES,
+        _ => version.lists_at(),
+    }
+}
+
+/// Why a received message has no usable header, with what is needed to answer. Only calls are
+/// answered: the same error in a reply means that it is dropped (RFC 8166 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Too short to be anything, to be dropped silently (RFC 8166 section 4.5).
+    TooShort,
+    /// Another version: to be answered with ERR_VERS (RFC 5666 section 4.2), see [`v1::emit_error`].
+    Version {
+        /// The XID to answer.
+        xid: Xid,
+        /// The version received.
+        version: u32,
+    },
+    /// Broken lists, or more than the limits allow: to be answered with ERR_CHUNK, in version two
+    /// with BAD_HEADER.
+    Malformed {
+        /// The XID to answer.
+        xid: Xid,
+        /// The credit word received.
+        credits: u32,
+        /// The version received.
+        version: TransportVersion,
+        /// Which way the message goes, if that could be read: in version two only.
+        direction: Option<Direction>,
+        /// What is wrong, with offsets from the start of the message.
+        cause: DecodeError,
+    },
+    /// A type which the version does not have: to be answered with ERR_CHUNK, in version two with
+    /// BAD_HEADER.
+    UnknownType {
+        /// The XID to answer.
+        xid: Xid,
+        /// The credit word received.
+        credits: u32,
+        /// The version received.
+        version: TransportVersion,
+        /// The type received.
+        message_type: u32,
+    },
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort => f.write_str("message too short for a transport header"),
+            Self::Version { xid, version } => {
+                write!(f, "message {xid} has transport version {version}")
+            }
+            Self::Malformed { xid, cause, .. } => {
+                write!(f, "message {xid} has a malformed transport header: {cause}")
+            }
+            Self::UnknownType { xid, message_type, .. } => {
+                write!(f, "message {xid} has unknown type {message_type}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for HeaderError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Malformed { cause, .. } => Some(cause),
+            Self::TooShort | Self::Version { .. } | Self::UnknownType { .. } => None,
+        }
+    }
+}

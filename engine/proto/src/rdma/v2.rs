@@ -1,0 +1,192 @@
+//! The header of RPC-over-RDMA version two (draft-cel-nfsv4-rpcrdma-version-two-01, called "version
+//! two" in the comments of this crate). Its XDR is in `xdr/rpcrdma_v2.x`.
+//!
+//! ```text
+//! xid | version = 2 | credits | type | body
+//! RDMA2_MSG:      direction, Read list, Write list, Reply chunk; then the RPC message
+//! RDMA2_NOMSG:    direction, Read list, Write list, Reply chunk
+//! RDMA2_ERROR:    error code, for ERR_VERS also the lowest and highest version
+//! RDMA2_OPTIONAL: direction, number of the option, opaque<>; then all, part or nothing of an RPC
+//!                 message
+//! ```
+//!
+//! Lists, segments and RDMA_ERROR are those of version one, which is why [`super::v1::Lists`],
+//! [`super::v1::emit_error`] and [`super::v1::emit_reply`] serve both. A header received is a
+//! [`super::HeaderView`]. What the document leaves open is decided in [`crate::version`].
+//! Used by the requester and the responder.
+
+use super::header::{LINK_BYTES, MessageType, START_BYTES};
+use super::v1::{Lists, write_start};
+use crate::ids::Xid;
+use crate::rpc::Direction;
+use crate::version::TransportVersion;
+use crate::xdr::{DecodeError, Reader, Writer, roundup4};
+
+/// The version word of this header.
+pub const VERSION: u32 = 2;
+
+const DIRECTION_BYTES: usize = 4;
+
+/// Offset of the Read list.
+pub(crate) const LISTS_AT: usize = START_BYTES + DIRECTION_BYTES;
+
+/// Bytes of a header of type RDMA2_MSG or RDMA2_NOMSG with no chunks.
+pub const MSG_HEADER_BYTES: usize = LISTS_AT + 3 * LINK_BYTES;
+
+/// Bytes of a header of type RDMA2_OPTIONAL without information.
+const OPTIONAL_HEADER_BYTES_MIN: usize = START_BYTES + DIRECTION_BYTES + 4 + 4;
+
+/// Bytes of a header of type RDMA2_OPTIONAL with so many bytes of information.
+#[must_use]
+pub const fn optional_header_bytes(info_bytes: usize) -> usize {
+    OPTIONAL_HEADER_BYTES_MIN + roundup4(info_bytes)
+}
+
+/// Whether this is an RDMA2_MSG with three empty lists, in one direction or the other.
+#[inline]
+pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
+    let [_, _, _, _, rest @ ..] = header;
+    let (version, rest) = (&rest[..4], &rest[8..]);
+    // The type, and the direction but for its last bit.
+    let start = rest.first_chunk::<8>().map_or(u64::MAX, |words| u64::from_be_bytes(*words));
+    version == VERSION.to_be_bytes() && start <= 1 && rest[8..] == [0; 3 * LINK_BYTES]
+}
+
+/// Reads the word that says which way a message goes.
+pub(super) fn read_direction(reader: &mut Reader<'_>) -> Result<Direction, DecodeError> {
+    let at = reader.position();
+    let value = reader.u32()?;
+    Direction::from_wire(value).ok_or(DecodeError::BadEnum { at, value })
+}
+
+/// Which way a message goes of which nothing else may be readable.
+pub(super) fn direction_of(message: &[u8]) -> Option<Direction> {
+    let mut reader = Reader::new(message);
+    reader.skip(START_BYTES).and_then(|()| read_direction(&mut reader)).ok()
+}
+
+/// Writes the header of an RDMA2_MSG without chunks at the start of `buffer`: the same bytes as
+/// [`HeaderRepr::emit`], at the price of eight stores. Returns [`MSG_HEADER_BYTES`].
+///
+/// Never panics, except that debug builds assert that `credits` is not zero. Nothing is written
+/// into a `buffer` that is too short.
+#[inline]
+pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32, direction: Direction) -> usize {
+    if let Some(header) = buffer.first_chunk_mut::<MSG_HEADER_BYTES>() {
+        debug_assert!(credits != 0, "zero credits in a header to send");
+        let start = u64::from(xid.0) << 32 | u64::from(VERSION);
+        header[..8].copy_from_slice(&start.to_be_bytes());
+        header[8..16].copy_from_slice(&(u64::from(credits) << 32).to_be_bytes());
+        let direction = u64::from(direction.to_wire()) << 32;
+        header[16..24].copy_from_slice(&direction.to_be_bytes());
+        header[24..].fill(0);
+    }
+    MSG_HEADER_BYTES
+}
+
+/// What stands in an RDMA2_OPTIONAL (`rpcrdma2_optional`). What it means is defined elsewhere, by
+/// the document of the extension that the number belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionalBody<'a> {
+    /// Which way it goes: that of the RPC message behind it, if there is one (version two section
+    /// 4.2.2).
+    pub direction: Direction,
+    /// Which operation it is (`rdma_opttype`).
+    pub option: u32,
+    /// What the operation needs to know (`rdma_optinfo`).
+    pub info: &'a [u8],
+}
+
+impl<'a> OptionalBody<'a> {
+    /// The information may be as long as what was received: whoever knows the option bounds it.
+    pub(super) fn parse(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let direction = read_direction(reader)?;
+        Ok(Self { direction, option: reader.u32()?, info: reader.opaque(usize::MAX)? })
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.u32(self.direction.to_wire());
+        writer.u32(self.option);
+        writer.opaque(self.info);
+    }
+}
+
+/// A header to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderRepr<'a> {
+    /// That of the RPC message, or of the transaction that an RDMA2_OPTIONAL without one makes.
+    pub xid: Xid,
+    /// Credits requested in a call, granted in a reply; never zero (RFC 8166 section 3.3.1).
+    pub credits: u32,
+    /// The type and what belongs to it.
+    pub body: Body<'a>,
+}
+
+/// The part of a header that depends on its type. RDMA2_ERROR is written by
+/// [`super::v1::emit_error`], because it is the same in every version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// RDMA2_MSG.
+    Msg(Direction, Lists<'a>),
+    /// RDMA2_NOMSG.
+    Nomsg(Direction, Lists<'a>),
+    /// RDMA2_OPTIONAL.
+    Optional(OptionalBody<'a>),
+}
+
+impl Body<'_> {
+    /// The type of a message with this body.
+    #[must_use]
+    pub const fn message_type(&self) -> MessageType {
+        match self {
+            Body::Msg(..) => MessageType::Msg,
+            Body::Nomsg(..) => MessageType::Nomsg,
+            Body::Optional(_) => MessageType::Optional,
+        }
+    }
+}
+
+impl HeaderRepr<'_> {
+    /// Bytes which [`Self::emit`] writes.
+    #[must_use]
+    pub fn buffer_len(&self) -> usize {
+        let mut counter = Writer::new(&mut []);
+        self.write(&mut counter);
+        counter.len()
+    }
+
+    /// Writes the header at the start of `buffer`; returns its length, that of
+    /// [`Self::buffer_len`].
+    ///
+    /// Never panics, except that debug builds assert that `credits` is not zero. A `buffer` shorter
+    /// than that is left with part of a header, which the returned length tells.
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        let mut writer = Writer::new(buffer);
+        self.write(&mut writer);
+        writer.len()
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        let message_type = self.body.message_type();
+        write_start(writer, self.xid, TransportVersion::Two.to_wire(), self.credits, message_type);
+        match &self.body {
+            Body::Msg(direction, lists) | Body::Nomsg(direction, lists) => {
+                writer.u32(direction.to_wire());
+                lists.write(writer);
+            }
+            Body::Optional(body) => body.write(writer),
+        }
+    }
+}
+
+/// Writes the header of an RDMA2_OPTIONAL so that it ends where `header` ends; returns its length.
+pub(crate) fn emit_optional(
+    xid: Xid,
+    credits: u32,
+    body: OptionalBody<'_>,
+    header: &mut [u8],
+) -> usize {
+    let repr = HeaderRepr { xid, credits, body: Body::Optional(body) };
+    let at = header.len() - repr.buffer_len();
+    repr.emit(&mut header[at..])
+}
