@@ -11,6 +11,9 @@ mod properties;
 mod rpc;
 mod v1_received;
 mod v1_sent;
+mod v2_properties;
+mod v2_received;
+mod v2_sent;
 mod xdr;
 
 /// The bytes of `words` on the wire.
