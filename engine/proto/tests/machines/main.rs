@@ -1,7 +1,8 @@
 //! The state machines, message by message: receive X, expect Y.
 //!
 //! `recorder` is the sink that writes down what follows from a message, `messages` builds what a
-//! peer sends. What must hold for every history is in `model`, what must hold for any bytes in
+//! peer sends, `two` the same in version two. What must hold for every history is in `model` and
+//! `fleet`, what must hold for any bytes in
 //! `hostile`.
 // The helpers of tests are tests as well; clippy's exception for tests does not see that.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -15,6 +16,7 @@ mod exports;
 mod hostile;
 mod messages;
 mod model;
+mod options;
 mod padding;
 mod pulls;
 mod recorder;
@@ -26,4 +28,6 @@ mod resend;
 mod responder;
 mod roundup;
 mod stream;
+mod two;
 mod two_way;
+mod version_two;

@@ -1,0 +1,120 @@
+//! What a peer sends in version two, and connections that speak it.
+
+use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::options::{Carries, Options};
+use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rdma::v2::{Body, HeaderRepr, OptionalBody};
+use spinrpc_proto::rdma::{HeaderView, v1};
+use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::rpc::Direction;
+use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
+
+use crate::messages::{Chunks, NEVER, rpc_call, rpc_reply, wire};
+use crate::recorder::{Event, Recorder};
+
+pub(crate) type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
+
+/// Extensions that these connections know: one of each kind.
+pub(crate) const ALONE: u32 = 10;
+pub(crate) const WITH_PART: u32 = 20;
+pub(crate) const WITH_MESSAGE: u32 = 30;
+/// One that they do not know.
+pub(crate) const UNKNOWN: u32 = 15;
+
+pub(crate) const BOTH: Limits = Limits { versions: Versions::Both, ..Limits::DEFAULT };
+
+/// The options above, given in no order.
+pub(crate) fn options() -> Options {
+    let known =
+        [(WITH_MESSAGE, Carries::Message), (ALONE, Carries::Nothing), (WITH_PART, Carries::Part)];
+    Options::NONE.with(&known).unwrap()
+}
+
+/// One end of a connection with so many slots for calls, if it is the one that calls.
+pub(crate) fn end(side: Side, versions: Versions, slots: usize) -> Proto {
+    let (calls, serves) = match side {
+        Side::Client => (slots, 0),
+        Side::Server => (0, slots),
+    };
+    let mut requester = Requester::new(vec![CallSlot::FREE; calls], 0x0700_0000);
+    requester.negotiate(Negotiation::new(versions));
+    let responder = Responder::new(vec![ServeSlot::FREE; serves]);
+    let limits = Limits { versions, ..Limits::DEFAULT };
+    Connection::new(side, requester, responder, limits, Profile::Rfc8166).with_options(options())
+}
+
+/// An end that calls and serves.
+pub(crate) fn both_ways(side: Side) -> Proto {
+    let mut requester = Requester::new(vec![CallSlot::FREE; 4], 0);
+    requester.negotiate(Negotiation::settled(TransportVersion::Two));
+    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
+    let connection = Connection::new(side, requester, responder, BOTH, Profile::Rfc8166);
+    connection.with_options(options()).two_way()
+}
+
+pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
+    let mut out = Recorder::default();
+    connection.on_receive(message, &mut out);
+    out.take()
+}
+
+/// Starts a call without chunks; also returns its transport header.
+pub(crate) fn call(connection: &mut Proto, token: u64) -> (StartedCall, Vec<u8>) {
+    let mut room = [0xee; 40];
+    let chunks = &CallChunks::EMPTY;
+    let (call, length) = connection.requester.start_call(token, NEVER, chunks, &mut room).unwrap();
+    assert!(room[..40 - length].iter().all(|byte| *byte == 0xee));
+    (call, room[40 - length..].to_vec())
+}
+
+pub(crate) fn view(bytes: &[u8]) -> HeaderView<'_> {
+    HeaderView::new_checked(bytes, &BOTH).unwrap()
+}
+
+fn emit(xid: Xid, credits: u32, body: Body<'_>) -> Vec<u8> {
+    let header = HeaderRepr { xid, credits, body };
+    let mut bytes = vec![0; header.buffer_len()];
+    header.emit(&mut bytes);
+    bytes
+}
+
+fn with_lists(chunks: &Chunks, xid: Xid, body: impl Fn(v1::Lists<'_>) -> Body<'_>) -> Vec<u8> {
+    let writes: Vec<&[_]> = chunks.writes.iter().map(Vec::as_slice).collect();
+    let lists = v1::Lists { reads: &chunks.reads, writes: &writes, reply: chunks.reply.as_deref() };
+    emit(xid, 32, body(lists))
+}
+
+/// RDMA2_MSG with these lists and the RPC message `payload`.
+pub(crate) fn msg(direction: Direction, chunks: &Chunks, xid: Xid, payload: &[u8]) -> Vec<u8> {
+    [&with_lists(chunks, xid, |lists| Body::Msg(direction, lists)), payload].concat()
+}
+
+/// RDMA2_NOMSG with these lists.
+pub(crate) fn nomsg(direction: Direction, chunks: &Chunks, xid: Xid) -> Vec<u8> {
+    with_lists(chunks, xid, |lists| Body::Nomsg(direction, lists))
+}
+
+/// RDMA2_MSG without chunks that carries an RPC call.
+pub(crate) fn plain_call(xid: Xid) -> Vec<u8> {
+    msg(Direction::Call, &Chunks::none(), xid, &rpc_call(xid))
+}
+
+/// RDMA2_MSG without chunks that carries an RPC reply and grants 32 credits.
+pub(crate) fn plain_reply(xid: Xid) -> Vec<u8> {
+    msg(Direction::Reply, &Chunks::none(), xid, &rpc_reply(xid))
+}
+
+/// RDMA2_OPTIONAL with 6 bytes of information and this payload; grants 3 credits, or asks for them.
+pub(crate) fn optional(direction: Direction, option: u32, xid: Xid, payload: &[u8]) -> Vec<u8> {
+    let body = OptionalBody { direction, option, info: b"inform" };
+    [&emit(xid, 3, Body::Optional(body)), payload].concat()
+}
+
+/// RDMA_ERROR with that version word and body.
+pub(crate) fn error(xid: Xid, version: u32, body: &[u32]) -> Vec<u8> {
+    wire(&[&[xid.0, version, 999, 4], body].concat())
+}
