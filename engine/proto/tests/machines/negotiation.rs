@@ -1,0 +1,360 @@
+//! How a requester and its responder find their version (draft-cel-nfsv4-rpcrdma-version-two-01
+//! sections 2.3 and 5).
+
+use spinrpc_proto::connection::Side;
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved};
+use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::requester::{CallRefused, StartedCall};
+use spinrpc_proto::version::TransportVersion::{One, Two};
+use spinrpc_proto::version::{InlineThresholds, Negotiation, Stage, Verdict, Versions};
+
+use crate::messages::{self, wire};
+use crate::recorder::{Event, Recorder};
+use crate::two::{Proto, call, end, error, plain_call, plain_reply, receive, view};
+
+/// A client that has offered version two in its first call.
+fn offering(versions: Versions) -> (Proto, StartedCall) {
+    let mut client = end(Side::Client, versions, 4);
+    let (started, header) = call(&mut client, 7);
+    assert_eq!(view(&header).version(), versions.high().to_wire());
+    (client, started)
+}
+
+fn err_vers(xid: Xid, version: u32, low: u32, high: u32) -> Vec<u8> {
+    error(xid, version, &[1, low, high])
+}
+
+fn stage(client: &Proto) -> (Stage, u32) {
+    let negotiation = client.requester.negotiation();
+    (negotiation.stage(), negotiation.version().to_wire())
+}
+
+fn failed(started: StartedCall, low: u32, high: u32) -> Event {
+    let failure = CallFailure::Rdma(RdmaError::Version { low, high });
+    Event::Failed { slot: started.slot, token: 7, failure, fenced: false }
+}
+
+/// The call, sent again: its header.
+fn again(client: &mut Proto, started: StartedCall) -> Vec<u8> {
+    let mut room = [0; 32];
+    let sent = client.requester.resend(started.slot, &CallChunks::EMPTY, &mut room);
+    let (same, length) = sent.unwrap();
+    assert_eq!(same, started);
+    room[32 - length..].to_vec()
+}
+
+#[test]
+fn offer_version_two_and_receive_a_reply_expect_it_settled() {
+    // Section 5.1: "a valid non-error response".
+    let (mut client, started) = offering(Versions::Both);
+    assert_eq!(stage(&client), (Stage::Offered, 2));
+    let events = receive(&mut client, &plain_reply(started.xid));
+    assert!(matches!(events[..], [Event::Reply(_)]));
+    assert_eq!(stage(&client), (Stage::Settled, 2));
+    assert_eq!(client.requester.verdict(), Verdict::SpeaksTwo);
+}
+
+#[test]
+fn one_message_at_a_time_until_there_is_an_answer_that_is_no_error() {
+    // Section 5: "a requester MUST assume the ability to exchange only a single RPC-over-RDMA message
+    // at a time until it receives a non-error RPC-over-RDMA message [...] that reports the responder's
+    // actual credit limit".
+    let (mut client, started) = offering(Versions::Both);
+    assert_eq!(client.requester.check_room(), Err(CallRefused::NoCredit));
+    receive(&mut client, &error(started.xid, 2, &[2]));
+    let (second, _) = call(&mut client, 8);
+    assert_eq!(client.requester.check_room(), Err(CallRefused::NoCredit));
+    receive(&mut client, &err_vers(second.xid, 2, 1, 1));
+    again(&mut client, second);
+    assert_eq!(client.requester.check_room(), Err(CallRefused::NoCredit));
+    receive(&mut client, &messages::plain_reply(second.xid, 4));
+    assert_eq!(client.requester.check_room(), Ok(()));
+    assert_eq!(client.requester.credits().granted(), 4);
+}
+
+#[test]
+fn the_first_message_is_no_longer_than_1024_bytes_whatever_was_agreed() {
+    // Section 5: "this initial message can be no larger than the Version One default inline threshold
+    // of 1024 bytes".
+    let negotiation = Negotiation::new(Versions::Both);
+    for one_bytes in [1024, 4096, 65536] {
+        let thresholds = InlineThresholds::new(one_bytes, 65536, Some(65536));
+        assert_eq!(negotiation.send_bytes_max(&thresholds), 1024);
+    }
+    let (_, header) = call(&mut end(Side::Client, Versions::Both, 4), 1);
+    assert_eq!(view(&header).version(), 2);
+}
+
+#[test]
+fn the_threshold_of_version_two_is_4096_bytes_unless_more_is_known() {
+    // Section 2.3: "senders MUST assume a receiver's inline threshold is 4096 bytes"; receivers "MAY
+    // support larger inline threshold values".
+    let of_two = |sent_bytes, agreed| InlineThresholds::new(1024, sent_bytes, agreed).of(Two);
+    assert_eq!(of_two(65536, None), 4096);
+    assert_eq!(of_two(65536, Some(16384)), 16384);
+    assert_eq!(of_two(8192, Some(16384)), 8192, "no more than this side can send");
+    assert_eq!(of_two(65536, Some(1024)), 4096, "less is no threshold of version two");
+    assert_eq!(of_two(2048, None), 2048);
+    assert_eq!(InlineThresholds::new(1024, 65536, Some(16384)).of(One), 1024);
+}
+
+#[test]
+fn the_threshold_changes_while_the_connection_and_its_calls_live() {
+    // Section 5.2: "implementations MUST allow inline threshold values to change without triggering a
+    // connection loss".
+    let thresholds = InlineThresholds::new(2048, 65536, None);
+    let send_bytes_max =
+        |client: &Proto| client.requester.negotiation().send_bytes_max(&thresholds);
+    let (mut client, started) = offering(Versions::Both);
+    assert_eq!(send_bytes_max(&client), 1024);
+    receive(&mut client, &plain_reply(started.xid));
+    assert_eq!(send_bytes_max(&client), 4096);
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    assert_eq!(send_bytes_max(&client), 2048);
+    again(&mut client, started);
+    let events = receive(&mut client, &messages::plain_reply(started.xid, 4));
+    assert!(matches!(events[..], [Event::Reply(_)]));
+    assert_eq!(send_bytes_max(&client), 2048);
+}
+
+#[test]
+fn receive_err_vers_expect_the_call_again_in_version_one() {
+    // Section 5.2: "the requester selects a protocol version in the range of responder-supported
+    // versions for subsequent messages on this connection". The version word is one that the
+    // requester takes: that of the call, or that of the responder.
+    for version in [1, 2] {
+        let (mut client, started) = offering(Versions::Both);
+        let events = receive(&mut client, &err_vers(started.xid, version, 1, 1));
+        assert_eq!(events, [Event::Resend(started.slot)]);
+        assert_eq!(stage(&client), (Stage::FellBack, 1));
+        assert_eq!(client.requester.held().collect::<Vec<_>>(), [started.slot]);
+        assert_eq!(client.requester.credits().in_flight(), 0);
+        let header = again(&mut client, started);
+        assert_eq!(header, wire(&[started.xid.0, 1, 4, 0, 0, 0, 0]));
+        let events = receive(&mut client, &messages::plain_reply(started.xid, 4));
+        assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7));
+        assert_eq!(stage(&client), (Stage::Settled, 1));
+        let (_, header) = call(&mut client, 8);
+        assert_eq!(view(&header).version(), 1, "for the rest of the connection");
+        assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+    }
+}
+
+#[test]
+fn a_call_with_chunks_is_sent_again_with_its_chunks() {
+    let mut client = end(Side::Client, Versions::Both, 4);
+    let mut chunks = CallChunks::EMPTY;
+    assert!(chunks.push_write(ChunkOffer { handle: 1, length: 64, offset: 9, segment_bytes: 0 }));
+    let mut header = [0; 96];
+    let never = messages::NEVER;
+    let started = client.requester.start_call(7, never, &chunks, &mut header).unwrap().0;
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    let (_, length) = client.requester.resend(started.slot, &chunks, &mut header).unwrap();
+    let sent = view(&header[96 - length..]);
+    assert_eq!((sent.version(), sent.writes().len(), length), (1, 1, chunks.header_bytes()));
+}
+
+#[test]
+fn the_version_is_chosen_out_of_the_range() {
+    for (versions, low, high, chosen) in [
+        (Versions::Both, 1, 1, Some(1)),
+        (Versions::Both, 0, 1, Some(1)),
+        // The version that was just refused is not tried again, even if the range has it.
+        (Versions::Both, 1, 2, Some(1)),
+        (Versions::Both, 0, u32::MAX, Some(1)),
+        (Versions::Both, 2, 2, None),
+        (Versions::Both, 3, 9, None),
+        (Versions::Both, 0, 0, None),
+        // A range with nothing in it.
+        (Versions::Both, 2, 1, None),
+        (Versions::Both, u32::MAX, 0, None),
+        (Versions::Two, 1, 1, None),
+        (Versions::Two, 1, 2, None),
+    ] {
+        let (mut client, started) = offering(versions);
+        let events = receive(&mut client, &err_vers(started.xid, 2, low, high));
+        let expected = match chosen {
+            Some(_) => vec![Event::Resend(started.slot)],
+            None => {
+                let closed = Event::Closed(PeerMisbehaved::NoCommonVersion);
+                vec![failed(started, low, high), closed]
+            }
+        };
+        assert_eq!(events, expected, "{versions:?}, {low} to {high}");
+        let stages = chosen.map_or((Stage::NoneInCommon, 2), |version| (Stage::FellBack, version));
+        assert_eq!(stage(&client), stages);
+        assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+    }
+}
+
+#[test]
+fn receive_err_vers_to_the_lower_version_as_well_expect_the_end() {
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    again(&mut client, started);
+    let events = receive(&mut client, &err_vers(started.xid, 1, 1, 2));
+    let closed = Event::Closed(PeerMisbehaved::NoCommonVersion);
+    assert_eq!(events, [failed(started, 1, 2), closed]);
+    let (_, header) = call(&mut client, 8);
+    let late = receive(&mut client, &plain_reply(view(&header).xid()));
+    assert_eq!(late, [Event::Dropped(Dropped::MalformedReply)], "it is closing");
+}
+
+#[test]
+fn receive_err_vers_once_the_version_is_settled_expect_the_call_to_fail() {
+    // Section 5.2: the version holds "for the remainder of the connection lifetime".
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &plain_reply(started.xid));
+    let (started, _) = call(&mut client, 7);
+    assert_eq!(receive(&mut client, &err_vers(started.xid, 2, 1, 1)), [failed(started, 1, 1)]);
+    assert_eq!(stage(&client), (Stage::Settled, 2));
+    let (_, header) = call(&mut client, 8);
+    assert_eq!(view(&header).version(), 2);
+}
+
+#[test]
+fn version_one_alone_negotiates_nothing() {
+    let mut client = end(Side::Client, Versions::One, 4);
+    assert_eq!(stage(&client), (Stage::Settled, 1));
+    let (started, header) = call(&mut client, 7);
+    assert_eq!(view(&header).version(), 1);
+    assert_eq!(receive(&mut client, &err_vers(started.xid, 1, 2, 2)), [failed(started, 2, 2)]);
+    assert_eq!(client.requester.verdict(), Verdict::Unknown);
+    // A responder that is remembered gets the same.
+    let known = Negotiation::settled(One);
+    assert_eq!((known.stage(), known.verdict(true)), (Stage::Settled, Verdict::Unknown));
+}
+
+#[test]
+fn receive_other_errors_before_it_is_settled_expect_the_offer_to_go_on() {
+    for body in [&[2][..], &[3]] {
+        let (mut client, started) = offering(Versions::Both);
+        let events = receive(&mut client, &error(started.xid, 2, body));
+        assert!(matches!(events[..], [Event::Failed { token: 7, .. }]));
+        assert_eq!(stage(&client), (Stage::Offered, 2));
+        let (started, header) = call(&mut client, 8);
+        assert_eq!(view(&header).version(), 2);
+        receive(&mut client, &plain_reply(started.xid));
+        assert_eq!(stage(&client), (Stage::Settled, 2));
+    }
+}
+
+#[test]
+fn receive_what_is_no_answer_expect_nothing_settled() {
+    let (mut client, started) = offering(Versions::Both);
+    for message in [
+        // A reply of another version, replies to nothing, a call.
+        messages::plain_reply(started.xid, 4),
+        plain_reply(Xid(!started.xid.0)),
+        plain_call(started.xid),
+        messages::plain_call(started.xid),
+    ] {
+        let events = receive(&mut client, &message);
+        assert!(matches!(events[..], [Event::Dropped(_)]), "{events:?}");
+        assert_eq!(stage(&client), (Stage::Offered, 2));
+    }
+}
+
+#[test]
+fn lose_the_connection_expect_what_to_remember_of_the_responder() {
+    let fresh = end(Side::Client, Versions::Both, 4);
+    assert_eq!(fresh.requester.verdict(), Verdict::Unknown, "nothing was said");
+    // Section 5.2: "if the initial negotiation message is lost or dropped".
+    let (client, started) = offering(Versions::Both);
+    assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+    // "If the connection is lost immediately after the `RDMA2_ERROR` reply is received".
+    let (mut client, _) = offering(Versions::Both);
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+    again(&mut client, started);
+    assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+    // A responder that has found fault with a version-two header has read it.
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &error(started.xid, 2, &[2]));
+    assert_eq!(client.requester.verdict(), Verdict::Unknown);
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &plain_reply(started.xid));
+    call(&mut client, 8);
+    assert_eq!(client.requester.verdict(), Verdict::SpeaksTwo);
+}
+
+#[test]
+fn no_answer_at_all_expect_the_same_verdict_once_the_call_is_given_up() {
+    let mut client = end(Side::Client, Versions::Both, 4);
+    let chunks = &CallChunks::EMPTY;
+    client.requester.start_call(7, Instant(50), chunks, &mut [0; 32]).unwrap();
+    let mut out = Recorder::default();
+    client.requester.on_time(Instant(50), &mut out);
+    assert!(matches!(out.take()[..], [Event::Failed { token: 7, fenced: true, .. }]));
+    assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+}
+
+#[test]
+fn receive_err_vers_for_a_call_that_was_given_up_expect_the_next_in_version_one() {
+    let (mut client, started) = offering(Versions::Both);
+    let mut out = Recorder::default();
+    client.requester.cancel(started.slot, &mut out);
+    let events = receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    assert_eq!(events, [Event::Released(started.slot)]);
+    let (_, header) = call(&mut client, 8);
+    assert_eq!((view(&header).version(), stage(&client)), (1, (Stage::FellBack, 1)));
+}
+
+#[test]
+fn a_call_to_be_sent_again_can_be_given_up() {
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    let mut out = Recorder::default();
+    assert!(client.requester.cancel(started.slot, &mut out));
+    assert!(matches!(out.take()[..], [Event::Failed { token: 7, fenced: false, .. }]));
+    assert_eq!(client.requester.held().count(), 0);
+    assert_eq!(client.requester.check_room(), Ok(()));
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    assert_eq!(client.requester.release_held(started.slot), Some(7));
+}
+
+#[test]
+fn receive_err_vers_twice_expect_the_second_dropped() {
+    let (mut client, started) = offering(Versions::Both);
+    let refusal = err_vers(started.xid, 2, 1, 1);
+    assert_eq!(receive(&mut client, &refusal), [Event::Resend(started.slot)]);
+    let dropped = [Event::Dropped(Dropped::UnmatchedReply)];
+    assert_eq!(receive(&mut client, &refusal), dropped);
+    assert_eq!(stage(&client), (Stage::FellBack, 1));
+}
+
+#[test]
+fn a_new_connection_negotiates_anew_with_the_calls_that_are_held() {
+    let (mut client, started) = offering(Versions::Both);
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    again(&mut client, started);
+    assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+    client.requester.suspend(|_, _| true);
+    client.requester.negotiate(Negotiation::settled(One));
+    assert_eq!(again(&mut client, started)[4..8], [0, 0, 0, 1]);
+    client.requester.suspend(|_, _| true);
+    client.requester.negotiate(Negotiation::new(Versions::Both));
+    assert_eq!(again(&mut client, started)[4..8], [0, 0, 0, 2]);
+    let events = receive(&mut client, &plain_reply(started.xid));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7));
+}
+
+#[test]
+fn the_sides_versions_are_what_they_speak() {
+    for (versions, low, high) in
+        [(Versions::One, One, One), (Versions::Two, Two, Two), (Versions::Both, One, Two)]
+    {
+        assert_eq!((versions.low(), versions.high()), (low, high));
+        for version in [One, Two] {
+            assert_eq!(versions.speaks(version), (low..=high).contains(&version));
+        }
+    }
+    assert_eq!(
+        [0, 1, 2, 3].map(spinrpc_proto::version::TransportVersion::from_wire),
+        [None, Some(One), Some(Two), None]
+    );
+}
