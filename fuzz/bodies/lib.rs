@@ -18,3 +18,5 @@ pub mod ring;
 pub mod rpc;
 pub mod rpcbind;
 pub mod v1_header;
+pub mod v2_header;
+pub mod version_two;

@@ -4,7 +4,8 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
-use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
+use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment, v2};
+use spinrpc_proto::rpc::Direction;
 
 use crate::script::Script;
 
@@ -57,6 +58,14 @@ pub(crate) fn padded(mut message: Vec<u8>, alignment: Alignment) -> Vec<u8> {
     message
 }
 
+/// A version-two header.
+pub(crate) fn header_two(xid: Xid, credits: u32, body: v2::Body<'_>) -> Vec<u8> {
+    let repr = v2::HeaderRepr { xid, credits, body };
+    let mut buffer = vec![0; repr.buffer_len()];
+    assert_eq!(repr.emit(&mut buffer), buffer.len());
+    buffer
+}
+
 /// The chunk lists of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnedLists {
@@ -99,5 +108,22 @@ impl OwnedLists {
         let mut buffer = vec![0; repr.buffer_len()];
         assert_eq!(repr.emit(&mut buffer), buffer.len());
         buffer
+    }
+
+    /// A version-two header of this type with these lists.
+    pub(crate) fn header_two(
+        &self,
+        message_type: MessageType,
+        direction: Direction,
+        xid: Xid,
+        credits: u32,
+    ) -> Vec<u8> {
+        let writes: Vec<&[Segment]> = self.writes.iter().map(Vec::as_slice).collect();
+        let lists = Lists { reads: &self.reads, writes: &writes, reply: self.reply.as_deref() };
+        let body = match message_type {
+            MessageType::Nomsg => v2::Body::Nomsg(direction, lists),
+            _ => v2::Body::Msg(direction, lists),
+        };
+        header_two(xid, credits, body)
     }
 }

@@ -156,7 +156,7 @@ fn on_reply<Q: AsRef<[CallSlot]> + AsMut<[CallSlot]>>(
     let Some(index) = requester.matching_slot(view.xid()) else {
         return out.dropped(Dropped::UnmatchedReply);
     };
-    if !is_sound(view, body, carries) || !requester.takes_answer(view) {
+    if !is_sound(view, body, carries) || !requester.takes_answer(view.transport_version()) {
         return out.dropped(Dropped::MalformedReply);
     }
     let (slot, token, fenced) = requester.end_call(index, view.credits());

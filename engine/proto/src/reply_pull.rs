@@ -16,11 +16,14 @@
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
-use crate::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, ReplyStream, SlotId};
+use crate::output::{
+    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
+};
 use crate::profile::Profile;
 use crate::pull::{Pull, Pulled, inline_bytes};
 use crate::rdma::v1::{Body, DONE_BYTES, HeaderRepr, HeaderView, MessageType};
 use crate::requester::{CallSlot, Chunks, Offered, Requester, State, check_returned, xid_of};
+use crate::version::TransportVersion;
 use crate::xdr::roundup4;
 
 /// What a call whose reply was fetched, or need not be, comes to.
@@ -80,6 +83,9 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     #[cold]
     pub(crate) fn on_reply_too_long(&mut self, xid: Xid, credits: u32, out: &mut impl Output) {
         let Some(index) = self.matching_slot(xid) else { return };
+        if !self.takes_answer(TransportVersion::One) {
+            return out.dropped(Dropped::MalformedReply);
+        }
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
         self.owe_pull(index, credits, Pull::NONE, out, |slot, token| DeliveredReply {
             slot,

@@ -322,14 +322,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Whether the version of an answer is that of our calls (version two section 5.3). The first one
     /// settles it, if it is no error.
     #[inline(always)]
-    pub(crate) fn takes_answer(&mut self, view: &HeaderView<'_>) -> bool {
-        let version = view.transport_version();
+    pub(crate) fn takes_answer(&mut self, version: TransportVersion) -> bool {
         self.negotiation.is_settled_on(version) || self.negotiation.on_answer(version)
     }
 
     #[inline(always)]
     fn on_reply(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
-        if !self.takes_answer(view) {
+        if !self.takes_answer(view.transport_version()) {
             return out.dropped(Dropped::MalformedReply);
         }
         let slot = &self.slots.as_ref()[usize::from(index)];

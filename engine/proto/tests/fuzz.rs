@@ -21,6 +21,10 @@ mod rpc;
 mod script;
 #[path = "../../../fuzz/bodies/v1_header.rs"]
 mod v1_header;
+#[path = "../../../fuzz/bodies/v2_header.rs"]
+mod v2_header;
+#[path = "../../../fuzz/bodies/version_two.rs"]
+mod version_two;
 #[path = "../../../fuzz/bodies/wire.rs"]
 mod wire;
 
@@ -34,6 +38,16 @@ fn rpc() {
 #[test]
 fn v1_header() {
     replay("v1_header", v1_header::run);
+}
+
+#[test]
+fn v2_header() {
+    replay("v2_header", v2_header::run);
+}
+
+#[test]
+fn version_two() {
+    replay("version_two", version_two::run);
 }
 
 #[test]

@@ -1,18 +1,21 @@
 //! How a requester and its responder find their version (draft-cel-nfsv4-rpcrdma-version-two-01
 //! sections 2.3 and 5).
 
-use spinrpc_proto::connection::Side;
+use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::requester::{CallRefused, StartedCall};
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
+use spinrpc_proto::responder::Responder;
 use spinrpc_proto::version::TransportVersion::{One, Two};
 use spinrpc_proto::version::{InlineThresholds, Negotiation, Stage, Verdict, Versions};
 
-use crate::messages::{self, wire};
+use crate::messages::{self, Chunks, wire};
 use crate::recorder::{Event, Recorder};
-use crate::two::{Proto, call, end, error, plain_call, plain_reply, receive, view};
+use crate::two::{BOTH, Proto, call, end, error, plain_call, plain_reply, receive, view};
 
 /// A client that has offered version two in its first call.
 fn offering(versions: Versions) -> (Proto, StartedCall) {
@@ -256,6 +259,29 @@ fn receive_what_is_no_answer_expect_nothing_settled() {
         assert!(matches!(events[..], [Event::Dropped(_)]), "{events:?}");
         assert_eq!(stage(&client), (Stage::Offered, 2));
     }
+}
+
+#[test]
+fn receive_a_version_one_reply_beyond_the_limits_expect_nothing_settled_and_nothing_granted() {
+    // Under older rules such a reply costs an RDMA_DONE; this one is no answer to version two.
+    let mut requester = Requester::new(vec![CallSlot::FREE; 4], 0);
+    requester.negotiate(Negotiation::new(Versions::Both));
+    let responder = Responder::new(Vec::new());
+    let limits = Limits { payload_bytes_max: 100, ..BOTH };
+    let mut client: Proto =
+        Connection::new(Side::Client, requester, responder, limits, Profile::Rfc5666);
+    let (started, _) = call(&mut client, 7);
+    let too_long = Chunks::none().read(24, 1, 101);
+    let too_long = too_long.msg(started.xid, 4, &messages::rpc_reply(started.xid));
+    let events = receive(&mut client, &too_long);
+    assert_eq!(events, [Event::Dropped(Dropped::MalformedReply)]);
+    assert_eq!(stage(&client), (Stage::Offered, 2));
+    assert_eq!(client.requester.check_room(), Err(CallRefused::NoCredit));
+    // It is one once version one is tried.
+    receive(&mut client, &err_vers(started.xid, 2, 1, 1));
+    again(&mut client, started);
+    assert!(matches!(receive(&mut client, &too_long)[..], [Event::PullReply(_)]));
+    assert_eq!(stage(&client), (Stage::Settled, 1));
 }
 
 #[test]

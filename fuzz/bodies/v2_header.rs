@@ -1,0 +1,101 @@
+//! The version-two transport header, alone or beside version one: what passes the check is of a version
+//! that is spoken, comes out of an encoder as it came in, and can be answered in that version.
+
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::rdma::{HeaderError, HeaderView, MessageType, RdmaError, v1, v2};
+use spinrpc_proto::rpc::Direction;
+use spinrpc_proto::version::{TransportVersion, Versions};
+
+use crate::script::Script;
+use crate::wire::{self, OwnedLists};
+
+/// One byte chooses the versions that are spoken, two where to cut the header; the rest is the message.
+pub fn run(data: &[u8]) {
+    let mut script = Script::new(data);
+    let versions = versions(&mut script);
+    let limits = Limits { versions, ..Limits::DEFAULT };
+    let cut = usize::from(script.u16());
+    let message = script.bytes(usize::MAX);
+    match HeaderView::new_checked(message, &limits) {
+        Ok(view) => {
+            assert_eq!(view.header_bytes() + view.payload().len(), message.len());
+            let is_error = view.message_type() == MessageType::Error;
+            assert!(is_error || versions.speaks(view.transport_version()));
+            if view.transport_version() == TransportVersion::Two {
+                check_two(&view, message, &limits);
+            }
+            let cut = cut % view.header_bytes();
+            assert!(HeaderView::new_checked(&message[..cut], &limits).is_err(), "cut at {cut}");
+        }
+        Err(error) => check_error(&error, message, versions),
+    }
+}
+
+pub(crate) fn versions(script: &mut Script<'_>) -> Versions {
+    match script.byte() % 3 {
+        0 => Versions::Both,
+        1 => Versions::Two,
+        _ => Versions::One,
+    }
+}
+
+/// The header read and written again is the same, byte for byte, but for a credit word of zero and for
+/// the padding of information.
+fn check_two(view: &HeaderView<'_>, message: &[u8], limits: &Limits) {
+    let (xid, credits) = (view.xid(), view.credits().max(1));
+    let direction = view.direction().unwrap();
+    let mut emitted = match (view.error(), view.optional()) {
+        (Some(RdmaError::Other(_)), _) => return,
+        (Some(error), _) => wire::error(xid, 2, credits, error),
+        (_, Some(body)) => wire::header_two(xid, credits, v2::Body::Optional(body)),
+        _ => OwnedLists::of(view).header_two(view.message_type(), direction, xid, credits),
+    };
+    let again = HeaderView::new_checked(&emitted, limits).unwrap();
+    assert_eq!((again.direction(), again.optional()), (view.direction(), view.optional()));
+    assert_eq!((again.message_type(), again.error()), (view.message_type(), view.error()));
+    assert_eq!(emitted.len(), view.header_bytes());
+    emitted[8..12].copy_from_slice(&message[8..12]);
+    let padding = view.optional().map_or(0, |body| body.info.len().wrapping_neg() & 3);
+    let compared = emitted.len() - padding;
+    assert_eq!(emitted[..compared], message[..compared]);
+    if view.error().is_none() {
+        check_answer(view, limits);
+    }
+}
+
+/// A reply is of version two, of direction REPLY, and names the same chunks.
+fn check_answer(call: &HeaderView<'_>, limits: &Limits) {
+    let lengths: Vec<u32> = call.writes().map(|chunk| chunk.total_length() as u32).collect();
+    let reply_length = call.reply_chunk().map(|chunk| chunk.total_length() as u32);
+    let mut buffer = vec![0; v1::reply_header_bytes(call)];
+    let kind = MessageType::Msg;
+    let length = v1::emit_reply(&mut buffer, call.xid(), 1, kind, call, &lengths, reply_length);
+    let reply = HeaderView::new_checked(&buffer, limits).unwrap();
+    assert_eq!((length, reply.header_bytes()), (buffer.len(), buffer.len()));
+    assert_eq!((reply.version(), reply.direction()), (2, Some(Direction::Reply)));
+    let echoed = OwnedLists { reads: OwnedLists::of(call).reads, ..OwnedLists::of(&reply) };
+    assert_eq!(echoed, OwnedLists::of(call));
+}
+
+/// An error names the message that it is about, and blames the version only if that is not spoken.
+fn check_error(error: &HeaderError, message: &[u8], versions: Versions) {
+    let word = |index| wire::word(message, index);
+    let speaks =
+        |word| TransportVersion::from_wire(word).is_some_and(|version| versions.speaks(version));
+    match *error {
+        HeaderError::TooShort => {}
+        HeaderError::Version { xid, version } => {
+            assert!(word(0) == Some(xid.0) && word(1) == Some(version) && !speaks(version));
+        }
+        HeaderError::Malformed { xid, version, direction, .. } => {
+            assert!(word(0) == Some(xid.0) && word(1) == Some(version.to_wire()));
+            let said = word(4).and_then(Direction::from_wire);
+            let is_two = version == TransportVersion::Two;
+            assert!(versions.speaks(version) && direction == said.filter(|_| is_two));
+        }
+        HeaderError::UnknownType { xid, version, message_type, .. } => {
+            assert!(word(0) == Some(xid.0) && word(3) == Some(message_type));
+            assert_eq!(MessageType::from_wire(version, message_type), None);
+        }
+    }
+}
