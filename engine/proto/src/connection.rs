@@ -65,6 +65,8 @@ pub struct Connection<Q, R> {
     pub responder: Responder<R>,
     side: Side,
     traffic: Traffic,
+    /// In version one: the same, if that is spoken.
+    traffic_one: Option<Traffic>,
     limits: Limits,
     profile: Profile,
     malformed: u32,
@@ -92,8 +94,18 @@ where
             Side::Client => Traffic::Replies,
             Side::Server => Traffic::Calls,
         };
-        let options = Options::NONE;
-        Self { requester, responder, side, traffic, limits, profile, malformed: 0, options }
+        let speaks_one = limits.versions.speaks(TransportVersion::One);
+        Self {
+            requester,
+            responder,
+            side,
+            traffic,
+            traffic_one: speaks_one.then_some(traffic),
+            limits,
+            profile,
+            malformed: 0,
+            options: Options::NONE,
+        }
     }
 
     /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper layer
@@ -101,6 +113,7 @@ where
     #[must_use]
     pub fn two_way(mut self) -> Self {
         self.traffic = Traffic::Both;
+        self.traffic_one = self.traffic_one.map(|_| Traffic::Both);
         self
     }
 
@@ -138,11 +151,9 @@ where
     /// A message arrived.
     #[inline]
     pub fn on_receive(&mut self, message: &[u8], out: &mut impl Output) {
-        match HeaderView::plain(message) {
+        match (HeaderView::plain(message), self.traffic_one) {
             // In place, where the compiler knows that there are no lists to look at.
-            Some(view) if self.limits.versions.speaks(TransportVersion::One) => {
-                self.take(&view, out);
-            }
+            (Some(view), Some(traffic)) => self.take(&view, traffic, out),
             _ => self.on_receive_other(message, out),
         }
     }
@@ -164,7 +175,7 @@ where
             Ok(view) if view.transport_version() == TransportVersion::Two => {
                 self.take_two(&view, out);
             }
-            Ok(view) => self.take(&view, out),
+            Ok(view) => self.take(&view, self.traffic, out),
             Err(HeaderError::Malformed {
                 xid,
                 credits,
@@ -182,14 +193,16 @@ where
     /// calls, or takes them.
     #[inline(always)]
     fn take_two(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        match (view.direction(), self.traffic) {
-            (Some(Direction::Call), Traffic::Replies) => out.dropped(Dropped::WrongDirection),
-            (Some(Direction::Reply), Traffic::Calls) => out.dropped(unexpected(view)),
-            _ if view.message_type() == MessageType::Optional => self.take_optional(view, out),
-            (Some(Direction::Call), _) => self.responder.on_receive(view, out),
-            (Some(Direction::Reply), _) => self.requester.on_receive(view, out),
-            // A header of version two that was checked has one.
-            (None, _) => out.dropped(Dropped::WrongDirection),
+        let is_reply = view.direction() == Some(Direction::Reply);
+        let out_of_place = if is_reply { Traffic::Calls } else { Traffic::Replies };
+        if self.traffic == out_of_place {
+            out.dropped(unexpected(view));
+        } else if view.message_type() == MessageType::Optional {
+            self.take_optional(view, out);
+        } else if is_reply {
+            self.requester.on_receive(view, out);
+        } else {
+            self.responder.on_receive(view, out);
         }
     }
 
@@ -199,8 +212,8 @@ where
     }
 
     #[inline(always)]
-    fn take(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        match self.traffic {
+    fn take(&mut self, view: &HeaderView<'_>, traffic: Traffic, out: &mut impl Output) {
+        match traffic {
             Traffic::Replies => self.requester.on_receive(view, out),
             Traffic::Calls => self.responder.on_receive(view, out),
             Traffic::Both => self.take_either(view, out),
@@ -247,7 +260,7 @@ where
     }
 }
 
-/// What a version-two reply is where there are no calls of ours.
+/// What a version-two message is that goes the wrong way.
 #[cold]
 fn unexpected(view: &HeaderView<'_>) -> Dropped {
     match view.message_type() {

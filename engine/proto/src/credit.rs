@@ -85,7 +85,8 @@ impl Credits {
     /// our request as our request.
     #[inline]
     pub fn replied(&mut self, granted: u32) {
-        self.granted = granted.clamp(1, self.requested);
+        // Not `clamp`, whose check of the bounds is a call from here.
+        self.granted = granted.min(self.requested).max(1);
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 

@@ -253,7 +253,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     ) -> Result<(StartedCall, usize), CallRefused> {
         let started = self.take(token, deadline, !chunks.is_empty())?;
         let length = if chunks.is_empty() {
-            emit_plain(self.negotiation.version(), started.xid, self.credits.requested(), header)
+            let (version, credits) = (self.negotiation.version(), self.credits.requested());
+            emit_msg_header(header, version, started.xid, credits, Direction::Call)
         } else {
             self.slots.as_mut()[usize::from(started.slot.index)].chunks =
                 Chunks::Offered(offered(chunks));
@@ -582,13 +583,6 @@ fn offered(chunks: &CallChunks) -> Offered {
     offered.write_count = chunks.writes().len() as u8;
     offered.writes[..chunks.writes().len()].copy_from_slice(chunks.writes());
     offered
-}
-
-/// Writes the header of a call without chunks so that it ends where `header` ends; returns its length.
-#[inline(always)]
-fn emit_plain(version: TransportVersion, xid: Xid, credits: u32, header: &mut [u8]) -> usize {
-    let at = header.len() - version.plain_header_bytes();
-    emit_msg_header(&mut header[at..], version, xid, credits, Direction::Call)
 }
 
 /// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its length.

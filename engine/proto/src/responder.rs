@@ -306,8 +306,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         }
         let version = self.version_of(id);
         self.free(id);
-        let at = header.len() - version.plain_header_bytes();
-        Ok(emit_msg_header(&mut header[at..], version, xid, self.grant(), Direction::Reply))
+        Ok(emit_msg_header(header, version, xid, self.grant(), Direction::Reply))
     }
 
     /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where

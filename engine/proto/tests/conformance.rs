@@ -7,8 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Rules by the prefix of their names, and how many there are of each kind.
-const RULES: &[(&str, usize)] =
-    &[("R5666", 73), ("D5666", 21), ("D00", 9), ("D03", 7), ("V2", 31)];
+const RULES: &[(&str, usize)] = &[("R5666", 73), ("D5666", 21), ("D00", 9), ("D03", 7), ("V2", 31)];
 
 /// Rules that nothing obeys yet, and which therefore have no row.
 const TO_COME: &[&str] = &["V2-1", "V2-8"];

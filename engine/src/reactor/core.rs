@@ -641,7 +641,9 @@ impl<F: Fabric> Reactor<F> {
             RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
         };
         let grant = c.proto.responder.grant();
-        let at = emit_msg_header(message.whole_mut(), version, xid, grant, Direction::Reply);
+        let at = version.plain_header_bytes();
+        let start = &mut message.whole_mut()[..at];
+        emit_msg_header(start, version, xid, grant, Direction::Reply);
         let length = header.emit(&mut message.whole_mut()[at..]);
         message.set_range(0..at + length);
         self.post_answer(conn, message, None);

@@ -423,11 +423,12 @@ impl<'a> HeaderView<'a> {
     }
 }
 
-/// Writes the header of a message of type Msg without chunks at the start of `buffer`, in that version;
-/// returns its length, [`TransportVersion::plain_header_bytes`]. Version one does not say the direction.
+/// Writes the header of a message of type Msg without chunks, in that version, so that it ends where
+/// `buffer` ends; returns its length, [`TransportVersion::plain_header_bytes`]. Version one does not
+/// say the direction.
 ///
-/// Never panics, except that debug builds assert that `credits` is not zero. Nothing is written
-/// into a `buffer` that is too short.
+/// # Panics
+/// If `buffer` is shorter than that. Debug builds also assert that `credits` is not zero.
 #[inline(always)]
 pub fn emit_msg_header(
     buffer: &mut [u8],
@@ -437,8 +438,15 @@ pub fn emit_msg_header(
     direction: Direction,
 ) -> usize {
     match version {
-        TransportVersion::One => v1::emit_msg_header(buffer, xid, credits),
-        TransportVersion::Two => v2::emit_msg_header(buffer, xid, credits, direction),
+        // The lengths are constant in each arm, so that one comparison is left of all checks.
+        TransportVersion::One => {
+            let at = buffer.len() - v1::MSG_HEADER_BYTES;
+            v1::emit_msg_header(&mut buffer[at..], xid, credits)
+        }
+        TransportVersion::Two => {
+            let at = buffer.len() - v2::MSG_HEADER_BYTES;
+            v2::emit_msg_header(&mut buffer[at..], xid, credits, direction)
+        }
     }
 }
 

@@ -77,8 +77,7 @@ pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32, direction: Dir
         let start = u64::from(xid.0) << 32 | u64::from(VERSION);
         header[..8].copy_from_slice(&start.to_be_bytes());
         header[8..16].copy_from_slice(&(u64::from(credits) << 32).to_be_bytes());
-        let direction = u64::from(direction.to_wire()) << 32;
-        header[16..24].copy_from_slice(&direction.to_be_bytes());
+        header[16..24].copy_from_slice(&(u64::from(direction.to_wire()) << 32).to_be_bytes());
         header[24..].fill(0);
     }
     MSG_HEADER_BYTES

@@ -8,11 +8,13 @@
 //! section 3.3.3).
 
 use super::{CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
-use super::{emit_chunked, emit_plain, offered, xid_of};
+use super::{emit_chunked, offered, xid_of};
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
 use crate::output::SlotId;
 use crate::payload::CallChunks;
+use crate::rdma::emit_msg_header;
+use crate::rpc::Direction;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Asks for so many credits only, though there are more slots. With one slot more than credits
@@ -79,7 +81,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
         let version = self.negotiation.version();
         let length = if chunks.is_empty() {
-            emit_plain(version, xid, credits, header)
+            emit_msg_header(header, version, xid, credits, Direction::Call)
         } else {
             emit_chunked(version, chunks, xid, credits, header)
         };

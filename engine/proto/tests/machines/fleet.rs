@@ -267,7 +267,7 @@ impl Answer {
         let msg = |version, direction, payload: &[u8]| {
             let mut header = [0; 32];
             let length = emit_msg_header(&mut header, version, xid, 4, direction);
-            [&header[..length], payload].concat()
+            [&header[32 - length..], payload].concat()
         };
         match *self {
             Self::ErrVers(version, low, high) => crate::two::error(xid, version, &[1, low, high]),
