@@ -56,19 +56,21 @@ enum Traffic {
     Both,
 }
 
-/// The protocol state of one connection.
+/// The protocol state of one connection. In memory as it stands here: what every message needs comes
+/// before what few need.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Connection<Q, R> {
     /// Our calls.
     pub requester: Requester<Q>,
     /// The peer's calls.
     pub responder: Responder<R>,
-    side: Side,
-    traffic: Traffic,
-    /// In version one: the same, if that is spoken.
+    /// In version one: what arrives, if that is spoken.
     traffic_one: Option<Traffic>,
-    limits: Limits,
+    traffic: Traffic,
+    side: Side,
     profile: Profile,
+    limits: Limits,
     malformed: u32,
     options: Options,
 }
@@ -98,11 +100,11 @@ where
         Self {
             requester,
             responder,
-            side,
-            traffic,
             traffic_one: speaks_one.then_some(traffic),
-            limits,
+            traffic,
+            side,
             profile,
+            limits,
             malformed: 0,
             options: Options::NONE,
         }
@@ -269,9 +271,9 @@ fn unexpected(view: &HeaderView<'_>) -> Dropped {
     }
 }
 
-/// Which way a version-one message goes; `None` if it does not say so. RDMA_NOMSG has its RPC message in a chunk:
-/// that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that of a reply in the Reply
-/// chunk, or under older rules in a Position-Zero Read chunk as well.
+/// Which way a version-one message goes; `None` if it does not say so. RDMA_NOMSG has its RPC message
+/// in a chunk: that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that of a reply in
+/// the Reply chunk, or under older rules in a Position-Zero Read chunk as well.
 fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
     match view.message_type() {
         MessageType::Msg | MessageType::Msgp => rpc::message_direction(view.payload()),

@@ -76,8 +76,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a connection that was configured with nothing else: version one, payloads of 1 MiB, with
-    /// room for the RPC header and the arguments around them in a long message.
+    /// The limits of a connection that was configured with nothing else: version one, and payloads of
+    /// 1 MiB, with room for the RPC header and the arguments around them in a long message.
     pub const DEFAULT: Self = Self {
         versions: Versions::One,
         read_segments_max: 128,

@@ -17,7 +17,7 @@ use crate::output::{DeliveredOptional, DeliveredReply, Dropped, Output, ReplyStr
 use crate::rdma::v2::{OptionalBody, emit_optional};
 use crate::rdma::{HeaderView, RdmaError};
 use crate::requester::{CallRefused, CallSlot, Requester, StartedCall};
-use crate::responder::{ReplyRefused, Responder, ServeSlot};
+use crate::responder::{ReplyRefused, Responder, ServeSlot, State};
 use crate::rpc::{self, Direction};
 use crate::version::TransportVersion;
 
@@ -240,10 +240,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         info: &[u8],
         header: &mut [u8],
     ) -> Result<usize, OptionalRefused> {
-        if !self.is_delivered(id) {
-            return Err(OptionalRefused::Reply(ReplyRefused::Stale));
-        }
-        check(self.version_of(id), info)?;
+        let stale = OptionalRefused::Reply(ReplyRefused::Stale);
+        let version = self.version_in(id, State::Delivered).ok_or(stale)?;
+        check(version, info)?;
         self.free(id);
         let body = OptionalBody { direction: Direction::Reply, option, info };
         Ok(emit_optional(xid, self.grant(), body, header))

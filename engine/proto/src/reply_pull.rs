@@ -71,8 +71,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         });
     }
 
-    /// Whether a header beyond the limits may be that of a version-one reply with a Read list. What the responder
-    /// places stays within what was offered; what it exports need not.
+    /// Whether a header beyond the limits may be that of a version-one reply with a Read list. What the
+    /// responder places stays within what was offered; what it exports need not.
     #[cold]
     pub(crate) fn may_be_too_long(&self, xid: Xid) -> bool {
         self.profile.has_reads_in_replies() && self.matching_slot(xid).is_some()

@@ -23,7 +23,8 @@
 //!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
 //! into that memory. A held call has its slot, and thereby its XID, but no credit: it waits for the
-//! next connection (module `resend`), or to be sent in another version (version two section 5.2). [`Requester::on_down`] frees every slot for good. Waiting lists do
+//! next connection (module `resend`), or to be sent in another version (version two section 5.2).
+//! [`Requester::on_down`] frees every slot for good. Waiting lists do
 //! not exist: a caller without a credit is refused. Used by the connection; the reactor starts the
 //! calls.
 
@@ -585,7 +586,8 @@ fn offered(chunks: &CallChunks) -> Offered {
     offered
 }
 
-/// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its length.
+/// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its
+/// length.
 fn emit_chunked(
     version: TransportVersion,
     chunks: &CallChunks,

@@ -223,10 +223,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// That of the call in a slot that is taken.
+    /// The version of the call that is in this slot, if it is in that state.
     #[inline]
-    pub(crate) fn version_of(&self, id: SlotId) -> TransportVersion {
-        self.slots.as_ref()[usize::from(id.index)].version
+    pub(crate) fn version_in(&self, id: SlotId, state: State) -> Option<TransportVersion> {
+        let slot = self.slots.as_ref().get(usize::from(id.index))?;
+        let is_it = slot.generation == id.generation && slot.state == state;
+        is_it.then_some(slot.version)
     }
 
     /// A slot for a call that is a message of an extension.
@@ -236,8 +238,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     #[inline]
     pub(crate) fn in_state(&self, id: SlotId, state: State) -> bool {
-        let slot = self.slots.as_ref().get(usize::from(id.index));
-        slot.is_some_and(|slot| slot.generation == id.generation && slot.state == state)
+        self.version_in(id, state).is_some()
     }
 
     /// The Read chunks of a call that waits for them.
@@ -301,10 +302,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         xid: Xid,
         header: &mut [u8],
     ) -> Result<usize, ReplyRefused> {
-        if !self.in_state(id, State::Delivered) {
+        let Some(version) = self.version_in(id, State::Delivered) else {
             return Err(ReplyRefused::Stale);
-        }
-        let version = self.version_of(id);
+        };
         self.free(id);
         Ok(emit_msg_header(header, version, xid, self.grant(), Direction::Reply))
     }

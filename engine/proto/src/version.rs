@@ -29,28 +29,59 @@
 //!
 //! # What version two leaves open
 //!
-//! | the document | here | because |
-//! |---|---|---|
-//! | 4.2.2 says nothing of a header whose direction is not that of its RPC message | the header decides who receives it: a reply that claims to be a call is answered with BAD_HEADER, a call that claims to be a reply is dropped | by the header the peer chose the XID; an error has to meet that XID where it was chosen, and a reply is never answered (RFC 8166 section 4.5) |
-//! | 3.2 speaks of a direction in `rpcrdma2_error`, the XDR has none | an error is a reply | section 4.2.2 says so |
-//! | 4.2 calls the lists `rpcrdma2_chunks` and `rpcrdma2_chunk_lists` | one structure | nothing else makes XDR of it |
-//! | 4.2.1 has no rule for what stands behind an RDMA2_NOMSG | it is ignored | so it is in version one |
-//! | 4.2.1: an RDMA2_ERROR MUST NOT be followed by a payload; what of one that is? | what follows is ignored | the call it ends would be waited for in vain, and an error is never answered |
-//! | 4.2.1: an RDMA2_MSG MUST be followed by a payload; what of one that is not? | a call is answered with BAD_HEADER, a reply dropped | as in version one |
-//! | types 2, 3 and from 6 on | BAD_HEADER, if a call can be meant, that is from the side that serves; types 2 and 3 are those of version one, 6 to 13 those of a later document | they are not in the XDR, and the later document is another protocol under the same number |
-//! | 3.1: an unknown RDMA2_OPTIONAL MUST be answered with an error; one of direction REPLY as well? | no: it is dropped, and the call with its XID goes on | an error is always a reply, so the peer would take it for the answer to a call of its own that happens to have this XID, and end that; as an answer to a reply it can do nothing else |
-//! | does an RDMA2_OPTIONAL without an RPC message cost a credit? | in direction CALL it does, and a slot, until something of direction REPLY with its XID ends it: an RDMA2_OPTIONAL, an RPC reply or an error. So each is answered once, as a call is | it takes a receive, and only what is answered can be counted back |
-//! | an RDMA2_OPTIONAL beyond the grant | as a call beyond the grant; without an RPC message BAD_HEADER | its sender waits for an answer |
-//! | how is it known that all of an RPC message follows, or part? | [`crate::options::Carries`]: the extension's document says it, once for all messages of that option. A part is the extension's to understand | the header does not say it |
-//! | RDMA2_OPTIONAL has no chunk lists | whatever it carries is inline; a reply by RDMA2_OPTIONAL says that nothing was placed in the chunks of its call | the extension may have lists in its information |
-//! | 5.3: may a requester mix versions on one connection? | a responder answers each call in its version; a requester of ours does not | section 5.2 has the choice last "for the remainder of the connection lifetime", but the responder keeps no state for it |
-//! | 5.2: ERR_VERS whose range has version two in it | the version that was refused is not tried again: version one if it is in the range | it would be refused again |
-//! | 5.2: ERR_VERS whose range is empty (low above high), or has no version that is spoken | the call fails, and the connection is closed | "the requester selects a protocol version in the range" |
-//! | ERR_VERS once the version is settled | the call fails for good, the version stays | section 5.2: "for the remainder of the connection lifetime" |
-//! | other errors before it is settled | the call fails, and the offer goes on with the next | the version is settled by a message that is no error |
-//! | a reply in another version than the calls | dropped | section 5.3 forbids it |
-//! | 5: the first message is of at most 1024 bytes, also where RFC 8797 data have agreed on more? | yes | the section knows no exception |
-//! | RDMA_MSGP, RDMA_DONE and Read lists in replies | not in version two, whatever the profile: [`Profile::under`] | the first two have no type there, and the last needs RDMA_DONE |
+//! What the document says, what is done here, and why:
+//!
+//! * 4.2.2 says nothing of a header whose direction is not that of its RPC message: *the header
+//!   decides who receives it: a reply that claims to be a call is answered with BAD_HEADER, a
+//!   call that claims to be a reply is dropped*. By the header the peer chose the XID; an error
+//!   has to meet that XID where it was chosen, and a reply is never answered (RFC 8166 section
+//!   4.5).
+//! * 3.2 speaks of a direction in `rpcrdma2_error`, the XDR has none: *an error is a reply*.
+//!   Section 4.2.2 says so.
+//! * 4.2 calls the lists `rpcrdma2_chunks` and `rpcrdma2_chunk_lists`: *one structure*. Nothing
+//!   else makes XDR of it.
+//! * 4.2.1 has no rule for what stands behind an RDMA2_NOMSG: *it is ignored*. So it is in
+//!   version one.
+//! * 4.2.1: an RDMA2_ERROR MUST NOT be followed by a payload; what of one that is? *what follows
+//!   is ignored*. The call it ends would be waited for in vain, and an error is never answered.
+//! * 4.2.1: an RDMA2_MSG MUST be followed by a payload; what of one that is not? *a call is
+//!   answered with BAD_HEADER, a reply dropped*. As in version one.
+//! * Types 2, 3 and from 6 on: *BAD_HEADER, if a call can be meant, that is from the side that
+//!   serves; types 2 and 3 are those of version one, 6 to 13 those of a later document*. They are
+//!   not in the XDR, and the later document is another protocol under the same number.
+//! * 3.1: an unknown RDMA2_OPTIONAL MUST be answered with an error; one of direction REPLY as
+//!   well? *no: it is dropped, and the call with its XID goes on*. An error is always a reply, so
+//!   the peer would take it for the answer to a call of its own that happens to have this XID,
+//!   and end that; as an answer to a reply it can do nothing else.
+//! * Does an RDMA2_OPTIONAL without an RPC message cost a credit? *in direction CALL it does, and
+//!   a slot, until something of direction REPLY with its XID ends it: an RDMA2_OPTIONAL, an RPC
+//!   reply or an error. So each is answered once, as a call is*. It takes a receive, and only
+//!   what is answered can be counted back.
+//! * An RDMA2_OPTIONAL beyond the grant: *as a call beyond the grant; without an RPC message
+//!   BAD_HEADER*. Its sender waits for an answer.
+//! * How is it known that all of an RPC message follows, or part? *[`crate::options::Carries`]:
+//!   the extension's document says it, once for all messages of that option. A part is the
+//!   extension's to understand*. The header does not say it.
+//! * RDMA2_OPTIONAL has no chunk lists: *whatever it carries is inline; a reply by RDMA2_OPTIONAL
+//!   says that nothing was placed in the chunks of its call*. The extension may have lists in its
+//!   information.
+//! * 5.3: may a requester mix versions on one connection? *a responder answers each call in its
+//!   version; a requester of ours does not*. Section 5.2 has the choice last "for the remainder
+//!   of the connection lifetime", but the responder keeps no state for it.
+//! * 5.2: ERR_VERS whose range has version two in it: *the version that was refused is not tried
+//!   again: version one if it is in the range*. It would be refused again.
+//! * 5.2: ERR_VERS whose range is empty (low above high), or has no version that is spoken: *the
+//!   call fails, and the connection is closed*. "the requester selects a protocol version in the
+//!   range".
+//! * ERR_VERS once the version is settled: *the call fails for good, the version stays*. Section
+//!   5.2: "for the remainder of the connection lifetime".
+//! * Other errors before it is settled: *the call fails, and the offer goes on with the next*.
+//!   The version is settled by a message that is no error.
+//! * A reply in another version than the calls: *dropped*. Section 5.3 forbids it.
+//! * 5: the first message is of at most 1024 bytes, also where RFC 8797 data have agreed on more?
+//!   *yes*. The section knows no exception.
+//! * RDMA_MSGP, RDMA_DONE and Read lists in replies: *not in version two, whatever the profile:
+//!   [`Profile::under`]*. The first two have no type there, and the last needs RDMA_DONE.
 //!
 //! [`Profile::under`]: crate::profile::Profile::under
 

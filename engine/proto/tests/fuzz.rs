@@ -28,6 +28,9 @@ mod version_two;
 #[path = "../../../fuzz/bodies/wire.rs"]
 mod wire;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use replay::replay;
 
 #[test]
@@ -68,4 +71,17 @@ fn responder() {
 #[test]
 fn pair() {
     replay("pair", pair::run);
+}
+
+proptest! {
+    /// What the fuzzer of version two looks for, a little of it each time: scripts of small bytes, which
+    /// decide something, and of any.
+    #[test]
+    fn version_two_holds_for_any_script(
+        small in vec(0..12_u8, 0..300), any in vec(any::<u8>(), 0..300),
+    ) {
+        version_two::run(&small);
+        version_two::run(&any);
+        version_two::run(&[small, any].concat());
+    }
 }

@@ -134,7 +134,8 @@ impl<F: Fabric> Reactor<F> {
         let c = self.conns.find(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
         let plain = view.is_plain();
-        let owes_done = !plain && owes_done(c.proto.profile().under(view.transport_version()), &view);
+        let owes_done =
+            !plain && owes_done(c.proto.profile().under(view.transport_version()), &view);
         let needed = if plain { 1 } else { 1 + reply_writes(&view) };
         let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
         let dones = usize::from(owes_done);

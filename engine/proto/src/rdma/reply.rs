@@ -48,8 +48,9 @@ impl ReplyRepr<'_> {
     ///
     /// The reply is of the version of `call`, which is the header of a call, thus not of type Done
     /// or Error (version two section 5.3: a responder sends "Replies with the same RPC-over-RDMA
-    /// protocol version that the requester uses to send its Calls"). Never panics, except that debug builds assert that, that `credits` is not zero and that each length fits its chunk. A
-    /// `buffer` that is too short is left with part of a header, which the returned length tells.
+    /// protocol version that the requester uses to send its Calls"). Never panics, except that debug
+    /// builds assert that `credits` is not zero and that each length fits its chunk. A `buffer` that
+    /// is too short is left with part of a header, which the returned length tells.
     pub fn emit(&self, buffer: &mut [u8], call: &HeaderView<'_>) -> usize {
         debug_assert!(matches!(self.message_type, MessageType::Msg | MessageType::Nomsg));
         debug_assert!(self.write_lengths.len() <= call.writes().len(), "too many results");
