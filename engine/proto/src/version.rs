@@ -5,6 +5,11 @@
 //!
 //! * `Limits::versions` says which versions are read at all; a responder answers every call in the
 //!   version that it came in, and other versions with ERR_VERS and the whole range.
+//! * "Implementations of RPC-over-RDMA Version Two are REQUIRED to support backwards direction
+//!   operation" (section 4.2.2): a connection that may speak it is a `Connection::two_way`. On others
+//!   version-two calls of the wrong direction are dropped.
+//! * Room for a header is that of the longer one; `start_call`, `resend` and `reply_plain` write theirs
+//!   so that it ends where the room ends, and say how long it is.
 //! * On a new connection, before the first call, the side that connected gives its requester a
 //!   [`Negotiation`]: [`Requester::negotiate`]. A responder remembered as one without version two gets
 //!   [`Negotiation::settled`] on version one instead, if that is spoken.
@@ -14,7 +19,8 @@
 //! * `Output::resend_call` names a call that the responder refused for its version. It is held; its
 //!   slot, its XID and its deadline stay. The reactor sends it again, on the same connection:
 //!   `Requester::resend`. What fitted the first message fits again, because a version-one header is
-//!   no longer. A reactor that cannot, frees it with `Requester::release_held`.
+//!   no longer. A reactor that cannot, frees it with `Requester::release_held`, and tells the
+//!   application.
 //! * [`PeerMisbehaved::NoCommonVersion`] closes a connection of no use.
 //! * When a connection goes it asks [`Requester::verdict`] what to remember of that responder, for a
 //!   while. No answer at all is a lost connection too: the reactor closes it when the first call has

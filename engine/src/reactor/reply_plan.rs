@@ -158,7 +158,7 @@ impl ReplyPlan {
             threshold_bytes,
             write_bytes,
             reply_chunk_bytes,
-            profile,
+            profile: profile.under(view.transport_version()),
             segment_bytes,
             alignment,
         }

@@ -177,20 +177,28 @@ fn the_version_is_chosen_out_of_the_range() {
         (Versions::Two, 1, 1, None),
         (Versions::Two, 1, 2, None),
     ] {
-        let (mut client, started) = offering(versions);
-        let events = receive(&mut client, &err_vers(started.xid, 2, low, high));
-        let expected = match chosen {
-            Some(_) => vec![Event::Resend(started.slot)],
-            None => {
-                let closed = Event::Closed(PeerMisbehaved::NoCommonVersion);
-                vec![failed(started, low, high), closed]
-            }
-        };
-        assert_eq!(events, expected, "{versions:?}, {low} to {high}");
-        let stages = chosen.map_or((Stage::NoneInCommon, 2), |version| (Stage::FellBack, version));
-        assert_eq!(stage(&client), stages);
-        assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
+        for version in [1, 2] {
+            check_choice(versions, version, (low, high), chosen);
+        }
     }
+}
+
+/// Receives ERR_VERS with this version word and range.
+fn check_choice(versions: Versions, version: u32, range: (u32, u32), chosen: Option<u32>) {
+    let (low, high) = range;
+    let (mut client, started) = offering(versions);
+    let events = receive(&mut client, &err_vers(started.xid, version, low, high));
+    let expected = match chosen {
+        Some(_) => vec![Event::Resend(started.slot)],
+        None => {
+            let closed = Event::Closed(PeerMisbehaved::NoCommonVersion);
+            vec![failed(started, low, high), closed]
+        }
+    };
+    assert_eq!(events, expected, "{versions:?}, {low} to {high}");
+    let stages = chosen.map_or((Stage::NoneInCommon, 2), |version| (Stage::FellBack, version));
+    assert_eq!(stage(&client), stages);
+    assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
 }
 
 #[test]
