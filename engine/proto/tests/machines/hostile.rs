@@ -282,7 +282,7 @@ proptest! {
                     Event::Call(slot) | Event::Pull(slot) => {
                         prop_assert!(client.proto.responder.abandon(slot));
                     }
-                    Event::Error(..) | Event::Refused(_) => {}
+                    Event::Error(..) | Event::Refused(..) => {}
                     other => client.hear(&other),
                 }
             }
