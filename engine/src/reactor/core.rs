@@ -13,7 +13,7 @@ use super::leaving::Leaving;
 use super::mailbox::{Inbox, Mail};
 use super::memory::message_bytes;
 use super::negotiate::{Negotiated, Offer, Terms};
-use super::ops::{CallEnd, CallFrame, Progress, RpcRefusal, Upcalls};
+use super::ops::{CallEnd, CallFrame, Progress, Upcalls};
 use super::pulls::Pulling;
 use super::replies::SYSTEM_ERR;
 use super::resend::Interrupted;
@@ -31,9 +31,7 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, SlotId};
-use spinrpc_proto::rdma::{RdmaError, emit_msg_header, v1};
-use spinrpc_proto::rpc::{Direction, ReplyHeader};
-use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::rdma::{RdmaError, v1};
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -621,32 +619,6 @@ impl<F: Fabric> Reactor<F> {
             c.errors_owed = c.errors_owed.saturating_sub(1);
             self.send_error(owed.conn, owed.xid, owed.version, owed.error);
         }
-    }
-
-    /// Sends an RPC reply without results that belongs to no slot any more.
-    pub(super) fn send_refusal(
-        &mut self,
-        conn: ConnId,
-        xid: Xid,
-        version: TransportVersion,
-        answer: &RpcRefusal,
-    ) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
-            return;
-        }
-        let Some(mut message) = c.sends.take() else { return };
-        let header = match *answer {
-            RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
-            RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
-        };
-        let grant = c.proto.responder.grant();
-        let at = version.plain_header_bytes();
-        let start = &mut message.whole_mut()[..at];
-        emit_msg_header(start, version, xid, grant, Direction::Reply);
-        let length = header.emit(&mut message.whole_mut()[at..]);
-        message.set_range(0..at + length);
-        self.post_answer(conn, message, None);
     }
 
     pub(super) fn close_misbehaving(&mut self, conn: ConnId, why: PeerMisbehaved) {

@@ -18,9 +18,10 @@ use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::payload::{Encoded, PLAIN_HEADER_BYTES, StreamWriter};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType, insert_alignment};
-use spinrpc_proto::rdma::{RdmaError, Segment};
+use spinrpc_proto::rdma::{RdmaError, Segment, emit_msg_header};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
-use spinrpc_proto::rpc::AcceptStatus;
+use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};
+use spinrpc_proto::version::TransportVersion;
 use std::sync::Arc;
 
 /// The RPC header of a successful reply without verifier (RFC 5531 section 9): XID (put in when it
@@ -342,6 +343,32 @@ impl<F: Fabric> Reactor<F> {
         }
         release(c, to.slot);
         self.send_refusal(to.conn, xid, version, answer);
+    }
+
+    /// Sends an RPC reply without results that belongs to no slot any more.
+    pub(super) fn send_refusal(
+        &mut self,
+        conn: ConnId,
+        xid: Xid,
+        version: TransportVersion,
+        answer: &RpcRefusal,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return;
+        }
+        let Some(mut message) = c.sends.take() else { return };
+        let header = match *answer {
+            RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
+            RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
+        };
+        let grant = c.proto.responder.grant();
+        let at = version.plain_header_bytes();
+        let start = &mut message.whole_mut()[..at];
+        emit_msg_header(start, version, xid, grant, Direction::Reply);
+        let length = header.emit(&mut message.whole_mut()[at..]);
+        message.set_range(0..at + length);
+        self.post_answer(conn, message, None);
     }
 
     /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
