@@ -25,10 +25,11 @@ use crate::mem::LINE_BYTES;
 use crate::mem::budget::{Budget, RecvBudget, SendBudget};
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::limits::INLINE_THRESHOLD_TWO_BYTES;
 use spinrpc_proto::limits::Limits as PeerLimits;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
-use spinrpc_proto::version::Versions;
+use spinrpc_proto::version::{TransportVersion, Versions};
 use std::time::Duration;
 
 /// A value that the engine cannot work with.
@@ -300,6 +301,16 @@ impl Config {
         self.raw.rpc.protocol
     }
 
+    /// Versions of RPC-over-RDMA that are spoken.
+    pub fn versions(&self) -> Versions {
+        self.raw.rpc.version
+    }
+
+    /// How long a responder is remembered as one without version two.
+    pub fn version_memory(&self) -> Duration {
+        Duration::from_millis(self.raw.rpc.version_memory_ms)
+    }
+
     /// Calls a requester may have outstanding on one connection: requested as a client, granted as
     /// a server (RFC 8166 section 3.3.1).
     pub fn credits(&self) -> usize {
@@ -477,7 +488,7 @@ impl Config {
         let (chunks, segments) =
             (to_u16(self.raw.rpc.max_chunks), to_u16(self.raw.rpc.max_segments));
         PeerLimits {
-            versions: Versions::One,
+            versions: self.versions(),
             read_segments_max: chunks * segments,
             read_chunks_max: chunks,
             write_chunks_max: chunks,
@@ -562,7 +573,21 @@ impl Config {
 
     /// Bytes of one receive buffer.
     pub fn recv_buffer_bytes(&self) -> usize {
-        self.inline_recv_bytes()
+        self.inline_recv_bytes().max(self.inline_floor_bytes())
+    }
+
+    /// Longest message sent inline where the version in use does not ask for less, in bytes: what
+    /// is configured, and where version two is spoken at least its threshold.
+    pub(crate) fn send_room_bytes(&self) -> usize {
+        self.inline_send_bytes().max(self.inline_floor_bytes())
+    }
+
+    /// Version two counts on so much at every end (section 2.3).
+    fn inline_floor_bytes(&self) -> usize {
+        match self.versions().speaks(TransportVersion::Two) {
+            true => INLINE_THRESHOLD_TWO_BYTES as usize,
+            false => 0,
+        }
     }
 
     /// Alignment of a receive buffer, in bytes: what a peer is told that computes padding with it.
@@ -577,7 +602,7 @@ impl Config {
     /// Bytes of one send buffer: the inline message, behind headroom for its transport header,
     /// whose length is known only when the payload has been encoded.
     pub fn send_buffer_bytes(&self) -> usize {
-        self.headroom_bytes() + self.inline_send_bytes()
+        self.headroom_bytes() + self.send_room_bytes()
     }
 
     /// Room in front of the payload of a send buffer: the longest transport header these limits
@@ -586,8 +611,8 @@ impl Config {
         self.header_bytes_max().next_multiple_of(CACHE_LINE_BYTES)
     }
 
-    /// Longest version-one transport header that these limits allow, in bytes: all lists full
-    /// (RFC 8166 section 4.1).
+    /// Longest transport header that these limits allow, in bytes: all lists full (RFC 8166 section
+    /// 4.1), and in version two the direction (version two section 4.2).
     pub fn header_bytes_max(&self) -> usize {
         let (chunks, segments) = (self.chunks_max(), self.segments_max());
         let fixed = WORD_BYTES * 4; // xid, version, credits, procedure
@@ -597,7 +622,10 @@ impl Config {
         let reply_chunk = WORD_BYTES + segments * SEGMENT_BYTES; // count
         let padded = self.protocol().has_padded_messages();
         let alignment = if padded { MSGP_FIELDS_BYTES } else { 0 };
-        fixed + alignment + list_ends + read_list + write_list + reply_chunk
+        let speaks_two = self.versions().speaks(TransportVersion::Two);
+        let direction = if speaks_two { WORD_BYTES } else { 0 };
+        // No header has both.
+        fixed + alignment.max(direction) + list_ends + read_list + write_list + reply_chunk
     }
 }
 

@@ -17,10 +17,10 @@ use spinrpc_proto::config_proto::{BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequ
 use spinrpc_proto::config_proto::{PROGRAM, VERSION};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
-use spinrpc_proto::payload::PLAIN_HEADER_BYTES;
 use spinrpc_proto::rpc::{
     AUTH_BODY_MAX_BYTES, AcceptStatus, AuthFlavor, AuthSys, Groups, OpaqueAuth,
 };
+use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::DecodeError;
 use std::rc::Rc;
 use std::time::Duration;
@@ -36,9 +36,12 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 const CALL_HEADER_BYTES: usize = 40;
 
 // "at least one RPC message at a time that is at least 1 KB in size" (RFC 5666 section 6.1): the
-// request keeps to that with any credential, so that nothing need be known when it is sent.
+// request keeps to that with any credential, in either version, so that nothing need be known when it is sent.
 const _: () = assert!(
-    PLAIN_HEADER_BYTES + CALL_HEADER_BYTES + AUTH_BODY_MAX_BYTES + BODY_BYTES
+    TransportVersion::Two.plain_header_bytes()
+        + CALL_HEADER_BYTES
+        + AUTH_BODY_MAX_BYTES
+        + BODY_BYTES
         <= INLINE_THRESHOLD_MIN_BYTES as usize
 );
 

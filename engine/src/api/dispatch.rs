@@ -8,6 +8,7 @@ use super::errors::{CallError, ConnectError};
 use super::reconnect::{Attempt, Comeback};
 use super::reverse::Reverse;
 use super::service::{ConnectionEvent, ConnectionId, Service};
+use super::versions::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
 use crate::reactor::chains::Padded;
@@ -21,13 +22,16 @@ use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
+use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::rpc::{
     self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus, ReplyBody, ReplyHeader,
 };
+use spinrpc_proto::version::Verdict;
 use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The NULL procedure, which every program has (RFC 5531 section 12).
@@ -51,14 +55,17 @@ pub(super) struct ClientEntry {
     conn: Option<ConnId>,
     /// The connection it has asked for.
     request: Option<u64>,
-    up: Option<(Peer, Negotiated)>,
+    pub(super) up: Option<(Peer, Negotiated)>,
     failed_calls: usize,
-    address: String,
+    pub(super) address: String,
+    /// Which version its connections begin with.
+    pub(super) offer: Offer,
     /// There until the server has answered the Connection Configuration Protocol, or failed to.
     asking: Option<Rc<Asking>>,
     /// It has not shown that it does not bear being asked.
     bears_asking: bool,
-    /// The connection is lost to a server that did not bear being asked: another one is made.
+    /// The connection is lost to a server that did not bear being asked, or being offered version
+    /// two: another one is made.
     starts_over: bool,
     /// There if it reconnects.
     comeback: Option<Comeback>,
@@ -85,6 +92,7 @@ impl ClientEntry {
             up: None,
             failed_calls: 0,
             address: address.to_owned(),
+            offer: Offer::default(),
             asking: None,
             bears_asking: true,
             starts_over: false,
@@ -175,6 +183,7 @@ pub(super) struct Dispatch {
     random: Random,
     /// What a new connection begins with, if configured.
     asking: Option<Rc<Asking>>,
+    responders: Arc<Responders>,
 }
 
 impl Dispatch {
@@ -182,6 +191,7 @@ impl Dispatch {
         ops: Rc<dyn CoreOps>,
         services: Vec<ServiceEntry>,
         asking: Option<Rc<Asking>>,
+        responders: Arc<Responders>,
         random: Random,
     ) -> Self {
         let replies = Rc::clone(&ops) as Rc<dyn ReplyOps>;
@@ -202,6 +212,7 @@ impl Dispatch {
             connecting,
             random,
             asking,
+            responders,
         }
     }
 
@@ -222,6 +233,7 @@ impl Dispatch {
     /// Asks for a client's first connection.
     pub(super) fn connect(&mut self, mut entry: ClientEntry) {
         entry.asking = self.asking.clone();
+        entry.offer = Offer::new(&self.responders);
         self.request_connection(entry);
     }
 
@@ -414,8 +426,11 @@ impl Dispatch {
     /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
     /// 3.3.3), and the application need not know.
     fn probe(entry: &mut ClientEntry, conn: ConnId) {
-        let token = Token::OPENING.0;
-        let started = entry.link.start(conn, NULL, token, &mut CallSpec::new(), &|_| {});
+        let (token, mut spec) = (Token::OPENING.0, CallSpec::new());
+        if let Some(patience) = entry.offer.patience {
+            spec = spec.deadline(patience);
+        }
+        let started = entry.link.start(conn, NULL, token, &mut spec, &|_| {});
         if let Err(refused) = started {
             Self::fail_probe(entry, conn, CallError::NotStarted(refused));
         }
@@ -456,13 +471,19 @@ impl Dispatch {
     /// another connection is made, on which the server is not asked.
     fn fail_asking(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
         match error {
+            CallError::Rdma(RdmaError::Version { .. }) => {
+                return Self::fail_probe(entry, conn, error);
+            }
             CallError::Rdma(_) => return Self::probe(entry, conn),
+            // Which of the two it did not bear is not known: it is asked again in version one.
+            error if entry.falls_back(&error) => return Self::fail_probe(entry, conn, error),
             CallError::TimedOut => entry.link.ops.close(conn),
             CallError::Disconnected(DownCause::Remote | DownCause::PeerDied) => {}
             other => return Self::fail_probe(entry, conn, other),
         }
         // One that was up tries again anyway, and asks again: that server did bear it.
         if !entry.wants_another() {
+            entry.bears_asking = false;
             entry.starts_over = true;
             entry.link.state.set(LinkState::Connecting);
         }
@@ -471,7 +492,7 @@ impl Dispatch {
     fn start_over(&mut self, mut entry: ClientEntry) {
         entry.conn = None;
         entry.starts_over = false;
-        entry.bears_asking = false;
+        entry.asking = self.asking.clone().filter(|_| entry.bears_asking);
         entry.failed_calls = 0;
         self.request_connection(entry);
     }
@@ -479,6 +500,7 @@ impl Dispatch {
     /// The first reply of a connection says whether the server serves the program at all.
     /// Calls of a connection before go first.
     fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        entry.settle_version(conn);
         let status = reply_status(stream).map(|_| ());
         match status {
             Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
@@ -530,9 +552,16 @@ impl Dispatch {
 
     /// A client that was up before tries again when the connection has gone down.
     fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
-        if !entry.wants_another() {
+        let falls_back = entry.falls_back(&error);
+        if falls_back && !entry.wants_another() {
+            entry.starts_over = true;
+            entry.link.state.set(LinkState::Connecting);
+        } else if !entry.wants_another() {
             entry.fail(match error {
                 CallError::Accepted(status) => ConnectError::NotServed(status),
+                CallError::Rdma(RdmaError::Version { low, high }) => {
+                    ConnectError::NoCommonVersion { low, high }
+                }
                 other => ConnectError::FirstCall(other.to_string()),
             });
         }
@@ -652,7 +681,14 @@ impl Upcalls for Dispatch {
             entry.link.ops.make_lasting(conn, comeback.resends_max());
         }
         entry.up = Some((peer, negotiated));
+        entry.offer_version(conn);
         Self::begin(entry, conn);
+    }
+
+    fn on_verdict(&mut self, conn: ConnId, verdict: Verdict) {
+        if let Some(entry) = self.client(conn) {
+            entry.note_verdict(verdict);
+        }
     }
 
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {

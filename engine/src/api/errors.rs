@@ -95,6 +95,14 @@ pub enum ConnectError {
     /// The server does not serve this program and version.
     #[error("the server does not serve the program: {0:?}")]
     NotServed(AcceptStatus),
+    /// The server speaks no version of RPC-over-RDMA that is spoken here (`rpc.version`).
+    #[error("the server speaks versions {low} to {high} of RPC-over-RDMA, and none of those here")]
+    NoCommonVersion {
+        /// Its lowest version.
+        low: u32,
+        /// Its highest version.
+        high: u32,
+    },
     /// The first call ended with an error.
     #[error("the first call failed: {0}")]
     FirstCall(String),

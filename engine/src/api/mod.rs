@@ -20,6 +20,7 @@ mod reconnect;
 mod reverse;
 mod runtime;
 mod service;
+mod versions;
 
 pub use call::{Call, Deferred};
 pub use client::{Client, Reply, ReplyHandler, Token};

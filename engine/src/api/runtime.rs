@@ -8,6 +8,7 @@ use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
 use super::errors::EngineError;
 use super::reverse::Reverse;
 use super::service::Service;
+use super::versions::Responders;
 use crate::config::Config;
 use crate::fabric::{Acceptor, Completions, Connector, Fabric, FabricError};
 use crate::reactor::core::{ConnectRequests, CoreCell, Reactor};
@@ -123,6 +124,7 @@ pub(super) struct Runtime<C: Connector> {
     unfinished: Mutex<usize>,
     threads: Threads,
     reply_cache: Option<Arc<ReplyCache>>,
+    responders: Arc<Responders>,
 }
 
 /// What outlives a core's thread.
@@ -155,6 +157,7 @@ impl<C: Connector> Runtime<C> {
             Threads::Callers => None,
         };
         Ok(Arc::new(Self {
+            responders: Responders::new(&config),
             connector,
             config,
             private_data,
@@ -326,7 +329,8 @@ impl<C: Connector> Backend for Runtime<C> {
         let ops = Rc::clone(&cell) as Rc<dyn CoreOps>;
         let services = self.make_services(&context, &ops);
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
-        let dispatch = Dispatch::new(ops, services, asking, self.connector.random()?);
+        let (responders, random) = (Arc::clone(&self.responders), self.connector.random()?);
+        let dispatch = Dispatch::new(ops, services, asking, responders, random);
         let batch = Completions::with_limit(self.config.poll_budget());
         Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
     }

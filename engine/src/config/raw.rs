@@ -8,6 +8,7 @@ use super::device::DeviceName;
 use super::schema::Choice;
 use spinrpc_proto::config_proto::Protection;
 use spinrpc_proto::profile::Profile;
+use spinrpc_proto::version::Versions;
 
 /// An unchecked configuration, grouped as in a profile.
 ///
@@ -88,6 +89,10 @@ pub struct RawMem {
 pub struct RawRpc {
     /// Whose rules are followed.
     pub protocol: Profile,
+    /// Versions of RPC-over-RDMA that are spoken.
+    pub version: Versions,
+    /// How long a responder without version two is remembered, in milliseconds.
+    pub version_memory_ms: u64,
     /// Calls outstanding on one connection.
     pub credits: u64,
     /// Calls outstanding in reverse on one connection; 0: none.
@@ -234,6 +239,8 @@ impl Default for RawRpc {
     fn default() -> Self {
         Self {
             protocol: Profile::Rfc8166,
+            version: Versions::One,
+            version_memory_ms: 600_000,
             credits: 64,
             reverse_calls: 0,
             ccp: ConfigRole::Off,
@@ -440,6 +447,7 @@ choice!(SmtPolicy: "avoid" => Avoid, "allow" => Allow);
 choice!(
     Profile: "rfc8166" => Rfc8166, "rfc5666" => Rfc5666, "draft03" => Draft03, "draft00" => Draft00
 );
+choice!(Versions: "auto" => Both, "1" => One, "2" => Two);
 choice!(ConfigRole: "off" => Off, "serve" => Serve, "ask" => Ask, "both" => Both);
 choice!(Protection: "none" => None, "sys" => Sys);
 choice!(BulkView: "lent" => Lent, "copy" => Copy);

@@ -324,6 +324,23 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Choice(&mut raw.rpc.protocol),
     },
     Key {
+        name: "rpc.version",
+        unit: "",
+        effect: "Versions of RPC-over-RDMA that are spoken: auto offers version two on connections \
+                 that are made, falls back to version one, and serves both; with version two \
+                 messages of 4096 bytes are sent and received inline at least.",
+        reason: "No public peer speaks version two, and an offer costs a round trip.",
+        field: |raw| Field::Choice(&mut raw.rpc.version),
+    },
+    Key {
+        name: "rpc.version_memory_ms",
+        unit: "ms",
+        effect: "How long a responder that refused version two, or went away over it, is asked in \
+                 version one at once.",
+        reason: "Long enough to spare reconnects the offer, short enough to notice an upgrade.",
+        field: |raw| Field::Integer(&mut raw.rpc.version_memory_ms, Limits::between(1, 86_400_000)),
+    },
+    Key {
         name: "rpc.credits",
         unit: "calls",
         effect: "Calls that may be outstanding on one connection: requested as a client, granted \

@@ -21,6 +21,7 @@ use spinrpc_proto::payload::{
 };
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::Padding;
 use spinrpc_proto::xdr::roundup4;
 
@@ -31,7 +32,13 @@ const WRITE_SEGMENT_BYTES: usize = 16;
 /// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
 const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
 
-static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
+pub(super) static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
+
+/// How long the message of a plain call may be, and how long its transport header is.
+struct PlainRoom {
+    header_bytes: usize,
+    threshold_bytes: usize,
+}
 
 /// How a call that is not plain gets its slot.
 #[derive(Clone, Copy)]
@@ -49,6 +56,7 @@ pub(super) struct Stage {
     stream_at: usize,
     /// Longest message, transport header included.
     pub(super) threshold_bytes: usize,
+    version: TransportVersion,
     /// Transport header with what the spec offers for the reply, and without Read chunks.
     pub(super) header_bytes: usize,
     /// How the connection pads inline data.
@@ -100,12 +108,13 @@ impl<F: Fabric> CoreCell<F> {
         spec: &CallSpec,
         encode: Encode<'_>,
     ) -> Result<bool, Backpressure> {
-        let (mut message, threshold_bytes) = self.reactor().take_call_buffer(conn)?;
-        let stream = &mut message.whole_mut()[PLAIN_HEADER_BYTES..threshold_bytes];
+        let (mut message, room) = self.reactor().take_call_buffer(conn)?;
+        let stream = &mut message.whole_mut()[room.header_bytes..room.threshold_bytes];
         let mut writer = StreamWriter::new(stream, &[]);
         target.header.write(target.procedure, &mut writer);
         encode(&mut writer);
         let Some(stream_bytes) = writer.plain_bytes() else { return Ok(false) };
+        let message = (message, room.header_bytes);
         self.reactor().send_plain_call(conn, message, stream_bytes, target, spec)?;
         Ok(true)
     }
@@ -207,9 +216,9 @@ impl<F: Fabric> CoreCell<F> {
         up: &mut impl Upcalls,
     ) {
         match reply.stream {
-            ReplyStream::Inline { header_bytes: PLAIN_HEADER_BYTES } if hold.is_none() => {
+            ReplyStream::Inline { header_bytes } if hold.is_none() && is_plain(header_bytes) => {
                 let (token, placed) = (reply.token, &reply.placed);
-                let stream = &message.bytes()[PLAIN_HEADER_BYTES..];
+                let stream = &message.bytes()[header_bytes..];
                 let (buffers, padded) = (None, None);
                 up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
                 self.reactor().finish_reply(conn, message, None);
@@ -228,7 +237,7 @@ impl<F: Fabric> CoreCell<F> {
         up: &mut impl Upcalls,
     ) {
         if let ReplyStream::Inline { header_bytes } = reply.stream
-            && header_bytes != PLAIN_HEADER_BYTES
+            && !is_plain(header_bytes)
             && alignment_of(message.bytes()) != Alignment::NONE
         {
             return self.deliver_padded_reply(conn, message, header_bytes, reply, hold, up);
@@ -261,12 +270,16 @@ impl<F: Fabric> CoreCell<F> {
 
 impl<F: Fabric> Reactor<F> {
     #[inline]
-    pub(super) fn take_call_buffer(&mut self, conn: ConnId) -> Result<(Buf, usize), Backpressure> {
-        self.take_send_buffer(conn).map(|(message, c)| (message, c.negotiated.plain_bytes_max()))
+    fn take_call_buffer(&mut self, conn: ConnId) -> Result<(Buf, PlainRoom), Backpressure> {
+        self.take_send_buffer(conn).map(|(message, c)| {
+            let version = c.proto.requester.negotiation().version();
+            let threshold_bytes = c.negotiated.plain_bytes_max(version);
+            (message, PlainRoom { header_bytes: version.plain_header_bytes(), threshold_bytes })
+        })
     }
 
     #[inline]
-    fn take_send_buffer(&mut self, conn: ConnId) -> Result<(Buf, &Conn), Backpressure> {
+    pub(super) fn take_send_buffer(&mut self, conn: ConnId) -> Result<(Buf, &Conn), Backpressure> {
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         if c.closing.is_some() {
             return Err(Backpressure::Down);
@@ -288,17 +301,20 @@ impl<F: Fabric> Reactor<F> {
     fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
         let (stream_at, segment_bytes) =
             (self.config.headroom_bytes(), self.config.segment_bytes());
-        let (message, Conn { negotiated, reverse, .. }) = self.take_send_buffer(conn)?;
-        let header_bytes = spec.header_bytes(segment_bytes, negotiated.recv_bytes_max());
-        if reverse.is_inline && header_bytes > PLAIN_HEADER_BYTES {
+        let (message, Conn { negotiated, reverse, proto, .. }) = self.take_send_buffer(conn)?;
+        let negotiation = proto.requester.negotiation();
+        let version = negotiation.version();
+        let lists_bytes = spec.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
+        if reverse.is_inline && lists_bytes > 0 {
             return Err(Backpressure::InlineOnly);
         }
         Ok(Stage {
             message,
             stream_at,
-            threshold_bytes: negotiated.send_bytes_max(),
-            header_bytes,
-            alignment: negotiated.alignment(),
+            threshold_bytes: negotiation.send_bytes_max(negotiated.sends()) as usize,
+            version,
+            header_bytes: version.plain_header_bytes() + lists_bytes,
+            alignment: negotiated.alignment(version),
             padded_header_bytes: 0,
             takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
             is_inline: reverse.is_inline,
@@ -320,28 +336,28 @@ impl<F: Fabric> Reactor<F> {
     fn send_plain_call(
         &mut self,
         conn: ConnId,
-        mut message: Buf,
+        (mut message, header_bytes): (Buf, usize),
         stream_bytes: usize,
         target: &CallTarget<'_>,
         spec: &CallSpec,
     ) -> Result<(), Backpressure> {
         let deadline = self.deadline(spec);
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
-        let (header, stream) = message.whole_mut().split_at_mut(PLAIN_HEADER_BYTES);
+        let (header, stream) = message.whole_mut().split_at_mut(header_bytes);
         let (started, _) = c
             .proto
             .requester
             .start_call(target.token, deadline, &NO_CHUNKS, header)
             .map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
-        message.set_range(0..PLAIN_HEADER_BYTES + stream_bytes);
+        message.set_range(0..header_bytes + stream_bytes);
         self.next_deadline = self.next_deadline.min(deadline);
         self.post_call(conn, message);
         Ok(())
     }
 
     #[inline]
-    fn post_call(&mut self, conn: ConnId, message: Buf) {
+    pub(super) fn post_call(&mut self, conn: ConnId, message: Buf) {
         self.stats.calls_sent += 1;
         self.stats.bytes_inline += message.len() as u64;
         if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
@@ -371,6 +387,7 @@ impl<F: Fabric> Reactor<F> {
             conn,
             segment_bytes,
             longest_block_bytes: longest_block_bytes(&self.config),
+            version: stage.version,
             chunks: CallChunks::EMPTY,
             hold: &mut hold,
             copies: 0,
@@ -380,7 +397,7 @@ impl<F: Fabric> Reactor<F> {
             Start::Again(slot) => c.proto.requester.xid(slot),
         };
         let offered = offering
-            .offer_all(xid, c.negotiated.recv_bytes_max(), encoded, whole, spec)
+            .offer_all(xid, c.negotiated.reply_bytes_max(stage.version), encoded, whole, spec)
             .and_then(|()| offering.check(&self.config, stage.threshold_bytes))
             .and_then(|()| stage.check_padding(encoded, &offering.chunks));
         let chunks = offering.chunks;
@@ -404,6 +421,9 @@ impl<F: Fabric> Reactor<F> {
         }
         .map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
+        if let Some(offer) = &mut c.offer {
+            offer.keep(&stream[..stream_bytes]);
+        }
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
         message.set_range(header_at..stage.stream_at + stream_bytes);
@@ -584,6 +604,13 @@ fn encode_items(
     writer.finish()
 }
 
+/// A transport header of this length has no chunks, in either version: that of an RDMA_MSGP is longer,
+/// and so is one with chunks.
+#[inline]
+const fn is_plain(header_bytes: usize) -> bool {
+    header_bytes <= TransportVersion::Two.plain_header_bytes()
+}
+
 #[inline]
 pub(super) fn put_xid(stream: &mut [u8], xid: Xid) {
     // With the word behind it, which says CALL: as the pair that will be copied on.
@@ -642,7 +669,8 @@ impl CallSpec {
     /// Nothing beside the stream, and a reply that fits into the shortest message there is.
     #[inline]
     fn is_plain(&self) -> bool {
-        !self.is_special && self.reply_chunk_bytes(0, INLINE_THRESHOLD_MIN_BYTES as usize).is_none()
+        let shortest_bytes = INLINE_THRESHOLD_MIN_BYTES as usize - PLAIN_HEADER_BYTES;
+        !self.is_special && self.reply_chunk_bytes(0, shortest_bytes).is_none()
     }
 
     pub(super) fn argument_count(&self) -> usize {
@@ -657,25 +685,24 @@ impl CallSpec {
     }
 
     /// Room a Reply chunk must have, when the reply, whose header returns the Write list, may not
-    /// fit inline: "requester MUST give one" then (RFC 8166 section 4.3.3).
+    /// fit inline, where streams of `inline_bytes_max` do behind a header without lists: "requester
+    /// MUST give one" then (RFC 8166 section 4.3.3).
     #[inline]
     pub(super) fn reply_chunk_bytes(
         &self,
         write_list_bytes: usize,
-        recv_bytes_max: usize,
+        inline_bytes_max: usize,
     ) -> Option<usize> {
-        let header_bytes = PLAIN_HEADER_BYTES + write_list_bytes;
-        let longest = header_bytes + REPLY_HEADER_BYTES_MAX + self.reply_bytes_max;
-        let needed = self.reply_bytes_max > 0 && longest > recv_bytes_max;
+        let longest = write_list_bytes + REPLY_HEADER_BYTES_MAX + self.reply_bytes_max;
+        let needed = self.reply_bytes_max > 0 && longest > inline_bytes_max;
         needed.then_some(self.reply_bytes_max + REPLY_HEADER_BYTES_MAX)
     }
 
-    /// Transport header that offers this spec's results and Reply chunk.
-    fn header_bytes(&self, segment_bytes: usize, recv_bytes_max: usize) -> usize {
+    /// What this spec's results and Reply chunk add to the transport header.
+    fn lists_bytes(&self, segment_bytes: usize, inline_bytes_max: usize) -> usize {
         let writes = self.write_list_bytes(segment_bytes);
-        let reply = self.reply_chunk_bytes(writes, recv_bytes_max);
-        let reply = reply.map_or(0, |bytes| 4 + segments_bytes(bytes, segment_bytes));
-        PLAIN_HEADER_BYTES + writes + reply
+        let reply = self.reply_chunk_bytes(writes, inline_bytes_max);
+        writes + reply.map_or(0, |bytes| 4 + segments_bytes(bytes, segment_bytes))
     }
 
     pub(super) fn write_list_bytes(&self, segment_bytes: usize) -> usize {

@@ -8,6 +8,7 @@ use super::fenced::FencedReply;
 use super::negotiate::{Negotiated, Terms};
 use super::reply_pulls::ReplyPull;
 use super::reverse::{ReverseState, Roles};
+use super::versions::Offered;
 use crate::config::Config;
 use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId, Revoked};
 use crate::mem::budget::Budget;
@@ -21,6 +22,7 @@ use spinrpc_proto::output::SlotId;
 use spinrpc_proto::pull::Pull;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::version::TransportVersion;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
@@ -107,6 +109,8 @@ pub(crate) struct Conn {
     /// answers its own, where this side both calls and serves.
     sends_left_by_calls: u32,
     pub(super) reverse: ReverseState,
+    /// The first call, while another version than its own may have to be tried.
+    pub(super) offer: Option<Box<Offered>>,
     /// RDMA_ERROR messages that wait for a buffer; at most one for each slot.
     pub(crate) errors_owed: usize,
     /// Why this side began to close it; the first cause stands.
@@ -162,6 +166,7 @@ impl Conn {
             sends_promised: 0,
             sends_left_by_calls: u32::from(roles.reverse_calls > 0),
             reverse: ReverseState::default(),
+            offer: None,
             errors_owed: 0,
             closing: None,
         })
@@ -175,8 +180,9 @@ impl Conn {
 
     /// The server has said its limits: what is sent from now on keeps to them.
     pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
-        let padding = self.negotiated.alignment();
-        self.negotiated = self.terms.with_reply(reply);
+        let version = self.proto.requester.negotiation().version();
+        let padding = self.negotiated.alignment(TransportVersion::One);
+        self.negotiated = self.terms.with_reply(reply).settled(version);
         if self.sends_promised > 0 {
             // Replies to calls in reverse that are deferred are padded as it was when they came.
             self.negotiated = self.negotiated.padded(padding);

@@ -15,6 +15,7 @@ use super::memory::message_bytes;
 use super::negotiate::{Negotiated, Offer, Terms};
 use super::ops::{CallEnd, CallFrame, Progress, Upcalls};
 use super::pulls::Pulling;
+use super::refusals::OwedError;
 use super::replies::SYSTEM_ERR;
 use super::resend::Interrupted;
 use super::reverse::Roles;
@@ -29,9 +30,9 @@ use crate::mem::{Buf, BulkPool};
 use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Side;
-use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, SlotId};
-use spinrpc_proto::rdma::{RdmaError, v1};
+use spinrpc_proto::version::Verdict;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) done_timeout_ticks: u64,
     pub(super) put_off: VecDeque<(ConnId, Pulling)>,
     pub(super) given_up: VecDeque<GivenUp>,
-    owed_errors: VecDeque<OwedError>,
+    pub(super) owed_errors: VecDeque<OwedError>,
     pub(super) interrupted: Interrupted,
     /// Connections asked for on which the peer may call.
     pub(super) reverse_requests: Vec<u64>,
@@ -332,6 +333,10 @@ impl<F: Fabric> CoreCell<F> {
             _ => cause.clone(),
         };
         self.end_given_up(up);
+        let verdict = gone.proto.requester.verdict();
+        if verdict != Verdict::Unknown {
+            up.on_verdict(conn, verdict);
+        }
         if !self.reactor().ending && up.wants_another(conn) {
             return self.suspend(*gone, &cause, up);
         }
@@ -552,6 +557,7 @@ impl<F: Fabric> Reactor<F> {
                 tracing::debug!(?why, "dropped a message");
             }
             Event::FreeExports(slot) => self.on_done(qp, slot),
+            Event::Resend(slot) => self.send_in_other_version(qp, slot),
             Event::None
             | Event::Call(_)
             | Event::PullReply
@@ -588,37 +594,6 @@ impl<F: Fabric> Reactor<F> {
             self.prepare_receive(conn, &mut message);
         }
         drop(self.fabric.post_recv(conn, message));
-    }
-
-    /// Answers with RDMA_ERROR. Without a free buffer it is put off, because a requester waits for
-    /// it as for a reply; one to whom as many are owed as it has credits has sent more rubbish, and
-    /// gets none.
-    pub(super) fn send_error(&mut self, conn: ConnId, xid: Xid, version: u32, error: RdmaError) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
-            if c.errors_owed < c.serves.len() {
-                c.errors_owed += 1;
-                self.owed_errors.push_back(OwedError { conn, xid, version, error });
-            }
-            return;
-        }
-        let Some(mut message) = c.sends.take() else { return };
-        let grant = c.proto.responder.grant();
-        let length = v1::emit_error(message.whole_mut(), xid, version, grant, error);
-        message.set_range(0..length);
-        self.stats.errors_sent += 1;
-        self.post_answer(conn, message, None);
-    }
-
-    /// Tries again to send the errors that found no buffer.
-    #[cold]
-    fn send_owed_errors(&mut self) {
-        for _ in 0..self.owed_errors.len() {
-            let Some(owed) = self.owed_errors.pop_front() else { return };
-            let Some(c) = self.conns.find(owed.conn) else { continue };
-            c.errors_owed = c.errors_owed.saturating_sub(1);
-            self.send_error(owed.conn, owed.xid, owed.version, owed.error);
-        }
     }
 
     pub(super) fn close_misbehaving(&mut self, conn: ConnId, why: PeerMisbehaved) {
@@ -739,14 +714,6 @@ impl<F: Fabric> Reactor<F> {
         let mut sink = GiveUp { conn, calls: &mut c.calls, given_up: &mut self.given_up };
         c.proto.requester.give_up_pull(slot, failure, &mut sink);
     }
-}
-
-/// An RDMA_ERROR that found no buffer.
-struct OwedError {
-    conn: ConnId,
-    xid: Xid,
-    version: u32,
-    error: RdmaError,
 }
 
 /// A call whose end the application has not been told of yet.

@@ -22,6 +22,7 @@ mod offering;
 pub(crate) mod ops;
 mod padding;
 mod pulls;
+mod refusals;
 mod replies;
 pub(crate) mod reply_cache;
 pub(crate) mod reply_plan;
@@ -31,6 +32,7 @@ mod reverse;
 mod seam;
 mod sink;
 mod stats;
+mod versions;
 
 pub use negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]

@@ -11,7 +11,7 @@ use spinrpc_proto::alignment::Alignment;
 #[cfg(any(test, fuzzing))]
 use spinrpc_proto::config_proto::BODY_BYTES;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest, inline_bytes};
-use spinrpc_proto::payload::PLAIN_HEADER_BYTES;
+use spinrpc_proto::version::{InlineThresholds, TransportVersion, Versions};
 
 const MAGIC: u32 = 0xf6ab_0e18;
 const VERSION: u8 = 1;
@@ -90,6 +90,10 @@ pub(crate) struct Terms {
     alignment: Alignment,
     /// What the driver knows of the peer.
     peer_identity: u64,
+    /// What this side sends, and receives, where version two counts.
+    two_bytes: (usize, usize),
+    /// The version, if no other is spoken.
+    version: Option<TransportVersion>,
 }
 
 /// What a peer says by the Connection Configuration Protocol, whichever end it is.
@@ -113,6 +117,8 @@ impl Terms {
             ours: *ours,
             theirs: Offer::decode(peer_private_data),
             peer_identity: 0,
+            two_bytes: (config.send_room_bytes(), config.recv_buffer_bytes()),
+            version: only(config.versions()),
             reads_max,
             peer_reads_max: config.rdma_reads_max(),
             alignment: config.msgp_alignment(),
@@ -132,8 +138,9 @@ impl Terms {
             None => (DEFAULT_BYTES, DEFAULT_BYTES),
         };
         Negotiated {
-            send_bytes_max: self.ours.send_bytes.min(send),
-            recv_bytes_max: self.ours.recv_bytes.min(recv),
+            sends: self.thresholds(self.ours.send_bytes.min(send), self.two_bytes.0, true),
+            recvs: self.thresholds(self.ours.recv_bytes.min(recv), self.two_bytes.1, false),
+            version: self.version,
             remote_invalidate: self.ours.remote_invalidate
                 && self.theirs.is_some_and(|theirs| theirs.remote_invalidate),
             reads_max: self.reads_max,
@@ -141,13 +148,23 @@ impl Terms {
             msgp_align_bytes: None,
             is_configured: false,
             alignment: Alignment::NONE,
-            plain_bytes_max: 0,
+            plain_bytes_max: [0; 2],
             peer: PeerId {
                 identity: self.peer_identity,
                 instance: self.theirs.map_or(Instance::Unknown, |theirs| theirs.instance),
             },
         }
         .padded(self.alignment)
+    }
+
+    /// Version one keeps to `one_bytes`. In version two our buffers and what is said while connecting
+    /// count, but never less than what "senders MUST assume" (version two section 2.3).
+    fn thresholds(&self, one_bytes: usize, two_bytes: usize, sent: bool) -> InlineThresholds {
+        let agreed = self.theirs.map(|theirs| match sent {
+            true => theirs.recv_bytes as u32,
+            false => theirs.send_bytes as u32,
+        });
+        InlineThresholds::new(one_bytes as u32, two_bytes as u32, agreed)
     }
 
     /// What a client's request leaves of that, at the server.
@@ -176,15 +193,18 @@ impl Terms {
     fn limited(&self, said: &Said) -> Negotiated {
         let before = self.agreed();
         let bound = |ours: usize, agreed: usize| if self.theirs.is_some() { agreed } else { ours };
-        let send_bytes = bound(self.ours.send_bytes, before.send_bytes_max);
-        let recv_bytes = bound(self.ours.recv_bytes, before.recv_bytes_max);
-        let recv_bytes_max = match said.sends_bytes {
-            Some(sends_bytes) => recv_bytes.min(inline_bytes(sends_bytes) as usize),
-            None => before.recv_bytes_max,
-        };
+        let (send_before, recv_before) = before.one_bytes();
+        let takes_bytes = inline_bytes(said.takes_bytes) as usize;
+        let send_bytes = bound(self.ours.send_bytes, send_before).min(takes_bytes);
+        let sends = self.thresholds(send_bytes, self.two_bytes.0.min(takes_bytes), true);
+        let recvs = said.sends_bytes.map_or(before.recvs, |sends_bytes| {
+            let sends_bytes = inline_bytes(sends_bytes) as usize;
+            let recv_bytes = bound(self.ours.recv_bytes, recv_before).min(sends_bytes);
+            self.thresholds(recv_bytes, self.two_bytes.1.min(sends_bytes), false)
+        });
         Negotiated {
-            send_bytes_max: send_bytes.min(inline_bytes(said.takes_bytes) as usize),
-            recv_bytes_max,
+            sends,
+            recvs,
             reads_max: before.reads_max.min(u16::try_from(said.reads).unwrap_or(u16::MAX)),
             takes_read_chunks: before.takes_read_chunks && said.reads > 0,
             msgp_align_bytes: said.align_bytes,
@@ -204,6 +224,11 @@ impl Terms {
             _ => self.alignment,
         }
     }
+}
+
+/// The version that is spoken, if it is one alone.
+fn only(versions: Versions) -> Option<TransportVersion> {
+    (versions.low() == versions.high()).then_some(versions.low())
 }
 
 impl Config {
@@ -229,15 +254,18 @@ impl Config {
 /// What both ends together allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    send_bytes_max: usize,
-    recv_bytes_max: usize,
+    sends: InlineThresholds,
+    recvs: InlineThresholds,
+    version: Option<TransportVersion>,
     remote_invalidate: bool,
     reads_max: u16,
     takes_read_chunks: bool,
     msgp_align_bytes: Option<u32>,
     is_configured: bool,
+    /// In version one; there is no padding in version two.
     alignment: Alignment,
-    plain_bytes_max: usize,
+    /// By version.
+    plain_bytes_max: [usize; 2],
     peer: PeerId,
 }
 
@@ -269,34 +297,83 @@ impl Negotiated {
     /// Pads inline data like this.
     pub(super) fn padded(mut self, alignment: Alignment) -> Self {
         self.alignment = alignment;
-        let unpadded_bytes =
-            PLAIN_HEADER_BYTES.saturating_add(alignment.threshold_bytes() as usize);
-        self.plain_bytes_max = self.send_bytes_max.min(unpadded_bytes);
+        for version in [TransportVersion::One, TransportVersion::Two] {
+            let threshold_bytes = self.alignment(version).threshold_bytes() as usize;
+            let unpadded_bytes = version.plain_header_bytes().saturating_add(threshold_bytes);
+            self.plain_bytes_max[place(version)] =
+                self.send_bytes_max_in(version).min(unpadded_bytes);
+        }
         self
     }
 
+    /// The same while version two is offered: no call of it is sent without being looked at, because
+    /// the first one may have to be sent again.
+    pub(super) fn offering(mut self) -> Self {
+        let two = TransportVersion::Two;
+        self.plain_bytes_max[place(two)] = two.plain_header_bytes();
+        self.version = None;
+        self
+    }
+
+    /// The same once that version is known to be spoken.
+    pub(super) fn settled(self, version: TransportVersion) -> Self {
+        Self { version: Some(version), ..self }.padded(self.alignment)
+    }
+
     /// How inline data of this side are padded: as configured, or to the alignment that the peer
-    /// recommends (RFC 5666 section 6.2).
-    pub(crate) fn alignment(&self) -> Alignment {
-        self.alignment
+    /// recommends (RFC 5666 section 6.2). Not in version two, which has no RDMA_MSGP.
+    pub(crate) fn alignment(&self, version: TransportVersion) -> Alignment {
+        match version {
+            TransportVersion::One => self.alignment,
+            TransportVersion::Two => Alignment::NONE,
+        }
     }
 
     /// Longest message this side may send without looking at what is in it: no data in it can reach
     /// the threshold of padding.
     #[inline]
-    pub(crate) fn plain_bytes_max(&self) -> usize {
-        self.plain_bytes_max
+    pub(crate) fn plain_bytes_max(&self, version: TransportVersion) -> usize {
+        self.plain_bytes_max[place(version)]
+    }
+
+    /// What each version lets this side send.
+    pub(crate) fn sends(&self) -> &InlineThresholds {
+        &self.sends
+    }
+
+    /// As [`Negotiated::send_bytes_max`], in that version.
+    pub(crate) fn send_bytes_max_in(&self, version: TransportVersion) -> usize {
+        self.sends.of(version) as usize
+    }
+
+    /// Longest stream of an inline reply in that version whose header has no chunks.
+    pub(crate) fn reply_bytes_max(&self, version: TransportVersion) -> usize {
+        (self.recvs.of(version) as usize).saturating_sub(version.plain_header_bytes())
+    }
+
+    /// What version one lets this side send and receive.
+    fn one_bytes(&self) -> (usize, usize) {
+        let one = TransportVersion::One;
+        (self.sends.of(one) as usize, self.recvs.of(one) as usize)
+    }
+
+    /// The version of RPC-over-RDMA in which this side calls. `None` as long as it is not known: at
+    /// the side that accepted, if both are spoken, because it answers each call in its own version.
+    pub fn version(&self) -> Option<TransportVersion> {
+        self.version
     }
 
     /// Longest message this side may send inline, transport header included, in bytes. The sizes of
     /// the Connection Configuration Protocol, which does not say what it counts, are read likewise.
+    /// While the version is not known it is that of version one.
     pub fn send_bytes_max(&self) -> usize {
-        self.send_bytes_max
+        self.send_bytes_max_in(self.version.unwrap_or(TransportVersion::One))
     }
 
-    /// Longest message the peer may send inline, in bytes.
+    /// Longest message the peer may send inline, in bytes; of the version as
+    /// [`Negotiated::send_bytes_max`].
     pub fn recv_bytes_max(&self) -> usize {
-        self.recv_bytes_max
+        self.recvs.of(self.version.unwrap_or(TransportVersion::One)) as usize
     }
 
     /// Send With Invalidate may be used.
@@ -330,6 +407,12 @@ impl Negotiated {
     }
 }
 
+/// The place of a version in an array.
+#[inline]
+const fn place(version: TransportVersion) -> usize {
+    version as usize - 1
+}
+
 /// Whatever a peer says while connecting and by the Connection Configuration Protocol, sizes stay
 /// between the base level and what is configured here. For fuzzing.
 #[cfg(any(test, fuzzing))]
@@ -346,7 +429,16 @@ pub(crate) fn fuzz(said: &[u8]) {
         assert_eq!(Offer::decode(&offer.encode()), theirs);
     }
     let (alignment, peer_identity) = (Alignment::NONE, 0);
-    let terms = Terms { ours, theirs, reads_max: 16, peer_reads_max: 16, alignment, peer_identity };
+    let terms = Terms {
+        ours,
+        theirs,
+        reads_max: 16,
+        peer_reads_max: 16,
+        alignment,
+        peer_identity,
+        two_bytes: (MOST_BYTES, MOST_BYTES),
+        version: None,
+    };
     let last_words = &said[said.len().saturating_sub(BODY_BYTES)..];
     let request = ConfigRequest::parse(last_words).map(|request| terms.with_request(&request));
     let reply = ConfigReply::parse(last_words).map(|reply| terms.with_reply(&reply));
@@ -369,6 +461,7 @@ mod tests {
         instance: Instance::Lasting(7),
     };
     const NONE: Alignment = Alignment::NONE;
+    const ONE: TransportVersion = TransportVersion::One;
     const ALL: ConfigReply = ConfigReply { call_bytes: u32::MAX, align_bytes: 64, reads: u32::MAX };
 
     fn terms(theirs: Option<Offer>) -> Terms {
@@ -379,6 +472,8 @@ mod tests {
             peer_reads_max: 16,
             alignment: NONE,
             peer_identity: 9,
+            two_bytes: (4096, 8192),
+            version: Some(TransportVersion::One),
         }
     }
 
@@ -421,16 +516,22 @@ mod tests {
     #[test]
     fn data_are_padded_as_configured_and_to_what_the_peer_recommends() {
         let plain = terms(Some(OURS));
-        assert_eq!((plain.agreed().alignment(), plain.agreed().plain_bytes_max()), (NONE, 4096));
-        assert_eq!(plain.with_reply(&ALL).alignment(), NONE, "not configured, not begun");
+        assert_eq!(
+            (plain.agreed().alignment(ONE), plain.agreed().plain_bytes_max(ONE)),
+            (NONE, 4096)
+        );
+        assert_eq!(plain.with_reply(&ALL).alignment(ONE), NONE, "not configured, not begun");
         let padded = Terms { alignment: Alignment::new(1024, 600), ..plain };
-        assert_eq!(padded.agreed().alignment(), Alignment::new(1024, 600));
-        assert_eq!(padded.with_reply(&ALL).alignment(), Alignment::new(64, 600));
+        assert_eq!(padded.agreed().alignment(ONE), Alignment::new(1024, 600));
+        assert_eq!(padded.with_reply(&ALL).alignment(ONE), Alignment::new(64, 600));
         let silent = ConfigReply { align_bytes: 0, ..ALL };
-        assert_eq!(padded.with_reply(&silent).alignment(), Alignment::new(1024, 600));
+        assert_eq!(padded.with_reply(&silent).alignment(ONE), Alignment::new(1024, 600));
         // No data in so short a message reach the threshold.
-        assert_eq!(padded.agreed().plain_bytes_max(), 28 + 600);
+        assert_eq!(padded.agreed().plain_bytes_max(ONE), 28 + 600);
         assert_eq!(padded.agreed().send_bytes_max(), 4096);
+        // Version two has no padding.
+        let two = padded.agreed().settled(TransportVersion::Two);
+        assert_eq!(two.plain_bytes_max(TransportVersion::Two), 4096);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::fabric::{Access, ConnId, ExposeError, Fabric};
 use crate::mem::Bulk;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded};
+use spinrpc_proto::version::TransportVersion;
 
 /// Makes the memory of one call reachable, chunk by chunk.
 pub(super) struct Offering<'a, F: Fabric> {
@@ -16,6 +17,7 @@ pub(super) struct Offering<'a, F: Fabric> {
     pub(super) conn: ConnId,
     pub(super) segment_bytes: usize,
     pub(super) longest_block_bytes: usize,
+    pub(super) version: TransportVersion,
     pub(super) chunks: CallChunks,
     pub(super) hold: &'a mut CallHold,
     /// Items copied because they lie outside of the connection's memory.
@@ -26,7 +28,7 @@ impl<F: Fabric> Offering<'_, F> {
     pub(super) fn offer_all(
         &mut self,
         xid: Xid,
-        recv_bytes_max: usize,
+        inline_bytes_max: usize,
         encoded: &Encoded,
         whole: Option<Bulk>,
         spec: &mut CallSpec,
@@ -48,7 +50,7 @@ impl<F: Fabric> Offering<'_, F> {
             require_room(self.chunks.push_write(offer))?;
         }
         let write_list_bytes = spec.write_list_bytes(self.segment_bytes);
-        if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, recv_bytes_max) {
+        if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, inline_bytes_max) {
             let mut reply = self.lend(bytes)?;
             let offer = self.expose(&mut reply, Access::RemoteWrite)?;
             require_room(self.chunks.set_reply(offer))?;
@@ -74,7 +76,7 @@ impl<F: Fabric> Offering<'_, F> {
             return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
         }
         let bytes_max = config.peer_limits().payload_bytes_max as usize;
-        match (self.longest_list_bytes(), self.chunks.header_bytes()) {
+        match (self.longest_list_bytes(), self.chunks.header_bytes_in(self.version)) {
             (needed_bytes, _) if needed_bytes > bytes_max => {
                 Err(Backpressure::TooLarge { needed_bytes })
             }

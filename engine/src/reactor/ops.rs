@@ -7,6 +7,7 @@ use super::instance::Instance;
 use super::negotiate::Negotiated;
 use super::reply_plan::ReplyData;
 use super::reverse::NoReverse;
+pub(crate) use super::versions::Settled;
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::{Buf, Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
@@ -15,6 +16,7 @@ use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
+use spinrpc_proto::version::{Negotiation, Verdict};
 use std::time::Duration;
 
 /// Writes a stream; may be asked to do it again with more room.
@@ -72,6 +74,10 @@ pub(crate) trait CoreOps: ReplyOps {
     fn take_reverse_calls(&self, request: u64);
     /// A client calls in reverse on this accepted connection from now on, inline only if so asked.
     fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse>;
+    /// How a new connection finds its version; before its first call.
+    fn negotiate(&self, conn: ConnId, negotiation: Negotiation);
+    /// The first call of a connection was answered. `None` when it is down.
+    fn settle(&self, conn: ConnId) -> Option<Settled>;
     /// Has the calls of a connection outlive it, as far as their specs say; each is sent again so
     /// many times at most.
     fn make_lasting(&self, conn: ConnId, resends_max: u8);
@@ -337,6 +343,8 @@ pub(crate) trait Upcalls {
     fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>);
     /// A connection was accepted, or one that was asked for is ready.
     fn on_up(&mut self, conn: ConnId, peer: Peer, negotiated: Negotiated);
+    /// A connection goes that has told something of its responder's versions.
+    fn on_verdict(&mut self, conn: ConnId, verdict: Verdict);
     /// A connection went down; its calls have ended before.
     fn on_down(&mut self, conn: ConnId, cause: &DownCause);
     /// Whether the client of this connection, which goes down, wants another one in its place.

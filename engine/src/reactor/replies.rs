@@ -15,12 +15,12 @@ use crate::mem::{Buf, Bulk};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
-use spinrpc_proto::payload::{Encoded, PLAIN_HEADER_BYTES, StreamWriter};
+use spinrpc_proto::payload::{Encoded, StreamWriter};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType, insert_alignment};
-use spinrpc_proto::rdma::{RdmaError, Segment, emit_msg_header};
+use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
-use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};
+use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
 use std::sync::Arc;
 
@@ -58,15 +58,16 @@ impl<F: Fabric> CoreCell<F> {
     /// The common case: the call had no chunks, and the reply has no data items.
     #[inline]
     pub(super) fn send_plain_reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
-        let Some((mut message, threshold_bytes)) = self.reactor().stage_plain_reply(to) else {
-            return;
-        };
-        let stream = &mut message.whole_mut()[PLAIN_HEADER_BYTES..threshold_bytes];
+        let version = version_of(to.message);
+        let staged = self.reactor().stage_plain_reply(to, version);
+        let Some((mut message, threshold_bytes)) = staged else { return };
+        let stream = &mut message.whole_mut()[version.plain_header_bytes()..threshold_bytes];
         let mut writer = StreamWriter::new(stream, &[]);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
         if let Some(stream_bytes) = writer.plain_bytes() {
-            return self.reactor().post_plain_reply(to, message, stream_bytes);
+            let header_bytes = version.plain_header_bytes();
+            return self.reactor().post_plain_reply(to, message, header_bytes, stream_bytes);
         }
         // It does not fit inline, or names a data item: errors both, which the general case knows.
         drop(message);
@@ -216,12 +217,16 @@ impl<F: Fabric> Reactor<F> {
     }
 
     #[inline]
-    fn stage_plain_reply(&mut self, to: &ReplyTarget<'_>) -> Option<(Buf, usize)> {
+    fn stage_plain_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        version: TransportVersion,
+    ) -> Option<(Buf, usize)> {
         let Some(c) = self.conns.find(to.conn) else {
             self.stats.stale += 1;
             return None;
         };
-        let threshold_bytes = c.negotiated.plain_bytes_max();
+        let threshold_bytes = c.negotiated.plain_bytes_max(version);
         let message = c.sends.take();
         if message.is_none() {
             self.close_overrun(to.conn, "send buffers");
@@ -230,10 +235,16 @@ impl<F: Fabric> Reactor<F> {
     }
 
     #[inline]
-    fn post_plain_reply(&mut self, to: &ReplyTarget<'_>, mut message: Buf, stream_bytes: usize) {
+    fn post_plain_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        mut message: Buf,
+        header_bytes: usize,
+        stream_bytes: usize,
+    ) {
         let Some(c) = self.conns.find(to.conn) else { return };
         release(c, to.slot);
-        let (header, stream) = message.whole_mut().split_at_mut(PLAIN_HEADER_BYTES);
+        let (header, stream) = message.whole_mut().split_at_mut(header_bytes);
         let Some(xid) = to.message.first_chunk::<4>() else { return };
         let xid = u32::from_be_bytes(*xid);
         // With the word behind it, which says REPLY: as the pair that will be copied on.
@@ -242,7 +253,7 @@ impl<F: Fabric> Reactor<F> {
             self.stats.stale += 1;
             return;
         }
-        message.set_range(0..PLAIN_HEADER_BYTES + stream_bytes);
+        message.set_range(0..header_bytes + stream_bytes);
         self.post_answer(to.conn, message, None);
     }
 
@@ -345,32 +356,6 @@ impl<F: Fabric> Reactor<F> {
         self.send_refusal(to.conn, xid, version, answer);
     }
 
-    /// Sends an RPC reply without results that belongs to no slot any more.
-    pub(super) fn send_refusal(
-        &mut self,
-        conn: ConnId,
-        xid: Xid,
-        version: TransportVersion,
-        answer: &RpcRefusal,
-    ) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
-            return;
-        }
-        let Some(mut message) = c.sends.take() else { return };
-        let header = match *answer {
-            RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
-            RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
-        };
-        let grant = c.proto.responder.grant();
-        let at = version.plain_header_bytes();
-        let start = &mut message.whole_mut()[..at];
-        emit_msg_header(start, version, xid, grant, Direction::Reply);
-        let length = header.emit(&mut message.whole_mut()[at..]);
-        message.set_range(0..at + length);
-        self.post_answer(conn, message, None);
-    }
-
     /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
     pub(super) fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
@@ -466,6 +451,16 @@ impl Conn {
             sinks.clear();
         }
         hold.message.take()
+    }
+}
+
+/// The version of a call whose header was checked when it came.
+#[inline]
+fn version_of(call: &[u8]) -> TransportVersion {
+    const TWO: u8 = TransportVersion::Two as u8;
+    match call.get(7) {
+        Some(&TWO) => TransportVersion::Two,
+        _ => TransportVersion::One,
     }
 }
 

@@ -146,7 +146,9 @@ impl ReplyPlan {
         profile: Profile,
         segment_bytes: usize,
     ) -> Self {
-        let (threshold_bytes, alignment) = (negotiated.send_bytes_max(), negotiated.alignment());
+        let version = view.transport_version();
+        let threshold_bytes = negotiated.send_bytes_max_in(version);
+        let alignment = negotiated.alignment(version);
         let mut write_bytes = [0; ITEMS_MAX];
         for (chunk, room) in view.writes().zip(&mut write_bytes) {
             *room = chunk.total_length();
@@ -158,7 +160,7 @@ impl ReplyPlan {
             threshold_bytes,
             write_bytes,
             reply_chunk_bytes,
-            profile: profile.under(view.transport_version()),
+            profile: profile.under(version),
             segment_bytes,
             alignment,
         }

@@ -152,7 +152,7 @@ impl<F: Fabric> CoreCell<F> {
         write: Encode<'_>,
     ) -> Result<(), Backpressure> {
         // Nothing is written for a call that cannot start anyway.
-        drop(self.reactor().take_call_buffer(conn)?);
+        drop(self.reactor().take_send_buffer(conn)?.0);
         let kept = self.keep(spec, write)?;
         let again = |stream: &mut StreamWriter<'_>| kept.cuts.write(kept.stream.bytes(), stream);
         let slot = self.start_special_call(conn, Start::New(token), spec, &again)?;

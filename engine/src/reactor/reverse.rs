@@ -119,6 +119,7 @@ impl<F: Fabric> Reactor<F> {
             return Err(NoReverse::Taken);
         }
         c.reverse = ReverseState { has_client: true, is_inline };
+        self.settle_in_reverse(conn);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use super::deferred::DeferTicket;
 use super::instance::Instance;
 use super::negotiate::Negotiated;
 use super::ops::{
-    Backpressure, CallSpec, CallTarget, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal,
+    Backpressure, CallSpec, CallTarget, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal, Settled,
 };
 use super::replies::SYSTEM_ERR;
 use super::reply_plan::ReplyData;
@@ -13,6 +13,7 @@ use super::reverse::NoReverse;
 use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::{Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
+use spinrpc_proto::version::Negotiation;
 use std::time::Duration;
 
 impl<F: Fabric> CoreOps for CoreCell<F> {
@@ -82,6 +83,14 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
 
     fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
         Some(self.reactor().conns.find(conn)?.take_config(reply))
+    }
+
+    fn negotiate(&self, conn: ConnId, negotiation: Negotiation) {
+        self.reactor().negotiate(conn, negotiation);
+    }
+
+    fn settle(&self, conn: ConnId) -> Option<Settled> {
+        self.reactor().settle(conn)
     }
 
     fn make_lasting(&self, conn: ConnId, resends_max: u8) {

@@ -14,8 +14,14 @@ pub(crate) enum Event {
     Pull(SlotId),
     Reply(DeliveredReply),
     PullReply,
+    /// A call whose version was refused.
+    Resend(SlotId),
     FreeExports(SlotId),
-    Failed { slot: SlotId, token: u64, failure: CallFailure },
+    Failed {
+        slot: SlotId,
+        token: u64,
+        failure: CallFailure,
+    },
     Released(SlotId),
     Error(Xid, u32, RdmaError),
     Refuse(Xid, TransportVersion),
@@ -56,6 +62,10 @@ impl Output for EventSink {
     fn pull_reply(&mut self, reply: DeliveredReply) {
         self.event = Event::PullReply;
         self.to_pull = Some(reply);
+    }
+
+    fn resend_call(&mut self, slot: SlotId) {
+        self.event = Event::Resend(slot);
     }
 
     fn free_exports(&mut self, slot: SlotId) {

@@ -104,6 +104,8 @@ counters! {
     exports_expired,
     /// Connections opened.
     connections_opened,
+    /// Of those that this side made, the ones that turned out to speak version two.
+    connections_version_two,
     /// Connections that went down.
     connections_closed,
     /// Connections made in the place of lost ones.

@@ -1,0 +1,191 @@
+//! Which responders have turned out not to speak version two, and what follows for clients (version
+//! two section 5.2). One memory for all cores of an engine: looked at when a connection begins, changed
+//! when its version is settled or it goes; no message touches it. The dispatch calls this.
+
+use super::dispatch::ClientEntry;
+use super::errors::CallError;
+use crate::config::Config;
+use crate::fabric::{ConnId, DownCause};
+use crate::sync::lock;
+use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Verdict, Versions};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Responders without version two that are remembered at a time. With one more the one that was
+/// heard of first is forgotten, and is made the offer again.
+const RESPONDERS_MAX: usize = 1024;
+
+/// Longest wait for the answer to an offer, less where `rpc.timeout_ms` is less: a client that waits
+/// five seconds for a connection still gets one in version one.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is remembered of responders, by the address that was connected to.
+#[derive(Debug)]
+pub(super) struct Responders {
+    speaks: Versions,
+    memory: Duration,
+    offer_timeout: Duration,
+    /// Those without version two, with the time until which that holds; the oldest first.
+    without_two: Mutex<VecDeque<(String, Duration)>>,
+}
+
+impl Responders {
+    pub(super) fn new(config: &Config) -> Arc<Self> {
+        let timeout = config.timeout().map_or(OFFER_TIMEOUT, |most| most.min(OFFER_TIMEOUT));
+        Arc::new(Self {
+            speaks: config.versions(),
+            memory: config.version_memory(),
+            offer_timeout: timeout,
+            without_two: Mutex::default(),
+        })
+    }
+
+    /// What a new connection begins with, at time `now` of a core.
+    fn negotiation(&self, address: &str, now: Duration) -> Negotiation {
+        match self.speaks == Versions::Both && self.lacks_two(address, now) {
+            true => Negotiation::settled(TransportVersion::One),
+            false => Negotiation::new(self.speaks),
+        }
+    }
+
+    fn lacks_two(&self, address: &str, now: Duration) -> bool {
+        let known = lock(&self.without_two);
+        known.iter().any(|(other, until)| other == address && now < *until)
+    }
+
+    /// A connection has told something.
+    fn note(&self, address: &str, verdict: Verdict, now: Duration) {
+        if verdict == Verdict::Unknown {
+            return;
+        }
+        let mut known = lock(&self.without_two);
+        known.retain(|(other, until)| other != address && now < *until);
+        if verdict == Verdict::NoVersionTwo {
+            if known.len() == RESPONDERS_MAX {
+                known.pop_front();
+            }
+            known.push_back((address.to_owned(), now.saturating_add(self.memory)));
+        }
+    }
+}
+
+/// What a client makes of it.
+#[derive(Debug, Default)]
+pub(super) struct Offer {
+    responders: Option<Arc<Responders>>,
+    /// How long it waits for an answer, as long as version two is offered and version one would do.
+    pub(super) patience: Option<Duration>,
+    /// The last connection was lost over the offer: the next one goes without.
+    is_refused: bool,
+}
+
+impl Offer {
+    pub(super) fn new(responders: &Arc<Responders>) -> Self {
+        Self { responders: Some(Arc::clone(responders)), ..Self::default() }
+    }
+}
+
+impl ClientEntry {
+    /// Begins to find the version of a new connection.
+    pub(super) fn offer_version(&mut self, conn: ConnId) {
+        let Some(responders) = &self.offer.responders else { return };
+        let negotiation = match std::mem::take(&mut self.offer.is_refused) {
+            true => Negotiation::settled(TransportVersion::One),
+            false => responders.negotiation(&self.address, self.link.ops.time()),
+        };
+        let has_other = responders.speaks == Versions::Both;
+        let is_offer = negotiation.stage() == Stage::Offered && has_other;
+        self.offer.patience = is_offer.then_some(responders.offer_timeout);
+        self.link.ops.negotiate(conn, negotiation);
+    }
+
+    /// The first call was answered, and with that the version is settled.
+    pub(super) fn settle_version(&mut self, conn: ConnId) {
+        self.offer.patience = None;
+        let Some(settled) = self.link.ops.settle(conn) else { return };
+        if let Some((_, negotiated)) = &mut self.up {
+            *negotiated = settled.negotiated;
+        }
+        self.note_verdict(settled.verdict);
+    }
+
+    pub(super) fn note_verdict(&self, verdict: Verdict) {
+        if let Some(responders) = &self.offer.responders {
+            responders.note(&self.address, verdict, self.link.ops.time());
+        }
+    }
+
+    /// Whether the first call failed over the version that it offered: there was no answer, or no
+    /// connection any more. Then the next connection goes without the offer, whatever others have
+    /// found out meanwhile.
+    pub(super) fn falls_back(&mut self, error: &CallError) -> bool {
+        let is_lost = match error {
+            CallError::TimedOut => true,
+            CallError::Disconnected(cause) => *cause != DownCause::Local,
+            _ => false,
+        };
+        self.offer.is_refused = is_lost && self.offer.patience.is_some();
+        self.offer.is_refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn both() -> Responders {
+        Responders {
+            speaks: Versions::Both,
+            memory: 10 * S,
+            offer_timeout: S,
+            without_two: Mutex::default(),
+        }
+    }
+
+    fn offers_two(responders: &Responders, address: &str, at: u32) -> bool {
+        responders.negotiation(address, at * S).stage() == Stage::Offered
+    }
+
+    /// Version two section 5.2: "a requester can avoid a possible version negotiation loop [...] by
+    /// assuming that particular responder does not support RPC-over-RDMA Version Two".
+    #[test]
+    fn a_responder_without_version_two_is_remembered_for_a_while() {
+        let responders = both();
+        assert!(offers_two(&responders, "old", 0));
+        responders.note("old", Verdict::NoVersionTwo, S);
+        assert!(!offers_two(&responders, "old", 10));
+        assert!(offers_two(&responders, "new", 10));
+        assert!(offers_two(&responders, "old", 11), "expired");
+    }
+
+    #[test]
+    fn one_that_answers_in_version_two_is_forgotten() {
+        let responders = both();
+        responders.note("old", Verdict::NoVersionTwo, S);
+        responders.note("old", Verdict::Unknown, S);
+        assert!(!offers_two(&responders, "old", 2));
+        responders.note("old", Verdict::SpeaksTwo, 2 * S);
+        assert!(offers_two(&responders, "old", 2));
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_there_is_room_for() {
+        let responders = both();
+        for number in 0..=RESPONDERS_MAX {
+            responders.note(&number.to_string(), Verdict::NoVersionTwo, S);
+        }
+        assert_eq!(lock(&responders.without_two).len(), RESPONDERS_MAX);
+        assert!(offers_two(&responders, "0", 2), "the first one had to go");
+        assert!(!offers_two(&responders, "1", 2));
+    }
+
+    #[test]
+    fn version_two_alone_is_offered_whatever_is_remembered() {
+        let responders = Responders { speaks: Versions::Two, ..both() };
+        responders.note("old", Verdict::NoVersionTwo, S);
+        assert!(offers_two(&responders, "old", 2));
+    }
+}
