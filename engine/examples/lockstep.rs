@@ -1,9 +1,9 @@
 //! Both ends of a connection on one thread, in turns: what a call costs in
 //! nanoseconds of CPU time when no cache line travels between cores.
 //!
-//! `cargo run --release -p spinrpc --example lockstep -- [ROUNDS [DEPTH]]`
+//! `cargo run --release -p spinrpc --example lockstep -- [ROUNDS [DEPTH [VERSION]]]`, VERSION being that of RPC-over-RDMA, 1 or 2
 
-use spinrpc::config::RawConfig;
+use spinrpc::config::{RawConfig, Versions};
 use spinrpc::{
     Call, CallError, CallSpec, Client, Core, CoreContext, Engine, IdlePolicy, Procedure, Program,
     Reply, ReplyHandler, Service, Token, Version,
@@ -34,12 +34,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let rounds = numbers.next().transpose()?.unwrap_or(200_000);
     let depth = numbers.next().transpose()?.unwrap_or(1);
+    let versions = match numbers.next().transpose()? {
+        Some(2) => Versions::Two,
+        _ => Versions::One,
+    };
     let address = format!("shm:lockstep-{}", std::process::id());
-    let server_engine = engine()?;
+    let server_engine = engine(versions)?;
     server_engine.serve(PROGRAM, VERSION, |_: &CoreContext| Null);
     server_engine.listen(&address)?;
     let mut server = server_engine.core(0)?;
-    let client_engine = engine()?;
+    let client_engine = engine(versions)?;
     let mut core = client_engine.core(0)?;
     let replies = Rc::new(Cell::new(0));
     let handler = Count(Rc::clone(&replies));
@@ -62,9 +66,10 @@ fn cpu_ns() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-fn engine() -> Result<Engine, Box<dyn std::error::Error>> {
+fn engine(versions: Versions) -> Result<Engine, Box<dyn std::error::Error>> {
     let mut raw = RawConfig::default();
     raw.poll.mode = IdlePolicy::Busy;
+    raw.rpc.version = versions;
     raw.mem.arena_mib = 8;
     Ok(Engine::new(raw.validate()?)?)
 }

@@ -20,6 +20,7 @@ pub use raw::{
 };
 pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
 pub use spinrpc_proto::config_proto::Protection;
+pub use spinrpc_proto::version::Versions;
 
 use crate::mem::LINE_BYTES;
 use crate::mem::budget::{Budget, RecvBudget, SendBudget};
@@ -29,7 +30,7 @@ use spinrpc_proto::limits::INLINE_THRESHOLD_TWO_BYTES;
 use spinrpc_proto::limits::Limits as PeerLimits;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
-use spinrpc_proto::version::{TransportVersion, Versions};
+use spinrpc_proto::version::TransportVersion;
 use std::time::Duration;
 
 /// A value that the engine cannot work with.

@@ -30,6 +30,7 @@ pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, OpaqueAuth, RejectStatus,
 };
+pub use spinrpc_proto::version::TransportVersion;
 pub use spinrpc_proto::xdr::DecodeError;
 
 /// The code in the README compiles.

@@ -8,7 +8,7 @@ pub(crate) mod raw;
 pub(crate) mod two_way;
 
 use program::{Shared, TestProgram};
-use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig, Want};
+use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig, Versions, Want};
 use spinrpc::{Config, Engine, Program, Running, StatsSnapshot, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,9 +28,23 @@ pub(crate) fn unique_address() -> String {
     format!("shm:test-{}-{number}", std::process::id())
 }
 
+/// Versions of RPC-over-RDMA that engines of tests speak (`rpc.version`), where a test does not care:
+/// the suite is run again, from the same binaries, with this set.
+const VERSIONS_VARIABLE: &str = "SPINRPC_TEST_VERSION";
+
+fn versions() -> Versions {
+    match std::env::var(VERSIONS_VARIABLE).as_deref() {
+        Err(_) | Ok("1") => Versions::One,
+        Ok("2") => Versions::Two,
+        Ok("auto") => Versions::Both,
+        Ok(other) => panic!("{VERSIONS_VARIABLE} = {other}: expected 1, 2 or auto"),
+    }
+}
+
 /// Small memory and idle cores that sleep: many tests share few CPUs.
 pub(crate) fn small() -> RawConfig {
     let mut raw = RawConfig::default();
+    raw.rpc.version = versions();
     raw.poll.mode = IdlePolicy::Adaptive;
     raw.poll.spin_us = 20;
     raw.poll.yield_us = 50;

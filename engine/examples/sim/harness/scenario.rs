@@ -2,7 +2,8 @@
 
 use spinrpc::Config;
 use spinrpc::config::{
-    BulkView, ConfigError, ConfigRole, CoreList, Host, NumaPolicy, Protection, RawConfig, Want,
+    BulkView, ConfigError, ConfigRole, CoreList, Host, NumaPolicy, Protection, RawConfig, Versions,
+    Want,
 };
 use spinrpc::fabric::sim::{Device, Network, Rng};
 use spinrpc::mem::BulkClass;
@@ -147,6 +148,9 @@ impl Scenario {
         for node in servers.iter_mut().chain(&mut clients) {
             node.take_reverse_calls(reverse_calls)?;
         }
+        for (node, versions) in servers.iter_mut().chain(&mut clients).zip(versions(seed)) {
+            node.speak(versions)?;
+        }
         let has_comeback = links.iter().any(|link| link.comeback.is_some());
         let faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
         Ok(Self {
@@ -238,7 +242,26 @@ fn reverse_calls(seed: u64) -> usize {
     }
 }
 
+/// Every other seed is a mixed fleet: old nodes, new ones, and those that are between, as long as any
+/// two of them have a version in common.
+fn versions(seed: u64) -> impl Iterator<Item = Versions> {
+    use Versions::{Both, One, Two};
+    let mut rng = Rng::new(seed ^ 0x7665_7273);
+    let fleet: &[Versions] = match seed % 2 {
+        0 => &[One],
+        _ => rng.pick(&[&[One, Both][..], &[One, Both, Both], &[Both], &[Two, Both]]),
+    };
+    std::iter::from_fn(move || Some(rng.pick(fleet)))
+}
+
 impl Node {
+    fn speak(&mut self, versions: Versions) -> Result<(), ConfigError> {
+        let mut raw = self.config.raw().clone();
+        raw.rpc.version = versions;
+        self.config = raw.validate_for(&host())?;
+        Ok(())
+    }
+
     fn take_reverse_calls(&mut self, calls: usize) -> Result<(), ConfigError> {
         if calls > 0 {
             let mut raw = self.config.raw().clone();

@@ -1,0 +1,331 @@
+//! Which version of RPC-over-RDMA a connection speaks (version two section 5): every pair of
+//! configurations, responders that refuse or fall silent, and what is remembered of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, Heard, SharedHeard, all_words, client_config, one_opaque, recorder};
+use common::program::{ECHO, NULL};
+use common::raw::{RawListener, RawPeer};
+use common::two_way::Pair;
+use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
+use spinrpc::config::{ConfigRole, RawConfig, Versions};
+use spinrpc::{
+    CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine, Reconnect,
+    ReverseOptions, Token, TransportVersion,
+};
+use std::time::{Duration, Instant};
+
+const ONE: Option<TransportVersion> = Some(TransportVersion::One);
+const TWO: Option<TransportVersion> = Some(TransportVersion::Two);
+
+fn client_of(versions: Versions) -> RawConfig {
+    RawConfig { rpc: small_with(|raw| raw.rpc.version = versions).rpc, ..client_config() }
+}
+
+fn server_of(versions: Versions) -> Server {
+    Server::with(small_with(|raw| raw.rpc.version = versions))
+}
+
+/// The version in which the client that heard this calls.
+fn version_of<T>(heard: &Heard<T>) -> Option<TransportVersion> {
+    let up = |event: &ConnectionEvent| match event {
+        ConnectionEvent::Up { negotiated, .. } => negotiated.version(),
+        _ => None,
+    };
+    heard.events.iter().rev().find_map(up)
+}
+
+/// Version two section 5.2: "the requester selects a protocol version in the range".
+#[test]
+fn ends_with_a_version_in_common_speak_the_highest() {
+    use Versions::{Both, One, Two};
+    for (client, server, expected) in [
+        (Both, Both, TWO),
+        (Both, One, ONE),
+        (One, Both, ONE),
+        (Two, Both, TWO),
+        (Both, Two, TWO),
+        (Two, Two, TWO),
+        (One, One, ONE),
+    ] {
+        let server = server_of(server);
+        let mut caller = Caller::connect_with(client_of(client), &server.address, one_opaque);
+        assert_eq!(version_of(&caller.heard.borrow()), expected, "{client:?}");
+        let sent = pattern(7, 3000);
+        assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
+        let counted = caller.engine.stats(0).connections_version_two;
+        caller.core.run_until(|| true);
+        assert!(counted <= u64::from(expected == TWO), "{client:?}");
+    }
+}
+
+#[test]
+fn ends_without_one_say_so() {
+    use Versions::{One, Two};
+    for (client, server, number) in [(One, Two, 2), (Two, One, 1)] {
+        let server = server_of(server);
+        let engine = Engine::new(valid(client_of(client))).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let error = common::caller::open(&mut core, &server.address, all_words).err();
+        let Some(ConnectError::NoCommonVersion { low, high }) = error else {
+            panic!("{client:?}: {error:?}");
+        };
+        assert_eq!((low, high), (number, number), "{client:?}");
+    }
+}
+
+#[test]
+fn a_responder_that_refused_is_not_offered_version_two_again_until_that_is_forgotten() {
+    let server = server_of(Versions::One);
+    for (memory_ms, offers) in [(600_000, 1), (1, 2)] {
+        let before = server.stats().errors_sent;
+        let raw = RawConfig { rpc: client_of(Versions::Both).rpc, ..client_config() };
+        let mut raw = raw;
+        raw.rpc.version_memory_ms = memory_ms;
+        let mut caller = Caller::connect_with(raw, &server.address, all_words);
+        let settled_at = Instant::now();
+        while settled_at.elapsed() < Duration::from_millis(5) {
+            caller.core.poll_once();
+        }
+        let (client, heard) =
+            common::caller::open(&mut caller.core, &server.address, all_words).unwrap();
+        assert!(client.is_up());
+        assert_eq!(version_of(&heard.borrow()), ONE);
+        server.wait_for("the refusals", |stats| stats.errors_sent >= before + offers);
+        assert_eq!(server.stats().errors_sent, before + offers, "{memory_ms} ms");
+    }
+}
+
+/// A client on this thread, and a responder in the test's hands.
+struct Bench {
+    listener: RawListener,
+    core: Core,
+    client: Client,
+    heard: SharedHeard<Vec<u32>>,
+    _engine: Engine,
+}
+
+impl Bench {
+    fn new(raw: RawConfig, options: &ConnectOptions) -> Self {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let engine = Engine::new(valid(raw)).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let heard = SharedHeard::default();
+        let made = recorder(&heard, all_words);
+        let client = core.connect_with(&address, PROGRAM, VERSION, options, |_| made).unwrap();
+        Self { listener, core, client, heard, _engine: engine }
+    }
+
+    fn until<T>(&mut self, what: &str, mut ready: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(value) = ready(self) {
+                return value;
+            }
+            assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
+            self.core.poll_once();
+            std::thread::yield_now();
+        }
+    }
+
+    fn accept(&mut self) -> RawPeer {
+        self.until("a connection", |bench| bench.listener.try_accept())
+    }
+
+    fn hear(&mut self, peer: &mut RawPeer) -> Vec<u32> {
+        self.until("a message", |_| peer.poll()).words()
+    }
+
+    /// The connection has come up in this version.
+    #[track_caller]
+    fn expect_up(&mut self, version: Option<TransportVersion>) {
+        let client = self.client.clone();
+        self.until("the connection", |_| client.is_up().then_some(()));
+        assert_eq!(version_of(&self.heard.borrow()), version);
+    }
+}
+
+/// MSG_ACCEPTED, SUCCESS, in the version of the call.
+fn reply_to(call: &[u32]) -> Vec<u32> {
+    let (xid, version) = (call[0], call[1]);
+    // "rdma_direction" REPLY before the lists of version two.
+    let direction: &[u32] = if version == 2 { &[1] } else { &[] };
+    [&[xid, version, 64, 0], direction, &[0; 3], &[xid, 1, 0, 0, 0, 0]].concat()
+}
+
+/// ERR_VERS for versions one to one.
+fn refusal_of(call: &[u32]) -> Vec<u32> {
+    vec![call[0], call[1], 64, 4, 1, 1, 1]
+}
+
+fn auto(ccp: ConfigRole) -> RawConfig {
+    let mut raw = client_of(Versions::Both);
+    raw.rpc.ccp = ccp;
+    raw
+}
+
+/// Version two section 5: "This initial message can be no larger than the Version One default inline
+/// threshold of 1024 bytes".
+#[test]
+fn a_refused_offer_is_sent_again_in_version_one_on_the_same_connection() {
+    for ccp in [ConfigRole::Off, ConfigRole::Ask] {
+        let mut bench = Bench::new(auto(ccp), &ConnectOptions::new());
+        let mut peer = bench.accept();
+        let offer = bench.hear(&mut peer);
+        assert_eq!(offer[1], 2, "the highest version first");
+        assert!(offer.len() * 4 <= 1024);
+        peer.send_words(&refusal_of(&offer));
+        let again = bench.hear(&mut peer);
+        assert_eq!((again[0], again[1]), (offer[0], 1), "the same call");
+        assert_eq!(again[7..], offer[8..], "behind a header that is a word shorter");
+        peer.send_words(&reply_to(&again));
+        if ccp == ConfigRole::Ask {
+            let probe = bench.hear(&mut peer);
+            assert_eq!(probe[1], 1);
+            peer.send_words(&reply_to(&probe));
+        }
+        bench.expect_up(ONE);
+    }
+}
+
+#[test]
+fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
+    type Ends = fn(&mut RawPeer, &[u32]);
+    let silently: Ends = |peer, _| peer.close();
+    let refusing: Ends = |peer, offer| {
+        peer.send_words(&refusal_of(offer));
+        peer.close();
+    };
+    for (what, ends) in [("no answer", silently), ("a refusal", refusing)] {
+        for options in [ConnectOptions::new(), coming_back()] {
+            let mut bench = Bench::new(auto(ConfigRole::Off), &options);
+            let mut peer = bench.accept();
+            let offer = bench.hear(&mut peer);
+            assert_eq!(offer[1], 2, "{what}");
+            ends(&mut peer, &offer);
+            let mut peer = bench.accept();
+            let call = bench.hear(&mut peer);
+            assert_eq!(call[1], 1, "{what}");
+            peer.send_words(&reply_to(&call));
+            bench.expect_up(ONE);
+        }
+    }
+}
+
+fn coming_back() -> ConnectOptions {
+    ConnectOptions::new().reconnect(Reconnect::default().first_delay(Duration::ZERO))
+}
+
+/// Version two section 5.2: "If the initial negotiation message is lost or dropped".
+#[test]
+fn an_offer_without_answer_is_given_up_and_the_next_connection_is_of_version_one() {
+    let mut raw = auto(ConfigRole::Off);
+    raw.rpc.timeout_ms = 50;
+    let mut bench = Bench::new(raw, &ConnectOptions::new());
+    let mut silent = bench.accept();
+    assert_eq!(bench.hear(&mut silent)[1], 2);
+    let mut peer = bench.accept();
+    let call = bench.hear(&mut peer);
+    assert_eq!(call[1], 1);
+    peer.send_words(&reply_to(&call));
+    bench.expect_up(ONE);
+}
+
+/// A client that was up in version two meets an old server in the new one's place.
+#[test]
+fn a_client_that_comes_back_finds_the_version_anew() {
+    let mut bench = Bench::new(auto(ConfigRole::Off), &coming_back());
+    let mut new = bench.accept();
+    let offer = bench.hear(&mut new);
+    new.send_words(&reply_to(&offer));
+    bench.expect_up(TWO);
+    bench.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    assert_eq!(bench.hear(&mut new)[1], 2);
+    new.close();
+    let mut old = bench.accept();
+    let offer = bench.hear(&mut old);
+    assert_eq!(offer[1], 2);
+    old.close();
+    let mut old = bench.accept();
+    let call = bench.hear(&mut old);
+    assert_eq!(call[1], 1);
+    old.send_words(&reply_to(&call));
+    bench.until("the second connection", |bench| bench.client.is_up().then_some(()));
+    assert_eq!(version_of(&bench.heard.borrow()), ONE);
+}
+
+#[test]
+fn a_responder_that_refuses_both_versions_ends_it() {
+    let mut bench = Bench::new(auto(ConfigRole::Off), &ConnectOptions::new());
+    let mut peer = bench.accept();
+    let offer = bench.hear(&mut peer);
+    peer.send_words(&refusal_of(&offer));
+    let again = bench.hear(&mut peer);
+    peer.send_words(&[again[0], 1, 64, 4, 1, 7, 9]);
+    let error = bench.until("the end", |bench| {
+        let failed = |event: &ConnectionEvent| match event {
+            ConnectionEvent::ConnectFailed { error } => Some(error.clone()),
+            _ => None,
+        };
+        bench.heard.borrow().events.iter().find_map(failed)
+    });
+    assert!(matches!(error, ConnectError::NoCommonVersion { low: 7, high: 9 }), "{error:?}");
+}
+
+/// Version two section 5.3: "a responder MUST [reply] using the same version" of each call, and others
+/// are refused with the whole range (section 5.2).
+#[test]
+fn a_responder_answers_each_call_in_its_version() {
+    let server = server_of(Versions::Both);
+    let mut peer = RawPeer::connect(&server.address);
+    let body = [0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
+    for (xid, version) in [(1, 1), (2, 2), (3, 1), (4, 2)] {
+        let direction: &[u32] = if version == 2 { &[0] } else { &[] };
+        let call = [&[xid, version, 1, 0], direction, &[0; 3], &[xid], &body].concat();
+        peer.send_words(&call);
+        assert_eq!(peer.hear().words()[..], reply_to(&call)[..], "version {version}");
+    }
+    peer.send_words(&[&[5, 3, 1, 0, 0, 0, 0, 5][..], &body].concat());
+    assert_eq!(peer.hear().words()[3..], [4, 1, 1, 2]);
+}
+
+/// Version two section 2.3: "4096 bytes" where version one has 1024. The threshold changes "without
+/// losing the connection" when the version is settled.
+#[test]
+fn version_two_carries_inline_what_version_one_does_by_chunk() {
+    for (versions, is_inline) in [(Versions::One, false), (Versions::Both, true)] {
+        let narrow = |raw: &mut RawConfig| {
+            raw.rpc.version = versions;
+            (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (1024, 1024);
+        };
+        let server = Server::with(small_with(narrow));
+        let mut raw = client_config();
+        narrow(&mut raw);
+        let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
+        let sent = pattern(1, 3000);
+        let mut spec = CallSpec::new().reply_bytes_max(3004);
+        caller.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(&sent)).unwrap();
+        assert_eq!(caller.reply().unwrap(), sent);
+        server.wait_for("the call", |stats| stats.calls_received == 2);
+        let stats = server.stats();
+        assert_eq!((stats.bytes_read == 0, stats.bytes_written == 0), (is_inline, is_inline));
+    }
+}
+
+#[test]
+fn a_server_calls_back_in_the_version_it_is_called_in() {
+    for versions in [Versions::One, Versions::Both, Versions::Two] {
+        let raw = small_with(|raw| (raw.rpc.version, raw.rpc.reverse_calls) = (versions, 2));
+        let options = ConnectOptions::new().take_reverse_calls();
+        let mut pair = Pair::connect(raw, &options, ReverseOptions::new(), all_words);
+        pair.open_window();
+        let far = &pair.far.client;
+        far.call(ECHO, Token(5), &mut CallSpec::new(), |args| args.opaque(b"back")).unwrap();
+        pair.until("the reply", |pair| pair.far.reply_count() == 1);
+        let replies = pair.far.take();
+        let words = replies[0].1.as_ref().unwrap();
+        assert_eq!(words[..], [4, u32::from_be_bytes(*b"back")], "{versions:?}");
+    }
+}
