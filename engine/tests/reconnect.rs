@@ -10,7 +10,7 @@ use common::caller::{Read, recorder, run_core};
 use common::program::{LATER, MIX, NULL};
 use common::raw::{RawListener, RawPeer};
 use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
-use spinrpc::config::{BulkView, RawConfig};
+use spinrpc::config::{BulkView, RawConfig, Versions};
 use spinrpc::{
     Backpressure, CallError, CallSpec, ConnectOptions, ConnectionEvent, DownCause, Engine,
     Procedure, Reconnect, Resend, Token,
@@ -276,7 +276,10 @@ impl RawServer {
     fn new(grant: u32) -> Self {
         let address = unique_address();
         let listener = RawListener::at(&address);
-        let caller = connecting(client_config(), &address, &at_once(), all_words);
+        let mut raw = client_config();
+        // The one that the raw server speaks.
+        raw.rpc.version = Versions::One;
+        let caller = connecting(raw, &address, &at_once(), all_words);
         let peer = Some(listener.accept());
         let mut server = Self { listener, peer, caller };
         server.answer_first(grant);

@@ -286,7 +286,7 @@ fn every_key_has_a_place_of_its_own() {
 
 /// One name of each choice that is not its default.
 const OTHER_NAMES: &[&str] =
-    &["0", "off", "allow", "busy", "copy", "rfc5666", "ask", "none", "verbs", "buffer"];
+    &["0", "2", "off", "allow", "busy", "copy", "rfc5666", "ask", "none", "verbs", "buffer"];
 
 /// Values of the same type, one of which any key with this default takes.
 fn other_values(default: &Value) -> Vec<Value> {

@@ -9,7 +9,7 @@ pub(crate) mod two_way;
 
 use program::{Shared, TestProgram};
 use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig, Versions, Want};
-use spinrpc::{Config, Engine, Program, Running, StatsSnapshot, Version};
+use spinrpc::{Config, Engine, Program, Running, StatsSnapshot, TransportVersion, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -32,13 +32,18 @@ pub(crate) fn unique_address() -> String {
 /// the suite is run again, from the same binaries, with this set.
 const VERSIONS_VARIABLE: &str = "SPINRPC_TEST_VERSION";
 
-fn versions() -> Versions {
+pub(crate) fn versions() -> Versions {
     match std::env::var(VERSIONS_VARIABLE).as_deref() {
         Err(_) | Ok("1") => Versions::One,
         Ok("2") => Versions::Two,
         Ok("auto") => Versions::Both,
         Ok(other) => panic!("{VERSIONS_VARIABLE} = {other}: expected 1, 2 or auto"),
     }
+}
+
+/// The version in which engines of tests call each other, if the test does not say.
+pub(crate) fn version() -> TransportVersion {
+    versions().high()
 }
 
 /// Small memory and idle cores that sleep: many tests share few CPUs.
