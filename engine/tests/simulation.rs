@@ -39,6 +39,7 @@ fn no_seed_breaks_a_rule() {
     assert!(seen.resent > SEEDS / 20 && seen.replayed > 0, "not all there is: {counted}");
     assert!(seen.padded > SEEDS && seen.configured > SEEDS / 20, "not all there is: {counted}");
     assert!(seen.to_fetch > SEEDS / 4 && seen.dones > SEEDS / 4, "not all there is: {counted}");
+    assert!(seen.in_version_two > SEEDS, "not all there is: {counted}");
     assert!(seen.reversed > SEEDS, "not all there is: {counted}");
 }
 

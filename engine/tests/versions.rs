@@ -133,19 +133,15 @@ impl Bench {
         self.until("a connection", |bench| bench.listener.try_accept())
     }
 
-    /// The next connection, after that one.
+    /// The next connection, when that one has ended.
     fn next(&mut self, peer: &mut RawPeer) {
+        let is_end = |said: &Said| matches!(said, Said::Down(_));
+        self.until("the end of a connection", |_| peer.poll().filter(is_end));
         self.until("another connection", |bench| peer.take_next(&bench.listener).then_some(()));
     }
 
     fn hear(&mut self, peer: &mut RawPeer) -> Vec<u32> {
         self.until("a message", |_| peer.poll()).words()
-    }
-
-    /// What comes next that is a message, behind the end of the connection before.
-    fn hear_call(&mut self, peer: &mut RawPeer) -> Vec<u32> {
-        let is_message = |said: &Said| matches!(said, Said::Message(_));
-        self.until("a call", |_| peer.poll().filter(is_message)).words()
     }
 
     /// The connection has come up in this version.
@@ -216,7 +212,7 @@ fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
             assert_eq!(offer[1], 2, "{what}");
             ends(&mut peer, &offer);
             bench.next(&mut peer);
-            let call = bench.hear_call(&mut peer);
+            let call = bench.hear(&mut peer);
             assert_eq!(call[1], 1, "{what}");
             peer.send_words(&reply_to(&call));
             bench.expect_up(ONE);
@@ -237,7 +233,7 @@ fn an_offer_without_answer_is_given_up_and_the_next_connection_is_of_version_one
     let mut peer = bench.accept();
     assert_eq!(bench.hear(&mut peer)[1], 2);
     bench.next(&mut peer);
-    let call = bench.hear_call(&mut peer);
+    let call = bench.hear(&mut peer);
     assert_eq!(call[1], 1);
     peer.send_words(&reply_to(&call));
     bench.expect_up(ONE);
@@ -256,7 +252,7 @@ fn a_client_that_comes_back_finds_the_version_anew() {
     for version in [2, 1] {
         peer.close();
         bench.next(&mut peer);
-        call = bench.hear_call(&mut peer);
+        call = bench.hear(&mut peer);
         assert_eq!(call[1], version);
     }
     peer.send_words(&reply_to(&call));

@@ -235,8 +235,8 @@ impl Config {
     /// What a client with this configuration tells the server.
     pub(crate) fn ccp_request(&self) -> ConfigRequest {
         ConfigRequest {
-            call_bytes: self.inline_send_bytes() as u32,
-            reply_bytes: self.inline_recv_bytes() as u32,
+            call_bytes: self.send_room_bytes() as u32,
+            reply_bytes: self.recv_buffer_bytes() as u32,
             reads: u32::from(self.rdma_reads_max()),
         }
     }
@@ -244,7 +244,7 @@ impl Config {
     /// What a server with this configuration tells the client.
     pub(crate) fn ccp_reply(&self) -> ConfigReply {
         ConfigReply {
-            call_bytes: self.inline_recv_bytes() as u32,
+            call_bytes: self.recv_buffer_bytes() as u32,
             align_bytes: self.recv_align_bytes() as u32,
             reads: u32::from(self.rdma_reads_max()),
         }

@@ -9,6 +9,8 @@ use spinrpc::fabric::sim::{Observed, SideId, What};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::HeaderView;
+use spinrpc_proto::rpc::Direction;
+use spinrpc_proto::version::Versions;
 use std::fmt;
 
 /// What both ends of every connection have said.
@@ -41,16 +43,19 @@ pub(crate) struct Seen {
     pub(crate) replayed: u64,
     /// Calls that servers made.
     pub(crate) reversed: u64,
+    /// Calls in version two of RPC-over-RDMA.
+    pub(crate) in_version_two: u64,
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replies, padded, configured, to_fetch, dones, .. } = self;
-        let Self { resent, replayed, reversed, .. } = self;
+        let Self { resent, replayed, reversed, in_version_two, .. } = self;
         write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
         write!(
             f,
-            "{padded} padded messages, {configured} configurations, {reversed} in reverse, "
+            "{padded} padded messages, {configured} configurations, {reversed} in reverse, \
+             {in_version_two} calls in version two, "
         )?;
         write!(f, "{resent} calls sent again, {replayed} of them answered from a cache")
     }
@@ -67,6 +72,7 @@ impl Seen {
         self.resent += other.resent;
         self.replayed += other.replayed;
         self.reversed += other.reversed;
+        self.in_version_two += other.in_version_two;
     }
 }
 
@@ -214,6 +220,7 @@ impl Oracle {
             Way::Call => self.seen.calls += 1,
             Way::Reply => self.seen.replies += 1,
         }
+        self.seen.in_version_two += u64::from(is_call && word(message, 1) == 2);
         self.seen.reversed += u64::from(is_call && !is_done && !side.is_connector());
         problem.or_else(|| broken.or(accounts).filter(|_| checked))
     }
@@ -289,7 +296,8 @@ impl Oracle {
 }
 
 /// The oracle reads more than engines are configured to.
-const LIMITS: Limits = Limits { payload_bytes_max: u32::MAX, ..Limits::DEFAULT };
+const LIMITS: Limits =
+    Limits { payload_bytes_max: u32::MAX, versions: Versions::Both, ..Limits::DEFAULT };
 
 /// 0 is the connecting end.
 fn end_of(side: SideId) -> usize {
@@ -305,12 +313,14 @@ enum Way {
 
 impl Lane {
     /// Which way a message of this end goes. Its RPC message says so; where that is in a chunk, a call
-    /// has it in a Position-Zero Read chunk, and so may have the reply to a call that is known.
+    /// has it in a Position-Zero Read chunk, and so may have the reply to a call that is known. The
+    /// header of version two says it itself.
     fn way_of(&mut self, sender: SideId, message: &[u8], view: &HeaderView<'_>) -> Way {
         let awaited = &self.flow(sender, Way::Reply).in_flight;
         let answers = awaited.contains(&word(message, 0));
         let is_call = match word(message, 3) {
             ERROR => false,
+            _ if view.direction().is_some() => view.direction() == Some(Direction::Call),
             NOMSG => view.reads().any(|read| read.position == 0) && !answers,
             _ => word(view.payload(), 1) == 0,
         };
