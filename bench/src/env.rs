@@ -7,6 +7,7 @@ use crate::cores::CoreList;
 use crate::fabric::Fabric;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
+use spinrpc::Engine;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,6 +26,8 @@ pub(crate) struct Environment {
     pub(crate) profile_hash: String,
     /// What the calls went by, and the device if it is one; absent where no calls are made.
     pub(crate) fabric: Option<String>,
+    /// Version of RPC-over-RDMA that connections spoke; absent until that is known.
+    pub(crate) rpc_version: Option<u32>,
     /// Start of the run, in seconds since 1970-01-01 UTC.
     pub(crate) started_unix_s: u64,
     /// Cores that this process polls on.
@@ -63,6 +66,7 @@ impl Environment {
             profile: profile.name,
             profile_hash: profile.hash,
             fabric: fabric.map(Fabric::show),
+            rpc_version: None,
             started_unix_s: unix_seconds(),
             cores: cores.as_slice().to_vec(),
             cpu: value_of("/proc/cpuinfo", "model name"),
@@ -82,6 +86,17 @@ impl Environment {
         }
     }
 
+    /// Notes which version the connections of this engine, all to one server, have come to speak.
+    pub(crate) fn note_version(&mut self, engine: &Engine) {
+        let speaks_two = |core| engine.stats(core).connections_version_two > 0;
+        self.rpc_version = Some(if (0..engine.cores()).any(speaks_two) { 2 } else { 1 });
+    }
+
+    fn spoken(&self) -> String {
+        let version = self.rpc_version;
+        version.map_or_else(String::new, |version| format!(", RPC-over-RDMA version {version}"))
+    }
+
     /// Lines for people, each a few facts wide.
     pub(crate) fn lines(&self) -> Vec<String> {
         let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
@@ -93,7 +108,7 @@ impl Environment {
         vec![
             format!("spinperf {} {}, {}", self.version, self.revision.unwrap_or("-"), self.build),
             format!("profile  {} ({})", self.profile, self.profile_hash),
-            format!("fabric   {}", or_none(&self.fabric)),
+            format!("fabric   {}{}", or_none(&self.fabric), self.spoken()),
             format!("cpu      {}, online {}", or_none(&self.cpu), or_none(&self.cpus_online)),
             format!(
                 "kernel   {}, clock source {}, governor {}",

@@ -37,6 +37,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         false => vec![measure(&engine, args, workload, limits)?],
         true => measure_both(&engine, &profile.config, args, limits)?,
     };
+    report.environment.note_version(&engine);
     engine.shutdown();
     report.interference = steal.stop();
     report.notes = notes(args, fabric.driver);
