@@ -12,6 +12,8 @@
 //! * Wireshark shows calls of programs it does not know as such when it is told to:
 //!   `tshark -o rpc.dissect_unknown_programs:TRUE -r FILE`. Messages of fewer than 16 bytes, which no
 //!   RPC-over-RDMA message has, it calls malformed.
+//! * Wireshark decodes version one of RPC-over-RDMA. Messages of version two are in the file, too, and
+//!   it shows their bytes.
 //! * Addresses, queue pair numbers and packet sequence numbers are made up; no acknowledgement is
 //!   told. In a capture of both ends every message is there twice, as sent and as received, in two
 //!   conversations.

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spinrpc::IdlePolicy;
+use spinrpc::config::Versions;
 use spinrpc_apps::nfs::client::{MountBy, Options, Target, User};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -229,6 +230,9 @@ pub(crate) struct Session {
     #[arg(long, value_name = "BYTES", default_value_t = 4096, global = true,
         value_parser = inline_bytes)]
     inline: u32,
+    /// Version of RPC-over-RDMA; auto offers version two, and falls back
+    #[arg(long, value_enum, default_value = "1", global = true)]
+    rpc_version: RpcVersion,
     /// Calls in flight: 8 for cat and put, 1 for bench
     #[arg(long, value_name = "CALLS", global = true,
         value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -250,6 +254,26 @@ pub(crate) struct Session {
     /// Calls as this group instead
     #[arg(long, value_name = "NUMBER", global = true)]
     gid: Option<u32>,
+}
+
+/// The values of `rpc.version` in profiles.
+#[derive(Clone, Copy, ValueEnum)]
+enum RpcVersion {
+    Auto,
+    #[value(name = "1")]
+    One,
+    #[value(name = "2")]
+    Two,
+}
+
+impl RpcVersion {
+    fn versions(self) -> Versions {
+        match self {
+            Self::Auto => Versions::Both,
+            Self::One => Versions::One,
+            Self::Two => Versions::Two,
+        }
+    }
 }
 
 /// READs or WRITEs in flight, of cat and put.
@@ -279,7 +303,9 @@ impl Session {
             Command::Bench { bench, .. } => bench.poll.policy(),
             _ => IdlePolicy::Adaptive,
         };
-        Options { inline_bytes: self.inline, timeout: self.timeout, user, depth, block_bytes, idle }
+        let (inline_bytes, versions) = (self.inline, self.rpc_version.versions());
+        let timeout = self.timeout;
+        Options { inline_bytes, versions, timeout, user, depth, block_bytes, idle }
     }
 
     /// Calls that a benchmark has in flight.

@@ -34,6 +34,7 @@ fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     // Calls with a chunk have one, of one segment; its key may take its time to end.
     raw.rpc.credits = options.depth as u64 + OTHER_CALLS;
     raw.verbs.keys = 2 * raw.rpc.credits;
+    raw.rpc.version = options.versions;
     raw.rpc.inline_send_bytes = u64::from(options.inline_bytes);
     raw.rpc.inline_recv_bytes = u64::from(options.inline_bytes);
     raw.rpc.max_read_bytes = raw.rpc.max_read_bytes.max(options.block_bytes.into());

@@ -37,6 +37,7 @@ use crate::nfs::nfs3::{self, PROCEDURES};
 use crate::nfs::xdr::Xdr;
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use patience::Patience;
+use spinrpc::config::Versions;
 use spinrpc::fabric::Address;
 use spinrpc::{
     CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, IdlePolicy,
@@ -56,6 +57,8 @@ const TURNS_MAX: usize = 1000;
 pub struct Options {
     /// Longest message sent and received inline, in bytes; both sides keep to the smaller.
     pub inline_bytes: u32,
+    /// Versions of RPC-over-RDMA that are spoken; the highest is offered.
+    pub versions: Versions,
     /// Deadline of a call, and how long a server is asked again that needs more time.
     pub timeout: Duration,
     /// Who calls; `None` is nobody (AUTH_NONE).
@@ -73,6 +76,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             inline_bytes: 4096,
+            versions: Versions::One,
             timeout: Duration::from_secs(30),
             user: Some(User::current()),
             depth: 8,
