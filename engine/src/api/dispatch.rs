@@ -471,7 +471,7 @@ impl Dispatch {
     /// another connection is made, on which the server is not asked.
     fn fail_asking(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
         match error {
-            CallError::Rdma(RdmaError::Version { .. }) => {
+            CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
                 return Self::fail_probe(entry, conn, error);
             }
             CallError::Rdma(_) => return Self::probe(entry, conn),

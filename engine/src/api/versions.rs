@@ -76,6 +76,8 @@ pub(super) struct Offer {
     responders: Option<Arc<Responders>>,
     /// How long it waits for an answer, as long as version two is offered and version one would do.
     pub(super) patience: Option<Duration>,
+    /// The version is not settled.
+    pub(super) is_open: bool,
     /// The last connection was lost over the offer: the next one goes without.
     is_refused: bool,
 }
@@ -96,13 +98,14 @@ impl ClientEntry {
         };
         let has_other = responders.speaks == Versions::Both;
         let is_offer = negotiation.stage() == Stage::Offered && has_other;
+        self.offer.is_open = negotiation.stage() == Stage::Offered;
         self.offer.patience = is_offer.then_some(responders.offer_timeout);
         self.link.ops.negotiate(conn, negotiation);
     }
 
     /// The first call was answered, and with that the version is settled.
     pub(super) fn settle_version(&mut self, conn: ConnId) {
-        self.offer.patience = None;
+        (self.offer.patience, self.offer.is_open) = (None, false);
         let Some(settled) = self.link.ops.settle(conn) else { return };
         if let Some((_, negotiated)) = &mut self.up {
             *negotiated = settled.negotiated;
