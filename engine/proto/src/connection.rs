@@ -22,6 +22,7 @@
 //! In version two the header says which way a message goes, on every connection. Which versions are
 //! read at all say the limits; [`crate::version`] has the rest.
 
+use crate::deadlines;
 use crate::ids::Xid;
 use crate::limits::Limits;
 use crate::options::{self, Options};
@@ -210,7 +211,12 @@ where
 
     #[cold]
     fn take_optional(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        options::on_receive(&self.options, &mut self.requester, &mut self.responder, view, out);
+        let (requester, responder) = (&mut self.requester, &mut self.responder);
+        let body = view.optional().filter(|body| self.limits.deadlines && body.is_of_deadlines());
+        match body {
+            Some(body) => deadlines::on_receive(requester, view, &body, out),
+            None => options::on_receive(&self.options, requester, responder, view, out),
+        }
     }
 
     #[inline(always)]

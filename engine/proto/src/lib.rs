@@ -13,6 +13,7 @@ pub mod alignment;
 pub mod config_proto;
 pub mod connection;
 pub mod credit;
+pub mod deadlines;
 pub mod exports;
 pub mod ids;
 pub mod limits;

@@ -63,6 +63,8 @@ const _: () = assert!(SEGMENTS_MAX <= Limits::DEFAULT.segments_per_chunk_max as 
 pub struct Limits {
     /// Versions of headers that are read at all.
     pub versions: Versions,
+    /// The extension of [`crate::deadlines`] is known; without effect where version two is not spoken.
+    pub deadlines: bool,
     /// Segments in a Read list, over all its chunks.
     pub read_segments_max: u16,
     /// Read chunks, that is, distinct positions, in a Read list.
@@ -80,6 +82,7 @@ impl Limits {
     /// 1 MiB, with room for the RPC header and the arguments around them in a long message.
     pub const DEFAULT: Self = Self {
         versions: Versions::One,
+        deadlines: false,
         read_segments_max: 128,
         read_chunks_max: 8,
         write_chunks_max: 8,
@@ -101,6 +104,7 @@ impl Limits {
     pub const fn clamped(self) -> Self {
         Self {
             versions: self.versions,
+            deadlines: self.deadlines,
             read_segments_max: at_most(self.read_segments_max, READ_SEGMENTS_MAX),
             read_chunks_max: at_most(self.read_chunks_max, READ_CHUNKS_MAX),
             write_chunks_max: at_most(self.write_chunks_max, WRITE_CHUNKS_MAX),

@@ -119,6 +119,12 @@ pub enum CallFailure {
     Misbehaved(PeerMisbehaved),
     /// The reply came, and there was no memory to copy it to.
     NoMemory,
+    /// Its time was over when the responder would have executed it: it was not executed
+    /// ([`crate::deadlines`]).
+    Late {
+        /// For how long it had been over, in microseconds of the responder's clock.
+        late_us: u64,
+    },
 }
 
 /// How a peer broke the protocol so badly that the connection has to go, or why else none can be had
@@ -221,8 +227,8 @@ pub trait Output {
     fn release_call(&mut self, _slot: SlotId) {}
     /// A message of an extension came whose option is known (version two section 3.1).
     fn deliver_optional(&mut self, _optional: DeliveredOptional) {}
-    /// The responder does not speak the version of this call, but another one that is spoken here. The
-    /// call is held: send it again on this connection, with [`crate::requester::Requester::resend`], in
+    /// The responder does not speak the version of this call, but another one that is spoken here, or
+    /// does not know that calls say how much time they have. The call is held: send it again on this connection, with [`crate::requester::Requester::resend`], in
     /// the version that [`crate::requester::Requester::negotiation`] says now.
     fn resend_call(&mut self, _slot: SlotId) {}
     /// Answer a message whose version word was `version` with RDMA_ERROR.

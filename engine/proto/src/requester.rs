@@ -31,6 +31,7 @@
 mod resend;
 
 use crate::credit::Credits;
+use crate::deadlines::Support;
 use crate::ids::{Instant, Xid};
 use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use crate::output::{
@@ -79,6 +80,7 @@ pub struct CallSlot {
     pub(crate) state: State,
     pub(crate) generation: u32,
     next_free: u16,
+    /// It has chunks, or says how much time it has.
     pub(crate) has_chunks: bool,
     /// How many RDMA_DONEs had been sent when it left.
     pub(crate) dones_total: u32,
@@ -102,12 +104,15 @@ pub(crate) struct Offered {
     writes: [ChunkOffer; ITEMS_MAX],
     write_count: u8,
     reply: Option<ChunkOffer>,
+    /// It says how much time it has.
+    pub(crate) names_time: bool,
 }
 
 const NOTHING_OFFERED: Offered = Offered {
     writes: [ChunkOffer { handle: 0, length: 0, offset: 0, segment_bytes: 0 }; ITEMS_MAX],
     write_count: 0,
     reply: None,
+    names_time: false,
 };
 
 impl CallSlot {
@@ -160,6 +165,7 @@ pub struct Requester<S> {
     takes_padded: bool,
     pub(crate) profile: Profile,
     pub(crate) negotiation: Negotiation,
+    pub(crate) deadlines: Support,
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
@@ -180,6 +186,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             takes_padded: false,
             profile: Profile::default(),
             negotiation: Negotiation::settled(TransportVersion::One),
+            deadlines: Support::Unknown,
         }
     }
 
@@ -187,6 +194,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// call of a connection.
     pub fn negotiate(&mut self, negotiation: Negotiation) {
         self.negotiation = negotiation;
+        self.deadlines = Support::Unknown;
     }
 
     /// The version of the next call, and how long it may be.
@@ -260,9 +268,15 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             self.slots.as_mut()[usize::from(started.slot.index)].chunks =
                 Chunks::Offered(offered(chunks));
             let (version, credits) = (self.negotiation.version(), self.credits.requested());
-            emit_chunked(version, chunks, started.xid, credits, header)
+            emit_chunked(version, None, chunks, started.xid, credits, header)
         };
         Ok((started, length))
+    }
+
+    /// As of any call, what of one with chunks or a time of its own its reply is compared with.
+    pub(crate) fn put_offered(&mut self, slot: SlotId, chunks: &CallChunks, names_time: bool) {
+        self.slots.as_mut()[usize::from(slot.index)].chunks =
+            Chunks::Offered(Offered { names_time, ..offered(chunks) });
     }
 
     /// Takes a slot and a credit.
@@ -345,7 +359,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         if self.must_pull(view) {
             return self.on_reply_to_pull(index, view, out);
         }
-        let checked = check_lists(self.slots.as_ref()[usize::from(index)].offered(), view);
+        let offered = self.slots.as_ref()[usize::from(index)].offered();
+        if offered.names_time {
+            self.deadlines = Support::Known;
+        }
+        let checked = check_lists(offered, view);
         self.end_reply(index, view, checked, out);
     }
 
@@ -414,6 +432,9 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         if let RdmaError::Version { low, high } = error {
             return self.on_refused(index, low, high, out);
         }
+        if error == RdmaError::InvalidOption && self.hold_without_time(index, out) {
+            return;
+        }
         self.fail(index, CallFailure::Rdma(error), out);
     }
 
@@ -434,7 +455,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Ends a call for good: the responder is done with it.
-    fn fail(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
+    pub(crate) fn fail(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
         let slot = &self.slots.as_ref()[usize::from(index)];
         let id = SlotId { index, generation: slot.generation };
         let (token, fenced) = (slot.token, slot.state == State::Fenced);
@@ -588,8 +609,10 @@ fn offered(chunks: &CallChunks) -> Offered {
 
 /// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its
 /// length.
-fn emit_chunked(
+/// With a remaining time the version is two, and the header so much longer.
+pub(crate) fn emit_chunked(
     version: TransportVersion,
+    remaining_us: Option<u64>,
     chunks: &CallChunks,
     xid: Xid,
     credits: u32,
@@ -617,8 +640,14 @@ fn emit_chunked(
         writes: &writes[..chunks.writes().len()],
         reply: chunks.reply().map(|_| &segments[start..used]),
     };
-    let at = header.len() - chunks.header_bytes_in(version);
-    emit_lists(version, chunks.is_long_call(), xid, credits, lists, &mut header[at..])
+    let extra_bytes = remaining_us.map_or(0, |_| v2::DEADLINE_EXTRA_BYTES);
+    let at = header.len() - chunks.header_bytes_in(version) - extra_bytes;
+    let header = &mut header[at..];
+    if let Some(remaining_us) = remaining_us {
+        let body = v2::Body::Deadline(remaining_us, lists);
+        return v2::HeaderRepr { xid, credits, body }.emit(header);
+    }
+    emit_lists(version, chunks.is_long_call(), xid, credits, lists, header)
 }
 
 fn emit_lists(

@@ -12,6 +12,7 @@ use super::chunk_list::{
 use super::error::RdmaError;
 use super::v1::{self, DONE_BYTES};
 use super::v2::{self, OptionalBody};
+use crate::deadlines::DEADLINE_CALL;
 use crate::ids::Xid;
 use crate::limits::Limits;
 use crate::rpc::Direction;
@@ -80,6 +81,8 @@ pub struct HeaderView<'a> {
     reply_at: u16,
     read_segments: u16,
     write_chunks: u16,
+    /// Offset of the Read list.
+    lists_at: u8,
     message_type: MessageType,
     version: TransportVersion,
 }
@@ -129,6 +132,7 @@ impl<'a> HeaderView<'a> {
             reply_at: (header_bytes - LINK_BYTES) as u16,
             read_segments: 0,
             write_chunks: 0,
+            lists_at: version.lists_at() as u8,
             message_type: MessageType::Msg,
             version,
         }
@@ -178,7 +182,10 @@ impl<'a> HeaderView<'a> {
             MessageType::Optional => {
                 let mut reader = Reader::new(bytes);
                 reader.skip(START_BYTES)?;
-                OptionalBody::parse(&mut reader)?;
+                let body = OptionalBody::parse(&mut reader)?;
+                if limits.deadlines && is_deadline_call(&body) {
+                    return Self::check_deadline(bytes, body.info.len(), limits);
+                }
                 Ok(Self::without_lists(bytes, reader.position(), message_type, version))
             }
             _ => Self::check_lists(bytes, version, message_type, limits),
@@ -207,6 +214,7 @@ impl<'a> HeaderView<'a> {
             reply_at: 0,
             read_segments: 0,
             write_chunks: 0,
+            lists_at: START_BYTES as u8,
             message_type,
             version,
         }
@@ -218,8 +226,6 @@ impl<'a> HeaderView<'a> {
         message_type: MessageType,
         limits: &Limits,
     ) -> Result<Self, DecodeError> {
-        // Clamped limits keep the header within HEADER_BYTES_MAX, so that offsets fit 16 bits.
-        let limits = limits.clamped();
         let mut reader = Reader::new(bytes);
         if version == TransportVersion::Two {
             reader.skip(START_BYTES)?;
@@ -227,17 +233,53 @@ impl<'a> HeaderView<'a> {
         } else {
             reader.skip(lists_at(version, message_type))?;
         }
-        let read_segments = check_reads(&mut reader, &limits)?;
-        let write_chunks = check_writes(&mut reader, &limits)?;
+        let view = Self::read_lists(&mut reader, version, message_type, limits)?;
+        Ok(Self { bytes, ..view })
+    }
+
+    /// A call that names its remaining time: as the message that it were without, but for the place of
+    /// its lists, which end where the information does.
+    #[cold]
+    fn check_deadline(
+        bytes: &'a [u8],
+        info_bytes: usize,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        let header_bytes = v2::REMAINING_AT + info_bytes;
+        let mut reader = Reader::new(bytes.get(..header_bytes).unwrap_or_default());
+        reader.skip(v2::DEADLINE_LISTS_AT)?;
+        let view = Self::read_lists(&mut reader, TransportVersion::Two, MessageType::Msg, limits)?;
+        if reader.position() != header_bytes {
+            return Err(DecodeError::TrailingBytes { at: reader.position() });
+        }
+        let view = Self { bytes, ..view };
+        let is_long = view.reads().any(|segment| segment.position == 0);
+        let message_type = if is_long { MessageType::Nomsg } else { MessageType::Msg };
+        Ok(Self { message_type, ..view })
+    }
+
+    /// The view of a header of which everything before the lists is read; its bytes are to be put in.
+    fn read_lists(
+        reader: &mut Reader<'_>,
+        version: TransportVersion,
+        message_type: MessageType,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        // Clamped limits keep the header within HEADER_BYTES_MAX, so that offsets fit 16 bits.
+        let limits = limits.clamped();
+        let lists_at = reader.position() as u8;
+        let read_segments = check_reads(reader, &limits)?;
+        let write_chunks = check_writes(reader, &limits)?;
         let reply_at = reader.position() as u16;
-        check_reply(&mut reader, &limits)?;
+        check_reply(reader, &limits)?;
         let header_bytes = reader.position() as u32;
         Ok(Self {
-            bytes,
+            bytes: &[],
             header_bytes,
             reply_at,
             read_segments,
             write_chunks,
+            lists_at,
             message_type,
             version,
         })
@@ -285,6 +327,16 @@ impl<'a> HeaderView<'a> {
         }
     }
 
+    /// Microseconds that the caller goes on waiting, counted from where this call was sent, if it names
+    /// them ([`crate::deadlines`]). It is the RDMA2_MSG or RDMA2_NOMSG that it were without, in all
+    /// else that is asked of it.
+    #[must_use]
+    pub fn remaining_us(&self) -> Option<u64> {
+        let names_it = usize::from(self.lists_at) == v2::DEADLINE_LISTS_AT;
+        let (high, low) = (v2::REMAINING_AT, v2::REMAINING_AT + 4);
+        names_it.then(|| u64::from(self.word(high)) << 32 | u64::from(self.word(low)))
+    }
+
     /// What an RDMA2_OPTIONAL says of itself.
     #[must_use]
     pub fn optional(&self) -> Option<OptionalBody<'a>> {
@@ -313,7 +365,7 @@ impl<'a> HeaderView<'a> {
     #[must_use]
     #[inline]
     pub fn reads(&self) -> ReadList<'a> {
-        let start = lists_at(self.version, self.message_type);
+        let start = usize::from(self.lists_at);
         let end = start + read_entries_bytes(usize::from(self.read_segments));
         // RDMA_DONE has no bytes at `start`; that is an empty list as well.
         ReadList::from_checked(self.bytes.get(start..end).unwrap_or_default())
@@ -342,8 +394,7 @@ impl<'a> HeaderView<'a> {
 
     #[inline]
     const fn writes_at(&self) -> usize {
-        let reads_at = lists_at(self.version, self.message_type);
-        reads_at + read_entries_bytes(self.read_segments as usize) + LINK_BYTES
+        self.lists_at as usize + read_entries_bytes(self.read_segments as usize) + LINK_BYTES
     }
 
     /// Whether messages of this type have chunk lists, be they empty.
@@ -448,6 +499,11 @@ pub fn emit_msg_header(
             v2::emit_msg_header(&mut buffer[at..], xid, credits, direction)
         }
     }
+}
+
+/// Of direction REPLY it means nothing, and goes as an option without lists.
+fn is_deadline_call(body: &OptionalBody<'_>) -> bool {
+    body.option == DEADLINE_CALL && body.direction == Direction::Call
 }
 
 /// RFC 8166 section 4.5: what is shorter than the smallest version-one header with lists is dropped,

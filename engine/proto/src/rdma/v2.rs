@@ -17,6 +17,7 @@
 
 use super::header::{LINK_BYTES, MessageType, START_BYTES};
 use super::v1::{Lists, write_start};
+use crate::deadlines::{DEADLINE_CALL, REMAINING_BYTES};
 use crate::ids::Xid;
 use crate::rpc::Direction;
 use crate::version::TransportVersion;
@@ -34,7 +35,16 @@ pub(crate) const LISTS_AT: usize = START_BYTES + DIRECTION_BYTES;
 pub const MSG_HEADER_BYTES: usize = LISTS_AT + 3 * LINK_BYTES;
 
 /// Bytes of a header of type RDMA2_OPTIONAL without information.
-const OPTIONAL_HEADER_BYTES_MIN: usize = START_BYTES + DIRECTION_BYTES + 4 + 4;
+pub(crate) const OPTIONAL_HEADER_BYTES_MIN: usize = START_BYTES + DIRECTION_BYTES + 4 + 4;
+
+/// Offset of the remaining time in a call that names it ([`crate::deadlines`]).
+pub(super) const REMAINING_AT: usize = OPTIONAL_HEADER_BYTES_MIN;
+
+/// Offset of the Read list there.
+pub(super) const DEADLINE_LISTS_AT: usize = REMAINING_AT + REMAINING_BYTES;
+
+/// Bytes that the header of a call grows by if it names its remaining time.
+pub const DEADLINE_EXTRA_BYTES: usize = DEADLINE_LISTS_AT - LISTS_AT;
 
 /// Bytes of a header of type RDMA2_OPTIONAL with so many bytes of information.
 #[must_use]
@@ -131,6 +141,8 @@ pub enum Body<'a> {
     Nomsg(Direction, Lists<'a>),
     /// RDMA2_OPTIONAL.
     Optional(OptionalBody<'a>),
+    /// RDMA2_OPTIONAL: a call that has so many microseconds left ([`crate::deadlines`]).
+    Deadline(u64, Lists<'a>),
 }
 
 impl Body<'_> {
@@ -140,7 +152,7 @@ impl Body<'_> {
         match self {
             Body::Msg(..) => MessageType::Msg,
             Body::Nomsg(..) => MessageType::Nomsg,
-            Body::Optional(_) => MessageType::Optional,
+            Body::Optional(_) | Body::Deadline(..) => MessageType::Optional,
         }
     }
 }
@@ -174,8 +186,19 @@ impl HeaderRepr<'_> {
                 lists.write(writer);
             }
             Body::Optional(body) => body.write(writer),
+            Body::Deadline(remaining_us, lists) => write_deadline(*remaining_us, lists, writer),
         }
     }
+}
+
+fn write_deadline(remaining_us: u64, lists: &Lists<'_>, writer: &mut Writer<'_>) {
+    let mut counter = Writer::new(&mut []);
+    lists.write(&mut counter);
+    writer.u32(Direction::Call.to_wire());
+    writer.u32(DEADLINE_CALL);
+    writer.u32((REMAINING_BYTES + counter.len()) as u32);
+    writer.u64(remaining_us);
+    lists.write(writer);
 }
 
 /// Writes the header of an RDMA2_OPTIONAL so that it ends where `header` ends; returns its length.

@@ -15,6 +15,7 @@ mod errors;
 mod exports;
 mod fleet;
 mod hostile;
+mod late;
 mod messages;
 mod model;
 mod negotiation;
