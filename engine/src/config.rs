@@ -30,6 +30,7 @@ use spinrpc_proto::limits::INLINE_THRESHOLD_TWO_BYTES;
 use spinrpc_proto::limits::Limits as PeerLimits;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
+use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
 use spinrpc_proto::version::TransportVersion;
 use std::time::Duration;
 
@@ -307,6 +308,11 @@ impl Config {
         self.raw.rpc.version
     }
 
+    /// Whether calls say how much time they have, where the server understands that.
+    pub fn propagates_deadlines(&self) -> bool {
+        self.raw.rpc.propagate_deadlines
+    }
+
     /// How long a responder is remembered as one without version two.
     pub fn version_memory(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.version_memory_ms)
@@ -490,6 +496,7 @@ impl Config {
             (to_u16(self.raw.rpc.max_chunks), to_u16(self.raw.rpc.max_segments));
         PeerLimits {
             versions: self.versions(),
+            deadlines: true,
             read_segments_max: chunks * segments,
             read_chunks_max: chunks,
             write_chunks_max: chunks,
@@ -613,7 +620,7 @@ impl Config {
     }
 
     /// Longest transport header that these limits allow, in bytes: all lists full (RFC 8166 section
-    /// 4.1), and in version two the direction (version two section 4.2).
+    /// 4.1), and in version two the direction (version two section 4.2) and the remaining time.
     pub fn header_bytes_max(&self) -> usize {
         let (chunks, segments) = (self.chunks_max(), self.segments_max());
         let fixed = WORD_BYTES * 4; // xid, version, credits, procedure
@@ -624,7 +631,7 @@ impl Config {
         let padded = self.protocol().has_padded_messages();
         let alignment = if padded { MSGP_FIELDS_BYTES } else { 0 };
         let speaks_two = self.versions().speaks(TransportVersion::Two);
-        let direction = if speaks_two { WORD_BYTES } else { 0 };
+        let direction = if speaks_two { WORD_BYTES + DEADLINE_EXTRA_BYTES } else { 0 };
         // No header has both.
         fixed + alignment.max(direction) + list_ends + read_list + write_list + reply_chunk
     }

@@ -11,6 +11,7 @@ use crate::reactor::ops::{CallOutcome, ReplyOps, ReplyTarget, RpcRefusal};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use std::cell::Cell;
+use std::time::Duration;
 
 /// One call, to be answered once: [`reply`](Call::reply), [`reject`](Call::reject) or
 /// [`defer`](Call::defer). Dropping it unanswered sends SYSTEM_ERR and counts it
@@ -57,6 +58,19 @@ impl<'a> Call<'a> {
     /// The transaction id, unique among the calls of this connection in progress.
     pub fn xid(&self) -> Xid {
         self.0.header.xid
+    }
+
+    /// How much longer the caller waits, if it said so ([`CallSpec::propagate_deadline`]): what it
+    /// named, less what has gone by since the call arrived. The way here is not counted, because the
+    /// two ends' clocks have nothing in common. Zero when the time is over: a call that has none left
+    /// when it comes to its service is refused before, but one that takes its time is to be answered
+    /// all the same. A call made on behalf of this one should have no longer a
+    /// [`deadline`](CallSpec::deadline).
+    ///
+    /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
+    /// [`CallSpec::deadline`]: crate::CallSpec::deadline
+    pub fn remaining(&self) -> Option<Duration> {
+        self.0.ops.remaining(&self.0.to)
     }
 
     /// Who calls, as the caller says.

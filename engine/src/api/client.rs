@@ -276,6 +276,18 @@ impl CallSpec {
         self
     }
 
+    /// Says with the call how much time it has, whatever `rpc.propagate_deadlines` says. A server that
+    /// knows this extension of version two does not execute the call when that is over, and answers
+    /// [`CallError::Late`]. The first call on a connection that says so finds out whether the server
+    /// knows it; those beside it go without, as do all where it does not, calls without a deadline,
+    /// calls over version one, and calls that are sent again ([`CallSpec::resend`]).
+    #[must_use]
+    pub fn propagate_deadline(mut self) -> Self {
+        self.names_time = true;
+        self.is_special = true;
+        self
+    }
+
     /// What becomes of the call if the connection is lost; [`Resend::Never`] by default. A call that
     /// may be sent again keeps its arguments in a block of the core's memory until it ends
     /// (`mem.arena_mib`).

@@ -26,6 +26,18 @@ pub enum CallError {
     /// The application cancelled it. The server may still execute the call.
     #[error("cancelled; the server may still execute the call")]
     Cancelled,
+    /// The server did not execute it: its time, which it named
+    /// ([`CallSpec::propagate_deadline`](crate::CallSpec::propagate_deadline)), was over when its turn
+    /// came.
+    #[error("the server did not execute the call: its time had been over for {by:?}")]
+    Late {
+        /// For how long, by the server's clock; what the call took to get there is not counted.
+        by: Duration,
+    },
+    /// The server does not know this option of version two
+    /// ([`Client::call_option`](crate::Client::call_option)).
+    #[error("the server does not know the option")]
+    InvalidOption,
     /// The connection went down, and the call was not, or not again, sent on another one. Whether
     /// the server has executed it is unknown.
     #[error("the connection went down, and whether the call was executed is unknown: {0}")]
@@ -54,7 +66,7 @@ impl CallError {
     /// executing it twice does no harm.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::TimedOut | Self::Disconnected(_) => true,
+            Self::TimedOut | Self::Disconnected(_) | Self::Late { .. } => true,
             Self::Accepted(status) => *status == AcceptStatus::SystemErr,
             Self::NotStarted(refused) => refused.is_transient(),
             _ => false,
@@ -66,9 +78,11 @@ impl From<CallFailure> for CallError {
     fn from(failure: CallFailure) -> Self {
         match failure {
             CallFailure::Cancelled => Self::Cancelled,
+            CallFailure::Rdma(RdmaError::InvalidOption) => Self::InvalidOption,
             CallFailure::Rdma(error) => Self::Rdma(error),
             CallFailure::Misbehaved(why) => Self::PeerMisbehaved(why),
             CallFailure::NoMemory => Self::NoMemory,
+            CallFailure::Late { late_us } => Self::Late { by: Duration::from_micros(late_us) },
             _ => Self::TimedOut,
         }
     }

@@ -17,6 +17,7 @@ use spinrpc_proto::xdr::roundup4;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// So many bytes of credential and arguments go into their checksums, besides their lengths.
 const CHECKED_BYTES: usize = 256;
@@ -216,6 +217,10 @@ impl ReplyOps for Recording<'_> {
 
     fn count_replay(&self) {
         self.inner.count_replay();
+    }
+
+    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration> {
+        self.inner.remaining(to)
     }
 }
 

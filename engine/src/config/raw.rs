@@ -93,6 +93,8 @@ pub struct RawRpc {
     pub version: Versions,
     /// How long a responder without version two is remembered, in milliseconds.
     pub version_memory_ms: u64,
+    /// Calls say how much time they have.
+    pub propagate_deadlines: bool,
     /// Calls outstanding on one connection.
     pub credits: u64,
     /// Calls outstanding in reverse on one connection; 0: none.
@@ -241,6 +243,7 @@ impl Default for RawRpc {
             protocol: Profile::Rfc8166,
             version: Versions::One,
             version_memory_ms: 600_000,
+            propagate_deadlines: false,
             credits: 64,
             reverse_calls: 0,
             ccp: ConfigRole::Off,

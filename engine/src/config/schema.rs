@@ -341,6 +341,14 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.rpc.version_memory_ms, Limits::between(1, 86_400_000)),
     },
     Key {
+        name: "rpc.propagate_deadlines",
+        unit: "",
+        effect: "Calls of version two say how much time they have, and a server that knows the \
+                 extension does not execute them later; all others go as without.",
+        reason: "Each such call takes 16 bytes more, and goes another way than the shortest.",
+        field: |raw| Field::Flag(&mut raw.rpc.propagate_deadlines),
+    },
+    Key {
         name: "rpc.credits",
         unit: "calls",
         effect: "Calls that may be outstanding on one connection: requested as a client, granted \

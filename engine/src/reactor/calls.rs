@@ -20,6 +20,7 @@ use spinrpc_proto::payload::{
     CallChunks, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of};
+use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
 use spinrpc_proto::requester::CallRefused;
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::Padding;
@@ -59,6 +60,8 @@ pub(super) struct Stage {
     version: TransportVersion,
     /// Transport header with what the spec offers for the reply, and without Read chunks.
     pub(super) header_bytes: usize,
+    /// It is to say how much time it has.
+    names_time: bool,
     /// How the connection pads inline data.
     pub(super) alignment: Alignment,
     /// The header for which the padding was written.
@@ -92,7 +95,10 @@ impl<F: Fabric> CoreCell<F> {
         spec: &mut CallSpec,
         encode: Encode<'_>,
     ) -> Result<(), Backpressure> {
-        if spec.is_plain() && self.start_plain_call(conn, target, spec, encode)? {
+        if spec.is_plain()
+            && !self.names_times
+            && self.start_plain_call(conn, target, spec, encode)?
+        {
             return Ok(());
         }
         self.start_any_call(conn, target, spec, encode)
@@ -301,10 +307,14 @@ impl<F: Fabric> Reactor<F> {
     fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
         let (stream_at, segment_bytes) =
             (self.config.headroom_bytes(), self.config.segment_bytes());
-        let (message, Conn { negotiated, reverse, proto, .. }) = self.take_send_buffer(conn)?;
+        let asks_for_time = spec.names_time || self.config.propagates_deadlines();
+        let (message, c) = self.take_send_buffer(conn)?;
+        let Conn { negotiated, reverse, proto, .. } = c;
         let negotiation = proto.requester.negotiation();
         let version = negotiation.version();
         let lists_bytes = spec.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
+        let names_time = asks_for_time && c.may_name_time();
+        let time_bytes = if names_time { DEADLINE_EXTRA_BYTES } else { 0 };
         if reverse.is_inline && lists_bytes > 0 {
             return Err(Backpressure::InlineOnly);
         }
@@ -313,7 +323,8 @@ impl<F: Fabric> Reactor<F> {
             stream_at,
             threshold_bytes: negotiation.send_bytes_max(negotiated.sends()) as usize,
             version,
-            header_bytes: version.plain_header_bytes() + lists_bytes,
+            header_bytes: version.plain_header_bytes() + lists_bytes + time_bytes,
+            names_time,
             alignment: negotiated.alignment(version),
             padded_header_bytes: 0,
             takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
@@ -378,6 +389,7 @@ impl<F: Fabric> Reactor<F> {
         spec: &mut CallSpec,
     ) -> Result<SlotId, Backpressure> {
         let deadline = self.deadline(spec);
+        let time_left = self.time_left(deadline).filter(|_| stage.names_time);
         let segment_bytes = self.config.segment_bytes();
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         c.proto.requester.check_room().map_err(|refused| self.stats.refuse(refused))?;
@@ -413,16 +425,23 @@ impl<F: Fabric> Reactor<F> {
         spec.move_into(&mut hold);
         self.stats.copies += inlined_items(encoded, &hold);
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
+        let time = c.time_to_name(time_left, &chunks, stream_bytes, stage.threshold_bytes);
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
         let requester = &mut c.proto.requester;
         let (started, header_bytes) = match start {
-            Start::New(token) => requester.start_call(token, deadline, &chunks, header),
+            Start::New(token) => match time {
+                Some(time) => requester.start_call_within(token, deadline, time, &chunks, header),
+                None => requester.start_call(token, deadline, &chunks, header),
+            },
             Start::Again(slot) => requester.resend(slot, &chunks, header),
         }
         .map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
         if let Some(offer) = &mut c.offer {
             offer.keep(&stream[..stream_bytes]);
+        }
+        if time.is_some() {
+            c.note_timed_call(&stream[..stream_bytes]);
         }
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
@@ -713,7 +732,7 @@ impl CallSpec {
     fn move_into(&mut self, hold: &mut CallHold) {
         hold.arguments = std::mem::take(&mut self.arguments);
         hold.results = std::mem::take(&mut self.results);
-        self.is_special = self.resend != Resend::Never;
+        self.is_special = self.resend != Resend::Never || self.names_time;
     }
 }
 

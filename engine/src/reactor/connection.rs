@@ -3,6 +3,7 @@
 
 use super::call_table::{CallHold, CallTable};
 use super::chains::ReceiveChains;
+use super::deadlines::Expiry;
 use super::exports::{ExportHold, KeptReply};
 use super::fenced::FencedReply;
 use super::negotiate::{Negotiated, Terms};
@@ -77,6 +78,8 @@ pub(crate) struct ServeHold {
     pub(crate) reserved: u16,
     /// It stands among the calls that wait for memory or room.
     pub(crate) put_off: bool,
+    /// When the time of the call that named it is over.
+    pub(super) expiry: Expiry,
 }
 
 /// One connection of a core.
@@ -113,6 +116,8 @@ pub(crate) struct Conn {
     pub(super) offer: Option<Box<Offered>>,
     /// RDMA_ERROR messages that wait for a buffer; at most one for each slot.
     pub(crate) errors_owed: usize,
+    /// The call that tries whether the peer knows that calls say how much time they have.
+    pub(super) trial: Option<Box<Offered>>,
     /// Why this side began to close it; the first cause stands.
     pub(crate) closing: Option<DownCause>,
 }
@@ -168,6 +173,7 @@ impl Conn {
             reverse: ReverseState::default(),
             offer: None,
             errors_owed: 0,
+            trial: None,
             closing: None,
         })
     }
@@ -262,7 +268,13 @@ impl Conn {
 
 impl ServeHold {
     fn new() -> Self {
-        Self { message: None, sinks: Some(Box::default()), reserved: 0, put_off: false }
+        Self {
+            message: None,
+            sinks: Some(Box::default()),
+            reserved: 0,
+            put_off: false,
+            expiry: Expiry::NONE,
+        }
     }
 }
 

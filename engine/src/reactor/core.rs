@@ -48,6 +48,8 @@ const STAMP_EVERY: u64 = 4;
 pub(crate) struct CoreCell<F: Fabric> {
     state: RefCell<Reactor<F>>,
     pub(super) connect: ConnectRequests,
+    /// All calls are to say how much time they have.
+    pub(super) names_times: bool,
 }
 
 /// Hands a connection request to the control thread.
@@ -132,7 +134,8 @@ impl ConnTable {
 
 impl<F: Fabric> CoreCell<F> {
     pub(crate) fn new(reactor: Reactor<F>, connect: ConnectRequests) -> Self {
-        Self { state: RefCell::new(reactor), connect }
+        let names_times = reactor.config.propagates_deadlines();
+        Self { state: RefCell::new(reactor), connect, names_times }
     }
 
     /// The state, for one step.

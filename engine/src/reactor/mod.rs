@@ -9,6 +9,7 @@ pub(crate) mod chains;
 pub(crate) mod connection;
 pub(crate) mod core;
 mod cuts;
+mod deadlines;
 pub(crate) mod deferred;
 mod exports;
 mod fenced;

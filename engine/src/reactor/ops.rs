@@ -36,6 +36,8 @@ pub(crate) trait ReplyOps {
     fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
     /// Counts a call that is answered with a kept reply.
     fn count_replay(&self);
+    /// How much time a call has left that named it; zero when that is over.
+    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration>;
 }
 
 /// A core's reactor as handlers see it. Every method returns at once.
@@ -159,6 +161,8 @@ pub struct CallSpec {
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
     pub(crate) resend: Resend,
+    /// It is to say how much time it has, whatever is configured.
+    pub(crate) names_time: bool,
     /// Whether it has buffers, or is to be kept: most calls are plain.
     pub(crate) is_special: bool,
     /// A builder was given more than there are places for: such a spec starts no call.

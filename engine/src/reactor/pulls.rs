@@ -42,6 +42,7 @@ pub(super) enum Arrived {
 impl<F: Fabric> Reactor<F> {
     /// A call with Read chunks arrived: its message waits in its slot while they are fetched.
     pub(super) fn begin_pull(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
+        self.note_arrival_of(conn, slot, message.bytes());
         let Some(c) = self.conns.find(conn) else { return };
         c.serves[usize::from(slot.index)].message = Some(message);
         self.pull(conn, slot);

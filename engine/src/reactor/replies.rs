@@ -51,6 +51,9 @@ impl<F: Fabric> CoreCell<F> {
     /// Runs the service of a call, then gives its receive buffer back to the driver.
     #[inline]
     pub(super) fn deliver_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
+        if !frame.admitted.plain {
+            return self.deliver_other_call(frame, up);
+        }
         let outcome = up.on_call(&mut frame);
         self.reactor().finish_call(frame, outcome);
     }
@@ -151,6 +154,9 @@ impl<F: Fabric> Reactor<F> {
         // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
         let long = view.message_type() == MessageType::Nomsg;
         let (header_bytes, xid) = (view.header_bytes() as u32, view.xid());
+        if !plain && let Some(remaining_us) = view.remaining_us() {
+            self.note_arrival(conn, slot, remaining_us);
+        }
         if owes_done {
             self.send_done_after_call(conn, xid);
         }
@@ -197,7 +203,7 @@ impl<F: Fabric> Reactor<F> {
     /// The handler is done with a call for now. An answered one gives its buffers back; the
     /// message of a deferred one stays, because the reply echoes its lists.
     #[inline]
-    fn finish_call(&mut self, frame: CallFrame, outcome: CallOutcome) {
+    pub(super) fn finish_call(&mut self, frame: CallFrame, outcome: CallOutcome) {
         let Some(c) = self.conns.find(frame.conn) else { return };
         let hold = &mut c.serves[usize::from(frame.slot.index)];
         let deferred = outcome == CallOutcome::Deferred;

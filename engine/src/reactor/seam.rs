@@ -151,4 +151,8 @@ impl<F: Fabric> ReplyOps for CoreCell<F> {
     fn count_replay(&self) {
         self.reactor().stats.replies_replayed += 1;
     }
+
+    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration> {
+        self.reactor().remaining(to)
+    }
 }

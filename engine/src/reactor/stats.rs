@@ -82,6 +82,8 @@ counters! {
     timeouts,
     /// Calls neither executed nor answered, because the engine ended in good order.
     calls_left,
+    /// Calls received whose time was over before their service got them: refused.
+    calls_late,
     /// Calls answered with SYSTEM_ERR because the handler dropped them.
     calls_dropped,
     /// Calls answered with an error because they went beyond the grant.

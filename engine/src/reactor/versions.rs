@@ -17,7 +17,7 @@ use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Verdict, Vers
 pub(crate) struct Offered(Vec<u8>);
 
 impl Offered {
-    fn new() -> Box<Self> {
+    pub(super) fn new() -> Box<Self> {
         Box::new(Self(Vec::with_capacity(INLINE_THRESHOLD_MIN_BYTES as usize)))
     }
 
@@ -57,12 +57,13 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// Sends the first call again on the same connection, in the version that the responder speaks
-    /// (version two section 5.2). It fits again, because no header of version one is longer.
+    /// (version two section 5.2); or the one that tried an extension, without that. It fits again, because no header of version one is longer.
     #[cold]
     pub(super) fn send_in_other_version(&mut self, conn: ConnId, slot: SlotId) {
         let stream_at = self.config.headroom_bytes();
         let Some(c) = self.conns.find(conn) else { return };
-        let (Some(offer), Some(mut message)) = (c.offer.as_deref(), c.sends.take()) else {
+        let kept = c.offer.as_deref().or(c.trial.as_deref());
+        let (Some(offer), Some(mut message)) = (kept, c.sends.take()) else {
             return self.close_overrun(conn, "send buffers");
         };
         let end = stream_at + offer.0.len();
