@@ -14,6 +14,7 @@ pub mod rpcbind;
 pub mod sync;
 pub mod sys;
 
+pub use api::options;
 pub use api::{
     Call, CallError, Client, ConnectError, ConnectOptions, ConnectionEvent, ConnectionId, Core,
     CoreContext, Data, Decoder, Deferred, Directory, Encoder, Engine, EngineError, Reconnect,

@@ -127,6 +127,11 @@ where
         self
     }
 
+    /// As [`Connection::with_options`].
+    pub fn know_options(&mut self, options: Options) {
+        self.options = options;
+    }
+
     /// Whether there are calls in reverse.
     #[inline]
     pub fn is_two_way(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::mem::Bulk;
 use crate::reactor::chains::Padded;
 use crate::reactor::ops::PulledChunks;
 use crate::reactor::ops::{CallTarget, CoreOps, Deadline, HeaderTemplate};
-use crate::reactor::{Backpressure, CallSpec, Resend};
+use crate::reactor::{Backpressure, CallSpec, OptionMessage, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
@@ -170,6 +170,34 @@ impl Client {
             other => return Err(self.0.refusal(other)),
         };
         match self.0.start(conn, procedure, token.0, spec, &encode) {
+            Err(Backpressure::Down) => Err(self.0.refusal_when_down()),
+            started => started,
+        }
+    }
+
+    /// Starts a call that is a message of an extension of version two, of direction CALL
+    /// ([`Engine::option`](crate::Engine::option), where there is an example). It takes a credit as any
+    /// call does, and has the configured deadline (`rpc.timeout_ms`). Its answer comes to
+    /// [`ReplyHandler::on_option_reply`]; if it is an RPC reply, as some extensions may have it, or an
+    /// error, to [`ReplyHandler::on_reply`]: [`CallError::InvalidOption`] where the server does not know
+    /// the option. It is never sent again on another connection.
+    ///
+    /// # Errors
+    /// [`Backpressure`]: nothing was sent. [`Backpressure::NotVersionTwo`] on a connection of version
+    /// one; [`Backpressure::TooLarge`] if the information is longer than
+    /// [`OPTION_INFO_MAX_BYTES`](crate::options::OPTION_INFO_MAX_BYTES) or the message longer than the
+    /// connection takes inline; [`Backpressure::Misuse`] for an option that was not registered when the
+    /// core started, and for the token `u64::MAX`.
+    pub fn call_option(
+        &self,
+        token: Token,
+        message: &OptionMessage<'_>,
+    ) -> Result<(), Backpressure> {
+        let conn = match self.0.state.get() {
+            LinkState::Up(conn) if token != Token::OPENING => conn,
+            other => return Err(self.0.refusal(other)),
+        };
+        match self.0.ops.call_option(conn, token.0, message) {
             Err(Backpressure::Down) => Err(self.0.refusal_when_down()),
             started => started,
         }
@@ -349,6 +377,12 @@ fn put(places: &mut [Option<Bulk>; ITEMS_MAX], bulk: Bulk) -> bool {
 pub trait ReplyHandler {
     /// A call ended. It may start calls with the [`Client`] it was made with.
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>);
+
+    /// A call ended with a message of an extension (version two; [`Client::call_option`]). By default
+    /// it is an error: [`CallError::AnsweredByOption`].
+    fn on_option_reply(&mut self, token: Token, answer: OptionMessage<'_>) {
+        self.on_reply(token, Err(CallError::AnsweredByOption { option: answer.option }));
+    }
 
     /// The connection came up, was lost, went down, or never came up.
     fn on_event(&mut self, event: &ConnectionEvent) {

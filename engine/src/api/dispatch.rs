@@ -5,6 +5,7 @@ use super::call::{Arguments, Call, CallState};
 use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
 use super::config_protocol::Asking;
 use super::errors::{CallError, ConnectError};
+use super::options::{OptionCall, OptionEntry, OptionMessage};
 use super::reconnect::{Attempt, Comeback};
 use super::reverse::Reverse;
 use super::service::{ConnectionEvent, ConnectionId, Service};
@@ -184,6 +185,7 @@ pub(super) struct Dispatch {
     /// What a new connection begins with, if configured.
     asking: Option<Rc<Asking>>,
     responders: Arc<Responders>,
+    options: Vec<OptionEntry>,
 }
 
 impl Dispatch {
@@ -213,7 +215,13 @@ impl Dispatch {
             random,
             asking,
             responders,
+            options: Vec::new(),
         }
+    }
+
+    /// With the handlers of extensions.
+    pub(super) fn with_options(self, options: Vec<OptionEntry>) -> Self {
+        Self { options, ..self }
     }
 
     pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
@@ -599,6 +607,28 @@ impl Upcalls for Dispatch {
         let (conn, slot, plain) = (frame.conn, frame.slot, frame.admitted.plain);
         let to = ReplyTarget { conn, slot, message, plain };
         self.serve(&to, &message[frame.admitted.header_bytes as usize..], &[], &mut [])
+    }
+
+    fn on_option(&mut self, to: &ReplyTarget<'_>, message: OptionMessage<'_>) {
+        if self.is_leaving {
+            return self.ops.leave_call(to);
+        }
+        let (ops, is_answered) = (&*self.ops, false);
+        let call = OptionCall { ops, to: *to, message, is_answered };
+        let mut features = self.options.iter_mut();
+        if let Some((_, handler)) = features.find(|(known, _)| known.contains(&message.option)) {
+            handler.on_option(call);
+        }
+    }
+
+    fn on_option_reply(&mut self, conn: ConnId, token: u64, message: OptionMessage<'_>) {
+        let Some(entry) = self.client_of_calls(conn) else { return };
+        let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
+        if is_probing && token == Token::OPENING.0 {
+            let error = CallError::AnsweredByOption { option: message.option };
+            return Self::on_opening_failed(entry, conn, error);
+        }
+        entry.handler.on_option_reply(Token(token), message);
     }
 
     #[inline(always)]

@@ -59,7 +59,7 @@ use std::time::Duration;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Engine(Arc<dyn Backend>);
+pub struct Engine(pub(super) Arc<dyn Backend>);
 
 impl Engine {
     /// Starts the driver that the configuration names (`fabric.driver`) and the control thread. No

@@ -38,6 +38,13 @@ pub enum CallError {
     /// ([`Client::call_option`](crate::Client::call_option)).
     #[error("the server does not know the option")]
     InvalidOption,
+    /// The server answered by a message of an extension of version two, which the handler does not take
+    /// ([`ReplyHandler::on_option_reply`](crate::ReplyHandler::on_option_reply)).
+    #[error("the server answered by option {option:#x}")]
+    AnsweredByOption {
+        /// Its number (`rdma_opttype`).
+        option: u32,
+    },
     /// The connection went down, and the call was not, or not again, sent on another one. Whether
     /// the server has executed it is unknown.
     #[error("the connection went down, and whether the call was executed is unknown: {0}")]

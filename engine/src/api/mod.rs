@@ -16,6 +16,7 @@ mod driver;
 mod engine;
 mod errors;
 mod once;
+pub mod options;
 mod reconnect;
 mod reverse;
 mod runtime;

@@ -6,6 +6,7 @@ use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
 use super::errors::EngineError;
+use super::options::{Carries, OptionFactory, Registered};
 use super::reverse::Reverse;
 use super::service::Service;
 use super::versions::Responders;
@@ -43,6 +44,7 @@ pub(super) trait Backend: Send + Sync {
     fn directory(&self) -> Directory;
     fn stats(&self, core: usize) -> StatsSnapshot;
     fn reply_cache(&self) -> Option<Arc<ReplyCache>>;
+    fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool;
 }
 
 /// A core without its driver's type.
@@ -115,6 +117,7 @@ pub(super) struct Runtime<C: Connector> {
     private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
     cores: Vec<CorePlace<EndpointOf<C>>>,
     services: Mutex<Vec<(Program, Version, ServiceFactory)>>,
+    options: Mutex<Registered>,
     directory: Directory,
     listeners: Mutex<Vec<Box<dyn Send>>>,
     jobs: Mutex<Sender<Job>>,
@@ -163,6 +166,7 @@ impl<C: Connector> Runtime<C> {
             private_data,
             cores,
             services: Mutex::default(),
+            options: Mutex::default(),
             directory: Directory::default(),
             listeners: Mutex::default(),
             jobs: Mutex::new(jobs),
@@ -324,13 +328,16 @@ impl<C: Connector> Backend for Runtime<C> {
         let context = CoreContext { index, pool: pool.clone() };
         let inbox = Arc::clone(&place.inbox);
         let reactor =
-            Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells));
+            Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells))
+                .with_options(lock(&self.options).known);
         let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
         let ops = Rc::clone(&cell) as Rc<dyn CoreOps>;
         let services = self.make_services(&context, &ops);
+        let options = lock(&self.options).make(&context);
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
         let (responders, random) = (Arc::clone(&self.responders), self.connector.random()?);
-        let dispatch = Dispatch::new(ops, services, asking, responders, random);
+        let dispatch =
+            Dispatch::new(ops, services, asking, responders, random).with_options(options);
         let batch = Completions::with_limit(self.config.poll_budget());
         Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
     }
@@ -375,6 +382,10 @@ impl<C: Connector> Backend for Runtime<C> {
 
     fn reply_cache(&self) -> Option<Arc<ReplyCache>> {
         self.reply_cache.clone()
+    }
+
+    fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
+        lock(&self.options).add(feature, factory)
     }
 }
 

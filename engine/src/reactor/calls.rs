@@ -9,6 +9,7 @@ use super::ops::{
     Backpressure, CallSpec, CallTarget, Deadline, Encode, PulledChunks, ReplyBuffers, ReplyFrame,
     Resend, Upcalls,
 };
+use super::options::is_optional;
 use crate::config::BulkView;
 use crate::fabric::{ConnId, Fabric, SendWr};
 use crate::mem::{Buf, Bulk};
@@ -242,6 +243,9 @@ impl<F: Fabric> CoreCell<F> {
         mut hold: Option<Box<CallHold>>,
         up: &mut impl Upcalls,
     ) {
+        if is_optional(message.bytes()) {
+            return self.deliver_option_reply(conn, message, reply, hold, up);
+        }
         if let ReplyStream::Inline { header_bytes } = reply.stream
             && !is_plain(header_bytes)
             && alignment_of(message.bytes()) != Alignment::NONE
@@ -334,7 +338,7 @@ impl<F: Fabric> Reactor<F> {
 
     /// A deadline that the call names counts from now. The configured one, which is long, counts
     /// from the turn's time stamp, which is as old as the application was away.
-    fn deadline(&self, spec: &CallSpec) -> Instant {
+    pub(super) fn deadline(&self, spec: &CallSpec) -> Instant {
         let (from, ticks) = match spec.deadline {
             Deadline::Default => (self.time(), self.default_timeout_ticks),
             Deadline::After(time) => (self.read_clock(), self.clock.from_duration(time)),
@@ -743,7 +747,7 @@ fn segments_bytes(bytes: usize, segment_bytes: usize) -> usize {
 
 impl super::stats::StatsSnapshot {
     #[cold]
-    fn refuse(&mut self, refused: CallRefused) -> Backpressure {
+    pub(super) fn refuse(&mut self, refused: CallRefused) -> Backpressure {
         match refused {
             CallRefused::NoCredit => {
                 self.credit_stalls += 1;

@@ -31,6 +31,7 @@ use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
+use spinrpc_proto::options::Options;
 use spinrpc_proto::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
 use std::cell::{RefCell, RefMut};
@@ -73,6 +74,8 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) interrupted: Interrupted,
     /// Connections asked for on which the peer may call.
     pub(super) reverse_requests: Vec<u64>,
+    /// The extensions of version two that its connections know.
+    pub(super) options: Options,
     /// No lost connection is made anew.
     ending: bool,
     /// Calls deferred whose answers have not come by mail.
@@ -220,6 +223,11 @@ impl<F: Fabric> CoreCell<F> {
                 let Some(reply) = sink.to_pull else { return };
                 self.begin_reply(qp, message, reply, invalidated, up);
             }
+            Event::OptionReply => {
+                drop(reactor);
+                let Some(reply) = &sink.to_pull else { return };
+                self.take_option_reply(qp, message, reply, invalidated, up);
+            }
             _ => {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
                 drop(reactor);
@@ -232,7 +240,7 @@ impl<F: Fabric> CoreCell<F> {
 
     /// A reply came that is not delivered, or not yet.
     #[cold]
-    fn put_aside(
+    pub(super) fn put_aside(
         &self,
         conn: ConnId,
         message: Buf,
@@ -435,6 +443,7 @@ impl<F: Fabric> Reactor<F> {
             owed_errors: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: Interrupted::default(),
             reverse_requests: Vec::new(),
+            options: Options::NONE,
             ending: false,
             conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
@@ -453,6 +462,10 @@ impl<F: Fabric> Reactor<F> {
             inbox,
             cells,
         }
+    }
+
+    pub(crate) fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
     }
 
     #[inline]
@@ -564,6 +577,7 @@ impl<F: Fabric> Reactor<F> {
             Event::None
             | Event::Call(_)
             | Event::PullReply
+            | Event::OptionReply
             | Event::Pull(_)
             | Event::Reply(_)
             | Event::Released(_) => {}
@@ -655,6 +669,7 @@ impl<F: Fabric> Reactor<F> {
         let memory = self.fabric.message_memory(id, message_bytes(&self.config));
         let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, memory);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
+        conn.proto.know_options(self.options);
         if let Some(request) = request {
             self.take_over(request, &mut conn);
         }

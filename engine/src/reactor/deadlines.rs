@@ -78,11 +78,12 @@ impl Conn {
 }
 
 impl<F: Fabric> CoreCell<F> {
-    /// A call that has chunks, or says how much time it has.
+    /// A call that has chunks, says how much time it has, or is one of an extension.
     #[inline(never)]
     pub(super) fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
         let late_by = self.reactor().lateness(&frame);
         let outcome = match late_by {
+            None if self.deliver_option(&frame, up) => CallOutcome::Done,
             None => up.on_call(&mut frame),
             Some(late_us) => {
                 self.reactor().refuse_late(&frame, late_us);

@@ -21,6 +21,7 @@ pub(crate) mod memory;
 mod negotiate;
 mod offering;
 pub(crate) mod ops;
+mod options;
 mod padding;
 mod pulls;
 mod refusals;
@@ -39,6 +40,7 @@ pub use negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]
 pub(crate) use negotiate::fuzz as fuzz_private_data;
 pub use ops::{Backpressure, CallSpec, Progress, Resend};
+pub use options::OptionMessage;
 pub use reply_plan::ReplyData;
 pub use reverse::NoReverse;
 pub(crate) use stats::StatsCells;

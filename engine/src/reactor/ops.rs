@@ -5,6 +5,7 @@ use super::connection::Sinks;
 use super::deferred::DeferTicket;
 use super::instance::Instance;
 use super::negotiate::Negotiated;
+use super::options::OptionMessage;
 use super::reply_plan::ReplyData;
 use super::reverse::NoReverse;
 pub(crate) use super::versions::Settled;
@@ -50,6 +51,21 @@ pub(crate) trait CoreOps: ReplyOps {
         spec: &mut CallSpec,
         encode: Encode<'_>,
     ) -> Result<(), Backpressure>;
+    /// Starts a call of an extension.
+    fn call_option(
+        &self,
+        conn: ConnId,
+        token: u64,
+        option: &OptionMessage<'_>,
+    ) -> Result<(), Backpressure>;
+    /// Answers a call of an extension; one whose answer is too long is refused.
+    fn reply_option(
+        &self,
+        to: &ReplyTarget<'_>,
+        option: &OptionMessage<'_>,
+    ) -> Result<(), Backpressure>;
+    /// Answers a call of an extension with an error of the transport.
+    fn refuse_option(&self, to: &ReplyTarget<'_>);
     /// Gives up the call that carries `token`.
     fn cancel(&self, conn: ConnId, token: u64) -> bool;
     /// Memory the peer of `conn` can be given access to.
@@ -237,6 +253,9 @@ pub enum Backpressure {
         /// Bytes of the message, transport header and data items included.
         needed_bytes: usize,
     },
+    /// The connection does not speak version two, which alone has options: do not try again on it.
+    #[error("the connection speaks version one, which has no options")]
+    NotVersionTwo,
     /// The call needs chunks, and those of its client are to stay inline
     /// ([`ReverseOptions::inline_only`](crate::ReverseOptions::inline_only)): do not try again.
     #[error("the call does not fit inline, and its client is to offer no chunks")]
@@ -339,6 +358,10 @@ pub(crate) trait Upcalls {
     fn on_leave(&mut self);
     /// A call arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
+    /// A call of an extension arrived. It is answered, or left, when this returns.
+    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>);
+    /// A call was answered by a message of an extension.
+    fn on_option_reply(&mut self, conn: ConnId, token: u64, option: OptionMessage<'_>);
     /// A reply arrived.
     fn on_reply(&mut self, frame: ReplyFrame<'_>);
     /// A call ended without a reply.

@@ -7,6 +7,7 @@ use super::negotiate::Negotiated;
 use super::ops::{
     Backpressure, CallSpec, CallTarget, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal, Settled,
 };
+use super::options::OptionMessage;
 use super::replies::SYSTEM_ERR;
 use super::reply_plan::ReplyData;
 use super::reverse::NoReverse;
@@ -25,6 +26,27 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
         encode: Encode<'_>,
     ) -> Result<(), Backpressure> {
         self.start_call(conn, target, spec, encode)
+    }
+
+    fn call_option(
+        &self,
+        conn: ConnId,
+        token: u64,
+        option: &OptionMessage<'_>,
+    ) -> Result<(), Backpressure> {
+        self.reactor().call_option(conn, token, option)
+    }
+
+    fn reply_option(
+        &self,
+        to: &ReplyTarget<'_>,
+        option: &OptionMessage<'_>,
+    ) -> Result<(), Backpressure> {
+        self.reactor().reply_option(to, option)
+    }
+
+    fn refuse_option(&self, to: &ReplyTarget<'_>) {
+        self.reactor().refuse_chunk(to);
     }
 
     fn cancel(&self, conn: ConnId, token: u64) -> bool {

@@ -3,7 +3,9 @@
 //! post straight to the driver.
 
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId};
+use spinrpc_proto::output::{
+    CallFailure, DeliveredOptional, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId,
+};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
 
@@ -14,6 +16,8 @@ pub(crate) enum Event {
     Pull(SlotId),
     Reply(DeliveredReply),
     PullReply,
+    /// The answer to a call is a message of an extension.
+    OptionReply,
     /// A call whose version was refused.
     Resend(SlotId),
     FreeExports(SlotId),
@@ -31,7 +35,7 @@ pub(crate) enum Event {
 /// Collects the event of one message; a message makes one at the most, and perhaps a close.
 pub(crate) struct EventSink {
     pub(crate) event: Event,
-    /// With [`Event::PullReply`]. Beside it, because an event with two kinds of replies would need
+    /// With [`Event::PullReply`] and [`Event::OptionReply`]. Beside it, because an event with two kinds of replies would need
     /// a word more to tell them apart, and each reply were copied around that.
     pub(crate) to_pull: Option<DeliveredReply>,
     pub(crate) close: Option<PeerMisbehaved>,
@@ -62,6 +66,16 @@ impl Output for EventSink {
     fn pull_reply(&mut self, reply: DeliveredReply) {
         self.event = Event::PullReply;
         self.to_pull = Some(reply);
+    }
+
+    fn deliver_optional(&mut self, optional: DeliveredOptional) {
+        match optional {
+            DeliveredOptional::Call { slot, .. } => self.event = Event::Call(slot),
+            DeliveredOptional::Reply { reply, .. } => {
+                self.event = Event::OptionReply;
+                self.to_pull = Some(reply);
+            }
+        }
     }
 
     fn resend_call(&mut self, slot: SlotId) {

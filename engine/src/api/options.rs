@@ -1,0 +1,199 @@
+//! Extensions of version two of RPC-over-RDMA that an application brings along
+//! (draft-cel-nfsv4-rpcrdma-version-two-01 section 3): what it registers, and what its handlers get.
+
+use super::core::CoreContext;
+use super::engine::Engine;
+use super::errors::EngineError;
+use super::service::ConnectionId;
+use crate::reactor::Backpressure;
+pub use crate::reactor::OptionMessage;
+use crate::reactor::ops::{CoreOps, ReplyTarget};
+use spinrpc_proto::deadlines::{DEADLINE_CALL, LATE};
+use spinrpc_proto::ids::Xid;
+pub use spinrpc_proto::limits::{OPTION_INFO_MAX_BYTES, OPTIONS_MAX};
+pub use spinrpc_proto::options::Carries;
+use spinrpc_proto::options::Options;
+
+/// The messages of an extension that arrive as calls, one value per core, made by the factory given to
+/// [`Engine::option`] on the core's own thread.
+pub trait OptionHandler {
+    /// Answers a message of direction CALL, by [`OptionCall::reply`]. It must not block: the core serves
+    /// nothing else meanwhile.
+    fn on_option(&mut self, call: OptionCall<'_>);
+}
+
+/// A closure is a handler.
+impl<F: FnMut(OptionCall<'_>)> OptionHandler for F {
+    fn on_option(&mut self, call: OptionCall<'_>) {
+        self(call);
+    }
+}
+
+/// A message of an extension that wants an answer. It has a credit and a slot of its connection until
+/// then, as a call. Dropped unanswered it is refused, as by [`OptionCall::refuse`].
+pub struct OptionCall<'a> {
+    pub(super) ops: &'a dyn CoreOps,
+    pub(super) to: ReplyTarget<'a>,
+    pub(super) message: OptionMessage<'a>,
+    pub(super) is_answered: bool,
+}
+
+impl<'a> OptionCall<'a> {
+    /// What was received: which operation, its information and its payload, as the peer wrote them. Of
+    /// an option that carries a whole RPC message it is known to be a call with the XID of the header;
+    /// nothing else was looked at.
+    pub fn message(&self) -> OptionMessage<'a> {
+        self.message
+    }
+
+    /// The transaction, unique among the calls of this connection in progress.
+    pub fn xid(&self) -> Xid {
+        Xid(self.to.message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word)))
+    }
+
+    /// The connection it came by.
+    pub fn connection(&self) -> ConnectionId {
+        ConnectionId(self.to.conn)
+    }
+
+    /// Answers by a message of direction REPLY. It has to be one that the peer knows for an answer, as
+    /// the document of the extension says.
+    ///
+    /// # Errors
+    /// [`Backpressure::TooLarge`] if the information is longer than [`OPTION_INFO_MAX_BYTES`] or the
+    /// message longer than the connection takes inline; the peer then gets RDMA2_ERR_BAD_HEADER.
+    pub fn reply(mut self, message: &OptionMessage<'_>) -> Result<(), Backpressure> {
+        self.is_answered = true;
+        self.ops.reply_option(&self.to, message)
+    }
+
+    /// Answers with RDMA2_ERR_BAD_HEADER: the extension makes no sense of it.
+    pub fn refuse(self) {
+        drop(self);
+    }
+}
+
+impl Drop for OptionCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.ops.refuse_option(&self.to);
+        }
+    }
+}
+
+impl std::fmt::Debug for OptionCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OptionCall").field("message", &self.message).finish_non_exhaustive()
+    }
+}
+
+/// Makes the handler of a feature, on the thread of a core.
+pub(super) type OptionFactory = Box<dyn Fn(&CoreContext) -> Box<dyn OptionHandler> + Send + Sync>;
+
+/// The handler of a feature on one core, and the options that it gets.
+pub(super) type OptionEntry = (Vec<u32>, Box<dyn OptionHandler>);
+
+/// What was registered with an engine.
+#[derive(Default)]
+pub(super) struct Registered {
+    pub(super) known: Options,
+    features: Vec<(Vec<u32>, OptionFactory)>,
+}
+
+impl Registered {
+    /// Adds a feature as a whole; `false`, and nothing is added, if there is no room for it, or one of
+    /// its numbers is taken.
+    pub(super) fn add(&mut self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
+        let numbers: Vec<_> = feature.iter().map(|(option, _)| *option).collect();
+        let is_ours = numbers.iter().any(|option| matches!(*option, DEADLINE_CALL | LATE));
+        let Some(known) = self.known.with(feature).filter(|_| !is_ours) else { return false };
+        self.known = known;
+        self.features.push((numbers, factory));
+        true
+    }
+
+    pub(super) fn make(&self, context: &CoreContext) -> Vec<OptionEntry> {
+        let features = self.features.iter();
+        features.map(|(numbers, factory)| (numbers.clone(), factory(context))).collect()
+    }
+}
+
+impl Engine {
+    /// Registers an extension of version two: the options (`rdma_opttype`) it consists of and what
+    /// stands behind the header of their messages. Connections of cores that start later know it, those
+    /// that were made and those that were accepted. Messages of direction CALL go to the handler that
+    /// `factory` makes once per core, on the core's thread; answers to calls of this side go to
+    /// [`ReplyHandler::on_option_reply`](crate::ReplyHandler::on_option_reply). A peer that does not
+    /// know an option answers its calls with
+    /// [`CallError::InvalidOption`](crate::CallError::InvalidOption), as this engine does for options
+    /// that are not registered.
+    ///
+    /// ```
+    /// use spinrpc::config::RawConfig;
+    /// use spinrpc::options::{Carries, OptionCall, OptionMessage};
+    /// use spinrpc::{CallError, Client, Engine, Program, Reply, ReplyHandler, Token, Version};
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// /// "How warm is it where you are?": an option without payload, answered by itself.
+    /// const WARMTH: u32 = 0x4000_0001;
+    /// const FEATURE: &[(u32, Carries)] = &[(WARMTH, Carries::Nothing)];
+    ///
+    /// fn tell(call: OptionCall<'_>) {
+    ///     let (option, degrees) = (call.message().option, 21_u32.to_be_bytes());
+    ///     let answer = OptionMessage { option, info: &degrees, payload: &[] };
+    ///     call.reply(&answer).expect("a short message");
+    /// }
+    ///
+    /// struct Asks(Rc<Cell<Option<u32>>>);
+    /// impl ReplyHandler for Asks {
+    ///     fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
+    ///
+    ///     fn on_option_reply(&mut self, _: Token, answer: OptionMessage<'_>) {
+    ///         self.0.set(answer.info.try_into().ok().map(u32::from_be_bytes));
+    ///     }
+    /// }
+    ///
+    /// let mut raw = RawConfig::default();
+    /// raw.rpc.version = Versions::Two;
+    /// let config = raw.validate()?;
+    /// # let (program, version) = (Program(0x2000_0001), Version(1));
+    /// let engine = Engine::new(config.clone())?;
+    /// engine.serve(program, version, |_| |call: spinrpc::Call<'_>| call.reply(|_| {}));
+    /// engine.option(FEATURE, |_| tell)?;
+    /// engine.listen("shm:doc-option")?;
+    /// let server = engine.start()?;
+    ///
+    /// let here = Engine::new(config)?;
+    /// here.option(FEATURE, |_| |call: OptionCall<'_>| call.refuse())?;
+    /// let mut core = here.core(0)?;
+    /// let warmth = Rc::new(Cell::new(None));
+    /// let asks = Asks(Rc::clone(&warmth));
+    /// let client = core.connect("shm:doc-option", program, version, |_| asks)?;
+    /// core.run_until(|| client.is_up());
+    /// client.call_option(Token(1), &OptionMessage { option: WARMTH, info: &[], payload: &[] })?;
+    /// core.run_until(|| warmth.get().is_some());
+    /// assert_eq!(warmth.get(), Some(21));
+    /// engine.shutdown();
+    /// server.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`EngineError::ApiMisuse`], and nothing is registered, if one of the numbers is registered
+    /// already or belongs to an extension of the engine (0x73702d01 and 0x73702d02), or if there were
+    /// more than [`OPTIONS_MAX`] in all.
+    pub fn option<H: OptionHandler + 'static>(
+        &self,
+        feature: &[(u32, Carries)],
+        factory: impl Fn(&CoreContext) -> H + Send + Sync + 'static,
+    ) -> Result<(), EngineError> {
+        let factory: OptionFactory = Box::new(move |context| Box::new(factory(context)));
+        if self.0.add_option(feature, factory) {
+            return Ok(());
+        }
+        let why =
+            format!("an option of the feature is taken, or there are more than {OPTIONS_MAX}");
+        Err(EngineError::ApiMisuse(why))
+    }
+}
