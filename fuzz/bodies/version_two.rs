@@ -3,6 +3,7 @@
 //! an error or a reply is never answered, and each call of the peer is answered in its version.
 
 use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::deadlines::LATE;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::options::{Carries, OptionalRefused, Options};
@@ -63,7 +64,7 @@ impl End {
         let mut requester = Requester::new(vec![CallSlot::FREE; calls], 3);
         requester.negotiate(Negotiation::new(versions));
         let responder = Responder::new(vec![ServeSlot::FREE; serves]);
-        let limits = Limits { versions, ..Limits::DEFAULT };
+        let limits = Limits { versions, deadlines: true, ..Limits::DEFAULT };
         let profile = wire::profile(script);
         let options = Options::NONE.with(&[(0, CARRIES[0]), (1, CARRIES[1]), (2, CARRIES[2])]);
         let connection = Connection::new(side, requester, responder, limits, profile)
@@ -75,7 +76,8 @@ impl End {
 
     fn step(&mut self, script: &mut Script<'_>) {
         match script.byte() % 10 {
-            0 | 1 => self.call(),
+            0 => self.call(),
+            1 => self.call_within(script),
             2 => self.call_optional(script),
             3 => self.resend(script),
             4 => self.cancel(),
@@ -109,6 +111,21 @@ impl End {
         let sent = HeaderView::new_checked(&header[ROOM - length..], &self.limits).unwrap();
         assert_eq!((sent.xid(), sent.transport_version()), (call.xid, version));
         assert!(sent.is_plain() && sent.direction() != Some(Direction::Reply));
+        self.xid = call.xid;
+        self.ends.push(0);
+    }
+
+    /// Starts a call that says how much time it has, where that can be said.
+    fn call_within(&mut self, script: &mut Script<'_>) {
+        let (mut header, time_us) = ([0xee; ROOM], u64::from(script.byte()));
+        let token = self.ends.len() as u64;
+        let requester = &mut self.connection.requester;
+        let is_two = requester.negotiation().version() == TransportVersion::Two;
+        let chunks = CallChunks::EMPTY;
+        let started = requester.start_call_within(token, NEVER, time_us, &chunks, &mut header);
+        let Ok((call, length)) = started else { return };
+        let sent = HeaderView::new_checked(&header[ROOM - length..], &self.limits).unwrap();
+        assert_eq!((sent.xid(), sent.remaining_us()), (call.xid, is_two.then_some(time_us)));
         self.xid = call.xid;
         self.ends.push(0);
     }
@@ -160,7 +177,10 @@ impl End {
         let call = HeaderView::new_checked(&message, &self.limits).unwrap();
         let (responder, mut out) = (&mut self.connection.responder, Recorder::default());
         let mut header = vec![0; 4096];
-        let length = match script.byte() % 3 {
+        let length = match script.byte() % 4 {
+            3 if call.remaining_us().is_some() => {
+                responder.reply_late(slot, call.xid(), 7, &mut header).unwrap()
+            }
             0 if call.is_plain() => responder.reply_plain(slot, call.xid(), &mut header).unwrap(),
             1 if call.transport_version() == TransportVersion::Two => {
                 responder.reply_optional(slot, call.xid(), 1, b"why", &mut header).unwrap()
@@ -277,7 +297,12 @@ fn message(newest: Xid, script: &mut Script<'_>) -> Vec<u8> {
         _ => wire::rpc_reply(xid),
     };
     let known = if version == 1 { TransportVersion::One } else { TransportVersion::Two };
-    let header = match script.byte() % 6 {
+    let header = match script.byte() % 8 {
+        6 => lists(script).header_within(u64::from(script.byte()), xid, 9),
+        7 => {
+            let body = OptionalBody { direction, option: LATE, info: script.bytes(8) };
+            wire::header_two(xid, 9, Body::Optional(body))
+        }
         0 => wire::words(&[xid.0, version, 9, u32::from(script.byte() % 16), 0, 0, 0, 0]),
         1 => wire::words(&[xid.0, version, 9, 4, u32::from(script.byte() % 4), 1, 1]),
         2 => {

@@ -129,7 +129,7 @@ impl Engine {
     /// that are not registered.
     ///
     /// ```
-    /// use spinrpc::config::RawConfig;
+    /// use spinrpc::config::{RawConfig, Versions};
     /// use spinrpc::options::{Carries, OptionCall, OptionMessage};
     /// use spinrpc::{CallError, Client, Engine, Program, Reply, ReplyHandler, Token, Version};
     /// use std::cell::Cell;

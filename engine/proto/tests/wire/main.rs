@@ -7,6 +7,7 @@
 
 mod boundary;
 mod config_proto;
+mod deadlines_xdr;
 mod properties;
 mod rpc;
 mod v1_received;
