@@ -146,6 +146,7 @@ struct Asking {
     core: spinrpc::Core,
     client: Client,
     listens: Listens,
+    _engine: Engine,
 }
 
 impl Asking {
@@ -157,7 +158,7 @@ impl Asking {
         let handler = listens.clone();
         let client = core.connect_with(address, PROGRAM, VERSION, &options, |_| handler).unwrap();
         run_core(&mut core, "the connection", || client.is_up());
-        Self { core, client, listens }
+        Self { core, client, listens, _engine: engine }
     }
 
     fn ask(

@@ -20,6 +20,7 @@ use spinrpc_proto::xdr::{Reader, Writer, padding, roundup4};
 /// Wide enough for every header that the strategies below make.
 const WIDE: Limits = Limits {
     versions: Versions::Both,
+    deadlines: false,
     read_segments_max: 128,
     read_chunks_max: READ_CHUNKS_MAX as u16,
     write_chunks_max: WRITE_CHUNKS_MAX as u16,

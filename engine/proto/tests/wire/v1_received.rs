@@ -423,6 +423,7 @@ fn a_call_has_a_position_zero_chunk_in_rdma_nomsg_only() {
 fn limits_above_their_bounds_count_as_the_bounds() {
     let limits = Limits {
         versions: Versions::One,
+        deadlines: false,
         read_segments_max: u16::MAX,
         read_chunks_max: u16::MAX,
         write_chunks_max: u16::MAX,
@@ -457,6 +458,7 @@ fn limits_above_their_bounds_count_as_the_bounds() {
 fn limits_of_zero_accept_no_chunks() {
     let limits = Limits {
         versions: Versions::One,
+        deadlines: false,
         read_segments_max: 0,
         read_chunks_max: 0,
         write_chunks_max: 0,
