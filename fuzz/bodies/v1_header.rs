@@ -32,6 +32,7 @@ fn limits(choice: u8) -> Limits {
         0 => Limits::DEFAULT,
         n => Limits {
             versions: Versions::One,
+            deadlines: false,
             read_segments_max: u16::from(n & 7),
             read_chunks_max: u16::from(n >> 1 & 3),
             write_chunks_max: u16::from(n >> 2 & 3),
