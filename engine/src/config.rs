@@ -496,7 +496,7 @@ impl Config {
             (to_u16(self.raw.rpc.max_chunks), to_u16(self.raw.rpc.max_segments));
         PeerLimits {
             versions: self.versions(),
-            deadlines: true,
+            deadlines: self.versions().speaks(TransportVersion::Two),
             read_segments_max: chunks * segments,
             read_chunks_max: chunks,
             write_chunks_max: chunks,

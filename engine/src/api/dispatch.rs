@@ -5,8 +5,9 @@ use super::call::{Arguments, Call, CallState};
 use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
 use super::config_protocol::Asking;
 use super::errors::{CallError, ConnectError};
-use super::options::{OptionCall, OptionEntry, OptionMessage};
+use super::options::{OptionEntry, OptionMessage};
 use super::reconnect::{Attempt, Comeback};
+use super::reply_status::{is_served, padded_reply_status, reply_status};
 use super::reverse::Reverse;
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::versions::{Offer, Responders};
@@ -25,9 +26,7 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
-use spinrpc_proto::rpc::{
-    self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus, ReplyBody, ReplyHeader,
-};
+use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
@@ -166,7 +165,7 @@ impl ClientEntry {
 
 /// The application's side of a core.
 pub(super) struct Dispatch {
-    ops: Rc<dyn CoreOps>,
+    pub(super) ops: Rc<dyn CoreOps>,
     /// The same, for those who only answer.
     replies: Rc<dyn ReplyOps>,
     /// The same, for those who call back.
@@ -174,7 +173,7 @@ pub(super) struct Dispatch {
     /// What calls find: the number of its service each. None once the core ends in good order.
     programs: Vec<(Program, Version)>,
     services: Vec<Box<dyn Service>>,
-    is_leaving: bool,
+    pub(super) is_leaving: bool,
     /// Which of them poll.
     polling: Box<[usize]>,
     /// By index of the connection.
@@ -185,7 +184,7 @@ pub(super) struct Dispatch {
     /// What a new connection begins with, if configured.
     asking: Option<Rc<Asking>>,
     responders: Arc<Responders>,
-    options: Vec<OptionEntry>,
+    pub(super) options: Vec<OptionEntry>,
 }
 
 impl Dispatch {
@@ -217,11 +216,6 @@ impl Dispatch {
             responders,
             options: Vec::new(),
         }
-    }
-
-    /// With the handlers of extensions.
-    pub(super) fn with_options(self, options: Vec<OptionEntry>) -> Self {
-        Self { options, ..self }
     }
 
     pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
@@ -284,7 +278,7 @@ impl Dispatch {
     }
 
     /// The client that has, or has lost, this connection.
-    fn client_of_calls(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
+    pub(super) fn client_of_calls(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
         if self.client_or_new(conn).is_some() {
             return self.client(conn);
         }
@@ -453,7 +447,7 @@ impl Dispatch {
     }
 
     #[cold]
-    fn on_opening_failed(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+    pub(super) fn on_opening_failed(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
         match entry.asking.take() {
             Some(_) => Self::fail_asking(entry, conn, error),
             None => Self::fail_probe(entry, conn, error),
@@ -609,26 +603,12 @@ impl Upcalls for Dispatch {
         self.serve(&to, &message[frame.admitted.header_bytes as usize..], &[], &mut [])
     }
 
-    fn on_option(&mut self, to: &ReplyTarget<'_>, message: OptionMessage<'_>) {
-        if self.is_leaving {
-            return self.ops.leave_call(to);
-        }
-        let (ops, is_answered) = (&*self.ops, false);
-        let call = OptionCall { ops, to: *to, message, is_answered };
-        let mut features = self.options.iter_mut();
-        if let Some((_, handler)) = features.find(|(known, _)| known.contains(&message.option)) {
-            handler.on_option(call);
-        }
+    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) {
+        self.take_option(to, option);
     }
 
-    fn on_option_reply(&mut self, conn: ConnId, token: u64, message: OptionMessage<'_>) {
-        let Some(entry) = self.client_of_calls(conn) else { return };
-        let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
-        if is_probing && token == Token::OPENING.0 {
-            let error = CallError::AnsweredByOption { option: message.option };
-            return Self::on_opening_failed(entry, conn, error);
-        }
-        entry.handler.on_option_reply(Token(token), message);
+    fn on_option_reply(&mut self, conn: ConnId, token: u64, option: OptionMessage<'_>) {
+        self.take_option_reply(conn, token, option);
     }
 
     #[inline(always)]
@@ -787,12 +767,6 @@ impl Upcalls for Dispatch {
     }
 }
 
-/// Whether the program answered, although it has no NULL procedure.
-fn is_served(error: &CallError) -> bool {
-    use AcceptStatus::{GarbageArgs, ProcUnavail, SystemErr};
-    matches!(error, CallError::Accepted(ProcUnavail | GarbageArgs | SystemErr))
-}
-
 const GARBAGE_ARGS: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::GarbageArgs);
 
 fn refusal(error: &rpc::CallError) -> RpcRefusal {
@@ -801,30 +775,5 @@ fn refusal(error: &rpc::CallError) -> RpcRefusal {
             RpcRefusal::Denied(RejectStatus::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION })
         }
         rpc::CallError::Malformed(_) | rpc::CallError::NotACall => GARBAGE_ARGS,
-    }
-}
-
-/// Where the results of a successful reply start, or the error that the server answered.
-#[inline]
-fn reply_status(stream: &[u8]) -> Result<usize, CallError> {
-    let (header, results_at) = ReplyHeader::parse(stream)?;
-    check_status(&header).map(|()| results_at)
-}
-
-/// As [`reply_status`], of a reply that came in an RDMA_MSGP.
-#[cold]
-fn padded_reply_status(stream: &[u8], padded: &mut Padded<'_>) -> Result<usize, CallError> {
-    let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
-    let header = ReplyHeader::read(&mut reader)?;
-    padded.start += reader.position();
-    check_status(&header).map(|()| reader.position())
-}
-
-#[inline]
-fn check_status(header: &ReplyHeader<'_>) -> Result<(), CallError> {
-    match header.body {
-        ReplyBody::Accepted { status: AcceptStatus::Success, .. } => Ok(()),
-        ReplyBody::Accepted { status, .. } => Err(CallError::Accepted(status)),
-        ReplyBody::Denied(status) => Err(CallError::Rejected(status)),
     }
 }

@@ -18,6 +18,7 @@ mod errors;
 mod once;
 pub mod options;
 mod reconnect;
+mod reply_status;
 mod reverse;
 mod runtime;
 mod service;

@@ -1,10 +1,13 @@
 //! Extensions of version two of RPC-over-RDMA that an application brings along
 //! (draft-cel-nfsv4-rpcrdma-version-two-01 section 3): what it registers, and what its handlers get.
 
+use super::client::{LinkState, Token};
 use super::core::CoreContext;
+use super::dispatch::Dispatch;
 use super::engine::Engine;
-use super::errors::EngineError;
+use super::errors::{CallError, EngineError};
 use super::service::ConnectionId;
+use crate::fabric::ConnId;
 use crate::reactor::Backpressure;
 pub use crate::reactor::OptionMessage;
 use crate::reactor::ops::{CoreOps, ReplyTarget};
@@ -115,6 +118,41 @@ impl Registered {
     pub(super) fn make(&self, context: &CoreContext) -> Vec<OptionEntry> {
         let features = self.features.iter();
         features.map(|(numbers, factory)| (numbers.clone(), factory(context))).collect()
+    }
+}
+
+impl Dispatch {
+    /// With the handlers of extensions.
+    pub(super) fn with_options(mut self, options: Vec<OptionEntry>) -> Self {
+        self.options = options;
+        self
+    }
+
+    pub(super) fn take_option(&mut self, to: &ReplyTarget<'_>, message: OptionMessage<'_>) {
+        if self.is_leaving {
+            return self.ops.leave_call(to);
+        }
+        let (ops, is_answered) = (&*self.ops, false);
+        let call = OptionCall { ops, to: *to, message, is_answered };
+        let mut features = self.options.iter_mut();
+        if let Some((_, handler)) = features.find(|(known, _)| known.contains(&message.option)) {
+            handler.on_option(call);
+        }
+    }
+
+    pub(super) fn take_option_reply(
+        &mut self,
+        conn: ConnId,
+        token: u64,
+        message: OptionMessage<'_>,
+    ) {
+        let Some(entry) = self.client_of_calls(conn) else { return };
+        let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
+        if is_probing && token == Token::OPENING.0 {
+            let error = CallError::AnsweredByOption { option: message.option };
+            return Self::on_opening_failed(entry, conn, error);
+        }
+        entry.handler.on_option_reply(Token(token), message);
     }
 }
 

@@ -441,12 +441,7 @@ impl<F: Fabric> Reactor<F> {
         }
         .map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
-        if let Some(offer) = &mut c.offer {
-            offer.keep(&stream[..stream_bytes]);
-        }
-        if time.is_some() {
-            c.note_timed_call(&stream[..stream_bytes]);
-        }
+        c.keep_to_resend(&stream[..stream_bytes], time.is_some());
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
         message.set_range(header_at..stage.stream_at + stream_bytes);

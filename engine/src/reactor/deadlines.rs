@@ -64,9 +64,13 @@ impl Conn {
         left_us.filter(|_| may)
     }
 
-    /// A call was started that names its time; `stream` is its RPC message.
-    pub(super) fn note_timed_call(&mut self, stream: &[u8]) {
-        if self.proto.requester.deadlines() == Support::Unknown {
+    /// A call was started, with the RPC message `stream`: one that offers a version, or tries the
+    /// extension, may have to be sent again.
+    pub(super) fn keep_to_resend(&mut self, stream: &[u8], names_time: bool) {
+        if let Some(offer) = &mut self.offer {
+            offer.keep(stream);
+        }
+        if names_time && self.proto.requester.deadlines() == Support::Unknown {
             self.trial.get_or_insert_with(Offered::new).keep(stream);
         }
     }
