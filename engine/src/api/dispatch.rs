@@ -476,7 +476,7 @@ impl Dispatch {
             CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
                 return Self::fail_probe(entry, conn, error);
             }
-            CallError::Rdma(_) => return Self::probe(entry, conn),
+            CallError::Rdma(_) | CallError::InvalidOption => return Self::probe(entry, conn),
             // Which of the two it did not bear is not known: it is asked again in version one.
             error if entry.falls_back(&error) => return Self::fail_probe(entry, conn, error),
             CallError::TimedOut => entry.link.ops.close(conn),
