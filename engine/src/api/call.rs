@@ -65,7 +65,7 @@ impl<'a> Call<'a> {
     /// two ends' clocks have nothing in common. Zero when the time is over: a call that has none left
     /// when it comes to its service is refused before, but one that takes its time is to be answered
     /// all the same. A call made on behalf of this one should have no longer a
-    /// [`deadline`](CallSpec::deadline).
+    /// [`deadline`](crate::CallSpec::deadline).
     ///
     /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
     /// [`CallSpec::deadline`]: crate::CallSpec::deadline
