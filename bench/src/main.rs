@@ -17,6 +17,7 @@ mod floor_job;
 mod latency;
 mod load;
 mod main_job;
+mod modes;
 mod pattern;
 mod profile;
 mod progress;

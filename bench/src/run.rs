@@ -71,7 +71,7 @@ fn measure_both(
     load::register(engine, config);
     let workload = args.workload();
     let measured = load::run_both(engine, &args.address, workload, limits, args.repeats)?;
-    let of = |direction: usize| measured.iter().map(move |both| both[direction]);
+    let of = |direction: usize| measured.iter().map(move |both| both[direction].clone());
     Ok(vec![row(workload, of(0)), row(workload.in_reverse(), of(1))])
 }
 

@@ -54,10 +54,12 @@ pub(crate) fn show_size(bytes: usize) -> String {
     }
 }
 
-/// A time in microseconds, with as many decimals as four digits leave room for.
+/// A time in microseconds, with as many decimals as four digits leave room for; a dash for what is
+/// not a number.
 pub(crate) fn show_us(ns: f64) -> String {
     let us = ns / 1000.0;
     match us {
+        _ if us.is_nan() => "-".to_owned(),
         _ if us < 10.0 => format!("{us:.3}"),
         _ if us < 100.0 => format!("{us:.2}"),
         _ if us < 1000.0 => format!("{us:.1}"),
@@ -125,6 +127,7 @@ mod tests {
         assert_eq!(show_size(100), "100 B");
         assert_eq!(show_us(234.0), "0.234");
         assert_eq!(show_us(104_250.0), "104.2");
+        assert_eq!(show_us(f64::NAN), "-");
         assert_eq!(show_count(12_345_678.0), "12.35M");
         assert_eq!(show_count(950.0), "950");
     }

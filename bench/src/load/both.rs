@@ -2,9 +2,10 @@
 //! drives one by the same connection.
 
 use super::driver::{Driver, LaneHandler};
+use super::measurement::Measurement;
 use super::program::{BACK, BACK_END, PROGRAM, VERSION};
 use super::session::{Load, Session, combine};
-use super::workload::{BackPlan, Figures, Limits, Measurement, Workload};
+use super::workload::{BackPlan, Figures, Limits, Workload};
 use crate::failure::Failure;
 use spinrpc::{
     CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Encoder, Engine, Procedure,
@@ -100,9 +101,9 @@ impl Session {
         let driven = self.drive(load, limits)?;
         let figures = self.ask(both, BACK_END, |_| {})?;
         let server = before.until(self.server_status()?);
-        let forward = combine(&load.workload, vec![driven], server);
+        let forward = combine(&load.workload, vec![driven], server)?;
         // Who calls is named first: that is the server.
-        let reverse = figures.measurement(&plan.workload, server, forward.client);
+        let reverse = figures.measurement(&plan.workload, server, forward.client)?;
         Ok([forward, reverse])
     }
 

@@ -1,7 +1,8 @@
 //! Several client cores at once, each on its own thread: they begin every repeat together.
 
+use super::measurement::Measurement;
 use super::session::{Driven, Load, Session, Status, combine};
-use super::workload::{Limits, Measurement, Workload};
+use super::workload::{Limits, Workload};
 use crate::failure::Failure;
 use spinrpc::Engine;
 use std::sync::Barrier;
@@ -29,7 +30,7 @@ pub(crate) fn run(
         };
         threads.into_iter().map(join).collect::<Result<_, _>>()
     })?;
-    Ok(repeat_by_repeat(&workload, members))
+    repeat_by_repeat(&workload, members)
 }
 
 /// What one core brings home: one entry per repeat.
@@ -80,7 +81,10 @@ impl Member {
 }
 
 /// The server's use is what the first core was told: with several server cores, that of one.
-fn repeat_by_repeat(workload: &Workload, members: Vec<Member>) -> Vec<Measurement> {
+fn repeat_by_repeat(
+    workload: &Workload,
+    members: Vec<Member>,
+) -> Result<Vec<Measurement>, Failure> {
     let server = members.first().map(|first| first.server.clone()).unwrap_or_default();
     let mut columns: Vec<_> = members.into_iter().map(|member| member.driven.into_iter()).collect();
     let row = |[before, after]: [Status; 2]| {

@@ -8,6 +8,7 @@ mod back;
 mod both;
 mod driver;
 mod fleet;
+mod measurement;
 mod program;
 mod server;
 mod session;
@@ -15,6 +16,10 @@ mod workload;
 
 pub(crate) use both::run_both;
 pub(crate) use fleet::run as run_on_all_cores;
+#[expect(unused_imports, reason = "reports and modes come to use them")]
+pub(crate) use measurement::{Arrivals, Interval, OpenLoop, Samples};
+pub(crate) use measurement::{CoreUse, Measurement};
 pub(crate) use server::{register, serve};
 pub(crate) use session::Session;
-pub(crate) use workload::{CoreUse, Limits, Measurement, Operation, Workload};
+#[expect(unused_imports, reason = "reports and modes come to use them")]
+pub(crate) use workload::{Limits, Mix, Mode, Operation, Rate, Share, Workload};

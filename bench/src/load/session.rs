@@ -2,8 +2,9 @@
 //! it did meanwhile, and closes them again.
 
 use super::driver::{Driver, LaneHandler, Tally};
+use super::measurement::{CoreUse, Measurement, Samples};
 use super::program::{PROGRAM, STATUS, VERSION};
-use super::workload::{CoreUse, Limits, Measurement, Workload};
+use super::workload::{Limits, Workload};
 use crate::failure::Failure;
 use crate::latency::Recorder;
 use spinrpc::sys::clock::Clock;
@@ -75,7 +76,7 @@ impl Session {
         let before = self.server_status()?;
         let driven = self.drive(load, limits)?;
         let server = before.until(self.server_status()?);
-        Ok(combine(&load.workload, vec![driven], server))
+        combine(&load.workload, vec![driven], server)
     }
 
     /// Drives a load once; the samples are this core's.
@@ -157,18 +158,21 @@ pub(super) struct Driven {
 }
 
 /// Puts the cores of one repeat together; `driven` must not be empty.
-pub(super) fn combine(workload: &Workload, driven: Vec<Driven>, server: CoreUse) -> Measurement {
+pub(super) fn combine(
+    workload: &Workload,
+    driven: Vec<Driven>,
+    server: CoreUse,
+) -> Result<Measurement, Failure> {
     let clock = Clock::shared();
     let seconds = |ticks: u64| ticks as f64 / clock.ticks_per_second() as f64;
-    let cores = driven.len();
     let mut all: Option<Recorder> = None;
     let (mut calls_per_second, mut elapsed_s) = (0.0, 0.0);
-    let mut client = CoreUse::default();
-    for Driven { tally, client: core } in driven {
+    let mut client_cores = Vec::with_capacity(driven.len());
+    for Driven { tally, client } in driven {
         let core_s = seconds(tally.ticks.max(1));
         calls_per_second += tally.recorder.samples() as f64 / core_s;
         elapsed_s = f64::max(elapsed_s, core_s);
-        client = client.plus(core, cores);
+        client_cores.push(client);
         match &mut all {
             Some(all) => all.merge(&tally.recorder),
             None => all = Some(tally.recorder),
@@ -176,15 +180,20 @@ pub(super) fn combine(workload: &Workload, driven: Vec<Driven>, server: CoreUse)
     }
     let latency =
         all.map(|all| all.summary(1e9 / clock.ticks_per_second() as f64)).unwrap_or_default();
-    Measurement {
+    Ok(Measurement {
         calls: latency.samples,
         elapsed_s,
         calls_per_second,
         bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
         latency,
-        client,
+        service: None,
+        open: None,
+        client: CoreUse::sum(&client_cores),
         server,
-    }
+        client_cores,
+        server_cores: vec![server],
+        samples: Samples::none()?,
+    })
 }
 
 struct StatusHandler(StatusAnswer);
@@ -228,6 +237,7 @@ impl Status {
             credit_stalls: after.credit_stalls.wrapping_sub(self.credit_stalls),
             queue_full: after.queue_full.wrapping_sub(self.queue_full),
             copies: after.copies.wrapping_sub(self.copies),
+            ..CoreUse::default()
         }
     }
 }

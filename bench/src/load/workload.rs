@@ -2,6 +2,8 @@
 //! the client turns them into measurements, reports print both.
 
 use super::driver::Tally;
+use super::measurement::{Arrivals, CoreUse, Measurement, Samples};
+use crate::failure::Failure;
 use crate::floor::Probe;
 use crate::latency::LatencySummary;
 use crate::pattern::Verify;
@@ -48,11 +50,79 @@ impl Operation {
     }
 }
 
-/// A closed loop: every connection keeps `depth` calls under way.
+/// How calls follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// A closed loop of one call at a time on each connection.
+    #[value(name = "pingpong")]
+    PingPong,
+    /// A closed loop: every reply starts the next call.
+    Closed,
+    /// Calls start at times of their own, whatever the replies do.
+    Open,
+    /// Every combination of lists of sizes, depths, cores and rates.
+    Sweep,
+    /// The highest rate that keeps a percentile below a limit.
+    Saturate,
+    /// Hours of the same, watched for drift and leaks.
+    Soak,
+}
+
+/// When calls of an open loop start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Rate {
+    /// Of all cores and connections together.
+    pub(crate) per_second: u64,
+    pub(crate) arrivals: Arrivals,
+    /// Seed of what is random about them.
+    pub(crate) seed: u64,
+}
+
+/// One operation of a mix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Share {
+    pub(crate) op: Operation,
+    /// Its part of the calls, among the weights of all shares.
+    pub(crate) weight: u32,
+    pub(crate) call_bytes: usize,
+    pub(crate) reply_bytes: usize,
+}
+
+/// Operations that are mixed by weight; of a plain workload it is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mix([Option<Share>; OPERATIONS]);
+
+impl Mix {
+    /// What is mixed.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = Share> + use<> {
+        self.0.into_iter().flatten()
+    }
+
+    /// Nothing is mixed: the workload is its operation alone.
+    #[expect(dead_code, reason = "the mix comes to use it")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shares().next().is_none()
+    }
+}
+
+impl Serialize for Mix {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.shares())
+    }
+}
+
+/// What a client does to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Workload {
-    /// What each call does.
+    /// How calls follow one another: pingpong, closed or open.
+    pub(crate) mode: Mode,
+    /// What each call does; of a mix, what the first of its shares does.
     pub(crate) op: Operation,
+    /// Of an open loop.
+    pub(crate) rate: Option<Rate>,
+    /// What calls do by turns, if it is not always the same.
+    pub(crate) mix: Mix,
     /// Payload of a call; for a read, the bytes asked for.
     pub(crate) call_bytes: usize,
     /// Payload of the reply to an echo.
@@ -73,7 +143,10 @@ impl Workload {
     /// One call at a time on one connection, unverified.
     pub(crate) fn ping_pong(op: Operation, bytes: usize) -> Self {
         Self {
+            mode: Mode::PingPong,
             op,
+            rate: None,
+            mix: Mix::default(),
             call_bytes: bytes,
             reply_bytes: bytes,
             depth: 1,
@@ -91,7 +164,8 @@ impl Workload {
 
     /// The same with `depth` calls under way.
     pub(crate) fn at_depth(self, depth: usize) -> Self {
-        Self { depth, ..self }
+        let mode = if depth == 1 { Mode::PingPong } else { Mode::Closed };
+        Self { mode, depth, ..self }
     }
 
     /// The same with `verify` checking the data.
@@ -196,19 +270,17 @@ pub(super) struct BackPlan {
 pub(super) struct Figures {
     calls: u64,
     elapsed_ns: u64,
-    latency_ns: [u64; 6],
+    latency_ns: [u64; 8],
 }
 
 impl Figures {
     pub(super) fn of(tally: &Tally) -> Self {
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
         let latency = tally.recorder.summary(ns_per_tick);
-        let LatencySummary { samples, p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns } =
-            latency;
         Self {
-            calls: samples,
+            calls: latency.samples,
             elapsed_ns: (tally.ticks as f64 * ns_per_tick) as u64,
-            latency_ns: [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns].map(|ns| ns as u64),
+            latency_ns: latency.figures().map(|ns| ns as u64),
         }
     }
 
@@ -235,81 +307,28 @@ impl Figures {
         workload: &Workload,
         caller: CoreUse,
         answerer: CoreUse,
-    ) -> Measurement {
-        let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns] =
-            self.latency_ns.map(|ns| ns as f64);
-        let samples = self.calls;
+    ) -> Result<Measurement, Failure> {
         let elapsed_s = self.elapsed_ns.max(1) as f64 / 1e9;
-        let calls_per_second = samples as f64 / elapsed_s;
-        Measurement {
-            calls: samples,
+        let calls_per_second = self.calls as f64 / elapsed_s;
+        let figures = self.latency_ns.map(|ns| ns as f64);
+        Ok(Measurement {
+            calls: self.calls,
             elapsed_s,
             calls_per_second,
             bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
-            latency: LatencySummary {
-                samples,
-                p50_ns,
-                p90_ns,
-                p99_ns,
-                p99_9_ns,
-                p99_99_ns,
-                max_ns,
-            },
+            latency: LatencySummary::from_figures(self.calls, figures),
+            service: None,
+            open: None,
             client: caller,
             server: answerer,
-        }
+            client_cores: vec![caller],
+            server_cores: vec![answerer],
+            samples: Samples::none()?,
+        })
     }
 }
 
-/// One repeat of one workload.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Measurement {
-    /// Whole calls: sent, answered, and their reply handler run.
-    pub(crate) calls: u64,
-    /// Time they took together, in seconds.
-    pub(crate) elapsed_s: f64,
-    pub(crate) calls_per_second: f64,
-    /// Payload there and back.
-    pub(crate) bytes_per_second: f64,
-    /// Of every call.
-    pub(crate) latency: LatencySummary,
-    /// What the client's cores did meanwhile.
-    pub(crate) client: CoreUse,
-    /// What the server's cores did meanwhile.
-    pub(crate) server: CoreUse,
-}
-
-/// What the cores of one side did during a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct CoreUse {
-    /// Share of the time spent in turns that found work.
-    pub(crate) busy_percent: f64,
-    /// Turns of the core.
-    pub(crate) polls: u64,
-    /// Turns that found nothing.
-    pub(crate) empty_polls: u64,
-    /// Calls put off because the responder had granted no credit for them.
-    pub(crate) credit_stalls: u64,
-    /// Times a send queue or ring had no room.
-    pub(crate) queue_full: u64,
-    /// Bulk copies made.
-    pub(crate) copies: u64,
-}
-
-impl CoreUse {
-    /// Adds what another of `cores` cores did: counts add up, the busy shares to their mean.
-    pub(crate) fn plus(self, other: Self, cores: usize) -> Self {
-        Self {
-            busy_percent: self.busy_percent + other.busy_percent / cores as f64,
-            polls: self.polls + other.polls,
-            empty_polls: self.empty_polls + other.empty_polls,
-            credit_stalls: self.credit_stalls + other.credit_stalls,
-            queue_full: self.queue_full + other.queue_full,
-            copies: self.copies + other.copies,
-        }
-    }
-}
-
+const OPERATIONS: usize = 4;
 const TRANSPORT_BYTES: usize = 28;
 const CALL_BYTES: usize = 40;
 const REPLY_BYTES: usize = 24;

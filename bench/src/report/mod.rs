@@ -8,7 +8,8 @@ pub(crate) mod table;
 use crate::env::{Environment, Interference};
 use crate::floor::Probe;
 use crate::latency::{LatencySummary, median};
-use crate::load::{CoreUse, Measurement, Workload};
+use crate::load::{CoreUse, Measurement, Mode, Workload};
+use crate::modes::{Saturation, Soak};
 use serde::Serialize;
 
 /// Everything one command found out.
@@ -20,7 +21,13 @@ pub(crate) struct Report {
     pub(crate) interference: Interference,
     /// Limits of the machine, each over all its repeats.
     pub(crate) floor: Vec<FloorRow>,
+    /// What a run was asked for; absent where nothing runs, and of the whole job.
+    pub(crate) mode: Option<Mode>,
     pub(crate) rows: Vec<Row>,
+    /// What the search for the highest rate found.
+    pub(crate) saturation: Option<Saturation>,
+    /// What became of figures and holdings in the course of a soak.
+    pub(crate) soak: Option<Soak>,
     pub(crate) goals: Vec<Goal>,
     /// What the reader must know about these figures.
     pub(crate) notes: Vec<String>,
@@ -34,7 +41,10 @@ impl Report {
             environment,
             interference: Interference::default(),
             floor: Vec::new(),
+            mode: None,
             rows: Vec::new(),
+            saturation: None,
+            soak: None,
             goals: Vec::new(),
             notes: Vec::new(),
         }
@@ -215,6 +225,8 @@ fn latency_medians(repeats: &[Repeat]) -> LatencySummary {
         p99_ns: of(|latency| latency.p99_ns),
         p99_9_ns: of(|latency| latency.p99_9_ns),
         p99_99_ns: of(|latency| latency.p99_99_ns),
+        p99_999_ns: of(|latency| latency.p99_999_ns),
+        mean_ns: of(|latency| latency.mean_ns),
         max_ns: spread(repeats.iter().map(|repeat| repeat.measurement.latency.max_ns))[1],
     }
 }
@@ -228,9 +240,15 @@ fn ratio_medians(repeats: &[Repeat]) -> Vec<RatioSummary> {
     first.ratios.iter().enumerate().map(summarise).collect()
 }
 
+/// Neither end is a number if one of the values is not.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    let (low, high) =
-        values.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
+    let values: Vec<f64> = values.collect();
+    if values.iter().any(|value| value.is_nan()) {
+        return [f64::NAN; 2];
+    }
+    let (low, high) = values
+        .into_iter()
+        .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
     if low.is_finite() { [low, high] } else { [0.0, 0.0] }
 }
 
@@ -289,25 +307,22 @@ const STALLS_NOTICED: f64 = 0.01;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::load::Operation;
+    use crate::load::{Operation, Samples};
 
     /// A repeat of `calls` calls in one second with every percentile at `p50_ns`.
     pub(crate) fn repeat(calls: u64, p50_ns: f64, floor: &[(Probe, f64)]) -> Repeat {
-        let latency = LatencySummary {
-            samples: calls,
-            p50_ns,
-            p90_ns: p50_ns,
-            p99_ns: p50_ns,
-            p99_9_ns: p50_ns,
-            p99_99_ns: p50_ns,
-            max_ns: p50_ns,
-        };
+        let latency = LatencySummary::from_figures(calls, [p50_ns; 8]);
         let measurement = Measurement {
             calls,
             elapsed_s: 1.0,
             calls_per_second: calls as f64,
             bytes_per_second: calls as f64 * 128.0,
             latency,
+            service: None,
+            open: None,
+            client_cores: Vec::new(),
+            server_cores: Vec::new(),
+            samples: Samples::none().unwrap(),
             client: CoreUse { busy_percent: 95.0, ..CoreUse::default() },
             server: CoreUse { busy_percent: 40.0, ..CoreUse::default() },
         };

@@ -69,7 +69,8 @@ fn result_lines(rows: &[Row]) -> Vec<String> {
 fn result_cells(row: &Row) -> Vec<String> {
     let median = &row.median;
     let latency = &median.latency;
-    let percentile = |percent: f64, ns: f64| match is_supported(percent, median.samples_min) {
+    let shown = |percent, ns: f64| ns.is_nan() || is_supported(percent, median.samples_min);
+    let percentile = |percent: f64, ns: f64| match shown(percent, ns) {
         true => show_us(ns),
         false => format!("({})", show_us(ns)),
     };

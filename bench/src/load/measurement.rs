@@ -1,0 +1,168 @@
+//! What a measurement yields. Plain data: `session` and `fleet` fill it, reports print it.
+
+use crate::failure::Failure;
+use crate::latency::LatencySummary;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// One repeat of one workload.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Measurement {
+    /// Whole calls: sent, answered, and their reply handler run.
+    pub(crate) calls: u64,
+    /// Time they took together, in seconds.
+    pub(crate) elapsed_s: f64,
+    pub(crate) calls_per_second: f64,
+    /// Payload there and back.
+    pub(crate) bytes_per_second: f64,
+    /// Of every call: its full round trip, in an open loop from its intended start.
+    pub(crate) latency: LatencySummary,
+    /// Of every call of an open loop: its round trip from its actual start.
+    pub(crate) service: Option<LatencySummary>,
+    /// How well an open loop kept to its rate.
+    pub(crate) open: Option<OpenLoop>,
+    /// What the client's cores did meanwhile, together.
+    pub(crate) client: CoreUse,
+    /// What the server's cores did meanwhile, together.
+    pub(crate) server: CoreUse,
+    /// The client's cores one by one.
+    pub(crate) client_cores: Vec<CoreUse>,
+    /// Those of the server that served anybody.
+    pub(crate) server_cores: Vec<CoreUse>,
+    /// Where the percentiles come from; nothing is left of those that were refused.
+    #[serde(skip)]
+    #[expect(dead_code, reason = "reports come to read it")]
+    pub(crate) samples: Samples,
+}
+
+/// Every sample of a measurement, of all cores.
+#[expect(dead_code, reason = "reports come to read it")]
+#[derive(Clone, Debug)]
+pub(crate) struct Samples {
+    /// Of the whole measurement, in nanoseconds.
+    pub(crate) latency: Histogram<u64>,
+    /// The same, part by part, in the order of time.
+    pub(crate) intervals: Vec<Interval>,
+}
+
+impl Samples {
+    /// No samples.
+    pub(crate) fn none() -> Result<Self, Failure> {
+        Ok(Self { latency: nanoseconds()?, intervals: Vec::new() })
+    }
+}
+
+/// The samples of a part of a measurement.
+#[expect(dead_code, reason = "reports come to read it")]
+#[derive(Clone, Debug)]
+pub(crate) struct Interval {
+    /// Since the measurement began, in seconds.
+    pub(crate) start_s: f64,
+    pub(crate) elapsed_s: f64,
+    /// In nanoseconds.
+    pub(crate) histogram: Histogram<u64>,
+}
+
+/// A histogram of nanoseconds, for a minute at most per sample.
+pub(crate) fn nanoseconds() -> Result<Histogram<u64>, Failure> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+        .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))
+}
+
+/// How calls of an open loop follow one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Arrivals {
+    /// At equal distances.
+    #[default]
+    Fixed,
+    /// Independently of one another: at distances that are exponentially distributed.
+    Poisson,
+}
+
+/// How well an open loop kept to its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct OpenLoop {
+    pub(crate) target_per_second: f64,
+    /// Calls that were started in the measured time.
+    pub(crate) achieved_per_second: f64,
+    /// Of the calls intended for the measured time, those that were started in it.
+    pub(crate) adherence_percent: f64,
+    /// Calls started more than five microseconds behind their time.
+    pub(crate) late: u64,
+    /// Calls that the measured time ended before.
+    pub(crate) never_sent: u64,
+    pub(crate) arrivals: Arrivals,
+    /// Why there are no percentiles, if they were refused.
+    pub(crate) refused: Option<&'static str>,
+}
+
+/// What the cores of one side, or one of them, did during a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct CoreUse {
+    /// The CPU it is pinned to; absent for several together.
+    pub(crate) cpu: Option<usize>,
+    /// Calls it made or answered, warm-up included; a server's include those of other clients.
+    pub(crate) calls: u64,
+    pub(crate) calls_per_second: f64,
+    /// Clock ticks of turns that found work, for each call; absent without calls.
+    pub(crate) busy_ticks_per_call: Option<f64>,
+    /// Share of the time spent in turns that found work.
+    pub(crate) busy_percent: f64,
+    /// Turns of the core.
+    pub(crate) polls: u64,
+    /// Turns that found nothing.
+    pub(crate) empty_polls: u64,
+    /// Calls put off because the responder had granted no credit for them.
+    pub(crate) credit_stalls: u64,
+    /// Times a send queue or ring had no room.
+    pub(crate) queue_full: u64,
+    /// Bulk copies made.
+    pub(crate) copies: u64,
+}
+
+impl CoreUse {
+    /// What these did together: counts and rates add up, busy shares to their mean.
+    pub(crate) fn sum(cores: &[Self]) -> Self {
+        let count = |of: fn(&Self) -> u64| cores.iter().map(of).sum();
+        let calls: u64 = count(|core| core.calls);
+        let ticks = |core: &Self| core.busy_ticks_per_call.unwrap_or(0.0) * core.calls as f64;
+        let ticks: f64 = cores.iter().map(ticks).sum();
+        let busy_percent: f64 = cores.iter().map(|core| core.busy_percent).sum();
+        Self {
+            cpu: None,
+            calls,
+            calls_per_second: cores.iter().map(|core| core.calls_per_second).sum(),
+            busy_ticks_per_call: (calls > 0).then(|| ticks / calls as f64),
+            busy_percent: busy_percent / cores.len().max(1) as f64,
+            polls: count(|core| core.polls),
+            empty_polls: count(|core| core.empty_polls),
+            credit_stalls: count(|core| core.credit_stalls),
+            queue_full: count(|core| core.queue_full),
+            copies: count(|core| core.copies),
+        }
+    }
+}
+
+const SIGNIFICANT_DIGITS: u8 = 3;
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_together_count_what_each_did_and_are_as_busy_as_their_mean() {
+        let of = |calls: u64, ticks: f64, busy_percent: f64| CoreUse {
+            cpu: Some(3),
+            calls,
+            busy_ticks_per_call: Some(ticks),
+            busy_percent,
+            ..CoreUse::default()
+        };
+        let both = CoreUse::sum(&[of(100, 10.0, 50.0), of(300, 30.0, 100.0)]);
+        assert_eq!((both.cpu, both.calls), (None, 400));
+        assert_eq!((both.busy_ticks_per_call, both.busy_percent), (Some(25.0), 75.0));
+        assert_eq!(CoreUse::sum(&[]).busy_ticks_per_call, None);
+    }
+}
