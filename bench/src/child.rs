@@ -16,12 +16,18 @@ pub(crate) struct ServerProcess {
 
 impl ServerProcess {
     /// Starts a server and waits until it listens at `address`.
-    pub(crate) fn start(address: &str, core: usize, profile: &str) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        address: &str,
+        core: usize,
+        profile: &str,
+        set: &[String],
+    ) -> Result<Self, Failure> {
         let program =
             env::current_exe().map_err(|error| Failure::system("finding this program", error))?;
         let child = Command::new(program)
             .args(["serve", "--attached", "--address", address, "--profile", profile])
             .args(["--cores", &CoreList::from(core).show()])
+            .args(set.iter().flat_map(|one| ["--set", one.as_str()]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

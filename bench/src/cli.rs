@@ -50,6 +50,9 @@ pub(crate) struct MainJobArgs {
     /// Profile of both processes
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
+    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
     /// How often everything is measured; results are medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) repeats: u32,
@@ -72,6 +75,9 @@ pub(crate) struct ServeArgs {
     /// Profile: a name, or the path of a TOML file
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
+    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
     /// Write what this end sends and receives to this file, as pcapng for Wireshark
     #[arg(long)]
     pub(crate) capture: Option<PathBuf>,
@@ -209,6 +215,20 @@ mod tests {
     }
 
     #[test]
+    fn a_run_calls_spinperfs_own_program_or_another() {
+        assert!(run("run --address shm:x").callee().is_spinperf());
+        let nfs = run("run --address shm:x --op null --program 100003 --version 3");
+        assert!(!nfs.callee().is_spinperf());
+        assert_eq!(nfs.callee().to_string(), "program 100003 version 3");
+    }
+
+    #[test]
+    fn keys_are_set_one_by_one() {
+        let run = run("run --address shm:x --set rpc.version=2 --set rpc.credits=8");
+        assert_eq!(run.set, ["rpc.version=2", "rpc.credits=8"]);
+    }
+
+    #[test]
     fn wrong_values_get_one_line_that_says_what_is_allowed() {
         for (line, allowed) in [
             ("run --address tcp:x", "shm:NAME"),
@@ -221,6 +241,9 @@ mod tests {
             ("run --address shm:x --depth 0", "1..=4096"),
             ("run --address shm:x --op read --reply-size 4", "--op echo"),
             ("run --address shm:x --bidir --connections 2", "one connection"),
+            ("run --address shm:x --program 100003 --version 3", "--op null"),
+            ("run --address shm:x --op null --bidir --program 100003 --version 3", "one way"),
+            ("run --address shm:x --op null --program 100003", "--version"),
             ("run", "--address"),
             ("floor --cores 1,1", "0,2"),
             ("frobnicate", "frobnicate"),

@@ -12,7 +12,7 @@ use crate::env::{Environment, StealMeter, memory_bytes};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::latency::median;
-use crate::load::{Limits, Measurement, Operation, Session, Workload};
+use crate::load::{Callee, Limits, Measurement, Operation, Session, Workload};
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::progress::Progress;
@@ -28,21 +28,23 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let fabric = Fabric::of(&address)?;
     fabric::raise_limits(fabric.driver);
     let client_core = CoreList::from(pair.client);
-    let profile = profile::load(&args.profile, Side::Client, Some(&client_core), fabric.driver)?;
+    let profile =
+        profile::load(&args.profile, &args.set, Side::Client, Some(&client_core), fabric.driver)?;
     let cores = CoreList::from(pair);
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     // First what may say that there is no such fabric here, in words of this process.
     let engine = profile::engine(&profile.config, None)?;
-    let server = ServerProcess::start(&address, pair.server, &args.profile)?;
-    let session = Session::open(&engine, 0, &address)?;
+    let server = ServerProcess::start(&address, pair.server, &args.profile, &args.set)?;
+    let session = Session::open(&engine, 0, Callee::spinperf(&address))?;
     // Beside them there are the measured connection and the one that asks the server for its counts.
     let idle = idle_connections(fabric.driver).min(profile.config.conns_max().saturating_sub(2));
     let driver = fabric.driver;
     let mut job = MainJob { pair, args, driver, server, session, idle_bytes: Vec::new() };
     report.notes.push(job.verify()?);
     report.rows = job.measure(&workloads(idle))?;
+    report.environment.note_version(&engine);
     engine.shutdown();
     if driver == Driver::Shm {
         report.goals = goals(&report.rows, idle, &job.idle_bytes);
@@ -60,7 +62,7 @@ struct MainJob<'a> {
     args: &'a MainJobArgs,
     driver: Driver,
     server: ServerProcess,
-    session: Session,
+    session: Session<'a>,
     /// Memory that each idle connection took, in each repeat.
     idle_bytes: Vec<f64>,
 }

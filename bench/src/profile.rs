@@ -27,30 +27,36 @@ impl Profile {
 }
 
 /// Loads a profile for the side of a client or a server, so that the two take different cores when
-/// the profile leaves the choice open; `cores` take the place of the profile's own, and the driver
-/// is that of the address.
+/// the profile leaves the choice open; `cores` take the place of the profile's own, the driver is
+/// that of the address, and `set` (`KEY=VALUE`) is laid over all but that.
 pub(crate) fn load(
     name: &str,
+    set: &[String],
     side: Side,
     cores: Option<&CoreList>,
     driver: Driver,
 ) -> Result<Profile, Failure> {
     let host = Host::current();
-    let loader = || Loader::new(&host).set(format!("fabric.driver={}", driver.name()));
-    let plain = loader().load(name).map_err(|error| unusable(name, &error))?;
+    let with_all = |first: Loader<'_>| {
+        let loader = set.iter().fold(first, |loader, one| loader.set(one.as_str()));
+        let loader = loader.set(format!("fabric.driver={}", driver.name()));
+        loader.load(name).map_err(|error| unusable(name, &error))
+    };
+    let plain = with_all(Loader::new(&host))?;
     let own = match (cores, side) {
         (Some(cores), _) => format!("cores.list={}", cores.show()),
         (None, Side::Server) => "cores.skip=0".to_owned(),
         (None, Side::Client) => "cores.skip=1".to_owned(),
     };
-    let placed = loader().set(own).load(name).map_err(|error| unusable(name, &error))?;
-    let id = ProfileId { name: plain.name().to_owned(), hash: format!("{:016x}", plain.hash()) };
+    let placed = with_all(Loader::new(&host).set(own))?;
+    let name = [&[plain.name().to_owned()], set].concat().join(" ");
+    let id = ProfileId { name, hash: format!("{:016x}", plain.hash()) };
     Ok(Profile { config: placed.config().clone(), id })
 }
 
 /// The configuration of a profile with this driver, whatever the cores.
 pub(crate) fn for_driver(name: &str, driver: Driver) -> Result<Config, Failure> {
-    load(name, Side::Server, None, driver).map(|profile| profile.config)
+    load(name, &[], Side::Server, None, driver).map(|profile| profile.config)
 }
 
 fn unusable(name: &str, error: &ProfileError) -> Failure {

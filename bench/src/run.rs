@@ -18,7 +18,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let fabric = Fabric::of(&args.address)?;
     fabric::raise_limits(fabric.driver);
     let cores = args.cores.as_ref();
-    let mut profile = profile::load(&args.profile, Side::Client, cores, fabric.driver)?;
+    let mut profile = profile::load(&args.profile, &args.set, Side::Client, cores, fabric.driver)?;
     if args.bidir {
         profile = profile.with_reverse_calls()?;
     }
@@ -54,7 +54,7 @@ fn measure(
     workload: Workload,
     limits: Limits,
 ) -> Result<Row, Failure> {
-    let measured = load::run_on_all_cores(engine, &args.address, workload, limits, args.repeats)?;
+    let measured = load::run_on_all_cores(engine, args.callee(), workload, limits, args.repeats)?;
     Ok(row(workload, measured.into_iter()))
 }
 
@@ -70,7 +70,7 @@ fn measure_both(
     }
     load::register(engine, config);
     let workload = args.workload();
-    let measured = load::run_both(engine, &args.address, workload, limits, args.repeats)?;
+    let measured = load::run_both(engine, args.callee(), workload, limits, args.repeats)?;
     let of = |direction: usize| measured.iter().map(move |both| both[direction].clone());
     Ok(vec![row(workload, of(0)), row(workload.in_reverse(), of(1))])
 }
@@ -95,6 +95,9 @@ fn notes(args: &RunArgs, driver: Driver) -> Vec<String> {
              it calls (rpc.reverse_calls = rpc.credits at both ends)"
                 .to_owned(),
         );
+    }
+    if !args.callee().is_spinperf() {
+        notes.push(format!("the calls are to {}, which is asked nothing else", args.callee()));
     }
     match (args.op, args.verify) {
         (Operation::Null, _) => {}

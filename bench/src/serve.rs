@@ -22,7 +22,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let driver = Fabric::of(&args.address)?.driver;
     fabric::raise_limits(driver);
-    let mut profile = profile::load(&args.profile, Side::Server, args.cores.as_ref(), driver)?;
+    let mut profile =
+        profile::load(&args.profile, &args.set, Side::Server, args.cores.as_ref(), driver)?;
     if args.bidir {
         profile = profile.with_reverse_calls()?;
     }

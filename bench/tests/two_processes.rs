@@ -6,6 +6,8 @@ mod common;
 
 use common::{Server, command, cores, spinperf, text, two_cores, wait_at_most};
 use serde_json::Value;
+use spinrpc::config::Host;
+use spinrpc::{AcceptStatus, Call, Engine, Procedure, Program, Service, Version};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -20,9 +22,14 @@ fn measured(server: &Server, name: &str, options: &[&str]) -> Value {
 
 /// The same with all rows.
 fn rows(server: &Server, name: &str, options: &[&str]) -> Value {
+    report(&server.address, name, options)["rows"].clone()
+}
+
+/// The same with everything, of any server.
+fn report(address: &str, name: &str, options: &[&str]) -> Value {
     let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
     let calls = CALLS.to_string();
-    let mut arguments = vec!["run", "--address", &server.address, "--profile", "dev-vm"];
+    let mut arguments = vec!["run", "--address", address, "--profile", "dev-vm"];
     arguments.extend(["--verify", "full", "--warmup", "0ms", "--duration", "20s"]);
     arguments.extend(["--calls", &calls, "--json", path.to_str().unwrap()]);
     arguments.extend(options);
@@ -30,7 +37,56 @@ fn rows(server: &Server, name: &str, options: &[&str]) -> Value {
     assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
     let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    report["rows"].clone()
+    report
+}
+
+/// Set keys at both ends, or at one. Expect the version that they have in common, and that the report
+/// names it and the key.
+#[test]
+fn keys_that_are_set_decide_about_the_version() {
+    let _cores = cores();
+    for (serves, calls, expected) in [("1", "auto", 1), ("2", "auto", 2), ("auto", "2", 2)] {
+        let name = format!("version-{serves}-{calls}");
+        let [serves, calls] = [serves, calls].map(|version| format!("rpc.version={version}"));
+        let server = Server::start_with(&name, &["--set", &serves]);
+        let report = report(&server.address, "set", &["--op", "null", "--set", &calls]);
+        let environment = &report["environment"];
+        assert_eq!(environment["rpc_version"], expected, "{serves} {calls}");
+        assert_eq!(environment["profile"], format!("dev-vm {calls}"));
+    }
+}
+
+/// Any program has a procedure that does nothing (RFC 5531 section 12.1).
+struct Nothing;
+
+impl Service for Nothing {
+    fn call(&mut self, call: Call<'_>) {
+        match call.procedure() {
+            Procedure(0) => call.reply(|_| {}),
+            _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+}
+
+/// Expect calls of NULL and no other procedure, and nothing said of a server that is not asked.
+#[test]
+fn null_calls_go_to_any_program() {
+    let _cores = cores();
+    let config = spinrpc_tuning::load("dev-vm", &Host::current()).unwrap().config().clone();
+    let engine = Engine::new(config).unwrap();
+    engine.serve(Program(100_003), Version(3), |_| Nothing);
+    let address = format!("shm:spinperf-test-other-{}", std::process::id());
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let other = ["--op", "null", "--depth", "4", "--program", "100003", "--version", "3"];
+    let report = report(&address, "other", &other);
+    engine.shutdown();
+    running.join().unwrap();
+    let row = &report["rows"][0];
+    assert_eq!(row["median"]["calls"], CALLS, "{row}");
+    assert!(row["repeats"][0]["server"].is_null(), "{row}");
+    assert!(row["bounded_by"].as_str().unwrap().ends_with("server -)"), "{row}");
+    assert!(report["notes"].to_string().contains("program 100003 version 3"), "{report}");
 }
 
 /// Expect a row for each direction, every byte of both verified at both ends.

@@ -3,7 +3,7 @@
 use super::{PROFILE, parse_address, parse_payload};
 use crate::cores::CoreList;
 use crate::failure::Failure;
-use crate::load::{Operation, Workload};
+use crate::load::{Callee, Operation, Workload};
 use crate::pattern::Verify;
 use crate::units::parse_time;
 use clap::Args;
@@ -18,6 +18,13 @@ pub(crate) struct RunArgs {
     /// What every call does
     #[arg(long, value_enum, default_value_t = Operation::Echo)]
     pub(crate) op: Operation,
+    /// With --op null: the RPC program to call instead of spinperf's own, such as 100003 for NFS.
+    /// Any server that has it will do; what its cores do is not known then
+    #[arg(long, value_name = "NUMBER", requires = "version")]
+    pub(crate) program: Option<u32>,
+    /// Version of that program
+    #[arg(long, value_name = "NUMBER", requires = "program")]
+    pub(crate) version: Option<u32>,
     /// Payload of a call (null has none): bytes echoed, read or written
     #[arg(long, default_value = "64", value_parser = parse_payload)]
     pub(crate) size: usize,
@@ -51,6 +58,9 @@ pub(crate) struct RunArgs {
     /// Profile: a name, or the path of a TOML file
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
+    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
     /// What of every payload is checked, at both ends
     #[arg(long, value_enum, default_value_t = Verify::Off)]
     pub(crate) verify: Verify,
@@ -79,8 +89,19 @@ impl RunArgs {
         }
     }
 
+    /// The server, and what is called there.
+    pub(crate) fn callee(&self) -> Callee<'_> {
+        match (self.program, self.version) {
+            (Some(program), Some(version)) => Callee::other(&self.address, program, version),
+            _ => Callee::spinperf(&self.address),
+        }
+    }
+
     /// Refuses options that do not go together.
     pub(super) fn check(self) -> Result<Self, Failure> {
+        if self.program.is_some() && (self.op != Operation::Null || self.bidir) {
+            return Err(Failure::Usage("--program goes with --op null, one way".to_owned()));
+        }
         if self.bidir && (self.connections > 1 || self.idle_connections > 0) {
             return Err(Failure::Usage("--bidir goes with one connection".to_owned()));
         }

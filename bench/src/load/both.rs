@@ -1,9 +1,10 @@
 //! The client's half of a measurement in both directions: while this core drives its loop, the server
 //! drives one by the same connection.
 
+use super::callee::Callee;
 use super::driver::{Driver, LaneHandler};
 use super::measurement::Measurement;
-use super::program::{BACK, BACK_END, PROGRAM, VERSION};
+use super::program::{BACK, BACK_END};
 use super::session::{Load, Session, combine};
 use super::workload::{BackPlan, Figures, Limits, Workload};
 use crate::failure::Failure;
@@ -24,12 +25,12 @@ type Answer = Rc<RefCell<Option<Result<Figures, String>>>>;
 /// reverse. Blocks until all are done.
 pub(crate) fn run_both(
     engine: &Engine,
-    address: &str,
+    callee: Callee<'_>,
     workload: Workload,
     limits: Limits,
     repeats: u32,
 ) -> Result<Vec<[Measurement; 2]>, Failure> {
-    let mut session = Session::open(engine, 0, address)?;
+    let mut session = Session::open(engine, 0, callee)?;
     let (load, both) = session.load_both(workload)?;
     let measured = (0..repeats).map(|_| session.measure_both(&load, &both, limits)).collect();
     session.unload(load);
@@ -65,16 +66,17 @@ impl ReplyHandler for BothHandler {
     }
 }
 
-impl Session {
+impl Session<'_> {
     fn load_both(&mut self, workload: Workload) -> Result<(Load, Both), Failure> {
         let driver = Driver::new(workload)?;
         let answer = Answer::default();
         let lane = LaneHandler { driver: driver.clone(), lane: 0 };
         let handler = BothHandler { lane, answer: Rc::clone(&answer) };
+        let callee = self.callee;
         let options = ConnectOptions::new().take_reverse_calls();
         let client = self
             .core
-            .connect_with(&self.address, PROGRAM, VERSION, &options, |_| handler)
+            .connect_with(callee.address, callee.program, callee.version, &options, |_| handler)
             .map_err(|error| Failure::Measurement(format!("connecting: {error}")))?;
         self.core.run_until(|| client.is_up() || answer.borrow().is_some());
         if let Some(Err(error)) = answer.take() {
@@ -101,9 +103,9 @@ impl Session {
         let driven = self.drive(load, limits)?;
         let figures = self.ask(both, BACK_END, |_| {})?;
         let server = before.until(self.server_status()?);
-        let forward = combine(&load.workload, vec![driven], server)?;
+        let forward = combine(&load.workload, vec![driven], Some(server))?;
         // Who calls is named first: that is the server.
-        let reverse = figures.measurement(&plan.workload, server, forward.client)?;
+        let reverse = figures.measurement(&plan.workload, server, Some(forward.client))?;
         Ok([forward, reverse])
     }
 

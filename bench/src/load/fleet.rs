@@ -1,5 +1,6 @@
 //! Several client cores at once, each on its own thread: they begin every repeat together.
 
+use super::callee::Callee;
 use super::measurement::Measurement;
 use super::session::{Driven, Load, Session, Status, combine};
 use super::workload::{Limits, Workload};
@@ -12,7 +13,7 @@ use std::thread;
 /// Blocks until all are done.
 pub(crate) fn run(
     engine: &Engine,
-    address: &str,
+    callee: Callee<'_>,
     workload: Workload,
     limits: Limits,
     repeats: u32,
@@ -21,8 +22,7 @@ pub(crate) fn run(
     let gate = &Barrier::new(cores);
     let members: Vec<Member> = thread::scope(|scope| {
         let start = |index| {
-            scope
-                .spawn(move || Member::run(engine, index, address, workload, limits, repeats, gate))
+            scope.spawn(move || Member::run(engine, index, callee, workload, limits, repeats, gate))
         };
         let threads: Vec<_> = (0..cores).map(start).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, Result<Member, Failure>>| {
@@ -36,21 +36,21 @@ pub(crate) fn run(
 /// What one core brings home: one entry per repeat.
 struct Member {
     driven: Vec<Driven>,
-    /// The server before and after each repeat.
-    server: Vec<[Status; 2]>,
+    /// The server before and after each repeat, if it told.
+    server: Vec<[Option<Status>; 2]>,
 }
 
 impl Member {
     fn run(
         engine: &Engine,
         index: usize,
-        address: &str,
+        callee: Callee<'_>,
         workload: Workload,
         limits: Limits,
         repeats: u32,
         gate: &Barrier,
     ) -> Result<Self, Failure> {
-        let mut open = Session::open(engine, index, address)
+        let mut open = Session::open(engine, index, callee)
             .and_then(|mut session| session.load(workload).map(|load| (session, load)));
         let mut member = Ok(Self { driven: Vec::new(), server: Vec::new() });
         for _ in 0..repeats {
@@ -69,13 +69,13 @@ impl Member {
 
     fn repeat(
         &mut self,
-        session: &mut Session,
+        session: &mut Session<'_>,
         load: &Load,
         limits: Limits,
     ) -> Result<(), Failure> {
-        let before = session.server_status()?;
+        let before = session.server_status_if_told()?;
         self.driven.push(session.drive(load, limits)?);
-        self.server.push([before, session.server_status()?]);
+        self.server.push([before, session.server_status_if_told()?]);
         Ok(())
     }
 }
@@ -87,9 +87,10 @@ fn repeat_by_repeat(
 ) -> Result<Vec<Measurement>, Failure> {
     let server = members.first().map(|first| first.server.clone()).unwrap_or_default();
     let mut columns: Vec<_> = members.into_iter().map(|member| member.driven.into_iter()).collect();
-    let row = |[before, after]: [Status; 2]| {
+    let row = |[before, after]: [Option<Status>; 2]| {
         let driven = columns.iter_mut().filter_map(Iterator::next).collect();
-        combine(workload, driven, before.until(after))
+        let server = before.zip(after).map(|(before, after)| before.until(after));
+        combine(workload, driven, server)
     };
     server.into_iter().map(row).collect()
 }

@@ -23,8 +23,8 @@ pub(crate) struct Measurement {
     pub(crate) open: Option<OpenLoop>,
     /// What the client's cores did meanwhile, together.
     pub(crate) client: CoreUse,
-    /// What the server's cores did meanwhile, together.
-    pub(crate) server: CoreUse,
+    /// What the server's cores did meanwhile, together, if it told.
+    pub(crate) server: Option<CoreUse>,
     /// The client's cores one by one.
     pub(crate) client_cores: Vec<CoreUse>,
     /// Those of the server that served anybody.

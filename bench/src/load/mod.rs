@@ -1,11 +1,12 @@
 //! The benchmark program and both of its ends: the only part of spinperf that talks to the engine.
 //!
-//! `workload` says what is measured, `program` how it travels; `server` answers; `driver` is the
+//! `workload` says what is measured, `program` how it travels; `callee` whom it is asked of; `server` answers; `driver` is the
 //! client's closed loop, `session` one client core, `fleet` several; `both` drives both directions of
 //! a connection, with `back` at the server.
 
 mod back;
 mod both;
+mod callee;
 mod driver;
 mod fleet;
 mod measurement;
@@ -15,6 +16,7 @@ mod session;
 mod workload;
 
 pub(crate) use both::run_both;
+pub(crate) use callee::Callee;
 pub(crate) use fleet::run as run_on_all_cores;
 #[expect(unused_imports, reason = "reports and modes come to use them")]
 pub(crate) use measurement::{Arrivals, Interval, OpenLoop, Samples};

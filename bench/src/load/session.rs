@@ -1,9 +1,10 @@
 //! One client core at work: opens the connections of a workload, drives them, asks the server what
 //! it did meanwhile, and closes them again.
 
+use super::callee::Callee;
 use super::driver::{Driver, LaneHandler, Tally};
 use super::measurement::{CoreUse, Measurement, Samples};
-use super::program::{PROGRAM, STATUS, VERSION};
+use super::program::STATUS;
 use super::workload::{Limits, Workload};
 use crate::failure::Failure;
 use crate::latency::Recorder;
@@ -14,11 +15,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// A client core with a connection for questions; lives on the core's thread.
-pub(crate) struct Session {
+pub(crate) struct Session<'a> {
     engine: Engine,
     pub(super) core: Core,
     index: usize,
-    pub(super) address: String,
+    pub(super) callee: Callee<'a>,
     status: Client,
     answer: StatusAnswer,
 }
@@ -41,19 +42,26 @@ type StatusAnswer = Rc<Cell<Option<Result<Status, Lost>>>>;
 #[derive(Clone, Copy, Debug)]
 struct Lost;
 
-impl Session {
+impl<'a> Session<'a> {
     /// Makes the calling thread core `index` of the engine and connects it.
-    pub(crate) fn open(engine: &Engine, index: usize, address: &str) -> Result<Self, Failure> {
+    pub(crate) fn open(engine: &Engine, index: usize, callee: Callee<'a>) -> Result<Self, Failure> {
         let mut core = engine
             .core(index)
             .map_err(|error| Failure::Measurement(format!("client core {index}: {error}")))?;
         let answer = StatusAnswer::default();
         let handler = StatusHandler(answer.clone());
         let status = core
-            .connect_wait(address, PROGRAM, VERSION, |_| handler, CONNECT_TIMEOUT)
-            .map_err(|error| Failure::Measurement(format!("connecting to {address}: {error}")))?;
-        let address = address.to_owned();
-        Ok(Self { engine: engine.clone(), core, index, address, status, answer })
+            .connect_wait(
+                callee.address,
+                callee.program,
+                callee.version,
+                |_| handler,
+                CONNECT_TIMEOUT,
+            )
+            .map_err(|error| {
+                Failure::Measurement(format!("connecting to {}: {error}", callee.address))
+            })?;
+        Ok(Self { engine: engine.clone(), core, index, callee, status, answer })
     }
 
     /// Opens the connections of a workload.
@@ -76,7 +84,7 @@ impl Session {
         let before = self.server_status()?;
         let driven = self.drive(load, limits)?;
         let server = before.until(self.server_status()?);
-        combine(&load.workload, vec![driven], server)
+        combine(&load.workload, vec![driven], Some(server))
     }
 
     /// Drives a load once; the samples are this core's.
@@ -120,6 +128,14 @@ impl Session {
         }
     }
 
+    /// The same, if the server can be asked.
+    pub(super) fn server_status_if_told(&mut self) -> Result<Option<Status>, Failure> {
+        match self.callee.is_spinperf() {
+            true => self.server_status().map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Asks the server's core that serves this one. Blocks for a round trip.
     pub(super) fn server_status(&mut self) -> Result<Status, Failure> {
         self.answer.set(None);
@@ -138,8 +154,9 @@ impl Session {
         &mut self,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, Failure> {
+        let callee = self.callee;
         self.core
-            .connect_wait(&self.address, PROGRAM, VERSION, make, CONNECT_TIMEOUT)
+            .connect_wait(callee.address, callee.program, callee.version, make, CONNECT_TIMEOUT)
             .map_err(|error| Failure::Measurement(format!("connecting: {error}")))
     }
 }
@@ -161,7 +178,7 @@ pub(super) struct Driven {
 pub(super) fn combine(
     workload: &Workload,
     driven: Vec<Driven>,
-    server: CoreUse,
+    server: Option<CoreUse>,
 ) -> Result<Measurement, Failure> {
     let clock = Clock::shared();
     let seconds = |ticks: u64| ticks as f64 / clock.ticks_per_second() as f64;
@@ -191,7 +208,7 @@ pub(super) fn combine(
         client: CoreUse::sum(&client_cores),
         server,
         client_cores,
-        server_cores: vec![server],
+        server_cores: server.into_iter().collect(),
         samples: Samples::none()?,
     })
 }

@@ -306,7 +306,7 @@ impl Figures {
         &self,
         workload: &Workload,
         caller: CoreUse,
-        answerer: CoreUse,
+        answerer: Option<CoreUse>,
     ) -> Result<Measurement, Failure> {
         let elapsed_s = self.elapsed_ns.max(1) as f64 / 1e9;
         let calls_per_second = self.calls as f64 / elapsed_s;
@@ -322,7 +322,7 @@ impl Figures {
             client: caller,
             server: answerer,
             client_cores: vec![caller],
-            server_cores: vec![answerer],
+            server_cores: answerer.into_iter().collect(),
             samples: Samples::none()?,
         })
     }

@@ -168,7 +168,8 @@ pub(crate) struct Summary {
     pub(crate) latency: LatencySummary,
     pub(crate) ratios: Vec<RatioSummary>,
     pub(crate) client_busy_percent: f64,
-    pub(crate) server_busy_percent: f64,
+    /// Absent where the server did not tell.
+    pub(crate) server_busy_percent: Option<f64>,
     /// Credit stalls for each call of the client.
     pub(crate) credit_stalls_per_call: f64,
     /// Refusals of a full queue, on both sides, for each call.
@@ -190,7 +191,7 @@ impl Summary {
             median(repeats.iter().map(|repeat| value(&repeat.measurement)))
         };
         let per_call = |count: fn(&CoreUse) -> u64, m: &Measurement| {
-            (count(&m.client) + count(&m.server)) as f64 / m.calls.max(1) as f64
+            (count(&m.client) + m.server.as_ref().map_or(0, count)) as f64 / m.calls.max(1) as f64
         };
         Self {
             calls: repeats.iter().map(|repeat| repeat.measurement.calls).sum(),
@@ -203,7 +204,7 @@ impl Summary {
             latency: latency_medians(repeats),
             ratios: ratio_medians(repeats),
             client_busy_percent: of(|m| m.client.busy_percent),
-            server_busy_percent: of(|m| m.server.busy_percent),
+            server_busy_percent: server_busy(repeats),
             credit_stalls_per_call: median(
                 repeats.iter().map(|r| per_call(|side| side.credit_stalls, &r.measurement)),
             ),
@@ -212,6 +213,11 @@ impl Summary {
             ),
         }
     }
+}
+
+fn server_busy(repeats: &[Repeat]) -> Option<f64> {
+    let busy = |repeat: &Repeat| Some(repeat.measurement.server?.busy_percent);
+    repeats.iter().map(busy).collect::<Option<Vec<_>>>().map(median)
 }
 
 fn latency_medians(repeats: &[Repeat]) -> LatencySummary {
@@ -256,7 +262,7 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
 fn bounded_by(summary: &Summary) -> String {
     let saturated = |busy_percent: f64| busy_percent >= SATURATED_PERCENT;
     let (client, server) = (summary.client_busy_percent, summary.server_busy_percent);
-    let limit = match (saturated(client), saturated(server)) {
+    let limit = match (saturated(client), server.is_some_and(saturated)) {
         _ if summary.credit_stalls_per_call > STALLS_NOTICED => "credits",
         _ if summary.queue_full_per_call > STALLS_NOTICED => "full queues",
         (true, true) => "both cores",
@@ -264,7 +270,8 @@ fn bounded_by(summary: &Summary) -> String {
         (false, true) => "server core",
         (false, false) => "round trip",
     };
-    format!("{limit} (client {client:.0}% busy, server {server:.0}%)")
+    let server = server.map_or_else(|| "-".to_owned(), |busy| format!("{busy:.0}%"));
+    format!("{limit} (client {client:.0}% busy, server {server})")
 }
 
 /// A promise about speed, as a bound on one result.
@@ -324,7 +331,7 @@ pub(crate) mod tests {
             server_cores: Vec::new(),
             samples: Samples::none().unwrap(),
             client: CoreUse { busy_percent: 95.0, ..CoreUse::default() },
-            server: CoreUse { busy_percent: 40.0, ..CoreUse::default() },
+            server: Some(CoreUse { busy_percent: 40.0, ..CoreUse::default() }),
         };
         let value = |&(probe, value): &(Probe, f64)| FloorValue { probe, value };
         Repeat::new(measurement, floor.iter().map(value).collect())

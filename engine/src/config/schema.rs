@@ -120,6 +120,8 @@ impl Key {
                 true
             }
             (Field::Choice(place), Value::Text(name)) => place.set(name),
+            // A name that is a number, as that of a version.
+            (Field::Choice(place), Value::Integer(number)) => place.set(&number.to_string()),
             (Field::Cores(place), Value::Text(text)) => place.read(text),
             (Field::Cores(place), Value::Integer(cpu)) => place.read(&cpu.to_string()),
             (Field::Device(place), Value::Text(text)) => place.read(text),

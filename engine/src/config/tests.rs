@@ -242,6 +242,14 @@ fn a_value_of_another_type_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn a_name_that_is_a_number_needs_no_quotes() {
+    let (mut raw, version) = (RawConfig::default(), Key::find("rpc.version").unwrap());
+    version.set(&mut raw, &Value::Integer(2)).unwrap();
+    assert_eq!(raw.rpc.version, Versions::Two);
+    assert!(version.set(&mut raw, &Value::Integer(3)).is_err());
+}
+
+#[test]
 fn every_name_of_every_choice_can_be_set() {
     for key in KEYS {
         let words = key.allowed();
