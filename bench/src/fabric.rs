@@ -6,9 +6,9 @@ use crate::failure::Failure;
 use spinrpc::config::Driver;
 use spinrpc::fabric::{Address, RdmaAddress};
 use spinrpc::{Config, driver_of};
+use spinrpc_tuning::host::Tree;
 use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::Path;
 
 /// What connections to an address go by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Fabric {
 /// Every device of this host; none where they cannot be listed.
 pub(crate) fn devices() -> Vec<Device> {
     let interfaces = rdma::interfaces().unwrap_or_default();
-    rdma::devices(Path::new("/sys"), &interfaces).unwrap_or_default()
+    rdma::devices(&Tree::host(), &interfaces)
 }
 
 /// Lets this process lock and open as much as it may: connections need descriptors, and those of

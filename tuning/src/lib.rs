@@ -2,7 +2,8 @@
 //!
 //! The engine takes a checked [`Config`] and never opens a file; finding, reading, merging and
 //! explaining files is done here. The data flows one way: a name -> documents (`include` chain)
-//! -> layers over the defaults -> [`Profile`]. Beside that, [`rdma`] looks at the host's devices.
+//! -> layers over the defaults -> [`Profile`]. Beside that, [`host`] reads what a host says
+//! of itself, and [`rdma`] looks at its devices.
 //! The programs of this workspace and `spintune` call it; it may use the engine's public API and
 //! the file system.
 //!
@@ -26,6 +27,7 @@
 
 mod document;
 mod error;
+pub mod host;
 mod loader;
 mod nearest;
 mod profile;

@@ -2,6 +2,7 @@
 //!
 //! Answers go to standard output, problems to standard error, one line each.
 
+mod examine;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +30,7 @@ Examples:
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
   spintune explain rpc.credits                   what one key does and takes
   spintune explain > site.toml                   all keys, as a profile to edit
+  spintune record host.txt                       what this host says of itself, for a bug report
 
 Exit status: 0 all is well, 1 a profile is invalid, 2 the command line is wrong.";
 
@@ -59,6 +61,11 @@ enum Command {
         /// Full name of the key, such as rpc.credits
         key: Option<String>,
     },
+    /// Write down what this host says of itself in sysfs and procfs, for others to look at
+    ///
+    /// One text file, with what doctor reads and no more. It has names and addresses of RDMA
+    /// devices and of the host: look through it before you give it away.
+    Record(examine::RecordArguments),
 }
 
 /// What a profile is resolved for.
@@ -146,6 +153,7 @@ fn run(command: Command) -> Outcome {
         Command::Check { profiles, target } => check(&profiles, &target),
         Command::Explain { key: Some(name) } => explain(&name),
         Command::Explain { key: None } => Outcome::good(spinrpc_tuning::reference()),
+        Command::Record(arguments) => examine::record(&arguments),
     }
 }
 

@@ -2,11 +2,9 @@
 //! kernel).
 
 use super::addresses::Interface;
+use crate::host::Tree;
 use serde::Serialize;
-use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::Path;
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -70,20 +68,14 @@ pub struct Gid {
     pub kind: Option<String>,
 }
 
-/// Devices in the sysfs below `sys` (`/sys`), by name; none where the kernel knows no RDMA.
-/// `interfaces` are the network interfaces of the host. Reads a few files for each entry of each
-/// port's table, of which there are up to a thousand.
-///
-/// # Errors
-/// The directory of devices is there and cannot be read.
-pub fn devices(sys: &Path, interfaces: &[Interface]) -> io::Result<Vec<Device>> {
-    let class = sys.join("class/infiniband");
-    let mut names = match names_in(&class) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        names => names?,
-    };
+/// The devices of a host, by name; none where its kernel knows no RDMA. `interfaces` are the network
+/// interfaces of the host. Reads a few files for each entry of each port's table, of which there are
+/// up to a thousand.
+#[must_use]
+pub fn devices(tree: &Tree, interfaces: &[Interface]) -> Vec<Device> {
+    let mut names = tree.names(CLASS);
     names.sort();
-    Ok(names.into_iter().map(|name| device(&class.join(&name), name, interfaces)).collect())
+    names.into_iter().map(|name| device(tree, name, interfaces)).collect()
 }
 
 impl Device {
@@ -130,16 +122,13 @@ impl Transport {
     }
 }
 
-fn device(path: &Path, name: String, interfaces: &[Interface]) -> Device {
-    let is_software = !path.join("device").exists();
-    let node_type = code_name(path, "node_type");
-    let mut numbers: Vec<u32> = names_in(&path.join("ports"))
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|number| number.parse().ok())
-        .collect();
-    numbers.sort_unstable();
-    let ports = numbers.into_iter().map(|number| port(path, number, node_type.as_deref()));
+fn device(tree: &Tree, name: String, interfaces: &[Interface]) -> Device {
+    let path = format!("{CLASS}/{name}");
+    let is_software = !tree.exists(&format!("{path}/device"));
+    let node_type = code_name(tree, &format!("{path}/node_type"));
+    let numbers = tree.names(&format!("{path}/ports"));
+    let numbers = numbers.iter().filter_map(|number| number.parse().ok());
+    let ports = numbers.map(|number| port(tree, &path, number, node_type.as_deref()));
     let mut ports: Vec<Port> = ports.collect();
     for port in &mut ports {
         let own = interfaces.iter().filter(|one| port.netdevs.contains(&one.name));
@@ -147,24 +136,24 @@ fn device(path: &Path, name: String, interfaces: &[Interface]) -> Device {
     }
     let driver = match is_software {
         true => software_driver(&ports),
-        false => driver_of(path),
+        false => tree.link_name(&format!("{path}/device/driver")),
     };
-    Device { name, driver, is_software, firmware: line(path, "fw_ver"), ports }
+    Device { name, driver, is_software, firmware: tree.line(&format!("{path}/fw_ver")), ports }
 }
 
-fn port(device: &Path, number: u32, node_type: Option<&str>) -> Port {
-    let path = device.join("ports").join(number.to_string());
-    let link_layer = line(&path, "link_layer").unwrap_or_default();
-    let (gids, mut netdevs) = gid_table(&path);
+fn port(tree: &Tree, device: &str, number: u32, node_type: Option<&str>) -> Port {
+    let path = format!("{device}/ports/{number}");
+    let link_layer = tree.line(&format!("{path}/link_layer")).unwrap_or_default();
+    let (gids, mut netdevs) = gid_table(tree, &path);
     if netdevs.is_empty() {
-        netdevs = netdevs_of_function(device, number);
+        netdevs = netdevs_of_function(tree, device, number);
     }
     Port {
         number,
-        state: code_name(&path, "state").unwrap_or_default(),
+        state: code_name(tree, &format!("{path}/state")).unwrap_or_default(),
         transport: Transport::of(node_type, &link_layer),
         link_layer,
-        rate: line(&path, "rate"),
+        rate: tree.line(&format!("{path}/rate")),
         netdevs,
         addresses: Vec::new(),
         gids,
@@ -172,15 +161,17 @@ fn port(device: &Path, number: u32, node_type: Option<&str>) -> Port {
 }
 
 /// The entries in use of a port's table, and the network interfaces they belong to.
-fn gid_table(port: &Path) -> (Vec<Gid>, Vec<String>) {
+fn gid_table(tree: &Tree, port: &str) -> (Vec<Gid>, Vec<String>) {
     let (mut gids, mut netdevs) = (Vec::new(), Vec::new());
     for index in 0..GIDS_MAX {
-        let Some(text) = line(&port.join("gids"), &index.to_string()) else { break };
+        let path = format!("{port}/gids/{index}");
+        let Some(text) = tree.peek(&path) else { break };
         let Ok(gid) = text.parse::<Ipv6Addr>() else { continue };
-        if gid.is_unspecified() {
+        // Not many are in use, and a record need not have the others.
+        if gid.is_unspecified() || tree.text(&path).is_none() {
             continue;
         }
-        let attribute = |kind: &str| line(&port.join("gid_attrs").join(kind), &index.to_string());
+        let attribute = |kind: &str| tree.line(&format!("{port}/gid_attrs/{kind}/{index}"));
         gids.push(Gid { index, gid, kind: attribute("types") });
         netdevs.extend(attribute("ndevs").filter(|name| !netdevs.contains(name)));
     }
@@ -189,21 +180,15 @@ fn gid_table(port: &Path) -> (Vec<Gid>, Vec<String>) {
 
 /// The network interfaces on the same function of the same bus as a device, for those whose table
 /// does not name them (IP over InfiniBand); with several ports the one of this port.
-fn netdevs_of_function(device: &Path, port: u32) -> Vec<String> {
-    let net = device.join("device/net");
+fn netdevs_of_function(tree: &Tree, device: &str, port: u32) -> Vec<String> {
+    let net = format!("{device}/device/net");
     let of_port = |name: &String| {
-        let dev_port = line(&net.join(name), "dev_port").and_then(|text| text.parse::<u32>().ok());
-        dev_port.is_none_or(|zero_based| zero_based + 1 == port)
+        let dev_port = tree.value::<u32>(&format!("{net}/{name}/dev_port"));
+        dev_port.is_none_or(|zero_based| zero_based.checked_add(1) == Some(port))
     };
-    let mut names: Vec<String> =
-        names_in(&net).unwrap_or_default().into_iter().filter(of_port).collect();
+    let mut names: Vec<String> = tree.names(&net).into_iter().filter(of_port).collect();
     names.sort();
     names
-}
-
-fn driver_of(device: &Path) -> Option<String> {
-    let driver = fs::read_link(device.join("device/driver")).ok()?;
-    Some(driver.file_name()?.to_str()?.to_owned())
 }
 
 /// The kernel has one driver of each kind, which sysfs does not name.
@@ -215,27 +200,14 @@ fn software_driver(ports: &[Port]) -> Option<String> {
     }
 }
 
-fn names_in(folder: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        names.extend(entry?.file_name().into_string());
-    }
-    Ok(names)
-}
-
 /// The word behind the number of an attribute such as `4: ACTIVE`.
-fn code_name(folder: &Path, attribute: &str) -> Option<String> {
-    let text = line(folder, attribute)?;
+fn code_name(tree: &Tree, path: &str) -> Option<String> {
+    let text = tree.line(path)?;
     let (_, name) = text.split_once(": ")?;
     Some(name.to_owned())
 }
 
-/// An attribute's line, if it has one.
-fn line(folder: &Path, attribute: &str) -> Option<String> {
-    let text = fs::read_to_string(folder.join(attribute)).ok()?;
-    let line = text.lines().next()?.trim();
-    (!line.is_empty()).then(|| line.to_owned())
-}
+const CLASS: &str = "sys/class/infiniband";
 
 /// More than the table of any driver of the kernel has.
 const GIDS_MAX: usize = 4096;

@@ -1,0 +1,215 @@
+//! RDMA devices beyond their ports: where they sit, how they are connected, what they counted, and
+//! what programs need to get at them.
+
+use super::Tree;
+use crate::rdma::{self, Device, Interface};
+use spinrpc::sys::affinity::CpuSet;
+use std::collections::BTreeMap;
+
+/// The RDMA side of a host.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Rdma {
+    /// Devices, by name.
+    pub adapters: Vec<Adapter>,
+    /// Device files that verbs go by: `uverbs0`.
+    pub uverbs: Vec<String>,
+    /// Whether there is the device file that connections are made by.
+    pub has_rdma_cm: bool,
+    /// Version of rdma-core whose libibverbs is installed: `44.0`.
+    pub library_version: Option<String>,
+    /// Where that is.
+    pub library_path: Option<String>,
+}
+
+/// An RDMA device and its place in the host.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Adapter {
+    /// Name, driver, ports.
+    pub device: Device,
+    /// NUMA node that it is connected to.
+    pub node: Option<u32>,
+    /// CPUs of that node.
+    pub local_cpus: Option<CpuSet>,
+    /// Its connection, of a device in a slot.
+    pub pci: Option<PciLink>,
+    /// Longest packets of its network interfaces, in bytes (MTU).
+    pub mtu_bytes: BTreeMap<String, u64>,
+}
+
+/// A PCI Express connection.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PciLink {
+    /// `0000:3b:00.0`.
+    pub address: String,
+    /// Lanes in use, and that the device has.
+    pub width: Option<(u32, u32)>,
+    /// Speed in GT/s in use, and that the device can.
+    pub speed: Option<(f64, f64)>,
+    /// Longest read that it may ask of memory, in bytes; known to the superuser only.
+    pub read_request_bytes: Option<u32>,
+}
+
+impl Rdma {
+    /// Reads them. `interfaces` are the network interfaces of the host.
+    #[must_use]
+    pub fn read(tree: &Tree, interfaces: &[Interface]) -> Self {
+        let adapters = rdma::devices(tree, interfaces).into_iter();
+        let uverbs = tree.names(DEV).into_iter().filter(|name| name.starts_with("uverbs"));
+        let (library_path, library_version) = library(tree).unzip();
+        Self {
+            adapters: adapters.map(|device| Adapter::read(tree, device)).collect(),
+            uverbs: uverbs.filter(|name| tree.exists(&format!("{DEV}/{name}"))).collect(),
+            has_rdma_cm: tree.exists(&format!("{DEV}/rdma_cm")),
+            library_version,
+            library_path,
+        }
+    }
+}
+
+impl Adapter {
+    fn read(tree: &Tree, device: Device) -> Self {
+        let folder = format!("{CLASS}/{}/device", device.name);
+        let mtu =
+            |name: &String| Some((name.clone(), tree.value(&format!("sys/class/net/{name}/mtu"))?));
+        let netdevs = device.ports.iter().flat_map(|port| &port.netdevs);
+        Self {
+            // -1 where the kernel does not know.
+            node: tree.value(&format!("{folder}/numa_node")),
+            local_cpus: tree.cpus(&format!("{folder}/local_cpulist")),
+            pci: PciLink::read(tree, &folder),
+            mtu_bytes: netdevs.filter_map(mtu).collect(),
+            device,
+        }
+    }
+
+    /// The smallest of the longest packets of its interfaces, in bytes.
+    #[must_use]
+    pub fn smallest_mtu_bytes(&self) -> Option<u64> {
+        self.mtu_bytes.values().min().copied()
+    }
+}
+
+impl PciLink {
+    fn read(tree: &Tree, folder: &str) -> Option<Self> {
+        let address = tree.link_name(folder)?;
+        let width = |file| tree.value(&format!("{folder}/{file}"));
+        let speed = |file| giga_transfers(&tree.line(&format!("{folder}/{file}"))?);
+        let config = tree.bytes(&format!("{folder}/config"));
+        Some(Self {
+            address,
+            width: width("current_link_width").zip(width("max_link_width")),
+            speed: speed("current_link_speed").zip(speed("max_link_speed")),
+            read_request_bytes: config.and_then(|config| read_request_bytes(&config)),
+        })
+    }
+}
+
+/// `8.0 GT/s PCIe`.
+fn giga_transfers(line: &str) -> Option<f64> {
+    let number: f64 = line.split_once(" GT/s")?.0.trim().parse().ok()?;
+    number.is_finite().then_some(number)
+}
+
+/// Max_Read_Request_Size of the PCI Express capability: bits 14 to 12 of the register Device Control,
+/// eight bytes into it. Capabilities are a list that begins at the offset in byte 0x34.
+fn read_request_bytes(config: &[u8]) -> Option<u32> {
+    let mut at = usize::from(*config.get(0x34)?) & 0xfc;
+    for _ in 0..CAPABILITIES_MAX {
+        let (id, next) = (*config.get(at)?, *config.get(at + 1)?);
+        if at == 0 {
+            return None;
+        }
+        if id == PCI_EXPRESS {
+            let control = u16::from_le_bytes([*config.get(at + 8)?, *config.get(at + 9)?]);
+            return Some(128 << ((control >> 12) & 7));
+        }
+        at = usize::from(next) & 0xfc;
+    }
+    None
+}
+
+const PCI_EXPRESS: u8 = 0x10;
+
+/// As many as the standard part of the configuration has room for.
+const CAPABILITIES_MAX: usize = 48;
+
+/// Counters of errors and retries of each port, by name: `mlx5_0/1 out_of_sequence`.
+#[must_use]
+pub fn counters(tree: &Tree) -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
+    for device in tree.names(CLASS) {
+        let ports = format!("{CLASS}/{device}/ports");
+        for port in super::numbered::<u32>(&tree.names(&ports), "") {
+            for (folder, names) in [("hw_counters", HW_COUNTERS), ("counters", PORT_COUNTERS)] {
+                let value = |name| tree.value(&format!("{ports}/{port}/{folder}/{name}"));
+                let label = |name| format!("{device}/{port} {name}");
+                counters.extend(names.iter().filter_map(|name| Some((label(name), value(name)?))));
+            }
+        }
+    }
+    counters
+}
+
+/// Those that count what should not happen; of drivers mlx5, bnxt_re and rxe.
+const HW_COUNTERS: &[&str] = &[
+    "ack_deffered",
+    "completer_retry_err",
+    "duplicate_request",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "np_cnp_sent",
+    "np_ecn_marked_roce_packets",
+    "out_of_buffer",
+    "out_of_seq_request",
+    "out_of_sequence",
+    "packet_seq_err",
+    "rcvd_rnr_err",
+    "rcvd_seq_err",
+    "retry_exceeded_err",
+    "retry_rnr_exceeded_err",
+    "rnr_nak_retry_err",
+    "roce_slow_restart",
+    "rp_cnp_handled",
+    "rx_icrc_encapsulated",
+    "send_err",
+    "send_rnr_err",
+];
+
+const PORT_COUNTERS: &[&str] = &[
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_xmit_discards",
+    "port_xmit_wait",
+    "symbol_error",
+];
+
+/// Path and version of the libibverbs that programs would load. The file behind the link is named
+/// `libibverbs.so.1.ABI.VERSION` by rdma-core.
+fn library(tree: &Tree) -> Option<(String, String)> {
+    LIBRARY_FOLDERS.iter().find_map(|folder| {
+        let path = format!("{folder}/libibverbs.so.1");
+        let name = tree.link_name(&path)?;
+        let numbers = name.strip_prefix("libibverbs.so.1.")?;
+        let (_, version) = numbers.split_once('.')?;
+        Some((format!("/{path}"), version.to_owned()))
+    })
+}
+
+const LIBRARY_FOLDERS: &[&str] = &[
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "lib/x86_64-linux-gnu",
+    "lib64",
+];
+
+const CLASS: &str = "sys/class/infiniband";
+const DEV: &str = "dev/infiniband";

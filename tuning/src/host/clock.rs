@@ -1,0 +1,55 @@
+//! What the kernel keeps time by, and what the processor says of its counter.
+
+use super::Tree;
+
+/// A host's clock, as far as it tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockFacts {
+    /// The kernel's clock source: `tsc`, `kvm-clock`, `hpet`.
+    pub source: Option<String>,
+    /// Others it could use.
+    pub available: Vec<String>,
+    /// The time-stamp counter runs at one rate at every frequency; `None` where the processor tells
+    /// nothing (it is no x86).
+    pub constant_tsc: Option<bool>,
+    /// It runs on in every sleep state.
+    pub nonstop_tsc: Option<bool>,
+    /// The host is a virtual machine.
+    pub is_guest: Option<bool>,
+}
+
+impl ClockFacts {
+    /// Reads them.
+    #[must_use]
+    pub fn read(tree: &Tree) -> Self {
+        let processor = first_processor(tree).unwrap_or_default();
+        let flags = super::field(&processor, "flags");
+        let has = |flag: &str| flags.map(|flags| flags.split_whitespace().any(|one| one == flag));
+        let available = tree.line(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
+        Self {
+            source: tree.line(&format!("{SOURCES}/current_clocksource")),
+            available: available.split_whitespace().map(str::to_owned).collect(),
+            constant_tsc: has("constant_tsc"),
+            nonstop_tsc: has("nonstop_tsc"),
+            is_guest: has("hypervisor"),
+        }
+    }
+}
+
+/// Of the first processor its model, and of its flags those about time: `/proc/cpuinfo` says it all
+/// again for each CPU.
+pub(super) fn first_processor(tree: &Tree) -> Option<String> {
+    tree.reduced("proc/cpuinfo", |text| {
+        let model = super::field(text, "model name").map(|model| format!("model name : {model}\n"));
+        let flags = super::field(text, "flags").map(|flags| {
+            let words = flags.split_whitespace().filter(|flag| CLOCK_FLAGS.contains(flag));
+            format!("flags : {}\n", words.collect::<Vec<_>>().join(" "))
+        });
+        [model, flags].into_iter().flatten().collect()
+    })
+}
+
+const CLOCK_FLAGS: &[&str] = &["constant_tsc", "nonstop_tsc", "tsc_reliable", "hypervisor"];
+
+const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";

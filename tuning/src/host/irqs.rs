@@ -1,0 +1,63 @@
+//! Interrupts and the CPUs that take them.
+
+use super::Tree;
+use spinrpc::sys::affinity::CpuSet;
+
+/// One interrupt that somebody handles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Irq {
+    /// Its number, below `/proc/irq`.
+    pub number: u32,
+    /// Who handles it: `mlx5_comp3@pci:0000:3b:00.0`.
+    pub name: String,
+    /// CPUs that it may be sent to.
+    pub affinity: Option<CpuSet>,
+    /// Those of them that it is sent to now, where the kernel says so.
+    pub effective: Option<CpuSet>,
+}
+
+impl Irq {
+    /// All that are handled by somebody, by number. A kernel without `/sys/kernel/irq` tells their
+    /// names as directories below `/proc/irq`.
+    #[must_use]
+    pub fn read_all(tree: &Tree) -> Vec<Self> {
+        let numbers = super::numbered(&tree.names(PROC), "");
+        numbers.into_iter().filter_map(|number| Self::read(tree, number)).collect()
+    }
+
+    fn read(tree: &Tree, number: u32) -> Option<Self> {
+        let name = tree.line(&format!("sys/kernel/irq/{number}/actions"));
+        let name = name.or_else(|| handler(tree, number))?;
+        let affinity = tree.cpus(&format!("{PROC}/{number}/smp_affinity_list"));
+        let effective = tree.cpus(&format!("{PROC}/{number}/effective_affinity_list"));
+        Some(Self { number, name, affinity, effective })
+    }
+
+    /// CPUs that take it now: where the kernel does not say, all that may.
+    #[must_use]
+    pub fn cpus(&self) -> Option<&CpuSet> {
+        let effective = self.effective.as_ref().filter(|cpus| !cpus.is_empty());
+        effective.or(self.affinity.as_ref())
+    }
+}
+
+fn handler(tree: &Tree, number: u32) -> Option<String> {
+    let folder = format!("{PROC}/{number}");
+    let is_file = |name: &String| KNOWN_FILES.contains(&name.as_str());
+    let name = tree.names(&folder).into_iter().find(|name| !is_file(name))?;
+    tree.exists(&format!("{folder}/{name}")).then_some(name)
+}
+
+const PROC: &str = "proc/irq";
+
+/// What lies beside the handlers.
+const KNOWN_FILES: &[&str] = &[
+    "affinity_hint",
+    "effective_affinity",
+    "effective_affinity_list",
+    "node",
+    "smp_affinity",
+    "smp_affinity_list",
+    "spurious",
+];
