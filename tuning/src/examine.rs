@@ -1,15 +1,100 @@
-//! The commands that look at a host: `record`.
+//! The commands that look at a host: `doctor` and `record`.
 
 use crate::Outcome;
+use spinrpc_tuning::doctor::{Patience, Patient, Report, Tried, examine, profile_for};
 use spinrpc_tuning::host::{HostFacts, Tree};
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What `spintune doctor` takes.
+#[derive(clap::Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub(crate) struct DoctorArguments {
+    /// Name of a shipped profile, or path of a file: what is to run here
+    #[arg(long, default_value = "base", value_name = "PROFILE")]
+    profile: String,
+    /// Lay a value over the profile; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Have warnings count as failures
+    #[arg(long)]
+    strict: bool,
+    /// Only read, and leave out what takes the poll cores for some seconds
+    #[arg(long)]
+    passive: bool,
+    /// Look at the record of a host, or at a copy of its files, instead of at this host
+    #[arg(long, value_name = "RECORD|DIR")]
+    root: Option<PathBuf>,
+}
+
+const DOCTOR_HELP: &str = "\
+Examples:
+  spintune doctor                              is this host fit for the defaults?
+  spintune doctor --profile latency --strict   and for cores that poll without end?
+  spintune doctor --profile ./site.toml --set cores.list=2-3 --json
+  spintune doctor --root host.txt              what spintune record wrote on another host
+
+Verdicts: ok; info, worth knowing; warn, slower or less even than it could be; fail, does not work as
+the profile says; unknown, the host does not tell or it was not tried. What gets in the way of polling
+is a warning with poll.mode=busy, and a note otherwise. Nothing is changed; the remedies are for you.
+
+Exit status: 0 nothing fails (with --strict: nor is warned of), 1 something does, 2 the command line
+or the profile is wrong.";
 
 /// What `spintune record` takes.
 #[derive(clap::Args)]
 pub(crate) struct RecordArguments {
     /// File to write; - is standard output
     file: PathBuf,
+}
+
+pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
+    match report(arguments) {
+        Ok(report) => {
+            let answer = if arguments.json { json(&report) } else { report.render() };
+            let good = report.is_good(arguments.strict);
+            if good { Outcome::good(answer) } else { Outcome::invalid(answer, Vec::new()) }
+        }
+        Err(problems) => Outcome::wrong(problems),
+    }
+}
+
+fn report(arguments: &DoctorArguments) -> Result<Report, Vec<String>> {
+    let tree = match &arguments.root {
+        None => Tree::host(),
+        Some(path) => {
+            Tree::open(path).map_err(|error| vec![format!("{}: {error}", path.display())])?
+        }
+    };
+    let facts = HostFacts::read(&tree);
+    let profile = profile_for(&facts, &arguments.profile, &arguments.overrides)
+        .map_err(|error| crate::lines(&error))?;
+    let tries = tree.is_this_host() && !arguments.passive;
+    let tried = tries.then(|| {
+        let mut progress = progress();
+        let tried = Tried::out(&facts, profile.config(), Patience::default(), &mut progress);
+        tried.with_allocator("mimalloc")
+    });
+    Ok(examine(&Patient { facts: &facts, profile: &profile, tried: tried.as_ref() }))
+}
+
+/// Says what is being done, from two seconds on.
+fn progress() -> impl FnMut(&str) {
+    let started = Instant::now();
+    move |what| {
+        if started.elapsed() >= Duration::from_secs(2) {
+            eprintln!("spintune: {:.0} s: {what}", started.elapsed().as_secs_f64());
+        }
+    }
+}
+
+fn json(report: &Report) -> String {
+    let text = serde_json::to_string_pretty(report);
+    text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())) + "\n"
 }
 
 pub(crate) fn record(arguments: &RecordArguments) -> Outcome {

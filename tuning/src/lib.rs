@@ -3,7 +3,7 @@
 //! The engine takes a checked [`Config`] and never opens a file; finding, reading, merging and
 //! explaining files is done here. The data flows one way: a name -> documents (`include` chain)
 //! -> layers over the defaults -> [`Profile`]. Beside that, [`host`] reads what a host says
-//! of itself, and [`rdma`] looks at its devices.
+//! of itself, [`rdma`] looks at its devices, and [`doctor`] judges whether it is fit for a profile.
 //! The programs of this workspace and `spintune` call it; it may use the engine's public API and
 //! the file system.
 //!
@@ -25,6 +25,7 @@
 //! credits = 128                 # the rest stays as included, else as in the defaults
 //! ```
 
+pub mod doctor;
 mod document;
 mod error;
 pub mod host;

@@ -30,9 +30,11 @@ Examples:
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
   spintune explain rpc.credits                   what one key does and takes
   spintune explain > site.toml                   all keys, as a profile to edit
+  spintune doctor --profile latency              is this host fit for it, and if not, why
   spintune record host.txt                       what this host says of itself, for a bug report
 
-Exit status: 0 all is well, 1 a profile is invalid, 2 the command line is wrong.";
+Exit status: 0 all is well, 1 a profile is invalid or a host not fit for it, 2 the command line is
+wrong.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -61,6 +63,8 @@ enum Command {
         /// Full name of the key, such as rpc.credits
         key: Option<String>,
     },
+    /// Say whether this host is fit for a profile, why not, and what to do about it
+    Doctor(examine::DoctorArguments),
     /// Write down what this host says of itself in sysfs and procfs, for others to look at
     ///
     /// One text file, with what doctor reads and no more. It has names and addresses of RDMA
@@ -119,6 +123,10 @@ impl Outcome {
         Self { answer: String::new(), problems: vec![problem], status: USAGE }
     }
 
+    fn wrong(problems: Vec<String>) -> Self {
+        Self { answer: String::new(), problems, status: USAGE }
+    }
+
     fn invalid(answer: String, problems: Vec<String>) -> Self {
         Self { answer, problems, status: INVALID }
     }
@@ -153,6 +161,7 @@ fn run(command: Command) -> Outcome {
         Command::Check { profiles, target } => check(&profiles, &target),
         Command::Explain { key: Some(name) } => explain(&name),
         Command::Explain { key: None } => Outcome::good(spinrpc_tuning::reference()),
+        Command::Doctor(arguments) => examine::doctor(&arguments),
         Command::Record(arguments) => examine::record(&arguments),
     }
 }

@@ -20,6 +20,8 @@ pub struct Rdma {
     pub library_version: Option<String>,
     /// Where that is.
     pub library_path: Option<String>,
+    /// Network interfaces of the host that are up, which a device in software could be made on.
+    pub interfaces_up: Vec<String>,
 }
 
 /// An RDMA device and its place in the host.
@@ -65,8 +67,15 @@ impl Rdma {
             has_rdma_cm: tree.exists(&format!("{DEV}/rdma_cm")),
             library_version,
             library_path,
+            interfaces_up: interfaces_up(tree),
         }
     }
+}
+
+fn interfaces_up(tree: &Tree) -> Vec<String> {
+    let state = |name: &String| tree.line(&format!("sys/class/net/{name}/operstate"));
+    let is_up = |name: &String| state(name).as_deref() == Some("up");
+    tree.names("sys/class/net").into_iter().filter(is_up).collect()
 }
 
 impl Adapter {

@@ -1,0 +1,207 @@
+//! The CPUs that are polled on: whether they may be used, and who else uses them.
+
+use crate::doctor::patient::{both, cores, cpus, minus};
+use crate::doctor::{Finding, Patient, Verdict};
+use spinrpc::config::{CoreList, IdlePolicy};
+use spinrpc::sys::affinity::CpuSet;
+
+pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
+    let Some(allowed) = &patient.facts.cpus.allowed else {
+        return Finding::unknown("the host does not say which CPUs this process may use");
+    };
+    let wanted = patient.cores();
+    let missing = minus(&wanted, allowed);
+    if missing.is_empty() {
+        return fewer_than_asked(patient).seen(STATUS, allowed);
+    }
+    let says = format!(
+        "{} of {} must not be used: this process may run on {}",
+        cores(&missing),
+        wanted.len(),
+        cpus(allowed)
+    );
+    let finding = Finding::new(Verdict::Fail, says).seen(STATUS, allowed);
+    let finding = match &patient.facts.cgroup.cpus {
+        Some(group) => finding.seen("cpuset of its control group", group),
+        None => finding,
+    };
+    finding
+        .remedy(format!(
+            "Set cores.list to some of {allowed}, or widen what the process may use: \
+             docker run --cpuset-cpus={wanted}, AllowedCPUs={wanted} in a systemd unit, or taskset"
+        ))
+        .command(format!("taskset -c {wanted} COMMAND"))
+}
+
+/// `cores.max` is a wish, which a small host does not fulfil.
+fn fewer_than_asked(patient: &Patient<'_>) -> Finding {
+    let raw = patient.config().raw();
+    let (asked, has) = (raw.cores.max, patient.config().cores());
+    if raw.cores.list == CoreList::Auto && (has as u64) < asked {
+        let says = format!("room for {has} of the {asked} cores that cores.max asks for");
+        return Finding::new(Verdict::Info, says);
+    }
+    Finding::ok(format!("{} may be used", cores(&patient.cores())))
+}
+
+pub(super) fn quota(patient: &Patient<'_>) -> Finding {
+    let cgroup = &patient.facts.cgroup;
+    let Some(quota) = &cgroup.quota else {
+        return Finding::ok("no quota of CPU time");
+    };
+    let polled = patient.config().cores();
+    let verdict = match patient.mode() {
+        IdlePolicy::Busy if quota.cpus() <= polled as f64 => Verdict::Fail,
+        IdlePolicy::Busy | IdlePolicy::Adaptive => Verdict::Warn,
+        IdlePolicy::Sleep => Verdict::Info,
+    };
+    let says = format!(
+        "a quota of {:.1} CPUs stops this process for the rest of each {} ms once it is used up, \
+         and {polled} of them poll",
+        quota.cpus(),
+        quota.period_us.div_ceil(1000)
+    );
+    let finding = Finding::new(verdict, says)
+        .seen(&quota.file, format!("{} of {} µs", quota.quota_us, quota.period_us));
+    let finding = match cgroup.throttled {
+        Some(times) => finding.seen("cpu.stat nr_throttled", times),
+        None => finding,
+    };
+    finding.remedy(
+        "Take the quota away and give CPUs instead: docker run --cpuset-cpus without --cpus, \
+         CPUQuota= with AllowedCPUs= in a systemd unit, the static policy of Kubernetes' CPU \
+         manager; else use poll.mode=sleep",
+    )
+}
+
+pub(super) fn spare(patient: &Patient<'_>) -> Finding {
+    let Some(online) = &patient.facts.cpus.online else {
+        return Finding::unknown("the host does not say which CPUs run");
+    };
+    let rest = patient.rest();
+    if !rest.is_empty() {
+        let says = format!("{} left for everything else", cpus(&rest));
+        return Finding::ok(says).seen(ONLINE, online);
+    }
+    let verdict = match patient.mode() {
+        IdlePolicy::Busy => Verdict::Fail,
+        IdlePolicy::Adaptive | IdlePolicy::Sleep => Verdict::Info,
+    };
+    let says = "every CPU is polled on: cores, kernel and other programs take turns on them";
+    Finding::new(verdict, says).seen(ONLINE, online).remedy(
+        "Poll on fewer CPUs (cores.max, cores.list), or let cores give way: poll.mode=adaptive",
+    )
+}
+
+pub(super) fn isolated(patient: &Patient<'_>) -> Finding {
+    let Some(isolated) = &patient.facts.cpus.isolated else {
+        return Finding::unknown("the host does not say which CPUs are isolated");
+    };
+    let open = minus(&patient.cores(), isolated);
+    let source = "/sys/devices/system/cpu/isolated";
+    if open.is_empty() {
+        let says = format!("{} isolated", are(&patient.cores()));
+        return Finding::ok(says).seen(source, isolated);
+    }
+    let says = format!("{} open to every task of the host", are(&open));
+    let finding = Finding::new(patient.interference(), says).seen(source, or_none(isolated));
+    advise_boot(patient, finding)
+}
+
+pub(super) fn tick(patient: &Patient<'_>) -> Finding {
+    let source = "/sys/devices/system/cpu/nohz_full";
+    let Some(tickless) = &patient.facts.cpus.nohz_full else {
+        let says = "the tick interrupts poll cores some hundred times a second: this kernel is \
+                    built without full dynamic ticks";
+        return Finding::new(Verdict::Info, says).seen(source, "not there");
+    };
+    let ticking = minus(&patient.cores(), tickless);
+    if ticking.is_empty() {
+        return Finding::ok(format!("no tick on {}", cores(&patient.cores())))
+            .seen(source, tickless);
+    }
+    let says = format!("the tick interrupts {} some hundred times a second", cores(&ticking));
+    let finding = Finding::new(patient.interference(), says).seen(source, or_none(tickless));
+    advise_boot(patient, finding)
+}
+
+/// Kernel parameters that keep poll cores, with their hardware threads, free of other work.
+fn advise_boot(patient: &Patient<'_>, finding: Finding) -> Finding {
+    let host = &patient.facts.cpus;
+    let siblings = |cpu| host.siblings.get(&cpu).cloned().unwrap_or_default();
+    let polled = patient.cores();
+    let with_threads = polled.iter().flat_map(|cpu| {
+        let threads = siblings(cpu);
+        threads.iter().chain([cpu]).collect::<Vec<_>>()
+    });
+    let list: CpuSet = with_threads.filter(|cpu| *cpu != 0).collect();
+    let rest = minus(&host.online.clone().unwrap_or_default(), &list);
+    if list.is_empty() || rest.is_empty() {
+        return finding.remedy("This host has too few CPUs to set some apart");
+    }
+    finding.remedy(format!(
+        "Add to the kernel's parameters and reboot: isolcpus=managed_irq,domain,{list} \
+         nohz_full={list} rcu_nocbs={list} irqaffinity={rest}"
+    ))
+}
+
+pub(super) fn zero(patient: &Patient<'_>) -> Finding {
+    if !patient.cores().contains(0) {
+        return Finding::ok("CPU 0, where the kernel does its own work, is not polled on");
+    }
+    let says = "CPU 0 is polled on, which no parameter keeps free of the kernel's own work";
+    let finding = Finding::new(patient.interference(), says);
+    let other = patient.rest();
+    match other.iter().next() {
+        Some(cpu) => finding.remedy(format!("Put another one into cores.list, such as {cpu}")),
+        None => finding,
+    }
+}
+
+pub(super) fn smt(patient: &Patient<'_>) -> Finding {
+    let polled = patient.cores();
+    let host = &patient.facts.cpus;
+    let beside = |cpu| host.siblings.get(&cpu).map(|threads| minus(threads, &set(cpu)));
+    let shared: Vec<(usize, CpuSet)> =
+        polled.iter().filter_map(|cpu| Some((cpu, beside(cpu)?))).collect();
+    let all: CpuSet = shared.iter().flat_map(|(_, threads)| threads.iter()).collect();
+    let together = both(&all, &polled);
+    if !together.is_empty() {
+        let says = format!("{} share physical cores with each other", cores(&together));
+        return Finding::new(Verdict::Warn, says)
+            .seen(SIBLINGS, pairs(&shared))
+            .remedy("Leave it to cores.list=auto with cores.smt=avoid, or list one CPU of each");
+    }
+    let isolated = host.isolated.clone().unwrap_or_default();
+    let open = minus(&all, &isolated);
+    if open.is_empty() {
+        return Finding::ok("each poll core has its physical core to itself");
+    }
+    let says = format!("{} take turns with poll cores in their physical cores", cpus(&open));
+    let finding = Finding::new(patient.interference(), says).seen(SIBLINGS, pairs(&shared));
+    let finding = finding.remedy("Isolate them, too, or take them offline while it matters");
+    open.iter().take(4).fold(finding, |finding, cpu| {
+        finding.command(format!("echo 0 > /sys/devices/system/cpu/cpu{cpu}/online"))
+    })
+}
+
+fn pairs(shared: &[(usize, CpuSet)]) -> String {
+    let pair = |(cpu, threads): &(usize, CpuSet)| format!("CPU {cpu} with {threads}");
+    super::some_of(&shared.iter().map(pair).collect::<Vec<_>>(), 8)
+}
+
+fn set(cpu: usize) -> CpuSet {
+    CpuSet::from_iter([cpu])
+}
+
+fn are(set: &CpuSet) -> String {
+    format!("{} {}", cores(set), if set.len() == 1 { "is" } else { "are" })
+}
+
+fn or_none(set: &CpuSet) -> String {
+    if set.is_empty() { "none".to_owned() } else { set.to_string() }
+}
+
+const STATUS: &str = "/proc/self/status Cpus_allowed_list";
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+const SIBLINGS: &str = "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list";

@@ -1,0 +1,69 @@
+//! Interrupts on poll cores: the classic culprit behind rare long pauses.
+
+use crate::doctor::patient::{both, cores, minus};
+use crate::doctor::{Finding, Patient};
+use crate::host::Irq;
+use spinrpc::sys::affinity::CpuSet;
+
+pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
+    let irqs = &patient.facts.irqs;
+    if irqs.is_empty() {
+        return Finding::unknown("the host does not say which interrupts it has");
+    }
+    let polled = patient.cores();
+    let hits = |irq: &&Irq| irq.cpus().is_some_and(|cpus| !both(cpus, &polled).is_empty());
+    let hitting: Vec<&Irq> = irqs.iter().filter(hits).collect();
+    if hitting.is_empty() {
+        let says = format!("none of {} interrupts goes to {}", irqs.len(), cores(&polled));
+        return Finding::ok(says).seen(SOURCE, "none of these CPUs");
+    }
+    let names: Vec<String> =
+        hitting.iter().map(|irq| format!("{} ({})", irq.number, irq.name)).collect();
+    let says = format!("{} of {} interrupts go to {}", hitting.len(), irqs.len(), cores(&polled));
+    let finding =
+        Finding::new(patient.interference(), says).seen(SOURCE, super::some_of(&names, 8));
+    send_elsewhere(patient, finding, &hitting)
+}
+
+/// Isolated CPUs that are not polled on are no place for interrupts either.
+fn send_elsewhere(patient: &Patient<'_>, finding: Finding, hitting: &[&Irq]) -> Finding {
+    let rest = patient.rest();
+    let housekeeping = minus(&rest, &patient.facts.cpus.isolated.clone().unwrap_or_default());
+    let target = if housekeeping.is_empty() { rest } else { housekeeping };
+    if target.is_empty() {
+        return finding.remedy("There is no other CPU to send them to");
+    }
+    let numbers: Vec<String> = hitting.iter().map(|irq| irq.number.to_string()).collect();
+    let command = format!(
+        "for irq in {}; do echo {target} > /proc/irq/$irq/smp_affinity_list; done",
+        numbers.join(" ")
+    );
+    finding
+        .remedy(
+            "Send them to other CPUs; those that the kernel manages (nvme queues) refuse, and \
+             keep off CPUs isolated with isolcpus=managed_irq",
+        )
+        .command(command)
+}
+
+pub(super) fn irqbalance(patient: &Patient<'_>) -> Finding {
+    if !patient.facts.tasks.has_irqbalance {
+        return Finding::ok("irqbalance does not run");
+    }
+    let spared = |set: &Option<CpuSet>| set.clone().unwrap_or_default();
+    let cpus = &patient.facts.cpus;
+    let left = minus(&minus(&patient.cores(), &spared(&cpus.isolated)), &spared(&cpus.nohz_full));
+    if left.is_empty() {
+        return Finding::ok("irqbalance runs, and leaves isolated CPUs alone");
+    }
+    let says = format!("irqbalance runs, and may send interrupts to {}", cores(&left));
+    Finding::new(patient.interference(), says)
+        .seen("/proc/*/stat", "irqbalance")
+        .remedy(format!(
+            "Stop it, or put IRQBALANCE_BANNED_CPULIST={left} into /etc/default/irqbalance \
+             (/etc/sysconfig/irqbalance) and start it again"
+        ))
+        .command("systemctl disable --now irqbalance")
+}
+
+const SOURCE: &str = "/proc/irq/*/effective_affinity_list";

@@ -1,0 +1,117 @@
+//! What the host is busy with.
+
+use crate::doctor::patient::cores;
+use crate::doctor::{Finding, Patient, Tried, Verdict};
+use crate::host::CpuTimes;
+
+pub(super) fn average(patient: &Patient<'_>) -> Finding {
+    let cpus = patient.facts.cpus.online.as_ref().map_or(0, |online| online.len());
+    match patient.facts.tasks.load_average {
+        None => Finding::unknown("the host does not say how busy it is"),
+        Some(load) if cpus > 0 && load > cpus as f64 => {
+            let says = format!("{load:.1} tasks want to run, on {cpus} CPUs");
+            Finding::new(Verdict::Warn, says)
+                .seen("/proc/loadavg", load)
+                .remedy("Find out who they are: figures from a host that is busy mean little")
+                .command("ps -eo pcpu,psr,comm --sort=-pcpu | head")
+        }
+        Some(load) => Finding::ok(format!("{load:.1} on {cpus} CPUs")).seen("/proc/loadavg", load),
+    }
+}
+
+pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
+    let Some(tried) = patient.tried else { return super::not_tried() };
+    let shares: Vec<(usize, f64)> = patient
+        .cores()
+        .iter()
+        .filter_map(|cpu| Some((cpu, busy_percent(&added(tried, cpu)?)?)))
+        .collect();
+    let over = format!("over {} ms", tried.interval.as_millis());
+    let busy: Vec<String> = shares
+        .iter()
+        .filter(|(_, percent)| *percent >= BUSY_PERCENT)
+        .map(|(cpu, percent)| format!("CPU {cpu} {percent:.0} %"))
+        .collect();
+    if shares.is_empty() {
+        return Finding::unknown("the host does not say what its CPUs do");
+    }
+    if busy.is_empty() {
+        return Finding::ok(format!("nothing else ran there {over}"));
+    }
+    let says = format!("other work ran on poll cores {over}: {}", super::some_of(&busy, 4));
+    Finding::new(patient.interference(), says)
+        .seen("/proc/stat", busy.join(", "))
+        .remedy("See what it is, and keep it off: cpus.isolated")
+        .command("ps -eLo psr,pcpu,comm --sort=-pcpu | head -20")
+}
+
+pub(super) fn realtime(patient: &Patient<'_>) -> Finding {
+    let polled = patient.cores();
+    let tasks = &patient.facts.tasks.realtime;
+    let here: Vec<String> = tasks
+        .iter()
+        .filter(|task| polled.contains(task.cpu))
+        .map(|task| format!("{} (thread {}, priority {})", task.name, task.thread, task.priority))
+        .collect();
+    if here.is_empty() {
+        return Finding::ok(format!("none was on {}", cores(&polled)));
+    }
+    let says = format!("run before poll cores, on the same CPU: {}", super::some_of(&here, 3));
+    Finding::new(patient.interference(), says)
+        .seen("/proc/*/task/*/stat", super::some_of(&here, 8))
+        .remedy("Keep them on other CPUs")
+        .command(format!("taskset -pc {} THREAD", patient.rest()))
+}
+
+pub(super) fn steal(patient: &Patient<'_>) -> Finding {
+    let polled = patient.cores();
+    let Some(tried) = patient.tried else { return stolen_ever(patient) };
+    let times: Vec<CpuTimes> = polled.iter().filter_map(|cpu| added(tried, cpu)).collect();
+    if times.is_empty() {
+        return Finding::unknown("the host does not say what its CPUs do");
+    }
+    let ticks: u64 = times.iter().map(|times| times.steal).sum();
+    let stolen_ms = ticks * 1000 / tried.ticks_per_second.max(1);
+    let over = format!("in {} ms", tried.interval.as_millis());
+    if stolen_ms == 0 {
+        return Finding::ok(format!("nothing was taken from {} {over}", cores(&polled)));
+    }
+    Finding::new(Verdict::Warn, format!("{stolen_ms} ms were taken from {} {over}", cores(&polled)))
+        .seen("/proc/stat", format!("steal +{ticks} ticks"))
+        .remedy("Tails that are measured here mean nothing; ask for CPUs that are yours alone")
+}
+
+/// Of a host that was only read.
+fn stolen_ever(patient: &Patient<'_>) -> Finding {
+    let times = patient.cores();
+    let times: Vec<&CpuTimes> =
+        times.iter().filter_map(|cpu| patient.facts.times.get(&cpu)).collect();
+    let sum = |field: fn(&CpuTimes) -> u64| times.iter().map(|one| field(one)).sum::<u64>();
+    let (steal, total) = (sum(|one| one.steal), sum(|one| one.total));
+    let percent = steal as f64 * 100.0 / total.max(1) as f64;
+    if times.is_empty() {
+        return Finding::unknown("the host does not say what its CPUs do");
+    }
+    if percent < STOLEN_PERCENT {
+        return Finding::ok("next to nothing was taken from poll cores since the host was started");
+    }
+    let says = format!("{percent:.1} % of poll cores were taken since the host was started");
+    Finding::new(Verdict::Warn, says)
+        .seen("/proc/stat", format!("steal {steal} of {total} ticks"))
+        .remedy("Tails that are measured here mean nothing; ask for CPUs that are yours alone")
+}
+
+fn added(tried: &Tried, cpu: usize) -> Option<CpuTimes> {
+    Some(tried.times_after.get(&cpu)?.since(tried.times_before.get(&cpu)?))
+}
+
+fn busy_percent(times: &CpuTimes) -> Option<f64> {
+    let busy = times.total.saturating_sub(times.idle).saturating_sub(times.steal);
+    (times.total > 0).then(|| busy as f64 * 100.0 / times.total as f64)
+}
+
+/// More than the tick and this program's own look take.
+const BUSY_PERCENT: f64 = 5.0;
+
+/// More than a well-meaning hypervisor takes.
+const STOLEN_PERCENT: f64 = 0.1;

@@ -1,0 +1,207 @@
+//! Memory: enough of it, lockable, in huge pages, and left alone.
+
+use super::mib;
+use crate::doctor::{Finding, Patient, Verdict};
+use crate::host::{HugePages, Memory};
+use crate::rdma::Memlock;
+use spinrpc::config::{Config, Driver, Want};
+use spinrpc::mem::budget::Budget;
+use std::collections::BTreeMap;
+
+/// Shared memory of connections has no name and no file system of its own: what bounds it is the
+/// memory of the host and of the control group.
+pub(super) fn room(patient: &Patient<'_>) -> Finding {
+    let memory = &patient.facts.memory;
+    let group = &patient.facts.cgroup;
+    let Some(available) = memory.available_bytes else {
+        return Finding::unknown("the host does not say how much memory it has");
+    };
+    let used = group.memory_bytes.unwrap_or_default();
+    let group_room = group.memory_max.as_ref().map(|limit| limit.bytes.saturating_sub(used));
+    let room = group_room.map_or(available, |room| room.min(available));
+    let finding =
+        judge_room(patient.config(), room).seen("/proc/meminfo MemAvailable", mib(available));
+    match &group.memory_max {
+        Some(limit) => {
+            let value = format!("{}, of which {} are used", mib(limit.bytes), mib(used));
+            finding.seen(&limit.file, value)
+        }
+        None => finding,
+    }
+}
+
+fn judge_room(config: &Config, room: u64) -> Finding {
+    let start = (config.arena_bytes() * config.cores()) as u64;
+    let connection = connection_bytes(config);
+    if start + connection > room {
+        let says = format!(
+            "cores take {} and a connection up to {}, but there are {}",
+            mib(start),
+            mib(connection),
+            mib(room)
+        );
+        let remedy = "Shrink mem.arena_mib and shm.arena_mib (profile dev-vm is small), or give \
+                      the process more memory";
+        return Finding::new(Verdict::Fail, says).remedy(remedy);
+    }
+    let connections = (room - start) / connection.max(1);
+    let most = (config.conns_max() * config.cores()) as u64;
+    let says = format!(
+        "{} for cores, and room for {} connections of {} at most",
+        mib(start),
+        connections.min(most),
+        mib(connection)
+    );
+    Finding::ok(says)
+}
+
+/// Of a connection on this side, at most.
+fn connection_bytes(config: &Config) -> u64 {
+    let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
+    let messages = config.recv_budget().total() * config.recv_buffer_bytes() as u64
+        + sends * config.send_buffer_bytes() as u64;
+    match config.driver() {
+        Driver::Shm => config.shm_arena_bytes() as u64 + messages,
+        Driver::Verbs => Memlock::connection_bytes(config) - config.arena_bytes() as u64,
+    }
+}
+
+pub(super) fn lock(patient: &Patient<'_>) -> Finding {
+    let process = &patient.facts.process;
+    let Some(limit) = process.memlock else {
+        return Finding::unknown("the host does not say how much memory may be locked");
+    };
+    let config = patient.config();
+    let (needed, what) = match config.driver() {
+        Driver::Verbs => (Memlock::connection_bytes(config), "each connection registers up to"),
+        Driver::Shm => ((config.arena_bytes() * config.cores()) as u64, "cores lock"),
+    };
+    if config.driver() == Driver::Shm && config.lock() == Want::Off {
+        return Finding::ok("nothing is to be locked (mem.lock)");
+    }
+    // Programs that go by devices raise their limit as far as they may.
+    let bytes = if config.driver() == Driver::Verbs { limit.hard } else { limit.soft };
+    let seen = bytes.map_or_else(|| "unlimited".to_owned(), mib);
+    if process.may_lock_all || bytes.is_none_or(|bytes| needed <= bytes) {
+        let seen = if process.may_lock_all { "CAP_IPC_LOCK".to_owned() } else { seen };
+        return Finding::ok(format!("{what} {}, and may", mib(needed))).seen(LIMITS, seen);
+    }
+    let verdict = match (config.driver(), config.lock()) {
+        (Driver::Verbs, _) | (Driver::Shm, Want::Require) => Verdict::Fail,
+        (Driver::Shm, Want::Off | Want::Try) => Verdict::Info,
+    };
+    let says = format!("{what} {}, but only {seen} may be locked", mib(needed));
+    Finding::new(verdict, says).seen(LIMITS, &seen).remedy(format!(
+        "Memory that cannot be locked may be swapped, and is none for a device: {}",
+        Memlock::REMEDY
+    ))
+}
+
+pub(super) fn huge_pages(patient: &Patient<'_>) -> Finding {
+    let config = patient.config();
+    let want = config.raw().mem.hugepages;
+    if want == Want::Off {
+        return Finding::ok("none are wanted (mem.hugepages)");
+    }
+    let memory = &patient.facts.memory;
+    if memory.huge_pages.is_empty() {
+        return Finding::unknown("the host does not say which huge pages it has");
+    }
+    let lacking: Vec<(u32, u64, u64)> = needed_pages(patient)
+        .into_iter()
+        .filter_map(|(node, needed)| {
+            let free = memory.free_huge_pages(node, HUGE_PAGE_BYTES).unwrap_or_default();
+            (free < needed).then_some((node, needed, free))
+        })
+        .collect();
+    if lacking.is_empty() {
+        return Finding::ok("enough are free for the arenas");
+    }
+    let verdict = match want {
+        Want::Require => Verdict::Fail,
+        Want::Try | Want::Off => patient.interference(),
+    };
+    let lacks = |(node, needed, free): &(u32, u64, u64)| {
+        format!("{free} of {needed} pages of 2 MiB are free on node {node}")
+    };
+    let says = lacking.iter().map(lacks).collect::<Vec<_>>().join(", ");
+    let finding = Finding::new(verdict, format!("arenas take small pages: {says}"));
+    let finding = finding.remedy("Reserve them, early after the start of the host");
+    lacking.into_iter().fold(finding, |finding, lack| reserve(memory, finding, lack))
+}
+
+fn reserve(memory: &Memory, finding: Finding, lack: (u32, u64, u64)) -> Finding {
+    let (node, needed, free) = lack;
+    let is_pool = |pool: &&HugePages| {
+        pool.page_bytes == HUGE_PAGE_BYTES && pool.node.is_none_or(|own| own == node)
+    };
+    let Some(pool) = memory.huge_pages.iter().find(is_pool) else { return finding };
+    let total = pool.total.saturating_add(needed - free);
+    let (file, seen) = (pool.file(), format!("{}, of which {free} are free", pool.total));
+    finding.seen(&file, seen).command(format!("echo {total} > {file}"))
+}
+
+/// Pages that arenas need, for each node that cores are on.
+fn needed_pages(patient: &Patient<'_>) -> BTreeMap<u32, u64> {
+    let config = patient.config();
+    let pages = (config.arena_bytes() as u64).div_ceil(HUGE_PAGE_BYTES);
+    let mut needed = BTreeMap::new();
+    for &cpu in config.cpus() {
+        let node = patient.facts.cpus.node_of(cpu).unwrap_or_default();
+        *needed.entry(node).or_insert(0) += pages;
+    }
+    needed
+}
+
+pub(super) fn thp(patient: &Patient<'_>) -> Finding {
+    let memory = &patient.facts.memory;
+    let Some(mode) = memory.thp.as_deref() else {
+        return Finding::unknown("the kernel does not speak of transparent huge pages");
+    };
+    if mode != "always" {
+        return Finding::ok(mode).seen(THP, mode);
+    }
+    let says = "any page fault may stop for a huge page (always)";
+    let finding = Finding::new(patient.interference(), says).seen(THP, mode);
+    let finding = match &memory.thp_defrag {
+        Some(defrag) => finding.seen("/sys/kernel/mm/transparent_hugepage/defrag", defrag),
+        None => finding,
+    };
+    finding.remedy("Give them to those who ask only").command(format!("echo madvise > {THP}"))
+}
+
+pub(super) fn khugepaged(patient: &Patient<'_>) -> Finding {
+    let memory = &patient.facts.memory;
+    let file = "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag";
+    match memory.khugepaged_defrag {
+        None => Finding::unknown("the kernel does not speak of khugepaged"),
+        Some(true) if memory.thp.as_deref() != Some("never") => Finding::new(
+            Verdict::Info,
+            "khugepaged moves pages about to make huge ones, and stops who uses them meanwhile",
+        )
+        .seen(file, 1)
+        .remedy("Keep it from that")
+        .command(format!("echo 0 > {file}")),
+        Some(_) => Finding::ok("khugepaged moves no pages"),
+    }
+}
+
+pub(super) fn ksm(patient: &Patient<'_>) -> Finding {
+    let file = "/sys/kernel/mm/ksm/run";
+    match patient.facts.memory.ksm {
+        None => Finding::ok("the kernel has no merging of equal pages"),
+        Some(false) => Finding::ok("equal pages are not merged").seen(file, 0),
+        Some(true) => {
+            let says = "equal pages are merged, and copied again by whoever writes to them";
+            Finding::new(patient.interference(), says)
+                .seen(file, 1)
+                .remedy("Leave it off, where nothing else on this host needs it")
+                .command(format!("echo 2 > {file}"))
+        }
+    }
+}
+
+/// What the engine asks for.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+const LIMITS: &str = "/proc/self/limits Max locked memory";
+const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";

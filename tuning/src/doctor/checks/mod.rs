@@ -1,0 +1,146 @@
+//! The checks, one file for each theme, and their list.
+
+mod build;
+mod clock;
+mod cpus;
+mod irqs;
+mod kernel;
+mod load;
+mod memory;
+mod numa;
+mod power;
+mod probes;
+mod process;
+mod rdma;
+mod roce;
+
+pub(super) use probes::GAP_NS;
+
+use super::{Finding, Patient};
+use spinrpc::config::IdlePolicy;
+
+/// A check before it is made.
+pub(super) struct Spec {
+    pub(super) id: &'static str,
+    pub(super) group: &'static str,
+    pub(super) title: &'static str,
+    pub(super) judge: fn(&Patient<'_>) -> Finding,
+}
+
+const fn spec(
+    group: &'static str,
+    id: &'static str,
+    title: &'static str,
+    judge: fn(&Patient<'_>) -> Finding,
+) -> Spec {
+    Spec { id, group, title, judge }
+}
+
+const CPUS: &str = "CPUs";
+const INTERRUPTS: &str = "Interrupts";
+const POWER: &str = "Power and clock";
+const MEMORY: &str = "Memory";
+const KERNEL: &str = "Kernel";
+const RDMA: &str = "RDMA";
+const LOAD: &str = "Load";
+const PROCESS: &str = "This process";
+const PROBES: &str = "Probes";
+
+/// All checks, in the order to show them, those of a group together.
+pub(super) static ALL: &[Spec] = &[
+    spec(CPUS, "cpus.allowed", "poll cores among the CPUs that may be used", cpus::allowed),
+    spec(CPUS, "cpus.quota", "quota of CPU time", cpus::quota),
+    spec(CPUS, "cpus.spare", "CPUs left for everything else", cpus::spare),
+    spec(CPUS, "cpus.isolated", "poll cores kept free by the scheduler", cpus::isolated),
+    spec(CPUS, "cpus.tick", "timer tick on poll cores", cpus::tick),
+    spec(CPUS, "cpus.zero", "polling on CPU 0", cpus::zero),
+    spec(CPUS, "cpus.smt", "hardware threads beside poll cores", cpus::smt),
+    spec(INTERRUPTS, "irqs.cores", "interrupts on poll cores", irqs::on_cores),
+    spec(INTERRUPTS, "irqs.irqbalance", "irqbalance", irqs::irqbalance),
+    spec(POWER, "power.governor", "frequency governor of poll cores", power::governor),
+    spec(POWER, "power.boost", "frequencies beyond the nominal one", power::boost),
+    spec(POWER, "power.idle", "sleep states of poll cores", power::idle),
+    spec(POWER, "clock.source", "clock", clock::source),
+    spec(MEMORY, "memory.room", "memory for cores and connections", memory::room),
+    spec(MEMORY, "memory.lock", "memory that may be locked", memory::lock),
+    spec(MEMORY, "memory.hugepages", "huge pages for arenas", memory::huge_pages),
+    spec(MEMORY, "memory.thp", "transparent huge pages", memory::thp),
+    spec(MEMORY, "memory.khugepaged", "compaction by khugepaged", memory::khugepaged),
+    spec(MEMORY, "memory.ksm", "merging of equal pages", memory::ksm),
+    spec(MEMORY, "memory.numa_balancing", "moving of pages between nodes", numa::balancing),
+    spec(KERNEL, "kernel.watchdogs", "watchdogs", kernel::watchdogs),
+    spec(KERNEL, "kernel.stat_interval", "statistics of memory", kernel::stat_interval),
+    spec(KERNEL, "kernel.timer_migration", "timers of other CPUs", kernel::timer_migration),
+    spec(RDMA, "rdma.devices", "RDMA devices", rdma::devices),
+    spec(RDMA, "rdma.ports", "ports", rdma::ports),
+    spec(RDMA, "rdma.gids", "identifiers for RoCE version 2", roce::gids),
+    spec(RDMA, "rdma.mtu", "packet size", roce::mtu),
+    spec(RDMA, "rdma.node", "node of the device and of the poll cores", numa::device),
+    spec(RDMA, "rdma.pcie", "connection of the device", rdma::pcie),
+    spec(RDMA, "rdma.counters", "counters of errors", rdma::counters),
+    spec(RDMA, "rdma.library", "libibverbs", rdma::library),
+    spec(RDMA, "rdma.caps", "what the device can do", rdma::caps),
+    spec(LOAD, "load.average", "tasks that want to run", load::average),
+    spec(LOAD, "load.cores", "work on poll cores", load::on_cores),
+    spec(LOAD, "load.realtime", "tasks that run before others", load::realtime),
+    spec(LOAD, "load.steal", "time that the hypervisor takes", load::steal),
+    spec(PROCESS, "process.memfd", "shared memory without a name", process::memfd),
+    spec(PROCESS, "process.pidfd", "watching a peer", process::pidfd),
+    spec(PROCESS, "process.descriptors", "passing descriptors", process::descriptors),
+    spec(PROCESS, "process.sockets", "socket files left behind", process::sockets),
+    spec(PROCESS, "build.release", "how this program was built", build::release),
+    spec(PROBES, "probe.jitter", "gaps in what poll cores see of time", probes::jitter),
+    spec(PROBES, "probe.hops", "round trips between CPUs", probes::hops),
+];
+
+/// As `poll.mode` has it.
+pub(super) const fn mode_name(mode: IdlePolicy) -> &'static str {
+    match mode {
+        IdlePolicy::Busy => "busy",
+        IdlePolicy::Adaptive => "adaptive",
+        IdlePolicy::Sleep => "sleep",
+    }
+}
+
+/// Of what only trying tells.
+fn not_tried() -> Finding {
+    Finding::unknown("not tried")
+}
+
+/// The first few of a list, and how many more there are.
+fn some_of(items: &[String], most: usize) -> String {
+    let shown = items.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    match items.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// `64 MiB`.
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_check_has_a_name_of_its_own_and_groups_stay_together() {
+        let ids: BTreeSet<_> = ALL.iter().map(|spec| spec.id).collect();
+        assert_eq!(ids.len(), ALL.len());
+        let mut groups: Vec<_> = ALL.iter().map(|spec| spec.group).collect();
+        groups.dedup();
+        let distinct: BTreeSet<_> = groups.iter().collect();
+        assert_eq!(distinct.len(), groups.len(), "{groups:?}");
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let items = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(some_of(&items, 3), "a, b, c");
+        assert_eq!(some_of(&items, 1), "a and 2 more");
+        assert_eq!(mib((64 << 20) + 1), "65 MiB");
+    }
+}

@@ -1,0 +1,67 @@
+//! Nodes: what moves between them, and what lies on the wrong one.
+
+use crate::doctor::patient::{both, cores, minus};
+use crate::doctor::{Finding, Patient, Verdict};
+use crate::host::Adapter;
+use spinrpc::sys::affinity::CpuSet;
+
+pub(super) fn balancing(patient: &Patient<'_>) -> Finding {
+    let nodes = patient.facts.cpus.nodes.len();
+    match patient.facts.memory.numa_balancing {
+        None => Finding::ok("the kernel moves no pages between nodes"),
+        Some(false) => Finding::ok("pages stay on their node").seen(FILE, 0),
+        Some(true) if nodes < 2 => Finding::ok("there is one node only").seen(FILE, 1),
+        Some(true) => {
+            let says = format!("pages are unmapped to see which of {nodes} nodes uses them");
+            Finding::new(patient.interference(), says)
+                .seen(FILE, 1)
+                .remedy("Memory of cores is on their node already (mem.numa)")
+                .command("sysctl -w kernel.numa_balancing=0")
+        }
+    }
+}
+
+pub(super) fn device(patient: &Patient<'_>) -> Finding {
+    let placed: Vec<&Adapter> =
+        patient.adapters().into_iter().filter(|adapter| adapter.node.is_some()).collect();
+    if placed.is_empty() {
+        return Finding::ok("no device that sits on a node");
+    }
+    let remote = placed.iter().find_map(|adapter| {
+        let far = far_cores(patient, adapter);
+        (!far.is_empty()).then_some((adapter, far))
+    });
+    let Some((adapter, far)) = remote else {
+        return Finding::ok(format!("{} beside the device", cores(&patient.cores())));
+    };
+    let (name, node) = (&adapter.device.name, adapter.node.unwrap_or_default());
+    let says = format!("{} sits on node {node}, and {} do not", name, cores(&far));
+    let verdict = if patient.goes_by_rdma() { Verdict::Warn } else { Verdict::Info };
+    let finding = Finding::new(verdict, says)
+        .seen(format!("/sys/class/infiniband/{name}/device/numa_node"), node);
+    match better_cores(patient, adapter) {
+        Some(better) => finding.remedy(format!("Poll beside the device: cores.list=\"{better}\"")),
+        None => finding,
+    }
+}
+
+fn far_cores(patient: &Patient<'_>, adapter: &Adapter) -> CpuSet {
+    let node = adapter.node.and_then(|node| patient.facts.cpus.nodes.get(&node));
+    let near = adapter.local_cpus.as_ref().or(node);
+    near.map_or_else(CpuSet::default, |near| minus(&patient.cores(), near))
+}
+
+/// As many CPUs beside the device as are polled on, isolated ones where there are some.
+fn better_cores(patient: &Patient<'_>, adapter: &Adapter) -> Option<CpuSet> {
+    let cpus = &patient.facts.cpus;
+    let near = both(adapter.local_cpus.as_ref()?, cpus.allowed.as_ref()?);
+    let isolated = both(&near, cpus.isolated.as_ref()?);
+    let choice = if isolated.is_empty() { near } else { isolated };
+    let second =
+        |cpu: usize| cpus.siblings.get(&cpu).is_some_and(|all| all.iter().next() != Some(cpu));
+    let first_threads = choice.iter().filter(|cpu| *cpu != 0 && !second(*cpu));
+    let better: CpuSet = first_threads.take(patient.config().cores()).collect();
+    (!better.is_empty()).then_some(better)
+}
+
+const FILE: &str = "/proc/sys/kernel/numa_balancing";

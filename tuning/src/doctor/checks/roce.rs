@@ -1,0 +1,62 @@
+//! RoCE: identifiers and packet sizes, which come from the network interface.
+
+use crate::doctor::{Finding, Patient, Verdict};
+use crate::host::Adapter;
+use crate::rdma::{Port, Transport};
+
+pub(super) fn gids(patient: &Patient<'_>) -> Finding {
+    let ports = ports(patient);
+    if ports.is_empty() {
+        return Finding::ok("no port of RoCE that works");
+    }
+    let has_v2 = |port: &Port| port.gids.iter().any(|gid| gid.kind.as_deref() == Some("RoCE v2"));
+    let Some((adapter, port)) = ports.iter().find(|(_, port)| !has_v2(port)) else {
+        return Finding::ok("every port of RoCE that works has one");
+    };
+    let name = format!("{}/{}", adapter.device.name, port.number);
+    let kinds: Vec<String> = port.gids.iter().filter_map(|gid| gid.kind.clone()).collect();
+    let folder = format!("/sys/class/infiniband/{}/ports/{}", adapter.device.name, port.number);
+    let finding =
+        Finding::new(patient.rdma_failure(), format!("port {name} has no address for it"))
+            .seen(format!("{folder}/gid_attrs/types"), super::some_of(&kinds, 4))
+            .remedy("Give its network interface an address, and bring it up");
+    port.netdevs.iter().fold(finding, |finding, netdev| {
+        finding
+            .command(format!("ip link set dev {netdev} up"))
+            .command(format!("ip address add ADDRESS/24 dev {netdev}"))
+    })
+}
+
+pub(super) fn mtu(patient: &Patient<'_>) -> Finding {
+    let mut adapters: Vec<&Adapter> =
+        ports(patient).into_iter().map(|(adapter, _)| adapter).collect();
+    adapters.retain(|adapter| !adapter.device.is_software);
+    let small = adapters.iter().find(|adapter| {
+        adapter.smallest_mtu_bytes().is_some_and(|bytes| bytes < FULL_PACKET_BYTES)
+    });
+    let Some(adapter) = small else {
+        return Finding::ok("no adapter whose packets are cut short by its network interface");
+    };
+    let bytes = adapter.smallest_mtu_bytes().unwrap_or_default();
+    let says = format!(
+        "packets of {} carry 1024 bytes or less: its network interface takes {bytes}",
+        adapter.device.name
+    );
+    let finding = Finding::new(Verdict::Info, says)
+        .remedy("Raise it on both hosts, where the switches between them take as much");
+    adapter.mtu_bytes.iter().fold(finding, |finding, (netdev, bytes)| {
+        finding
+            .seen(format!("/sys/class/net/{netdev}/mtu"), bytes)
+            .command(format!("ip link set dev {netdev} mtu 9000"))
+    })
+}
+
+/// Ports of RoCE that work.
+fn ports<'a>(patient: &Patient<'a>) -> Vec<(&'a Adapter, &'a Port)> {
+    let ports = |adapter: &'a Adapter| adapter.device.ports.iter().map(move |port| (adapter, port));
+    let works = |port: &Port| port.is_active() && port.transport == Transport::Roce;
+    patient.adapters().into_iter().flat_map(ports).filter(|(_, port)| works(port)).collect()
+}
+
+/// 4096 bytes with the headers of Ethernet, IPv6, UDP and InfiniBand around them.
+const FULL_PACKET_BYTES: u64 = 4200;

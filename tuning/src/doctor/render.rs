@@ -1,0 +1,106 @@
+//! A report for people: a line for each check, a summary, and what to do, the worst first.
+
+use super::{Check, Report};
+use std::fmt::Write;
+
+impl Report {
+    /// As text; ends with a line's end.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = self.head();
+        text.push_str(&self.table());
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "\n{}", self.summary());
+        text.push_str(&self.remedies());
+        text
+    }
+
+    fn head(&self) -> String {
+        let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
+        let tried = if self.tried { "" } else { ", only read, nothing tried" };
+        format!(
+            "host {}{tried}\nprofile {} ({}): polls on {} ({}), goes by {}\n",
+            self.host,
+            self.profile,
+            self.profile_hash,
+            cores.join(","),
+            self.poll_mode,
+            self.fabric,
+        )
+    }
+
+    fn table(&self) -> String {
+        let width = self.checks.iter().map(|check| check.id.len()).max().unwrap_or_default();
+        let mut text = String::new();
+        let mut group = "";
+        for check in &self.checks {
+            if check.group != group {
+                group = check.group;
+                let _ = writeln!(text, "\n{group}");
+            }
+            let (id, says) = (check.id, &check.finding.says);
+            let _ = writeln!(text, "  {:<7}  {id:<width$}  {says}", check.finding.verdict);
+        }
+        text
+    }
+
+    /// One line: `doctor: 2 failures, 3 warnings on HOST for profile latency`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let counted = |count: usize, one: &str, many: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            _ => Some(format!("{count} {many}")),
+        };
+        let counts = self.counts;
+        let parts = [
+            counted(counts.fail, "failure", "failures"),
+            counted(counts.warn, "warning", "warnings"),
+            counted(counts.info, "note", "notes"),
+            counted(counts.unknown, "unknown", "unknown"),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let counts = if parts.is_empty() { "all is well".to_owned() } else { parts.join(", ") };
+        format!("doctor: {counts} on {} for profile {}", self.host, self.profile)
+    }
+
+    fn remedies(&self) -> String {
+        let mut checks: Vec<&Check> =
+            self.checks.iter().filter(|check| check.finding.remedy.is_some()).collect();
+        checks.sort_by_key(|check| std::cmp::Reverse(check.finding.verdict));
+        let advice: String = checks.into_iter().map(advice).collect();
+        if advice.is_empty() { advice } else { format!("\nWhat to do\n{advice}") }
+    }
+}
+
+fn advice(check: &Check) -> String {
+    let finding = &check.finding;
+    let mut text = format!("\n  {} {}: {}\n", finding.verdict, check.id, finding.says);
+    for evidence in &finding.evidence {
+        let _ = writeln!(text, "    seen  {}: {}", evidence.source, one_line(&evidence.value));
+    }
+    let Some(remedy) = &finding.remedy else { return text };
+    if !remedy.says.is_empty() {
+        let _ = writeln!(text, "    do    {}", remedy.says);
+    }
+    for command in &remedy.commands {
+        let _ = writeln!(text, "      $ {command}");
+    }
+    text
+}
+
+fn one_line(value: &str) -> String {
+    value.lines().collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn values_of_several_lines_stay_on_one() {
+        assert_eq!(one_line("a\nb"), "a; b");
+        assert!(Verdict::Fail > Verdict::Warn && Verdict::Unknown < Verdict::Info);
+    }
+}

@@ -1,0 +1,97 @@
+//! System calls that connections in shared memory live by, really made: a filter that refuses them
+//! shows nowhere else.
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use spinrpc::sys::mmap::SharedMemory;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Whether something may be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Permission {
+    /// It was done.
+    #[default]
+    Granted,
+    /// The system's word.
+    Refused(String),
+}
+
+impl<T> From<io::Result<T>> for Permission {
+    fn from(result: io::Result<T>) -> Self {
+        match result {
+            Ok(_) => Self::Granted,
+            Err(error) => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+pub(super) fn memfd() -> Permission {
+    memory().into()
+}
+
+pub(super) fn pidfd() -> Permission {
+    pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from).into()
+}
+
+pub(super) fn descriptors() -> Permission {
+    pass().into()
+}
+
+fn memory() -> io::Result<(SharedMemory, OwnedFd)> {
+    SharedMemory::create("spinrpc-doctor", 1)
+}
+
+/// Passes sealed memory over a socket and maps it, as at the beginning of a connection. Where there
+/// can be no such memory, some other descriptor goes.
+fn pass() -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let Ok((memory, fd)) = memory() else {
+        return send(&one, &one).and_then(|()| receive(&other)).map(drop);
+    };
+    send(&one, &fd)?;
+    SharedMemory::from_fd(receive(&other)?, memory.len()).map(drop)
+}
+
+fn send(socket: &OwnedFd, fd: &OwnedFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd.as_fd()];
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let rights = |message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    };
+    let fd = control.drain().find_map(rights);
+    fd.ok_or_else(|| io::Error::other("the descriptor did not come through"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_works_is_granted_and_what_does_not_is_refused_with_the_systems_word() {
+        assert_eq!([memfd(), pidfd(), descriptors()], [const { Permission::Granted }; 3]);
+        let refused: io::Result<()> = Err(io::Error::from_raw_os_error(1));
+        let Permission::Refused(words) = Permission::from(refused) else { unreachable!() };
+        assert!(words.contains("not permitted"), "{words}");
+    }
+}
