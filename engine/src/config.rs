@@ -15,8 +15,8 @@ pub use cores::{CoreList, Host};
 pub use device::DeviceName;
 pub use raw::{
     Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, RawConfig,
-    RawCores, RawFabric, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawVerbs, Registration,
-    SmtPolicy, Want,
+    RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawVerbs,
+    Registration, SmtPolicy, Want,
 };
 pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
 pub use spinrpc_proto::config_proto::Protection;
@@ -24,6 +24,7 @@ pub use spinrpc_proto::version::Versions;
 
 use crate::mem::LINE_BYTES;
 use crate::mem::budget::{Budget, RecvBudget, SendBudget};
+use crate::sync::ring::RingPlace;
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::INLINE_THRESHOLD_TWO_BYTES;
@@ -171,8 +172,28 @@ impl RawConfig {
 impl Config {
     fn check_driver(&self) -> Result<(), ConfigError> {
         match self.driver() {
-            Driver::Shm => Ok(()),
+            Driver::Shm => self.check_ring(),
             Driver::Verbs => self.check_verbs(),
+        }
+    }
+
+    /// A message that the ring never takes would cost the connection.
+    fn check_ring(&self) -> Result<(), ConfigError> {
+        let slots = self.raw.shm.ring_slots;
+        let longest_bytes =
+            RingPlace { control: 0, slots_at: 0, slots: slots as u32 }.message_bytes_max() as u64;
+        let inline = [
+            ("rpc.inline_send_bytes", self.raw.rpc.inline_send_bytes),
+            ("rpc.inline_recv_bytes", self.raw.rpc.inline_recv_bytes),
+        ];
+        match inline.into_iter().find(|(_, bytes)| *bytes > longest_bytes) {
+            None => Ok(()),
+            Some((key, bytes)) => {
+                let expected = format!(
+                    "at most {longest_bytes}, what a ring of shm.ring_slots = {slots} takes"
+                );
+                Err(refusal(key, bytes, expected))
+            }
         }
     }
 
@@ -468,6 +489,11 @@ impl Config {
         to_usize(self.raw.limits.conns)
     }
 
+    /// Longest wake-up of a CPU from an idle state that the host is asked for; `None`: not asked.
+    pub fn cpu_dma_latency(&self) -> Option<Duration> {
+        self.raw.host.cpu_dma_latency_us.map(Duration::from_micros)
+    }
+
     /// Most connections that are being accepted at a time.
     pub fn handshakes_max(&self) -> usize {
         to_usize(self.raw.limits.handshakes)
@@ -503,6 +529,17 @@ impl Config {
             segments_per_chunk_max: segments,
             payload_bytes_max: to_u32(self.raw.longest_payload_bytes()),
         }
+    }
+
+    /// Most bytes that the Read list of a call of ours names: its bulk arguments, or the whole of a
+    /// long call.
+    pub(crate) fn read_list_bytes_max(&self) -> usize {
+        self.write_bytes_max() + LONG_MESSAGE_ROOM_BYTES as usize
+    }
+
+    /// Most bytes that the Write list, or the Reply chunk, of a call of ours names.
+    pub(crate) fn write_list_bytes_max(&self) -> usize {
+        self.read_bytes_max() + LONG_MESSAGE_ROOM_BYTES as usize
     }
 
     /// Receive buffers of one connection; of one with calls in reverse, if there may be any. A

@@ -437,6 +437,8 @@ mod tests {
     use super::super::runtime::SIMULATED_LETTERS;
     use super::*;
     use crate::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
+    #[cfg(feature = "verbs")]
+    use crate::config::{DeviceName, RawVerbs};
     use crate::fabric::sim::{Network, World};
     use std::time::Instant;
 
@@ -466,6 +468,73 @@ mod tests {
             assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
             core.poll_once();
         }
+    }
+
+    fn changed(change: impl FnOnce(&mut RawConfig)) -> Config {
+        let mut raw = RawConfig::default();
+        change(&mut raw);
+        raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
+    }
+
+    #[test]
+    fn keys_of_shared_memory_reach_its_driver() {
+        let of = |change: fn(&mut RawConfig)| shm_config(&changed(change));
+        assert_eq!(of(|raw| raw.shm.ring_slots = 1024).ring_slots, 1024);
+        let patience = of(|raw| raw.shm.rnr_timeout_ms = 77).rnr_timeout;
+        assert_eq!(patience, Duration::from_millis(77));
+        assert_eq!(of(|raw| raw.limits.handshakes = 5).handshakes_max, 5);
+        assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
+        let room = |config: ShmConfig| crate::mem::BulkPool::region_bytes(&config.arena).unwrap();
+        let arena_bytes = room(of(|raw| raw.shm.arena_mib = 64));
+        assert!((63 << 20..=64 << 20).contains(&arena_bytes), "{arena_bytes}");
+    }
+
+    #[cfg(feature = "verbs")]
+    fn of_verbs(change: fn(&mut RawVerbs)) -> VerbsConfig {
+        verbs_config(&changed(|raw| {
+            raw.fabric.driver = Driver::Verbs;
+            change(&mut raw.verbs);
+        }))
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn keys_of_queues_reach_the_driver_of_rdma_devices() {
+        assert_eq!(of_verbs(|verbs| verbs.cq_depth = 1234).cq_depth, 1234);
+        assert_eq!(of_verbs(|verbs| verbs.signal_every = 7).signal_every, 7);
+        assert_eq!(of_verbs(|verbs| verbs.max_inline_bytes = 64).inline_bytes_max, 64);
+        assert!(of_verbs(|_| {}).thread_domains);
+        assert!(!of_verbs(|verbs| verbs.thread_domain = Attempt::Off).thread_domains);
+        assert_eq!(of_verbs(|verbs| verbs.keys = 33).keys_max, 33);
+        assert_eq!(of_verbs(|verbs| verbs.backlog = 9).backlog, 9);
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn keys_of_queue_pairs_reach_the_driver_of_rdma_devices() {
+        assert_eq!(of_verbs(|verbs| verbs.ord = 3).reads_out_max, 3);
+        assert_eq!(of_verbs(|verbs| verbs.ird = 4).reads_in_max, 4);
+        assert_eq!(of_verbs(|verbs| verbs.retry = 5).retry_count, 5);
+        assert_eq!(of_verbs(|verbs| verbs.rnr_retry = 6).rnr_retry_count, 6);
+        assert_eq!(of_verbs(|verbs| verbs.min_rnr_timer = 20).min_rnr_timer, 20);
+        assert_eq!(of_verbs(|verbs| verbs.ack_timeout = 21).ack_timeout, 21);
+        assert_eq!(of_verbs(|verbs| verbs.tos = 104).type_of_service, 104);
+        let timeout = of_verbs(|verbs| verbs.connect_timeout_ms = 250).handshake_timeout;
+        assert_eq!(timeout, Duration::from_millis(250));
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn keys_of_memory_reach_the_driver_of_rdma_devices() {
+        let named = of_verbs(|verbs| verbs.device = DeviceName::Named("rxe7".into()));
+        assert_eq!(named.device.as_deref(), Some("rxe7"));
+        let pool = of_verbs(|verbs| verbs.registration = config::Registration::Pool);
+        assert_eq!(pool.registration, Registration::Pool);
+        assert!(of_verbs(|_| {}).remote_invalidate);
+        assert!(!of_verbs(|verbs| verbs.remote_invalidate = Invalidation::Off).remote_invalidate);
+        let room = |config: VerbsConfig| crate::mem::BulkPool::region_bytes(&config.arena).unwrap();
+        let arena_bytes = room(of_verbs(|verbs| verbs.arena_mib = 32));
+        assert!((31 << 20..=32 << 20).contains(&arena_bytes), "{arena_bytes}");
     }
 
     /// The first core never moves, so that nothing leaves its mailbox.

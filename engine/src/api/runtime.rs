@@ -23,9 +23,11 @@ use crate::reactor::{Negotiated, Progress, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::affinity;
+use crate::sys::latency::{self, WakeLimit};
 use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -128,6 +130,8 @@ pub(super) struct Runtime<C: Connector> {
     threads: Threads,
     reply_cache: Option<Arc<ReplyCache>>,
     responders: Arc<Responders>,
+    #[expect(dead_code, reason = "lasts as long as the engine")]
+    wake_limit: Option<WakeLimit>,
 }
 
 /// What outlives a core's thread.
@@ -144,6 +148,7 @@ impl<C: Connector> Runtime<C> {
         threads: Threads,
     ) -> Result<Arc<dyn Backend>, EngineError> {
         let connector = Arc::new(connector);
+        let wake_limit = wake_limit(&config)?;
         let reply_cache = ReplyCache::new(&config, connector.random()?.next_u64());
         let instance = reply_cache.as_ref().map_or(Instance::Passing, |cache| cache.instance());
         let private_data =
@@ -175,6 +180,7 @@ impl<C: Connector> Runtime<C> {
             unfinished: Mutex::default(),
             threads,
             reply_cache,
+            wake_limit,
         }))
     }
 
@@ -404,6 +410,18 @@ impl<E> CorePlace<E> {
         let inbox = Arc::new(Inbox::new(letters));
         Self { inbox, cells: Arc::default(), taken: AtomicBool::new(false) }
     }
+}
+
+/// What `host.cpu_dma_latency_us` asks for.
+fn wake_limit(config: &Config) -> Result<Option<WakeLimit>, EngineError> {
+    let hold = |at_most| WakeLimit::hold(Path::new(latency::DEVICE), at_most);
+    config.cpu_dma_latency().map(hold).transpose().map_err(|error| {
+        EngineError::Host(format!(
+            "host.cpu_dma_latency_us: {}: {error}; let this user write to it, or set the key to \
+             \"off\"",
+            latency::DEVICE
+        ))
+    })
 }
 
 /// One core's reactor with the application on top of it.

@@ -39,6 +39,8 @@ pub struct RawConfig {
     pub verbs: RawVerbs,
     /// Admission.
     pub limits: RawLimits,
+    /// What is asked of the host while an engine runs.
+    pub host: RawHost,
 }
 
 /// Keys `cores.*`.
@@ -211,6 +213,13 @@ pub struct RawLimits {
     pub handshakes: u64,
     /// Replies of one connection that are exported at a time.
     pub exports: u64,
+}
+
+/// Keys `host.*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawHost {
+    /// Longest wake-up of a CPU from an idle state, in microseconds; `None` asks for nothing.
+    pub cpu_dma_latency_us: Option<u64>,
 }
 
 impl Default for RawCores {

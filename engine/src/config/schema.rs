@@ -27,6 +27,8 @@ pub struct Key {
 pub enum Field<'a> {
     /// A number within limits.
     Integer(&'a mut u64, Limits),
+    /// A number within limits, or `off`.
+    Optional(&'a mut Option<u64>, Limits),
     /// Yes or no.
     Flag(&'a mut bool),
     /// One of a few names.
@@ -98,6 +100,9 @@ impl Key {
         // One accessor serves reading and writing, so reading works on a copy.
         match (self.field)(&mut raw.clone()) {
             Field::Integer(place, _) => Value::Integer(*place),
+            Field::Optional(place, _) => {
+                place.map_or_else(|| Value::Text(OFF.to_owned()), Value::Integer)
+            }
             Field::Flag(place) => Value::Flag(*place),
             Field::Choice(place) => Value::Text(place.name().to_owned()),
             Field::Cores(place) => Value::Text(place.to_string()),
@@ -113,6 +118,14 @@ impl Key {
         let done = match ((self.field)(raw), value) {
             (Field::Integer(place, limits), Value::Integer(number)) if limits.allow(*number) => {
                 *place = *number;
+                true
+            }
+            (Field::Optional(place, limits), Value::Integer(number)) if limits.allow(*number) => {
+                *place = Some(*number);
+                true
+            }
+            (Field::Optional(place, _), Value::Text(text)) if text == OFF => {
+                *place = None;
                 true
             }
             (Field::Flag(place), Value::Flag(flag)) => {
@@ -139,6 +152,7 @@ impl Key {
     pub fn allowed(&self) -> String {
         match (self.field)(&mut RawConfig::default()) {
             Field::Integer(_, limits) => limits.to_string(),
+            Field::Optional(_, limits) => format!("\"{OFF}\", or {limits}"),
             Field::Flag(_) => "true or false".to_owned(),
             Field::Choice(place) => {
                 let names: Vec<_> = place.names().iter().map(|name| format!("{name:?}")).collect();
@@ -194,6 +208,8 @@ impl fmt::Display for Value {
     }
 }
 
+/// What an optional number is when it is none.
+const OFF: &str = "off";
 /// RFC 8797 section 4.1 codes an inline threshold as its number of KiB.
 const INLINE: Limits = Limits { min: 1024, max: 65536, step: Step::MultipleOf(1024) };
 const _: () = assert!(READ_CHUNKS_MAX == WRITE_CHUNKS_MAX); // rpc.max_chunks is for both
@@ -719,5 +735,14 @@ pub static KEYS: &[Key] = &[
                  unless it can go another way.",
         reason: "A reply to every call of the default credits; the connection's memory is less.",
         field: |raw| Field::Integer(&mut raw.limits.exports, Limits::between(1, 1024)),
+    },
+    Key {
+        name: "host.cpu_dma_latency_us",
+        unit: "µs",
+        effect: "While an engine runs, no CPU of the host goes into an idle state that it takes \
+                 longer to wake from; an engine that may not ask for that (/dev/cpu_dma_latency) \
+                 does not start.",
+        reason: "It is for root to give, and costs all CPUs of the host power and heat.",
+        field: |raw| Field::Optional(&mut raw.host.cpu_dma_latency_us, IDLE_US),
     },
 ];

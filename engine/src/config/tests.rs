@@ -201,6 +201,35 @@ fn bulk_and_the_message_around_it_must_fit_the_memory_they_pass_through() {
     raw.validate_for(&four_cpus()).unwrap();
 }
 
+/// A message of half a ring always finds room in the end, a longer one never does.
+#[test]
+fn inline_messages_must_fit_the_ring_they_pass_through() {
+    assert_eq!(
+        refusal(|raw| (raw.shm.ring_slots, raw.rpc.inline_send_bytes) = (64, 8192)),
+        "rpc.inline_send_bytes = 8192: expected at most 7932, what a ring of shm.ring_slots = 64 \
+         takes"
+    );
+    let message = refusal(|raw| raw.rpc.inline_recv_bytes = 32768);
+    assert!(message.ends_with("what a ring of shm.ring_slots = 256 takes"), "{message}");
+    let mut raw = RawConfig::default();
+    (raw.shm.ring_slots, raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (64, 7168, 7168);
+    raw.validate_for(&four_cpus()).unwrap();
+}
+
+#[test]
+fn an_optional_number_is_a_number_or_off() {
+    let key = Key::find("host.cpu_dma_latency_us").unwrap();
+    assert_eq!(key.allowed(), "\"off\", or an integer from 0 to 1000000");
+    let mut raw = RawConfig::default();
+    key.set(&mut raw, &Value::Integer(0)).unwrap();
+    assert_eq!((key.value(&raw), raw.host.cpu_dma_latency_us), (Value::Integer(0), Some(0)));
+    key.set(&mut raw, &Value::Text("off".into())).unwrap();
+    assert_eq!(raw, RawConfig::default());
+    for wrong in [Value::Integer(1_000_001), Value::Text("on".into()), Value::Flag(false)] {
+        assert!(key.set(&mut raw, &wrong).is_err(), "{wrong}");
+    }
+}
+
 #[test]
 fn the_largest_transfer_must_be_expressible_in_segments() {
     let needed = ((1 << 20) + (64 << 10)) / 16;
@@ -304,7 +333,7 @@ fn other_values(default: &Value) -> Vec<Value> {
             [number * 2, number / 2, number + 1, 512].map(Value::Integer).into()
         }
         Value::Flag(flag) => vec![Value::Flag(!flag)],
-        Value::Text(_) => OTHER_NAMES.iter().map(text).collect(),
+        Value::Text(_) => OTHER_NAMES.iter().map(text).chain([Value::Integer(7)]).collect(),
     };
     others.into_iter().filter(|other| other != default).collect()
 }

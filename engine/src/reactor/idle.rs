@@ -75,6 +75,7 @@ impl Idle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RawConfig;
 
     fn idle(policy: IdlePolicy) -> Idle {
         let mut idle = Idle::new(&Config::default(), Clock::shared());
@@ -98,6 +99,25 @@ mod tests {
     fn busy_never_rests_and_sleep_parks_at_once() {
         assert_eq!(idle(IdlePolicy::Busy).after_turn(Progress::default()), Rest::None);
         assert!(matches!(idle(IdlePolicy::Sleep).after_turn(Progress::default()), Rest::Park(_)));
+    }
+
+    #[test]
+    fn the_phases_are_as_long_as_configured() {
+        let mut raw = RawConfig::default();
+        (raw.poll.spin_us, raw.poll.yield_us, raw.poll.park_us) = (300, 70, 9000);
+        let clock = Clock::shared();
+        let mut idle = Idle::new(&raw.validate().unwrap(), clock);
+        let ticks = |us| clock.from_duration(Duration::from_micros(us));
+        let began = 1000;
+        assert_eq!(idle.rest(Ticks(began)), Rest::None);
+        for (after_us, rest) in [
+            (299, Rest::None),
+            (301, Rest::Yield),
+            (369, Rest::Yield),
+            (371, Rest::Park(Duration::from_millis(9))),
+        ] {
+            assert_eq!(idle.rest(Ticks(began + ticks(after_us))), rest, "after {after_us} us");
+        }
     }
 
     const WAITING: Progress = Progress { events: 0, is_waiting: true };

@@ -85,3 +85,22 @@ fn numa_node(config: &Config, cpu: usize) -> Option<u32> {
         NumaPolicy::Local => Topology::current().ok().and_then(|topology| topology.node_of(cpu)),
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::{Host, RawConfig};
+
+    #[test]
+    fn memory_is_asked_for_on_the_node_of_the_core_unless_that_is_off() {
+        let cpu = Host::current().allowed[0];
+        let config = |numa| {
+            let mut raw = RawConfig::default();
+            raw.mem.numa = numa;
+            raw.validate().unwrap()
+        };
+        let node = Topology::current().ok().and_then(|topology| topology.node_of(cpu));
+        assert_eq!(numa_node(&config(NumaPolicy::Local), cpu), node);
+        assert_eq!(numa_node(&config(NumaPolicy::Off), cpu), None);
+    }
+}

@@ -75,26 +75,27 @@ impl<F: Fabric> Offering<'_, F> {
         if segments_max > config.segments_max() {
             return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
         }
-        let bytes_max = config.peer_limits().payload_bytes_max as usize;
-        match (self.longest_list_bytes(), self.chunks.header_bytes_in(self.version)) {
-            (needed_bytes, _) if needed_bytes > bytes_max => {
-                Err(Backpressure::TooLarge { needed_bytes })
-            }
-            (_, needed_bytes) if needed_bytes > threshold_bytes => {
-                Err(Backpressure::TooLarge { needed_bytes })
-            }
-            _ => Ok(()),
+        let sizes = [
+            (self.read_list_bytes(), config.read_list_bytes_max()),
+            (self.result_list_bytes(), config.write_list_bytes_max()),
+            (self.chunks.header_bytes_in(self.version), threshold_bytes),
+        ];
+        match sizes.into_iter().find(|(needed_bytes, bytes_max)| needed_bytes > bytes_max) {
+            Some((needed_bytes, _)) => Err(Backpressure::TooLarge { needed_bytes }),
+            None => Ok(()),
         }
     }
 
-    /// Bytes that the Read list, the Write list or the Reply chunk names, whichever names most. The
-    /// reply returns the last two, and a list beyond our own limits would not be taken back.
-    fn longest_list_bytes(&self) -> usize {
+    fn read_list_bytes(&self) -> usize {
+        self.chunks.reads().iter().map(|(_, offer)| offer.length as usize).sum()
+    }
+
+    /// Bytes that the Write list or the Reply chunk names, whichever names more. The reply returns
+    /// both, and a list beyond our own limits would not be taken back.
+    fn result_list_bytes(&self) -> usize {
         let bytes = |offer: &ChunkOffer| offer.length as usize;
-        let reads = self.chunks.reads().iter().map(|(_, offer)| bytes(offer)).sum();
-        let writes = self.chunks.writes().iter().map(bytes).sum();
-        let reply = self.chunks.reply().map_or(0, bytes);
-        usize::max(reads, writes).max(reply)
+        let writes: usize = self.chunks.writes().iter().map(bytes).sum();
+        writes.max(self.chunks.reply().map_or(0, bytes))
     }
 
     fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {

@@ -602,6 +602,17 @@ mod tests {
         assert!(is_seated(&cache, client(22, 1), KEEP), "in the place of one that has gone");
     }
 
+    #[test]
+    fn a_client_has_a_place_for_as_many_replies_as_configured() {
+        let mut raw = RawConfig::default();
+        (raw.rpc.reply_cache_clients, raw.rpc.reply_cache_entries) = (1, 512);
+        let cache = ReplyCache::new(&raw.validate().unwrap(), 1).unwrap();
+        let Standing::Kept(share) = cache.attach(client(1, 1), KEEP) else {
+            panic!("the only client has no share");
+        };
+        assert_eq!(lock(&share.0).places.len(), 512);
+    }
+
     /// A driver may know nothing of its peers: then nobody can be told from another.
     #[test]
     fn clients_whose_driver_knows_nothing_of_them_expect_a_share_for_each() {

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod file_handle;
 #[cfg(feature = "file-io")]
 pub mod file_ring;
+pub mod latency;
 pub mod mmap;
 pub mod random;
 #[cfg(feature = "file-io")]

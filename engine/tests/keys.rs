@@ -1,0 +1,268 @@
+//! Every key of the configuration does what it says: for each, the test that fails if the engine
+//! ignores it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+#[path = "keys/host.rs"]
+mod host;
+#[path = "keys/messages.rs"]
+mod messages;
+#[path = "keys/turns.rs"]
+mod turns;
+
+use spinrpc::config::{KEYS, Key};
+use std::path::Path;
+
+/// Key, file below `engine`, test: it sets the key to another value than its default and sees what
+/// follows. What shows only on a device is seen in the attributes that its driver is given, and in
+/// the guest (`fabric/verbs/tests`).
+const EFFECTS: &[(&str, &str, &str)] = &[
+    ("cores.list", "tests/keys/host.rs", "a_core_runs_on_the_cpu_of_the_list"),
+    ("cores.max", "tests/keys/host.rs", "auto_takes_as_many_cores_as_the_most"),
+    ("cores.skip", "src/config/tests.rs", "server_and_client_of_a_two_cpu_host_get_a_cpu_each"),
+    (
+        "cores.smt",
+        "src/config/tests.rs",
+        "auto_puts_no_two_cores_on_one_physical_core_unless_allowed",
+    ),
+    (
+        "poll.mode",
+        "tests/keys/turns.rs",
+        "a_busy_core_never_sleeps_and_one_in_mode_sleep_does_at_once",
+    ),
+    (
+        "poll.budget",
+        "tests/keys/turns.rs",
+        "a_turn_takes_no_more_events_of_a_source_than_the_budget",
+    ),
+    ("poll.spin_us", "src/reactor/idle.rs", "the_phases_are_as_long_as_configured"),
+    ("poll.yield_us", "src/reactor/idle.rs", "the_phases_are_as_long_as_configured"),
+    ("poll.park_us", "tests/keys/turns.rs", "an_idle_core_in_mode_sleep_leaves_its_cpu_to_others"),
+    (
+        "mem.arena_mib",
+        "tests/keys/host.rs",
+        "an_arena_holds_as_many_blocks_as_its_size_has_room_for",
+    ),
+    ("mem.hugepages", "tests/keys/host.rs", "an_arena_of_huge_pages_is_had_or_refused_by_name"),
+    ("mem.prefault", "tests/keys/host.rs", "a_prefaulted_arena_is_in_memory_before_its_first_use"),
+    ("mem.lock", "tests/keys/host.rs", "an_arena_is_locked_or_refused_by_name"),
+    (
+        "mem.numa",
+        "src/reactor/memory.rs",
+        "memory_is_asked_for_on_the_node_of_the_core_unless_that_is_off",
+    ),
+    (
+        "rpc.protocol",
+        "tests/api_reads.rs",
+        "an_rfc_8166_client_of_an_rfc_5666_server_loses_its_connection_for_a_reason",
+    ),
+    ("rpc.version", "tests/versions.rs", "ends_with_a_version_in_common_speak_the_highest"),
+    (
+        "rpc.version_memory_ms",
+        "tests/versions.rs",
+        "a_responder_that_refused_is_not_offered_version_two_again_until_that_is_forgotten",
+    ),
+    (
+        "rpc.propagate_deadlines",
+        "tests/deadlines.rs",
+        "receive_late_expect_a_call_that_was_not_executed",
+    ),
+    ("rpc.credits", "tests/api_calls.rs", "a_depth_of_one_or_of_many_credits_is_kept"),
+    (
+        "rpc.reverse_calls",
+        "tests/reverse.rs",
+        "the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted",
+    ),
+    (
+        "rpc.ccp",
+        "tests/config_protocol/both.rs",
+        "a_connection_is_configured_when_one_end_asks_and_the_other_serves",
+    ),
+    (
+        "rpc.ccp_auth",
+        "tests/config_protocol/both.rs",
+        "a_client_with_a_weaker_flavor_goes_on_unconfigured",
+    ),
+    (
+        "rpc.max_rdma_reads",
+        "tests/config_protocol/both.rs",
+        "a_server_that_takes_no_reads_gets_no_read_chunks",
+    ),
+    (
+        "rpc.inline_send_bytes",
+        "tests/keys/messages.rs",
+        "what_is_longer_than_this_side_sends_inline_goes_by_chunk",
+    ),
+    (
+        "rpc.inline_recv_bytes",
+        "tests/keys/messages.rs",
+        "what_is_longer_than_the_peer_receives_inline_goes_by_chunk",
+    ),
+    (
+        "rpc.max_read_bytes",
+        "tests/keys/messages.rs",
+        "a_call_may_bring_as_many_bytes_of_results_as_configured",
+    ),
+    (
+        "rpc.max_write_bytes",
+        "tests/keys/messages.rs",
+        "a_call_may_bring_as_many_bytes_of_arguments_as_configured",
+    ),
+    (
+        "rpc.segment_bytes",
+        "tests/keys/messages.rs",
+        "a_buffer_longer_than_a_segment_becomes_several",
+    ),
+    (
+        "rpc.max_segments",
+        "tests/keys/messages.rs",
+        "more_segments_than_a_chunk_may_have_are_refused_by_name",
+    ),
+    (
+        "rpc.max_chunks",
+        "tests/keys/messages.rs",
+        "more_chunks_than_a_list_may_have_are_refused_by_name",
+    ),
+    (
+        "rpc.msgp_align_bytes",
+        "tests/api_msgp.rs",
+        "inline_data_arrive_aligned_and_owned_and_nothing_is_copied",
+    ),
+    (
+        "rpc.msgp_threshold_bytes",
+        "tests/api_msgp.rs",
+        "data_below_the_threshold_and_data_that_fit_without_padding_only_are_not_padded",
+    ),
+    (
+        "rpc.timeout_ms",
+        "tests/api_time.rs",
+        "without_a_deadline_a_call_outlives_the_configured_one",
+    ),
+    (
+        "rpc.done_timeout_ms",
+        "tests/hostile_reads.rs",
+        "without_rdma_done_memory_comes_back_when_the_window_is_over",
+    ),
+    (
+        "rpc.reply_cache_clients",
+        "tests/reply_cache.rs",
+        "more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served",
+    ),
+    (
+        "rpc.reply_cache_entries",
+        "src/reactor/reply_cache.rs",
+        "a_client_has_a_place_for_as_many_replies_as_configured",
+    ),
+    (
+        "rpc.reply_cache_bytes",
+        "tests/reply_cache.rs",
+        "a_reply_that_is_too_long_to_keep_is_not_made_again",
+    ),
+    (
+        "rpc.reply_cache_keep_ms",
+        "tests/reply_cache.rs",
+        "a_share_changes_hands_when_its_client_was_away_for_long_enough",
+    ),
+    (
+        "fabric.driver",
+        "tests/drivers.rs",
+        "an_engine_on_shared_memory_refuses_addresses_of_rdma_devices",
+    ),
+    ("shm.ring_slots", "src/api/engine.rs", "keys_of_shared_memory_reach_its_driver"),
+    (
+        "shm.arena_mib",
+        "tests/api_ddp.rs",
+        "a_client_short_of_memory_gets_no_buffer_and_goes_on_after_replies",
+    ),
+    (
+        "shm.bulk",
+        "tests/api_copies.rs",
+        "with_copies_the_application_never_sees_memory_that_the_peer_can_write",
+    ),
+    ("shm.rnr_timeout_ms", "src/api/engine.rs", "keys_of_shared_memory_reach_its_driver"),
+    ("verbs.device", "src/fabric/verbs/tests/control.rs", "a_device_of_another_name_is_refused"),
+    ("verbs.cq_depth", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
+    ("verbs.signal_every", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
+    (
+        "verbs.max_inline_bytes",
+        "src/api/engine.rs",
+        "keys_of_queues_reach_the_driver_of_rdma_devices",
+    ),
+    ("verbs.thread_domain", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
+    ("verbs.keys", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
+    ("verbs.backlog", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
+    ("verbs.ord", "src/api/engine.rs", "keys_of_queue_pairs_reach_the_driver_of_rdma_devices"),
+    ("verbs.ird", "src/api/engine.rs", "keys_of_queue_pairs_reach_the_driver_of_rdma_devices"),
+    ("verbs.retry", "src/api/engine.rs", "keys_of_queue_pairs_reach_the_driver_of_rdma_devices"),
+    (
+        "verbs.rnr_retry",
+        "src/api/engine.rs",
+        "keys_of_queue_pairs_reach_the_driver_of_rdma_devices",
+    ),
+    (
+        "verbs.min_rnr_timer",
+        "src/api/engine.rs",
+        "keys_of_queue_pairs_reach_the_driver_of_rdma_devices",
+    ),
+    (
+        "verbs.ack_timeout",
+        "src/api/engine.rs",
+        "keys_of_queue_pairs_reach_the_driver_of_rdma_devices",
+    ),
+    ("verbs.tos", "src/api/engine.rs", "keys_of_queue_pairs_reach_the_driver_of_rdma_devices"),
+    (
+        "verbs.connect_timeout_ms",
+        "src/api/engine.rs",
+        "keys_of_queue_pairs_reach_the_driver_of_rdma_devices",
+    ),
+    ("verbs.registration", "src/api/engine.rs", "keys_of_memory_reach_the_driver_of_rdma_devices"),
+    (
+        "verbs.remote_invalidate",
+        "src/api/engine.rs",
+        "keys_of_memory_reach_the_driver_of_rdma_devices",
+    ),
+    ("verbs.arena_mib", "src/api/engine.rs", "keys_of_memory_reach_the_driver_of_rdma_devices"),
+    ("verbs.bulk", "src/config/tests.rs", "each_driver_has_its_own_view_of_bulk_data"),
+    (
+        "limits.conns",
+        "tests/api_calls.rs",
+        "more_connections_than_configured_are_refused_until_one_goes",
+    ),
+    (
+        "limits.handshakes",
+        "tests/keys/messages.rs",
+        "one_handshake_more_than_configured_ends_the_oldest",
+    ),
+    (
+        "limits.exports",
+        "tests/hostile_reads.rs",
+        "beyond_the_cap_replies_get_err_chunk_until_rdma_done",
+    ),
+    (
+        "host.cpu_dma_latency_us",
+        "tests/keys/host.rs",
+        "a_limit_of_wake_ups_is_held_as_long_as_the_engine_or_refused_by_name",
+    ),
+];
+
+#[test]
+fn every_key_has_a_test_of_its_effect() {
+    for key in KEYS {
+        let entries = EFFECTS.iter().filter(|(name, ..)| *name == key.name).count();
+        assert_eq!(entries, 1, "{}: write a test that fails if it is ignored", key.name);
+    }
+    for (name, ..) in EFFECTS {
+        assert!(Key::find(name).is_some(), "{name} is no key any more");
+    }
+}
+
+#[test]
+fn every_test_of_an_effect_is_there_and_sets_its_key() {
+    for (name, file, test) in EFFECTS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(text.contains(&format!("fn {test}(")), "{name}: {file} has no {test}");
+        let (_, field) = name.split_once('.').unwrap();
+        assert!(text.contains(field), "{name}: {file} does not set it");
+    }
+}

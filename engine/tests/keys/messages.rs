@@ -1,0 +1,196 @@
+//! What the keys of messages do: which way the data of a call take, and what is refused.
+
+use super::common::caller::{
+    Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, recorder, run,
+};
+use super::common::program::ECHO;
+use super::common::raw::RawListener;
+use super::common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
+use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use spinrpc::config::RawConfig;
+use spinrpc::{Backpressure, CallSpec, Engine, Token};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+fn pair(
+    server: impl FnOnce(&mut RawConfig),
+    client: impl FnOnce(&mut RawConfig),
+) -> (Server, Caller<MixAnswer>) {
+    let server = Server::with(small_with(server));
+    let mut raw = client_config();
+    client(&mut raw);
+    let caller = Caller::connect_with(raw, &server.address, MixCall::read);
+    (server, caller)
+}
+
+/// Whether an argument of that length comes in the message.
+fn is_inline(caller: &mut Caller<MixAnswer>, bytes: usize) -> bool {
+    let call = MixCall { seed: 3, arguments: vec![bytes], ..MixCall::default() };
+    run(caller, &call).in_memory == 0
+}
+
+fn version_one(raw: &mut RawConfig) {
+    raw.rpc.version = spinrpc::config::Versions::One;
+}
+
+/// The bytes that a client sends inline, and those that its server receives inline.
+fn threshold(send_bytes: u64, recv_bytes: u64) -> (Server, Caller<MixAnswer>) {
+    pair(
+        |raw| {
+            version_one(raw);
+            raw.rpc.inline_recv_bytes = recv_bytes;
+        },
+        |raw| {
+            version_one(raw);
+            raw.rpc.inline_send_bytes = send_bytes;
+        },
+    )
+}
+
+#[test]
+fn what_is_longer_than_this_side_sends_inline_goes_by_chunk() {
+    let (_server, mut short) = threshold(1024, 16384);
+    assert!(is_inline(&mut short, 900) && !is_inline(&mut short, 2000));
+    let (_server, mut long) = threshold(16384, 16384);
+    assert!(is_inline(&mut long, 15_000), "it goes through a ring of 256 slots, too");
+}
+
+#[test]
+fn what_is_longer_than_the_peer_receives_inline_goes_by_chunk() {
+    let (_server, mut short) = threshold(4096, 1024);
+    assert!(is_inline(&mut short, 900) && !is_inline(&mut short, 2000));
+    let (_server, mut long) = threshold(4096, 4096);
+    assert!(is_inline(&mut long, 3900));
+}
+
+fn is_too_large(refused: Result<(), Backpressure>) -> bool {
+    matches!(refused, Err(Backpressure::TooLarge { .. }))
+}
+
+#[test]
+fn a_call_may_bring_as_many_bytes_of_results_as_configured() {
+    let (_server, mut caller) = pair(|_| {}, |raw| raw.rpc.max_read_bytes = 64 << 10);
+    let results = |bytes| MixCall { seed: 1, offers: vec![bytes; 2], ..MixCall::default() };
+    run(&mut caller, &results(64 << 10));
+    assert!(is_too_large(results((64 << 10) + 1).start(&caller.client, 1)));
+    let arguments = MixCall { arguments: vec![400 << 10; 2], ..MixCall::default() };
+    run(&mut caller, &arguments);
+}
+
+#[test]
+fn a_call_may_bring_as_many_bytes_of_arguments_as_configured() {
+    let (_server, mut caller) = pair(|_| {}, |raw| raw.rpc.max_write_bytes = 64 << 10);
+    let arguments = |bytes| MixCall { arguments: vec![bytes; 2], ..MixCall::default() };
+    run(&mut caller, &arguments(64 << 10));
+    assert!(is_too_large(arguments((64 << 10) + 1).start(&caller.client, 1)));
+    let results = MixCall { seed: 1, offers: vec![400 << 10; 2], ..MixCall::default() };
+    run(&mut caller, &results);
+}
+
+fn is_misuse(refused: Result<(), Backpressure>, key: &str) -> bool {
+    matches!(refused, Err(Backpressure::Misuse(says)) if says.contains(key))
+}
+
+/// The call of a client that offers room for 100000 bytes of results, as its server hears it.
+fn words_of_an_offer(segment_bytes: u64) -> Vec<u32> {
+    let address = unique_address();
+    let listener = RawListener::at(&address);
+    let mut raw = client_config();
+    version_one(&mut raw);
+    raw.rpc.segment_bytes = segment_bytes;
+    let engine = Engine::new(valid(raw)).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let made = recorder(&SharedHeard::<Vec<u32>>::default(), all_words);
+    let client = core.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+    let mut peer = listener.accept();
+    let end = Instant::now() + LIMIT;
+    while !client.is_up() {
+        core.poll_once();
+        if let Some(said) = peer.poll() {
+            let xid = said.words()[0];
+            peer.send_words(&[xid, 1, 64, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
+        }
+        assert!(Instant::now() < end, "the first call was not answered");
+    }
+    let mut spec = CallSpec::new().result_into(client.bulk(100_000).unwrap());
+    client.call(ECHO, Token(1), &mut spec, |_| {}).unwrap();
+    core.poll_once();
+    peer.hear().words()
+}
+
+/// RFC 8166 section 4.1: after four words an empty Read list, then the Write list: a chunk, its count
+/// of segments, and handle, length and offset of each.
+#[test]
+fn a_buffer_longer_than_a_segment_becomes_several() {
+    assert_eq!(words_of_an_offer(1 << 20)[4..7], [0, 1, 1]);
+    let two = words_of_an_offer(70_000);
+    assert_eq!((&two[4..7], two[8], two[12]), (&[0, 1, 2][..], 70_000, 30_000));
+}
+
+#[test]
+fn more_segments_than_a_chunk_may_have_are_refused_by_name() {
+    let (_server, caller) = pair(
+        |_| {},
+        |raw| {
+            (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (4096, 4096);
+            (raw.rpc.segment_bytes, raw.rpc.max_segments) = (69_632, 1);
+        },
+    );
+    let call = MixCall { arguments: vec![69_633], ..MixCall::default() };
+    assert!(is_misuse(call.start(&caller.client, 1), "rpc.max_segments"));
+}
+
+#[test]
+fn more_chunks_than_a_list_may_have_are_refused_by_name() {
+    let call = MixCall { arguments: vec![5000; 2], ..MixCall::default() };
+    let (_server, mut caller) = pair(|_| {}, |raw| raw.rpc.max_chunks = 2);
+    run(&mut caller, &call);
+    let (_server, caller) = pair(|_| {}, |raw| raw.rpc.max_chunks = 1);
+    assert!(is_misuse(call.start(&caller.client, 1), "rpc.max_chunks"));
+}
+
+/// A socket that connects to an engine and says nothing.
+fn silent(address: &str) -> OwnedFd {
+    let name = address.strip_prefix("shm:").unwrap();
+    let uid = rustix::process::geteuid().as_raw();
+    let place = SocketAddrUnix::new_abstract_name(format!("spinrpc/{uid}/{name}").as_bytes());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    net::connect(&socket, &place.unwrap()).unwrap();
+    socket
+}
+
+/// Whether the engine has ended the handshake.
+fn is_over(socket: &OwnedFd) -> bool {
+    let mut packet = [0; 1];
+    net::recv(socket, &mut packet[..], RecvFlags::empty()) != Err(rustix::io::Errno::AGAIN)
+}
+
+/// Handshakes last a second by themselves, so that a machine that stood still proves nothing.
+#[test]
+fn one_handshake_more_than_configured_ends_the_oldest() {
+    let proved = (0..10).any(|_| {
+        let server = Server::with(small_with(|raw| raw.limits.handshakes = 2));
+        let began = Instant::now();
+        let first = silent(&server.address);
+        let rest = [silent(&server.address), silent(&server.address)];
+        super::common::wait_until("the end of the first", || is_over(&first));
+        let rest_over = rest.iter().any(is_over);
+        began.elapsed() < Duration::from_millis(500) && !rest_over
+    });
+    assert!(proved, "the oldest stays until its time is over");
+}
+
+#[test]
+fn as_many_handshakes_as_configured_go_on() {
+    let proved = (0..10).any(|_| {
+        let server = Server::with(small_with(|raw| raw.limits.handshakes = 3));
+        let began = Instant::now();
+        let silent: Vec<_> = (0..3).map(|_| silent(&server.address)).collect();
+        // One that is served comes after them, and takes the place of the oldest.
+        drop(Caller::connect(&server.address, MixCall::read));
+        super::common::wait_until("the end of the first", || is_over(&silent[0]));
+        began.elapsed() < Duration::from_millis(500) && !silent[1..].iter().any(is_over)
+    });
+    assert!(proved, "fewer than configured");
+}

@@ -1,0 +1,99 @@
+//! What the keys of polling do: how much a turn takes, and how idle cores rest.
+
+use super::common::caller::{Heard, all_words, client_config, recorder};
+use super::common::program::NULL;
+use super::common::{LIMIT, PROGRAM, VERSION, serve, small_with, unique_address, valid};
+use spinrpc::config::{IdlePolicy, RawConfig};
+use spinrpc::{CallSpec, Engine, Token};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How many events the fullest turn of a server takes that 40 calls wait for.
+fn fullest_turn(budget: u64) -> usize {
+    let engine = Engine::new(valid(small_with(|raw| raw.poll.budget = budget))).unwrap();
+    serve(&engine);
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let mut server = engine.core(0).unwrap();
+    let client_engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = client_engine.core(0).unwrap();
+    let heard = Rc::new(RefCell::new(Heard::default()));
+    let made = recorder(&heard, all_words);
+    let client = core.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+    let end = Instant::now() + LIMIT;
+    while !client.is_up() {
+        assert!(Instant::now() < end, "no connection");
+        server.poll_once();
+        core.poll_once();
+    }
+    for token in 0..40 {
+        client.call(NULL, Token(token), &mut CallSpec::new(), |_| {}).unwrap();
+    }
+    core.poll_once();
+    let turns = std::iter::from_fn(|| Some(server.poll_once().events));
+    let taken: Vec<usize> = turns.take_while(|events| *events > 0).collect();
+    assert!(taken.iter().sum::<usize>() >= 40, "{taken:?}");
+    taken.into_iter().max().unwrap()
+}
+
+#[test]
+fn a_turn_takes_no_more_events_of_a_source_than_the_budget() {
+    assert_eq!(fullest_turn(3), 3);
+    assert_eq!(fullest_turn(7), 7);
+}
+
+/// Sleeps of an idle core within so many turns, after which it has been idle for some time.
+fn parks(turns: u32, change: impl FnOnce(&mut RawConfig)) -> u64 {
+    let engine = Engine::new(valid(small_with(change))).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let mut left = turns;
+    core.run_until(|| {
+        left = left.saturating_sub(1);
+        left == 0
+    });
+    engine.stats(0).parks
+}
+
+#[test]
+fn a_busy_core_never_sleeps_and_one_in_mode_sleep_does_at_once() {
+    let no_phases = |raw: &mut RawConfig| {
+        (raw.poll.spin_us, raw.poll.yield_us, raw.poll.park_us) = (0, 0, 1);
+    };
+    let of_mode = |mode: IdlePolicy| {
+        parks(1000, |raw| {
+            no_phases(raw);
+            raw.poll.mode = mode;
+        })
+    };
+    assert_eq!(of_mode(IdlePolicy::Busy), 0);
+    assert!(of_mode(IdlePolicy::Adaptive) > 900);
+    let patient = |mode: IdlePolicy| {
+        parks(1000, |raw| {
+            (raw.poll.spin_us, raw.poll.yield_us, raw.poll.park_us) = (1_000_000, 1_000_000, 1);
+            raw.poll.mode = mode;
+        })
+    };
+    assert_eq!(patient(IdlePolicy::Adaptive), 0, "it spins for a second first");
+    assert!(patient(IdlePolicy::Sleep) > 900, "it does not spin at all");
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn an_idle_core_in_mode_sleep_leaves_its_cpu_to_others() {
+    let (began, cpu_before) = (Instant::now(), cpu_time());
+    let slept = parks(11, |raw| {
+        (raw.poll.mode, raw.poll.park_us) = (IdlePolicy::Sleep, 20_000);
+        raw.rpc.credits = 1;
+        raw.limits.conns = 1;
+    });
+    let (passed, used) = (began.elapsed(), cpu_time() - cpu_before);
+    assert!(slept >= 9, "{slept}");
+    assert!(passed >= Duration::from_millis(20 * (slept - 1)), "{slept} sleeps in {passed:?}");
+    assert!(used < passed / 2, "{used:?} of {passed:?}");
+}
