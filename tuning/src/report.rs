@@ -1,16 +1,17 @@
 //! What spintune prints.
 
 use serde::Serialize;
-use spinrpc::config::{Key, Value};
+use spinrpc::config::{Host, Key, Value};
 use spinrpc::mem::budget::Budget;
 use spinrpc_tuning::{Profile, Setting, Source, load, shipped};
 use std::collections::BTreeMap;
 
 /// The shipped profiles, one a line.
 pub(crate) fn list() -> String {
-    let host = spinrpc::config::Host::default();
+    // Examples name CPUs that only their hosts have.
+    let host = Host { allowed: (0..64).collect(), ..Host::default() };
     let describe = |name| load(name, &host).ok()?.description().map(str::to_owned);
-    let row = |name| format!("{name:<12} {}\n", describe(name).unwrap_or_default());
+    let row = |name| format!("{name:<21}  {}\n", describe(name).unwrap_or_default());
     shipped().iter().map(|profile| row(profile.name)).collect()
 }
 

@@ -10,12 +10,29 @@ pub struct Shipped {
     pub toml: &'static str,
 }
 
-/// All shipped profiles.
+impl Shipped {
+    /// Whether it is an example for one host, with CPUs and devices that others do not have: to
+    /// copy, and not to run with.
+    pub fn is_example(&self) -> bool {
+        self.name.starts_with("hosts/")
+    }
+}
+
+/// All shipped profiles, in the order of their names.
 pub fn shipped() -> &'static [Shipped] {
     &[
         Shipped { name: "base", toml: include_str!("../profiles/base.toml") },
         Shipped { name: "dev-vm", toml: include_str!("../profiles/dev-vm.toml") },
+        Shipped {
+            name: "hosts/two-socket-mlx5",
+            toml: include_str!("../profiles/hosts/two-socket-mlx5.toml"),
+        },
+        Shipped {
+            name: "hosts/vm-2-vcpus",
+            toml: include_str!("../profiles/hosts/vm-2-vcpus.toml"),
+        },
         Shipped { name: "latency", toml: include_str!("../profiles/latency.toml") },
+        Shipped { name: "shm-local", toml: include_str!("../profiles/shm-local.toml") },
         Shipped { name: "throughput", toml: include_str!("../profiles/throughput.toml") },
         Shipped { name: "verbs-mlx5", toml: include_str!("../profiles/verbs-mlx5.toml") },
         Shipped { name: "verbs-rxe", toml: include_str!("../profiles/verbs-rxe.toml") },

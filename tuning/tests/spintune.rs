@@ -32,9 +32,23 @@ fn list_names_the_shipped_profiles() {
     let names: Vec<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(
         names,
-        ["base", "dev-vm", "latency", "throughput", "verbs-mlx5", "verbs-rxe", "verbs-siw"]
+        [
+            "base",
+            "dev-vm",
+            "hosts/two-socket-mlx5",
+            "hosts/vm-2-vcpus",
+            "latency",
+            "shm-local",
+            "throughput",
+            "verbs-mlx5",
+            "verbs-rxe",
+            "verbs-siw"
+        ]
     );
-    assert!(text.lines().all(|line| line.len() > 20), "each with its description: {text}");
+    assert!(
+        text.lines().all(|line| line.len() > 40 && line.len() <= 100),
+        "each with its description: {text}"
+    );
 }
 
 #[test]
