@@ -17,6 +17,11 @@ pub struct Location {
 }
 
 impl Location {
+    /// Whether the file came with the program.
+    pub fn is_shipped(&self) -> bool {
+        self.file.starts_with(SHIPPED)
+    }
+
     /// The place of byte `offset` of `text`.
     pub(crate) fn of(file: &Arc<str>, text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
@@ -28,6 +33,9 @@ impl Location {
         }
     }
 }
+
+/// Before the names of files that came with the program.
+pub(crate) const SHIPPED: &str = "shipped:";
 
 impl fmt::Display for Location {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

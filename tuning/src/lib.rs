@@ -25,8 +25,10 @@
 //! credits = 128                 # the rest stays as included, else as in the defaults
 //! ```
 
+mod background;
 pub mod doctor;
 mod document;
+mod editor;
 mod error;
 pub mod host;
 mod loader;
@@ -35,12 +37,16 @@ mod profile;
 pub mod rdma;
 mod reference;
 mod shipped;
+mod without_effect;
 
+pub use background::{Background, background};
+pub use editor::json_schema;
 pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
 pub use nearest::{did_you_mean, unknown_key};
 pub use profile::{Profile, Setting, Source};
-pub use reference::reference;
+pub use reference::{markdown, reference};
 pub use shipped::{Shipped, shipped};
+pub use without_effect::WithoutEffect;
 
 pub use spinrpc::config::Config;

@@ -1,11 +1,11 @@
 //! From a name to a profile: finds the files, follows `include`, lays one over the other.
 
 use crate::document::{self, Document, Entry};
-use crate::error::{Problem, ProfileError};
+use crate::error::{Location, Problem, ProfileError, SHIPPED};
 use crate::nearest::{did_you_mean, unknown_key};
 use crate::profile::{Profile, Source};
 use crate::shipped::{self, Shipped, shipped};
-use spinrpc::config::{Host, Key, RawConfig};
+use spinrpc::config::{ConfigError, Host, Key, RawConfig};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -55,12 +55,26 @@ impl<'a> Loader<'a> {
             layers.overlay(assignment);
         }
         let (raw, sources) = layers.finish()?;
-        let config = raw.validate_for(self.host).map_err(|error| match sources.get(error.key) {
-            Some(Source::File(location)) => Problem::at(location.clone(), error),
-            _ => Problem::general(error),
-        })?;
+        let config =
+            raw.validate_for(self.host).map_err(|error| match place(&error, &sources) {
+                Some(location) => Problem::at(location.clone(), error),
+                None => Problem::general(error),
+            })?;
         Ok(Profile::new(name, description, config, sources))
     }
+}
+
+/// Where to look: where the key at fault was set, or else the one that it does not go together
+/// with, which the error names.
+fn place<'a>(
+    error: &ConfigError,
+    sources: &'a BTreeMap<&'static str, Source>,
+) -> Option<&'a Location> {
+    let own = |location: &&Location| !location.is_shipped();
+    let at_fault = sources.get(error.key).and_then(Source::location);
+    let words = || error.expected.split(|letter: char| letter == ',' || letter == ' ');
+    let others = || words().filter_map(|word| sources.get(word)?.location());
+    at_fault.filter(own).or_else(|| others().find(own)).or(at_fault)
 }
 
 /// Where a document comes from.
@@ -111,7 +125,7 @@ impl Origin {
 
     fn shown(&self) -> String {
         match self {
-            Self::Shipped(profile) => format!("shipped:{}.toml", profile.name),
+            Self::Shipped(profile) => format!("{SHIPPED}{}.toml", profile.name),
             Self::File { shown, .. } => shown.display().to_string(),
         }
     }

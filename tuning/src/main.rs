@@ -2,6 +2,7 @@
 //!
 //! Answers go to standard output, problems to standard error, one line each.
 
+mod compare;
 mod examine;
 mod report;
 
@@ -28,6 +29,7 @@ Examples:
   spintune show latency                          every value and where it comes from
   spintune show ./site.toml --set rpc.credits=128 --json
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
+  spintune diff latency site.toml                keys that differ, and who set them
   spintune explain rpc.credits                   what one key does and takes
   spintune explain > site.toml                   all keys, as a profile to edit
   spintune doctor --profile latency              is this host fit for it, and if not, why
@@ -50,7 +52,7 @@ enum Command {
     },
     /// Print the names of the shipped profiles
     List,
-    /// Check profiles, and print what is wrong with its place
+    /// Check profiles, and print what is wrong with its place, and what is set without effect
     Check {
         /// Names of shipped profiles, or paths of files
         #[arg(required = true, value_name = "FILE")]
@@ -58,10 +60,20 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
+    /// Print the keys in which two profiles differ, with both values and where they come from
+    #[command(after_help = compare::EXAMPLES)]
+    Diff(compare::DiffArguments),
     /// Print what a key does, what it takes and its default; all keys, as a profile, without KEY
     Explain {
         /// Full name of the key, such as rpc.credits
+        #[arg(conflicts_with_all = ["markdown", "json_schema"])]
         key: Option<String>,
+        /// All keys as a document in Markdown
+        #[arg(long, conflicts_with = "json_schema")]
+        markdown: bool,
+        /// The form of a profile as a JSON Schema, for editors
+        #[arg(long)]
+        json_schema: bool,
     },
     /// Say whether this host is fit for a profile, why not, and what to do about it
     Doctor(examine::DoctorArguments),
@@ -159,8 +171,11 @@ fn run(command: Command) -> Outcome {
         Command::Show { profile, json, target } => show(&profile, json, &target),
         Command::List => Outcome::good(report::list()),
         Command::Check { profiles, target } => check(&profiles, &target),
-        Command::Explain { key: Some(name) } => explain(&name),
-        Command::Explain { key: None } => Outcome::good(spinrpc_tuning::reference()),
+        Command::Diff(arguments) => compare::diff(&arguments),
+        Command::Explain { key: Some(name), .. } => explain(&name),
+        Command::Explain { markdown: true, .. } => Outcome::good(spinrpc_tuning::markdown()),
+        Command::Explain { json_schema: true, .. } => Outcome::good(spinrpc_tuning::json_schema()),
+        Command::Explain { .. } => Outcome::good(spinrpc_tuning::reference()),
         Command::Doctor(arguments) => examine::doctor(&arguments),
         Command::Record(arguments) => examine::record(&arguments),
     }
@@ -178,7 +193,11 @@ fn check(names: &[String], target: &Target) -> Outcome {
     let (mut answer, mut problems) = (String::new(), Vec::new());
     for name in names {
         match target.load(name) {
-            Ok(_) => answer.push_str(&format!("{name}: valid\n")),
+            Ok(profile) => {
+                answer.push_str(&format!("{name}: valid\n"));
+                let vain = profile.without_effect();
+                vain.iter().for_each(|vain| answer.push_str(&format!("  {vain}\n")));
+            }
             Err(error) => problems.append(&mut lines(&error)),
         }
     }

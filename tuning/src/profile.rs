@@ -25,6 +25,16 @@ pub enum Source {
     Override,
 }
 
+impl Source {
+    /// The place in a file.
+    pub fn location(&self) -> Option<&Location> {
+        match self {
+            Self::File(location) => Some(location),
+            Self::Default | Self::Override => None,
+        }
+    }
+}
+
 /// One key of a profile.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -1,5 +1,6 @@
-//! The reference of all keys, as a profile that can be copied and edited.
+//! The reference of all keys: as a profile that can be copied and edited, and as a document.
 
+use crate::background::background;
 use spinrpc::config::{KEYS, Key};
 
 /// A profile that sets every key to its default and says of each what it does, what is allowed and
@@ -24,6 +25,47 @@ fn entry(key: &Key) -> String {
     format!("{effect}{allowed}{} = {}\n", key.parts().1, key.default_value())
 }
 
+/// The same as a document in Markdown: the file `REFERENCE.md` of this package.
+pub fn markdown() -> String {
+    let mut text = String::from(TITLE);
+    let mut group = "";
+    for key in KEYS {
+        if key.parts().0 != group {
+            group = key.parts().0;
+            text.push_str(&format!("\n## {group}\n"));
+        }
+        text.push_str(&section(key));
+    }
+    text
+}
+
+fn section(key: &Key) -> String {
+    let unit = if key.unit.is_empty() { String::new() } else { format!(" ({})", key.unit) };
+    let background = background(key);
+    let link = |name: &&str| format!("[`{name}`](#{})", name.replace('.', ""));
+    let related = background.related.iter().map(link).collect::<Vec<_>>().join(", ");
+    let rows = [
+        ("Takes", format!("{}{unit}", key.allowed())),
+        ("Default", format!("`{}`: {}", key.default_value(), lower(key.reason))),
+        ("Defined by", background.origin.to_owned()),
+        ("See also", related),
+    ];
+    let told = rows.iter().filter(|(_, what)| !what.is_empty());
+    let rows = told.map(|(title, what)| format!("* {title}: {what}\n")).collect::<String>();
+    format!("\n### {}\n\n{}\n\n{rows}", key.name, key.effect)
+}
+
+/// A sentence that goes on after a colon; words in capitals and names of keys stay as they are.
+fn lower(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    match (letters.next(), letters.clone().next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => sentence.to_owned(),
+    }
+}
+
 /// Words as comment lines no wider than the rest of the sources.
 fn comment(words: &str) -> String {
     let mut lines = vec![String::from("#")];
@@ -40,6 +82,16 @@ fn comment(words: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+const TITLE: &str = "\
+# Keys of a profile
+
+Every key with what it does, what it takes, its default and why that is the default. This file is
+what `spintune explain --markdown` prints, and a test keeps it so; `spintune explain KEY` tells the
+same of one key, and `spintune explain` all of them as a profile to edit.
+
+A profile is TOML: `schema = 1`, then `include = [\"NAME\"]` for the profiles it builds upon, a
+`description`, and keys by group. Whatever is not set stays as included, else as the default.
+";
 const WIDTH: usize = 100;
 const HEAD: &str = "\
 # Every key with its default: what it does, what it takes, and why the default is what it is.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use spinrpc::config::{Host, Key, Value};
 use spinrpc::mem::budget::Budget;
-use spinrpc_tuning::{Profile, Setting, Source, load, shipped};
+use spinrpc_tuning::{Profile, Setting, Source, background, load, shipped};
 use std::collections::BTreeMap;
 
 /// The shipped profiles, one a line.
@@ -18,12 +18,18 @@ pub(crate) fn list() -> String {
 /// One key.
 pub(crate) fn explanation(key: &Key) -> String {
     let unit = if key.unit.is_empty() { String::new() } else { format!(" ({})", key.unit) };
-    let Key { name, effect, reason, .. } = key;
-    let (allowed, default) = (key.allowed(), key.default_value());
-    format!(
-        "{name}{unit}\n  does     {effect}\n  takes    {allowed}\n  default  {default}\n  \
-         because  {reason}\n"
-    )
+    let background = background(key);
+    let rows = [
+        ("does", key.effect.to_owned()),
+        ("takes", key.allowed()),
+        ("default", key.default_value().to_string()),
+        ("because", key.reason.to_owned()),
+        ("from", background.origin.to_owned()),
+        ("related", background.related.join(", ")),
+    ];
+    let told = rows.iter().filter(|(_, what)| !what.is_empty());
+    let lines = told.map(|(title, what)| format!("  {title:<7}  {what}\n")).collect::<String>();
+    format!("{}{unit}\n{lines}", key.name)
 }
 
 /// A profile as a table.
@@ -42,12 +48,17 @@ pub(crate) fn text(profile: &Profile) -> String {
 }
 
 fn row(setting: &Setting<'_>) -> [String; 4] {
+    let (key, unit) = (setting.key.name.to_owned(), setting.key.unit.to_owned());
+    [key, shown(setting), unit, setting.source.to_string()]
+}
+
+/// A value with what it stands for on this host.
+pub(crate) fn shown(setting: &Setting<'_>) -> String {
     let value = plain(&setting.value);
-    let value = match &setting.resolved {
+    match &setting.resolved {
         Some(resolved) => format!("{value} -> {resolved}"),
         None => value,
-    };
-    [setting.key.name.to_owned(), value, setting.key.unit.to_owned(), setting.source.to_string()]
+    }
 }
 
 /// Without the quotes a profile needs.
@@ -58,13 +69,13 @@ fn plain(value: &Value) -> String {
     }
 }
 
-fn table(rows: &[[String; 4]]) -> String {
+/// Columns side by side, each as wide as its widest cell.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let [a, b, c] = [0, 1, 2].map(|column| width(column).unwrap_or_default());
-    let line = |[key, value, unit, from]: &[String; 4]| {
-        format!("{key:<a$}  {value:<b$}  {unit:<c$}  {from}\n")
-    };
-    rows.iter().map(line).collect()
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or_default());
+    let cell = |(cell, width): (&String, &usize)| format!("{cell:<width$}  ");
+    let line = |row: &[String; N]| row.iter().zip(&widths).map(cell).collect::<String>();
+    rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
 }
 
 /// Sizes that the engine computes from the values.
@@ -107,7 +118,12 @@ pub(crate) fn json(profile: &Profile) -> String {
         keys: profile.settings().map(|setting| JsonKey::from(&setting)).collect(),
         derived: derived(profile).iter().map(|fact| (fact.name, fact.value)).collect(),
     };
-    let text = serde_json::to_string_pretty(&document);
+    to_json(&document)
+}
+
+/// A document for programs. What is written here has no part that JSON does not know.
+pub(crate) fn to_json(document: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(document);
     text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())) + "\n"
 }
 
@@ -125,10 +141,17 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct JsonKey {
     key: &'static str,
+    unit: &'static str,
+    #[serde(flatten)]
+    setting: JsonSetting,
+}
+
+/// A value and where it comes from.
+#[derive(Serialize)]
+pub(crate) struct JsonSetting {
     value: JsonValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved: Option<String>,
-    unit: &'static str,
     source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -146,16 +169,21 @@ enum JsonValue {
 
 impl From<&Setting<'_>> for JsonKey {
     fn from(setting: &Setting<'_>) -> Self {
-        let (source, place) = match setting.source {
-            Source::Default => ("default", None),
-            Source::File(location) => ("file", Some(location)),
-            Source::Override => ("override", None),
+        Self { key: setting.key.name, unit: setting.key.unit, setting: setting.into() }
+    }
+}
+
+impl From<&Setting<'_>> for JsonSetting {
+    fn from(setting: &Setting<'_>) -> Self {
+        let source = match setting.source {
+            Source::Default => "default",
+            Source::File(_) => "file",
+            Source::Override => "override",
         };
+        let place = setting.source.location();
         Self {
-            key: setting.key.name,
             value: JsonValue::from(&setting.value),
             resolved: setting.resolved.clone(),
-            unit: setting.key.unit,
             source,
             file: place.map(|location| location.file.to_string()),
             line: place.map(|location| location.line),

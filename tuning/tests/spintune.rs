@@ -2,29 +2,12 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
+#[path = "common/program.rs"]
+mod program;
 
 use common::Folder;
+use program::{answer, problems, spintune};
 use serde_json::Value;
-use std::process::{Command, Output};
-
-/// Runs the program; cores are resolved for a host of four CPUs where it matters.
-fn spintune(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spintune")).args(arguments).output().unwrap()
-}
-
-fn answer(arguments: &[&str]) -> String {
-    let output = spintune(arguments);
-    let problems = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), problems.as_str()), (Some(0), ""), "{arguments:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn problems(arguments: &[&str], status: i32) -> String {
-    let output = spintune(arguments);
-    let problems = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {problems}");
-    problems
-}
 
 #[test]
 fn list_names_the_shipped_profiles() {

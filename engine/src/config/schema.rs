@@ -150,7 +150,7 @@ impl Key {
 
     /// What it takes, in words: `an integer from 1 to 1024`.
     pub fn allowed(&self) -> String {
-        match (self.field)(&mut RawConfig::default()) {
+        self.inspect(|field| match field {
             Field::Integer(_, limits) => limits.to_string(),
             Field::Optional(_, limits) => format!("\"{OFF}\", or {limits}"),
             Field::Flag(_) => "true or false".to_owned(),
@@ -160,7 +160,12 @@ impl Key {
             }
             Field::Cores(_) => "\"auto\", a CPU, or a list of CPUs such as \"2-5,8\"".to_owned(),
             Field::Device(_) => "\"auto\", or the name of a device such as \"mlx5_0\"".to_owned(),
-        }
+        })
+    }
+
+    /// Shows `look` the place of this key, with its default and what may be put there.
+    pub fn inspect<T>(&self, look: impl FnOnce(Field<'_>) -> T) -> T {
+        look((self.field)(&mut RawConfig::default()))
     }
 
     /// The group and the name within it: `("rpc", "credits")`.
