@@ -2,6 +2,7 @@
 //!
 //! Answers go to standard output, problems to standard error, one line each.
 
+mod begin;
 mod compare;
 mod examine;
 mod report;
@@ -33,6 +34,7 @@ Examples:
   spintune explain rpc.credits                   what one key does and takes
   spintune explain > site.toml                   all keys, as a profile to edit
   spintune doctor --profile latency              is this host fit for it, and if not, why
+  spintune init --output site.toml               a profile for this host, with reasons
   spintune record host.txt                       what this host says of itself, for a bug report
 
 Exit status: 0 all is well, 1 a profile is invalid or a host not fit for it, 2 the command line is
@@ -77,6 +79,9 @@ enum Command {
     },
     /// Say whether this host is fit for a profile, why not, and what to do about it
     Doctor(examine::DoctorArguments),
+    /// Write a profile for this host, with the reason of each value beside it
+    #[command(after_help = begin::EXAMPLES)]
+    Init(begin::InitArguments),
     /// Write down what this host says of itself in sysfs and procfs, for others to look at
     ///
     /// One text file, with what doctor reads and no more. It has names and addresses of RDMA
@@ -177,6 +182,7 @@ fn run(command: Command) -> Outcome {
         Command::Explain { json_schema: true, .. } => Outcome::good(spinrpc_tuning::json_schema()),
         Command::Explain { .. } => Outcome::good(spinrpc_tuning::reference()),
         Command::Doctor(arguments) => examine::doctor(&arguments),
+        Command::Init(arguments) => begin::init(&arguments),
         Command::Record(arguments) => examine::record(&arguments),
     }
 }

@@ -67,7 +67,7 @@ fn lower(sentence: &str) -> String {
 }
 
 /// Words as comment lines no wider than the rest of the sources.
-fn comment(words: &str) -> String {
+pub(crate) fn comment(words: &str) -> String {
     let mut lines = vec![String::from("#")];
     for word in words.split_whitespace() {
         let full = lines.last().is_none_or(|line| line.chars().count() + 1 + word.len() > WIDTH);

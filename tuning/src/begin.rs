@@ -1,0 +1,73 @@
+//! `spintune init`: writes a profile for a host.
+
+use crate::Outcome;
+use spinrpc::config::Driver;
+use spinrpc_tuning::host::{HostFacts, Tree};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What `spintune init` takes.
+#[derive(clap::Args)]
+pub(crate) struct InitArguments {
+    /// File to write, which must not exist; standard output without it
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What programs will call each other by
+    #[arg(long, value_enum, default_value_t = Fabric::Shm)]
+    fabric: Fabric,
+    /// Look at the host whose files lie below this directory, or at a record of spintune record
+    #[arg(long, value_name = "DIR|FILE", default_value = "/")]
+    root: PathBuf,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Fabric {
+    /// Shared memory of this host
+    Shm,
+    /// RDMA devices
+    Verbs,
+}
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spintune init                                  to look at
+  spintune init --output site.toml && spintune check site.toml
+  spintune init --fabric verbs --output fast.toml
+  spintune init --root host.txt                  for a host that somebody recorded
+
+Exit status: 0 written, 1 not written, 2 the command line is wrong.";
+
+pub(crate) fn init(arguments: &InitArguments) -> Outcome {
+    let tree = match Tree::open(&arguments.root) {
+        Ok(tree) => tree,
+        Err(error) => return failed(&arguments.root, &error),
+    };
+    let driver = match arguments.fabric {
+        Fabric::Shm => Driver::Shm,
+        Fabric::Verbs => Driver::Verbs,
+    };
+    let text = spinrpc_tuning::propose(&HostFacts::read(&tree), driver);
+    let Some(path) = &arguments.output else { return Outcome::good(text) };
+    match write_new(path, &text) {
+        Ok(()) => Outcome::good(String::new()),
+        Err(error) => failed(path, &error),
+    }
+}
+
+/// Somebody may have worked on what is there.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+fn failed(path: &Path, error: &io::Error) -> Outcome {
+    let path = path.display();
+    let problem = match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{path}: is there already, and is left as it is; name another file")
+        }
+        _ => format!("{path}: {error}"),
+    };
+    Outcome::invalid(String::new(), vec![problem])
+}

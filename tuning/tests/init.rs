@@ -1,0 +1,145 @@
+//! Profiles that spintune writes for hosts: valid there, explained, and fit for what the host has.
+#![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
+
+mod common;
+#[path = "common/program.rs"]
+mod program;
+
+use common::Folder;
+use program::{answer, problems};
+use spinrpc::config::{Driver, IdlePolicy};
+use spinrpc_tuning::host::{HostFacts, Tree};
+use spinrpc_tuning::{Profile, load, propose};
+use std::path::{Path, PathBuf};
+
+fn record(host: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts").join(host).with_extension("txt")
+}
+
+fn facts(host: &str) -> HostFacts {
+    HostFacts::read(&Tree::open(&record(host)).unwrap())
+}
+
+/// The profile that is proposed for a recorded host, resolved for that.
+fn proposed(host: &str, driver: Driver) -> Profile {
+    let facts = facts(host);
+    let folder = Folder::new(&format!("proposed_{host}_{driver:?}"));
+    folder.write("site.toml", &propose(&facts, driver));
+    let profile = load(&folder.path("site.toml"), &facts.cpus.for_engine()).unwrap();
+    assert_eq!(profile.without_effect(), [], "{host}");
+    profile
+}
+
+const HOSTS: [&str; 6] = [
+    "container-quota",
+    "guest-rxe-siw",
+    "laptop-8-smt",
+    "server-2s-mlx5-right",
+    "server-2s-mlx5-wrong",
+    "vm-2",
+];
+
+#[test]
+fn a_profile_is_valid_on_its_host_and_has_a_reason_for_every_value() {
+    for host in HOSTS {
+        for driver in [Driver::Shm, Driver::Verbs] {
+            let profile = proposed(host, driver);
+            assert_eq!(profile.config().driver(), driver, "{host}");
+            let text = propose(&facts(host), driver);
+            let lines: Vec<_> = text.lines().collect();
+            for pair in lines.windows(2).filter(|pair| pair[1].contains(" = ")) {
+                let is_explained = pair[0].starts_with("# ") || pair[0].starts_with("include");
+                assert!(is_explained || pair[1].starts_with("schema"), "{host}: {}", pair[1]);
+            }
+            assert!(lines.iter().all(|line| line.chars().count() <= 100), "{host}: {text}");
+        }
+    }
+}
+
+#[test]
+fn isolated_cpus_near_the_adapter_are_polled_without_rest() {
+    let profile = proposed("server-2s-mlx5-right", Driver::Verbs);
+    let facts = facts("server-2s-mlx5-right");
+    let adapter = &facts.rdma.adapters[0];
+    let config = profile.config();
+    assert_eq!(config.idle_policy(), IdlePolicy::Busy);
+    for cpu in config.cpus() {
+        assert!(adapter.local_cpus.as_ref().unwrap().contains(*cpu), "{cpu} is far away");
+        assert!(facts.cpus.isolated.as_ref().unwrap().contains(*cpu), "{cpu} is not isolated");
+    }
+    assert_eq!(config.verbs().device.name(), Some(adapter.device.name.as_str()));
+    assert_eq!(
+        profile
+            .settings()
+            .find(|one| one.key.name == "verbs.registration")
+            .unwrap()
+            .value
+            .to_string(),
+        "\"window\"",
+        "from the profile for mlx5"
+    );
+}
+
+#[test]
+fn isolated_cpus_far_from_the_adapter_are_not_taken_for_it() {
+    let (profile, facts) =
+        (proposed("server-2s-mlx5-wrong", Driver::Verbs), facts("server-2s-mlx5-wrong"));
+    let local = facts.rdma.adapters[0].local_cpus.clone().unwrap();
+    assert!(profile.config().cpus().iter().all(|cpu| local.contains(*cpu)));
+    assert_eq!(profile.config().idle_policy(), IdlePolicy::Adaptive);
+}
+
+#[test]
+fn where_cpus_or_their_time_are_scarce_idle_cores_give_way() {
+    for host in ["vm-2", "container-quota"] {
+        let config = proposed(host, Driver::Shm).config().clone();
+        assert_eq!(config.idle_policy(), IdlePolicy::Adaptive, "{host}");
+        assert!(config.spin_time().as_micros() <= 20, "{host}");
+        assert_eq!(config.cores(), 1, "{host}");
+    }
+}
+
+#[test]
+fn a_host_with_one_cpu_sleeps() {
+    let folder = Folder::new("one_cpu");
+    folder.write("host.txt", "# spintune record 1\nsys/devices/system/cpu/online = 0\n");
+    folder.write("site.toml", &answer(&["init", "--root", &folder.path("host.txt")]));
+    let text = answer(&["show", &folder.path("site.toml"), "--cpus", "0"]);
+    assert!(text.lines().any(|line| line.starts_with("poll.mode") && line.contains("sleep")));
+}
+
+#[test]
+fn memory_fits_what_may_be_locked() {
+    for host in HOSTS {
+        let facts = facts(host);
+        let config = proposed(host, Driver::Verbs).config().clone();
+        let limit = facts.process.memlock.and_then(|bounds| bounds.soft);
+        let Some(limit) = limit.filter(|_| !facts.process.may_lock_all) else { continue };
+        let bytes = (config.arena_bytes() * config.cores()) as u64;
+        assert!(bytes <= limit || config.arena_bytes() == 4 << 20, "{host}: {bytes} of {limit}");
+    }
+}
+
+#[test]
+fn what_is_written_for_this_host_passes_check_here_and_is_not_overwritten() {
+    let folder = Folder::new("this_host");
+    let path = folder.path("site.toml");
+    assert_eq!(answer(&["init", "--output", &path]), "");
+    assert_eq!(answer(&["check", &path]), format!("{path}: valid\n"));
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(written, answer(&["init"]));
+    let message = problems(&["init", "--fabric", "verbs", "--output", &path], 1);
+    assert!(message.contains("is there already"), "{message}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), written);
+}
+
+#[test]
+fn a_root_that_is_not_there_or_no_record_is_said_to_be() {
+    let folder = Folder::new("no_root");
+    folder.write("none.txt", "nothing\n");
+    for root in ["absent", "none.txt"] {
+        let message = problems(&["init", "--root", &folder.path(root)], 1);
+        assert!(message.contains(root) && message.lines().count() == 1, "{message}");
+    }
+    assert!(problems(&["init", "--fabric", "tcp"], 2).contains("shm, verbs"));
+}
