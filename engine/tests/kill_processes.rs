@@ -6,9 +6,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
+#[path = "kill_processes/reverse.rs"]
+mod reverse;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run_core};
-use common::program::{ECHO, FREE_BLOCKS, TestProgram};
+use common::program::{ECHO, FREE_BLOCKS, LATER};
 use common::{LIMIT, PROGRAM, Server, VERSION, small, unique_address, valid, wait_until};
 use spinrpc::{
     CallError, CallSpec, Client, ConnectionEvent, DownCause, Encoder, Engine, Reply, ReplyHandler,
@@ -20,7 +22,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 const ROLE: &str = "SPINRPC_TEST_ROLE";
@@ -42,6 +44,8 @@ fn other_process() {
     let (Ok(role), Ok(address)) = (std::env::var(ROLE), std::env::var(ADDRESS)) else { return };
     std::thread::spawn(move || match role.as_str() {
         "server" => serve(&address),
+        reverse::SERVER => reverse::call_for_ever(&address),
+        reverse::CLIENT => reverse::be_called_for_ever(&address),
         _ => load_for_ever(&address),
     });
     // Until the parent goes, or kills this process.
@@ -51,10 +55,7 @@ fn other_process() {
 
 fn serve(address: &str) {
     let engine = Engine::new(valid(small())).unwrap();
-    let shared = Arc::default();
-    engine.serve(PROGRAM, VERSION, move |context| {
-        TestProgram::new(context.clone(), Arc::clone(&shared))
-    });
+    common::serve(&engine);
     engine.listen(address).unwrap();
     say_ready();
     engine.run().unwrap();
@@ -120,6 +121,8 @@ impl Drop for Other {
 struct Load {
     client: Client,
     state: Rc<RefCell<LoadState>>,
+    /// Calls among the first ones that nobody answers.
+    open_calls: u64,
 }
 
 #[derive(Default)]
@@ -135,9 +138,9 @@ impl Load {
     #[track_caller]
     fn connect(core: &mut spinrpc::Core, address: &str) -> Self {
         let state = Rc::default();
-        let make = |client| Self { client, state: Rc::clone(&state) };
+        let make = |client| Self { client, state: Rc::clone(&state), open_calls: 0 };
         let client = core.connect_wait(address, PROGRAM, VERSION, make, LIMIT).unwrap();
-        Self { client, state }
+        Self { client, state, open_calls: 0 }
     }
 
     /// Starts calls until credits or memory run out.
@@ -145,6 +148,10 @@ impl Load {
         while self.state.borrow().in_flight.len() < 40 {
             let token = self.state.borrow().next;
             let started = match token % 8 {
+                _ if (1..=self.open_calls).contains(&token) => {
+                    let spec = &mut CallSpec::new().no_deadline();
+                    self.client.call(LATER, Token(token), spec, |args| args.u32(0)).is_ok()
+                }
                 0 => self.mix(token, vec![70_000], vec![]),
                 1 => self.mix(token, vec![], vec![90_000]),
                 2 => self.mix(token, vec![5000, 5000], vec![5000]),

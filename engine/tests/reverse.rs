@@ -6,7 +6,7 @@ mod common;
 
 use common::caller::{MixAnswer, MixCall, Read, all_words, recorder};
 use common::program::{BOUNCE, ECHO, FAIL, LATER, NULL};
-use common::two_way::{Pair, connections, poll_until};
+use common::two_way::{End, Pair, connections, poll_until};
 use common::{PROGRAM, VERSION, pattern, small_with, unique_address, valid};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
@@ -161,6 +161,35 @@ fn the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted() {
 fn fill(client: &Client, token: &mut u64) {
     while client.call(ECHO, Token(*token), &mut CallSpec::new(), |args| args.opaque(b"x")).is_ok() {
         *token += 1;
+    }
+}
+
+/// RFC 8167 section 4: what a side may send inline does not depend on the direction. Expect the longest
+/// call of each end inline, and a Read chunk for a longer one.
+#[test]
+fn both_directions_have_the_thresholds_of_the_connection() {
+    for (bytes, is_inline) in [(900, true), (1100, false)] {
+        let raw = small_with(|raw| {
+            (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (4096, 1024);
+            raw.rpc.reverse_calls = REVERSE as u64;
+        });
+        let mut pair: Pair<Vec<u32>> = pair_with(raw, all_words);
+        pair.open_window();
+        let item = pattern(3, bytes);
+        for end in [&pair.near, &pair.far] {
+            let mut spec = CallSpec::new().reply_bytes_max(2000);
+            end.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(&item)).unwrap();
+        }
+        pair.until("both replies", |pair| {
+            (pair.near.reply_count(), pair.far.reply_count()) == (1, 1)
+        });
+        // Each end has been called twice: the calls with which the directions begin.
+        let is_told = |end: &End<_>| end.engine.stats(0).calls_received == 2;
+        pair.until("the counters", |pair| is_told(&pair.near) && is_told(&pair.far));
+        for end in [&pair.near, &pair.far] {
+            assert!(end.take().pop().unwrap().1.is_ok());
+            assert_eq!(end.engine.stats(0).bytes_read == 0, is_inline, "{bytes} bytes");
+        }
     }
 }
 

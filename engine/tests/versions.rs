@@ -318,6 +318,45 @@ fn version_two_carries_inline_what_version_one_does_by_chunk() {
     }
 }
 
+/// Version two section 2.3: "RPC-over-RDMA Version Two receiver implementations MUST support an inline
+/// threshold of 4096 bytes". Configure 1024 for either end, expect messages of 4096 taken all the same.
+#[test]
+fn receive_4096_bytes_inline_in_version_two_expect_them_taken_at_either_end() {
+    for versions in [Versions::Two, Versions::Both] {
+        let narrow = |raw: &mut RawConfig| {
+            raw.rpc.version = versions;
+            (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (1024, 1024);
+        };
+        let server = Server::with(small_with(narrow));
+        let mut peer = RawPeer::connect(&server.address);
+        let header = [7, 2, 1, 0, 0, 0, 0, 0, 7, 0, 2, PROGRAM.0, VERSION.0, ECHO.0, 0, 0, 0, 0];
+        let item: Vec<u32> = (0..(LONGEST_WORDS - header.len() - 1) as u32).collect();
+        let length = 4 * item.len() as u32;
+        peer.send_words(&[&header[..], &[length], &item].concat());
+        let reply = peer.hear().words();
+        assert_eq!(reply[..5], [7, 2, reply[2], 0, 1], "an RDMA2_MSG: {versions:?}");
+        assert_eq!((reply[14], &reply[15..]), (length, &item[..]));
+        let mut raw = client_config();
+        narrow(&mut raw);
+        let mut bench = Bench::new(raw, &ConnectOptions::new());
+        let mut peer = bench.accept();
+        let first = bench.hear(&mut peer);
+        peer.send_words(&reply_to(&first));
+        bench.expect_up(TWO);
+        bench.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+        let mut reply = reply_to(&bench.hear(&mut peer));
+        let results: Vec<u32> = (0..(LONGEST_WORDS - reply.len()) as u32).collect();
+        reply.extend(&results);
+        peer.send_words(&reply);
+        bench.until("the reply", |bench| (!bench.heard.borrow().replies.is_empty()).then_some(()));
+        let replies = std::mem::take(&mut bench.heard.borrow_mut().replies);
+        assert_eq!(replies[0].1.as_ref().unwrap()[..], results, "{versions:?}");
+    }
+}
+
+/// The threshold of version two, in words.
+const LONGEST_WORDS: usize = 1024;
+
 #[test]
 fn a_server_calls_back_in_the_version_it_is_called_in() {
     for versions in [Versions::One, Versions::Both, Versions::Two] {
