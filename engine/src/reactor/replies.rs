@@ -166,6 +166,7 @@ impl<F: Fabric> Reactor<F> {
     /// There is no place or buffer for the reply of this call: it is tried again each turn.
     #[cold]
     pub(super) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
+        self.note_arrival_of(conn, slot, message.bytes());
         let Some(c) = self.conns.find(conn) else { return };
         c.serves[usize::from(slot.index)].message = Some(message);
         self.put_off(conn, slot);

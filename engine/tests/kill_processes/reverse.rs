@@ -132,7 +132,7 @@ impl Survivor {
     /// Kills the end of `load`, with calls of both directions under way.
     #[track_caller]
     fn kill(&mut self, mut victim: Other, load: &Load) {
-        let (calls, downs) = (self.moments.next(), self.shared.downs());
+        let (calls, downs) = (self.moments.next() / 4, self.shared.downs());
         self.wait_for_load(load, calls);
         victim.child.kill().unwrap();
         let killed = Instant::now();

@@ -7,15 +7,18 @@
 pub(crate) mod caller;
 pub(crate) mod content;
 pub(crate) mod finish;
+pub(crate) mod fleet;
 pub(crate) mod hostile;
 pub(crate) mod kept;
 pub(crate) mod ledger;
+pub(crate) mod negotiation;
 pub(crate) mod oracle;
 pub(crate) mod program;
 pub(crate) mod run;
 pub(crate) mod scenario;
 pub(crate) mod setup;
 pub(crate) mod terms;
+pub(crate) mod times;
 pub(crate) mod words;
 
 pub(crate) use run::run_seed;

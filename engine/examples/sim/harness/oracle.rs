@@ -2,7 +2,9 @@
 //! 3.3): more calls than credits, more credits than receives, answers to nothing, chunks that are
 //! not exposed.
 
+use super::negotiation::{Cuts, Step};
 use super::terms::Terms;
+use super::times::{Times, is_late};
 use super::words::{DONE, ERROR, MSGP, NOMSG, word};
 use spinrpc::fabric::Access;
 use spinrpc::fabric::sim::{Observed, SideId, What};
@@ -21,6 +23,8 @@ pub(crate) struct Oracle {
     hostile: Vec<SideId>,
     /// Whose rules all ends go by, if they agree on that.
     pub(crate) profile: Option<Profile>,
+    /// Not all nodes speak the same versions.
+    pub(crate) is_fleet: bool,
     pub(crate) seen: Seen,
 }
 
@@ -45,19 +49,28 @@ pub(crate) struct Seen {
     pub(crate) reversed: u64,
     /// Calls in version two of RPC-over-RDMA.
     pub(crate) in_version_two: u64,
+    /// Calls that said how much time they have ...
+    pub(crate) timed: u64,
+    /// ... and those that were refused because it was over.
+    pub(crate) late: u64,
+    /// Connections of mixed fleets that were lost before their version was known.
+    pub(crate) cuts: Cuts,
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replies, padded, configured, to_fetch, dones, .. } = self;
-        let Self { resent, replayed, reversed, in_version_two, .. } = self;
+        let Self { resent, replayed, reversed, in_version_two, timed, late, cuts, .. } = self;
         write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
         write!(
             f,
             "{padded} padded messages, {configured} configurations, {reversed} in reverse, \
              {in_version_two} calls in version two, "
         )?;
-        write!(f, "{resent} calls sent again, {replayed} of them answered from a cache")
+        writeln!(f, "{resent} calls sent again, {replayed} of them answered from a cache")?;
+        writeln!(f, "  {timed} calls said how much time they have, {late} were refused as late")?;
+        write!(f, "  connections lost before their version was known:")?;
+        cuts.iter().try_for_each(|(step, count)| write!(f, " {step:?} {count}"))
     }
 }
 
@@ -73,6 +86,9 @@ impl Seen {
         self.replayed += other.replayed;
         self.reversed += other.reversed;
         self.in_version_two += other.in_version_two;
+        self.timed += other.timed;
+        self.late += other.late;
+        self.cuts.add(&other.cuts);
     }
 }
 
@@ -83,7 +99,10 @@ struct Lane {
     /// its own XIDs and credits (RFC 8167 section 4).
     flows: [Flow; 2],
     is_down: bool,
+    /// It went down while there still was traffic.
+    is_cut: bool,
     terms: Terms,
+    step: Step,
 }
 
 /// One direction of a connection.
@@ -101,6 +120,7 @@ struct Flow {
     owed: Vec<u32>,
     /// XIDs of calls that the server may end with RDMA_DONE (draft -00).
     pulled: Vec<u32>,
+    times: Times,
 }
 
 impl Default for Flow {
@@ -114,6 +134,7 @@ impl Default for Flow {
             served: Vec::new(),
             owed: Vec::new(),
             pulled: Vec::new(),
+            times: Times::default(),
         }
     }
 }
@@ -128,9 +149,44 @@ impl Oracle {
         !self.hostile.contains(&side)
     }
 
+    /// How far both ends have come with finding their version.
+    pub(crate) fn step(&mut self, side: SideId) -> Step {
+        self.lane(side).step
+    }
+
+    /// Whoever is lost from now on is no loss.
+    pub(crate) fn end_traffic(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.is_cut = lane.is_down);
+    }
+
+    /// Counts the connections that were lost before their version was known.
+    pub(crate) fn count_cuts(&mut self) {
+        let is_counted = |number: &usize| self.is_fleet && self.has_rules(*number);
+        let counted: Vec<usize> = (0..self.lanes.len()).filter(is_counted).collect();
+        for lane in counted.into_iter().map(|number| &self.lanes[number]) {
+            if lane.is_cut {
+                self.seen.cuts.count(lane.step);
+            }
+        }
+    }
+
+    /// Both ends of a connection keep the rules.
+    fn has_rules(&self, number: usize) -> bool {
+        let side = SideId(number * 2);
+        self.is_honest(side) && self.is_honest(side.peer())
+    }
+
+    /// A service got the call of this end with that XID.
+    pub(crate) fn execute(&mut self, at_ns: u64, caller: SideId, xid: u32) -> Option<String> {
+        let problem = self.lane(caller).flow(caller, Way::Call).times.execute(at_ns, xid);
+        problem.map(|problem| format!("at {at_ns} ns, {}: {problem}", caller.peer()))
+    }
+
     /// What is wrong with what was seen, if anything is.
     pub(crate) fn see(&mut self, seen: &Observed) -> Option<String> {
         let side = seen.side;
+        let lane = self.lane(side);
+        lane.step = lane.step.after(side, &seen.what);
         match &seen.what {
             What::Sent { message, receives, .. } if self.is_honest(side) => {
                 self.on_sent(seen.at_ns, side, message, *receives)
@@ -212,7 +268,8 @@ impl Oracle {
                 if !side.is_connector() {
                     lane.terms.on_reply(end_of(side), message, Some(&view));
                 }
-                lane.answer(side, message, receives)
+                let late = is_late(&view).then(|| lane.refuse_late(at_ns, side, message));
+                late.flatten().or_else(|| lane.answer(side, message, receives))
             }
         };
         match way {
@@ -220,6 +277,8 @@ impl Oracle {
             Way::Call => self.seen.calls += 1,
             Way::Reply => self.seen.replies += 1,
         }
+        self.seen.timed += u64::from(view.remaining_us().is_some());
+        self.seen.late += u64::from(is_late(&view));
         self.seen.in_version_two += u64::from(is_call && word(message, 1) == 2);
         self.seen.reversed += u64::from(is_call && !is_done && !side.is_connector());
         problem.or_else(|| broken.or(accounts).filter(|_| checked))
@@ -255,6 +314,7 @@ impl Oracle {
         let flow = lane.flow(side.peer(), way);
         if way == Way::Call {
             flow.served.push(word(message, 0));
+            flow.times.take(at_ns, message, view.as_ref());
             flow.pulled.extend(has_reads.then_some(word(message, 0)));
             return None;
         }
@@ -269,13 +329,9 @@ impl Oracle {
     /// Nobody waits for an answer any more, and nobody owes an RDMA_DONE, where both ends keep the
     /// rules and are there.
     pub(crate) fn unsettled(&self) -> Option<String> {
-        let both_honest = |number: usize| {
-            let side = SideId(number * 2);
-            self.is_honest(side) && self.is_honest(side.peer())
-        };
         let mut lanes = self.lanes.iter().enumerate();
         let (number, lane) = lanes.find(|(number, lane)| {
-            let is_open = !lane.is_down && both_honest(*number);
+            let is_open = !lane.is_down && self.has_rules(*number);
             is_open && lane.flows.iter().any(Flow::is_unsettled)
         })?;
         let Flow { in_flight, owed, .. } = lane.flows.iter().find(|flow| flow.is_unsettled())?;
@@ -296,8 +352,12 @@ impl Oracle {
 }
 
 /// The oracle reads more than engines are configured to.
-const LIMITS: Limits =
-    Limits { payload_bytes_max: u32::MAX, versions: Versions::Both, ..Limits::DEFAULT };
+const LIMITS: Limits = Limits {
+    payload_bytes_max: u32::MAX,
+    versions: Versions::Both,
+    deadlines: true,
+    ..Limits::DEFAULT
+};
 
 /// 0 is the connecting end.
 fn end_of(side: SideId) -> usize {
@@ -345,6 +405,11 @@ impl Lane {
             }
         }
         Some(format!("sent RDMA_DONE for XID {xid:#x}, which is not owed, or twice"))
+    }
+
+    /// An honest end says that a call came too late.
+    fn refuse_late(&mut self, at_ns: u64, side: SideId, message: &[u8]) -> Option<String> {
+        self.flow(side, Way::Reply).times.refuse(at_ns, word(message, 0))
     }
 
     /// An honest end answers. Receives for the replies that it waits for itself come on top of those

@@ -1,9 +1,11 @@
 //! Plays a scenario: one thread, virtual time, and after every step the question what is wrong.
 
 use super::caller::{Caller, Tried};
+use super::fleet::Cut;
 use super::hostile::Hostile;
 use super::kept::Kept;
 use super::ledger::Ledger;
+use super::negotiation::Step;
 use super::oracle::{Oracle, Seen};
 use super::program::{HostileSides, Waiting};
 use super::scenario::{Fault, Scenario};
@@ -95,6 +97,8 @@ pub(crate) enum Action {
     /// A hostile peer says something.
     Act(usize),
     Fault(Fault),
+    /// An end of a connection dies while its version is found.
+    Cut(SideId),
     /// A core looks at its clock.
     Wake(usize),
 }
@@ -117,6 +121,8 @@ pub(crate) struct Simulation {
     pub(crate) is_ending: bool,
     /// Calls in reverse at a time by each connection.
     pub(crate) reverse_calls: usize,
+    /// Connections to be cut.
+    pub(crate) cuts: Vec<Cut>,
     seen: Vec<Observed>,
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     actions: Vec<Option<Action>>,
@@ -153,6 +159,7 @@ impl Simulation {
             waiting: 0,
             is_ending: false,
             reverse_calls: 0,
+            cuts: Vec::new(),
             seen: Vec::new(),
             agenda: BinaryHeap::new(),
             actions: Vec::new(),
@@ -165,7 +172,9 @@ impl Simulation {
     fn play(mut self) -> Outcome {
         let is_over = |sim: &Self| sim.callers.iter().all(|seat| seat.is_done);
         self.run_until(TRAFFIC_NS, is_over);
+        self.oracle.end_traffic();
         self.finish();
+        self.oracle.count_cuts();
         for engine in &self.engines {
             for stats in (0..engine.cores()).map(|core| engine.stats(core)) {
                 self.oracle.seen.resent += stats.calls_resent;
@@ -229,14 +238,41 @@ impl Simulation {
         self.world.take_observed(&mut seen);
         for it in seen.drain(..) {
             self.say(|| format!("{}  {}", it.side, short(&it.what)));
+            let step = self.oracle.step(it.side);
             if let Some(problem) = self.oracle.see(&it) {
                 self.fail(problem);
             }
+            let (is_new, now) = (matches!(it.what, What::Connected), self.oracle.step(it.side));
+            if step != now || is_new && it.side.is_connector() {
+                self.cut_at(it.side, now);
+            }
         }
         self.seen = seen;
+        let executed = std::mem::take(&mut self.ledger.entries().executed);
+        for (at_ns, caller, xid) in executed {
+            let problem = self.oracle.execute(at_ns, caller, xid);
+            self.failures.extend(problem);
+        }
         for violation in self.world.take_violations() {
             self.fail(violation.to_string());
         }
+    }
+
+    /// Both ends of a connection have come so far: perhaps no further.
+    fn cut_at(&mut self, side: SideId, step: Step) {
+        let has_rules = self.oracle.is_honest(side) && self.oracle.is_honest(side.peer());
+        let planned = self.cuts.iter().position(|cut| cut.at == step);
+        let Some(place) = planned.filter(|_| has_rules && !self.is_ending) else { return };
+        let cut = self.cuts.swap_remove(place);
+        let client = if side.is_connector() { side } else { side.peer() };
+        let victim = if cut.is_of_client { client } else { client.peer() };
+        let until = self.world.now_ns() + cut.pause_ns;
+        for number in 0..self.places.len() {
+            let place = &mut self.places[number];
+            place.stalled_until = place.stalled_until.max(until);
+            self.plan(until, Action::Wake(number));
+        }
+        self.plan(until, Action::Cut(victim));
     }
 
     /// Does what is due; false if nothing is.
@@ -267,7 +303,11 @@ impl Simulation {
             }
             Some(Action::Act(hostile)) => self.act_hostile(hostile),
             Some(Action::Fault(fault)) if !self.is_ending => self.go_wrong(fault),
-            Some(Action::Fault(_)) | None => {}
+            Some(Action::Cut(side)) if !self.is_ending => {
+                self.say(|| format!("{side} dies, while a version is found"));
+                self.world.kill(side);
+            }
+            Some(Action::Fault(_) | Action::Cut(_)) | None => {}
             Some(Action::Wake(place)) => self.places[place].turns = TURNS_TO_SEE_ALL,
         }
         true

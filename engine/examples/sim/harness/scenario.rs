@@ -1,9 +1,9 @@
 //! What a seed stands for: who is there, how they are configured, what they do, what goes wrong.
 
+use super::fleet::Fleet;
 use spinrpc::Config;
 use spinrpc::config::{
-    BulkView, ConfigError, ConfigRole, CoreList, Host, NumaPolicy, Protection, RawConfig, Versions,
-    Want,
+    BulkView, ConfigError, ConfigRole, CoreList, Host, NumaPolicy, Protection, RawConfig, Want,
 };
 use spinrpc::fabric::sim::{Device, Network, Rng};
 use spinrpc::mem::BulkClass;
@@ -26,6 +26,7 @@ pub(crate) struct Scenario {
     /// Calls in reverse that every node takes, and makes, on a connection; 0: none.
     pub(crate) reverse_calls: usize,
     pub(crate) faults: Vec<(u64, Fault)>,
+    pub(crate) fleet: Fleet,
 }
 
 /// An engine.
@@ -148,9 +149,7 @@ impl Scenario {
         for node in servers.iter_mut().chain(&mut clients) {
             node.take_reverse_calls(reverse_calls)?;
         }
-        for (node, versions) in servers.iter_mut().chain(&mut clients).zip(versions(seed)) {
-            node.speak(versions)?;
-        }
+        let fleet = Fleet::of(seed, &mut servers, &mut clients)?;
         let has_comeback = links.iter().any(|link| link.comeback.is_some());
         let faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
         Ok(Self {
@@ -163,6 +162,7 @@ impl Scenario {
             hostile_servers,
             reverse_calls,
             faults,
+            fleet,
         })
     }
 }
@@ -242,26 +242,7 @@ fn reverse_calls(seed: u64) -> usize {
     }
 }
 
-/// Every other seed is a mixed fleet: old nodes, new ones, and those that are between, as long as any
-/// two of them have a version in common.
-fn versions(seed: u64) -> impl Iterator<Item = Versions> {
-    use Versions::{Both, One, Two};
-    let mut rng = Rng::new(seed ^ 0x7665_7273);
-    let fleet: &[Versions] = match seed % 2 {
-        0 => &[One],
-        _ => rng.pick(&[&[One, Both][..], &[One, Both, Both], &[Both], &[Two, Both]]),
-    };
-    std::iter::from_fn(move || Some(rng.pick(fleet)))
-}
-
 impl Node {
-    fn speak(&mut self, versions: Versions) -> Result<(), ConfigError> {
-        let mut raw = self.config.raw().clone();
-        raw.rpc.version = versions;
-        self.config = raw.validate_for(&host())?;
-        Ok(())
-    }
-
     fn take_reverse_calls(&mut self, calls: usize) -> Result<(), ConfigError> {
         if calls > 0 {
             let mut raw = self.config.raw().clone();
@@ -321,7 +302,7 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.validate_for(&host())
 }
 
-fn host() -> Host {
+pub(crate) fn host() -> Host {
     Host { allowed: vec![0, 1], ..Host::default() }
 }
 

@@ -22,6 +22,9 @@ pub(crate) fn simulation(
     sim.ledger.entries().is_mixed = scenario.profile.is_none();
     sim.ledger.entries().takes_reverse = scenario.reverse_calls > 0;
     sim.reverse_calls = scenario.reverse_calls;
+    sim.ledger.entries().names_times = scenario.fleet.names_times;
+    sim.oracle.is_fleet = scenario.fleet.is_mixed;
+    sim.cuts.clone_from(&scenario.fleet.cuts);
     let made = sim.add_engines(scenario);
     if let Err(error) = made {
         sim.fail(format!("an engine does not start: {error}"));
