@@ -7,12 +7,12 @@ mod common;
 use common::caller::{Caller, Heard, SharedHeard, all_words, client_config, one_opaque, recorder};
 use common::program::{ECHO, NULL};
 use common::raw::{RawListener, RawPeer, Said};
-use common::two_way::Pair;
+use common::two_way::{Pair, connections};
 use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
 use spinrpc::config::{ConfigRole, RawConfig, Versions};
 use spinrpc::{
-    CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine, Reconnect,
-    ReverseOptions, Token, TransportVersion,
+    CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine, NoReverse,
+    Reconnect, ReverseOptions, Token, TransportVersion,
 };
 use std::time::{Duration, Instant};
 
@@ -276,6 +276,38 @@ fn a_responder_that_refuses_both_versions_ends_it() {
         bench.heard.borrow().events.iter().find_map(failed)
     });
     assert!(matches!(error, ConnectError::NoCommonVersion { low: 7, high: 9 }), "{error:?}");
+}
+
+/// RFC 8167 section 4: both directions are of one version. Which one that is, the first call tells; a
+/// client that speaks version two alone would refuse any other.
+#[test]
+fn a_server_of_both_versions_calls_back_when_it_was_called() {
+    let raw = small_with(|raw| (raw.rpc.version, raw.rpc.reverse_calls) = (Versions::Both, 2));
+    let engine = Engine::new(valid(raw)).unwrap();
+    let shared = common::serve(&engine);
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let mut peer = RawPeer::connect(&address);
+    common::caller::run_core(&mut core, "a connection", || !connections(&shared).is_empty());
+    let (connection, heard) = (connections(&shared)[0], SharedHeard::default());
+    let mut ask = |core: &mut Core| {
+        let (made, options) = (recorder(&heard, all_words), ReverseOptions::new());
+        core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made)
+    };
+    assert_eq!(ask(&mut core).err(), Some(NoReverse::NotCalled));
+    let header = [9, 2, 1, 0, 0, 0, 0, 0, 9, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
+    peer.send_words(&header);
+    let mut hear = |core: &mut Core| loop {
+        core.poll_once();
+        if let Some(said) = peer.poll() {
+            break said.words();
+        }
+    };
+    assert_eq!(hear(&mut core)[..2], [9, 2]);
+    let client = ask(&mut core).unwrap();
+    client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    assert_eq!(hear(&mut core)[1], 2, "in the version of the client's call");
 }
 
 /// Version two section 5.3: "a responder MUST send Replies with the same RPC-over-RDMA protocol version

@@ -2,6 +2,7 @@
 //! not hold. The targets in `fuzz_targets` call them; so do the tests of the workspace, which
 //! include these files by path and replay `corpus` without a fuzzer.
 
+mod plan;
 #[path = "../../engine/proto/tests/machines/recorder.rs"]
 mod recorder;
 mod script;

@@ -137,6 +137,11 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.version
     }
 
+    /// Whether any call has come. Takes time in the number of slots.
+    pub fn was_called(&self) -> bool {
+        self.slots.as_ref().iter().any(|slot| slot.generation != ServeSlot::FREE.generation)
+    }
+
     /// The credit word of our replies: one per slot, less what RDMA_DONEs that are owed cost, never
     /// zero (RFC 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as
     /// there are slots, less those that hold a call in progress.

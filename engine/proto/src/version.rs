@@ -25,8 +25,9 @@
 //! * When a connection goes it asks [`Requester::verdict`] what to remember of that responder, for a
 //!   while. No answer at all is a lost connection too: the reactor closes it when the first call has
 //!   timed out.
-//! * The side that accepted does not negotiate. Its calls go in the version in which it is called:
-//!   `requester.negotiate(Negotiation::settled(responder.version()))` before the first.
+//! * The side that accepted does not negotiate. Its calls go in the version in which it is called, and
+//!   that is known once it was: `requester.negotiate(Negotiation::settled(responder.version()))`
+//!   before the first.
 //!
 //! [`Requester::negotiate`]: crate::requester::Requester::negotiate
 //! [`Requester::negotiation`]: crate::requester::Requester::negotiation

@@ -7,6 +7,8 @@
 mod pair;
 #[path = "../../../fuzz/bodies/payload.rs"]
 mod payload;
+#[path = "../../../fuzz/bodies/plan.rs"]
+mod plan;
 #[path = "machines/recorder.rs"]
 mod recorder;
 #[path = "../../../fuzz/bodies/replay.rs"]
@@ -83,5 +85,13 @@ proptest! {
         version_two::run(&small);
         version_two::run(&any);
         version_two::run(&[small, any].concat());
+    }
+
+    /// The same of both ends, whichever versions meet, one way and both.
+    #[test]
+    fn pair_holds_for_any_script(
+        terms in any::<u8>(), slots in vec(0..5_u8, 2), script in vec(any::<u8>(), 0..600),
+    ) {
+        pair::run(&[vec![terms], slots, script].concat());
     }
 }

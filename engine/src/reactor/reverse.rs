@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::fabric::{ConnId, Fabric};
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::requester::INDEX_BITS;
+use spinrpc_proto::version::Versions;
 
 /// What one end of a connection is, and what it has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,10 @@ pub enum NoReverse {
     /// There is a client on the connection already, with its credits and its replies.
     #[error("the connection has a client in reverse already")]
     Taken,
+    /// Both versions of RPC-over-RDMA are spoken here, and the client has not called yet: in which of
+    /// them it can be called is not known.
+    #[error("the client has not called yet, which would tell the version that it speaks")]
+    NotCalled,
     /// The connection is down.
     #[error("the connection is down")]
     Down,
@@ -117,6 +122,9 @@ impl<F: Fabric> Reactor<F> {
         }
         if c.reverse.has_client {
             return Err(NoReverse::Taken);
+        }
+        if self.config.versions() == Versions::Both && !c.proto.responder.was_called() {
+            return Err(NoReverse::NotCalled);
         }
         c.reverse = ReverseState { has_client: true, is_inline };
         self.settle_in_reverse(conn);

@@ -11,7 +11,7 @@ use crate::common::program::Shared;
 use crate::common::two_way::connections;
 use crate::common::{serve, small, unique_address, valid};
 use spinrpc::config::RawConfig;
-use spinrpc::{ConnectOptions, ConnectionId, Core, DownCause, Engine, ReverseOptions};
+use spinrpc::{ConnectOptions, ConnectionId, Core, DownCause, Engine, NoReverse, ReverseOptions};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,10 +71,16 @@ impl Load {
     }
 
     fn in_reverse(core: &mut Core, connection: ConnectionId) -> Self {
-        let state = Rc::default();
-        let options = ReverseOptions::new();
-        let make = |client| Self { client, state: Rc::clone(&state), open_calls: OPEN };
-        let client = core.reverse_client(connection, PROGRAM, VERSION, &options, make).unwrap();
+        let (state, options) = (Rc::default(), ReverseOptions::new());
+        let client = loop {
+            let make = |client| Self { client, state: Rc::clone(&state), open_calls: OPEN };
+            match core.reverse_client(connection, PROGRAM, VERSION, &options, make) {
+                Ok(client) => break client,
+                // Its first call is on its way.
+                Err(NoReverse::NotCalled) => core.poll_once(),
+                Err(other) => panic!("{other}"),
+            };
+        };
         Self { client, state, open_calls: OPEN }.begun()
     }
 
