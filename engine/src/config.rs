@@ -15,8 +15,8 @@ pub use cores::{CoreList, Host};
 pub use device::DeviceName;
 pub use raw::{
     Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, RawConfig,
-    RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawVerbs,
-    Registration, SmtPolicy, Want,
+    RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawStats, RawVerbs,
+    Registration, SmtPolicy, StatsExport, Want,
 };
 pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
 pub use spinrpc_proto::config_proto::Protection;
@@ -482,6 +482,11 @@ impl Config {
     /// How long an arriving message waits for a posted receive before the connection is lost.
     pub fn shm_rnr_timeout(&self) -> Duration {
         Duration::from_millis(self.raw.shm.rnr_timeout_ms)
+    }
+
+    /// How other processes can look at the engine.
+    pub fn stats_export(&self) -> StatsExport {
+        self.raw.stats.export
     }
 
     /// Most connections of one core.

@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod config;
+pub mod control;
 pub mod fabric;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

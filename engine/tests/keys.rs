@@ -243,6 +243,7 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "tests/keys/host.rs",
         "a_limit_of_wake_ups_is_held_as_long_as_the_engine_or_refused_by_name",
     ),
+    ("stats.export", "tests/control.rs", "an_engine_that_exports_nothing_has_no_control_socket"),
 ];
 
 #[test]

@@ -291,7 +291,7 @@ fn a_server_of_both_versions_calls_back_when_it_was_called() {
     let mut peer = RawPeer::connect(&address);
     common::caller::run_core(&mut core, "a connection", || !connections(&shared).is_empty());
     let (connection, heard) = (connections(&shared)[0], SharedHeard::default());
-    let mut ask = |core: &mut Core| {
+    let ask = |core: &mut Core| {
         let (made, options) = (recorder(&heard, all_words), ReverseOptions::new());
         core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made)
     };

@@ -160,6 +160,7 @@ pub struct StartedCall {
 pub struct Requester<S> {
     pub(crate) slots: S,
     first_free: u16,
+    started: u64,
     pub(crate) credits: Credits,
     next_deadline: Instant,
     takes_padded: bool,
@@ -181,6 +182,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         Self {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
+            started: 0,
             credits: Credits::new(count as u32),
             next_deadline: Instant(u64::MAX),
             takes_padded: false,
@@ -219,6 +221,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     #[inline]
     pub fn credits(&self) -> &Credits {
         &self.credits
+    }
+
+    /// Calls that were ever given a slot, over all connections.
+    pub fn calls_started(&self) -> u64 {
+        self.started
     }
 
     /// A reply that was delivered stays where it is for a while, and its credit with it.
@@ -301,6 +308,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             slot: SlotId { index, generation: slot.generation },
             xid: xid_of(index, slot.generation),
         };
+        self.started += 1;
         self.credits.spend();
         self.next_deadline = self.next_deadline.min(deadline);
         Ok(started)

@@ -99,6 +99,7 @@ pub enum ReplyRefused {
 pub struct Responder<S> {
     pub(crate) slots: S,
     first_free: u32,
+    taken: u64,
     pub(crate) grant: u32,
     takes_padded: bool,
     version: TransportVersion,
@@ -117,6 +118,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Self {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
+            taken: 0,
             grant: (count as u32).max(1),
             takes_padded: false,
             version: TransportVersion::One,
@@ -148,6 +150,11 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
+    }
+
+    /// Calls that were ever taken on: delivered, or fetched first.
+    pub fn calls_taken(&self) -> u64 {
+        self.taken
     }
 
     /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed. Takes time
@@ -219,6 +226,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         let index = self.first_free;
         let slot = self.slots.as_mut().get_mut(index as usize)?;
         self.first_free = slot.next_free;
+        self.taken += 1;
         slot.state = state;
         slot.version = version;
         if version == TransportVersion::Two {

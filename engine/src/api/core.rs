@@ -8,10 +8,11 @@ use super::runtime::CoreDriver;
 use crate::config::{Config, IdlePolicy};
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::Progress;
-use crate::reactor::idle::{Idle, Rest};
+use crate::reactor::idle::{Idle, IdleSwitch, Rest};
 use crate::sys::clock::Clock;
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a core that ends waits for its connections to go down.
@@ -41,10 +42,15 @@ pub struct Work {
 }
 
 impl Core {
-    pub(super) fn new(driver: Box<dyn CoreDriver>, config: &Config, index: usize) -> Self {
+    pub(super) fn new(
+        driver: Box<dyn CoreDriver>,
+        config: &Config,
+        index: usize,
+        idle: Arc<IdleSwitch>,
+    ) -> Self {
         let pool = driver.ops().pool();
         let (idle, has_reverse_calls) =
-            (Idle::new(config, Clock::shared()), config.reverse_calls() > 0);
+            (Idle::new(config, Clock::shared(), idle), config.reverse_calls() > 0);
         Self { driver, idle, index, pool, has_reverse_calls }
     }
 
@@ -150,7 +156,8 @@ impl Core {
         }
     }
 
-    /// Changes what this core does when it is idle.
+    /// Changes what this core does when it is idle. So do requests at the engine's
+    /// [control socket](crate::control); the last one holds.
     pub fn set_idle(&mut self, policy: IdlePolicy) {
         self.idle.set_policy(policy);
     }

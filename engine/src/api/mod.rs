@@ -15,6 +15,7 @@ mod dispatch;
 mod driver;
 mod engine;
 mod errors;
+mod observer;
 mod once;
 pub mod options;
 mod reconnect;

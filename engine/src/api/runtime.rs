@@ -6,13 +6,16 @@ use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
 use super::errors::EngineError;
+use super::observer::{Observed, Observer};
 use super::options::{Carries, OptionFactory, Registered};
 use super::reverse::Reverse;
 use super::service::Service;
 use super::versions::Responders;
-use crate::config::Config;
+use crate::config::{Config, StatsExport};
+use crate::control::ControlSocket;
 use crate::fabric::{Acceptor, Completions, Connector, Fabric, FabricError};
 use crate::reactor::core::{ConnectRequests, CoreCell, Reactor};
+use crate::reactor::idle::IdleSwitch;
 use crate::reactor::instance::Instance;
 use crate::reactor::leaving::Farewell;
 use crate::reactor::mailbox::{Inbox, Mail};
@@ -132,12 +135,15 @@ pub(super) struct Runtime<C: Connector> {
     responders: Arc<Responders>,
     #[expect(dead_code, reason = "lasts as long as the engine")]
     wake_limit: Option<WakeLimit>,
+    /// There if others may look at the engine.
+    observed: Option<ControlSocket>,
 }
 
 /// What outlives a core's thread.
 struct CorePlace<E> {
     inbox: Arc<Inbox<E>>,
     cells: Arc<StatsCells>,
+    idle: Arc<IdleSwitch>,
     taken: AtomicBool,
 }
 
@@ -154,7 +160,7 @@ impl<C: Connector> Runtime<C> {
         let private_data =
             Negotiated::private_data(&config, connector.remote_invalidate(), instance);
         let letters = threads.mailbox_letters();
-        let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new(letters)).collect();
+        let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new(letters, &config)).collect();
         let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let (jobs, work) = channel();
         let dialer = Dialer { connector: Arc::clone(&connector), config: config.clone() };
@@ -164,15 +170,17 @@ impl<C: Connector> Runtime<C> {
             #[cfg(feature = "sim")]
             Threads::Callers => None,
         };
+        let directory = Directory::default();
         Ok(Arc::new(Self {
             responders: Responders::new(&config),
+            observed: Self::let_observe(&config, &directory, &cores, threads),
             connector,
             config,
             private_data,
             cores,
             services: Mutex::default(),
             options: Mutex::default(),
-            directory: Directory::default(),
+            directory,
             listeners: Mutex::default(),
             jobs: Mutex::new(jobs),
             control: Mutex::new(control),
@@ -182,6 +190,23 @@ impl<C: Connector> Runtime<C> {
             reply_cache,
             wake_limit,
         }))
+    }
+
+    /// An engine that nobody can look at serves as well, so that what keeps its socket from it is told
+    /// and no error.
+    fn let_observe(
+        config: &Config,
+        directory: &Directory,
+        cores: &[CorePlace<EndpointOf<C>>],
+        threads: Threads,
+    ) -> Option<ControlSocket> {
+        if config.stats_export() != StatsExport::Socket || threads != Threads::Own {
+            return None;
+        }
+        let observed = cores.iter().map(CorePlace::observed).collect();
+        let observer = Observer::new(config.clone(), directory.clone(), observed);
+        let failed = |error: &_| tracing::warn!(%error, "no control socket (stats.export)");
+        ControlSocket::start(observer).inspect_err(failed).ok()
     }
 
     fn core_place(&self, index: usize) -> Result<&CorePlace<EndpointOf<C>>, EngineError> {
@@ -345,7 +370,8 @@ impl<C: Connector> Backend for Runtime<C> {
         let dispatch =
             Dispatch::new(ops, services, asking, responders, random).with_options(options);
         let batch = Completions::with_limit(self.config.poll_budget());
-        Ok(Core::new(Box::new(Runner { cell, dispatch, batch }), &self.config, index))
+        let runner = Box::new(Runner { cell, dispatch, batch });
+        Ok(Core::new(runner, &self.config, index, Arc::clone(&place.idle)))
     }
 
     fn drain(&self, at_most: Duration) -> usize {
@@ -398,6 +424,7 @@ impl<C: Connector> Backend for Runtime<C> {
 impl<C: Connector> Drop for Runtime<C> {
     fn drop(&mut self) {
         self.shutdown();
+        drop(self.observed.take());
         drop(lock(&self.jobs).send(Job::Stop));
         if let Some(control) = lock(&self.control).take() {
             drop(control.join());
@@ -406,9 +433,15 @@ impl<C: Connector> Drop for Runtime<C> {
 }
 
 impl<E> CorePlace<E> {
-    fn new(letters: usize) -> Self {
+    fn new(letters: usize, config: &Config) -> Self {
         let inbox = Arc::new(Inbox::new(letters));
-        Self { inbox, cells: Arc::default(), taken: AtomicBool::new(false) }
+        let idle = Arc::new(IdleSwitch::new(config.idle_policy()));
+        Self { inbox, cells: Arc::default(), idle, taken: AtomicBool::new(false) }
+    }
+
+    fn observed(&self) -> Observed<E> {
+        let (inbox, cells) = (Arc::clone(&self.inbox), Arc::clone(&self.cells));
+        Observed::new(inbox, cells, Arc::clone(&self.idle))
     }
 }
 

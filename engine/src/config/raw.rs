@@ -41,6 +41,8 @@ pub struct RawConfig {
     pub limits: RawLimits,
     /// What is asked of the host while an engine runs.
     pub host: RawHost,
+    /// Being looked at.
+    pub stats: RawStats,
 }
 
 /// Keys `cores.*`.
@@ -222,6 +224,13 @@ pub struct RawHost {
     pub cpu_dma_latency_us: Option<u64>,
 }
 
+/// Keys `stats.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawStats {
+    /// How other processes can look at the engine.
+    pub export: StatsExport,
+}
+
 impl Default for RawCores {
     fn default() -> Self {
         Self { list: CoreList::Auto, max: 1, skip: 0, smt: SmtPolicy::Avoid }
@@ -318,6 +327,12 @@ impl Default for RawVerbs {
 impl Default for RawLimits {
     fn default() -> Self {
         Self { conns: 1024, handshakes: 64, exports: 64 }
+    }
+}
+
+impl Default for RawStats {
+    fn default() -> Self {
+        Self { export: StatsExport::Socket }
     }
 }
 
@@ -427,6 +442,15 @@ pub enum Invalidation {
     Off,
 }
 
+/// How an engine can be looked at from other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsExport {
+    /// Not at all.
+    None,
+    /// By its [control socket](crate::control).
+    Socket,
+}
+
 /// Implements [`Choice`] from the list of names and variants, in the order shown to people.
 macro_rules! choice {
     ($type:ident: $($name:literal => $variant:ident),+) => {
@@ -469,3 +493,4 @@ choice!(
     Registration: "auto" => Auto, "buffer" => Buffer, "window" => Window, "pool" => Pool
 );
 choice!(Invalidation: "auto" => Auto, "off" => Off);
+choice!(StatsExport: "none" => None, "socket" => Socket);

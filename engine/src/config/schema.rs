@@ -750,4 +750,12 @@ pub static KEYS: &[Key] = &[
         reason: "It is for root to give, and costs all CPUs of the host power and heat.",
         field: |raw| Field::Optional(&mut raw.host.cpu_dma_latency_us, IDLE_US),
     },
+    Key {
+        name: "stats.export",
+        unit: "",
+        effect: "Whether processes of the same user, and root, may look at the engine, and change \
+                 how its cores idle, by its control socket, as spinperf top does.",
+        reason: "It costs a thread that sleeps, and nothing until somebody asks.",
+        field: |raw| Field::Choice(&mut raw.stats.export),
+    },
 ];

@@ -40,6 +40,14 @@ impl CallHold {
         &self.handles[..usize::from(self.handle_count)]
     }
 
+    /// Blocks of registered memory that it holds.
+    pub(super) fn blocks(&self) -> usize {
+        let items = self.arguments.iter().chain(&self.results);
+        let copies = self.argument_copies.iter().chain(&self.result_copies);
+        let streams = [&self.reply, &self.message];
+        items.chain(copies).chain(streams).filter(|block| block.is_some()).count()
+    }
+
     /// So many of its keys are being killed.
     pub(super) fn set_dying(&mut self, keys: u8) {
         self.dying = keys;
@@ -102,6 +110,11 @@ impl CallTable {
     /// How many calls there is room for.
     pub(super) fn slots(&self) -> usize {
         self.holds.len()
+    }
+
+    /// Blocks of registered memory that calls in flight hold.
+    pub(super) fn blocks(&self) -> usize {
+        self.holds.iter().flatten().map(|hold| hold.blocks()).sum()
     }
 
     /// An empty box for a call that needs one.

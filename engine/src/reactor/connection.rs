@@ -11,7 +11,7 @@ use super::reply_pulls::ReplyPull;
 use super::reverse::{ReverseState, Roles};
 use super::versions::Offered;
 use crate::config::Config;
-use crate::fabric::{ConnId, DownCause, Fabric, FabricError, QpId, Revoked};
+use crate::fabric::{ConnId, DownCause, Fabric, FabricError, Peer, QpId, Revoked};
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Bulk, BulkPool, Region};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
@@ -60,6 +60,11 @@ impl Sinks {
         true
     }
 
+    /// Blocks of registered memory that it holds.
+    pub(super) fn blocks(&self) -> usize {
+        self.bulks.iter().flatten().count()
+    }
+
     pub(crate) fn clear(&mut self) {
         for bulk in &mut self.bulks[..self.count] {
             *bulk = None;
@@ -85,6 +90,8 @@ pub(crate) struct ServeHold {
 /// One connection of a core.
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
+    /// Who is at the other end, for those who look at the core.
+    pub(super) peer: Option<Peer>,
     pub(crate) proto: Protocol,
     pub(crate) calls: CallTable,
     pub(crate) serves: Box<[ServeHold]>,
@@ -149,6 +156,7 @@ impl Conn {
         let extra_bytes = chains.as_ref().map_or(0, ReceiveChains::extra_bytes);
         Ok(Self {
             id,
+            peer: None,
             proto: protocol(roles, requester, responder, config),
             calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),

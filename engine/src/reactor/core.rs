@@ -296,6 +296,7 @@ impl<F: Fabric> CoreCell<F> {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
+                Mail::Observe(observation) => self.reactor().observe(observation),
                 Mail::Leave(farewell) => {
                     up.on_leave();
                     self.reactor().leaving = Some(Leaving::new(farewell));
@@ -670,6 +671,7 @@ impl<F: Fabric> Reactor<F> {
         let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, memory);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.proto.know_options(self.options);
+        conn.peer = Some(peer);
         if let Some(request) = request {
             self.take_over(request, &mut conn);
         }

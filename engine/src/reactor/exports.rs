@@ -28,6 +28,13 @@ pub(crate) struct ExportHold {
     count: u8,
 }
 
+impl ExportHold {
+    /// Memory that the client can reach, by its keys.
+    pub(super) fn keys(&self) -> usize {
+        usize::from(self.count)
+    }
+}
+
 /// A reply that is written, its data exposed, and waits for an earlier RDMA_DONE.
 pub(crate) struct KeptReply {
     slot: SlotId,

@@ -2,7 +2,10 @@
 
 use super::ops::Progress;
 use crate::config::{Config, IdlePolicy};
+use crate::sync::CachePadded;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::clock::{Clock, Ticks};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What to do before the next turn.
@@ -16,10 +19,47 @@ pub(crate) enum Rest {
     Park(Duration),
 }
 
+/// The idle policy of a core, which other threads may change while it runs: on a line of its own,
+/// which the core reads each turn and hardly anybody writes.
+#[derive(Debug)]
+pub(crate) struct IdleSwitch(CachePadded<AtomicU32>);
+
+impl IdleSwitch {
+    pub(crate) fn new(policy: IdlePolicy) -> Self {
+        Self(CachePadded::new(AtomicU32::new(Self::code(policy))))
+    }
+
+    #[inline]
+    pub(crate) fn policy(&self) -> IdlePolicy {
+        // Relaxed, as the store: nothing else is told by it.
+        match self.0.load(Ordering::Relaxed) {
+            Self::BUSY => IdlePolicy::Busy,
+            Self::SLEEP => IdlePolicy::Sleep,
+            _ => IdlePolicy::Adaptive,
+        }
+    }
+
+    pub(crate) fn set(&self, policy: IdlePolicy) {
+        self.0.store(Self::code(policy), Ordering::Relaxed);
+    }
+
+    const BUSY: u32 = 0;
+    const ADAPTIVE: u32 = 1;
+    const SLEEP: u32 = 2;
+
+    fn code(policy: IdlePolicy) -> u32 {
+        match policy {
+            IdlePolicy::Busy => Self::BUSY,
+            IdlePolicy::Adaptive => Self::ADAPTIVE,
+            IdlePolicy::Sleep => Self::SLEEP,
+        }
+    }
+}
+
 /// Counts how long a core has been idle and decides how it rests.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    policy: IdlePolicy,
+    switch: Arc<IdleSwitch>,
     clock: Clock,
     spin_ticks: u64,
     yield_ticks: u64,
@@ -28,9 +68,9 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    pub(crate) fn new(config: &Config, clock: Clock) -> Self {
+    pub(crate) fn new(config: &Config, clock: Clock, switch: Arc<IdleSwitch>) -> Self {
         Self {
-            policy: config.idle_policy(),
+            switch,
             clock,
             spin_ticks: clock.from_duration(config.spin_time()),
             yield_ticks: clock.from_duration(config.yield_time()),
@@ -40,7 +80,7 @@ impl Idle {
     }
 
     pub(crate) fn set_policy(&mut self, policy: IdlePolicy) {
-        self.policy = policy;
+        self.switch.set(policy);
         self.since = None;
     }
 
@@ -48,22 +88,23 @@ impl Idle {
     /// do, but does not sleep.
     #[inline]
     pub(crate) fn after_turn(&mut self, turn: Progress) -> Rest {
-        if self.policy == IdlePolicy::Busy {
+        let policy = self.switch.policy();
+        if policy == IdlePolicy::Busy {
             return Rest::None;
         }
         if turn.events > 0 {
             self.since = None;
             return Rest::None;
         }
-        match self.rest(self.clock.now()) {
+        match self.rest(policy, self.clock.now()) {
             Rest::Park(_) if turn.is_waiting => Rest::Yield,
             rest => rest,
         }
     }
 
-    fn rest(&mut self, now: Ticks) -> Rest {
+    fn rest(&mut self, policy: IdlePolicy, now: Ticks) -> Rest {
         let idle_ticks = now.0.saturating_sub(self.since.get_or_insert(now).0);
-        match self.policy {
+        match policy {
             IdlePolicy::Sleep => Rest::Park(self.park),
             _ if idle_ticks < self.spin_ticks => Rest::None,
             _ if idle_ticks < self.spin_ticks + self.yield_ticks => Rest::Yield,
@@ -78,8 +119,8 @@ mod tests {
     use crate::config::RawConfig;
 
     fn idle(policy: IdlePolicy) -> Idle {
-        let mut idle = Idle::new(&Config::default(), Clock::shared());
-        idle.set_policy(policy);
+        let switch = Arc::new(IdleSwitch::new(policy));
+        let mut idle = Idle::new(&Config::default(), Clock::shared(), switch);
         (idle.spin_ticks, idle.yield_ticks) = (100, 100);
         idle
     }
@@ -87,12 +128,12 @@ mod tests {
     #[test]
     fn adaptive_spins_then_yields_then_parks_and_work_starts_it_over() {
         let mut idle = idle(IdlePolicy::Adaptive);
-        assert_eq!(idle.rest(Ticks(1000)), Rest::None);
-        assert_eq!(idle.rest(Ticks(1099)), Rest::None);
-        assert_eq!(idle.rest(Ticks(1100)), Rest::Yield);
-        assert!(matches!(idle.rest(Ticks(1200)), Rest::Park(_)));
+        assert_eq!(idle.rest(IdlePolicy::Adaptive, Ticks(1000)), Rest::None);
+        assert_eq!(idle.rest(IdlePolicy::Adaptive, Ticks(1099)), Rest::None);
+        assert_eq!(idle.rest(IdlePolicy::Adaptive, Ticks(1100)), Rest::Yield);
+        assert!(matches!(idle.rest(IdlePolicy::Adaptive, Ticks(1200)), Rest::Park(_)));
         assert_eq!(idle.after_turn(Progress { events: 1, is_waiting: false }), Rest::None);
-        assert_eq!(idle.rest(Ticks(5000)), Rest::None);
+        assert_eq!(idle.rest(IdlePolicy::Adaptive, Ticks(5000)), Rest::None);
     }
 
     #[test]
@@ -106,17 +147,34 @@ mod tests {
         let mut raw = RawConfig::default();
         (raw.poll.spin_us, raw.poll.yield_us, raw.poll.park_us) = (300, 70, 9000);
         let clock = Clock::shared();
-        let mut idle = Idle::new(&raw.validate().unwrap(), clock);
+        let switch = Arc::new(IdleSwitch::new(IdlePolicy::Adaptive));
+        let mut idle = Idle::new(&raw.validate().unwrap(), clock, switch);
         let ticks = |us| clock.from_duration(Duration::from_micros(us));
         let began = 1000;
-        assert_eq!(idle.rest(Ticks(began)), Rest::None);
+        assert_eq!(idle.rest(IdlePolicy::Adaptive, Ticks(began)), Rest::None);
         for (after_us, rest) in [
             (299, Rest::None),
             (301, Rest::Yield),
             (369, Rest::Yield),
             (371, Rest::Park(Duration::from_millis(9))),
         ] {
-            assert_eq!(idle.rest(Ticks(began + ticks(after_us))), rest, "after {after_us} us");
+            assert_eq!(
+                idle.rest(IdlePolicy::Adaptive, Ticks(began + ticks(after_us))),
+                rest,
+                "after {after_us} us"
+            );
+        }
+    }
+
+    #[test]
+    fn another_thread_changes_the_policy_expect_the_next_idle_turn_to_follow() {
+        let mut idle = idle(IdlePolicy::Busy);
+        let switch = Arc::clone(&idle.switch);
+        for policy in [IdlePolicy::Sleep, IdlePolicy::Busy, IdlePolicy::Adaptive] {
+            switch.set(policy);
+            assert_eq!(switch.policy(), policy);
+            let parks = matches!(idle.after_turn(Progress::default()), Rest::Park(_));
+            assert_eq!(parks, policy == IdlePolicy::Sleep, "{policy:?}");
         }
     }
 

@@ -11,6 +11,7 @@ use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
 use super::leaving::Farewell;
+use super::observe::Observation;
 use super::reply_plan::ReplyData;
 
 /// Connections that peers begin find room in a mailbox until this part of it is taken, by whatever
@@ -26,6 +27,8 @@ pub(crate) enum Mail<E> {
     Accepted(E),
     /// The reply of a deferred call.
     Reply(DeferredReply),
+    /// Tell what there is; comes back with the answer.
+    Observe(Box<Observation>),
     /// End in good order.
     Leave(Farewell),
     /// Close everything.
@@ -90,14 +93,19 @@ impl<E> Inbox<E> {
             return Err(mail);
         }
         self.queue.push(mail)?;
-        if let Some(waker) = self.waker.get() {
-            waker.wake();
-        }
+        self.wake();
         fence(Ordering::SeqCst);
         if self.is_closed.load(Ordering::Relaxed) {
             self.empty();
         }
         Ok(())
+    }
+
+    /// Lets a parked core look around.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
     }
 
     fn empty(&self) {

@@ -19,6 +19,7 @@ pub(crate) mod leaving;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
 mod negotiate;
+pub(crate) mod observe;
 mod offering;
 pub(crate) mod ops;
 mod options;

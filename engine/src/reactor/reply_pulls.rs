@@ -36,6 +36,11 @@ impl ReplyPull {
     pub(super) fn into_hold(self) -> Option<Box<CallHold>> {
         self.hold
     }
+
+    /// Blocks of registered memory that it holds.
+    pub(super) fn blocks(&self) -> usize {
+        self.hold.as_ref().map_or(0, |hold| hold.blocks()) + self.sinks.blocks()
+    }
 }
 
 impl<F: Fabric> CoreCell<F> {

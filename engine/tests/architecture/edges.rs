@@ -1,7 +1,7 @@
 //! Who may import whom.
 //!
 //! ```text
-//! proto <- reactor <- api <- rpcbind          sys, sync <- mem <- fabric <- reactor
+//! proto <- reactor <- control <- api <- rpcbind          sys, sync <- mem <- fabric <- reactor
 //! ```
 
 use crate::paths::{Path, paths};
@@ -15,7 +15,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fabric", &["mem", "sys", "sync"]),
     ("config", &["mem", "sys", "sync"]),
     ("reactor", &["config", "fabric", "mem", "sys", "sync"]),
-    ("api", &["config", "reactor", "fabric", "mem", "sys", "sync"]),
+    ("control", &["config", "fabric", "mem", "reactor", "sys", "sync"]),
+    ("api", &["config", "control", "reactor", "fabric", "mem", "sys", "sync"]),
     ("fuzz", &["reactor", "fabric"]),
     ("rpcbind", &["api", "config", "fabric"]),
 ];

@@ -1,0 +1,51 @@
+//! The control socket: how another process looks at an engine that polls, and changes how it idles.
+//!
+//! Each engine of a process has one, unless `stats.export` is `none`: a Unix stream socket whose name
+//! lies in the abstract namespace, so that nothing is left behind however the process ends, with one
+//! thread that sleeps until somebody connects. No core takes part, except where a request says so.
+//! May use `config`, `sys` and what the reactor publishes; the api starts it.
+//!
+//! # Name
+//! [`NAME_PREFIX`], then user, process and a number that tells engines of one process apart:
+//! `spinrpc-control/1000/4711/0`. `/proc/net/unix` lists it behind an `@`. Anybody may take such a
+//! name: who connects has to ask the kernel whether the process at the other end is the one that
+//! the name says (`SO_PEERCRED`).
+//!
+//! # Requests
+//! One line each, of [`REQUEST_BYTES_MAX`] bytes at most with its end. The answer is one line, too: a
+//! JSON object (RFC 8259), with a member `error` if the request was refused.
+//!
+//! * `snapshot`: what the engine and its cores have counted since they started, with the 256
+//!   connections of each core that have had most calls; `snapshot 20` shows 20 of them. Engines
+//!   answer with the same snapshot for 10 ms.
+//! * `idle busy`, `idle adaptive`, `idle sleep`: what cores do from now on when they find nothing to
+//!   do, in the place of `poll.mode`. Says how many cores were told. A core whose thread takes its
+//!   turns one by one ([`Core::poll_once`](crate::Core::poll_once)) rests as that thread decides.
+//!
+//! Only processes of the engine's own user, and of root, are answered; others are hung up on. So is
+//! who has not asked or taken its answer for 5 s; of more than 16 at a time, the one that has been at
+//! its request for longest.
+//!
+//! # Snapshots
+//! The member `schema` is [`SCHEMA`]; within it members are added, and never changed or taken away.
+//! Counts are since the start, bytes where a name says so; the statistics of a core are named as the
+//! fields of [`StatsSnapshot`](crate::StatsSnapshot), and `busy_ticks` is in ticks of which there
+//! are `ticks_per_second`. `uptime_ns` is the time of the snapshot since the engine was made. Of the
+//! configuration, `settings` has every key that differs from its default.
+
+mod json;
+mod server;
+mod snapshot;
+mod socket;
+
+pub(crate) use server::{ControlSocket, Source};
+pub(crate) use snapshot::{CoreFacts, EngineFacts, Inside, render};
+
+/// What the names of control sockets begin with, in the abstract namespace.
+pub const NAME_PREFIX: &str = "spinrpc-control/";
+/// Name and version of what a snapshot is like.
+pub const SCHEMA: &str = "spinrpc-control/1";
+/// Longest request, its newline included, in bytes.
+pub const REQUEST_BYTES_MAX: usize = 128;
+/// Connections of a core that a snapshot shows, if the request does not say.
+pub const CONNECTIONS_SHOWN: usize = 256;

@@ -1,0 +1,283 @@
+//! The thread of a control socket: sleeps until somebody connects, asks, or takes an answer. Nobody at
+//! the other end can make it wait, grow, or turn faster than the limits here.
+
+use super::json::Object;
+use super::{CONNECTIONS_SHOWN, REQUEST_BYTES_MAX, socket};
+use crate::config::{Choice, IdlePolicy};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Peers at a time; one more, and the one that has been at its request for longest is hung up on.
+const PEERS_MAX: usize = 16;
+/// In which a peer must have asked, and then have taken its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long nobody is accepted after a peer that may not ask, or when no descriptor is left: what
+/// others of this host can make this thread do is bounded.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What the socket tells of, and acts on.
+pub(crate) trait Source: Send + 'static {
+    /// Everything, on one line; of each core so many connections. May take a tenth of a second, and
+    /// bothers cores no more than a hundred times a second.
+    fn snapshot(&mut self, engine: u32, connections: usize) -> String;
+    /// Tells cores how to idle; returns how many.
+    fn set_idle(&mut self, policy: IdlePolicy) -> usize;
+}
+
+/// Answers until it is dropped.
+pub(crate) struct ControlSocket {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlSocket {
+    pub(crate) fn start(source: impl Source) -> io::Result<Self> {
+        let (listener, number) = socket::listen()?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let answers = Answers { source, number };
+        let server = Server {
+            listener,
+            stop: Arc::clone(&stop),
+            answers,
+            peers: Vec::with_capacity(PEERS_MAX),
+            paused_until: None,
+        };
+        let thread = std::thread::Builder::new().name("spinrpc-stats".into());
+        let thread = Some(thread.spawn(move || server.run())?);
+        Ok(Self { stop, thread })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // It can fail only when somebody has counted to 2^64 before.
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+struct Server<S> {
+    listener: UnixListener,
+    stop: Arc<OwnedFd>,
+    answers: Answers<S>,
+    peers: Vec<Peer>,
+    paused_until: Option<Instant>,
+}
+
+impl<S: Source> Server<S> {
+    fn run(mut self) {
+        loop {
+            match self.wait() {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the control socket answers no more");
+                    return;
+                }
+            }
+            let now = Instant::now();
+            self.paused_until.take_if(|until| *until <= now);
+            if self.paused_until.is_none() {
+                self.accept(now);
+            }
+            let answers = &mut self.answers;
+            self.peers.retain_mut(|peer| peer.deadline > now && peer.go_on(answers).is_ok());
+        }
+    }
+
+    /// Sleeps until there is something to do; true to stop.
+    fn wait(&self) -> io::Result<bool> {
+        let mut fds = Vec::with_capacity(2 + PEERS_MAX);
+        fds.push(PollFd::new(&*self.stop, PollFlags::IN));
+        fds.extend(self.peers.iter().map(|peer| PollFd::new(&peer.stream, peer.waits_for())));
+        if self.paused_until.is_none() {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        let deadlines = self.peers.iter().map(|peer| peer.deadline).chain(self.paused_until);
+        let left = deadlines.min().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => Ok(!fds[0].revents().is_empty()),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..PEERS_MAX {
+            match self.listener.accept() {
+                Ok((stream, _)) if socket::is_trusted(&stream) => self.welcome(stream, now),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(_) | Err(_) => self.paused_until = Some(now + PAUSE),
+            }
+        }
+    }
+
+    fn welcome(&mut self, stream: UnixStream, now: Instant) {
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.peers.len() == PEERS_MAX {
+            let longest = (0..PEERS_MAX).min_by_key(|index| self.peers[*index].deadline);
+            drop(longest.map(|index| self.peers.remove(index)));
+        }
+        self.peers.push(Peer::new(stream, now));
+    }
+}
+
+/// Somebody who is connected: reads a request, or takes the answer; never both.
+struct Peer {
+    stream: UnixStream,
+    request: [u8; REQUEST_BYTES_MAX],
+    received: usize,
+    answer: Vec<u8>,
+    sent: usize,
+    /// Hung up on once the answer is taken.
+    is_last: bool,
+    deadline: Instant,
+}
+
+/// Who has gone, or is to be hung up on.
+struct Over;
+
+impl Peer {
+    fn new(stream: UnixStream, now: Instant) -> Self {
+        Self {
+            stream,
+            request: [0; REQUEST_BYTES_MAX],
+            received: 0,
+            answer: Vec::new(),
+            sent: 0,
+            is_last: false,
+            deadline: now + PATIENCE,
+        }
+    }
+
+    fn waits_for(&self) -> PollFlags {
+        // Who has asked already is to be answered as soon as there is room.
+        if self.answer.is_empty() && self.asked().is_none() {
+            PollFlags::IN
+        } else {
+            PollFlags::OUT
+        }
+    }
+
+    /// Where the first request that has arrived ends.
+    fn asked(&self) -> Option<usize> {
+        self.request[..self.received].iter().position(|byte| *byte == b'\n')
+    }
+
+    /// One request or the rest of an answer, as far as it goes without waiting.
+    fn go_on(&mut self, answers: &mut Answers<impl Source>) -> Result<(), Over> {
+        if self.answer.is_empty() {
+            if self.asked().is_none() {
+                self.read()?;
+            }
+            self.take_request(answers);
+        }
+        self.write()
+    }
+
+    fn read(&mut self) -> Result<(), Over> {
+        let rest = &mut self.request[self.received..];
+        match self.stream.read(rest) {
+            Ok(0) => Err(Over),
+            Ok(bytes) => {
+                self.received += bytes;
+                Ok(())
+            }
+            Err(error) if is_nothing_yet(&error) => Ok(()),
+            Err(_) => Err(Over),
+        }
+    }
+
+    fn take_request(&mut self, answers: &mut Answers<impl Source>) {
+        if let Some(end) = self.asked() {
+            self.answer = answers.to(&self.request[..end]);
+            self.request.copy_within(end + 1..self.received, 0);
+            self.received -= end + 1;
+        } else if self.received == REQUEST_BYTES_MAX {
+            self.answer = refusal(&format!("a request has at most {REQUEST_BYTES_MAX} bytes"));
+            self.is_last = true;
+        } else {
+            return;
+        }
+        self.sent = 0;
+        self.deadline = Instant::now() + PATIENCE;
+    }
+
+    fn write(&mut self) -> Result<(), Over> {
+        if self.answer.is_empty() {
+            return Ok(());
+        }
+        match self.stream.write(&self.answer[self.sent..]) {
+            Ok(bytes) => self.sent += bytes,
+            Err(error) if is_nothing_yet(&error) => {}
+            Err(_) => return Err(Over),
+        }
+        if self.sent < self.answer.len() {
+            return Ok(());
+        }
+        self.answer = Vec::new();
+        self.deadline = Instant::now() + PATIENCE;
+        if self.is_last { Err(Over) } else { Ok(()) }
+    }
+}
+
+fn is_nothing_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Answers to requests.
+struct Answers<S> {
+    source: S,
+    number: u32,
+}
+
+impl<S: Source> Answers<S> {
+    fn to(&mut self, request: &[u8]) -> Vec<u8> {
+        let words = std::str::from_utf8(request).unwrap_or_default();
+        let words: Vec<&str> = words.split_ascii_whitespace().collect();
+        match words[..] {
+            ["snapshot"] => self.snapshot(CONNECTIONS_SHOWN),
+            ["snapshot", count] => match count.parse() {
+                Ok(count) => self.snapshot(count),
+                Err(_) => refusal("allowed is a number of connections: snapshot 20"),
+            },
+            ["idle", mode] => self.set_idle(mode),
+            _ => refusal("no such request; allowed are snapshot and idle"),
+        }
+    }
+
+    fn snapshot(&mut self, connections: usize) -> Vec<u8> {
+        with_end(self.source.snapshot(self.number, connections))
+    }
+
+    fn set_idle(&mut self, mode: &str) -> Vec<u8> {
+        let mut policy = IdlePolicy::Busy;
+        if !policy.set(mode) {
+            return refusal(&format!("allowed are idle {}", policy.names().join(", idle ")));
+        }
+        let cores = self.source.set_idle(policy);
+        let mut line = String::new();
+        Object::begin(&mut line).text("idle", mode).number("cores", cores as u64);
+        with_end(line)
+    }
+}
+
+fn refusal(why: &str) -> Vec<u8> {
+    let mut line = String::new();
+    Object::begin(&mut line).text("error", why);
+    with_end(line)
+}
+
+fn with_end(mut line: String) -> Vec<u8> {
+    line.push('\n');
+    line.into_bytes()
+}

@@ -1,0 +1,384 @@
+//! The control socket: what it tells of an engine, what it does to it, and that nobody who uses it
+//! wrongly keeps it from others, or the engine from its calls.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, all_words};
+use common::program::NULL;
+use common::{LIMIT, PROGRAM, Server, VERSION, serve, small, small_with, unique_address, valid};
+use spinrpc::config::{CoreList, IdlePolicy, StatsExport};
+use spinrpc::control::{NAME_PREFIX, REQUEST_BYTES_MAX, SCHEMA};
+use spinrpc::{Call, Engine};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// Engines that the tests of this file have at a time, and more.
+const NUMBERS: u32 = 64;
+const USER: &str = "SPINRPC_TEST_CONTROL";
+
+fn name(number: u32) -> String {
+    let user = effective_user();
+    format!("{NAME_PREFIX}{user}/{}/{number}", std::process::id())
+}
+
+/// The effective user, as the kernel lists it.
+fn effective_user() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+fn connect(name: &str) -> Option<UnixStream> {
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.set_write_timeout(Some(LIMIT)).unwrap();
+    Some(stream)
+}
+
+/// Asks once and takes the answer, without its end.
+#[track_caller]
+fn ask(name: &str, request: &str) -> String {
+    let mut stream = connect(name).expect("a control socket");
+    stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+    line(&mut BufReader::new(stream))
+}
+
+#[track_caller]
+fn line(from: &mut impl BufRead) -> String {
+    let mut answer = String::new();
+    from.read_line(&mut answer).unwrap();
+    assert_eq!(answer.pop(), Some('\n'), "{answer:?}");
+    answer
+}
+
+/// The control socket of the engine of this process that listens at `address`.
+fn control_of(address: &str) -> Option<String> {
+    let tells = |name: &String| {
+        let Some(mut stream) = connect(name) else { return false };
+        let asked = stream.write_all(b"snapshot\n");
+        let mut answer = String::new();
+        // Another test's engine may end meanwhile.
+        asked.is_ok()
+            && BufReader::new(stream).read_line(&mut answer).is_ok()
+            && answer.contains(&format!("{address:?}"))
+    };
+    (0..NUMBERS).map(name).find(tells)
+}
+
+/// The first number of that name in a snapshot.
+#[track_caller]
+fn number(snapshot: &str, member: &str) -> u64 {
+    let start = snapshot.find(&format!("\"{member}\":")).expect(member) + member.len() + 3;
+    let digits: String = snapshot[start..].chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("{member} in {snapshot}"))
+}
+
+/// A server with its control socket, of which tests ask wrongly.
+struct Asked {
+    server: Server,
+    control: String,
+}
+
+impl Asked {
+    fn start() -> Self {
+        Self::on(Server::start())
+    }
+
+    fn on(server: Server) -> Self {
+        let control = control_of(&server.address).expect("a control socket");
+        Self { server, control }
+    }
+
+    /// Others are answered, and calls are served.
+    #[track_caller]
+    fn expect_well(&self) {
+        let before = number(&ask(&self.control, "snapshot"), "calls_received");
+        let mut caller = Caller::connect(&self.server.address, all_words);
+        caller.start(NULL, 1, |_| {}).unwrap();
+        assert!(caller.replies(1)[0].1.is_ok());
+        self.server.wait_for("the count", |stats| stats.calls_received > before);
+    }
+
+    fn connect(&self) -> UnixStream {
+        connect(&self.control).expect("a control socket")
+    }
+}
+
+/// Make calls over a connection, then ask. Expect the counts of the core and of the connection, what
+/// memory there is, and the keys that were set.
+#[test]
+fn a_snapshot_tells_of_engine_core_connection_and_memory() {
+    let asked = Asked::on(Server::with(small_with(|raw| raw.rpc.credits = 9)));
+    let mut caller = Caller::connect(&asked.server.address, all_words);
+    for token in 0..5 {
+        caller.start(NULL, token, |_| {}).unwrap();
+        caller.replies(1);
+    }
+    asked.server.wait_for("the counts", |stats| stats.replies_sent >= 5);
+    let snapshot = ask(&asked.control, "snapshot");
+    // With the one by which the caller waited for its credits.
+    let calls = number(&snapshot, "calls_received");
+    assert!(calls > 5, "{snapshot}");
+    for expected in [
+        format!("\"schema\":{SCHEMA:?}"),
+        format!("\"pid\":{}", std::process::id()),
+        format!("\"listens\":[{:?}]", asked.server.address),
+        "\"fabric\":\"shm\"".into(),
+        "\"rpc.credits\":\"9\"".into(),
+        "\"running\":true,\"answered\":true".into(),
+        "\"connections_open\":1,\"connections\":[{".into(),
+        "\"made_by\":\"peer\",\"state\":\"up\",\"version\":".into(),
+        format!("process {}\"", std::process::id()),
+        format!("\"responder\":{{\"calls\":{calls},\"credits_granted\":9,\"in_progress\":0}}"),
+        "\"blocks\":{\"calls\":0,\"fetches\":0,\"pulls\":0,\"exports\":0}".into(),
+    ] {
+        assert!(snapshot.contains(&expected), "{expected} in {snapshot}");
+    }
+    assert!(number(&snapshot, "uptime_ns") > 0 && number(&snapshot, "ticks_per_second") > 0);
+    assert!(number(&snapshot, "block_bytes") > 0 && number(&snapshot, "free") > 0, "{snapshot}");
+    let of_client = ask(&name_beside(&asked.control), "snapshot");
+    assert_eq!(number(&of_client, "calls_sent"), calls, "{of_client}");
+    assert!(of_client.contains(&format!("\"requester\":{{\"calls\":{calls},")), "{of_client}");
+}
+
+/// The control socket of the engine with a connection to this process that is not `other`.
+fn name_beside(other: &str) -> String {
+    let is_it = |candidate: &String| {
+        candidate != other
+            && connect(candidate).is_some()
+            && ask(candidate, "snapshot").contains("\"made_by\":\"us\"")
+    };
+    (0..NUMBERS).map(name).find(is_it).expect("the client's engine")
+}
+
+#[test]
+fn a_snapshot_shows_as_many_connections_as_asked_for_and_counts_all() {
+    let asked = Asked::start();
+    let callers: Vec<_> =
+        (0..20).map(|_| Caller::connect(&asked.server.address, all_words)).collect();
+    for (shown, request) in [(20, "snapshot"), (3, "snapshot 3"), (0, "snapshot 0")] {
+        let snapshot = ask(&asked.control, request);
+        assert_eq!(snapshot.matches("\"made_by\"").count(), shown, "{request}: {snapshot}");
+        assert_eq!(number(&snapshot, "connections_open"), 20);
+    }
+    drop(callers);
+}
+
+/// Ask cores that poll to sleep. Expect that they do, and that a snapshot says so.
+#[test]
+fn idle_policies_are_switched_while_cores_run() {
+    let asked = Asked::on(Server::with(small_with(|raw| raw.poll.mode = IdlePolicy::Busy)));
+    let polls_on = |policy: &str| {
+        assert_eq!(
+            ask(&asked.control, &format!("idle {policy}")),
+            format!("{{\"idle\":{policy:?},\"cores\":1}}")
+        );
+        let snapshot = ask(&asked.control, "snapshot");
+        assert!(snapshot.contains(&format!("\"idle\":{policy:?}")), "{snapshot}");
+    };
+    assert_eq!(asked.server.stats().parks, 0);
+    polls_on("sleep");
+    asked.server.wait_for("a core that sleeps", |stats| stats.parks > 3);
+    asked.expect_well();
+    polls_on("adaptive");
+    polls_on("busy");
+    asked.expect_well();
+    let refused = ask(&asked.control, "idle lazy");
+    assert!(refused.contains("allowed are idle busy, idle adaptive, idle sleep"), "{refused}");
+}
+
+#[test]
+fn an_engine_that_exports_nothing_has_no_control_socket() {
+    let server = Server::with(small_with(|raw| raw.stats.export = StatsExport::None));
+    assert_eq!(control_of(&server.address), None);
+}
+
+#[test]
+fn the_socket_ends_with_the_engine() {
+    let asked = Asked::start();
+    let (mut waiting, control) = (asked.connect(), asked.control.clone());
+    // Answered, so that it is accepted and not only connected.
+    waiting.write_all(b"idle nothing\n").unwrap();
+    line(&mut BufReader::new(&waiting));
+    drop(asked.server);
+    assert_eq!(waiting.read(&mut [0]).unwrap_or(0), 0);
+    let is_another = |name: &str| connect(name).is_some() && !ask(name, "snapshot").is_empty();
+    assert!(connect(&control).is_none() || is_another(&control));
+}
+
+/// A core whose thread does not move gets one letter, however often one asks. Expect answers that
+/// say so, in time.
+#[test]
+fn a_core_that_does_not_move_is_told_of_without_what_only_it_knows() {
+    let engine = Engine::new(valid(small())).unwrap();
+    serve(&engine);
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let control = control_of(&address).expect("a control socket");
+    for _ in 0..20 {
+        let snapshot = ask(&control, "snapshot");
+        assert!(snapshot.contains("\"running\":true,\"answered\":false"), "{snapshot}");
+    }
+    assert_eq!(core.poll_once().events, 1);
+    assert_eq!(core.poll_once().events, 0);
+}
+
+/// A handler that does not return keeps nobody from asking.
+#[test]
+fn a_core_that_hangs_in_a_handler_is_seen_to() {
+    let engine = Engine::new(valid(small())).unwrap();
+    let (go_on, gate) = channel::<()>();
+    let gate = std::sync::Mutex::new(Some(gate));
+    engine.serve(PROGRAM, VERSION, move |_| {
+        let gate = spinrpc::sync::lock(&gate).take();
+        move |call: Call<'_>| {
+            let _ = gate.as_ref().map(|gate| gate.recv_timeout(LIMIT));
+            call.reply(|_| {});
+        }
+    });
+    let asked = Asked::on(Server::started(engine, Default::default()));
+    let mut caller = Caller::connect(&asked.server.address, all_words);
+    caller.start(NULL, 1, |_| {}).unwrap();
+    let end = Instant::now() + LIMIT;
+    while !ask(&asked.control, "snapshot").contains("\"answered\":false") {
+        caller.core.poll_once();
+        assert!(Instant::now() < end, "the handler is never seen to hang");
+    }
+    go_on.send(()).unwrap();
+    assert!(caller.replies(1)[0].1.is_ok());
+    drop(go_on);
+    asked.expect_well();
+}
+
+#[test]
+fn receive_what_is_no_request_expect_an_error_and_the_next_one_answered() {
+    let asked = Asked::start();
+    let mut stream = BufReader::new(asked.connect());
+    for wrong in [
+        &b""[..],
+        b"snapshots",
+        b"snapshot x",
+        b"snapshot 1 2",
+        b"idle",
+        b"\xff\xfe\0",
+        b"{\"a\":1}",
+    ] {
+        stream.get_mut().write_all(&[wrong, b"\n"].concat()).unwrap();
+        let answer = line(&mut stream);
+        assert!(answer.starts_with("{\"error\":\""), "{wrong:?}: {answer}");
+    }
+    stream.get_mut().write_all(b"snapshot\n").unwrap();
+    assert!(line(&mut stream).contains(SCHEMA));
+}
+
+#[test]
+fn receive_a_line_without_end_expect_an_error_and_the_end() {
+    let asked = Asked::start();
+    let mut stream = asked.connect();
+    // The peer may hang up in the middle.
+    let _ = stream.write_all(&vec![b'x'; 1 << 20]);
+    let mut reader = BufReader::new(stream);
+    let answer = line(&mut reader);
+    assert!(answer.contains(&format!("at most {REQUEST_BYTES_MAX} bytes")), "{answer}");
+    let end = reader.read(&mut [0]);
+    assert!(matches!(&end, Ok(0)) || end.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
+    asked.expect_well();
+}
+
+/// A request comes byte by byte, and several come at a time. Expect each answered once, in order.
+#[test]
+fn requests_are_lines_however_they_arrive() {
+    let asked = Asked::start();
+    let mut stream = BufReader::new(asked.connect());
+    for byte in b"snapshot\n" {
+        stream.get_mut().write_all(&[*byte]).unwrap();
+    }
+    assert!(line(&mut stream).contains(SCHEMA));
+    stream.get_mut().write_all(b"idle x\nsnapshot\nidle busy\n").unwrap();
+    for expected in ["error", SCHEMA, "\"cores\":1"] {
+        let answer = line(&mut stream);
+        assert!(answer.contains(expected), "{expected}: {answer}");
+    }
+}
+
+/// Connect hundreds of times and say nothing, or ask and read nothing. Expect that others are
+/// answered, and that those who are one too many are hung up on.
+#[test]
+fn peers_that_are_silent_or_never_read_keep_nobody_out() {
+    let asked = Asked::start();
+    let silent: Vec<_> = (0..300).map(|_| asked.connect()).collect();
+    asked.expect_well();
+    let readers: Vec<_> = (0..300)
+        .map(|_| {
+            let mut stream = asked.connect();
+            stream.set_nonblocking(true).unwrap();
+            // As many as there is room for: the answers fill the socket, and nobody takes them.
+            while stream.write(b"snapshot\n").is_ok_and(|bytes| bytes > 0) {}
+            stream
+        })
+        .collect();
+    asked.expect_well();
+    for (number, mut stream) in silent.into_iter().enumerate().take(200) {
+        assert!(matches!(stream.read(&mut [0]), Ok(0)), "connection {number} is still there");
+    }
+    drop(readers);
+    asked.expect_well();
+}
+
+/// Expect that who connects and says nothing is hung up on by itself, within 5 s.
+#[test]
+fn a_peer_that_says_nothing_is_hung_up_on() {
+    let asked = Asked::start();
+    let (mut silent, began) = (asked.connect(), Instant::now());
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+    assert!(began.elapsed() > Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+/// Not a test of its own: what another user's process does. Without the variable there is nothing
+/// to do.
+#[test]
+fn another_users_process() {
+    let Ok(control) = std::env::var(USER) else { return };
+    let mut stream = connect(&control).expect("a control socket");
+    // The peer may have hung up already.
+    let _ = stream.write_all(b"snapshot\n");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    std::process::exit(if answer.is_empty() { 0 } else { 3 });
+}
+
+/// Ask as another user, which only root can become. Expect no word, and others answered.
+#[test]
+fn another_user_is_not_answered() {
+    if effective_user() != "0" {
+        eprintln!("not root: nothing was tested");
+        return;
+    }
+    let asked = Asked::start();
+    for _ in 0..3 {
+        let mut other = Command::new("/proc/self/exe");
+        other.args(["--exact", "another_users_process"]).env(USER, &asked.control).uid(65534);
+        assert_eq!(other.output().unwrap().status.code(), Some(0));
+    }
+    asked.expect_well();
+}
+
+/// The cores of an engine are told of one by one.
+#[test]
+fn cores_that_do_not_run_are_told_of() {
+    let cpus: Vec<_> = valid(small_with(|raw| raw.cores.max = 2)).cpus().to_vec();
+    let engine =
+        Engine::new(valid(small_with(|raw| raw.cores.list = CoreList::Cpus(cpus.clone()))))
+            .unwrap();
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let snapshot = ask(&control_of(&address).expect("a control socket"), "snapshot");
+    assert_eq!(snapshot.matches("\"running\":false").count(), cpus.len(), "{snapshot}");
+}
