@@ -2,8 +2,10 @@
 //! arguments of each call, so a server needs no flags that must match.
 
 mod run;
+mod top;
 
 pub(crate) use run::RunArgs;
+pub(crate) use top::TopArgs;
 
 use crate::cores::CoreList;
 use crate::failure::Failure;
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Floor(FloorArgs),
     /// List the RDMA devices of this host, and what keeps connections from them.
     Devices(DevicesArgs),
+    /// Watch running engines: what each core and connection does, waits for, and holds.
+    Top(TopArgs),
 }
 
 /// Options of the whole job.
@@ -246,6 +250,9 @@ mod tests {
             ("run --address shm:x --op null --program 100003", "--version"),
             ("run", "--address"),
             ("floor --cores 1,1", "0,2"),
+            ("top nobody", "process id"),
+            ("top --interval 1ms", "100ms"),
+            ("top --sort age", "in-flight"),
             ("frobnicate", "frobnicate"),
         ] {
             let message = usage_error(line);

@@ -1,7 +1,7 @@
 //! spinperf: measures spinrpc between two processes, on one host beside the host's own limits.
 //!
 //! `cli` reads the command line; `main_job`, `serve`, `run`, `floor_job` and `devices` are the
-//! commands; `load` is the only module that talks to the engine; `floor` measures what the machine
+//! commands, as is `top`, which watches other processes; `load` is the only module that talks to the engine; `floor` measures what the machine
 //! allows; `report` prints. Results go to standard output, progress and errors to standard error.
 
 mod capture;
@@ -24,6 +24,7 @@ mod progress;
 mod report;
 mod run;
 mod serve;
+mod top;
 mod units;
 
 use cli::{Cli, Command, Parsed};
@@ -56,6 +57,7 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
         Some(Command::Floor(args)) => floor_job::run(&args),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),
+        Some(Command::Top(args)) => top::run(&args),
         None => main_job::run(&cli.main_job),
     }
 }

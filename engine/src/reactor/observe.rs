@@ -31,7 +31,7 @@ pub(crate) struct Observation {
     pub(crate) deferred: usize,
     /// Calls that wait for memory or room.
     pub(crate) put_off: usize,
-    back: SyncSender<Box<Observation>>,
+    back: SyncSender<Box<Self>>,
 }
 
 /// One connection as it is now.

@@ -1,0 +1,148 @@
+//! `spinperf top`: watches running engines by their control sockets, and prints what they do.
+//!
+//! `target` finds engines, `socket` asks them, `snapshot` is what they answer, `view` what two answers
+//! say of the time between, and `table` how that looks to people. `main` is the caller; no engine
+//! runs in this process.
+
+mod snapshot;
+mod socket;
+mod table;
+mod target;
+mod view;
+
+pub(crate) use target::Target;
+pub(crate) use view::Order;
+
+use crate::cli::TopArgs;
+use crate::failure::Failure;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use target::{Found, Watched};
+use view::View;
+
+/// Watches until it is interrupted, the engines have ended, or it has shown as often as asked.
+///
+/// # Errors
+/// Nothing can be watched, or the engines ended before they were shown as often as asked.
+pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
+    let interrupts = interrupts()?;
+    let mut watched = Watched::find(args.target.as_ref())?;
+    let mut screen = Screen::new(args);
+    let mut before = watched.look();
+    let mut due = Instant::now();
+    let mut shown = 0;
+    while args.count.is_none_or(|count| shown < count) {
+        due = (due + args.interval).max(Instant::now());
+        if is_interrupted(&interrupts, due) {
+            return Ok(());
+        }
+        let now = watched.look();
+        if now.is_empty() {
+            return ended(&watched, shown, args.count);
+        }
+        if !screen.show(&before, &now)? {
+            return Ok(());
+        }
+        shown += 1;
+        before = now;
+    }
+    Ok(())
+}
+
+/// Whoever watches until the end has what was wanted.
+fn ended(watched: &Watched, shown: u32, count: Option<u32>) -> Result<(), Failure> {
+    let who = watched.who();
+    match count {
+        None => {
+            eprintln!("spinperf: {who} has ended");
+            Ok(())
+        }
+        Some(count) => {
+            let what = format!("{who} ended after {shown} of {count} intervals");
+            Err(Failure::Measurement(what))
+        }
+    }
+}
+
+/// Tells of SIGINT and SIGTERM.
+fn interrupts() -> Result<Receiver<()>, Failure> {
+    let failed = |error| Failure::system("watching for signals", error);
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let (tell, told) = channel();
+    let wait = move || {
+        signals.forever().next();
+        // Who does not listen any more is at its end.
+        let _ = tell.send(());
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(failed)?;
+    Ok(told)
+}
+
+fn is_interrupted(interrupts: &Receiver<()>, due: Instant) -> bool {
+    let left = due.saturating_duration_since(Instant::now());
+    interrupts.recv_timeout(left) != Err(RecvTimeoutError::Timeout)
+}
+
+/// Standard output: a terminal is written over, anything else gets one block, or one line of JSON,
+/// after the other.
+struct Screen<'a> {
+    args: &'a TopArgs,
+    is_terminal: bool,
+}
+
+impl<'a> Screen<'a> {
+    fn new(args: &'a TopArgs) -> Self {
+        Self { args, is_terminal: io::stdout().is_terminal() }
+    }
+
+    /// False when nobody reads any more.
+    fn show(&mut self, before: &[Found], now: &[Found]) -> Result<bool, Failure> {
+        let view = View::between(before, now, self.args.sort);
+        let text = if self.args.json {
+            let line = serde_json::to_string(&view);
+            line.map_err(|error| Failure::Measurement(format!("not JSON: {error}")))? + "\n"
+        } else {
+            self.text(&view)
+        };
+        let mut output = io::stdout().lock();
+        match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Failure::system("writing to standard output", error)),
+            Ok(()) => Ok(true),
+        }
+    }
+
+    fn text(&self, view: &View) -> String {
+        let lines = table::lines(view, usize::from(self.args.connections));
+        if !self.is_terminal {
+            return lines.join("\n") + "\n\n";
+        }
+        let (rows, columns) = terminal_size();
+        let shown = lines.iter().take(rows.saturating_sub(1));
+        let cut = shown.map(|line| line.chars().take(columns).collect::<String>() + CLEAR_LINE);
+        format!("{HOME}{}\n{CLEAR_BELOW}", cut.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// Rows and columns; where the terminal does not say, those of a usual one.
+fn terminal_size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
+            (usize::from(size.ws_row), usize::from(size.ws_col))
+        }
+        _ => (24, 80),
+    }
+}
+
+/// Shortest time between two looks: engines answer with the same snapshot for 10 ms.
+pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Longest one.
+pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(3600);

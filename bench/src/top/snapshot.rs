@@ -1,0 +1,95 @@
+//! A snapshot as an engine sends it (`spinrpc::control`). What this release does not know is skipped.
+//! `socket` reads it, `view` compares two.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// One engine at one moment.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) schema: String,
+    pub(crate) engine: u32,
+    pub(crate) version: String,
+    pub(crate) fabric: String,
+    pub(crate) uptime_ns: u64,
+    pub(crate) ticks_per_second: u64,
+    pub(crate) listens: Vec<String>,
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) cores: Vec<Core>,
+}
+
+/// One core.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Core {
+    pub(crate) index: u32,
+    pub(crate) cpu: u32,
+    pub(crate) idle: String,
+    pub(crate) running: bool,
+    pub(crate) answered: bool,
+    pub(crate) stats: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub(crate) deferred: u64,
+    #[serde(default)]
+    pub(crate) put_off: u64,
+    #[serde(default)]
+    pub(crate) memory: Vec<Blocks>,
+    #[serde(default)]
+    pub(crate) connections_open: u64,
+    #[serde(default)]
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// Blocks of one size.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Blocks {
+    pub(crate) block_bytes: usize,
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+}
+
+/// One connection.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Connection {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) peer: String,
+    pub(crate) made_by: String,
+    pub(crate) state: String,
+    pub(crate) version: u32,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
+    pub(crate) receives: Buffers,
+    pub(crate) sends: Buffers,
+    pub(crate) blocks: BTreeMap<String, u64>,
+}
+
+/// What is called over a connection.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Requester {
+    pub(crate) calls: u64,
+    pub(crate) credits_granted: u64,
+    pub(crate) credits_in_flight: u64,
+}
+
+/// What is served over it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Responder {
+    pub(crate) calls: u64,
+    pub(crate) credits_granted: u64,
+    pub(crate) in_progress: u64,
+}
+
+/// One pool of its message buffers.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Buffers {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) kept: u64,
+}
+
+impl Core {
+    /// A count; zero for one that the engine does not have.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.stats.get(name).copied().unwrap_or(0)
+    }
+}

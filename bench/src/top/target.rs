@@ -1,0 +1,202 @@
+//! What is watched: finds the engines of a process, of an address, or all, and says in one line why
+//! there are none.
+
+use super::snapshot::Snapshot;
+use super::socket::{self, Owner, Silence};
+use crate::failure::Failure;
+use spinrpc::fabric::check_address;
+use std::fs;
+use std::path::Path;
+
+/// Whom to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// All engines of a process.
+    Process(u32),
+    /// The engines that listen there, and all others of their processes.
+    Address(String),
+}
+
+impl Target {
+    /// For the command line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(0) => Err("a process id is a number from 1".to_owned()),
+            Ok(pid) => Ok(Self::Process(pid)),
+            Err(_) => match check_address(text) {
+                Ok(()) => Ok(Self::Address(text.to_owned())),
+                Err(error) => Err(format!("neither a process id nor an address: {error}")),
+            },
+        }
+    }
+}
+
+/// An engine that has answered.
+pub(crate) struct Found {
+    pub(crate) owner: Owner,
+    /// The name of the process.
+    pub(crate) program: String,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// The processes that are watched.
+pub(crate) struct Watched {
+    /// Of the names of their control sockets all but the engine's number.
+    stems: Vec<String>,
+    owners: Vec<Owner>,
+}
+
+impl Watched {
+    /// Finds the processes; all of this host that may be watched, if there is no target.
+    ///
+    /// # Errors
+    /// [`Failure::Measurement`]: there is none, with the reason.
+    pub(crate) fn find(target: Option<&Target>) -> Result<Self, Failure> {
+        let names =
+            socket::names().map_err(|error| Failure::system("reading /proc/net/unix", error))?;
+        let mut watched = Self { stems: Vec::new(), owners: Vec::new() };
+        let mut silent = Vec::new();
+        for name in names {
+            match socket::ask(&name) {
+                Ok((owner, snapshot)) if is_meant(target, owner, &snapshot) => {
+                    watched.add(&name, owner);
+                }
+                Ok(_) | Err(Silence::Gone) => {}
+                Err(silence) => silent.push(silence),
+            }
+        }
+        if watched.owners.is_empty() {
+            return Err(Failure::Measurement(why_nobody(target, &silent)));
+        }
+        Ok(watched)
+    }
+
+    fn add(&mut self, name: &str, owner: Owner) {
+        let stem = name.rsplit_once('/').map_or(name, |(stem, _)| stem).to_owned();
+        if !self.owners.contains(&owner) {
+            self.owners.push(owner);
+        }
+        if !self.stems.contains(&stem) {
+            self.stems.push(stem);
+        }
+    }
+
+    /// Their engines now; none when they have ended.
+    pub(crate) fn look(&mut self) -> Vec<Found> {
+        let is_watched = |name: &String| {
+            name.rsplit_once('/').is_some_and(|(stem, _)| self.stems.iter().any(|s| s == stem))
+        };
+        // Without the table nobody can be seen any more.
+        let names = socket::names().unwrap_or_default();
+        let answers = names.iter().filter(|name| is_watched(name)).map(|name| socket::ask(name));
+        let found = answers.filter_map(|answer| match answer {
+            Ok((owner, snapshot)) if self.owners.contains(&owner) => {
+                Some(Found { owner, program: program(owner.pid), snapshot })
+            }
+            Err(Silence::Broken(owner, what)) if self.owners.contains(&owner) => {
+                eprintln!("spinperf: process {}: {what}", owner.pid);
+                None
+            }
+            _ => None,
+        });
+        found.collect()
+    }
+
+    /// For messages: `process 12`.
+    pub(crate) fn who(&self) -> String {
+        let pids: Vec<String> = self.owners.iter().map(|owner| owner.pid.to_string()).collect();
+        match pids.len() {
+            1 => format!("the engine of process {}", pids[0]),
+            _ => format!("the last engine of processes {}", pids.join(", ")),
+        }
+    }
+}
+
+fn is_meant(target: Option<&Target>, owner: Owner, snapshot: &Snapshot) -> bool {
+    match target {
+        None => true,
+        Some(Target::Process(pid)) => owner.pid == *pid,
+        Some(Target::Address(address)) => snapshot.listens.contains(address),
+    }
+}
+
+fn program(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+/// One line, with what to do where that is known.
+fn why_nobody(target: Option<&Target>, silent: &[Silence]) -> String {
+    match target {
+        Some(Target::Process(pid)) => why_not_process(*pid, silent),
+        Some(Target::Address(address)) => format!(
+            "nobody who may be looked at listens at {address}; spinperf top without an address \
+             shows who may: engines of this user (or, for root, all) with stats.export = socket"
+        ),
+        None => format!(
+            "no engine runs here that may be looked at: of this user (or, for root, of any), with \
+             stats.export = socket{}",
+            if silent.is_empty() { "" } else { "; others do not answer this user" }
+        ),
+    }
+}
+
+fn why_not_process(pid: u32, silent: &[Silence]) -> String {
+    for silence in silent {
+        match silence {
+            Silence::Refused(owner) if owner.pid == pid => {
+                let user = owner.user;
+                return format!(
+                    "process {pid} is of user {user}: only that user and root may look at it"
+                );
+            }
+            Silence::Broken(owner, what) if owner.pid == pid => {
+                return format!("process {pid}: {what}");
+            }
+            _ => {}
+        }
+    }
+    if !Path::new(&format!("/proc/{pid}")).exists() {
+        return format!("no such process: {pid}");
+    }
+    if is_elsewhere(pid) {
+        return format!(
+            "process {pid} is in another network namespace: nsenter -t {pid} -n spinperf top {pid}"
+        );
+    }
+    let name = program(pid);
+    format!("process {pid} ({name}) has no engine, or one with stats.export = none")
+}
+
+/// Control sockets are seen within one network namespace.
+fn is_elsewhere(pid: u32) -> bool {
+    let space = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    let (own, other) = (space("self"), space(&pid.to_string()));
+    own.is_some() && other.is_some() && own != other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_process_or_an_address() {
+        assert_eq!(Target::parse("4711"), Ok(Target::Process(4711)));
+        assert_eq!(Target::parse("shm:echo"), Ok(Target::Address("shm:echo".to_owned())));
+        for wrong in ["0", "-1", "echo", "tcp:x", ""] {
+            let message = Target::parse(wrong).unwrap_err();
+            assert!(message.contains("process id"), "{wrong}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_process_without_an_engine_is_told_from_none() {
+        let own = std::process::id();
+        assert!(why_not_process(own, &[]).contains("has no engine"));
+        assert_eq!(why_not_process(u32::MAX, &[]), format!("no such process: {}", u32::MAX));
+        let owner = Owner { pid: own, user: 77 };
+        assert!(why_not_process(own, &[Silence::Refused(owner)]).contains("of user 77"));
+        let broken = Silence::Broken(owner, "it does not answer".to_owned());
+        assert!(why_not_process(own, &[broken]).contains("does not answer"));
+    }
+}

@@ -1,0 +1,360 @@
+//! What engines did between two looks: rates, and how things stood at the second one. `mod` makes it,
+//! `table` shows it, and as JSON it is what `--json` prints: schema `spinperf-top/1`.
+
+use super::snapshot::{Blocks, Connection, Core, Snapshot};
+use super::target::Found;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Name and version of the lines of `--json`.
+const SCHEMA: &str = "spinperf-top/1";
+
+/// What connections are sorted by, the largest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// Calls per second, in both directions
+    #[default]
+    Calls,
+    /// Calls under way: sent and unanswered, or received and not answered yet
+    InFlight,
+    /// Message buffers and blocks of memory held
+    Memory,
+    /// Their place at the core, the first one first
+    Place,
+}
+
+/// All that is watched.
+#[derive(Debug, Serialize)]
+pub(crate) struct View {
+    schema: &'static str,
+    unix_ms: u64,
+    pub(super) engines: Vec<EngineView>,
+}
+
+/// One engine.
+#[derive(Debug, Serialize)]
+pub(crate) struct EngineView {
+    pub(super) pid: u32,
+    pub(super) user: u32,
+    pub(super) program: String,
+    pub(super) engine: u32,
+    pub(super) version: String,
+    pub(super) fabric: String,
+    pub(super) uptime_s: f64,
+    /// Seconds that rates are of; zero, as are the rates, the first time that an engine is seen.
+    pub(super) interval_s: f64,
+    pub(super) listens: Vec<String>,
+    pub(super) settings: BTreeMap<String, String>,
+    pub(super) cores: Vec<CoreView>,
+}
+
+/// One core.
+#[derive(Debug, Serialize)]
+pub(crate) struct CoreView {
+    pub(super) index: u32,
+    pub(super) cpu: u32,
+    pub(super) idle: String,
+    pub(super) running: bool,
+    pub(super) answered: bool,
+    /// Turns that did something, of the time.
+    pub(super) busy_percent: f64,
+    pub(super) empty_polls_percent: f64,
+    /// Ticks of the time-stamp counter per call served or answered; `null` without one.
+    pub(super) ticks_per_call: Option<f64>,
+    /// Of everything that the core counts.
+    pub(super) per_second: BTreeMap<String, f64>,
+    pub(super) totals: BTreeMap<String, u64>,
+    pub(super) deferred: u64,
+    pub(super) put_off: u64,
+    pub(super) memory: Vec<BlocksView>,
+    pub(super) connections_open: u64,
+    pub(super) connections: Vec<ConnectionView>,
+}
+
+/// Blocks of one size of a core's memory.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct BlocksView {
+    pub(super) block_bytes: usize,
+    pub(super) used: u64,
+    pub(super) total: u64,
+}
+
+/// One connection.
+#[derive(Debug, Serialize)]
+pub(crate) struct ConnectionView {
+    pub(super) id: String,
+    pub(super) peer: String,
+    pub(super) made_by: String,
+    pub(super) state: String,
+    pub(super) version: u32,
+    pub(super) served_per_second: f64,
+    pub(super) called_per_second: f64,
+    pub(super) served: u64,
+    pub(super) called: u64,
+    pub(super) credits_in_flight: u64,
+    pub(super) credits_granted: u64,
+    pub(super) serving: u64,
+    pub(super) credits_given: u64,
+    /// Message buffers with calls and replies that are worked on, and all there are.
+    pub(super) receives_kept: u64,
+    pub(super) receives: u64,
+    /// Message buffers on their way, those kept for deferred calls, and all there are.
+    pub(super) sends_out: u64,
+    pub(super) sends_kept: u64,
+    pub(super) sends: u64,
+    /// Blocks of memory by who holds them.
+    pub(super) blocks: BTreeMap<String, u64>,
+}
+
+impl View {
+    /// Engines that are there at the second look.
+    pub(super) fn between(before: &[Found], now: &[Found], order: Order) -> Self {
+        let engines = now.iter().map(|now| {
+            let before = before.iter().find(|before| is_same(before, now));
+            EngineView::between(before.map(|before| &before.snapshot), now, order)
+        });
+        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { schema: SCHEMA, unix_ms: unix_ms.as_millis() as u64, engines: engines.collect() }
+    }
+}
+
+/// One that began anew in the meantime is another.
+fn is_same(before: &Found, now: &Found) -> bool {
+    before.owner == now.owner
+        && before.snapshot.engine == now.snapshot.engine
+        && before.snapshot.uptime_ns < now.snapshot.uptime_ns
+}
+
+impl EngineView {
+    fn between(before: Option<&Snapshot>, now: &Found, order: Order) -> Self {
+        let Found { owner, program, snapshot } = now;
+        let since_ns = before.map_or(snapshot.uptime_ns, |before| before.uptime_ns);
+        let span = Span {
+            seconds: snapshot.uptime_ns.saturating_sub(since_ns) as f64 / 1e9,
+            ticks_per_second: snapshot.ticks_per_second as f64,
+        };
+        let core = |now: &Core| {
+            let same = |core: &&Core| core.index == now.index;
+            let before = before.and_then(|before| before.cores.iter().find(same));
+            span.core(before.unwrap_or(now), now, order)
+        };
+        Self {
+            pid: owner.pid,
+            user: owner.user,
+            program: program.clone(),
+            engine: snapshot.engine,
+            version: snapshot.version.clone(),
+            fabric: snapshot.fabric.clone(),
+            uptime_s: snapshot.uptime_ns as f64 / 1e9,
+            interval_s: span.seconds,
+            listens: snapshot.listens.clone(),
+            settings: snapshot.settings.clone(),
+            cores: snapshot.cores.iter().map(core).collect(),
+        }
+    }
+}
+
+/// The time between two looks.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    seconds: f64,
+    ticks_per_second: f64,
+}
+
+impl Span {
+    fn rate(self, before: u64, now: u64) -> f64 {
+        ratio(now.saturating_sub(before) as f64, self.seconds).unwrap_or(0.0)
+    }
+
+    fn core(self, before: &Core, now: &Core, order: Order) -> CoreView {
+        let rates = now.stats.iter().map(|(name, count)| {
+            // A tick is no event: what share of them was busy stands beside.
+            (name.clone(), self.rate(before.count(name), *count))
+        });
+        let grown = |name| now.count(name).saturating_sub(before.count(name)) as f64;
+        let percent = |part, whole| 100.0 * ratio(part, whole).unwrap_or(0.0);
+        let busy = grown("busy_ticks");
+        let calls = grown("calls_received") + grown("replies_received");
+        CoreView {
+            index: now.index,
+            cpu: now.cpu,
+            idle: now.idle.clone(),
+            running: now.running,
+            answered: now.answered,
+            busy_percent: percent(busy, self.seconds * self.ticks_per_second),
+            empty_polls_percent: percent(grown("empty_polls"), grown("polls")),
+            ticks_per_call: ratio(busy, calls),
+            per_second: rates.filter(|(name, _)| name != "busy_ticks").collect(),
+            totals: now.stats.clone(),
+            deferred: now.deferred,
+            put_off: now.put_off,
+            memory: now.memory.iter().map(BlocksView::of).collect(),
+            connections_open: now.connections_open,
+            connections: self.connections(before, now, order),
+        }
+    }
+
+    fn connections(self, before: &Core, now: &Core, order: Order) -> Vec<ConnectionView> {
+        let earlier: BTreeMap<&str, &Connection> =
+            before.connections.iter().map(|c| (c.id.as_str(), c)).collect();
+        let view = |now: &Connection| {
+            self.connection(earlier.get(now.id.as_str()).copied().unwrap_or(now), now)
+        };
+        let mut views: Vec<ConnectionView> = now.connections.iter().map(view).collect();
+        match order {
+            Order::Calls => {
+                views.sort_by(|a, b| b.calls_per_second().total_cmp(&a.calls_per_second()))
+            }
+            Order::InFlight => views.sort_by_key(|c| Reverse(c.credits_in_flight + c.serving)),
+            Order::Memory => views.sort_by_key(|c| Reverse(c.held())),
+            Order::Place => views.sort_by_key(|c| place(&c.id)),
+        }
+        views
+    }
+
+    fn connection(self, before: &Connection, now: &Connection) -> ConnectionView {
+        let (requester, responder) = (now.requester, now.responder);
+        ConnectionView {
+            id: now.id.clone(),
+            peer: now.peer.clone(),
+            made_by: now.made_by.clone(),
+            state: now.state.clone(),
+            version: now.version,
+            served_per_second: self.rate(before.responder.calls, responder.calls),
+            called_per_second: self.rate(before.requester.calls, requester.calls),
+            served: responder.calls,
+            called: requester.calls,
+            credits_in_flight: requester.credits_in_flight,
+            credits_granted: requester.credits_granted,
+            serving: responder.in_progress,
+            credits_given: responder.credits_granted,
+            receives_kept: now.receives.kept,
+            receives: now.receives.total,
+            sends_out: now.sends.total.saturating_sub(now.sends.free),
+            sends_kept: now.sends.kept,
+            sends: now.sends.total,
+            blocks: now.blocks.clone(),
+        }
+    }
+}
+
+impl BlocksView {
+    fn of(blocks: &Blocks) -> Self {
+        let Blocks { block_bytes, total, free } = *blocks;
+        Self { block_bytes, used: total.saturating_sub(free), total }
+    }
+}
+
+impl ConnectionView {
+    fn calls_per_second(&self) -> f64 {
+        self.served_per_second + self.called_per_second
+    }
+
+    fn held(&self) -> u64 {
+        self.receives_kept + self.sends_out + self.blocks.values().sum::<u64>()
+    }
+}
+
+/// `12.3`, place and generation, as a number to sort by.
+fn place(id: &str) -> u64 {
+    id.split('.').next().and_then(|place| place.parse().ok()).unwrap_or(u64::MAX)
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::socket::Owner;
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// An engine after so many seconds, of which each second had the same.
+    pub(in super::super) fn found(seconds: u64) -> Found {
+        let connection = |id: &str, served: u64| {
+            json!({"id": id, "peer": "user 7, process 8", "made_by": "peer", "state": "up",
+                "version": 1,
+                "requester": {"calls": 0, "credits_requested": 1, "credits_granted": 1,
+                    "credits_in_flight": 0},
+                "responder": {"calls": served, "credits_granted": 64, "in_progress": 3},
+                "receives": {"bytes": 4096, "total": 66, "free": 0, "kept": 2},
+                "sends": {"bytes": 9600, "total": 66, "free": 65, "kept": 0},
+                "blocks": {"calls": 0, "fetches": 1, "pulls": 0, "exports": 0}})
+        };
+        let snapshot = json!({"schema": "spinrpc-control/1", "pid": 1, "engine": 0,
+            "version": "0.1.0", "fabric": "shm", "uptime_ns": seconds * 1_000_000_000,
+            "ticks_per_second": 1_000_000, "listens": ["shm:x"], "settings": {"poll.mode": "busy"},
+            "member_of_a_later_release": 1,
+            "cores": [{"index": 0, "cpu": 3, "idle": "busy", "running": true, "answered": true,
+                "stats": {"polls": seconds * 1000, "empty_polls": seconds * 250,
+                    "busy_ticks": seconds * 500_000, "calls_received": seconds * 100,
+                    "replies_received": 0, "credit_stalls": seconds * 7},
+                "deferred": 1, "put_off": 0,
+                "memory": [{"block_bytes": 8192, "total": 64, "free": 60}],
+                "connections_open": 2,
+                "connections": [connection("0.0", seconds * 20), connection("5.1", seconds * 80)]}]});
+        let owner = Owner { pid: 1, user: 7 };
+        Found {
+            owner,
+            program: "spin".to_owned(),
+            snapshot: serde_json::from_value(snapshot).unwrap(),
+        }
+    }
+
+    fn shown(before: &[Found], now: &[Found], order: Order) -> Value {
+        serde_json::to_value(View::between(before, now, order)).unwrap()
+    }
+
+    #[test]
+    fn rates_are_of_the_engines_own_time() {
+        let view = shown(&[found(10)], &[found(14)], Order::Calls);
+        assert_eq!(view["schema"], "spinperf-top/1");
+        let engine = &view["engines"][0];
+        assert_eq!(engine["interval_s"], 4.0);
+        let core = &engine["cores"][0];
+        assert_eq!(core["per_second"]["calls_received"], 100.0);
+        assert_eq!(core["per_second"]["credit_stalls"], 7.0);
+        assert_eq!(core["totals"]["calls_received"], 1400);
+        assert_eq!(
+            (&core["busy_percent"], &core["empty_polls_percent"]),
+            (&json!(50.0), &json!(25.0))
+        );
+        assert_eq!(core["ticks_per_call"], 5000.0);
+        assert_eq!(core["memory"][0], json!({"block_bytes": 8192, "used": 4, "total": 64}));
+        assert_eq!(core["connections"][0]["id"], "5.1");
+        assert_eq!(core["connections"][0]["served_per_second"], 80.0);
+        assert_eq!(core["connections"][0]["sends_out"], 1);
+    }
+
+    #[test]
+    fn an_engine_seen_for_the_first_time_or_begun_anew_has_no_rates() {
+        for before in [vec![], vec![found(20)]] {
+            let view = shown(&before, &[found(14)], Order::Calls);
+            let engine = &view["engines"][0];
+            assert_eq!(engine["interval_s"], 0.0);
+            let core = &engine["cores"][0];
+            assert_eq!(core["per_second"]["calls_received"], 0.0);
+            assert_eq!(core["ticks_per_call"], Value::Null);
+            assert_eq!(core["connections"][0]["served_per_second"], 0.0);
+        }
+    }
+
+    #[test]
+    fn connections_come_in_the_order_asked_for() {
+        for (order, first) in [(Order::Calls, "5.1"), (Order::Place, "0.0")] {
+            let view = shown(&[found(1)], &[found(2)], order);
+            assert_eq!(view["engines"][0]["cores"][0]["connections"][0]["id"], first, "{order:?}");
+        }
+        for order in [Order::InFlight, Order::Memory] {
+            let mut now = found(2);
+            let last = &mut now.snapshot.cores[0].connections[1];
+            (last.responder.in_progress, last.receives.kept) = (9, 9);
+            let view = View::between(&[found(1)], &[now], order);
+            assert_eq!(view.engines[0].cores[0].connections[0].id, "5.1", "{order:?}");
+        }
+    }
+}
