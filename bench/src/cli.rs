@@ -253,6 +253,7 @@ mod tests {
             ("top nobody", "process id"),
             ("top --interval 1ms", "100ms"),
             ("top --sort age", "in-flight"),
+            ("top --idle never", "busy, adaptive, sleep"),
             ("frobnicate", "frobnicate"),
         ] {
             let message = usage_error(line);

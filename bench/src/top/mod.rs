@@ -30,7 +30,10 @@ use view::View;
 /// Nothing can be watched, or the engines ended before they were shown as often as asked.
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     let interrupts = interrupts()?;
-    let mut watched = Watched::find(args.target.as_ref())?;
+    let watched = Watched::find(args.target.as_ref())?;
+    if let Some(policy) = args.idle {
+        watched.set_idle(policy)?;
+    }
     let mut screen = Screen::new(args);
     let mut before = watched.look();
     let mut due = Instant::now();

@@ -4,6 +4,7 @@
 use super::snapshot::Snapshot;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use spinrpc::config::{Choice, IdlePolicy};
 use spinrpc::control::{NAME_PREFIX, SCHEMA};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -17,9 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(5);
 /// Longest answer: two hundred cores with all their connections.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// All that an engine shows in text output or JSON, of each core.
-const REQUEST: &[u8] = b"snapshot\n";
-
 /// The process that a socket belongs to, by the word of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
@@ -80,7 +78,7 @@ pub(crate) fn connect(name: &str) -> Option<(UnixStream, Owner)> {
 /// Asks whoever listens under that name.
 pub(crate) fn ask(name: &str) -> Result<(Owner, Snapshot), Silence> {
     let (stream, owner) = connect(name).ok_or(Silence::Gone)?;
-    let answer = exchange(stream).map_err(|error| match error.kind() {
+    let answer = exchange(stream, "snapshot").map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             Silence::Broken(owner, "it does not answer; is it stopped?".to_owned())
         }
@@ -97,11 +95,18 @@ pub(crate) fn ask(name: &str) -> Result<(Owner, Snapshot), Silence> {
     Ok((owner, snapshot))
 }
 
-/// Sends the request and takes one line.
-fn exchange(mut stream: UnixStream) -> io::Result<Vec<u8>> {
+/// Has the cores of an engine idle like this.
+pub(crate) fn set_idle(name: &str, policy: IdlePolicy) -> io::Result<()> {
+    let gone = || io::Error::from(io::ErrorKind::NotConnected);
+    let (stream, _) = connect(name).ok_or_else(gone)?;
+    exchange(stream, &format!("idle {}", policy.name())).map(drop)
+}
+
+/// Sends a request and takes one line.
+fn exchange(mut stream: UnixStream, request: &str) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(REQUEST)?;
+    stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut part = [0; 1 << 16];
     while answer.last() != Some(&b'\n') {

@@ -18,6 +18,7 @@ pub(super) fn lines(view: &View, connections: usize) -> Vec<String> {
 fn engine_lines(engine: &EngineView, connections: usize) -> Vec<String> {
     let mut lines = vec![title(engine)];
     lines.extend(aligned(with_head(&CORE_HEAD, engine.cores.iter().map(core_cells))));
+    lines.extend(aligned(with_head(&WAIT_HEAD, engine.cores.iter().map(wait_cells))));
     lines.extend(engine.cores.iter().filter_map(memory_line));
     let rows = engine.cores.iter().flat_map(|core| {
         core.connections.iter().take(connections).map(|row| connection_cells(core.index, row))
@@ -53,53 +54,51 @@ fn title(engine: &EngineView) -> String {
     )
 }
 
-const CORE_HEAD: [&str; 17] = [
-    "core",
-    "cpu",
-    "idle",
-    "served/s",
-    "called/s",
-    "busy",
-    "empty",
-    "ticks/call",
-    "parks/s",
-    "inline B/s",
-    "read B/s",
-    "written B/s",
-    "copies/s",
-    "no credit/s",
-    "queue full/s",
-    "no buffer/s",
-    "late/s",
-];
+const CORE_HEAD: [&str; 9] =
+    ["core", "cpu", "idle", "served/s", "called/s", "busy", "empty", "ticks/call", "parks/s"];
 
 fn core_cells(core: &CoreView) -> Vec<String> {
-    let rate = |name: &str| show_count(core.per_second.get(name).copied().unwrap_or(0.0));
     let idle = match (core.running, core.answered) {
         (false, _) => "not running",
         (true, false) => "no answer",
         (true, true) => core.idle.as_str(),
     };
-    let late = ["calls_late", "timeouts"].map(|name| core.per_second.get(name).copied());
     vec![
         core.index.to_string(),
         core.cpu.to_string(),
         printable(idle),
-        rate("calls_received"),
-        rate("replies_received"),
+        rate(core, "calls_received"),
+        rate(core, "replies_received"),
         format!("{:.1}%", core.busy_percent),
         format!("{:.1}%", core.empty_polls_percent),
         core.ticks_per_call.map_or_else(|| "-".to_owned(), show_count),
-        rate("parks"),
-        rate("bytes_inline"),
-        rate("bytes_read"),
-        rate("bytes_written"),
-        rate("copies"),
-        rate("credit_stalls"),
-        rate("queue_full"),
-        rate("no_buffer"),
-        show_count(late.into_iter().flatten().sum()),
+        rate(core, "parks"),
     ]
+}
+
+/// What moved, and what had to wait, each second.
+const WAIT_HEAD: [&str; 10] = [
+    "core",
+    "inline B/s",
+    "read B/s",
+    "write B/s",
+    "copies",
+    "no credit",
+    "queue full",
+    "no buffer",
+    "late",
+    "timeouts",
+];
+
+fn wait_cells(core: &CoreView) -> Vec<String> {
+    let moved = ["bytes_inline", "bytes_read", "bytes_written", "copies"];
+    let waited = ["credit_stalls", "queue_full", "no_buffer", "calls_late", "timeouts"];
+    let rates = moved.into_iter().chain(waited).map(|name| rate(core, name));
+    std::iter::once(core.index.to_string()).chain(rates).collect()
+}
+
+fn rate(core: &CoreView, name: &str) -> String {
+    show_count(core.per_second.get(name).copied().unwrap_or(0.0))
 }
 
 /// `core 0 blocks used: 8 KiB 4/64, 128 KiB 0/8; deferred 1, waiting 0`; nothing of a core that has
@@ -116,7 +115,7 @@ fn memory_line(core: &CoreView) -> Option<String> {
     })
 }
 
-const CONNECTION_HEAD: [&str; 13] = [
+const CONNECTION_HEAD: [&str; 12] = [
     "conn",
     "core",
     "peer",
@@ -128,8 +127,7 @@ const CONNECTION_HEAD: [&str; 13] = [
     "in flight",
     "receives",
     "sends",
-    "call/fetch/pull/export",
-    "state",
+    "blocks c/f/p/e",
 ];
 
 fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
@@ -139,7 +137,7 @@ fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
         printable(&row.id),
         core.to_string(),
         printable(&row.peer),
-        printable(&row.made_by),
+        made_by(row),
         row.version.to_string(),
         show_count(row.served_per_second),
         show_count(row.called_per_second),
@@ -148,8 +146,15 @@ fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
         format!("{}/{}", row.receives_kept, row.receives),
         format!("{}/{}", row.sends_out + row.sends_kept, row.sends),
         held.join("/"),
-        printable(&row.state),
     ]
+}
+
+/// Who asked for it; and its state, if it is not up.
+fn made_by(row: &ConnectionView) -> String {
+    match row.state.as_str() {
+        "up" => printable(&row.made_by),
+        state => printable(&format!("{}, {state}", row.made_by)),
+    }
 }
 
 fn with_head(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
@@ -207,9 +212,10 @@ mod tests {
             all.contains("core 0 blocks used: 8 KiB 4/64; calls deferred 1, waiting 0"),
             "{all}"
         );
-        let busiest = cells(&lines[5]);
+        assert_eq!(cells(&lines[4])[5], "7", "calls without a credit: {all}");
+        let busiest = cells(&lines[7]);
         assert_eq!((busiest[0].as_str(), busiest[8].as_str()), ("5.1", "80"), "{all}");
-        assert!(lines[5].contains("3/64") && lines[5].contains("0/1/0/0"), "{all}");
+        assert!(lines[7].contains("3/64") && lines[7].contains("0/1/0/0"), "{all}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::snapshot::Snapshot;
 use super::socket::{self, Owner, Silence};
 use crate::failure::Failure;
+use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
 use std::fs;
 use std::path::Path;
@@ -81,14 +82,29 @@ impl Watched {
         }
     }
 
-    /// Their engines now; none when they have ended.
-    pub(crate) fn look(&mut self) -> Vec<Found> {
+    /// Names of their engines' sockets now.
+    fn names(&self) -> Vec<String> {
         let is_watched = |name: &String| {
             name.rsplit_once('/').is_some_and(|(stem, _)| self.stems.iter().any(|s| s == stem))
         };
         // Without the table nobody can be seen any more.
-        let names = socket::names().unwrap_or_default();
-        let answers = names.iter().filter(|name| is_watched(name)).map(|name| socket::ask(name));
+        socket::names().unwrap_or_default().into_iter().filter(is_watched).collect()
+    }
+
+    /// Has all their cores idle like this.
+    ///
+    /// # Errors
+    /// The first engine that does not answer.
+    pub(crate) fn set_idle(&self, policy: IdlePolicy) -> Result<(), Failure> {
+        let failed = |name| move |error| Failure::system(format!("asking {name}"), error);
+        let names = self.names();
+        names.iter().try_for_each(|name| socket::set_idle(name, policy).map_err(failed(name)))
+    }
+
+    /// Their engines now; none when they have ended.
+    pub(crate) fn look(&self) -> Vec<Found> {
+        let names = self.names();
+        let answers = names.iter().map(|name| socket::ask(name));
         let found = answers.filter_map(|answer| match answer {
             Ok((owner, snapshot)) if self.owners.contains(&owner) => {
                 Some(Found { owner, program: program(owner.pid), snapshot })

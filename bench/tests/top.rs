@@ -1,0 +1,208 @@
+//! `spinperf top` watches real processes: a server under load, its client, and their end.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::{Server, command, cores, spinperf, text, wait_at_most};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// No step takes nearly as long, however loaded the machine is.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A process that is killed when it goes out of scope.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = command(arguments);
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// A client that calls without a pause.
+    fn load(server: &Server) -> Self {
+        let address = ["run", "--address", &server.address, "--profile", "dev-vm"];
+        Self::start(&[&address[..], &["--op", "echo", "--duration", "60s"]].concat())
+    }
+
+    fn first_line(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Its exit code, and what it said on standard error.
+    fn end(&mut self) -> (Option<i32>, String) {
+        let code = wait_at_most(&mut self.0, LIMIT);
+        let mut said = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (code, said)
+    }
+
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+/// Every line that `top` printed.
+fn watched(arguments: &[&str]) -> Vec<Value> {
+    let output = spinperf(&[&["top", "--json", "--interval", "200ms"], arguments].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Two looks, repeated until the second is as expected: what is watched has to get going.
+#[track_caller]
+fn watched_until(target: &str, is_expected: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let began = Instant::now();
+    loop {
+        let lines = watched(&[target, "--count", "2"]);
+        assert_eq!(lines.len(), 2);
+        if is_expected(&lines[1]) {
+            return lines;
+        }
+        assert!(began.elapsed() < LIMIT, "{}", lines[1]);
+    }
+}
+
+fn rate(line: &Value, name: &str) -> f64 {
+    line["engines"][0]["cores"][0]["per_second"][name].as_f64().unwrap()
+}
+
+/// Watch a server under load, and its client. Expect the same calls seen from both ends.
+#[test]
+fn both_ends_of_a_connection_are_seen_with_their_rates() {
+    let _cores = cores();
+    let server = Server::start("top-both");
+    let client = Running::load(&server);
+    let pid = server.child.id();
+    for line in watched_until(&pid.to_string(), |line| rate(line, "calls_received") > 0.0) {
+        assert_eq!(line["schema"], "spinperf-top/1");
+        let engine = &line["engines"][0];
+        assert_eq!((&engine["pid"], &engine["program"]), (&pid.into(), &"spinperf".into()));
+        assert_eq!(engine["listens"][0], server.address.as_str());
+        assert!(engine["interval_s"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    let peer = format!("process {}", client.id());
+    watched_until(&server.address, |line| {
+        let connections = &line["engines"][0]["cores"][0]["connections"];
+        let busiest = &connections[0];
+        busiest["peer"].as_str().is_some_and(|text| text.ends_with(&peer))
+            && busiest["served_per_second"].as_f64().is_some_and(|rate| rate > 0.0)
+    });
+    watched_until(&client.id(), |line| rate(line, "replies_received") > 0.0);
+}
+
+#[test]
+fn text_has_a_block_for_each_interval_with_no_control_characters() {
+    let _cores = cores();
+    let server = Server::start("top-text");
+    let arguments = ["top", &server.address, "--count", "3", "--interval", "100ms"];
+    let output = spinperf(&arguments);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(said.matches("listens at").count(), 3, "{said}");
+    for expected in ["served/s", "no credit", "queue full", "no buffer", "core 0 blocks used: "] {
+        assert_eq!(said.matches(expected).count(), 3, "{expected}: {said}");
+    }
+    assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+}
+
+/// Expect each server in what a look without a target tells.
+#[test]
+fn without_a_target_every_engine_is_watched() {
+    let _cores = cores();
+    let servers = [Server::start("top-all-1"), Server::start("top-all-2")];
+    let lines = watched(&["--count", "1"]);
+    let engines = lines[0]["engines"].as_array().unwrap();
+    for server in &servers {
+        let is_it = |engine: &&Value| engine["pid"] == server.child.id();
+        assert_eq!(engines.iter().filter(is_it).count(), 1, "{}", lines[0]);
+    }
+}
+
+#[test]
+fn cores_idle_as_they_are_told() {
+    let _cores = cores();
+    let server = Server::start("top-idle");
+    for policy in ["sleep", "busy", "adaptive"] {
+        let line = &watched(&[&server.address, "--count", "1", "--idle", policy])[0];
+        assert_eq!(line["engines"][0]["cores"][0]["idle"], policy);
+    }
+}
+
+#[test]
+fn the_end_of_the_process_is_a_good_end_unless_more_was_asked_for() {
+    let _cores = cores();
+    for (options, code, expected) in
+        [(&[][..], 0, "has ended"), (&["--count", "1000"][..], 1, "of 1000 intervals")]
+    {
+        let server = Server::start("top-end");
+        let pid = server.child.id().to_string();
+        let top = [&["top", &pid, "--interval", "100ms"], options].concat();
+        let mut top = Running::start(&top);
+        assert!(top.first_line().contains(&server.address));
+        drop(server);
+        // Whatever it prints meanwhile fits the pipe.
+        let (ended, said) = top.end();
+        assert_eq!(ended, Some(code), "{said}");
+        assert!(said.contains(expected) && said.contains(&pid), "{said}");
+    }
+}
+
+#[test]
+fn an_interrupt_is_a_good_end() {
+    let _cores = cores();
+    let server = Server::start("top-interrupt");
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut top = Running::start(&["top", &server.address, "--interval", "100ms"]);
+        assert!(top.first_line().contains(&server.address));
+        kill_process(Pid::from_child(&top.0), signal).unwrap();
+        assert_eq!(top.end(), (Some(0), String::new()));
+    }
+}
+
+/// Expect an end without an error when who reads has read enough.
+#[test]
+fn a_reader_that_goes_is_a_good_end() {
+    let _cores = cores();
+    let server = Server::start("top-pipe");
+    let mut top = Running::start(&["top", &server.address, "--json", "--interval", "100ms"]);
+    assert!(top.first_line().starts_with('{'));
+    drop(top.0.stdout.take());
+    assert_eq!(top.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn what_cannot_be_watched_is_said_in_one_line() {
+    let own = std::process::id().to_string();
+    for (target, code, expected) in [
+        ("4000000000", 1, "no such process: 4000000000"),
+        (&own, 1, "has no engine, or one with stats.export = none"),
+        ("shm:nobody-listens-here", 1, "nobody who may be looked at listens at"),
+        ("0", 2, "a process id is a number from 1"),
+        ("tcp:x", 2, "neither a process id nor an address"),
+    ] {
+        let output = spinperf(&["top", target, "--count", "1"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{target}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{target}: {said}");
+    }
+}
+
+#[test]
+fn the_help_shows_examples() {
+    let output = spinperf(&["top", "--help"]);
+    assert!(text(&output.stdout).contains("spinperf top shm:storage"));
+}
