@@ -215,7 +215,7 @@ fn notes(driver: Driver) -> Vec<String> {
         Driver::Shm => &[
             "ratios are taken within each repeat, against limits measured just before it on the \
              same cores",
-            "null calls at depth 32 beside UCX messages: bench/peers/ucx/compare.sh",
+            "null calls at depth 32 beside UCX messages: bench/peers/run --only ucx",
         ],
         Driver::Verbs => &[limits_note(Driver::Verbs)],
     };

@@ -1,0 +1,69 @@
+# Reads the facts that run collects, for table.awk and json.awk:
+#
+#   host KEY TEXT                     about the machine and the run
+#   row ROW                           in the order of the table
+#   about ROW KEY TEXT                beside, operation, reported, differs (any number of times)
+#   status ROW absent|failed TEXT     why it has no figures: packages, or what was said
+#   figure ROUND ROW KEY VALUE        KEY is version, or one of KEYS
+BEGIN {
+    split("round_trip_ns rate_per_second bandwidth_bytes_per_second", KEYS, " ")
+    keys = 3
+}
+
+function rest(n,    text) {
+    text = $0
+    while (n-- > 0) sub(/^[^ ]+ /, "", text)
+    return text
+}
+
+$1 == "host" { host[$2] = rest(2) }
+$1 == "row" { names[++rows] = $2; known[$2] = 1 }
+$1 == "about" && $3 == "differs" { differs[$2, ++differences[$2]] = rest(3); next }
+$1 == "about" { about[$2, $3] = rest(3) }
+$1 == "status" { state[$2] = $3; why[$2] = rest(3) }
+$1 == "figure" && !($3 in known) { unknown("row " $3) }
+$1 == "figure" && $4 == "version" { version[$3] = $5; next }
+$1 == "figure" {
+    if ($4 != KEYS[1] && $4 != KEYS[2] && $4 != KEYS[3]) unknown("key " $4)
+    if (!($5 > 0)) unknown("value " $5 " of " $3)
+    figures[$3, $4, $2] = $5
+    if ($2 > rounds) rounds = $2
+}
+
+function unknown(what) {
+    print "peers: a peer printed an unknown " what > "/dev/stderr"
+    broken = 1
+    exit 1
+}
+
+# collect(): fills values[1..n] with a row's figures, or with their ratios to those of another row in
+# the same round, and returns n.
+function collect(row, key, base,    round, n) {
+    n = 0
+    for (round = 1; round <= rounds; round++) {
+        if (!((row, key, round) in figures)) continue
+        if (base != "" && !((base, key, round) in figures)) continue
+        values[++n] = figures[row, key, round] / (base == "" ? 1 : figures[base, key, round])
+    }
+    return n
+}
+
+function sort_values(n,    i, j, v) {
+    for (i = 2; i <= n; i++) {
+        v = values[i]
+        for (j = i; j > 1 && values[j - 1] > v; j--) values[j] = values[j - 1]
+        values[j] = v
+    }
+}
+
+# median(): of what collect filled in, which is sorted then.
+function median(n) {
+    sort_values(n)
+    return n % 2 ? values[(n + 1) / 2] : (values[n / 2] + values[n / 2 + 1]) / 2
+}
+
+# ratio(): to the row that this one stands beside; 0 without one.
+function ratio(row, key,    n) {
+    n = collect(row, key, about[row, "beside"])
+    return n ? median(n) : 0
+}

@@ -1,0 +1,80 @@
+# The table for people. Reads what figures.awk has collected.
+BEGIN {
+    WIDTH = 118
+    FORMAT = "%-17s  %-20s  %-10s  %s  %s  %s\n"
+    CELL = 26
+    scale["round_trip_ns"] = 1e-3
+    scale["rate_per_second"] = 1e-6
+    scale["bandwidth_bytes_per_second"] = 1e-9
+}
+
+# digits(): three of them that count.
+function digits(value) {
+    if (value >= 100) return sprintf("%.0f", value)
+    if (value >= 10) return sprintf("%.1f", value)
+    if (value >= 1) return sprintf("%.2f", value)
+    return sprintf("%.3f", value)
+}
+
+# cell(): "median (min-max) ratio", the ratio at the right.
+function cell(row, key,    n, middle, text) {
+    n = collect(row, key, "")
+    if (!n) return sprintf("%-" CELL "s", "-")
+    middle = median(n)
+    text = digits(middle * scale[key])
+    if (n > 1) text = text " (" digits(values[1] * scale[key]) "-" digits(values[n] * scale[key]) ")"
+    return sprintf("%-" (CELL - 6) "s%6s", text, ratio(row, key) ? sprintf("%.2fx", ratio(row, key)) : "-")
+}
+
+function line(row) {
+    if (row in state) {
+        printf "%-17s  %s: %s\n", row, state[row] == "absent" ? "not installed; Debian packages" : "failed", why[row]
+    } else {
+        printf FORMAT, row, about[row, "operation"], about[row, "reported"], cell(row, KEYS[1]), cell(row, KEYS[2]), cell(row, KEYS[3])
+    }
+}
+
+# wrapped(): text from a column on, in lines of WIDTH.
+function wrapped(text, indent,    words, n, i, length_now) {
+    n = split(text, words, " ")
+    printf "%" indent "s", ""
+    length_now = indent
+    for (i = 1; i <= n; i++) {
+        if (length_now + length(words[i]) > WIDTH) {
+            printf "\n%" indent "s", ""
+            length_now = indent
+        }
+        printf "%s ", words[i]
+        length_now += length(words[i]) + 1
+    }
+    print ""
+}
+
+function notes(row,    i) {
+    printf "\n%s%s\n", row, row in version ? " " version[row] : ""
+    for (i = 1; i <= differences[row]; i++) wrapped(differs[row, i], 4)
+}
+
+# The figure of merit that spinrpc sets itself beside UCX.
+function goal(    round, n) {
+    for (round = 1; round <= rounds; round++) {
+        if (!(("ucx", KEYS[2], round) in figures) || !(("spinperf-null", KEYS[2], round) in figures)) continue
+        values[++n] = figures["spinperf-null", KEYS[2], round] / figures["ucx", KEYS[2], round]
+    }
+    if (n) printf "\nnull calls for each UCX message: %.2f (goal: at least 0.6, aim 1.0)\n", median(n)
+}
+
+END {
+    if (broken) exit 1
+    printf "medians of %d round%s (min-max), client on core %d, server on core %d\n", host["repeats"],
+        host["repeats"] == 1 ? "" : "s", host["client_core"], host["server_core"]
+    printf "%s, kernel %s, %s; load %s before and %s after, %d ms stolen from the two cores\n\n", host["cpu"],
+        host["kernel"], host["date"], host["load_before"], host["load_after"], host["steal_ms"]
+    printf FORMAT, "", "an operation is", "latency is", sprintf("%-" CELL "s", "64 B round trip, µs"),
+        sprintf("%-" CELL "s", "64 B operations/s, 10^6"), "1 MiB, 10^9 bytes/s"
+    printf FORMAT, "tool", "a ...", "printed as", sprintf("%-" CELL "s", "(all full)"), sprintf("%-" CELL "s", "32 under way"), ""
+    for (i = 1; i <= rows; i++) line(names[i])
+    goal()
+    print "\nx: times spinperf's of the same round (on a device: spinperf's on that device)"
+    for (i = 1; i <= rows; i++) if (!(names[i] in state)) notes(names[i])
+}
