@@ -4,7 +4,7 @@
 #   row ROW                           in the order of the table
 #   about ROW KEY TEXT                beside, operation, reported, differs (any number of times)
 #   status ROW absent|failed TEXT     why it has no figures: packages, or what was said
-#   figure ROUND ROW KEY VALUE        KEY is version, or one of KEYS
+#   figure ROUND ROW KEY VALUE        KEY is version, note (one more of differs), or one of KEYS
 BEGIN {
     split("round_trip_ns rate_per_second bandwidth_bytes_per_second", KEYS, " ")
     keys = 3
@@ -23,6 +23,11 @@ $1 == "about" { about[$2, $3] = rest(3) }
 $1 == "status" { state[$2] = $3; why[$2] = rest(3) }
 $1 == "figure" && !($3 in known) { unknown("row " $3) }
 $1 == "figure" && $4 == "version" { version[$3] = $5; next }
+$1 == "figure" && $4 == "note" {
+    if (!(($3, rest(4)) in noted)) differs[$3, ++differences[$3]] = rest(4)
+    noted[$3, rest(4)] = 1
+    next
+}
 $1 == "figure" {
     if ($4 != KEYS[1] && $4 != KEYS[2] && $4 != KEYS[3]) unknown("key " $4)
     if (!($5 > 0)) unknown("value " $5 " of " $3)

@@ -24,3 +24,26 @@ function figure(key, value) {
     if (!(value > 0)) refuse("no figure for " key)
     printf "%s %.6g\n", key, value
 }
+
+# own(): the figure of a program of ours, which prints KEY VALUE lines: count, elapsed_ns and
+# rate_per_second; depth, the operations under way; min_ns and p50_ns of full round trips, where depth is
+# 1; bytes of an operation, where it is a transfer.
+function own(value) {
+    agree("rate", value["rate_per_second"], 1e9 * value["count"] / (value["elapsed_ns"] > 0 ? value["elapsed_ns"] : 1), 0.01)
+    at_most("its time in that which was taken", value["elapsed_ns"] / 1e9, elapsed_s)
+    if (what == "round_trip") {
+        if (value["depth"] != 1) refuse("depth is not 1")
+        at_most("the shortest and the median", value["min_ns"], value["p50_ns"])
+        # Half of all take at least the median.
+        at_most("half a p50 in the mean", value["p50_ns"] / 2, value["elapsed_ns"] / value["count"])
+        figure("round_trip_ns", value["p50_ns"])
+    }
+    if (what == "rate") {
+        if (value["depth"] != 32) refuse("depth is not 32")
+        figure("rate_per_second", value["rate_per_second"])
+    }
+    if (what == "bandwidth") {
+        if (value["bytes"] != 1048576) refuse("bytes is not 1 MiB")
+        figure("bandwidth_bytes_per_second", value["rate_per_second"] * value["bytes"])
+    }
+}

@@ -1,0 +1,291 @@
+//! iceoryx2 between two processes, measured as spinperf measures itself: `serve` answers until it gets
+//! SIGTERM, `run` measures for a second and prints `key value` lines. Both poll. Called by
+//! bench/peers/iceoryx2/measure, on a core each.
+//!
+//!     iceoryx2-peer serve|run calls|deep|samples|stream|bulk ROOT PREFIX
+//!
+//! ROOT is the directory, PREFIX begins the name, of everything that iceoryx2 makes: what is left of a
+//! process that was killed can be removed by name.
+
+use iceoryx2::node::NodeWaitFailure;
+use iceoryx2::port::publisher::Publisher;
+use iceoryx2::port::subscriber::Subscriber;
+use iceoryx2::prelude::*;
+use iceoryx2::service::port_factory::publish_subscribe::PortFactory as Topic;
+use iceoryx2::service::port_factory::request_response::PortFactory as Calls;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+type Small = [u8; 64];
+
+const DEPTH: usize = 32;
+/// As many transfers under way as spinperf has.
+const BULK_DEPTH: usize = 2;
+const BULK_BYTES: usize = 1 << 20;
+const WARM_UP: Duration = Duration::from_millis(200);
+const MEASURED: Duration = Duration::from_secs(1);
+/// The samples of a second and more, at any rate that is possible; a fuller run ends early.
+const SAMPLES_MAX: usize = 16 << 20;
+/// Asking whether the process is to end is a system call, so it is done now and then.
+const EMPTY_POLLS_PER_CHECK: u32 = 1 << 16;
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    set_log_level(LogLevel::Error);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["serve", mode, root, prefix] => open(root, prefix).and_then(|node| serve(&node, mode)),
+        ["run", mode, root, prefix] => open(root, prefix).and_then(|node| run(&node, mode)),
+        _ => Err("serve|run calls|deep|samples|stream|bulk ROOT PREFIX".into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("iceoryx2-peer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open(root: &str, prefix: &str) -> Outcome<Node<ipc::Service>> {
+    let mut config = Config::default();
+    config.global.set_root_path(&Path::new(root.as_bytes())?);
+    config.global.prefix = FileName::new(prefix.as_bytes())?;
+    Ok(NodeBuilder::new().config(&config).create::<ipc::Service>()?)
+}
+
+fn calls(node: &Node<ipc::Service>) -> Outcome<Calls<ipc::Service, Small, (), Small, ()>> {
+    let service = node.service_builder(&"calls".try_into()?).request_response::<Small, Small>();
+    Ok(service.max_active_requests_per_client(DEPTH).open_or_create()?)
+}
+
+fn samples(node: &Node<ipc::Service>, name: &str) -> Outcome<Topic<ipc::Service, Small, ()>> {
+    let service = node.service_builder(&name.try_into()?).publish_subscribe::<Small>();
+    Ok(service.enable_safe_overflow(false).subscriber_max_buffer_size(DEPTH).open_or_create()?)
+}
+
+fn bulk(node: &Node<ipc::Service>) -> Outcome<Topic<ipc::Service, [u8], ()>> {
+    let service = node.service_builder(&"bulk".try_into()?).publish_subscribe::<[u8]>();
+    let service = service.enable_safe_overflow(false).subscriber_max_borrowed_samples(BULK_DEPTH);
+    Ok(service.subscriber_max_buffer_size(BULK_DEPTH).open_or_create()?)
+}
+
+/// Samples that do not fit are refused, and sent anew: waiting is ours to do.
+fn publisher(
+    topic: &Topic<ipc::Service, Small, ()>,
+) -> Outcome<Publisher<ipc::Service, Small, ()>> {
+    let builder = topic.publisher_builder();
+    Ok(builder.backpressure_strategy(BackpressureStrategy::DiscardData).create()?)
+}
+
+fn serve(node: &Node<ipc::Service>, mode: &str) -> Outcome<()> {
+    match mode {
+        "calls" | "deep" => serve_calls(node),
+        "samples" => serve_samples(node),
+        "stream" => {
+            let subscriber = samples(node, "there")?.subscriber_builder().create()?;
+            serve_with(node, || Ok(subscriber.receive()?.is_some()))
+        }
+        "bulk" => {
+            let subscriber = bulk(node)?.subscriber_builder().create()?;
+            serve_with(node, || Ok(subscriber.receive()?.is_some_and(|sample| !sample.is_empty())))
+        }
+        _ => Err(format!("no mode {mode}").into()),
+    }
+}
+
+fn serve_calls(node: &Node<ipc::Service>) -> Outcome<()> {
+    let server = calls(node)?.server_builder().create()?;
+    serve_with(node, || {
+        let Some(request) = server.receive()? else { return Ok(false) };
+        request.loan_uninit()?.write_payload(*request).send()?;
+        Ok(true)
+    })
+}
+
+fn serve_samples(node: &Node<ipc::Service>) -> Outcome<()> {
+    let subscriber = samples(node, "there")?.subscriber_builder().create()?;
+    let publisher = publisher(&samples(node, "back")?)?;
+    serve_with(node, || {
+        let Some(sample) = subscriber.receive()? else { return Ok(false) };
+        publisher.loan_uninit()?.write_payload(*sample).send()?;
+        Ok(true)
+    })
+}
+
+/// Polls until the process is told to end.
+fn serve_with(node: &Node<ipc::Service>, mut poll: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+    println!("listening");
+    let mut empty = 0;
+    loop {
+        if poll()? {
+            continue;
+        }
+        std::hint::spin_loop();
+        empty += 1;
+        if empty == EMPTY_POLLS_PER_CHECK {
+            empty = 0;
+            match node.wait(Duration::ZERO) {
+                Ok(()) => {}
+                Err(NodeWaitFailure::TerminationRequest | NodeWaitFailure::Interrupt) => {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn run(node: &Node<ipc::Service>, mode: &str) -> Outcome<()> {
+    match mode {
+        "calls" => run_calls(node),
+        "deep" => run_deep(node),
+        "samples" => run_samples(node),
+        "stream" => run_stream(node),
+        "bulk" => run_bulk(node),
+        _ => Err(format!("no mode {mode}").into()),
+    }
+}
+
+/// One call at a time.
+fn run_calls(node: &Node<ipc::Service>) -> Outcome<()> {
+    let client = calls(node)?.client_builder().create()?;
+    connected(|| Ok(client.send_copy([0; 64])?.number_of_server_connections() > 0))?;
+    round_trips(|payload| {
+        let pending = client.loan_uninit()?.write_payload(payload).send()?;
+        loop {
+            if let Some(response) = pending.receive()? {
+                return Ok(*response);
+            }
+            std::hint::spin_loop();
+        }
+    })
+}
+
+/// As many calls at a time as there may be, replied to in their order.
+fn run_deep(node: &Node<ipc::Service>) -> Outcome<()> {
+    let client = calls(node)?.client_builder().create()?;
+    connected(|| Ok(client.send_copy([0; 64])?.number_of_server_connections() > 0))?;
+    let mut under_way = VecDeque::with_capacity(DEPTH);
+    counted(DEPTH, || {
+        if under_way.len() < DEPTH {
+            under_way.push_back(client.loan_uninit()?.write_payload([1; 64]).send()?);
+            return Ok(false);
+        }
+        let Some(oldest) = under_way.front() else { return Ok(false) };
+        let replied = oldest.receive()?.is_some();
+        if replied {
+            under_way.pop_front();
+        }
+        Ok(replied)
+    })
+}
+
+/// A sample there and its copy back.
+fn run_samples(node: &Node<ipc::Service>) -> Outcome<()> {
+    let subscriber = samples(node, "back")?.subscriber_builder().create()?;
+    let publisher = publisher(&samples(node, "there")?)?;
+    connected(|| Ok(publisher.send_copy([0; 64])? > 0))?;
+    await_sample(&subscriber)?;
+    round_trips(|payload| {
+        publisher.loan_uninit()?.write_payload(payload).send()?;
+        await_sample(&subscriber)
+    })
+}
+
+fn await_sample(subscriber: &Subscriber<ipc::Service, Small, ()>) -> Outcome<Small> {
+    loop {
+        if let Some(sample) = subscriber.receive()? {
+            return Ok(*sample);
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Samples one way.
+fn run_stream(node: &Node<ipc::Service>) -> Outcome<()> {
+    let publisher = publisher(&samples(node, "there")?)?;
+    connected(|| Ok(publisher.send_copy([0; 64])? > 0))?;
+    counted(DEPTH, || Ok(publisher.loan_uninit()?.write_payload([1; 64]).send()? > 0))
+}
+
+/// Large samples one way, each copied from memory of our own. Copying anew what was refused would be
+/// work that nobody asked for, so iceoryx2 does the waiting.
+fn run_bulk(node: &Node<ipc::Service>) -> Outcome<()> {
+    let topic = bulk(node)?;
+    let builder = topic.publisher_builder().initial_max_slice_len(BULK_BYTES);
+    let publisher =
+        builder.backpressure_strategy(BackpressureStrategy::RetryUntilDelivered).create()?;
+    let source = vec![7u8; BULK_BYTES];
+    let mut send =
+        || Ok(publisher.loan_slice_uninit(BULK_BYTES)?.write_from_slice(&source).send()? > 0);
+    connected(&mut send)?;
+    println!("bytes {BULK_BYTES}");
+    counted(BULK_DEPTH, send)
+}
+
+/// Until the other end is known.
+fn connected(mut attempt: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+    let began = Instant::now();
+    while !attempt()? {
+        if began.elapsed() > CONNECT_TIME {
+            return Err("nobody answers".into());
+        }
+    }
+    Ok(())
+}
+
+/// Times every exchange; prints the median of the full round trips.
+fn round_trips(mut exchange: impl FnMut(Small) -> Outcome<Small>) -> Outcome<()> {
+    let warm = Instant::now();
+    while warm.elapsed() < WARM_UP {
+        exchange([0; 64])?;
+    }
+    let mut times_ns: Vec<u32> = vec![0; SAMPLES_MAX];
+    times_ns.clear();
+    let began = Instant::now();
+    let mut before = began;
+    while before - began < MEASURED && times_ns.len() < SAMPLES_MAX {
+        let payload = [times_ns.len() as u8; 64];
+        if exchange(payload)? != payload {
+            return Err("what came back is not what was sent".into());
+        }
+        let now = Instant::now();
+        times_ns.push(u32::try_from((now - before).as_nanos()).unwrap_or(u32::MAX));
+        before = now;
+    }
+    times_ns.sort_unstable();
+    print_count(times_ns.len(), before - began);
+    println!("depth 1\nmin_ns {}\np50_ns {}", times_ns[0], times_ns[times_ns.len() / 2]);
+    Ok(())
+}
+
+/// Counts what is done in the time; `step` says whether it finished one.
+fn counted(depth: usize, mut step: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+    let warm = Instant::now();
+    while warm.elapsed() < WARM_UP {
+        step()?;
+    }
+    let (mut done, mut steps) = (0, 0u32);
+    let began = Instant::now();
+    let mut elapsed = Duration::ZERO;
+    while elapsed < MEASURED {
+        done += usize::from(step()?);
+        steps += 1;
+        // Asking for the time would be a good part of a small exchange.
+        if steps % DEPTH as u32 == 0 {
+            elapsed = began.elapsed();
+        }
+    }
+    print_count(done, elapsed);
+    println!("depth {depth}");
+    Ok(())
+}
+
+fn print_count(count: usize, elapsed: Duration) {
+    println!("count {count}\nelapsed_ns {}", elapsed.as_nanos());
+    println!("rate_per_second {:.0}", count as f64 / elapsed.as_secs_f64());
+}

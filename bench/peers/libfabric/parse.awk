@@ -1,0 +1,28 @@
+# fi_pingpong and fabtests: `usec/xfer` is the time of one message, so half a round trip where there is
+# one; MB are 10^6 bytes. Sizes and counts are abbreviated (1m, 200k), so they are given by the caller,
+# with the messages (ways) of an iteration.
+$1 == "bytes" && /time +MB\/sec +usec\/xfer +Mxfers\/sec$/ { units = 1; next }
+units && NF >= 7 && $(NF - 3) ~ /s$/ { time_s = $(NF - 3) + 0; mb = $(NF - 2); usec = $(NF - 1); mrate = $NF; size = $1 }
+
+# abbreviated(): as both tools print sizes.
+function abbreviated(n) {
+    if (n >= 1048576 && n % 1048576 == 0) return n / 1048576 "m"
+    if (n >= 1024 && n % 1024 == 0) return n / 1024 "k"
+    return n ""
+}
+
+END {
+    if (refused) exit 1
+    if (!units) refuse("its heading does not name time, MB/sec, usec/xfer and Mxfers/sec")
+    if (size != abbreviated(bytes)) refuse("it sent " size " bytes, not " bytes)
+    agree("MB/sec and usec/xfer", mb, bytes / (usec > 0 ? usec : 1), 0.02)
+    # This also tells a half round trip from a full one.
+    agree("time and usec/xfer", time_s, count * ways * usec / 1e6, 0.03)
+    at_most("its time in that which was taken", time_s, elapsed_s)
+    if (what == "round_trip") {
+        if (ways != 2) refuse("no round trip")
+        figure("round_trip_ns", 2000 * usec)
+    }
+    if (what == "rate") figure("rate_per_second", count / time_s)
+    if (what == "bandwidth") figure("bandwidth_bytes_per_second", mb * 1e6)
+}
