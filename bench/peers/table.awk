@@ -35,19 +35,16 @@ function line(row) {
 }
 
 # wrapped(): text from a column on, in lines of WIDTH.
-function wrapped(text, indent,    words, n, i, length_now) {
+function wrapped(text, indent,    words, n, i, line_now) {
     n = split(text, words, " ")
-    printf "%" indent "s", ""
-    length_now = indent
     for (i = 1; i <= n; i++) {
-        if (length_now + length(words[i]) > WIDTH) {
-            printf "\n%" indent "s", ""
-            length_now = indent
+        if (line_now != "" && indent + length(line_now) + 1 + length(words[i]) > WIDTH) {
+            printf "%" indent "s%s\n", "", line_now
+            line_now = ""
         }
-        printf "%s ", words[i]
-        length_now += length(words[i]) + 1
+        line_now = line_now (line_now == "" ? "" : " ") words[i]
     }
-    print ""
+    printf "%" indent "s%s\n", "", line_now
 }
 
 function notes(row,    i) {

@@ -95,18 +95,24 @@ serve() {
     wait_for 20 listening "$port" || { cat "/run/server.$port"; return 1; }
 }
 
-# send_lat DEVICE ADDRESS BYTES COUNT: prints what ib_send_lat does, by rdma_cm with itself. Of thirty
-# runs on siw one fails while the two exchange their addresses, before anything is measured.
-send_lat() {
-    local options=(-R -F -d "$1" -s "$3" -n "$4" -p 7002) try
+# by_perftest TOOL DEVICE ADDRESS BYTES COUNT [OPTION...]: prints what a tool of perftest's does, by
+# rdma_cm with itself. Of thirty runs on siw one fails while the two exchange their addresses, before
+# anything is measured.
+by_perftest() {
+    local options=(-R -F -d "$2" -s "$4" -n "$5" -p 7002 "${@:6}") try
     for try in 1 2 3; do
-        serve 7002 timeout 60 taskset -c 0 ib_send_lat "${options[@]}"
-        ! timeout 60 taskset -c 1 ib_send_lat "${options[@]}" "$2" || break
-        echo "try $try of ib_send_lat failed"
+        serve 7002 timeout 60 taskset -c 0 "$1" "${options[@]}"
+        ! timeout 60 taskset -c 1 "$1" "${options[@]}" "$3" || break
+        echo "try $try of $1 failed"
         kill "$server" 2>/dev/null || true
         wait "$server" || true
     done
     wait "$server"
+}
+
+# send_lat DEVICE ADDRESS BYTES COUNT
+send_lat() {
+    by_perftest ib_send_lat "$@"
 }
 
 # stop PROCESS...: as their user would, and until they have ended.
