@@ -8,7 +8,7 @@ BEGIN {
     scale["bandwidth_bytes_per_second"] = 1e-9
 }
 
-# digits(): three of them that count.
+# digits(): three of them that count. A byte is a column here, but for the one micro sign.
 function digits(value) {
     if (value >= 100) return sprintf("%.0f", value)
     if (value >= 10) return sprintf("%.1f", value)
@@ -23,7 +23,7 @@ function cell(row, key,    n, middle, text) {
     middle = median(n)
     text = digits(middle * scale[key])
     if (n > 1) text = text " (" digits(values[1] * scale[key]) "-" digits(values[n] * scale[key]) ")"
-    return sprintf("%-" (CELL - 6) "s%6s", text, ratio(row, key) ? sprintf("%.2fx", ratio(row, key)) : "-")
+    return sprintf("%-" (CELL - 6) "s%6s", text, ratio(row, key) ? digits(ratio(row, key)) "x" : "-")
 }
 
 function line(row) {
@@ -67,7 +67,7 @@ END {
         host["repeats"] == 1 ? "" : "s", host["client_core"], host["server_core"]
     printf "%s, kernel %s, %s; load %s before and %s after, %d ms stolen from the two cores\n\n", host["cpu"],
         host["kernel"], host["date"], host["load_before"], host["load_after"], host["steal_ms"]
-    printf FORMAT, "", "an operation is", "latency is", sprintf("%-" CELL "s", "64 B round trip, µs"),
+    printf FORMAT, "", "an operation is", "latency is", sprintf("%-" (CELL + 1) "s", "64 B round trip, µs"),
         sprintf("%-" CELL "s", "64 B operations/s, 10^6"), "1 MiB, 10^9 bytes/s"
     printf FORMAT, "tool", "a ...", "printed as", sprintf("%-" CELL "s", "(all full)"), sprintf("%-" CELL "s", "32 under way"), ""
     for (i = 1; i <= rows; i++) line(names[i])
