@@ -43,7 +43,7 @@ fn the_checker_sees_the_workspace() {
     for path in ["engine/src/lib.rs", "engine/proto/src/lib.rs", "engine/tests/architecture.rs"] {
         assert!(workspace.sources.iter().any(|source| source.path == path), "{path} is missing");
     }
-    assert_eq!(workspace.manifests.len(), 6, "engine, proto, apps, bench, tuning, fuzz");
+    assert_eq!(workspace.manifests.len(), 7, "engine, proto, apps, bench, tuning, fuzz, a peer");
 }
 
 #[test]

@@ -23,6 +23,8 @@ const CRATES: &[Layer] = &[
         name: "spinrpc-bench",
         below: &["spinrpc", "spinrpc-tuning"],
     },
+    // Measured beside spinperf, and no part of it.
+    Layer { manifest: "bench/peers/iceoryx2/Cargo.toml", name: "iceoryx2-peer", below: &[] },
     Layer {
         manifest: "fuzz/Cargo.toml",
         name: "spinrpc-fuzz",
