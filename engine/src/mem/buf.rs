@@ -88,7 +88,7 @@ impl Buf {
     /// # Panics
     /// If it is not within the capacity, as slicing does: a length that a peer named is compared
     /// with [`Buf::capacity`] before.
-    #[inline]
+    #[inline(always)]
     pub fn set_range(&mut self, range: Range<usize>) {
         assert!(
             range.start <= range.end && range.end <= self.capacity(),

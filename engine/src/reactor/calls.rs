@@ -36,12 +36,6 @@ const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
 
 pub(super) static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 
-/// How long the message of a plain call may be, and how long its transport header is.
-struct PlainRoom {
-    header_bytes: usize,
-    threshold_bytes: usize,
-}
-
 /// How a call that is not plain gets its slot.
 #[derive(Clone, Copy)]
 pub(super) enum Start {
@@ -103,27 +97,6 @@ impl<F: Fabric> CoreCell<F> {
             return Ok(());
         }
         self.start_any_call(conn, target, spec, encode)
-    }
-
-    /// The common case: no data items, and a reply that fits inline anywhere. `false` when the
-    /// arguments do not; then nothing has happened.
-    #[inline]
-    fn start_plain_call(
-        &self,
-        conn: ConnId,
-        target: &CallTarget<'_>,
-        spec: &CallSpec,
-        encode: Encode<'_>,
-    ) -> Result<bool, Backpressure> {
-        let (mut message, room) = self.reactor().take_call_buffer(conn)?;
-        let stream = &mut message.whole_mut()[room.header_bytes..room.threshold_bytes];
-        let mut writer = StreamWriter::new(stream, &[]);
-        target.header.write(target.procedure, &mut writer);
-        encode(&mut writer);
-        let Some(stream_bytes) = writer.plain_bytes() else { return Ok(false) };
-        let message = (message, room.header_bytes);
-        self.reactor().send_plain_call(conn, message, stream_bytes, target, spec)?;
-        Ok(true)
     }
 
     fn start_any_call(
@@ -280,15 +253,6 @@ impl<F: Fabric> CoreCell<F> {
 
 impl<F: Fabric> Reactor<F> {
     #[inline]
-    fn take_call_buffer(&mut self, conn: ConnId) -> Result<(Buf, PlainRoom), Backpressure> {
-        self.take_send_buffer(conn).map(|(message, c)| {
-            let version = c.proto.requester.negotiation().version();
-            let threshold_bytes = c.negotiated.plain_bytes_max(version);
-            (message, PlainRoom { header_bytes: version.plain_header_bytes(), threshold_bytes })
-        })
-    }
-
-    #[inline]
     pub(super) fn take_send_buffer(&mut self, conn: ConnId) -> Result<(Buf, &Conn), Backpressure> {
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         if c.closing.is_some() {
@@ -345,30 +309,6 @@ impl<F: Fabric> Reactor<F> {
             Deadline::None => return Instant(u64::MAX),
         };
         Instant(from.0.saturating_add(ticks))
-    }
-
-    #[inline]
-    fn send_plain_call(
-        &mut self,
-        conn: ConnId,
-        (mut message, header_bytes): (Buf, usize),
-        stream_bytes: usize,
-        target: &CallTarget<'_>,
-        spec: &CallSpec,
-    ) -> Result<(), Backpressure> {
-        let deadline = self.deadline(spec);
-        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
-        let (header, stream) = message.whole_mut().split_at_mut(header_bytes);
-        let (started, _) = c
-            .proto
-            .requester
-            .start_call(target.token, deadline, &NO_CHUNKS, header)
-            .map_err(|refused| self.stats.refuse(refused))?;
-        put_xid(stream, started.xid);
-        message.set_range(0..header_bytes + stream_bytes);
-        self.next_deadline = self.next_deadline.min(deadline);
-        self.post_call(conn, message);
-        Ok(())
     }
 
     #[inline]

@@ -24,6 +24,7 @@ mod offering;
 pub(crate) mod ops;
 mod options;
 mod padding;
+mod plain_calls;
 mod pulls;
 mod refusals;
 mod replies;

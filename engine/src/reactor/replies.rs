@@ -55,21 +55,40 @@ impl<F: Fabric> CoreCell<F> {
             return self.deliver_other_call(frame, up);
         }
         let outcome = up.on_call(&mut frame);
-        self.reactor().finish_call(frame, outcome);
+        let CallFrame { conn, slot, message, .. } = frame;
+        self.reactor().finish_plain_call(conn, slot, message, outcome);
     }
 
     /// The common case: the call had no chunks, and the reply has no data items.
     #[inline]
     pub(super) fn send_plain_reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
-        let version = version_of(to.message);
+        match version_of(to.message) {
+            // In place, where all lengths are constant.
+            TransportVersion::One => self.send_plain_reply_in(TransportVersion::One, to, encode),
+            TransportVersion::Two => self.send_plain_reply_in_two(to, encode),
+        }
+    }
+
+    #[inline(never)]
+    fn send_plain_reply_in_two(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
+        self.send_plain_reply_in(TransportVersion::Two, to, encode);
+    }
+
+    #[inline(always)]
+    fn send_plain_reply_in(
+        &self,
+        version: TransportVersion,
+        to: &ReplyTarget<'_>,
+        encode: Encode<'_>,
+    ) {
         let staged = self.reactor().stage_plain_reply(to, version);
         let Some((mut message, threshold_bytes)) = staged else { return };
-        let stream = &mut message.whole_mut()[version.plain_header_bytes()..threshold_bytes];
+        let header_bytes = version.plain_header_bytes();
+        let stream = &mut message.whole_mut()[header_bytes..threshold_bytes];
         let mut writer = StreamWriter::new(stream, &[]);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
         if let Some(stream_bytes) = writer.plain_bytes() {
-            let header_bytes = version.plain_header_bytes();
             return self.reactor().post_plain_reply(to, message, header_bytes, stream_bytes);
         }
         // It does not fit inline, or names a data item: errors both, which the general case knows.
@@ -136,14 +155,37 @@ impl<F: Fabric> Reactor<F> {
         slot: SlotId,
         message: &Buf,
     ) -> Option<Admitted> {
+        let Some(header_bytes) = plain_header_bytes(message.bytes()) else {
+            return self.admit_other_call(conn, slot, message);
+        };
+        self.reserve(conn, slot, 1, 0)?;
+        Some(Admitted { header_bytes, plain: true, long: false })
+    }
+
+    /// A call with chunks, padding or a time of its own.
+    #[inline(never)]
+    fn admit_other_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
         let c = self.conns.find(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
-        let plain = view.is_plain();
-        let owes_done =
-            !plain && owes_done(c.proto.profile().under(view.transport_version()), &view);
-        let needed = if plain { 1 } else { 1 + reply_writes(&view) };
+        let owes_done = owes_done(c.proto.profile().under(view.transport_version()), &view);
+        self.reserve(conn, slot, 1 + reply_writes(&view), usize::from(owes_done))?;
+        // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
+        let long = view.message_type() == MessageType::Nomsg;
+        if let Some(remaining_us) = view.remaining_us() {
+            self.note_arrival(conn, slot, remaining_us);
+        }
+        if owes_done {
+            self.send_done_after_call(conn, view.xid());
+        }
+        Some(Admitted { header_bytes: view.header_bytes() as u32, plain: false, long })
+    }
+
+    /// Keeps so many places in the send queue for the reply of a call; its RDMA_DONE needs none any
+    /// more, but has to find one.
+    #[inline(always)]
+    fn reserve(&mut self, conn: ConnId, slot: SlotId, needed: usize, dones: usize) -> Option<()> {
+        let c = self.conns.find(conn)?;
         let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
-        let dones = usize::from(owes_done);
         if c.send_room(&self.fabric) < needed + dones || spare_sends <= dones {
             self.stats.queue_full += 1;
             return None;
@@ -151,16 +193,7 @@ impl<F: Fabric> Reactor<F> {
         c.send_reserved += needed;
         c.serves[usize::from(slot.index)].reserved = needed as u16;
         self.stats.calls_received += 1;
-        // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
-        let long = view.message_type() == MessageType::Nomsg;
-        let (header_bytes, xid) = (view.header_bytes() as u32, view.xid());
-        if !plain && let Some(remaining_us) = view.remaining_us() {
-            self.note_arrival(conn, slot, remaining_us);
-        }
-        if owes_done {
-            self.send_done_after_call(conn, xid);
-        }
-        Some(Admitted { header_bytes, plain, long })
+        Some(())
     }
 
     /// There is no place or buffer for the reply of this call: it is tried again each turn.
@@ -203,27 +236,38 @@ impl<F: Fabric> Reactor<F> {
 
     /// The handler is done with a call for now. An answered one gives its buffers back; the
     /// message of a deferred one stays, because the reply echoes its lists.
-    #[inline]
-    pub(super) fn finish_call(&mut self, frame: CallFrame, outcome: CallOutcome) {
+    pub(super) fn finish_call(&mut self, mut frame: CallFrame, outcome: CallOutcome) {
         let Some(c) = self.conns.find(frame.conn) else { return };
-        let hold = &mut c.serves[usize::from(frame.slot.index)];
-        let deferred = outcome == CallOutcome::Deferred;
-        if let Some(mut sinks) = frame.sinks {
+        if let Some(mut sinks) = frame.sinks.take() {
             self.stats.joins += u64::from(sinks.joined.replace(false));
-            if !deferred {
+            if outcome != CallOutcome::Deferred {
                 sinks.clear();
             }
-            hold.sinks = Some(sinks);
+            c.serves[usize::from(frame.slot.index)].sinks = Some(sinks);
         }
-        if deferred {
-            hold.message = Some(frame.message);
-            c.promise_send();
-        } else {
-            self.repost(frame.conn, frame.message);
+        self.finish_plain_call(frame.conn, frame.slot, frame.message, outcome);
+    }
+
+    /// The same of a call that has nothing beside its message.
+    #[inline(always)]
+    fn finish_plain_call(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        message: Buf,
+        outcome: CallOutcome,
+    ) {
+        match outcome {
+            CallOutcome::Done => self.repost(conn, message),
+            CallOutcome::Deferred => {
+                let Some(c) = self.conns.find(conn) else { return };
+                c.serves[usize::from(slot.index)].message = Some(message);
+                c.promise_send();
+            }
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn stage_plain_reply(
         &mut self,
         to: &ReplyTarget<'_>,
@@ -241,7 +285,7 @@ impl<F: Fabric> Reactor<F> {
         message.map(|message| (message, threshold_bytes))
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_plain_reply(
         &mut self,
         to: &ReplyTarget<'_>,
@@ -374,7 +418,8 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
-    #[inline]
+    // In place in plain replies of either version.
+    #[inline(always)]
     pub(super) fn post_answer(&mut self, conn: ConnId, message: Buf, invalidate: Option<u32>) {
         self.stats.replies_sent += 1;
         self.stats.bytes_inline += message.len() as u64;
@@ -469,6 +514,13 @@ fn version_of(call: &[u8]) -> TransportVersion {
         Some(&TWO) => TransportVersion::Two,
         _ => TransportVersion::One,
     }
+}
+
+/// Length of a transport header that was checked when it came, if it has no lists.
+#[inline]
+fn plain_header_bytes(message: &[u8]) -> Option<u32> {
+    let view = HeaderView::plain(message).or_else(|| HeaderView::plain_two(message))?;
+    Some(view.header_bytes() as u32)
 }
 
 /// Gives up the send-queue places that were kept for a reply.
