@@ -1,7 +1,7 @@
 //! A core as its thread holds it.
 
 use super::client::{Client, Link, LinkState, ReplyHandler};
-use super::dispatch::ClientEntry;
+use super::client_entry::ClientEntry;
 use super::errors::ConnectError;
 use super::reconnect::{Comeback, ConnectOptions};
 use super::runtime::CoreDriver;

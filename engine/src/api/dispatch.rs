@@ -2,12 +2,13 @@
 //! and runs it.
 
 use super::call::{Arguments, Call, CallState};
-use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
+use super::client::{LinkState, Reply, Token};
+use super::client_entry::ClientEntry;
 use super::config_protocol::Asking;
 use super::errors::{CallError, ConnectError};
 use super::options::{OptionEntry, OptionMessage};
-use super::reconnect::{Attempt, Comeback};
-use super::reply_status::{is_served, padded_reply_status, reply_status};
+use super::reconnect::Attempt;
+use super::reply_status::{padded_reply_status, reply_status};
 use super::reverse::Reverse;
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::versions::{Offer, Responders};
@@ -15,16 +16,14 @@ use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
 use crate::reactor::chains::Padded;
 use crate::reactor::connection::Sinks;
-use crate::reactor::instance::Instance;
 use crate::reactor::ops::{
-    Admitted, CallEnd, CallFrame, CallOutcome, CallSpec, CoreOps, ReplyFrame, ReplyOps,
-    ReplyTarget, RpcRefusal, Upcalls,
+    Admitted, CallEnd, CallFrame, CallOutcome, CoreOps, ReplyFrame, ReplyOps, ReplyTarget,
+    RpcRefusal, Upcalls,
 };
 use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::ids::{Procedure, Program, Version};
-use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
@@ -34,9 +33,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The NULL procedure, which every program has (RFC 5531 section 12).
-const NULL: Procedure = Procedure(0);
-
 /// How long the driver may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -45,122 +41,6 @@ pub(super) struct ServiceEntry {
     pub(super) program: Program,
     pub(super) version: Version,
     pub(super) service: Box<dyn Service>,
-}
-
-/// One client of one core.
-pub(super) struct ClientEntry {
-    pub(super) link: Rc<Link>,
-    pub(super) handler: Box<dyn ReplyHandler>,
-    /// Its connection, or the one that was lost.
-    conn: Option<ConnId>,
-    /// The connection it has asked for.
-    request: Option<u64>,
-    pub(super) up: Option<(Peer, Negotiated)>,
-    failed_calls: usize,
-    pub(super) address: String,
-    /// Which version its connections begin with.
-    pub(super) offer: Offer,
-    /// There until the server has answered the Connection Configuration Protocol, or failed to.
-    asking: Option<Rc<Asking>>,
-    /// It has not shown that it does not bear being asked.
-    bears_asking: bool,
-    /// The connection is lost to a server that did not bear being asked, or being offered version
-    /// two: another one is made.
-    starts_over: bool,
-    /// There if it reconnects.
-    comeback: Option<Comeback>,
-    /// The handler has heard of its end.
-    is_gone: bool,
-    /// It calls in reverse, by a connection that was accepted.
-    is_in_reverse: bool,
-    /// The server may call in reverse by its connection.
-    takes_reverse: bool,
-}
-
-impl ClientEntry {
-    pub(super) fn new(
-        link: Rc<Link>,
-        handler: Box<dyn ReplyHandler>,
-        address: &str,
-        comeback: Option<Comeback>,
-    ) -> Self {
-        Self {
-            link,
-            handler,
-            conn: None,
-            request: None,
-            up: None,
-            failed_calls: 0,
-            address: address.to_owned(),
-            offer: Offer::default(),
-            asking: None,
-            bears_asking: true,
-            starts_over: false,
-            comeback,
-            is_gone: false,
-            is_in_reverse: false,
-            takes_reverse: false,
-        }
-    }
-
-    /// One that calls in reverse, by a connection that is there.
-    pub(super) fn in_reverse(link: Rc<Link>, handler: Box<dyn ReplyHandler>, conn: ConnId) -> Self {
-        let entry = Self::new(link, handler, "", None);
-        Self { conn: Some(conn), is_in_reverse: true, ..entry }
-    }
-
-    pub(super) fn taking_reverse(self, takes_reverse: bool) -> Self {
-        Self { takes_reverse, ..self }
-    }
-
-    pub(super) fn conn(&self) -> Option<ConnId> {
-        self.conn
-    }
-
-    /// Calls arrive by its connection, of which services hear.
-    fn is_served(&self) -> bool {
-        self.is_in_reverse || self.takes_reverse
-    }
-
-    fn instance(&self) -> Instance {
-        self.comeback.as_ref().map_or(Instance::Passing, |comeback| comeback.instance)
-    }
-
-    /// Tells the handler that there is no connection any more, and will be none.
-    fn end(&mut self, connection: ConnectionId, cause: &DownCause) {
-        self.is_gone = true;
-        let (cause, in_flight) = (cause.clone(), self.failed_calls);
-        self.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });
-    }
-
-    /// Whether it has been up, and would be again if the connection went.
-    fn wants_another(&self) -> bool {
-        let link = &self.link;
-        let comes_back = self.comeback.is_some() && link.was_up.get();
-        comes_back && !link.is_closed.get() && link.state.get() != LinkState::Down
-    }
-
-    /// Calls may be made.
-    fn go_up(&mut self, conn: ConnId) {
-        self.link.state.set(LinkState::Up(conn));
-        self.link.was_up.set(true);
-        self.failed_calls = 0;
-        if let Some(comeback) = &mut self.comeback {
-            comeback.succeed();
-        }
-        let Some((peer, negotiated)) = self.up.take() else { return };
-        let connection = ConnectionId(conn);
-        self.handler.on_event(&ConnectionEvent::Up { connection, peer, negotiated });
-    }
-
-    fn fail(&mut self, error: ConnectError) {
-        if self.is_gone {
-            return;
-        }
-        self.link.state.set(LinkState::Down);
-        *self.link.failure.borrow_mut() = Some(error.clone());
-        self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
-    }
 }
 
 /// The application's side of a core.
@@ -182,7 +62,7 @@ pub(super) struct Dispatch {
     connecting: Vec<ClientEntry>,
     random: Random,
     /// What a new connection begins with, if configured.
-    asking: Option<Rc<Asking>>,
+    pub(super) asking: Option<Rc<Asking>>,
     responders: Arc<Responders>,
     pub(super) options: Vec<OptionEntry>,
 }
@@ -239,7 +119,7 @@ impl Dispatch {
         self.request_connection(entry);
     }
 
-    fn request_connection(&mut self, mut entry: ClientEntry) {
+    pub(super) fn request_connection(&mut self, mut entry: ClientEntry) {
         let request = self.ops.connect(&entry.address, CONNECT_TIMEOUT, entry.instance());
         if entry.takes_reverse {
             self.ops.take_reverse_calls(request);
@@ -413,104 +293,6 @@ impl Dispatch {
         CallOutcome::Done
     }
 
-    /// The first message of a connection: that of the Connection Configuration Protocol, or the
-    /// first call.
-    fn begin(entry: &mut ClientEntry, conn: ConnId) {
-        let started = match &entry.asking {
-            Some(asking) => asking.start(&*entry.link.ops, conn),
-            None => return Self::probe(entry, conn),
-        };
-        if let Err(refused) = started {
-            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
-        }
-    }
-
-    /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
-    /// 3.3.3), and the application need not know.
-    fn probe(entry: &mut ClientEntry, conn: ConnId) {
-        let (token, mut spec) = (Token::OPENING.0, CallSpec::new());
-        if let Some(patience) = entry.offer.patience {
-            spec = spec.deadline(patience);
-        }
-        let started = entry.link.start(conn, NULL, token, &mut spec, &|_| {});
-        if let Err(refused) = started {
-            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
-        }
-    }
-
-    #[cold]
-    fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
-        match entry.asking.take() {
-            Some(_) => Self::finish_asking(entry, conn, stream),
-            None => Self::finish_probe(entry, conn, stream),
-        }
-    }
-
-    #[cold]
-    pub(super) fn on_opening_failed(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
-        match entry.asking.take() {
-            Some(_) => Self::fail_asking(entry, conn, error),
-            None => Self::fail_probe(entry, conn, error),
-        }
-    }
-
-    /// The server answered the Connection Configuration Protocol. Whatever it said, the connection
-    /// goes on: what cannot be understood, or is an RPC error, binds nobody.
-    fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
-        let said = reply_status(stream)
-            .and_then(|at| Asking::finish(&*entry.link.ops, conn, &stream[at..]));
-        match (said, &mut entry.up) {
-            (Ok(Some(configured)), Some((_, negotiated))) => *negotiated = configured,
-            (Err(error), _) => tracing::debug!(%error, "connection not configured in-band"),
-            _ => {}
-        }
-        Self::probe(entry, conn);
-    }
-
-    /// The server did not answer it with an RPC message. After an RDMA_ERROR the connection goes on.
-    /// Without any answer nothing may be sent on it: a client "MUST receive a valid reply [...]
-    /// prior to sending its next request" (RFC 5666 section 6.1). Then, and when the server hung up,
-    /// another connection is made, on which the server is not asked.
-    fn fail_asking(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
-        match error {
-            CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
-                return Self::fail_probe(entry, conn, error);
-            }
-            CallError::Rdma(_) | CallError::InvalidOption => return Self::probe(entry, conn),
-            // Which of the two it did not bear is not known: it is asked again in version one.
-            error if entry.falls_back(&error) => return Self::fail_probe(entry, conn, error),
-            CallError::TimedOut => entry.link.ops.close(conn),
-            CallError::Disconnected(DownCause::Remote | DownCause::PeerDied) => {}
-            other => return Self::fail_probe(entry, conn, other),
-        }
-        // One that was up tries again anyway, and asks again: that server did bear it.
-        if !entry.wants_another() {
-            entry.bears_asking = false;
-            entry.starts_over = true;
-            entry.link.state.set(LinkState::Connecting);
-        }
-    }
-
-    fn start_over(&mut self, mut entry: ClientEntry) {
-        entry.conn = None;
-        entry.starts_over = false;
-        entry.asking = self.asking.clone().filter(|_| entry.bears_asking);
-        entry.failed_calls = 0;
-        self.request_connection(entry);
-    }
-
-    /// The first reply of a connection says whether the server serves the program at all.
-    /// Calls of a connection before go first.
-    fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
-        entry.settle_version(conn);
-        let status = reply_status(stream).map(|_| ());
-        match status {
-            Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
-            _ if entry.link.ops.resume(conn) => entry.go_up(conn),
-            _ => entry.link.state.set(LinkState::Resending(conn)),
-        }
-    }
-
     /// A call that has data beside its message, or is an RDMA_MSGP.
     #[inline(never)]
     fn on_chunked_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
@@ -550,24 +332,6 @@ impl Dispatch {
         let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
         let to = ReplyTarget { conn, slot, message, plain };
         self.serve_padded(&to, &message[header_bytes..], chunks, bulks, padded)
-    }
-
-    /// A client that was up before tries again when the connection has gone down.
-    fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
-        let falls_back = entry.falls_back(&error);
-        if falls_back && !entry.wants_another() {
-            entry.starts_over = true;
-            entry.link.state.set(LinkState::Connecting);
-        } else if !entry.wants_another() {
-            entry.fail(match error {
-                CallError::Accepted(status) => ConnectError::NotServed(status),
-                CallError::Rdma(RdmaError::Version { low, high }) => {
-                    ConnectError::NoCommonVersion { low, high }
-                }
-                other => ConnectError::FirstCall(other.to_string()),
-            });
-        }
-        entry.link.ops.close(conn);
     }
 }
 

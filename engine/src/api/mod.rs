@@ -7,6 +7,7 @@
 pub mod blocking;
 mod call;
 mod client;
+mod client_entry;
 mod codec;
 mod config_protocol;
 mod core;
@@ -17,6 +18,7 @@ mod engine;
 mod errors;
 mod observer;
 mod once;
+mod opening;
 pub mod options;
 mod reconnect;
 mod reply_status;

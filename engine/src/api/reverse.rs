@@ -4,8 +4,8 @@
 
 use super::call::Call;
 use super::client::{Client, Link, ReplyHandler};
+use super::client_entry::ClientEntry;
 use super::core::Core;
-use super::dispatch::ClientEntry;
 use super::service::ConnectionId;
 use crate::fabric::ConnId;
 use crate::reactor::NoReverse;

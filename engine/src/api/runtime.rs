@@ -1,10 +1,11 @@
 //! The part of an engine that knows the driver's type: the control thread, the mailboxes and the
 //! making of cores. Above it everything is behind [`Backend`] and [`CoreDriver`].
 
+use super::client_entry::ClientEntry;
 use super::config_protocol::{Asking, ConfigService, SERVED_AS};
 use super::core::{Core, CoreContext};
 use super::directory::Directory;
-use super::dispatch::{ClientEntry, Dispatch, ServiceEntry};
+use super::dispatch::{Dispatch, ServiceEntry};
 use super::errors::EngineError;
 use super::observer::{Observed, Observer};
 use super::options::{Carries, OptionFactory, Registered};

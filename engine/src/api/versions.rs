@@ -2,7 +2,7 @@
 //! two section 5.2). One memory for all cores of an engine: looked at when a connection begins, changed
 //! when its version is settled or it goes; no message touches it. The dispatch calls this.
 
-use super::dispatch::ClientEntry;
+use super::client_entry::ClientEntry;
 use super::errors::CallError;
 use crate::config::Config;
 use crate::fabric::{ConnId, DownCause};

@@ -4,10 +4,11 @@
 //! at deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
 //! runs, so that handlers may start calls and answer others.
 
-use super::call_table::CallTable;
 use super::calls::Undelivered;
+use super::conn_table::ConnTable;
 use super::connection::Conn;
 use super::fenced::FencedReply;
+use super::given_up::GivenUp;
 use super::instance::Instance;
 use super::leaving::Leaving;
 use super::mailbox::{Inbox, Mail};
@@ -32,7 +33,7 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::options::Options;
-use spinrpc_proto::output::{CallFailure, DeliveredReply, Output, PeerMisbehaved, SlotId};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -84,7 +85,7 @@ pub(crate) struct Reactor<F: Fabric> {
     offer: Offer,
     /// Connections have chained receives, whose first buffers are as long as this aligns.
     chained: Option<Alignment>,
-    now: Ticks,
+    pub(super) now: Ticks,
     in_turn: bool,
     /// Turns with work since the statistics were published.
     unpublished: u32,
@@ -94,45 +95,6 @@ pub(crate) struct Reactor<F: Fabric> {
     is_shut_down: bool,
     /// Those of clients are, too; there once the core ends in good order.
     pub(super) leaving: Option<Leaving>,
-}
-
-/// The connections of a core by queue pair.
-#[derive(Default)]
-pub(crate) struct ConnTable(Vec<Option<Box<Conn>>>);
-
-impl ConnTable {
-    #[inline]
-    pub(crate) fn find(&mut self, id: ConnId) -> Option<&mut Conn> {
-        let conn = self.0.get_mut(id.index() as usize)?.as_deref_mut()?;
-        (conn.id == id).then_some(conn)
-    }
-
-    fn insert(&mut self, conn: Conn) {
-        let index = conn.id.index() as usize;
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, || None);
-        }
-        self.0[index] = Some(Box::new(conn));
-    }
-
-    fn remove(&mut self, id: ConnId) -> Option<Box<Conn>> {
-        self.find(id)?;
-        self.0.get_mut(id.index() as usize)?.take()
-    }
-
-    /// One more than the highest place that was ever taken.
-    pub(super) fn places(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The connection at a place.
-    pub(super) fn at(&mut self, place: usize) -> Option<&mut Conn> {
-        self.0.get_mut(place)?.as_deref_mut()
-    }
-
-    fn ids(&self) -> Vec<ConnId> {
-        self.0.iter().flatten().map(|conn| conn.id).collect()
-    }
 }
 
 impl<F: Fabric> CoreCell<F> {
@@ -360,24 +322,6 @@ impl<F: Fabric> CoreCell<F> {
         up.on_down(conn, &cause);
     }
 
-    /// Tells the application of calls that passed their deadline or were cancelled. Their memory
-    /// stays fenced until the responder answers or the connection goes.
-    fn end_overdue(&self, up: &mut impl Upcalls) {
-        self.reactor().expire();
-        self.end_given_up(up);
-    }
-
-    fn end_given_up(&self, up: &mut impl Upcalls) {
-        loop {
-            let ended = self.reactor().given_up.pop_front();
-            let Some(GivenUp { conn, fenced, token, end }) = ended else { return };
-            if let Some(slot) = fenced {
-                self.reactor().keep_fenced(conn, slot);
-            }
-            up.on_call_failed(conn, token, end);
-        }
-    }
-
     /// Sleeps until there is work, for `at_most`, and not beyond the next deadline.
     pub(crate) fn park(&self, at_most: std::time::Duration) {
         let mut reactor = self.reactor();
@@ -403,18 +347,6 @@ impl<F: Fabric> CoreCell<F> {
     /// Connections that are not down yet.
     pub(crate) fn connections(&self) -> usize {
         self.reactor().conns.ids().len()
-    }
-
-    pub(super) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
-        let reactor = &mut *self.reactor();
-        let found = match reactor.conns.find(conn) {
-            Some(c) => Some((&mut c.proto.requester, &mut c.calls)),
-            None => reactor.interrupted.calls_of(conn),
-        };
-        let Some((requester, calls)) = found else { return false };
-        let Some(slot) = requester.find(token) else { return false };
-        let mut sink = GiveUp { conn, calls, given_up: &mut reactor.given_up };
-        requester.cancel(slot, &mut sink)
     }
 }
 
@@ -691,73 +623,16 @@ impl<F: Fabric> Reactor<F> {
     /// there: nothing is to be done.
     #[cfg(not(feature = "canary"))]
     #[inline(always)]
-    fn keep_fenced(&mut self, _: ConnId, _: SlotId) {}
+    pub(super) fn keep_fenced(&mut self, _: ConnId, _: SlotId) {}
 
     /// The bug that the canary plants, which a simulation has to find: the memory of a call that
     /// was given up goes back at once, and the late reply of an honest responder is written to
     /// whatever lies there, or finds its key dead.
     #[cfg(feature = "canary")]
-    fn keep_fenced(&mut self, conn: ConnId, slot: SlotId) {
+    pub(super) fn keep_fenced(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         if let Some(hold) = c.end_call(slot, &mut self.fabric) {
             c.calls.recycle(hold);
         }
-    }
-
-    /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
-    /// of connections, but runs only when some deadline was reached.
-    fn expire(&mut self) {
-        let now = Instant(self.now.0);
-        if now < self.next_deadline {
-            return;
-        }
-        let before = self.given_up.len();
-        self.next_deadline = Instant(u64::MAX);
-        let given_up = &mut self.given_up;
-        for c in self.conns.0.iter_mut().flatten() {
-            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, given_up };
-            c.proto.requester.on_time(now, &mut sink);
-            self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
-        }
-        for (conn, requester, calls) in self.interrupted.all() {
-            requester.on_time(now, &mut GiveUp { conn, calls, given_up });
-        }
-        self.stats.timeouts += (self.given_up.len() - before) as u64;
-        self.expire_exports(now);
-        let interrupted = self.interrupted.next_deadline(self.pause_ends());
-        self.next_deadline = self.next_deadline.min(interrupted);
-    }
-
-    /// The application hears that a reply cannot be fetched.
-    pub(super) fn give_up_reply(&mut self, conn: ConnId, slot: SlotId, failure: CallFailure) {
-        let Some(c) = self.conns.find(conn) else { return };
-        let mut sink = GiveUp { conn, calls: &mut c.calls, given_up: &mut self.given_up };
-        c.proto.requester.give_up_pull(slot, failure, &mut sink);
-    }
-}
-
-/// A call whose end the application has not been told of yet.
-pub(super) struct GivenUp {
-    pub(super) conn: ConnId,
-    /// The slot that keeps its memory until the responder answers.
-    pub(super) fenced: Option<SlotId>,
-    pub(super) token: u64,
-    pub(super) end: CallEnd,
-}
-
-/// Collects the calls of one connection that are given up.
-struct GiveUp<'a> {
-    conn: ConnId,
-    calls: &'a mut CallTable,
-    given_up: &'a mut VecDeque<GivenUp>,
-}
-
-impl Output for GiveUp<'_> {
-    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
-        if !fenced {
-            self.calls.free(slot);
-        }
-        let (fenced, end) = (fenced.then_some(slot), CallEnd::Failed(failure));
-        self.given_up.push_back(GivenUp { conn: self.conn, fenced, token, end });
     }
 }

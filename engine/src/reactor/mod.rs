@@ -6,6 +6,7 @@
 mod call_table;
 mod calls;
 pub(crate) mod chains;
+mod conn_table;
 pub(crate) mod connection;
 pub(crate) mod core;
 mod cuts;
@@ -13,6 +14,7 @@ mod deadlines;
 pub(crate) mod deferred;
 mod exports;
 mod fenced;
+mod given_up;
 pub(crate) mod idle;
 pub(crate) mod instance;
 pub(crate) mod leaving;

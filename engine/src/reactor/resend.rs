@@ -11,8 +11,9 @@
 use super::call_table::CallTable;
 use super::calls::{ITEMS_DIFFER, Start, no_block};
 use super::connection::Conn;
-use super::core::{CoreCell, GivenUp, Reactor};
+use super::core::{CoreCell, Reactor};
 use super::cuts::Cuts;
+use super::given_up::GivenUp;
 use super::instance::PeerId;
 use super::memory::longest_block_bytes;
 use super::ops::{Backpressure, CallEnd, CallSpec, Encode, Resend, Upcalls};

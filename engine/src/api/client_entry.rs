@@ -1,0 +1,129 @@
+//! A client as its core keeps it: its connection, how that opens and what becomes of it when it is
+//! lost, and whom to tell. The dispatch owns all of a core's.
+
+use super::client::{Link, LinkState, ReplyHandler};
+use super::config_protocol::Asking;
+use super::errors::ConnectError;
+use super::reconnect::Comeback;
+use super::service::{ConnectionEvent, ConnectionId};
+use super::versions::Offer;
+use crate::fabric::{ConnId, DownCause, Peer};
+use crate::reactor::Negotiated;
+use crate::reactor::instance::Instance;
+use std::rc::Rc;
+
+/// One client of one core.
+pub(super) struct ClientEntry {
+    pub(super) link: Rc<Link>,
+    pub(super) handler: Box<dyn ReplyHandler>,
+    /// Its connection, or the one that was lost.
+    pub(super) conn: Option<ConnId>,
+    /// The connection it has asked for.
+    pub(super) request: Option<u64>,
+    pub(super) up: Option<(Peer, Negotiated)>,
+    pub(super) failed_calls: usize,
+    pub(super) address: String,
+    /// Which version its connections begin with.
+    pub(super) offer: Offer,
+    /// There until the server has answered the Connection Configuration Protocol, or failed to.
+    pub(super) asking: Option<Rc<Asking>>,
+    /// It has not shown that it does not bear being asked.
+    pub(super) bears_asking: bool,
+    /// The connection is lost to a server that did not bear being asked, or being offered version
+    /// two: another one is made.
+    pub(super) starts_over: bool,
+    /// There if it reconnects.
+    pub(super) comeback: Option<Comeback>,
+    /// The handler has heard of its end.
+    is_gone: bool,
+    /// It calls in reverse, by a connection that was accepted.
+    is_in_reverse: bool,
+    /// The server may call in reverse by its connection.
+    pub(super) takes_reverse: bool,
+}
+
+impl ClientEntry {
+    pub(super) fn new(
+        link: Rc<Link>,
+        handler: Box<dyn ReplyHandler>,
+        address: &str,
+        comeback: Option<Comeback>,
+    ) -> Self {
+        Self {
+            link,
+            handler,
+            conn: None,
+            request: None,
+            up: None,
+            failed_calls: 0,
+            address: address.to_owned(),
+            offer: Offer::default(),
+            asking: None,
+            bears_asking: true,
+            starts_over: false,
+            comeback,
+            is_gone: false,
+            is_in_reverse: false,
+            takes_reverse: false,
+        }
+    }
+
+    /// One that calls in reverse, by a connection that is there.
+    pub(super) fn in_reverse(link: Rc<Link>, handler: Box<dyn ReplyHandler>, conn: ConnId) -> Self {
+        let entry = Self::new(link, handler, "", None);
+        Self { conn: Some(conn), is_in_reverse: true, ..entry }
+    }
+
+    pub(super) fn taking_reverse(self, takes_reverse: bool) -> Self {
+        Self { takes_reverse, ..self }
+    }
+
+    pub(super) fn conn(&self) -> Option<ConnId> {
+        self.conn
+    }
+
+    /// Calls arrive by its connection, of which services hear.
+    pub(super) fn is_served(&self) -> bool {
+        self.is_in_reverse || self.takes_reverse
+    }
+
+    pub(super) fn instance(&self) -> Instance {
+        self.comeback.as_ref().map_or(Instance::Passing, |comeback| comeback.instance)
+    }
+
+    /// Tells the handler that there is no connection any more, and will be none.
+    pub(super) fn end(&mut self, connection: ConnectionId, cause: &DownCause) {
+        self.is_gone = true;
+        let (cause, in_flight) = (cause.clone(), self.failed_calls);
+        self.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });
+    }
+
+    /// Whether it has been up, and would be again if the connection went.
+    pub(super) fn wants_another(&self) -> bool {
+        let link = &self.link;
+        let comes_back = self.comeback.is_some() && link.was_up.get();
+        comes_back && !link.is_closed.get() && link.state.get() != LinkState::Down
+    }
+
+    /// Calls may be made.
+    pub(super) fn go_up(&mut self, conn: ConnId) {
+        self.link.state.set(LinkState::Up(conn));
+        self.link.was_up.set(true);
+        self.failed_calls = 0;
+        if let Some(comeback) = &mut self.comeback {
+            comeback.succeed();
+        }
+        let Some((peer, negotiated)) = self.up.take() else { return };
+        let connection = ConnectionId(conn);
+        self.handler.on_event(&ConnectionEvent::Up { connection, peer, negotiated });
+    }
+
+    pub(super) fn fail(&mut self, error: ConnectError) {
+        if self.is_gone {
+            return;
+        }
+        self.link.state.set(LinkState::Down);
+        *self.link.failure.borrow_mut() = Some(error.clone());
+        self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
+    }
+}

@@ -1,0 +1,135 @@
+//! The calls with which a client's connection begins, of which the application hears nothing but the
+//! outcome: that of the Connection Configuration Protocol (RFC 5666 section 6), and one that opens the
+//! window and settles the version of RPC-over-RDMA. Called by the dispatch.
+
+use super::client::{LinkState, Token};
+use super::client_entry::ClientEntry;
+use super::config_protocol::Asking;
+use super::dispatch::Dispatch;
+use super::errors::{CallError, ConnectError};
+use super::reply_status::{is_served, reply_status};
+use crate::fabric::{ConnId, DownCause};
+use crate::reactor::ops::CallSpec;
+use spinrpc_proto::ids::Procedure;
+use spinrpc_proto::rdma::RdmaError;
+
+/// The NULL procedure, which every program has (RFC 5531 section 12).
+const NULL: Procedure = Procedure(0);
+
+impl Dispatch {
+    /// The first message of a connection: that of the Connection Configuration Protocol, or the
+    /// first call.
+    pub(super) fn begin(entry: &mut ClientEntry, conn: ConnId) {
+        let started = match &entry.asking {
+            Some(asking) => asking.start(&*entry.link.ops, conn),
+            None => return Self::probe(entry, conn),
+        };
+        if let Err(refused) = started {
+            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
+        }
+    }
+
+    /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
+    /// 3.3.3), and the application need not know.
+    fn probe(entry: &mut ClientEntry, conn: ConnId) {
+        let (token, mut spec) = (Token::OPENING.0, CallSpec::new());
+        if let Some(patience) = entry.offer.patience {
+            spec = spec.deadline(patience);
+        }
+        let started = entry.link.start(conn, NULL, token, &mut spec, &|_| {});
+        if let Err(refused) = started {
+            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
+        }
+    }
+
+    #[cold]
+    pub(super) fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        match entry.asking.take() {
+            Some(_) => Self::finish_asking(entry, conn, stream),
+            None => Self::finish_probe(entry, conn, stream),
+        }
+    }
+
+    #[cold]
+    pub(super) fn on_opening_failed(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+        match entry.asking.take() {
+            Some(_) => Self::fail_asking(entry, conn, error),
+            None => Self::fail_probe(entry, conn, error),
+        }
+    }
+
+    /// The server answered the Connection Configuration Protocol. Whatever it said, the connection
+    /// goes on: what cannot be understood, or is an RPC error, binds nobody.
+    fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        let said = reply_status(stream)
+            .and_then(|at| Asking::finish(&*entry.link.ops, conn, &stream[at..]));
+        match (said, &mut entry.up) {
+            (Ok(Some(configured)), Some((_, negotiated))) => *negotiated = configured,
+            (Err(error), _) => tracing::debug!(%error, "connection not configured in-band"),
+            _ => {}
+        }
+        Self::probe(entry, conn);
+    }
+
+    /// The server did not answer it with an RPC message. After an RDMA_ERROR the connection goes on.
+    /// Without any answer nothing may be sent on it: a client "MUST receive a valid reply [...]
+    /// prior to sending its next request" (RFC 5666 section 6.1). Then, and when the server hung up,
+    /// another connection is made, on which the server is not asked.
+    fn fail_asking(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+        match error {
+            CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
+                return Self::fail_probe(entry, conn, error);
+            }
+            CallError::Rdma(_) | CallError::InvalidOption => return Self::probe(entry, conn),
+            // Which of the two it did not bear is not known: it is asked again in version one.
+            error if entry.falls_back(&error) => return Self::fail_probe(entry, conn, error),
+            CallError::TimedOut => entry.link.ops.close(conn),
+            CallError::Disconnected(DownCause::Remote | DownCause::PeerDied) => {}
+            other => return Self::fail_probe(entry, conn, other),
+        }
+        // One that was up tries again anyway, and asks again: that server did bear it.
+        if !entry.wants_another() {
+            entry.bears_asking = false;
+            entry.starts_over = true;
+            entry.link.state.set(LinkState::Connecting);
+        }
+    }
+
+    pub(super) fn start_over(&mut self, mut entry: ClientEntry) {
+        entry.conn = None;
+        entry.starts_over = false;
+        entry.asking = self.asking.clone().filter(|_| entry.bears_asking);
+        entry.failed_calls = 0;
+        self.request_connection(entry);
+    }
+
+    /// The first reply of a connection says whether the server serves the program at all.
+    /// Calls of a connection before go first.
+    fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        entry.settle_version(conn);
+        let status = reply_status(stream).map(|_| ());
+        match status {
+            Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
+            _ if entry.link.ops.resume(conn) => entry.go_up(conn),
+            _ => entry.link.state.set(LinkState::Resending(conn)),
+        }
+    }
+
+    /// A client that was up before tries again when the connection has gone down.
+    fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+        let falls_back = entry.falls_back(&error);
+        if falls_back && !entry.wants_another() {
+            entry.starts_over = true;
+            entry.link.state.set(LinkState::Connecting);
+        } else if !entry.wants_another() {
+            entry.fail(match error {
+                CallError::Accepted(status) => ConnectError::NotServed(status),
+                CallError::Rdma(RdmaError::Version { low, high }) => {
+                    ConnectError::NoCommonVersion { low, high }
+                }
+                other => ConnectError::FirstCall(other.to_string()),
+            });
+        }
+        entry.link.ops.close(conn);
+    }
+}

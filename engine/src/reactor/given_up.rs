@@ -1,0 +1,102 @@
+//! Calls that end without an answer: by their deadline, by their owner, or because their reply cannot be
+//! fetched. What ends is put down first, and told when the state is no longer borrowed, because that
+//! runs a handler. Called by the core.
+
+use super::call_table::CallTable;
+use super::core::{CoreCell, Reactor};
+use super::ops::{CallEnd, Upcalls};
+use crate::fabric::{ConnId, Fabric};
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{CallFailure, Output, SlotId};
+use std::collections::VecDeque;
+
+/// A call whose end the application has not been told of yet.
+pub(super) struct GivenUp {
+    pub(super) conn: ConnId,
+    /// The slot that keeps its memory until the responder answers.
+    pub(super) fenced: Option<SlotId>,
+    pub(super) token: u64,
+    pub(super) end: CallEnd,
+}
+
+/// Collects the calls of one connection that are given up.
+struct GiveUp<'a> {
+    conn: ConnId,
+    calls: &'a mut CallTable,
+    given_up: &'a mut VecDeque<GivenUp>,
+}
+
+impl Output for GiveUp<'_> {
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
+        if !fenced {
+            self.calls.free(slot);
+        }
+        let (fenced, end) = (fenced.then_some(slot), CallEnd::Failed(failure));
+        self.given_up.push_back(GivenUp { conn: self.conn, fenced, token, end });
+    }
+}
+
+impl<F: Fabric> CoreCell<F> {
+    /// Tells the application of calls that passed their deadline or were cancelled. Their memory
+    /// stays fenced until the responder answers or the connection goes.
+    pub(super) fn end_overdue(&self, up: &mut impl Upcalls) {
+        self.reactor().expire();
+        self.end_given_up(up);
+    }
+
+    pub(super) fn end_given_up(&self, up: &mut impl Upcalls) {
+        loop {
+            let ended = self.reactor().given_up.pop_front();
+            let Some(GivenUp { conn, fenced, token, end }) = ended else { return };
+            if let Some(slot) = fenced {
+                self.reactor().keep_fenced(conn, slot);
+            }
+            up.on_call_failed(conn, token, end);
+        }
+    }
+
+    pub(super) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
+        let reactor = &mut *self.reactor();
+        let found = match reactor.conns.find(conn) {
+            Some(c) => Some((&mut c.proto.requester, &mut c.calls)),
+            None => reactor.interrupted.calls_of(conn),
+        };
+        let Some((requester, calls)) = found else { return false };
+        let Some(slot) = requester.find(token) else { return false };
+        let mut sink = GiveUp { conn, calls, given_up: &mut reactor.given_up };
+        requester.cancel(slot, &mut sink)
+    }
+}
+
+impl<F: Fabric> Reactor<F> {
+    /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
+    /// of connections, but runs only when some deadline was reached.
+    fn expire(&mut self) {
+        let now = Instant(self.now.0);
+        if now < self.next_deadline {
+            return;
+        }
+        let before = self.given_up.len();
+        self.next_deadline = Instant(u64::MAX);
+        let given_up = &mut self.given_up;
+        for c in self.conns.iter_mut() {
+            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, given_up };
+            c.proto.requester.on_time(now, &mut sink);
+            self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
+        }
+        for (conn, requester, calls) in self.interrupted.all() {
+            requester.on_time(now, &mut GiveUp { conn, calls, given_up });
+        }
+        self.stats.timeouts += (self.given_up.len() - before) as u64;
+        self.expire_exports(now);
+        let interrupted = self.interrupted.next_deadline(self.pause_ends());
+        self.next_deadline = self.next_deadline.min(interrupted);
+    }
+
+    /// The application hears that a reply cannot be fetched.
+    pub(super) fn give_up_reply(&mut self, conn: ConnId, slot: SlotId, failure: CallFailure) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let mut sink = GiveUp { conn, calls: &mut c.calls, given_up: &mut self.given_up };
+        c.proto.requester.give_up_pull(slot, failure, &mut sink);
+    }
+}
