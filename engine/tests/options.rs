@@ -10,7 +10,8 @@ use common::raw::{RawListener, RawPeer};
 use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::options::{
-    Carries, OPTION_INFO_MAX_BYTES, OPTIONS_MAX, OptionCall, OptionHandler, OptionMessage,
+    Carries, DeferredOption, OPTION_INFO_MAX_BYTES, OPTIONS_MAX, OptionCall, OptionHandler,
+    OptionMessage,
 };
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -236,6 +237,66 @@ fn an_option_that_cannot_be_sent_is_refused_before_anything_is_taken() {
     assert_eq!(asking.client.in_flight(), 0);
     asking.ask(1, PART, &long_info[1..], &[0; 4096 - 28 - OPTION_INFO_MAX_BYTES]).unwrap();
     asking.run_until("the answer", |said| said.options.len() == 1);
+}
+
+thread_local! {
+    /// What [`keep`] has taken on this thread.
+    static KEPT: RefCell<Vec<DeferredOption>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Answers nothing now.
+fn keep(call: OptionCall<'_>) {
+    KEPT.with_borrow_mut(|kept| kept.push(call.defer()));
+}
+
+#[test]
+fn an_option_is_answered_later_by_who_holds_the_core() {
+    let engine = Engine::new(valid(speaking(Versions::Both, small_with(|_| {})))).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.reply(|_| {}));
+    engine.option(FEATURE, |_| keep).unwrap();
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let mut peer = RawPeer::connect(&address);
+    for xid in 0..4 {
+        peer.send_words(&optional(xid, 0, ALONE, &[]));
+    }
+    let plain = [9, 2, 1, 0, 0, 0, 0, 0, 9, 0, 2, PROGRAM.0, VERSION.0, 0, 0, 0, 0, 0];
+    peer.send_words(&plain);
+    let mut hear = |core: &mut spinrpc::Core| {
+        let mut said = None;
+        run_core_until(core, || {
+            said = peer.poll();
+            said.is_some()
+        });
+        said.unwrap().words()
+    };
+    assert_eq!(hear(&mut core)[0], 9, "a later call is answered first");
+    let mut kept = KEPT.take().into_iter();
+    assert_eq!(kept.len(), 4);
+    let mut next = || kept.next().unwrap();
+    next().reply(&OptionMessage { option: ALONE, info: b"late", payload: &[] }).unwrap();
+    let late = hear(&mut core);
+    assert_eq!((late[0], &late[3..]), (0, &[5, 1, ALONE, 4, u32::from_be_bytes(*b"late")][..]));
+    next().refuse();
+    assert_eq!(hear(&mut core)[3..], [4, 2], "BAD_HEADER");
+    let too_long = OptionMessage { option: PART, info: &[], payload: &[0; 8000] };
+    assert!(matches!(next().reply(&too_long), Err(Backpressure::TooLarge { .. })));
+    assert_eq!(hear(&mut core)[3..], [4, 2], "BAD_HEADER");
+    peer.close();
+    run_core(&mut core, "the end", || engine.stats(0).connections_closed == 1);
+    next().reply(&OptionMessage { option: ALONE, info: &[], payload: &[] }).unwrap();
+    run_core(&mut core, "an answer to nobody", || engine.stats(0).stale == 1);
+}
+
+/// Turns until `done`, or fails.
+#[track_caller]
+fn run_core_until(core: &mut spinrpc::Core, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < end, "the engine said nothing for {LIMIT:?}");
+        core.poll_once();
+    }
 }
 
 #[test]

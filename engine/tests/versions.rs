@@ -11,8 +11,8 @@ use common::two_way::{Pair, connections};
 use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
 use spinrpc::config::{ConfigRole, RawConfig, Versions};
 use spinrpc::{
-    CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine, NoReverse,
-    Reconnect, ReverseOptions, Token, TransportVersion,
+    CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,
+    NoReverse, Reconnect, ReverseOptions, Token, TransportVersion,
 };
 use std::time::{Duration, Instant};
 
@@ -258,6 +258,59 @@ fn a_client_that_comes_back_finds_the_version_anew() {
     peer.send_words(&reply_to(&call));
     bench.until("the second connection", |bench| bench.client.is_up().then_some(()));
     assert_eq!(version_of(&bench.heard.borrow()), ONE);
+}
+
+/// The server that a client comes back to speaks another version only.
+#[test]
+fn a_client_that_comes_back_to_no_common_version_hears_so() {
+    for versions in [Versions::Two, Versions::Both] {
+        let mut raw = auto(ConfigRole::Off);
+        raw.rpc.version = versions;
+        let mut bench = Bench::new(raw, &coming_back());
+        let mut peer = bench.accept();
+        let call = bench.hear(&mut peer);
+        peer.send_words(&reply_to(&call));
+        bench.expect_up(TWO);
+        peer.close();
+        bench.next(&mut peer);
+        let mut call = bench.hear(&mut peer);
+        if versions == Versions::Both {
+            peer.send_words(&refusal_of(&call));
+            call = bench.hear(&mut peer);
+        }
+        peer.send_words(&[call[0], call[1], 64, 4, 1, 7, 9]);
+        let cause = bench.until("the second loss", |bench| {
+            let losses = |event: &ConnectionEvent| match event {
+                ConnectionEvent::Reconnecting { cause, .. } => Some(cause.clone()),
+                _ => None,
+            };
+            bench.heard.borrow().events.iter().filter_map(losses).nth(1)
+        });
+        assert_eq!(cause, DownCause::NoCommonVersion { low: 7, high: 9 }, "{versions:?}");
+    }
+}
+
+/// Of what the engine speaks a connection may have a part.
+#[test]
+fn a_connection_is_of_the_version_that_is_asked_for() {
+    let server = server_of(Versions::Both);
+    let engine = Engine::new(valid(client_of(Versions::Both))).unwrap();
+    let mut core = engine.core(0).unwrap();
+    for (versions, expected) in [(Versions::One, ONE), (Versions::Two, TWO), (Versions::Both, TWO)]
+    {
+        let (heard, options) = (SharedHeard::default(), ConnectOptions::new().version(versions));
+        let made = recorder(&heard, all_words);
+        let client =
+            core.connect_with(&server.address, PROGRAM, VERSION, &options, |_| made).unwrap();
+        common::caller::run_core(&mut core, "the connection", || client.is_up());
+        assert_eq!(version_of(&heard.borrow()), expected);
+    }
+    let engine = Engine::new(valid(client_of(Versions::One))).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let (heard, options) = (SharedHeard::default(), ConnectOptions::new().version(Versions::Both));
+    let made = recorder(&heard, all_words);
+    let refused = core.connect_with(&server.address, PROGRAM, VERSION, &options, |_| made);
+    assert!(matches!(refused, Err(ConnectError::VersionNotConfigured)));
 }
 
 #[test]

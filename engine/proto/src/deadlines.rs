@@ -159,7 +159,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Answers a deadline call with the message that its time had been over for `late_us` microseconds,
     /// and that it was not executed: writes the header so that it ends where `header` ends, frees the
     /// slot, and returns the header's length, [`LATE_HEADER_BYTES`]. The Send has to follow, with
-    /// nothing behind it.
+    /// nothing behind it. Its Read chunks need not be here, if none of them
+    /// was asked for.
     ///
     /// # Panics
     /// If `header` is shorter than that.
@@ -173,6 +174,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         late_us: u64,
         header: &mut [u8],
     ) -> Result<usize, crate::options::OptionalRefused> {
+        self.stop_pull(id);
         self.reply_optional(id, xid, LATE, &late_us.to_be_bytes(), header)
     }
 }

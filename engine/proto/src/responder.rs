@@ -259,6 +259,13 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.in_state(id, State::Pulling).then(|| &self.slots.as_ref()[usize::from(id.index)].pull)
     }
 
+    /// A call is answered without its Read chunks, none of which was asked for.
+    pub(crate) fn stop_pull(&mut self, id: SlotId) {
+        if self.in_state(id, State::Pulling) {
+            self.slots.as_mut()[usize::from(id.index)].state = State::Delivered;
+        }
+    }
+
     /// Asks for the next RDMA Reads of a call, at most `room` of them, and says how many. `view`
     /// is the call's own header. The memory for all its chunks is there.
     pub fn pull(

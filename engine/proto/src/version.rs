@@ -167,6 +167,12 @@ impl Versions {
         }
     }
 
+    /// Whether all of these are among them.
+    #[must_use]
+    pub fn include(self, others: Self) -> bool {
+        self == Self::Both || self == others
+    }
+
     /// The lowest of them.
     #[must_use]
     pub const fn low(self) -> TransportVersion {

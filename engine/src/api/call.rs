@@ -11,7 +11,7 @@ use crate::reactor::ops::{CallOutcome, ReplyOps, ReplyTarget, RpcRefusal};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One call, to be answered once: [`reply`](Call::reply), [`reject`](Call::reject) or
 /// [`defer`](Call::defer). Dropping it unanswered sends SYSTEM_ERR and counts it
@@ -65,12 +65,19 @@ impl<'a> Call<'a> {
     /// two ends' clocks have nothing in common. Zero when the time is over: a call that has none left
     /// when it comes to its service is refused before, but one that takes its time is to be answered
     /// all the same. A call made on behalf of this one should have no longer a
-    /// [`deadline`](crate::CallSpec::deadline).
+    /// [`CallSpec::deadline`]; what goes on when the call is [deferred](Call::defer) should rather
+    /// keep [`Call::deadline`], which stays right while time goes by.
     ///
     /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
     /// [`CallSpec::deadline`]: crate::CallSpec::deadline
     pub fn remaining(&self) -> Option<Duration> {
         self.0.ops.remaining(&self.0.to)
+    }
+
+    /// Until when the caller waits, by this host's clock, if it said so: now and [`Call::remaining`].
+    /// On the simulated network, whose time is its own, that alone is of use.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.remaining().and_then(|left| Instant::now().checked_add(left))
     }
 
     /// Who calls, as the caller says.

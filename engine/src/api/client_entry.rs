@@ -4,9 +4,10 @@
 use super::client::{Link, LinkState, ReplyHandler};
 use super::config_protocol::Asking;
 use super::errors::ConnectError;
-use super::reconnect::Comeback;
+use super::reconnect::{Comeback, ConnectOptions};
 use super::service::{ConnectionEvent, ConnectionId};
 use super::versions::Offer;
+use crate::config::Versions;
 use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::Negotiated;
 use crate::reactor::instance::Instance;
@@ -25,6 +26,8 @@ pub(super) struct ClientEntry {
     pub(super) address: String,
     /// Which version its connections begin with.
     pub(super) offer: Offer,
+    /// Those it may begin with, if not all that are spoken.
+    pub(super) versions: Option<Versions>,
     /// There until the server has answered the Connection Configuration Protocol, or failed to.
     pub(super) asking: Option<Rc<Asking>>,
     /// It has not shown that it does not bear being asked.
@@ -34,6 +37,8 @@ pub(super) struct ClientEntry {
     pub(super) starts_over: bool,
     /// There if it reconnects.
     pub(super) comeback: Option<Comeback>,
+    /// The server of the connection that goes speaks these versions, and none of them is spoken here.
+    pub(super) other_versions: Option<(u32, u32)>,
     /// The handler has heard of its end.
     is_gone: bool,
     /// It calls in reverse, by a connection that was accepted.
@@ -58,10 +63,12 @@ impl ClientEntry {
             failed_calls: 0,
             address: address.to_owned(),
             offer: Offer::default(),
+            versions: None,
             asking: None,
             bears_asking: true,
             starts_over: false,
             comeback,
+            other_versions: None,
             is_gone: false,
             is_in_reverse: false,
             takes_reverse: false,
@@ -74,8 +81,9 @@ impl ClientEntry {
         Self { conn: Some(conn), is_in_reverse: true, ..entry }
     }
 
-    pub(super) fn taking_reverse(self, takes_reverse: bool) -> Self {
-        Self { takes_reverse, ..self }
+    /// The same, connecting as these options say.
+    pub(super) fn with(self, options: &ConnectOptions) -> Self {
+        Self { takes_reverse: options.takes_reverse, versions: options.versions, ..self }
     }
 
     pub(super) fn conn(&self) -> Option<ConnId> {
@@ -96,6 +104,14 @@ impl ClientEntry {
         self.is_gone = true;
         let (cause, in_flight) = (cause.clone(), self.failed_calls);
         self.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });
+    }
+
+    /// Why its connection went, of which the driver gives that cause.
+    pub(super) fn cause_of(&mut self, cause: &DownCause) -> DownCause {
+        match self.other_versions.take() {
+            Some((low, high)) => DownCause::NoCommonVersion { low, high },
+            None => cause.clone(),
+        }
     }
 
     /// Whether it has been up, and would be again if the connection went.

@@ -5,7 +5,7 @@ use super::client_entry::ClientEntry;
 use super::errors::ConnectError;
 use super::reconnect::{Comeback, ConnectOptions};
 use super::runtime::CoreDriver;
-use crate::config::{Config, IdlePolicy};
+use crate::config::{Config, IdlePolicy, Versions};
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::Progress;
 use crate::reactor::idle::{Idle, IdleSwitch, Rest};
@@ -27,6 +27,7 @@ pub struct Core {
     index: usize,
     pool: BulkPool,
     has_reverse_calls: bool,
+    versions: Versions,
 }
 
 /// What one turn did.
@@ -49,9 +50,9 @@ impl Core {
         idle: Arc<IdleSwitch>,
     ) -> Self {
         let pool = driver.ops().pool();
-        let (idle, has_reverse_calls) =
-            (Idle::new(config, Clock::shared(), idle), config.reverse_calls() > 0);
-        Self { driver, idle, index, pool, has_reverse_calls }
+        let idle = Idle::new(config, Clock::shared(), idle);
+        let (has_reverse_calls, versions) = (config.reverse_calls() > 0, config.versions());
+        Self { driver, idle, index, pool, has_reverse_calls, versions }
     }
 
     /// Which core of its engine this is.
@@ -79,7 +80,8 @@ impl Core {
     ///
     /// # Errors
     /// [`ConnectError::NoReverseCalls`] for a connection that is to take calls in reverse if
-    /// `rpc.reverse_calls` is 0; else none yet, as [`Core::connect`].
+    /// `rpc.reverse_calls` is 0; [`ConnectError::VersionNotConfigured`] for versions that the engine
+    /// does not speak (`rpc.version`); else none yet, as [`Core::connect`].
     pub fn connect_with<H: ReplyHandler + 'static>(
         &mut self,
         address: &str,
@@ -91,6 +93,9 @@ impl Core {
         if options.takes_reverse && !self.has_reverse_calls {
             return Err(ConnectError::NoReverseCalls);
         }
+        if options.versions.is_some_and(|versions| !self.versions.include(versions)) {
+            return Err(ConnectError::VersionNotConfigured);
+        }
         let reconnects = options.reconnect.is_some();
         let link = Link::new(self.driver.ops(), program, version, reconnects);
         let client = Client(Rc::clone(&link));
@@ -98,7 +103,7 @@ impl Core {
         let policy = options.reconnect;
         let comeback = policy.map(|policy| Comeback::new(policy, self.driver.random()));
         let entry = ClientEntry::new(link, handler, address, comeback);
-        self.driver.connect(entry.taking_reverse(options.takes_reverse));
+        self.driver.connect(entry.with(options));
         Ok(client)
     }
 

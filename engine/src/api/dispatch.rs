@@ -115,7 +115,7 @@ impl Dispatch {
     /// Asks for a client's first connection.
     pub(super) fn connect(&mut self, mut entry: ClientEntry) {
         entry.asking = self.asking.clone();
-        entry.offer = Offer::new(&self.responders);
+        entry.offer = Offer::new(&self.responders, entry.versions);
         self.request_connection(entry);
     }
 
@@ -367,8 +367,8 @@ impl Upcalls for Dispatch {
         self.serve(&to, &message[frame.admitted.header_bytes as usize..], &[], &mut [])
     }
 
-    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) {
-        self.take_option(to, option);
+    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome {
+        self.take_option(to, option)
     }
 
     fn on_option_reply(&mut self, conn: ConnId, token: u64, option: OptionMessage<'_>) {
@@ -487,13 +487,14 @@ impl Upcalls for Dispatch {
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
         let Some(mut entry) = self.take_client(conn) else { return };
+        let cause = entry.cause_of(cause);
         if entry.takes_reverse {
             let (connection, cause) = (ConnectionId(conn), cause.clone());
             self.tell_services(&ConnectionEvent::Down { connection, cause, in_flight: 0 });
         }
         entry.link.state.set(LinkState::Reconnecting(conn));
         if let Some(comeback) = &mut entry.comeback {
-            comeback.cause = cause.clone();
+            comeback.cause = cause;
         }
         self.plan_attempt(entry);
     }

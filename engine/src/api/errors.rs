@@ -113,6 +113,9 @@ pub enum ConnectError {
     /// The engine is configured without calls in reverse, and the connection was to take them.
     #[error("no calls in reverse are configured: set rpc.reverse_calls")]
     NoReverseCalls,
+    /// The connection was to be of a version of RPC-over-RDMA that the engine does not speak.
+    #[error("a version that is not spoken here was asked for: see rpc.version")]
+    VersionNotConfigured,
     /// The server does not serve this program and version.
     #[error("the server does not serve the program: {0:?}")]
     NotServed(AcceptStatus),

@@ -10,18 +10,21 @@ use super::service::ConnectionId;
 use crate::fabric::ConnId;
 use crate::reactor::Backpressure;
 pub use crate::reactor::OptionMessage;
-use crate::reactor::ops::{CoreOps, ReplyTarget};
+use crate::reactor::ops::{CallOutcome, CoreOps, ReplyTarget};
 use spinrpc_proto::deadlines::{DEADLINE_CALL, LATE};
 use spinrpc_proto::ids::Xid;
 pub use spinrpc_proto::limits::{OPTION_INFO_MAX_BYTES, OPTIONS_MAX};
 pub use spinrpc_proto::options::Carries;
 use spinrpc_proto::options::Options;
+use spinrpc_proto::output::SlotId;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// The messages of an extension that arrive as calls, one value per core, made by the factory given to
 /// [`Engine::option`] on the core's own thread.
 pub trait OptionHandler {
-    /// Answers a message of direction CALL, by [`OptionCall::reply`]. It must not block: the core serves
-    /// nothing else meanwhile.
+    /// Answers a message of direction CALL, now by [`OptionCall::reply`] or later by [`OptionCall::defer`].
+    /// It must not block: the core serves nothing else meanwhile.
     fn on_option(&mut self, call: OptionCall<'_>);
 }
 
@@ -35,10 +38,11 @@ impl<F: FnMut(OptionCall<'_>)> OptionHandler for F {
 /// A message of an extension that wants an answer. It has a credit and a slot of its connection until
 /// then, as a call. Dropped unanswered it is refused, as by [`OptionCall::refuse`].
 pub struct OptionCall<'a> {
-    pub(super) ops: &'a dyn CoreOps,
-    pub(super) to: ReplyTarget<'a>,
-    pub(super) message: OptionMessage<'a>,
-    pub(super) is_answered: bool,
+    ops: &'a Rc<dyn CoreOps>,
+    to: ReplyTarget<'a>,
+    message: OptionMessage<'a>,
+    /// Some when it is answered, or will be.
+    outcome: &'a Cell<Option<CallOutcome>>,
 }
 
 impl<'a> OptionCall<'a> {
@@ -65,9 +69,20 @@ impl<'a> OptionCall<'a> {
     /// # Errors
     /// [`Backpressure::TooLarge`] if the information is longer than [`OPTION_INFO_MAX_BYTES`] or the
     /// message longer than the connection takes inline; the peer then gets RDMA2_ERR_BAD_HEADER.
-    pub fn reply(mut self, message: &OptionMessage<'_>) -> Result<(), Backpressure> {
-        self.is_answered = true;
+    pub fn reply(self, message: &OptionMessage<'_>) -> Result<(), Backpressure> {
+        self.outcome.set(Some(CallOutcome::Done));
         self.ops.reply_option(&self.to, message)
+    }
+
+    /// Takes the message out of the handler, to be answered later by who holds the core: another
+    /// handler, a service that is polled ([`Service::poll`](crate::Service::poll)), or the thread that
+    /// polls the core. What is still needed of it has to be copied before. It keeps its credit and its
+    /// slot, of which the connection has a bounded number.
+    pub fn defer(self) -> DeferredOption {
+        self.outcome.set(Some(CallOutcome::Deferred));
+        self.ops.defer_option();
+        let (ops, conn, slot) = (Rc::clone(self.ops), self.to.conn, self.to.slot);
+        DeferredOption { ops, conn, slot, is_answered: false }
     }
 
     /// Answers with RDMA2_ERR_BAD_HEADER: the extension makes no sense of it.
@@ -78,9 +93,61 @@ impl<'a> OptionCall<'a> {
 
 impl Drop for OptionCall<'_> {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if self.outcome.get().is_none() {
+            self.outcome.set(Some(CallOutcome::Done));
             self.ops.refuse_option(&self.to);
         }
+    }
+}
+
+/// A message of an extension that is answered later, on the thread of its core. Dropped unanswered it is
+/// refused, as by [`DeferredOption::refuse`]. An answer to a connection that has gone down meanwhile goes
+/// nowhere and is counted (`stale`).
+///
+/// ```compile_fail
+/// fn is_sent<T: Send>() {}
+/// is_sent::<spinrpc::options::DeferredOption>();
+/// ```
+pub struct DeferredOption {
+    ops: Rc<dyn CoreOps>,
+    conn: ConnId,
+    slot: SlotId,
+    is_answered: bool,
+}
+
+impl DeferredOption {
+    /// Answers as [`OptionCall::reply`] does. It leaves with the core's next turn, or with this one.
+    ///
+    /// # Errors
+    /// As [`OptionCall::reply`].
+    pub fn reply(mut self, message: &OptionMessage<'_>) -> Result<(), Backpressure> {
+        self.is_answered = true;
+        self.ops.finish_option(self.conn, self.slot, Some(message))
+    }
+
+    /// Answers as [`OptionCall::refuse`] does.
+    pub fn refuse(self) {
+        drop(self);
+    }
+
+    /// The connection it came by.
+    pub fn connection(&self) -> ConnectionId {
+        ConnectionId(self.conn)
+    }
+}
+
+impl Drop for DeferredOption {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            // A refusal is never too long.
+            let _ = self.ops.finish_option(self.conn, self.slot, None);
+        }
+    }
+}
+
+impl std::fmt::Debug for DeferredOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeferredOption").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 
@@ -128,16 +195,22 @@ impl Dispatch {
         self
     }
 
-    pub(super) fn take_option(&mut self, to: &ReplyTarget<'_>, message: OptionMessage<'_>) {
+    pub(super) fn take_option(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        message: OptionMessage<'_>,
+    ) -> CallOutcome {
         if self.is_leaving {
-            return self.ops.leave_call(to);
+            self.ops.leave_call(to);
+            return CallOutcome::Done;
         }
-        let (ops, is_answered) = (&*self.ops, false);
-        let call = OptionCall { ops, to: *to, message, is_answered };
+        let outcome = Cell::new(None);
+        let call = OptionCall { ops: &self.ops, to: *to, message, outcome: &outcome };
         let mut features = self.options.iter_mut();
         if let Some((_, handler)) = features.find(|(known, _)| known.contains(&message.option)) {
             handler.on_option(call);
         }
+        outcome.get().unwrap_or(CallOutcome::Done)
     }
 
     pub(super) fn take_option_reply(

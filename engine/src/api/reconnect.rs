@@ -1,6 +1,7 @@
 //! Whether, and when, a client makes another connection in the place of a lost one. Pure: the
 //! dispatch asks it, the reactor waits, the control thread connects.
 
+use crate::config::Versions;
 use crate::fabric::DownCause;
 use crate::reactor::instance::Instance;
 use crate::sys::random::Random;
@@ -11,6 +12,7 @@ use std::time::Duration;
 pub struct ConnectOptions {
     pub(super) reconnect: Option<Reconnect>,
     pub(super) takes_reverse: bool,
+    pub(super) versions: Option<Versions>,
 }
 
 impl ConnectOptions {
@@ -37,6 +39,15 @@ impl ConnectOptions {
     #[must_use]
     pub fn take_reverse_calls(mut self) -> Self {
         self.takes_reverse = true;
+        self
+    }
+
+    /// Which versions of RPC-over-RDMA this client calls in, of those that the engine speaks
+    /// (`rpc.version`); all of them without this. With [`Versions::Both`] it finds out which of them
+    /// the server speaks, with one there is no other to go back to.
+    #[must_use]
+    pub fn version(mut self, versions: Versions) -> Self {
+        self.versions = Some(versions);
         self
     }
 }

@@ -41,11 +41,11 @@ impl Responders {
         })
     }
 
-    /// What a new connection begins with, at time `now` of a core.
-    fn negotiation(&self, address: &str, now: Duration) -> Negotiation {
-        match self.speaks == Versions::Both && self.lacks_two(address, now) {
+    /// What a new connection that may be of these versions begins with, at time `now` of a core.
+    fn negotiation(&self, versions: Versions, address: &str, now: Duration) -> Negotiation {
+        match versions == Versions::Both && self.lacks_two(address, now) {
             true => Negotiation::settled(TransportVersion::One),
-            false => Negotiation::new(self.speaks),
+            false => Negotiation::new(versions),
         }
     }
 
@@ -74,6 +74,8 @@ impl Responders {
 #[derive(Debug, Default)]
 pub(super) struct Offer {
     responders: Option<Arc<Responders>>,
+    /// What the client speaks.
+    versions: Versions,
     /// How long it waits for an answer, as long as version two is offered and version one would do.
     pub(super) patience: Option<Duration>,
     /// The version is not settled.
@@ -83,8 +85,10 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    pub(super) fn new(responders: &Arc<Responders>) -> Self {
-        Self { responders: Some(Arc::clone(responders)), ..Self::default() }
+    /// Of these versions, or of all that are spoken.
+    pub(super) fn new(responders: &Arc<Responders>, versions: Option<Versions>) -> Self {
+        let versions = versions.unwrap_or(responders.speaks);
+        Self { responders: Some(Arc::clone(responders)), versions, ..Self::default() }
     }
 }
 
@@ -94,9 +98,11 @@ impl ClientEntry {
         let Some(responders) = &self.offer.responders else { return };
         let negotiation = match std::mem::take(&mut self.offer.is_refused) {
             true => Negotiation::settled(TransportVersion::One),
-            false => responders.negotiation(&self.address, self.link.ops.time()),
+            false => {
+                responders.negotiation(self.offer.versions, &self.address, self.link.ops.time())
+            }
         };
-        let has_other = responders.speaks == Versions::Both;
+        let has_other = self.offer.versions == Versions::Both;
         let is_offer = negotiation.stage() == Stage::Offered && has_other;
         self.offer.is_open = negotiation.stage() == Stage::Offered;
         self.offer.patience = is_offer.then_some(responders.offer_timeout);
@@ -149,7 +155,7 @@ mod tests {
     }
 
     fn offers_two(responders: &Responders, address: &str, at: u32) -> bool {
-        responders.negotiation(address, at * S).stage() == Stage::Offered
+        responders.negotiation(responders.speaks, address, at * S).stage() == Stage::Offered
     }
 
     /// Version two section 5.2: "a requester can avoid a possible version negotiation loop [...] by

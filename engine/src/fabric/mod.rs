@@ -310,6 +310,14 @@ pub enum DownCause {
     /// A work request failed; on a reliable connection that is the end of it.
     #[error("a work request failed: {0}")]
     WorkRequest(WrError),
+    /// The peer speaks no version of the protocol that is spoken here.
+    #[error("the peer speaks versions {low} to {high} of RPC-over-RDMA, and none of those here")]
+    NoCommonVersion {
+        /// Its lowest version.
+        low: u32,
+        /// Its highest version.
+        high: u32,
+    },
     /// The peer broke the rules of the fabric or the protocol; says which.
     #[error("the peer broke the rules: {0}")]
     PeerMisbehaved(&'static str),

@@ -79,7 +79,7 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) options: Options,
     /// No lost connection is made anew.
     ending: bool,
-    /// Calls deferred whose answers have not come by mail.
+    /// Calls deferred whose answers have not come, by mail or from who holds the core.
     pub(super) deferred: usize,
     cells: Arc<StatsCells>,
     offer: Offer,

@@ -6,8 +6,9 @@
 //! nothing, and the call is sent again without; meanwhile all others go without.
 //!
 //! As a server: the time counts from where the call is taken from the driver, by this side's clock.
-//! Whether it is over is looked at where the call is handed to its service: when its Read chunks are
-//! here, and it has waited for memory and room. Called by the client and the server half of a core.
+//! Whether it is over is looked at before its Read chunks are asked for, and again where the call is
+//! handed to its service: when they are here, and it has waited for memory and room. Called by the
+//! client and the server half of a core.
 
 use super::connection::Conn;
 use super::core::{CoreCell, Reactor};
@@ -15,6 +16,7 @@ use super::ops::{CallFrame, CallOutcome, ReplyTarget, Upcalls};
 use super::replies::release;
 use super::versions::Offered;
 use crate::fabric::{ConnId, Fabric};
+use crate::mem::Buf;
 use spinrpc_proto::deadlines::{LATE_HEADER_BYTES, Support};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::SlotId;
@@ -85,12 +87,14 @@ impl<F: Fabric> CoreCell<F> {
     /// A call that has chunks, says how much time it has, or is one of an extension.
     #[inline(never)]
     pub(super) fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
-        let late_by = self.reactor().lateness(&frame);
+        let late_by = self.reactor().lateness(frame.conn, frame.slot);
         let outcome = match late_by {
-            None if self.deliver_option(&frame, up) => CallOutcome::Done,
-            None => up.on_call(&mut frame),
+            None => match self.deliver_option(&frame, up) {
+                Some(outcome) => outcome,
+                None => up.on_call(&mut frame),
+            },
             Some(late_us) => {
-                self.reactor().refuse_late(&frame, late_us);
+                self.reactor().refuse_late(frame.conn, frame.slot, &frame.message, late_us);
                 CallOutcome::Done
             }
         };
@@ -127,8 +131,8 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// For how many microseconds the time of a call has been over, if it is.
-    fn lateness(&mut self, frame: &CallFrame) -> Option<u64> {
-        let expiry = self.conns.find(frame.conn)?.expiry_of(frame.slot)?;
+    pub(super) fn lateness(&mut self, conn: ConnId, slot: SlotId) -> Option<u64> {
+        let expiry = self.conns.find(conn)?.expiry_of(slot)?;
         let now = self.read_clock();
         let ticks = now.0.checked_sub(expiry.0)?;
         Some(self.clock.to_ns(ticks) / 1000)
@@ -143,20 +147,39 @@ impl<F: Fabric> Reactor<F> {
 
     /// Answers a call that is too late, and frees its slot.
     #[cold]
-    fn refuse_late(&mut self, frame: &CallFrame, late_us: u64) {
-        let Some(c) = self.conns.find(frame.conn) else { return };
-        release(c, frame.slot);
+    fn refuse_late(&mut self, conn: ConnId, slot: SlotId, call: &Buf, late_us: u64) {
+        let Some(c) = self.conns.find(conn) else { return };
+        release(c, slot);
         // A call is admitted only while there is one for its answer.
         let Some(mut answer) = c.sends.take() else {
-            return self.close_overrun(frame.conn, "send buffers");
+            return self.close_overrun(conn, "send buffers");
         };
-        let xid = frame.message.bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+        let xid = call.bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         let header = &mut answer.whole_mut()[..LATE_HEADER_BYTES];
-        let written = c.proto.responder.reply_late(frame.slot, Xid(xid), late_us, header);
+        let written = c.proto.responder.reply_late(slot, Xid(xid), late_us, header);
         if let Ok(length) = written {
             answer.set_range(0..length);
             self.stats.calls_late += 1;
-            self.post_answer(frame.conn, answer, None);
+            self.post_answer(conn, answer, None);
         }
+    }
+
+    /// For how long a call has been late of whose Read chunks nothing was asked for: nothing will be.
+    pub(super) fn late_before_pull(&mut self, conn: ConnId, slot: SlotId) -> Option<u64> {
+        let hold = &self.conns.find(conn)?.serves[usize::from(slot.index)];
+        let is_begun = hold.sinks.as_ref().is_some_and(|sinks| sinks.count > 0);
+        if is_begun { None } else { self.lateness(conn, slot) }
+    }
+
+    /// Such a call is answered, or put off while there is no room for that.
+    #[cold]
+    pub(super) fn refuse_late_pull(&mut self, conn: ConnId, slot: SlotId, late_us: u64) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return self.put_off(conn, slot);
+        }
+        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
+        self.refuse_late(conn, slot, &message, late_us);
+        self.repost(conn, message);
     }
 }

@@ -66,6 +66,16 @@ pub(crate) trait CoreOps: ReplyOps {
     ) -> Result<(), Backpressure>;
     /// Answers a call of an extension with an error of the transport.
     fn refuse_option(&self, to: &ReplyTarget<'_>);
+    /// A call of an extension is answered later: by the next.
+    fn defer_option(&self);
+    /// As [`CoreOps::reply_option`], or without an answer as [`CoreOps::refuse_option`], of a call that
+    /// was deferred.
+    fn finish_option(
+        &self,
+        conn: ConnId,
+        slot: SlotId,
+        answer: Option<&OptionMessage<'_>>,
+    ) -> Result<(), Backpressure>;
     /// Gives up the call that carries `token`.
     fn cancel(&self, conn: ConnId, token: u64) -> bool;
     /// Memory the peer of `conn` can be given access to.
@@ -292,7 +302,7 @@ pub(crate) struct Admitted {
 pub(crate) enum CallOutcome {
     /// Answered.
     Done,
-    /// Another thread will answer.
+    /// It will be answered later, perhaps by another thread.
     Deferred,
 }
 
@@ -358,8 +368,8 @@ pub(crate) trait Upcalls {
     fn on_leave(&mut self);
     /// A call arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
-    /// A call of an extension arrived. It is answered, or left, when this returns.
-    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>);
+    /// A call of an extension arrived. It is answered, left or deferred when this returns.
+    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome;
     /// A call was answered by a message of an extension.
     fn on_option_reply(&mut self, conn: ConnId, token: u64, option: OptionMessage<'_>);
     /// A reply arrived.

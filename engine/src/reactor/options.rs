@@ -5,14 +5,14 @@
 
 use super::call_table::CallHold;
 use super::core::{CoreCell, Reactor};
-use super::ops::{Backpressure, CallFrame, CallSpec, ReplyTarget, Upcalls};
+use super::ops::{Backpressure, CallFrame, CallOutcome, CallSpec, ReplyTarget, Upcalls};
 use super::replies::release;
 use crate::fabric::{ConnId, Fabric};
 use crate::mem::Buf;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::OPTION_INFO_MAX_BYTES;
 use spinrpc_proto::options::{Carries, OptionalRefused};
-use spinrpc_proto::output::DeliveredReply;
+use spinrpc_proto::output::{DeliveredReply, SlotId};
 use spinrpc_proto::rdma::MessageType;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rdma::v2::optional_header_bytes;
@@ -73,18 +73,21 @@ pub(super) fn is_optional(message: &[u8]) -> bool {
 }
 
 impl<F: Fabric> CoreCell<F> {
-    /// A call of an extension goes to its handler, which answers it. `false` for other calls.
-    pub(super) fn deliver_option(&self, frame: &CallFrame, up: &mut impl Upcalls) -> bool {
+    /// A call of an extension goes to its handler, which answers it, or will. `None` for other calls.
+    pub(super) fn deliver_option(
+        &self,
+        frame: &CallFrame,
+        up: &mut impl Upcalls,
+    ) -> Option<CallOutcome> {
         let message = frame.message.bytes();
         let limits = match self.reactor().conns.find(frame.conn) {
             Some(c) if is_optional(message) => *c.proto.limits(),
-            _ => return false,
+            _ => return None,
         };
         let view = HeaderView::new_checked(message, &limits).ok();
-        let Some(option) = view.as_ref().and_then(OptionMessage::of) else { return false };
+        let option = view.as_ref().and_then(OptionMessage::of)?;
         let to = ReplyTarget { conn: frame.conn, slot: frame.slot, message, plain: false };
-        up.on_option(&to, option);
-        true
+        Some(up.on_option(&to, option))
     }
 
     /// The answer to a call came that is a message of an extension.
@@ -153,6 +156,31 @@ impl<F: Fabric> Reactor<F> {
         self.next_deadline = self.next_deadline.min(deadline);
         self.post_call(conn, message);
         Ok(())
+    }
+
+    /// Answers a call of an extension that was deferred, or refuses it. Nothing happens if its
+    /// connection has gone.
+    pub(super) fn finish_option(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        answer: Option<&OptionMessage<'_>>,
+    ) -> Result<(), Backpressure> {
+        self.deferred = self.deferred.saturating_sub(1);
+        let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
+            self.stats.stale += 1;
+            return Ok(());
+        };
+        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
+        let answered = match answer {
+            Some(option) => self.reply_option(&to, option),
+            None => {
+                self.refuse_chunk(&to);
+                Ok(())
+            }
+        };
+        self.repost(conn, message);
+        answered
     }
 
     /// Answers a call of an extension by another message of one. If that is too long, the call is

@@ -84,6 +84,9 @@ impl<F: Fabric> Reactor<F> {
         if self.peer_takes_no_reads(conn) {
             return self.refuse_pull(conn, slot);
         }
+        if let Some(late_us) = self.late_before_pull(conn, slot) {
+            return self.refuse_late_pull(conn, slot, late_us);
+        }
         if !self.find_memory(conn, slot) {
             return self.wait_for_memory(conn, slot);
         }

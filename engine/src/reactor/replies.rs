@@ -493,7 +493,7 @@ impl<F: Fabric> Reactor<F> {
 
 impl Conn {
     /// The message of a deferred call, and its sinks emptied, if the call is still open.
-    fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
+    pub(super) fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
         if !self.proto.responder.is_delivered(slot) {
             return None;
         }

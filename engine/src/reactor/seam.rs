@@ -14,6 +14,7 @@ use super::reverse::NoReverse;
 use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::{Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
+use spinrpc_proto::output::SlotId;
 use spinrpc_proto::version::Negotiation;
 use std::time::Duration;
 
@@ -43,6 +44,19 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
         option: &OptionMessage<'_>,
     ) -> Result<(), Backpressure> {
         self.reactor().reply_option(to, option)
+    }
+
+    fn defer_option(&self) {
+        self.reactor().deferred += 1;
+    }
+
+    fn finish_option(
+        &self,
+        conn: ConnId,
+        slot: SlotId,
+        answer: Option<&OptionMessage<'_>>,
+    ) -> Result<(), Backpressure> {
+        self.reactor().finish_option(conn, slot, answer)
     }
 
     fn refuse_option(&self, to: &ReplyTarget<'_>) {
