@@ -158,9 +158,14 @@ fn a_snapshot_tells_of_engine_core_connection_and_memory() {
     caller.engine.listen(&beside).unwrap();
     let of_client = control_of(&beside).expect("the client's control socket");
     let sent = format!("\"requester\":{{\"calls\":{calls},");
-    ask_until(&of_client, |snapshot| {
-        number(snapshot, "calls_sent") == calls && snapshot.contains(&sent)
+    // The client's core moves on this thread alone.
+    let asking = std::thread::spawn(move || {
+        ask_until(&of_client, |snapshot| {
+            number(snapshot, "calls_sent") == calls && snapshot.contains(&sent)
+        })
     });
+    caller.core.run_until(|| asking.is_finished());
+    asking.join().unwrap();
 }
 
 #[test]
