@@ -149,6 +149,7 @@ fn a_snapshot_tells_of_engine_core_connection_and_memory() {
         format!("process {}\"", std::process::id()),
         format!("\"responder\":{{\"calls\":{calls},\"credits_granted\":9,\"in_progress\":0}}"),
         "\"blocks\":{\"calls\":0,\"fetches\":0,\"pulls\":0,\"exports\":0}".into(),
+        "\"memory_used_bytes\":0,\"memory_bytes\":".into(),
     ] {
         assert!(snapshot.contains(&expected), "{expected} in {snapshot}");
     }

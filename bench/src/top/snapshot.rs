@@ -61,6 +61,10 @@ pub(crate) struct Connection {
     pub(crate) receives: Buffers,
     pub(crate) sends: Buffers,
     pub(crate) blocks: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub(crate) memory_used_bytes: usize,
+    #[serde(default)]
+    pub(crate) memory_bytes: usize,
 }
 
 /// What is called over a connection.

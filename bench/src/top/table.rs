@@ -115,7 +115,7 @@ fn memory_line(core: &CoreView) -> Option<String> {
     })
 }
 
-const CONNECTION_HEAD: [&str; 12] = [
+const CONNECTION_HEAD: [&str; 13] = [
     "conn",
     "core",
     "peer",
@@ -128,6 +128,7 @@ const CONNECTION_HEAD: [&str; 12] = [
     "receives",
     "sends",
     "blocks c/f/p/e",
+    "memory",
 ];
 
 fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
@@ -146,7 +147,16 @@ fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
         format!("{}/{}", row.receives_kept, row.receives),
         format!("{}/{}", row.sends_out + row.sends_kept, row.sends),
         held.join("/"),
+        memory(row),
     ]
+}
+
+/// Of the connection's own, if it has any.
+fn memory(row: &ConnectionView) -> String {
+    match row.memory_bytes {
+        0 => "-".to_owned(),
+        bytes => format!("{} of {}", show_size(row.memory_used_bytes), show_size(bytes)),
+    }
 }
 
 /// Who asked for it; and its state, if it is not up.
@@ -215,7 +225,7 @@ mod tests {
         assert_eq!(cells(&lines[4])[5], "7", "calls without a credit: {all}");
         let busiest = cells(&lines[7]);
         assert_eq!((busiest[0].as_str(), busiest[8].as_str()), ("5.1", "80"), "{all}");
-        assert!(lines[7].contains("3/64") && lines[7].contains("0/1/0/0"), "{all}");
+        assert!(lines[7].contains("3/64") && lines[7].contains("0/1/0/0  8 KiB of 1 MiB"), "{all}");
     }
 
     #[test]

@@ -108,6 +108,9 @@ pub(crate) struct ConnectionView {
     pub(super) sends: u64,
     /// Blocks of memory by who holds them.
     pub(super) blocks: BTreeMap<String, u64>,
+    /// Memory that is the connection's own, in use and all; zero where it is the core's.
+    pub(super) memory_used_bytes: usize,
+    pub(super) memory_bytes: usize,
 }
 
 impl View {
@@ -238,6 +241,8 @@ impl Span {
             sends_kept: now.sends.kept,
             sends: now.sends.total,
             blocks: now.blocks.clone(),
+            memory_used_bytes: now.memory_used_bytes,
+            memory_bytes: now.memory_bytes,
         }
     }
 }
@@ -284,7 +289,8 @@ pub(super) mod tests {
                 "responder": {"calls": served, "credits_granted": 64, "in_progress": 3},
                 "receives": {"bytes": 4096, "total": 66, "free": 0, "kept": 2},
                 "sends": {"bytes": 9600, "total": 66, "free": 65, "kept": 0},
-                "blocks": {"calls": 0, "fetches": 1, "pulls": 0, "exports": 0}})
+                "blocks": {"calls": 0, "fetches": 1, "pulls": 0, "exports": 0},
+                "memory_used_bytes": 8192, "memory_bytes": 1 << 20})
         };
         let snapshot = json!({"schema": "spinrpc-control/1", "pid": 1, "engine": 0,
             "version": "0.1.0", "fabric": "shm", "uptime_ns": seconds * 1_000_000_000,

@@ -147,6 +147,9 @@ fn connection(object: &mut Object<'_>, row: &ConnRow) {
                 .number("pulls", row.blocks.pulls as u64)
                 .number("exports", row.blocks.exports as u64);
         });
+    if let Some((used_bytes, bytes)) = row.memory {
+        object.number("memory_used_bytes", used_bytes as u64).number("memory_bytes", bytes as u64);
+    }
 }
 
 fn buffers(object: &mut Object<'_>, buffers: &Buffers) {

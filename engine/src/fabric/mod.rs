@@ -125,6 +125,12 @@ pub trait Fabric: Sized + 'static {
         None
     }
 
+    /// The memory that [`Fabric::bulk`] takes from, if it is this connection's own, for those who look
+    /// at the core; `None` if it is the core's.
+    fn connection_memory(&self, _qp: QpId) -> Option<&BulkPool> {
+        None
+    }
+
     /// Ends a connection. Every posted work request completes with [`WrError::Flushed`] in later
     /// polls, then one [`CompletionKind::Down`] is the last completion of this queue pair.
     fn close(&mut self, qp: QpId);

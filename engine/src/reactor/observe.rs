@@ -5,7 +5,7 @@
 use super::connection::Conn;
 use super::core::Reactor;
 use crate::fabric::{Fabric, Peer};
-use crate::mem::ClassStats;
+use crate::mem::{BulkPool, ClassStats};
 use spinrpc_proto::connection::Side;
 use std::sync::mpsc::SyncSender;
 
@@ -59,6 +59,8 @@ pub(crate) struct ConnRow {
     pub(crate) sends: Buffers,
     /// Who holds blocks of registered memory.
     pub(crate) blocks: Blocks,
+    /// Registered memory that is the connection's own: bytes of blocks in use, and of all.
+    pub(crate) memory: Option<(usize, usize)>,
 }
 
 /// One pool of message buffers of a connection.
@@ -112,7 +114,8 @@ impl<F: Fabric> Reactor<F> {
         to.rows.clear();
         let places = self.conns.places();
         while to.from < places && to.rows.len() < ROWS_MAX {
-            to.rows.extend(self.conns.at(to.from).map(|c| c.row()));
+            let fabric = &self.fabric;
+            to.rows.extend(self.conns.at(to.from).map(|c| c.row(fabric)));
             to.from += 1;
         }
         to.is_whole = to.from >= places;
@@ -122,8 +125,16 @@ impl<F: Fabric> Reactor<F> {
     }
 }
 
+/// Of the blocks of a pool, the bytes of those in use, and of all.
+fn bytes_used(pool: &BulkPool) -> (usize, usize) {
+    pool.classes().fold((0, 0), |(used, all), class| {
+        let out = class.total - class.free.min(class.total);
+        (used + out * class.block_bytes, all + class.total * class.block_bytes)
+    })
+}
+
 impl Conn {
-    fn row(&self) -> ConnRow {
+    fn row<F: Fabric>(&self, fabric: &F) -> ConnRow {
         let (requester, responder) = (&self.proto.requester, &self.proto.responder);
         let is_ours = self.proto.side() == Side::Client;
         let version = if is_ours { requester.negotiation().version() } else { responder.version() };
@@ -149,6 +160,7 @@ impl Conn {
                 kept: self.sends_promised,
             },
             blocks: self.blocks(),
+            memory: fabric.connection_memory(self.id).map(bytes_used),
         }
     }
 

@@ -142,6 +142,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.read_sinks(qp)
     }
 
+    fn connection_memory(&self, qp: QpId) -> Option<&BulkPool> {
+        self.inner.connection_memory(qp)
+    }
+
     fn lend(&mut self, pool: &BulkPool) {
         self.inner.lend(pool);
     }

@@ -15,7 +15,7 @@ use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
-use crate::mem::{Buf, Bulk, Lease};
+use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -443,6 +443,10 @@ impl Fabric for ShmFabric {
         if self.pair(qp).is_some() {
             self.take_down(qp.index(), DownCause::Local);
         }
+    }
+
+    fn connection_memory(&self, qp: QpId) -> Option<&BulkPool> {
+        Some(self.pair_ref(qp)?.memory())
     }
 
     fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {

@@ -12,7 +12,7 @@ use super::endpoint::Link;
 use super::exposure::{Exposures, PeerTable};
 use super::layout::Layout;
 use super::window::{Window, copy_bytes};
-use crate::mem::{Buf, Bulk, Lease};
+use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::ring::{Arrival, Consumer, Corrupt, Producer, PushError};
 use std::collections::VecDeque;
 use std::io;
@@ -371,6 +371,11 @@ impl QueuePair {
         if self.tx.wants_bell() {
             self.link.peer_bell.ring(self.link.peer_place);
         }
+    }
+
+    /// What of its own it exposes.
+    pub(super) fn memory(&self) -> &BulkPool {
+        &self.link.bulk
     }
 
     pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {

@@ -467,6 +467,11 @@ impl Fabric for VerbsFabric {
         pair.filter(|pair| pair.id == qp)?.read_sinks()
     }
 
+    fn connection_memory(&self, qp: QpId) -> Option<&BulkPool> {
+        let pair = self.table.places.get(qp.index() as usize)?.pair.as_deref();
+        pair.filter(|pair| pair.id == qp)?.own_memory()
+    }
+
     fn lend(&mut self, pool: &BulkPool) {
         *lock(&self.core.lent) = Some(LentMemory::new(pool));
     }

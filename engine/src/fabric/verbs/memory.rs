@@ -155,6 +155,11 @@ impl LinkMemory {
         self.has_own_sinks.then_some(&self.pool)
     }
 
+    /// Its memory, where that is not the core's.
+    pub(super) fn own_pool(&self) -> Option<&BulkPool> {
+        (self.mode == Mode::Buffer || self.has_own_sinks).then_some(&self.pool)
+    }
+
     /// The key of the block that a Read fills from `first` on, where the peer is told it; `None`: the
     /// region's will do.
     pub(super) fn sink_key(&self, first: NonNull<u8>) -> Option<u32> {

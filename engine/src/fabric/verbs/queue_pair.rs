@@ -513,6 +513,11 @@ impl QueuePair {
         self.link.memory.read_sinks()
     }
 
+    /// See [`Fabric::connection_memory`](super::super::Fabric::connection_memory).
+    pub(super) fn own_memory(&self) -> Option<&BulkPool> {
+        self.link.memory.own_pool()
+    }
+
     pub(super) fn message_memory(&mut self, bytes: usize) -> Option<Region> {
         self.link.memory.take_messages(bytes)
     }
