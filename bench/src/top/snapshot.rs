@@ -58,6 +58,7 @@ pub(crate) struct Connection {
     pub(crate) version: u32,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    pub(crate) bytes: Moved,
     pub(crate) receives: Buffers,
     pub(crate) sends: Buffers,
     pub(crate) blocks: BTreeMap<String, u64>,
@@ -83,12 +84,28 @@ pub(crate) struct Responder {
     pub(crate) in_progress: u64,
 }
 
+/// Bytes that went over it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Moved {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+}
+
 /// One pool of its message buffers.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Buffers {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) kept: u64,
+}
+
+impl Moved {
+    /// Of messages.
+    pub(crate) fn inline(&self) -> u64 {
+        self.received.saturating_add(self.sent)
+    }
 }
 
 impl Core {

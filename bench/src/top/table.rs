@@ -115,7 +115,7 @@ fn memory_line(core: &CoreView) -> Option<String> {
     })
 }
 
-const CONNECTION_HEAD: [&str; 13] = [
+const CONNECTION_HEAD: [&str; 15] = [
     "conn",
     "core",
     "peer",
@@ -123,6 +123,8 @@ const CONNECTION_HEAD: [&str; 13] = [
     "v",
     "served/s",
     "called/s",
+    "inline B/s",
+    "RDMA B/s",
     "serving",
     "in flight",
     "receives",
@@ -142,6 +144,8 @@ fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
         row.version.to_string(),
         show_count(row.served_per_second),
         show_count(row.called_per_second),
+        show_count(row.inline_bytes_per_second),
+        show_count(row.read_bytes_per_second + row.written_bytes_per_second),
         format!("{}/{}", row.serving, row.credits_given),
         format!("{}/{}", row.credits_in_flight, row.credits_granted),
         format!("{}/{}", row.receives_kept, row.receives),

@@ -87,6 +87,19 @@ pub(crate) struct ServeHold {
     pub(super) expiry: Expiry,
 }
 
+/// Bytes that went over a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    /// Of messages received.
+    pub(crate) received: u64,
+    /// Of calls and replies sent.
+    pub(crate) sent: u64,
+    /// By RDMA Reads of this side.
+    pub(crate) read: u64,
+    /// By RDMA Writes of this side.
+    pub(crate) written: u64,
+}
+
 /// One connection of a core.
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
@@ -111,6 +124,8 @@ pub(crate) struct Conn {
     pub(crate) negotiated: Negotiated,
     /// What that follows from, beside the Connection Configuration Protocol.
     pub(crate) terms: Terms,
+    /// For those who look at the core.
+    pub(super) moved: Moved,
     pub(crate) reads_outstanding: u16,
     pub(crate) send_reserved: usize,
     /// Deferred calls: a send buffer is kept for each of them.
@@ -174,6 +189,7 @@ impl Conn {
             sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
             terms,
+            moved: Moved::default(),
             reads_outstanding: 0,
             send_reserved: 0,
             sends_promised: 0,

@@ -331,6 +331,7 @@ impl<F: Fabric> Reactor<F> {
         );
         let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
         self.stats.bytes_written += bytes_written;
+        c.moved.written += bytes_written;
         let reply = match replied {
             Ok(reply) => reply,
             Err(why) => {
@@ -341,6 +342,7 @@ impl<F: Fabric> Reactor<F> {
         };
         c.exports[usize::from(to.slot.index)] = exported.hold;
         message.set_range(stream_at - reply.header_bytes..stream_at + stream_bytes);
+        c.moved.sent += message.len() as u64;
         if overrun {
             return self.close_overrun(to.conn, "send queue");
         }

@@ -170,7 +170,7 @@ mod tests {
     fn another_thread_changes_the_policy_expect_the_next_idle_turn_to_follow() {
         let mut idle = idle(IdlePolicy::Busy);
         let switch = Arc::clone(&idle.switch);
-        for policy in [IdlePolicy::Sleep, IdlePolicy::Busy, IdlePolicy::Adaptive] {
+        for policy in [IdlePolicy::Sleep, IdlePolicy::Busy, IdlePolicy::Sleep] {
             switch.set(policy);
             assert_eq!(switch.policy(), policy);
             let parks = matches!(idle.after_turn(Progress::default()), Rest::Park(_));

@@ -2,7 +2,7 @@
 //! connections at a time so that no turn takes long, and goes back with the answer. It brings the
 //! memory for it, so that the core allocates nothing.
 
-use super::connection::Conn;
+use super::connection::{Conn, Moved};
 use super::core::Reactor;
 use crate::fabric::{Fabric, Peer};
 use crate::mem::{BulkPool, ClassStats};
@@ -54,6 +54,7 @@ pub(crate) struct ConnRow {
     pub(crate) calls_received: u64,
     pub(crate) in_progress: u32,
     pub(crate) grant: u32,
+    pub(crate) moved: Moved,
     /// Messages are received to, and sent from.
     pub(crate) receives: Buffers,
     pub(crate) sends: Buffers,
@@ -152,6 +153,7 @@ impl Conn {
             calls_received: responder.calls_taken(),
             in_progress: responder.in_progress(),
             grant: responder.grant(),
+            moved: self.moved,
             receives: self.receives(),
             sends: Buffers {
                 buf_bytes: self.sends.buf_bytes(),

@@ -100,6 +100,7 @@ impl<F: Fabric> Reactor<F> {
         let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
+        c.moved.read += bytes;
         self.stats.bytes_read += bytes;
         if overrun {
             return self.close_overrun(conn, "send queue");

@@ -305,6 +305,7 @@ impl<F: Fabric> Reactor<F> {
             return;
         }
         message.set_range(0..header_bytes + stream_bytes);
+        c.moved.sent += message.len() as u64;
         self.post_answer(to.conn, message, None);
     }
 
@@ -359,6 +360,7 @@ impl<F: Fabric> Reactor<F> {
         let written = c.proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
         let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
         self.stats.bytes_written += bytes_written;
+        c.moved.written += bytes_written;
         match written {
             _ if overrun => self.close_overrun(to.conn, "send queue"),
             Err(ReplyRefused::Stale) => self.stats.stale += 1,
@@ -374,6 +376,7 @@ impl<F: Fabric> Reactor<F> {
                     header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment);
                 }
                 message.set_range(header_at..stream_at + stream_bytes);
+                c.moved.sent += message.len() as u64;
                 let invalidate = self.key_to_invalidate(to.conn, &view);
                 self.post_answer(to.conn, message, invalidate);
             }

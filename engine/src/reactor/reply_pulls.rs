@@ -183,6 +183,7 @@ impl<F: Fabric> Reactor<F> {
         let asked = c.proto.requester.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
+        c.moved.read += bytes;
         self.stats.bytes_read += bytes;
         if overrun {
             self.close_overrun(conn, "send queue");
