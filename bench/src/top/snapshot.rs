@@ -84,11 +84,9 @@ pub(crate) struct Responder {
     pub(crate) in_progress: u64,
 }
 
-/// Bytes that went over it.
+/// Bytes that the engine moved over it by RDMA.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Moved {
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
     pub(crate) read: u64,
     pub(crate) written: u64,
 }
@@ -99,13 +97,6 @@ pub(crate) struct Buffers {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) kept: u64,
-}
-
-impl Moved {
-    /// Of messages.
-    pub(crate) fn inline(&self) -> u64 {
-        self.received.saturating_add(self.sent)
-    }
 }
 
 impl Core {

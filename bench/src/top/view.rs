@@ -95,8 +95,7 @@ pub(crate) struct ConnectionView {
     pub(super) called_per_second: f64,
     pub(super) served: u64,
     pub(super) called: u64,
-    /// Of messages in both directions, and by RDMA in either.
-    pub(super) inline_bytes_per_second: f64,
+    /// By RDMA of the engine's side.
     pub(super) read_bytes_per_second: f64,
     pub(super) written_bytes_per_second: f64,
     pub(super) credits_in_flight: u64,
@@ -235,7 +234,6 @@ impl Span {
             called_per_second: self.rate(before.requester.calls, requester.calls),
             served: responder.calls,
             called: requester.calls,
-            inline_bytes_per_second: self.rate(before.bytes.inline(), now.bytes.inline()),
             read_bytes_per_second: self.rate(before.bytes.read, now.bytes.read),
             written_bytes_per_second: self.rate(before.bytes.written, now.bytes.written),
             credits_in_flight: requester.credits_in_flight,
@@ -294,7 +292,7 @@ pub(super) mod tests {
                 "requester": {"calls": 0, "credits_requested": 1, "credits_granted": 1,
                     "credits_in_flight": 0},
                 "responder": {"calls": served, "credits_granted": 64, "in_progress": 3},
-                "bytes": {"received": served * 10, "sent": served, "read": 0, "written": served},
+                "bytes": {"read": 0, "written": served},
                 "receives": {"bytes": 4096, "total": 66, "free": 0, "kept": 2},
                 "sends": {"bytes": 9600, "total": 66, "free": 65, "kept": 0},
                 "blocks": {"calls": 0, "fetches": 1, "pulls": 0, "exports": 0},
@@ -342,7 +340,6 @@ pub(super) mod tests {
         assert_eq!(core["memory"][0], json!({"block_bytes": 8192, "used": 4, "total": 64}));
         assert_eq!(core["connections"][0]["id"], "5.1");
         assert_eq!(core["connections"][0]["served_per_second"], 80.0);
-        assert_eq!(core["connections"][0]["inline_bytes_per_second"], 880.0);
         assert_eq!(core["connections"][0]["written_bytes_per_second"], 80.0);
         assert_eq!(core["connections"][0]["sends_out"], 1);
     }

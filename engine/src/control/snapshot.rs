@@ -139,11 +139,7 @@ fn connection(object: &mut Object<'_>, row: &ConnRow) {
                 .number("in_progress", row.in_progress.into());
         })
         .object("bytes", |object| {
-            object
-                .number("received", row.moved.received)
-                .number("sent", row.moved.sent)
-                .number("read", row.moved.read)
-                .number("written", row.moved.written);
+            object.number("read", row.moved.read).number("written", row.moved.written);
         })
         .object("receives", |object| buffers(object, &row.receives))
         .object("sends", |object| buffers(object, &row.sends))

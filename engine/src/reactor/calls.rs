@@ -385,7 +385,6 @@ impl<F: Fabric> Reactor<F> {
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
         message.set_range(header_at..stage.stream_at + stream_bytes);
-        c.moved.sent += message.len() as u64;
         c.calls.put(started.slot, hold);
         self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
         self.post_call(conn, message);

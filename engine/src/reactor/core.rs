@@ -161,7 +161,6 @@ impl<F: Fabric> CoreCell<F> {
         }
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
-        c.moved.received += message.len() as u64;
         c.proto.on_receive(message.bytes(), &mut sink);
         match &sink.event {
             Event::Call(slot) => {

@@ -342,7 +342,6 @@ impl<F: Fabric> Reactor<F> {
         };
         c.exports[usize::from(to.slot.index)] = exported.hold;
         message.set_range(stream_at - reply.header_bytes..stream_at + stream_bytes);
-        c.moved.sent += message.len() as u64;
         if overrun {
             return self.close_overrun(to.conn, "send queue");
         }

@@ -305,7 +305,6 @@ impl<F: Fabric> Reactor<F> {
             return;
         }
         message.set_range(0..header_bytes + stream_bytes);
-        c.moved.sent += message.len() as u64;
         self.post_answer(to.conn, message, None);
     }
 
@@ -376,7 +375,6 @@ impl<F: Fabric> Reactor<F> {
                     header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment);
                 }
                 message.set_range(header_at..stream_at + stream_bytes);
-                c.moved.sent += message.len() as u64;
                 let invalidate = self.key_to_invalidate(to.conn, &view);
                 self.post_answer(to.conn, message, invalidate);
             }
