@@ -31,9 +31,9 @@ impl Running {
     }
 
     /// A client that calls without a pause.
-    fn load(server: &Server) -> Self {
-        let address = ["run", "--address", &server.address, "--profile", "dev-vm"];
-        Self::start(&[&address[..], &["--op", "echo", "--duration", "60s"]].concat())
+    fn load(server: &Server, operation: &[&str]) -> Self {
+        let always = ["run", "--address", &server.address, "--profile", "dev-vm"];
+        Self::start(&[&always[..], &["--duration", "60s", "--op"], operation].concat())
     }
 
     fn first_line(&mut self) -> String {
@@ -85,7 +85,7 @@ fn rate(line: &Value, name: &str) -> f64 {
 fn both_ends_of_a_connection_are_seen_with_their_rates() {
     let _cores = cores();
     let server = Server::start("top-both");
-    let client = Running::load(&server);
+    let client = Running::load(&server, &["echo"]);
     let pid = server.child.id();
     for line in watched_until(&pid.to_string(), |line| rate(line, "calls_received") > 0.0) {
         assert_eq!(line["schema"], "spinperf-top/1");
@@ -102,6 +102,29 @@ fn both_ends_of_a_connection_are_seen_with_their_rates() {
             && busiest["served_per_second"].as_f64().is_some_and(|rate| rate > 0.0)
     });
     watched_until(&client.id(), |line| rate(line, "replies_received") > 0.0);
+}
+
+/// Read and write by chunks. Expect the bytes at the core and at the connection, and at the client the
+/// memory that calls under way hold.
+#[test]
+fn bulk_data_and_who_holds_memory_are_seen() {
+    let _cores = cores();
+    let server = Server::start("top-bulk");
+    for (operation, at_core, at_connection) in [
+        ("read", "bytes_written", "written_bytes_per_second"),
+        ("write", "bytes_read", "read_bytes_per_second"),
+    ] {
+        let client = Running::load(&server, &[operation, "--size", "256k", "--depth", "2"]);
+        watched_until(&server.address, |line| {
+            let busiest = &line["engines"][0]["cores"][0]["connections"][0];
+            rate(line, at_core) > 0.0 && busiest[at_connection].as_f64().is_some_and(|b| b > 0.0)
+        });
+        watched_until(&client.id(), |line| {
+            let busiest = &line["engines"][0]["cores"][0]["connections"][0];
+            busiest["blocks"]["calls"].as_u64().is_some_and(|blocks| blocks > 0)
+                && busiest["memory_used_bytes"].as_u64().is_some_and(|bytes| bytes >= 256 << 10)
+        });
+    }
 }
 
 #[test]

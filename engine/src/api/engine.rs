@@ -62,8 +62,9 @@ use std::time::Duration;
 pub struct Engine(pub(super) Arc<dyn Backend>);
 
 impl Engine {
-    /// Starts the driver that the configuration names (`fabric.driver`) and the control thread. No
-    /// core runs yet.
+    /// Starts the driver that the configuration names (`fabric.driver`), the control thread and, if
+    /// `stats.export` says so, the [control socket](crate::control), with a thread that sleeps until
+    /// somebody asks. No core runs yet.
     ///
     /// # Errors
     /// [`EngineError`] if the driver cannot be started: for RDMA devices also when there is none,
