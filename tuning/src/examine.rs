@@ -20,6 +20,9 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Say what to do about notes, too
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
     /// Have warnings count as failures
     #[arg(long)]
     strict: bool,
@@ -55,7 +58,7 @@ pub(crate) struct RecordArguments {
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
     match report(arguments) {
         Ok(report) => {
-            let answer = if arguments.json { json(&report) } else { report.render() };
+            let answer = if arguments.json { json(&report) } else { report.render(arguments.all) };
             let good = report.is_good(arguments.strict);
             if good { Outcome::good(answer) } else { Outcome::invalid(answer, Vec::new()) }
         }

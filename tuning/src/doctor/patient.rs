@@ -94,6 +94,11 @@ pub(super) fn both(one: &CpuSet, other: &CpuSet) -> CpuSet {
     one.iter().filter(|cpu| other.contains(*cpu)).collect()
 }
 
+/// The form of a verb that goes with one CPU or with several.
+pub(super) fn agree(set: &CpuSet, one: &'static str, several: &'static str) -> &'static str {
+    if set.len() == 1 { one } else { several }
+}
+
 /// `CPU 3`, `CPUs 3-5`.
 pub(super) fn cpus(set: &CpuSet) -> String {
     if set.len() == 1 { format!("CPU {set}") } else { format!("CPUs {set}") }

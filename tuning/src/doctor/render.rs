@@ -1,17 +1,18 @@
 //! A report for people: a line for each check, a summary, and what to do, the worst first.
 
-use super::{Check, Report};
+use super::{Check, Report, Verdict};
 use std::fmt::Write;
 
 impl Report {
-    /// As text; ends with a line's end.
+    /// As text; ends with a line's end. What to do is said of failures and warnings, and with
+    /// `all` of notes, too.
     #[must_use]
-    pub fn render(&self) -> String {
+    pub fn render(&self, all: bool) -> String {
         let mut text = self.head();
         text.push_str(&self.table());
         // Writing to a string does not fail.
         let _ = writeln!(text, "\n{}", self.summary());
-        text.push_str(&self.remedies());
+        text.push_str(&self.remedies(if all { Verdict::Ok } else { Verdict::Warn }));
         text
     }
 
@@ -64,9 +65,10 @@ impl Report {
         format!("doctor: {counts} on {} for profile {}", self.host, self.profile)
     }
 
-    fn remedies(&self) -> String {
-        let mut checks: Vec<&Check> =
-            self.checks.iter().filter(|check| check.finding.remedy.is_some()).collect();
+    fn remedies(&self, from: Verdict) -> String {
+        let counts =
+            |check: &&Check| check.finding.remedy.is_some() && check.finding.verdict >= from;
+        let mut checks: Vec<&Check> = self.checks.iter().filter(counts).collect();
         checks.sort_by_key(|check| std::cmp::Reverse(check.finding.verdict));
         let advice: String = checks.into_iter().map(advice).collect();
         if advice.is_empty() { advice } else { format!("\nWhat to do\n{advice}") }
@@ -95,7 +97,6 @@ fn one_line(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
     use super::*;
 
     #[test]

@@ -77,9 +77,10 @@ impl Report {
             fail: count(Verdict::Fail),
         };
         let config = patient.config();
+        let name = patient.facts.kernel.host_name.clone().filter(|name| name != "(none)");
         Self {
             schema: Self::SCHEMA,
-            host: patient.facts.kernel.host_name.clone().unwrap_or_else(|| "unknown".to_owned()),
+            host: name.unwrap_or_else(|| "a host without a name".to_owned()),
             profile: patient.profile.name().to_owned(),
             profile_hash: format!("{:016x}", patient.profile.hash()),
             cores: config.cpus().to_vec(),

@@ -1,6 +1,6 @@
 //! The CPUs that are polled on: whether they may be used, and who else uses them.
 
-use crate::doctor::patient::{both, cores, cpus, minus};
+use crate::doctor::patient::{agree, both, cores, cpus, minus};
 use crate::doctor::{Finding, Patient, Verdict};
 use spinrpc::config::{CoreList, IdlePolicy};
 use spinrpc::sys::affinity::CpuSet;
@@ -14,12 +14,8 @@ pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
     if missing.is_empty() {
         return fewer_than_asked(patient).seen(STATUS, allowed);
     }
-    let says = format!(
-        "{} of {} must not be used: this process may run on {}",
-        cores(&missing),
-        wanted.len(),
-        cpus(allowed)
-    );
+    let says =
+        format!("{} must not be used: this process may run on {}", cores(&missing), cpus(allowed));
     let finding = Finding::new(Verdict::Fail, says).seen(STATUS, allowed);
     let finding = match &patient.facts.cgroup.cpus {
         Some(group) => finding.seen("cpuset of its control group", group),
@@ -122,7 +118,11 @@ pub(super) fn tick(patient: &Patient<'_>) -> Finding {
     }
     let says = format!("the tick interrupts {} some hundred times a second", cores(&ticking));
     let finding = Finding::new(patient.interference(), says).seen(source, or_none(tickless));
-    advise_boot(patient, finding)
+    let isolated = patient.facts.cpus.isolated.clone().unwrap_or_default();
+    match minus(&patient.cores(), &isolated).is_empty() {
+        true => advise_boot(patient, finding),
+        false => finding.remedy("The parameters for cpus.isolated take it away, too"),
+    }
 }
 
 /// Kernel parameters that keep poll cores, with their hardware threads, free of other work.
@@ -177,8 +177,15 @@ pub(super) fn smt(patient: &Patient<'_>) -> Finding {
     if open.is_empty() {
         return Finding::ok("each poll core has its physical core to itself");
     }
-    let says = format!("{} take turns with poll cores in their physical cores", cpus(&open));
+    let says = format!(
+        "{} {} turns with poll cores in the same physical cores",
+        cpus(&open),
+        agree(&open, "takes", "take")
+    );
     let finding = Finding::new(patient.interference(), says).seen(SIBLINGS, pairs(&shared));
+    if open.contains(0) {
+        return finding.remedy("Poll on a core that CPU 0 is no thread of: cores.list");
+    }
     let finding = finding.remedy("Isolate them, too, or take them offline while it matters");
     open.iter().take(4).fold(finding, |finding, cpu| {
         finding.command(format!("echo 0 > /sys/devices/system/cpu/cpu{cpu}/online"))
@@ -195,7 +202,7 @@ fn set(cpu: usize) -> CpuSet {
 }
 
 fn are(set: &CpuSet) -> String {
-    format!("{} {}", cores(set), if set.len() == 1 { "is" } else { "are" })
+    format!("{} {}", cores(set), agree(set, "is", "are"))
 }
 
 fn or_none(set: &CpuSet) -> String {

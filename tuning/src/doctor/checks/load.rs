@@ -2,7 +2,7 @@
 
 use crate::doctor::patient::cores;
 use crate::doctor::{Finding, Patient, Tried, Verdict};
-use crate::host::CpuTimes;
+use crate::host::{CpuTimes, RealtimeTask};
 
 pub(super) fn average(patient: &Patient<'_>) -> Finding {
     let cpus = patient.facts.cpus.online.as_ref().map_or(0, |online| online.len());
@@ -47,20 +47,23 @@ pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
 
 pub(super) fn realtime(patient: &Patient<'_>) -> Finding {
     let polled = patient.cores();
-    let tasks = &patient.facts.tasks.realtime;
-    let here: Vec<String> = tasks
-        .iter()
-        .filter(|task| polled.contains(task.cpu))
-        .map(|task| format!("{} (thread {}, priority {})", task.name, task.thread, task.priority))
-        .collect();
+    let tasks = patient.facts.tasks.realtime.iter();
+    let here: Vec<&RealtimeTask> = tasks.filter(|task| polled.contains(task.cpu)).collect();
     if here.is_empty() {
         return Finding::ok(format!("none was on {}", cores(&polled)));
     }
-    let says = format!("run before poll cores, on the same CPU: {}", super::some_of(&here, 3));
-    Finding::new(patient.interference(), says)
-        .seen("/proc/*/task/*/stat", super::some_of(&here, 8))
-        .remedy("Keep them on other CPUs")
-        .command(format!("taskset -pc {} THREAD", patient.rest()))
+    let name = |task: &&RealtimeTask| {
+        format!("{} (thread {}, priority {})", task.name, task.thread, task.priority)
+    };
+    let names: Vec<String> = here.iter().map(name).collect();
+    let says = format!("goes before poll cores on the same CPU: {}", super::some_of(&names, 3));
+    let finding = Finding::new(patient.interference(), says)
+        .seen("/proc/*/task/*/stat", super::some_of(&names, 8))
+        .remedy("Keep them on other CPUs");
+    let rest = patient.rest();
+    here.iter().take(8).filter(|_| !rest.is_empty()).fold(finding, |finding, task| {
+        finding.command(format!("taskset -pc {rest} {}", task.thread))
+    })
 }
 
 pub(super) fn steal(patient: &Patient<'_>) -> Finding {

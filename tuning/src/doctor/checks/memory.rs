@@ -1,6 +1,6 @@
 //! Memory: enough of it, lockable, in huge pages, and left alone.
 
-use super::mib;
+use super::size;
 use crate::doctor::{Finding, Patient, Verdict};
 use crate::host::{HugePages, Memory};
 use crate::rdma::Memlock;
@@ -20,10 +20,10 @@ pub(super) fn room(patient: &Patient<'_>) -> Finding {
     let group_room = group.memory_max.as_ref().map(|limit| limit.bytes.saturating_sub(used));
     let room = group_room.map_or(available, |room| room.min(available));
     let finding =
-        judge_room(patient.config(), room).seen("/proc/meminfo MemAvailable", mib(available));
+        judge_room(patient.config(), room).seen("/proc/meminfo MemAvailable", size(available));
     match &group.memory_max {
         Some(limit) => {
-            let value = format!("{}, of which {} are used", mib(limit.bytes), mib(used));
+            let value = format!("{}, of which {} are used", size(limit.bytes), size(used));
             finding.seen(&limit.file, value)
         }
         None => finding,
@@ -36,9 +36,9 @@ fn judge_room(config: &Config, room: u64) -> Finding {
     if start + connection > room {
         let says = format!(
             "cores take {} and a connection up to {}, but there are {}",
-            mib(start),
-            mib(connection),
-            mib(room)
+            size(start),
+            size(connection),
+            size(room)
         );
         let remedy = "Shrink mem.arena_mib and shm.arena_mib (profile dev-vm is small), or give \
                       the process more memory";
@@ -48,9 +48,9 @@ fn judge_room(config: &Config, room: u64) -> Finding {
     let most = (config.conns_max() * config.cores()) as u64;
     let says = format!(
         "{} for cores, and room for {} connections of {} at most",
-        mib(start),
+        size(start),
         connections.min(most),
-        mib(connection)
+        size(connection)
     );
     Finding::ok(says)
 }
@@ -81,16 +81,16 @@ pub(super) fn lock(patient: &Patient<'_>) -> Finding {
     }
     // Programs that go by devices raise their limit as far as they may.
     let bytes = if config.driver() == Driver::Verbs { limit.hard } else { limit.soft };
-    let seen = bytes.map_or_else(|| "unlimited".to_owned(), mib);
+    let seen = bytes.map_or_else(|| "unlimited".to_owned(), size);
     if process.may_lock_all || bytes.is_none_or(|bytes| needed <= bytes) {
         let seen = if process.may_lock_all { "CAP_IPC_LOCK".to_owned() } else { seen };
-        return Finding::ok(format!("{what} {}, and may", mib(needed))).seen(LIMITS, seen);
+        return Finding::ok(format!("{what} {}, and may", size(needed))).seen(LIMITS, seen);
     }
     let verdict = match (config.driver(), config.lock()) {
         (Driver::Verbs, _) | (Driver::Shm, Want::Require) => Verdict::Fail,
         (Driver::Shm, Want::Off | Want::Try) => Verdict::Info,
     };
-    let says = format!("{what} {}, but only {seen} may be locked", mib(needed));
+    let says = format!("{what} {}, but only {seen} may be locked", size(needed));
     Finding::new(verdict, says).seen(LIMITS, &seen).remedy(format!(
         "Memory that cannot be locked may be swapped, and is none for a device: {}",
         Memlock::REMEDY

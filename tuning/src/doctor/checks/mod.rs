@@ -116,9 +116,12 @@ fn some_of(items: &[String], most: usize) -> String {
     }
 }
 
-/// `64 MiB`.
-fn mib(bytes: u64) -> String {
-    format!("{} MiB", bytes.div_ceil(1 << 20))
+/// `64 MiB`, `64 KiB`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        _ => format!("{} MiB", bytes.div_ceil(1 << 20)),
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +144,7 @@ mod tests {
         let items = ["a", "b", "c"].map(str::to_owned);
         assert_eq!(some_of(&items, 3), "a, b, c");
         assert_eq!(some_of(&items, 1), "a and 2 more");
-        assert_eq!(mib((64 << 20) + 1), "65 MiB");
+        assert_eq!(size((64 << 20) + 1), "65 MiB");
+        assert_eq!(size(64 << 10), "64 KiB");
     }
 }

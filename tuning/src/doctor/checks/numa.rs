@@ -1,6 +1,6 @@
 //! Nodes: what moves between them, and what lies on the wrong one.
 
-use crate::doctor::patient::{both, cores, minus};
+use crate::doctor::patient::{agree, both, cores, minus};
 use crate::doctor::{Finding, Patient, Verdict};
 use crate::host::Adapter;
 use spinrpc::sys::affinity::CpuSet;
@@ -32,10 +32,13 @@ pub(super) fn device(patient: &Patient<'_>) -> Finding {
         (!far.is_empty()).then_some((adapter, far))
     });
     let Some((adapter, far)) = remote else {
-        return Finding::ok(format!("{} beside the device", cores(&patient.cores())));
+        let polled = patient.cores();
+        let says = format!("{} {} beside the device", cores(&polled), agree(&polled, "is", "are"));
+        return Finding::ok(says);
     };
     let (name, node) = (&adapter.device.name, adapter.node.unwrap_or_default());
-    let says = format!("{} sits on node {node}, and {} do not", name, cores(&far));
+    let does = agree(&far, "does", "do");
+    let says = format!("{name} sits on node {node}, and {} {does} not", cores(&far));
     let verdict = if patient.goes_by_rdma() { Verdict::Warn } else { Verdict::Info };
     let finding = Finding::new(verdict, says)
         .seen(format!("/sys/class/infiniband/{name}/device/numa_node"), node);

@@ -1,6 +1,6 @@
 //! Frequencies and sleep states of poll cores.
 
-use crate::doctor::patient::cores;
+use crate::doctor::patient::{agree, cores};
 use crate::doctor::{Finding, Patient, Verdict};
 use crate::host::IdleState;
 use spinrpc::config::IdlePolicy;
@@ -19,14 +19,18 @@ pub(super) fn governor(patient: &Patient<'_>) -> Finding {
     if governors.iter().eq([&"performance"]) {
         return Finding::ok("performance").seen(GOVERNOR, names);
     }
-    let says = format!("{} run at frequencies that follow their load ({names})", cores(&polled));
+    let says = format!(
+        "{} {} at a frequency that follows the load ({names})",
+        cores(&polled),
+        agree(&polled, "runs", "run")
+    );
     let finding = Finding::new(patient.interference(), says).seen(GOVERNOR, names);
     let finding = match &power.frequency_driver {
         Some(driver) => finding.seen("scaling_driver", driver),
         None => finding,
     };
     finding
-        .remedy("Choose the governor performance for them")
+        .remedy("Choose the governor performance there")
         .command(format!("cpupower -c {polled} frequency-set -g performance"))
 }
 
@@ -71,11 +75,11 @@ fn sleeps_deeply(patient: &Patient<'_>, polled: &CpuSet, slowest: &IdleState) ->
     match patient.mode() {
         IdlePolicy::Busy => Finding::new(
             Verdict::Info,
-            format!("a core that does not poll may sleep in {name}, {exit_us} µs from its work"),
+            format!("a core that does not poll may sleep in {name}, {exit_us} µs away from work"),
         ),
         IdlePolicy::Adaptive | IdlePolicy::Sleep => Finding::new(
             Verdict::Warn,
-            format!("{} may sleep in {name}, {exit_us} µs from their work", cores(polled)),
+            format!("{} may sleep in {name}, {exit_us} µs away from work", cores(polled)),
         ),
     }
 }

@@ -1,0 +1,169 @@
+//! `spintune doctor` and `spintune record` as their users run them.
+#![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
+
+mod common;
+
+use common::Folder;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn spintune(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spintune")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn host(name: &str) -> String {
+    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
+    hosts.join(name).with_extension("txt").to_str().unwrap().to_owned()
+}
+
+/// Runs doctor on a record, and returns its status and what it says.
+fn doctor(record: &str, arguments: &[&str]) -> (i32, String) {
+    let root = host(record);
+    let output = spintune(&[&["doctor", "--root", &root], arguments].concat());
+    assert!(output.stderr.is_empty(), "{}", text(output.stderr));
+    (output.status.code().unwrap(), text(output.stdout))
+}
+
+#[test]
+fn the_status_says_whether_something_fails() {
+    let status = |record, arguments: &[&str]| doctor(record, arguments).0;
+    assert_eq!(status("container-quota", &["--profile", "latency"]), 1);
+    assert_eq!(status("laptop-8-smt", &["--profile", "latency"]), 0, "warnings only");
+    assert_eq!(status("laptop-8-smt", &["--profile", "latency", "--strict"]), 1);
+    assert_eq!(status("server-2s-mlx5-right", &["--profile", "verbs-mlx5", "--strict"]), 0);
+    let sets = ["--set", "mem.lock=require"];
+    assert_eq!(status("laptop-8-smt", &sets), 1, "values are laid over the profile");
+}
+
+#[test]
+fn people_get_a_table_a_summary_and_what_to_do() {
+    let (_, answer) = doctor("server-2s-mlx5-wrong", &["--profile", "verbs-mlx5"]);
+    assert!(answer.starts_with("host node7, only read, nothing tried\nprofile verbs-mlx5 ("));
+    assert!(answer.contains("\nInterrupts\n  ok       irqs.cores "), "{answer}");
+    let summary = answer.lines().find(|line| line.starts_with("doctor: ")).unwrap();
+    assert!(summary.ends_with(" on node7 for profile verbs-mlx5"), "{summary}");
+    assert!(answer.contains("\nWhat to do\n\n  fail memory.lock: "), "{answer}");
+    assert!(answer.contains("    seen  /sys/kernel/mm/ksm/run: 1\n"), "{answer}");
+    assert!(!answer.contains("info kernel.watchdogs:"), "{answer}");
+    let (_, all) = doctor("server-2s-mlx5-wrong", &["--profile", "verbs-mlx5", "--all"]);
+    assert!(all.contains("info kernel.watchdogs:"), "{all}");
+}
+
+#[test]
+fn programs_get_json() {
+    let (status, answer) = doctor("server-2s-mlx5-wrong", &["--profile", "verbs-mlx5", "--json"]);
+    let report: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((status, &report["schema"], &report["verdict"]), (1, &1.into(), &"fail".into()));
+    assert_eq!((&report["host"], &report["tried"]), (&"node7".into(), &false.into()));
+    let checks = report["checks"].as_array().unwrap();
+    let counts = report["counts"].as_object().unwrap();
+    let counted: u64 = counts.values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(counted, checks.len() as u64);
+    let pcie = checks.iter().find(|check| check["id"] == "rdma.pcie").unwrap();
+    assert_eq!((&pcie["verdict"], &pcie["group"]), (&"warn".into(), &"RDMA".into()));
+    assert_eq!(pcie["remedy"]["commands"][0], "lspci -vv -s 0000:98:00.0 | grep Lnk");
+    assert!(checks.iter().all(|check| check["evidence"].is_array() && check["title"].is_string()));
+}
+
+#[test]
+fn this_host_is_tried_out() {
+    let output = spintune(&["doctor", "--json", "--profile", "dev-vm"]);
+    let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
+    let fails = report["counts"]["fail"].as_u64().unwrap() > 0;
+    assert_eq!(output.status.code(), Some(i32::from(fails)));
+    assert_eq!(report["tried"], true);
+    let check = |id: &str| {
+        let checks = report["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["id"] == id).unwrap().clone()
+    };
+    for id in ["process.memfd", "process.pidfd", "process.descriptors"] {
+        assert_eq!(check(id)["verdict"], "ok", "{id}");
+    }
+    assert_ne!(check("probe.jitter")["verdict"], "unknown");
+    assert!(
+        check("probe.jitter")["evidence"][0]["value"].as_str().unwrap().contains(" lost in all")
+    );
+    assert!(check("build.release")["says"].as_str().unwrap().contains("memory by mimalloc"));
+    let progress = text(output.stderr);
+    assert!(progress.lines().all(|line| line.starts_with("spintune: ")), "{progress}");
+}
+
+#[test]
+fn passively_it_is_read_only() {
+    let output = spintune(&["doctor", "--passive", "--json"]);
+    let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
+    assert_eq!(report["tried"], false);
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn a_record_of_this_host_can_be_looked_at() {
+    let folder = Folder::new("record_this");
+    let file = folder.path("host.txt");
+    let output = spintune(&["record", &file]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
+    let record = std::fs::read_to_string(&file).unwrap();
+    assert!(record.contains("\nsys/devices/system/cpu/online = 0"), "{record}");
+    assert!(text(spintune(&["record", "-"]).stdout).starts_with("# spintune record 1\n"));
+    let verdicts = |arguments: &[&str]| {
+        let output = spintune(arguments);
+        let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
+        let checks = report["checks"].as_array().unwrap().clone();
+        let settled = |check: &Value| !check["id"].as_str().unwrap().starts_with("load.");
+        checks.into_iter().filter(settled).map(|check| check["verdict"].clone()).collect::<Vec<_>>()
+    };
+    let by_record = verdicts(&["doctor", "--root", &file, "--json"]);
+    assert_eq!(by_record, verdicts(&["doctor", "--passive", "--json"]));
+}
+
+#[test]
+fn what_is_wrong_gets_one_line_and_status_2() {
+    let folder = Folder::new("wrong");
+    folder.write("no_record", "x\n");
+    folder.write("bad.toml", "schema = 1\nrpc.credits = 0\n");
+    let [record, profile] = ["no_record", "bad.toml"].map(|name| folder.path(name));
+    for (arguments, words) in [
+        (&["--profile", "latancy"][..], "did you mean \"latency\"?"),
+        (&["--profile", &profile], "rpc.credits = 0: expected an integer from 1 to 1024"),
+        (&["--set", "poll.mode=fast"], "poll.mode = fast: expected one of"),
+        (&["--set", "poll.mode"], "expected KEY=VALUE"),
+        (&["--root", "/nowhere/host.txt"], "/nowhere/host.txt: No such file"),
+        (&["--root", &record], "not a record of a host, which begins with"),
+        (&["--jsn"], "unexpected argument '--jsn'"),
+        (&["--all", "--json"], "cannot be used with"),
+        (&["latency"], "unexpected argument 'latency'"),
+    ] {
+        let output = spintune(&[&["doctor"], arguments].concat());
+        let problem = text(output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {problem}");
+        assert!(problem.starts_with("spintune: ") && problem.contains(words), "{problem}");
+        assert_eq!((problem.lines().count(), output.stdout.len()), (1, 0), "{problem}");
+    }
+    let output = spintune(&["record"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = spintune(&["record", "/nowhere/host.txt"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(output.stderr).contains("/nowhere/host.txt: No such file"));
+}
+
+#[test]
+fn cores_that_the_host_does_not_have_are_a_finding_and_no_mistake() {
+    let (status, answer) = doctor("vm-2", &["--set", "cores.list=1,7"]);
+    assert_eq!(status, 1);
+    assert!(answer.contains("poll core 7 must not be used"), "{answer}");
+}
+
+#[test]
+fn help_shows_examples_verdicts_and_exit_status() {
+    let help = text(spintune(&["doctor", "--help"]).stdout);
+    for words in ["Examples:", "Verdicts:", "Exit status: 0", "--profile latency --strict"] {
+        assert!(help.contains(words), "{help}");
+    }
+    assert!(text(spintune(&["record", "--help"]).stdout).contains("look through it before"));
+    assert!(text(spintune(&["--help"]).stdout).contains("spintune doctor --profile latency"));
+}
