@@ -203,6 +203,17 @@ fn frequencies_and_sleep_states_of_poll_cores() {
 }
 
 #[test]
+fn an_engine_that_keeps_cpus_awake_must_be_let_do_it() {
+    let with = |host| Case::of(host, "base").set("host.cpu_dma_latency_us=0").finding("power.idle");
+    assert_eq!(with(VM).verdict, Good);
+    assert_eq!(with(LAPTOP).verdict, Fail);
+    assert_eq!(remedy(&with(LAPTOP)).1, ["setfacl -m u:$USER:rw /dev/cpu_dma_latency"]);
+    assert_eq!(with(CONTAINER).verdict, Fail, "there is no such device in it");
+    let may = Case::of(LAPTOP, "base").without("dev").with("dev/cpu_dma_latency", "writable");
+    assert!(remedy(&may.finding("power.idle")).0.contains("host.cpu_dma_latency_us=0"));
+}
+
+#[test]
 fn clocks_that_the_kernel_gave_up_are_warned_of() {
     let verdict = |source: &str| {
         let file = "sys/devices/system/clocksource/clocksource0/current_clocksource";

@@ -6,6 +6,7 @@ use crate::host::IdleState;
 use spinrpc::config::IdlePolicy;
 use spinrpc::sys::affinity::CpuSet;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 pub(super) fn governor(patient: &Patient<'_>) -> Finding {
     let power = &patient.facts.power;
@@ -50,6 +51,9 @@ pub(super) fn boost(patient: &Patient<'_>) -> Finding {
 pub(super) fn idle(patient: &Patient<'_>) -> Finding {
     let power = &patient.facts.power;
     let polled = patient.cores();
+    if let Some(limit) = patient.config().cpu_dma_latency() {
+        return held(power.dma_latency_writable, limit);
+    }
     let states = polled.iter().filter_map(|cpu| power.slowest_state(cpu));
     let Some(slowest) = states.max_by_key(|state| state.exit_latency_us) else {
         return not_said(patient, "sleep states");
@@ -60,13 +64,38 @@ pub(super) fn idle(patient: &Patient<'_>) -> Finding {
         return Finding::ok(says).seen(STATES, seen);
     }
     let finding = sleeps_deeply(patient, &polled, slowest).seen(STATES, seen);
-    let finding = match power.dma_latency_writable {
-        Some(writable) => finding.seen("/dev/cpu_dma_latency", writable_word(writable)),
-        None => finding,
-    };
-    finding
-        .remedy("Switch off what takes longer, or hold /dev/cpu_dma_latency open with 0 in it")
-        .command(format!("cpupower -c {polled} idle-set -D {FAST_EXIT_US}"))
+    let command = format!("cpupower -c {polled} idle-set -D {FAST_EXIT_US}");
+    match power.dma_latency_writable {
+        Some(true) => finding.seen(DEVICE, "may be written").remedy(
+            "Have the engine hold CPUs out of it: host.cpu_dma_latency_us=0; or switch it off",
+        ),
+        Some(false) => finding.seen(DEVICE, "must not be written by this user").remedy(
+            "Switch it off, or let this user write to the device and set host.cpu_dma_latency_us",
+        ),
+        None => finding.remedy("Switch it off"),
+    }
+    .command(command)
+}
+
+/// With `host.cpu_dma_latency_us`, the engine keeps CPUs awake by itself, or does not start.
+fn held(writable: Option<bool>, limit: Duration) -> Finding {
+    let limit_us = limit.as_micros();
+    match writable {
+        Some(true) => {
+            let says = format!("the engine keeps CPUs out of states of more than {limit_us} µs");
+            Finding::ok(says).seen(DEVICE, "may be written")
+        }
+        Some(false) => Finding::new(
+            Verdict::Fail,
+            "the engine may not do what host.cpu_dma_latency_us asks for",
+        )
+        .seen(DEVICE, "must not be written by this user")
+        .remedy("Let this user write to it, or set the key to off")
+        .command(format!("setfacl -m u:$USER:rw {DEVICE}")),
+        None => Finding::new(Verdict::Fail, "no device for what host.cpu_dma_latency_us asks for")
+            .seen(DEVICE, "not there")
+            .remedy("Set the key to off; a container is given the device by --device"),
+    }
 }
 
 /// A core that polls does not sleep; one that parks is late by that when it is woken.
@@ -91,11 +120,8 @@ fn not_said(patient: &Patient<'_>, what: &str) -> Finding {
     }
 }
 
-const fn writable_word(writable: bool) -> &'static str {
-    if writable { "may be written" } else { "must not be written by this user" }
-}
-
 /// What a wake-up by the kernel costs anyway.
 const FAST_EXIT_US: u64 = 10;
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
 const STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle/state*/latency";
+const DEVICE: &str = "/dev/cpu_dma_latency";
