@@ -74,6 +74,33 @@ fn a_host_that_tells_nothing_is_unknown_and_no_failure() {
     assert_eq!(report.host, "a host without a name");
 }
 
+/// Somebody may send a record that means harm: it is examined like any other.
+#[test]
+fn odd_contents_are_examined_without_harm() {
+    let odd = ["", "-1", "18446744073709551615", "0-1023", "max 0", "1 0", "[always]", "a:b\\nc:d"];
+    let times = "cpu1 18446744073709551615 1 1 18446744073709551615 1 1 1 18446744073709551615";
+    for host in [VM, GUEST, LAPTOP, CONTAINER, WRONG, RIGHT] {
+        for value in odd {
+            for profile in ["latency", "verbs-mlx5"] {
+                let report = Case::of(host, profile).bent(value).with("proc/stat", times).report();
+                assert!(report.render(true).ends_with('\n'), "{host}: {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn names_of_a_host_are_harmless_in_commands_and_on_a_terminal() {
+    let netdev = "sys/class/net/a;reboot";
+    let case = Case::of(VM, "verbs-rxe").with(&format!("{netdev}/operstate"), "up");
+    let (_, commands) = remedy(&case.finding("rdma.devices"));
+    assert!(commands[0].ends_with("netdev 'a;reboot'"), "{commands:?}");
+    let case = Case::of(VM, "base")
+        .with("proc/sys/kernel/hostname", "x\u{1b}[2Jy")
+        .with("sys/class/infiniband/m\u{1b}[2J/node_type", "1: CA");
+    assert!(!case.report().render(true).contains('\u{1b}'));
+}
+
 #[test]
 fn cores_that_must_not_be_used_are_named_with_those_that_may() {
     let finding = Case::of(CONTAINER, "latency").set("cores.list=4-6").finding("cpus.allowed");

@@ -141,13 +141,15 @@ impl Tree {
     }
 
     /// What lies in a directory, numbers in their order, [`NAMES_MAX`] at most; nothing if there is
-    /// no such directory. A record knows what was read below it.
+    /// no such directory. Names that would disturb a terminal are left out. A record knows what was
+    /// read below it.
     #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let mut names = match &self.source {
             Source::Directory(root) => names_in(&root.join(path)),
             Source::Record(record) => record.names(path),
         };
+        names.retain(|name| !name.chars().any(char::is_control));
         names.sort_by_cached_key(|name| natural(name));
         names.truncate(NAMES_MAX);
         names

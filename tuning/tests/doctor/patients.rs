@@ -58,6 +58,16 @@ impl Case {
         self
     }
 
+    /// With that in every file.
+    pub(crate) fn bent(mut self, value: &str) -> Self {
+        let bent = |line: &str| match line.split_once(" = ") {
+            Some((path, _)) => format!("{path} = {value}\n"),
+            None => format!("{line}\n"),
+        };
+        self.record = self.record.lines().map(bent).collect();
+        self
+    }
+
     pub(crate) fn tried(mut self, tried: Tried) -> Self {
         self.tried = Some(tried);
         self

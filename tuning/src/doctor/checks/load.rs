@@ -89,7 +89,9 @@ fn stolen_ever(patient: &Patient<'_>) -> Finding {
     let times = patient.cores();
     let times: Vec<&CpuTimes> =
         times.iter().filter_map(|cpu| patient.facts.times.get(&cpu)).collect();
-    let sum = |field: fn(&CpuTimes) -> u64| times.iter().map(|one| field(one)).sum::<u64>();
+    let sum = |field: fn(&CpuTimes) -> u64| {
+        times.iter().map(|one| field(one)).fold(0, u64::saturating_add)
+    };
     let (steal, total) = (sum(|one| one.steal), sum(|one| one.total));
     let percent = steal as f64 * 100.0 / total.max(1) as f64;
     if times.is_empty() {

@@ -1,5 +1,6 @@
 //! What this process is let do: containers and seccomp filters take away more than they say.
 
+use crate::doctor::finding::word;
 use crate::doctor::{Finding, Patient, Permission, Verdict};
 use spinrpc::config::Driver;
 
@@ -54,5 +55,5 @@ pub(super) fn sockets(patient: &Patient<'_>) -> Finding {
         .stale_sockets
         .iter()
         .take(4)
-        .fold(finding, |finding, path| finding.command(format!("rm {path}")))
+        .fold(finding, |finding, path| finding.command(format!("rm {}", word(path))))
 }

@@ -1,6 +1,7 @@
 //! RDMA devices: whether they can be used, and how well.
 
 use super::{not_tried, some_of};
+use crate::doctor::finding::word;
 use crate::doctor::{Caps, Finding, Patient, Verdict, counters_risen};
 use crate::host::{Adapter, PciLink};
 use spinrpc::Config;
@@ -41,7 +42,12 @@ fn none(patient: &Patient<'_>) -> Finding {
     if !patient.goes_by_rdma() {
         return Finding::ok("none, and none is needed: the profile goes by shared memory");
     }
-    let netdev = patient.facts.rdma.interfaces_up.first().map_or("eth0", String::as_str);
+    let netdev = patient
+        .facts
+        .rdma
+        .interfaces_up
+        .first()
+        .map_or_else(|| "eth0".to_owned(), |name| word(name));
     Finding::new(Verdict::Fail, "no RDMA device, and the profile goes by them (fabric.driver)")
         .seen("/sys/class/infiniband", "nothing")
         .remedy("Load the driver of the adapter, make a device in software, or go by shm")
@@ -97,7 +103,7 @@ fn slow_link(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
         )
         .seen(format!("{folder}/current_link_*, max_link_*"), parts.join(", "))
         .remedy("Put it into a slot that has them all, seat it anew, or look into the BIOS")
-        .command(format!("lspci -vv -s {} | grep Lnk", link.address))
+        .command(format!("lspci -vv -s {} | grep Lnk", word(&link.address)))
     })
 }
 
@@ -107,7 +113,7 @@ fn short_reads(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
     let finding = Finding::new(Verdict::Info, says)
         .seen(format!("/sys/class/infiniband/{}/device/config", adapter.device.name), bytes)
         .remedy("Let it read 4096 bytes at a time: more throughput of large transfers")
-        .command(format!("setpci -s {} CAP_EXP+8.w=5000:7000", link.address));
+        .command(format!("setpci -s {} CAP_EXP+8.w=5000:7000", word(&link.address)));
     Some(finding)
 }
 
