@@ -80,7 +80,7 @@ impl Report {
         let name = patient.facts.kernel.host_name.clone().filter(|name| name != "(none)");
         Self {
             schema: Self::SCHEMA,
-            host: name.unwrap_or_else(|| "a host without a name".to_owned()),
+            host: name.unwrap_or_else(|| "(no name)".to_owned()),
             profile: patient.profile.name().to_owned(),
             profile_hash: format!("{:016x}", patient.profile.hash()),
             cores: config.cpus().to_vec(),
