@@ -15,8 +15,8 @@ peer=$(basename "$(dirname "$(readlink -f "$0")")")
 # shellcheck disable=SC2034 # for those who source this
 programs=$PEERS_TARGET/peers
 
-# One tool's run, a second or two of work.
-TOOL_SECONDS=60
+# One tool's run, a second or two of work where the machine does no other.
+TOOL_SECONDS=120
 READY_SECONDS=20
 server='' elapsed_s=''
 
