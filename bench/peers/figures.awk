@@ -32,6 +32,7 @@ $1 == "figure" {
     if ($4 != KEYS[1] && $4 != KEYS[2] && $4 != KEYS[3]) unknown("key " $4)
     if ($5 !~ /^[0-9.]+(e[-+]?[0-9]+)?$/ || $5 + 0 <= 0) unknown("value " $5 " of " $3)
     figures[$3, $4, $2] = $5
+    has_figures[$3] = 1
     if ($2 > rounds) rounds = $2
 }
 

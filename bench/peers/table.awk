@@ -13,7 +13,8 @@ function digits(value) {
     if (value >= 100) return sprintf("%.0f", value)
     if (value >= 10) return sprintf("%.1f", value)
     if (value >= 1) return sprintf("%.2f", value)
-    return sprintf("%.3f", value)
+    if (value >= 0.01) return sprintf("%.3f", value)
+    return sprintf("%.2g", value)
 }
 
 # cell(): "median (min-max) ratio", the ratio at the right.
@@ -27,7 +28,7 @@ function cell(row, key,    n, middle, text) {
 }
 
 function line(row) {
-    if (row in state) {
+    if ((row in state) && !(row in has_figures)) {
         printf "%-17s  %s: %s\n", row, state[row] == "absent" ? "not installed; Debian packages" : "failed", why[row]
     } else {
         printf FORMAT, row, about[row, "operation"], about[row, "reported"], cell(row, KEYS[1]), cell(row, KEYS[2]), cell(row, KEYS[3])
@@ -49,6 +50,7 @@ function wrapped(text, indent,    words, n, i, line_now) {
 
 function notes(row,    i) {
     printf "\n%s%s\n", row, row in version ? " " version[row] : ""
+    if (row in state) wrapped("Failed in a round, and has the figures of the others: " why[row], 4)
     for (i = 1; i <= differences[row]; i++) wrapped(differs[row, i], 4)
 }
 
@@ -73,5 +75,5 @@ END {
     for (i = 1; i <= rows; i++) line(names[i])
     goal()
     print "\nx: times spinperf's of the same round (on a device: spinperf's on that device)"
-    for (i = 1; i <= rows; i++) if (!(names[i] in state)) notes(names[i])
+    for (i = 1; i <= rows; i++) if (!(names[i] in state) || names[i] in has_figures) notes(names[i])
 }

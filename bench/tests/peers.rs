@@ -290,6 +290,14 @@ fn the_table_says_what_is_missing_and_what_differs() {
 }
 
 #[test]
+fn a_failed_round_leaves_the_figures_of_the_others() {
+    let facts = format!("{FACTS}status other failed round 4: it fell\n");
+    let table = text(&written("table.awk", &facts).stdout);
+    assert!(line(&table, "other ").contains("2.00x"), "{table}");
+    assert!(table.contains("Failed in a round") && table.contains("round 4: it fell"), "{table}");
+}
+
+#[test]
 fn a_figure_that_is_unknown_or_none_ends_it() {
     for line in [
         "figure 1 other round_trip_us 1",

@@ -191,7 +191,7 @@ static void pause_ns(uint64_t ns)
 
 static void print_count(uint64_t count, uint64_t elapsed_ns, int depth)
 {
-    printf("count %llu\nelapsed_ns %llu\nrate_per_second %.0f\ndepth %d\n", (unsigned long long)count,
+    printf("count %llu\nelapsed_ns %llu\nrate_per_second %.3f\ndepth %d\n", (unsigned long long)count,
         (unsigned long long)elapsed_ns, 1e9 * (double)count / (double)elapsed_ns, depth);
 }
 

@@ -287,5 +287,5 @@ fn counted(depth: usize, mut step: impl FnMut() -> Outcome<bool>) -> Outcome<()>
 
 fn print_count(count: usize, elapsed: Duration) {
     println!("count {count}\nelapsed_ns {}", elapsed.as_nanos());
-    println!("rate_per_second {:.0}", count as f64 / elapsed.as_secs_f64());
+    println!("rate_per_second {:.3}", count as f64 / elapsed.as_secs_f64());
 }
