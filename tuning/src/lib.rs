@@ -30,6 +30,7 @@ pub mod doctor;
 mod document;
 mod editor;
 mod error;
+pub mod fit;
 pub mod host;
 mod loader;
 mod nearest;

@@ -2,6 +2,7 @@
 //!
 //! Answers go to standard output, problems to standard error, one line each.
 
+mod adjust;
 mod begin;
 mod compare;
 mod examine;
@@ -35,6 +36,7 @@ Examples:
   spintune explain > site.toml                   all keys, as a profile to edit
   spintune doctor --profile latency              is this host fit for it, and if not, why
   spintune init --output site.toml               a profile for this host, with reasons
+  spintune plan --profile latency                what would have this host fit it, as a script
   spintune record host.txt                       what this host says of itself, for a bug report
 
 Exit status: 0 all is well, 1 a profile is invalid or a host not fit for it, 2 the command line is
@@ -82,6 +84,15 @@ enum Command {
     /// Write a profile for this host, with the reason of each value beside it
     #[command(after_help = begin::EXAMPLES)]
     Init(begin::InitArguments),
+    /// Print what would have this host fit a profile, as a script; changes nothing
+    #[command(after_help = adjust::PLAN_EXAMPLES)]
+    Plan(adjust::PlanArguments),
+    /// Have this host fit a profile, until the next boot (root); keeps what was there before
+    #[command(after_help = adjust::APPLY_EXAMPLES)]
+    Apply(adjust::PlanArguments),
+    /// Take back what apply has changed (root)
+    #[command(after_help = adjust::REVERT_EXAMPLES)]
+    Revert(adjust::RevertArguments),
     /// Write down what this host says of itself in sysfs and procfs, for others to look at
     ///
     /// One text file, with what doctor reads and no more. It has names and addresses of RDMA
@@ -115,9 +126,14 @@ fn parse_cpus(text: &str) -> Result<Cpus, String> {
 
 impl Target {
     fn load(&self, profile: &str) -> Result<Profile, ProfileError> {
+        self.load_on(profile, Host::current)
+    }
+
+    /// For another host than this one, unless the command line names its CPUs.
+    fn load_on(&self, profile: &str, host: impl FnOnce() -> Host) -> Result<Profile, ProfileError> {
         let host = match &self.cpus {
             Some(Cpus(cpus)) => Host { allowed: cpus.clone(), ..Host::default() },
-            None => Host::current(),
+            None => host(),
         };
         let loader = Loader::new(&host);
         self.overrides.iter().fold(loader, Loader::set).load(profile)
@@ -183,6 +199,9 @@ fn run(command: Command) -> Outcome {
         Command::Explain { .. } => Outcome::good(spinrpc_tuning::reference()),
         Command::Doctor(arguments) => examine::doctor(&arguments),
         Command::Init(arguments) => begin::init(&arguments),
+        Command::Plan(arguments) => adjust::plan(&arguments),
+        Command::Apply(arguments) => adjust::apply(&arguments),
+        Command::Revert(arguments) => adjust::revert(&arguments),
         Command::Record(arguments) => examine::record(&arguments),
     }
 }

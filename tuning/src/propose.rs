@@ -132,7 +132,7 @@ impl<'a> Plan<'a> {
 
     fn include_reason(&self) -> String {
         match (self.include(), self.adapter) {
-            ("dev-vm", _) => "A small host: little memory is taken, and other programs run.".into(),
+            ("dev-vm", _) => "A small host: other programs run, and little is asked of it.".into(),
             ("shm-local", _) => {
                 "CPUs are isolated here, so that cores may poll without rest.".into()
             }
@@ -265,10 +265,10 @@ impl<'a> Plan<'a> {
         let mut entries = vec![entry("arena_mib", self.arena_mib, self.why_this_arena())];
         entries.push(self.hugepages());
         entries.push(self.lock());
-        let prefault = !self.is_small();
+        let prefault = self.memory_bytes() >= 4 * GIB && self.facts.cgroup.memory_max.is_none();
         let why = match prefault {
-            true => "There is memory enough to have all of it in place from the start.",
-            false => "Memory is short: it is taken only as it is used.",
+            true => "There is memory enough to have it in place from the start.",
+            false => "There is little memory, or a limit on it: it is taken only as it is used.",
         };
         entries.push(entry("prefault", prefault, why));
         entries

@@ -1,0 +1,269 @@
+//! `spintune plan`, `apply` and `revert`: what has a host fit a profile.
+
+use crate::report::{table, to_json};
+use crate::{Outcome, Target, USAGE, lines};
+use serde::Serialize;
+use spinrpc_tuning::Profile;
+use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
+use spinrpc_tuning::host::Cpus;
+use std::path::PathBuf;
+
+/// What `spintune plan` and `spintune apply` take.
+#[derive(clap::Args)]
+pub(crate) struct PlanArguments {
+    /// Name of a shipped profile, or path of a file
+    #[arg(long)]
+    profile: String,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What `spintune revert` takes.
+#[derive(clap::Args)]
+pub(crate) struct RevertArguments {
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// The host whose files lie below this directory, instead of this one
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) const PLAN_EXAMPLES: &str = "\
+Examples:
+  spintune plan --profile latency                to look at
+  spintune plan --profile site.toml | sudo sh    to run without keeping what was there before
+  spintune plan --profile site.toml --json
+
+Exit status: 0 the host fits the profile, 1 something is to be changed, 2 the command line or the
+profile is wrong.";
+
+pub(crate) const APPLY_EXAMPLES: &str = "\
+Examples:
+  sudo spintune apply --profile site.toml
+  sudo spintune revert                           takes it back
+
+A second apply changes nothing. What was there before is kept in /run/spinrpc/tuned.json; whatever
+takes a boot is only printed, by spintune plan.
+
+Exit status: 0 the host fits the profile, 1 not all could be changed, 2 the command line or the
+profile is wrong.";
+
+pub(crate) const REVERT_EXAMPLES: &str = "\
+Examples:
+  sudo spintune revert
+
+What somebody else has changed since is left alone.
+
+Exit status: 0 all is as before, 1 something is not, 2 the command line is wrong.";
+
+pub(crate) fn plan(arguments: &PlanArguments) -> Outcome {
+    let (site, profile) = match arguments.read() {
+        Ok(read) => read,
+        Err(outcome) => return outcome,
+    };
+    let journal = match Journal::load(&site) {
+        Ok(journal) => journal,
+        Err(error) => return refused(&error),
+    };
+    let plan = Plan::of(&site, &profile, &journal);
+    let answer = match arguments.place.json {
+        true => plan_json(&profile, &plan),
+        false => script(&site, &profile, &plan),
+    };
+    Outcome { answer, problems: Vec::new(), status: u8::from(!plan.is_empty()) }
+}
+
+pub(crate) fn apply(arguments: &PlanArguments) -> Outcome {
+    let (site, profile) = match arguments.read() {
+        Ok(read) => read,
+        Err(outcome) => return outcome,
+    };
+    changed(&arguments.place, &site, || fit::apply(&site, &profile))
+}
+
+pub(crate) fn revert(arguments: &RevertArguments) -> Outcome {
+    match arguments.place.site() {
+        Ok(site) => changed(&arguments.place, &site, || fit::revert(&site)),
+        Err(outcome) => outcome,
+    }
+}
+
+impl PlanArguments {
+    fn read(&self) -> Result<(Site, Profile), Outcome> {
+        let site = self.place.site()?;
+        let host = || Cpus::read(&site.tree()).for_engine();
+        let loaded = self.target.load_on(&self.profile, host);
+        let profile = loaded.map_err(|error| Outcome {
+            answer: String::new(),
+            problems: lines(&error),
+            status: USAGE,
+        })?;
+        Ok((site, profile))
+    }
+}
+
+impl Place {
+    fn site(&self) -> Result<Site, Outcome> {
+        let root = self.root.display();
+        Site::new(&self.root).map_err(|error| Outcome::usage(format!("--root {root}: {error}")))
+    }
+}
+
+/// Runs what only root may do.
+fn changed(
+    place: &Place,
+    site: &Site,
+    change: impl FnOnce() -> Result<Vec<Step>, FitError>,
+) -> Outcome {
+    if site.is_this_host() && !rustix::process::geteuid().is_root() {
+        let problem = "only root may change the host; spintune plan prints what it would do";
+        return Outcome::invalid(String::new(), vec![problem.to_owned()]);
+    }
+    match change() {
+        Ok(steps) => told(place, site, &steps),
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &FitError) -> Outcome {
+    Outcome::invalid(String::new(), vec![error.to_string()])
+}
+
+fn told(place: &Place, site: &Site, steps: &[Step]) -> Outcome {
+    let (good, bad): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.is_good());
+    let answer = match place.json {
+        true => steps_json(steps),
+        false if steps.is_empty() => "nothing to do\n".to_owned(),
+        false => {
+            let row = |step: &&Step| {
+                let file = site.path(&step.path).display().to_string();
+                [step.item.clone(), file, format!("{} -> {}", step.from, step.to)]
+            };
+            table(&good.iter().map(row).collect::<Vec<_>>())
+        }
+    };
+    let problems = bad.iter().map(|step| problem(site, step)).collect();
+    Outcome { answer, problems, status: u8::from(!bad.is_empty()) }
+}
+
+fn problem(site: &Site, step: &Step) -> String {
+    let Step { item, path, from, to, outcome, .. } = step;
+    let file = site.path(path).display().to_string();
+    match outcome {
+        fit::Outcome::Set => format!("{item}: {file}: {from} -> {to}"),
+        fit::Outcome::Partly(now) => format!("{item}: {file}: says {now} where {to} was written"),
+        fit::Outcome::Failed(why) => format!("{item}: {file}: still {from}, not {to}: {why}"),
+        _ => format!("{item}: {file}: somebody else has set it to {from}; left so, not {to}"),
+    }
+}
+
+/// A script for sh, with a line that undoes it beside every line.
+fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
+    let (name, hash) = (profile.name(), profile.hash());
+    let mut text = format!("# What this host lacks to fit profile {name} ({hash:016x}).\n");
+    if plan.is_empty() {
+        text.push_str("# Nothing is to be changed.\n");
+    }
+    for Change { item, path, from, to, reason, .. } in &plan.changes {
+        let file = quoted(&site.path(path).display().to_string());
+        text.push_str(&format!("\n# {item}: {reason}\n"));
+        text.push_str(&format!("# To undo: echo {from} > {file}\necho {to} > {file}\n"));
+    }
+    for advice in &plan.advice {
+        text.push_str(&format!("\n# By hand: {}\n# {}\n", advice.reason, advice.what));
+    }
+    text
+}
+
+/// As a word of sh.
+fn quoted(path: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.".contains(letter);
+    match path.chars().all(is_plain) {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}
+
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    schema: u32,
+    profile: &'a str,
+    hash: String,
+    fits: bool,
+    changes: Vec<PlannedChange<'a>>,
+    advice: Vec<PlannedAdvice<'a>>,
+}
+
+#[derive(Serialize)]
+struct PlannedChange<'a> {
+    item: &'a str,
+    path: String,
+    from: &'a str,
+    to: &'a str,
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct PlannedAdvice<'a> {
+    reason: &'a str,
+    what: &'a str,
+}
+
+fn plan_json(profile: &Profile, plan: &Plan) -> String {
+    let changes = plan.changes.iter().map(|change| PlannedChange {
+        item: change.item.name(),
+        path: format!("/{}", change.path),
+        from: &change.from,
+        to: &change.to,
+        reason: &change.reason,
+    });
+    let advice = plan.advice.iter();
+    to_json(&PlanDocument {
+        schema: 1,
+        profile: profile.name(),
+        hash: format!("{:016x}", profile.hash()),
+        fits: plan.is_empty(),
+        changes: changes.collect(),
+        advice: advice.map(|one| PlannedAdvice { reason: &one.reason, what: &one.what }).collect(),
+    })
+}
+
+#[derive(Serialize)]
+struct StepsDocument<'a> {
+    schema: u32,
+    steps: Vec<DoneStep<'a>>,
+}
+
+#[derive(Serialize)]
+struct DoneStep<'a> {
+    item: &'a str,
+    path: String,
+    from: &'a str,
+    to: &'a str,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+}
+
+fn steps_json(steps: &[Step]) -> String {
+    let steps = steps.iter().map(|step| {
+        let (outcome, detail) = match &step.outcome {
+            fit::Outcome::Set => ("set", None),
+            fit::Outcome::Partly(now) => ("partly", Some(now.as_str())),
+            fit::Outcome::Failed(why) => ("failed", Some(why.as_str())),
+            _ => ("foreign", None),
+        };
+        let path = format!("/{}", step.path);
+        DoneStep { item: &step.item, path, from: &step.from, to: &step.to, outcome, detail }
+    });
+    to_json(&StepsDocument { schema: 1, steps: steps.collect() })
+}

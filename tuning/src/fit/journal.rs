@@ -1,0 +1,172 @@
+//! What was changed, and what was there before: a file that `revert` goes by, and that somebody
+//! hostile may have written. It names items and files that spintune changes, or it is refused.
+
+use super::item::Item;
+use super::site::{Site, is_value};
+use super::{FitError, plan::Change};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// Where it is, relative to the root.
+pub const JOURNAL: &str = "run/spinrpc/tuned.json";
+const FOLDER: &str = "run/spinrpc";
+const FRESH: &str = "run/spinrpc/tuned.json.new";
+
+/// What spintune has changed of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Journal {
+    schema: u32,
+    /// The profile that the host was to fit last.
+    pub profile: String,
+    /// Its hash; empty where the host did not take all of it.
+    pub hash: String,
+    /// In the order of the changes.
+    pub changes: Vec<Entry>,
+}
+
+/// One file that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Entry {
+    /// What it sets.
+    pub item: String,
+    /// Relative to the root.
+    pub path: String,
+    /// What it said before, and shall say again.
+    pub from: String,
+    /// What it was set to.
+    pub to: String,
+}
+
+impl Journal {
+    /// That of a host; an empty one where nothing is changed.
+    ///
+    /// # Errors
+    /// [`FitError::Journal`] for anything that spintune does not write.
+    pub fn load(site: &Site) -> Result<Self, FitError> {
+        let path = site.path(JOURNAL);
+        let refused =
+            |reason: String| FitError::Journal { file: path.display().to_string(), reason };
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(refused(error.to_string())),
+        };
+        let journal: Self = serde_json::from_str(&text).map_err(|e| refused(e.to_string()))?;
+        if journal.schema != SCHEMA {
+            return Err(refused(format!("schema {}, where {SCHEMA} is known", journal.schema)));
+        }
+        match journal.changes.iter().find(|entry| !entry.is_ours()) {
+            Some(entry) => Err(refused(format!("{:?} is nothing that spintune sets", entry.path))),
+            None => Ok(journal),
+        }
+    }
+
+    /// The change of a file.
+    #[must_use]
+    pub fn entry(&self, path: &str) -> Option<&Entry> {
+        self.changes.iter().find(|entry| entry.path == path)
+    }
+
+    /// Takes up a change. What was there before our own last one is what is gone back to; if
+    /// somebody else has set it since, that is.
+    pub(super) fn add(&mut self, change: &Change) {
+        let entry = self.changes.iter_mut().find(|entry| entry.path == change.path);
+        let (from, to) = (change.from.clone(), change.to.clone());
+        match entry {
+            Some(entry) if entry.to == change.from => entry.to = to,
+            Some(entry) => (entry.from, entry.to) = (from, to),
+            None => {
+                let (item, path) = (change.item.name().to_owned(), change.path.clone());
+                self.changes.push(Entry { item, path, from, to });
+            }
+        }
+    }
+
+    /// Notes that a file says something else than was written to it.
+    pub(super) fn correct(&mut self, path: &str, now: &str) {
+        if let Some(entry) = self.changes.iter_mut().find(|entry| entry.path == path) {
+            now.clone_into(&mut entry.to);
+        }
+        self.changes.retain(|entry| entry.from != entry.to);
+    }
+
+    pub(super) fn forget(&mut self, path: &str) {
+        self.changes.retain(|entry| entry.path != path);
+    }
+
+    /// Puts it in the place of the one before, whole or not at all. Without changes it is removed.
+    pub(super) fn save(&mut self, site: &Site) -> io::Result<()> {
+        let path = site.path(JOURNAL);
+        if self.changes.is_empty() {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        self.schema = SCHEMA;
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        let fresh = site.path(FRESH);
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        let mut file = File::from(rustix::fs::open(&fresh, flags | OFlags::CLOEXEC, mode)?);
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(fresh, path)
+    }
+}
+
+impl Entry {
+    fn is_ours(&self) -> bool {
+        let item = Item::find(&self.item);
+        item.is_some_and(|item| item.owns(&self.path)) && is_value(&self.from) && is_value(&self.to)
+    }
+}
+
+/// Held while a host is changed.
+pub(super) struct Turn {
+    #[expect(dead_code, reason = "locked as long as it is open")]
+    folder: File,
+}
+
+impl Turn {
+    /// Makes the journal's folder, too.
+    pub(super) fn take(site: &Site) -> Result<Self, FitError> {
+        let path = site.path(FOLDER);
+        let file = path.display().to_string();
+        let opened = fs::create_dir_all(&path).and_then(|()| {
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            Ok(File::from(rustix::fs::open(&path, flags, Mode::empty())?))
+        });
+        let folder = opened.map_err(|source| FitError::File { file: file.clone(), source })?;
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { folder }),
+            Err(_) => Err(FitError::Busy(file)),
+        }
+    }
+}
+
+/// A plain file, no link, of bounded length.
+fn read(path: &Path) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a plain file"));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "too long")),
+        false => Ok(text),
+    }
+}
+
+const SCHEMA: u32 = 1;
+/// Some thousand interrupts.
+const FILE_BYTES_MAX: u64 = 4 << 20;

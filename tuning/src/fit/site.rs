@@ -1,0 +1,129 @@
+//! The files that are changed, below a root.
+
+use crate::host::Tree;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A host's files by the directory that is its root: `/`, or that of a copy.
+#[derive(Clone, Debug)]
+pub struct Site {
+    root: PathBuf,
+}
+
+impl Site {
+    /// The host with this root directory.
+    ///
+    /// # Errors
+    /// There is no such directory.
+    pub fn new(root: &Path) -> io::Result<Self> {
+        let root = root.canonicalize()?;
+        match root.is_dir() {
+            true => Ok(Self { root }),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    /// To read facts from.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        Tree::directory(&self.root)
+    }
+
+    /// Whether it is the host that this process runs on.
+    #[must_use]
+    pub fn is_this_host(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Where a file of it is.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// What is set: the first line of a file, or the word in brackets of one that offers several.
+    ///
+    /// # Errors
+    /// What the system reports; `InvalidData` for what is no short line of text.
+    pub fn read(&self, path: &str) -> io::Result<String> {
+        let text = self.text(path)?;
+        let line = text.lines().next().unwrap_or_default().trim();
+        let chosen = line.split_once('[').and_then(|(_, rest)| Some(rest.split_once(']')?.0));
+        let value = chosen.unwrap_or(line);
+        match is_value(value) {
+            true => Ok(value.to_owned()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Sets a value; a copy gets the form that the kernel gives its own file.
+    ///
+    /// # Errors
+    /// What the system reports; `PermissionDenied` also for a link that leads out of a copy.
+    pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        let full = self.path(path).canonicalize()?;
+        if !full.starts_with(&self.root) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let text = match self.is_this_host() {
+            true => format!("{value}\n"),
+            false => as_kernel(&self.text(path)?, value),
+        };
+        let mut file = OpenOptions::new().write(true).truncate(true).open(full)?;
+        // One write: the kernel takes each as a value of its own.
+        file.write_all(text.as_bytes())
+    }
+
+    fn text(&self, path: &str) -> io::Result<String> {
+        let full = self.path(path);
+        if !fs::metadata(&full)?.is_file() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut text = String::new();
+        File::open(full)?.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// What a file shows that showed `before`, once `value` has been written to it.
+fn as_kernel(before: &str, value: &str) -> String {
+    let newline = if before.ends_with('\n') { "\n" } else { "" };
+    if !before.contains('[') {
+        return format!("{value}{newline}");
+    }
+    let words = before.split_whitespace().map(|word| {
+        let word = word.trim_matches(['[', ']']);
+        if word == value { format!("[{word}]") } else { word.to_owned() }
+    });
+    words.collect::<Vec<_>>().join(" ") + newline
+}
+
+/// One short line of plain letters, as all values here are.
+pub(super) fn is_value(text: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_,.+".contains(letter);
+    (1..=VALUE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain)
+}
+
+/// A list of every second CPU of the largest hosts is not longer.
+const VALUE_BYTES_MAX: usize = 1 << 15;
+const TEXT_BYTES_MAX: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_shows_what_the_kernel_would() {
+        assert_eq!(as_kernel("always [madvise] never\n", "always"), "[always] madvise never\n");
+        assert_eq!(as_kernel("powersave\n", "performance"), "performance\n");
+        assert_eq!(as_kernel("1", "0"), "0");
+    }
+
+    #[test]
+    fn values_are_short_and_plain() {
+        assert!(["0", "0-3,8", "performance", "defer+madvise"].into_iter().all(is_value));
+        assert!(["", "a b", "$(x)", "'", "\n", "a\n"].into_iter().all(|text| !is_value(text)));
+        assert!(!is_value(&"1".repeat(VALUE_BYTES_MAX + 1)));
+    }
+}

@@ -1,0 +1,374 @@
+//! Plan, apply and revert, on copies of the files of recorded hosts.
+#![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
+
+mod common;
+#[path = "common/program.rs"]
+mod program;
+
+use common::Folder;
+use program::{answer, problems, spintune};
+use rustix::fs::FlockOperation;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const JOURNAL: &str = "run/spinrpc/tuned.json";
+const GOVERNOR: &str = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
+
+/// A copy of a host, which spintune is told to take for one.
+struct Copy(PathBuf);
+
+impl Copy {
+    /// Lays out a record.
+    fn of(host: &str, test: &str) -> Self {
+        let root = PathBuf::from(Folder::new(test).path(""));
+        let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts").join(host);
+        let text = fs::read_to_string(record.with_extension("txt")).unwrap();
+        let copy = Self(root.canonicalize().unwrap());
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let text = |content: &str| content.replace("\\n", "\n").replace("\\\\", "\\") + "\n";
+            match line.split_once(" = ") {
+                Some((path, content)) => copy.write(path, &text(content)),
+                // Links say where devices belong, which is no matter here.
+                None if line.contains(" -> ") => {}
+                None => copy.write(line, ""),
+            }
+        }
+        copy
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.0.join(path)).unwrap()
+    }
+
+    /// Every file with its bytes.
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() {
+                    folders.push(entry.path());
+                } else if kind.is_file() {
+                    files.insert(entry.path(), fs::read(entry.path()).unwrap());
+                }
+            }
+        }
+        files
+    }
+
+    /// Runs `spintune COMMAND` there; the status, the answer and the problems.
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let output = spintune(&[arguments, &["--root", self.0.to_str().unwrap()]].concat());
+        let [answer, problems] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (output.status.code().unwrap(), answer, problems)
+    }
+
+    fn apply(&self, more: &[&str]) -> (i32, String, String) {
+        self.run(&[&["apply", "--profile", "latency", "--set", "cores.list=2-3"], more].concat())
+    }
+
+    fn plan(&self, more: &[&str]) -> (i32, String, String) {
+        self.run(&[&["plan", "--profile", "latency", "--set", "cores.list=2-3"], more].concat())
+    }
+}
+
+/// A server as it was installed.
+fn wrong(test: &str) -> Copy {
+    Copy::of("server-2s-mlx5-wrong", test)
+}
+
+#[test]
+fn plan_changes_nothing_and_says_how_to_change_and_undo() {
+    let copy = wrong("plan");
+    let before = copy.files();
+    let (status, script, problems) = copy.plan(&[]);
+    assert_eq!((status, problems.as_str()), (1, ""));
+    assert_eq!(copy.files(), before);
+    let file = copy.0.join(GOVERNOR).display().to_string();
+    assert!(script.contains(&format!("\necho performance > {file}\n")), "{script}");
+    assert!(script.contains(&format!("\n# To undo: echo powersave > {file}\n")), "{script}");
+    assert!(script.contains("IRQBALANCE_BANNED_CPULIST=2-3"), "{script}");
+    let commands = script.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    assert!(
+        commands.clone().count() > 8 && commands.into_iter().all(|line| line.starts_with("echo "))
+    );
+}
+
+#[test]
+fn what_takes_a_boot_is_only_told() {
+    let copy = wrong("boot");
+    let (_, script, _) = copy.run(&["plan", "--profile", "latency", "--set", "cores.list=20-21"]);
+    let told = "\n# kernel command line, at the next boot: isolcpus=managed_irq,domain,20-21 \
+                nohz_full=20-21 rcu_nocbs=20-21 irqaffinity=0-19,22-31\n";
+    assert!(script.contains(told), "{script}");
+}
+
+/// The files of the copy lose their brackets by that, which a kernel's would not.
+#[test]
+fn the_script_of_a_plan_has_the_host_fit() {
+    let copy = wrong("script");
+    let (_, script, _) = copy.plan(&[]);
+    let status = Command::new("sh").args(["-euc", &script]).status().unwrap();
+    assert!(status.success());
+    let (status, left, _) = copy.plan(&["--json"]);
+    let left: Json = serde_json::from_str(&left).unwrap();
+    // Nobody frees pages in a copy, and without a journal they count as those of others.
+    let items: Vec<_> = left["changes"].as_array().unwrap().iter().map(|c| &c["item"]).collect();
+    assert!(items.iter().all(|item| **item == "hugepages"), "{status}: {left:#}");
+}
+
+#[test]
+fn apply_has_the_host_fit_and_a_second_one_changes_nothing() {
+    let copy = wrong("twice");
+    let (status, said, problems) = copy.apply(&[]);
+    assert_eq!((status, problems.as_str()), (0, ""));
+    assert!(
+        said.lines()
+            .any(|line| line.starts_with("governor") && line.ends_with("powersave -> performance")),
+        "{said}"
+    );
+    assert_eq!(copy.read(GOVERNOR), "performance\n");
+    assert_eq!(copy.plan(&[]).0, 0, "{}", copy.plan(&[]).1);
+    let once = copy.files();
+    assert_eq!(copy.apply(&[]), (0, "nothing to do\n".to_owned(), String::new()));
+    assert_eq!(copy.files(), once);
+}
+
+#[test]
+fn no_interrupt_is_left_on_the_cores() {
+    let copy = wrong("interrupts");
+    assert_eq!(copy.apply(&[]).0, 0);
+    assert_eq!(copy.read("proc/irq/120/smp_affinity_list"), "0-1\n", "was never there");
+    assert_eq!(copy.read("proc/irq/140/smp_affinity_list"), "0-1,4-31\n");
+    assert_eq!(copy.read("proc/irq/121/smp_affinity_list"), "0-1,4-31\n", "had no other CPU");
+}
+
+#[test]
+fn revert_restores_every_byte_and_leaves_no_journal() {
+    let copy = wrong("revert");
+    let before = copy.files();
+    assert_eq!(copy.apply(&[]).0, 0);
+    assert_ne!(copy.files(), before);
+    let (status, said, problems) = copy.run(&["revert"]);
+    assert_eq!((status, problems.as_str()), (0, ""));
+    assert!(
+        said.lines()
+            .any(|line| line.starts_with("governor") && line.ends_with("performance -> powersave")),
+        "{said}"
+    );
+    assert_eq!(copy.files(), before);
+    assert_eq!(copy.run(&["revert"]), (0, "nothing to do\n".to_owned(), String::new()));
+}
+
+#[test]
+fn what_somebody_changed_after_apply_is_what_the_next_revert_goes_back_to() {
+    let copy = wrong("foreign_apply");
+    assert_eq!(copy.apply(&[]).0, 0);
+    copy.write(GOVERNOR, "schedutil\n");
+    let (status, said, _) = copy.apply(&[]);
+    assert!(status == 0 && said.lines().count() == 1 && said.contains("schedutil -> performance"));
+    assert_eq!(copy.run(&["revert"]).0, 0);
+    assert_eq!(copy.read(GOVERNOR), "schedutil\n");
+}
+
+#[test]
+fn what_somebody_changed_after_apply_is_left_alone_by_revert() {
+    let copy = wrong("foreign_revert");
+    assert_eq!(copy.apply(&[]).0, 0);
+    copy.write(GOVERNOR, "schedutil\n");
+    let (status, _, problems) = copy.run(&["revert"]);
+    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
+    assert!(problems.contains("somebody else has set it to schedutil; left so"), "{problems}");
+    assert_eq!(copy.read(GOVERNOR), "schedutil\n");
+    assert_eq!(copy.run(&["revert"]).0, 0, "it is nobody's business any more");
+}
+
+/// A link that leads out of the copy cannot be written to.
+#[test]
+fn what_cannot_be_changed_is_told_and_the_rest_is_changed() {
+    let copy = wrong("partial");
+    let outside = Folder::new("partial_outside");
+    outside.write("governor", "powersave\n");
+    fs::remove_file(copy.0.join(GOVERNOR)).unwrap();
+    symlink(outside.path("governor"), copy.0.join(GOVERNOR)).unwrap();
+    let before = copy.files();
+    let (status, said, problems) = copy.apply(&[]);
+    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
+    assert!(problems.contains("still powersave, not performance: permission denied"), "{problems}");
+    assert!(said.lines().count() > 8, "{said}");
+    assert_eq!(fs::read_to_string(outside.path("governor")).unwrap(), "powersave\n");
+    assert!(!copy.read(JOURNAL).contains("cpu2/"), "nothing is to be undone there");
+    assert_eq!(copy.run(&["revert"]).0, 0);
+    assert_eq!(copy.files(), before);
+}
+
+#[test]
+fn a_file_that_went_away_stays_in_the_journal_until_it_is_back() {
+    let copy = wrong("gone");
+    assert_eq!(copy.apply(&[]).0, 0);
+    fs::rename(copy.0.join(GOVERNOR), copy.0.join("kept")).unwrap();
+    let (status, _, problems) = copy.run(&["revert"]);
+    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
+    fs::rename(copy.0.join("kept"), copy.0.join(GOVERNOR)).unwrap();
+    assert_eq!(copy.run(&["revert"]).0, 0);
+    assert_eq!(copy.read(GOVERNOR), "powersave\n");
+}
+
+fn pool(copy: &Copy) -> u64 {
+    let path = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+    copy.read(path).trim().parse().unwrap()
+}
+
+#[test]
+fn pages_are_reserved_for_a_profile_once_and_anew_for_another() {
+    let copy = wrong("pages");
+    let path = "sys/devices/system/node/node0/hugepages/hugepages-2048kB";
+    copy.write(&format!("{path}/nr_hugepages"), "10\n");
+    copy.write(&format!("{path}/free_hugepages"), "4\n");
+    // Two cores with 64 MiB.
+    assert_eq!(copy.apply(&[]).0, 0);
+    assert_eq!(pool(&copy), 10 + 64 - 4);
+    copy.write(&format!("{path}/free_hugepages"), "0\n");
+    assert_eq!(copy.apply(&[]).1, "nothing to do\n", "an engine uses them");
+    copy.write(&format!("{path}/free_hugepages"), "64\n");
+    assert_eq!(copy.apply(&["--set", "mem.arena_mib=128"]).0, 0);
+    assert_eq!(pool(&copy), 10 + 128 - 4);
+    assert_eq!(copy.run(&["revert"]).0, 0);
+    assert_eq!(pool(&copy), 10);
+    let (_, plan, _) = copy.plan(&["--set", "mem.hugepages=off"]);
+    assert!(!plan.contains("hugepages"), "{plan}");
+}
+
+#[test]
+fn a_profile_that_sleeps_needs_no_quiet_host() {
+    let copy = wrong("sleeps");
+    let (_, plan, _) = copy.plan(&["--set", "poll.mode=sleep"]);
+    for item in ["governor", "irq", "watchdog", "stat-interval", "timer-migration"] {
+        assert!(!plan.contains(&format!("# {item}:")), "{item}: {plan}");
+    }
+}
+
+#[test]
+fn a_host_without_such_files_is_left_as_it_is() {
+    let copy = Copy::of("vm-2", "vm");
+    let (_, said, problems) =
+        copy.run(&["apply", "--profile", "hosts/vm-2-vcpus", "--set", "cores.list=1"]);
+    assert_eq!(problems, "");
+    assert!(!said.contains("governor") && !said.contains("hugepages"), "{said}");
+    assert_eq!(copy.run(&["plan", "--profile", "hosts/vm-2-vcpus", "--set", "cores.list=1"]).0, 0);
+}
+
+#[test]
+fn a_journal_that_spintune_did_not_write_is_refused_and_nothing_is_changed() {
+    let copy = wrong("hostile");
+    assert_eq!(copy.apply(&[]).0, 0);
+    let good = copy.read(JOURNAL);
+    let files = copy.files();
+    let with = |item: &str, path: &str, from: &str| {
+        let entry = serde_json::json!({ "item": item, "path": path, "from": from, "to": "0" });
+        serde_json::json!({ "schema": 1, "profile": "x", "hash": "", "changes": [entry] })
+            .to_string()
+    };
+    for hostile in [
+        good[..good.len() / 2].to_owned(),
+        String::new(),
+        "[]".to_owned(),
+        good.replacen("\"schema\": 1", "\"schema\": 2", 1),
+        good.replacen("\"schema\": 1", "\"schema\": 1, \"more\": 1", 1),
+        with("ksm", "etc/passwd", "1"),
+        with("ksm", "proc/irq/1/smp_affinity_list", "1"),
+        with("irq", "proc/irq/../../etc/cron.d/smp_affinity_list", "1"),
+        with("irq", "/proc/irq/1/smp_affinity_list", "1"),
+        with("ksm", "sys/kernel/mm/ksm/run", "1\n2"),
+        with("ksm", "sys/kernel/mm/ksm/run", ""),
+        with("none", "sys/kernel/mm/ksm/run", "1"),
+        "x".repeat((4 << 20) + 1),
+    ] {
+        copy.write(JOURNAL, &hostile);
+        for command in
+            [&["revert"][..], &["apply", "--profile", "base"], &["plan", "--profile", "base"]]
+        {
+            let (status, answer, problems) = copy.run(command);
+            assert_eq!((status, answer.as_str()), (1, ""), "{command:?}: {hostile:.80}");
+            assert!(problems.contains("nothing was changed"), "{problems}");
+            assert_eq!(problems.lines().count(), 1, "{problems}");
+        }
+        copy.write(JOURNAL, &good);
+        assert_eq!(copy.files(), files);
+    }
+}
+
+#[test]
+fn a_journal_that_is_no_plain_file_is_refused() {
+    let copy = wrong("no_file");
+    copy.write("elsewhere", "{}");
+    fs::create_dir_all(copy.0.join("run/spinrpc")).unwrap();
+    symlink(copy.0.join("elsewhere"), copy.0.join(JOURNAL)).unwrap();
+    assert_eq!(copy.run(&["revert"]).0, 1);
+    fs::remove_file(copy.0.join(JOURNAL)).unwrap();
+    fs::create_dir(copy.0.join(JOURNAL)).unwrap();
+    assert_eq!(copy.apply(&[]).0, 1);
+    assert_eq!(copy.read(GOVERNOR), "powersave\n");
+}
+
+#[test]
+fn only_one_at_a_time_changes_a_host() {
+    let copy = wrong("busy");
+    fs::create_dir_all(copy.0.join("run/spinrpc")).unwrap();
+    let folder = fs::File::open(copy.0.join("run/spinrpc")).unwrap();
+    rustix::fs::flock(&folder, FlockOperation::LockExclusive).unwrap();
+    let (status, _, problems) = copy.apply(&[]);
+    assert!(status == 1 && problems.contains("another spintune"), "{problems}");
+    drop(folder);
+    assert_eq!(copy.apply(&[]).0, 0);
+}
+
+#[test]
+fn programs_get_json() {
+    let copy = wrong("json");
+    let parse = |text: String| serde_json::from_str::<Json>(&text).unwrap();
+    let plan = parse(copy.plan(&["--json"]).1);
+    assert_eq!((&plan["schema"], &plan["fits"]), (&1.into(), &false.into()));
+    let governor =
+        plan["changes"].as_array().unwrap().iter().find(|c| c["item"] == "governor").unwrap();
+    assert_eq!(governor["path"], format!("/{GOVERNOR}"));
+    assert_eq!((&governor["from"], &governor["to"]), (&"powersave".into(), &"performance".into()));
+    let steps = parse(copy.apply(&["--json"]).1);
+    assert!(steps["steps"].as_array().unwrap().iter().all(|step| step["outcome"] == "set"));
+    assert_eq!(parse(copy.plan(&["--json"]).1)["fits"], true);
+    copy.write(GOVERNOR, "schedutil\n");
+    let steps = parse(copy.run(&["revert", "--json"]).1);
+    let outcomes: Vec<_> =
+        steps["steps"].as_array().unwrap().iter().map(|s| &s["outcome"]).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == "foreign").count(), 1);
+}
+
+#[test]
+fn help_says_how_to_go_back() {
+    assert!(answer(&["apply", "--help"]).contains("sudo spintune revert"));
+}
+
+#[test]
+fn wrong_arguments_are_told_in_one_line() {
+    for (arguments, says) in [
+        (&["plan"][..], "--profile"),
+        (&["plan", "--profile", "latncy"], "did you mean \"latency\"?"),
+        (&["apply", "--profile", "latency", "--root", "/nonexistent"], "--root /nonexistent: "),
+        (&["revert", "--profile", "latency"], "--profile"),
+    ] {
+        let message = problems(arguments, 2);
+        assert!(message.contains(says) && message.lines().count() == 1, "{message}");
+    }
+}
