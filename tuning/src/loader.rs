@@ -72,7 +72,7 @@ fn place<'a>(
 ) -> Option<&'a Location> {
     let own = |location: &&Location| !location.is_shipped();
     let at_fault = sources.get(error.key).and_then(Source::location);
-    let words = || error.expected.split(|letter: char| letter == ',' || letter == ' ');
+    let words = || error.expected.split([',', ' ']);
     let others = || words().filter_map(|word| sources.get(word)?.location());
     at_fault.filter(own).or_else(|| others().find(own)).or(at_fault)
 }

@@ -262,7 +262,10 @@ impl<'a> Plan<'a> {
     }
 
     fn mem(&self) -> Vec<Entry> {
-        let mut entries = vec![entry("arena_mib", self.arena_mib, self.why_this_arena())];
+        let mut entries = Vec::new();
+        if !self.is_software() {
+            entries.push(entry("arena_mib", self.arena_mib, self.why_this_arena()));
+        }
         entries.push(self.hugepages());
         entries.push(self.lock());
         let prefault = self.memory_bytes() >= 4 * GIB && self.facts.cgroup.memory_max.is_none();
@@ -281,7 +284,9 @@ impl<'a> Plan<'a> {
         let lockable_mib =
             self.lockable_bytes().map_or(u64::MAX, |bytes| (bytes / 2 / cores) >> 20);
         let mib = match self.driver {
-            Driver::Verbs => share_mib.min(lockable_mib),
+            // As included.
+            Driver::Verbs if self.is_software() => SOFTWARE_ARENA_MIB,
+            Driver::Verbs => share_mib.min(lockable_mib).min(DEVICE_ARENA_MIB_MAX),
             Driver::Shm => share_mib,
         };
         let power = mib.clamp(ARENA_MIB_MIN, ARENA_MIB_MAX).ilog2();
@@ -291,6 +296,10 @@ impl<'a> Plan<'a> {
     fn why_this_arena(&self) -> String {
         let share = format!("A sixteenth of the memory for {}", counted(self.cpus.len(), "core"));
         match (self.driver, self.lockable_bytes()) {
+            (Driver::Verbs, None) => format!(
+                "{share}, and {DEVICE_ARENA_MIB_MAX} MiB each at most: every connection registers \
+                 it again."
+            ),
             (Driver::Verbs, Some(bytes)) => format!(
                 "{share}, and half of the {} MiB at most that may be locked (ulimit -l): devices \
                  lock what is registered. LimitMEMLOCK=infinity of a service allows more.",
@@ -463,6 +472,9 @@ fn counted(count: usize, what: &str) -> String {
 const GIB: u64 = 1 << 30;
 const ARENA_MIB_MIN: u64 = 4;
 const ARENA_MIB_MAX: u64 = 256;
+const DEVICE_ARENA_MIB_MAX: u64 = 64;
+/// That of the shipped profiles for soft devices.
+const SOFTWARE_ARENA_MIB: u64 = 16;
 const CORES_MAX: u64 = 8;
 const CONNS_MIN: u64 = 16;
 const CONNS_MAX: u64 = 1024;

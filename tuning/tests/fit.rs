@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -153,6 +153,16 @@ fn no_interrupt_is_left_on_the_cores() {
     assert_eq!(copy.read("proc/irq/120/smp_affinity_list"), "0-1\n", "was never there");
     assert_eq!(copy.read("proc/irq/140/smp_affinity_list"), "0-1,4-31\n");
     assert_eq!(copy.read("proc/irq/121/smp_affinity_list"), "0-1,4-31\n", "had no other CPU");
+}
+
+/// The kernel's own timer, for one.
+#[test]
+fn an_interrupt_that_cannot_be_moved_is_left_out() {
+    let copy = wrong("unmovable");
+    let path = copy.0.join("proc/irq/140/smp_affinity_list");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o444)).unwrap();
+    assert_eq!(copy.apply(&[]).0, 0);
+    assert_eq!(copy.read("proc/irq/140/smp_affinity_list"), "0-31\n");
 }
 
 #[test]

@@ -54,15 +54,15 @@ struct Wish {
 }
 
 impl Plan {
-    /// What the host lacks. Files that are not there, and those that are as they should be, are left
-    /// out. The journal says what of the host spintune has set already.
+    /// What the host lacks. Files that are not there, that nobody may write to (interrupts that
+    /// cannot be sent elsewhere), or that are as they should be, are left out. The journal says what of the host spintune has set already.
     #[must_use]
     pub fn of(site: &Site, profile: &Profile, journal: &Journal) -> Self {
         let facts = HostFacts::read(&site.tree());
         let needs = Needs::new(&facts, profile, journal);
         let changes = needs.wishes().into_iter().filter_map(|wish| {
             let Wish { item, path, to, reason } = wish;
-            let from = site.read(&path).ok()?;
+            let from = site.read(&path).ok().filter(|_| site.may_be_set(&path))?;
             (from != to).then_some(Change { item, path, from, to, reason })
         });
         Self { changes: changes.collect(), advice: needs.advice() }
@@ -161,8 +161,8 @@ impl<'a> Needs<'a> {
             let to = self.pages_in_all(&path, needed, pool.total, pool.free)?;
             let where_ = pool.node.map_or(String::new(), |node| format!(" of node {node}"));
             let reason = format!(
-                "{needed} pages of 2 MiB for the arenas of the {cores} cores{where_}, beside what \
-                 others use."
+                "Cores{where_} want {needed} pages of 2 MiB for their arenas ({cores} of {pages} \
+                 pages), beside what others use."
             );
             Some(Wish { item: Item::HugePages, path, to: to.to_string(), reason })
         });
@@ -215,9 +215,7 @@ impl<'a> Needs<'a> {
         let is_worth_it =
             polls && !rest.is_empty() && cores.iter().any(|cpu| !isolated.contains(cpu));
         is_worth_it.then(|| Advice {
-            reason: format!(
-                "CPUs {cores} are to poll, and the kernel may run anything else on them."
-            ),
+            reason: format!("The kernel may run anything beside the cores on CPUs {cores}."),
             what: format!(
                 "kernel command line, at the next boot: isolcpus=managed_irq,domain,{cores} \
                  nohz_full={cores} rcu_nocbs={cores} irqaffinity={rest}"

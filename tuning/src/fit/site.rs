@@ -57,6 +57,11 @@ impl Site {
         }
     }
 
+    /// Whether anybody may write to a file: the kernel takes that away from what cannot be set.
+    pub(super) fn may_be_set(&self, path: &str) -> bool {
+        fs::metadata(self.path(path)).is_ok_and(|metadata| !metadata.permissions().readonly())
+    }
+
     /// Sets a value; a copy gets the form that the kernel gives its own file.
     ///
     /// # Errors
