@@ -1,7 +1,7 @@
 //! `spintune plan`, `apply` and `revert`: what has a host fit a profile.
 
 use crate::report::{table, to_json};
-use crate::{Outcome, Target, USAGE, lines};
+use crate::{Outcome, Target, lines};
 use serde::Serialize;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
@@ -102,11 +102,7 @@ impl PlanArguments {
         let site = self.place.site()?;
         let host = || Cpus::read(&site.tree()).for_engine();
         let loaded = self.target.load_on(&self.profile, host);
-        let profile = loaded.map_err(|error| Outcome {
-            answer: String::new(),
-            problems: lines(&error),
-            status: USAGE,
-        })?;
+        let profile = loaded.map_err(|error| Outcome::wrong(lines(&error)))?;
         Ok((site, profile))
     }
 }

@@ -185,6 +185,7 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
         &["rpc.protocol", "rpc.done_timeout_ms", "rpc.credits"],
     ),
     ("host.cpu_dma_latency_us", "", &["poll.mode"]),
+    ("stats.export", "", &[]),
 ];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `spintune diff`: in what two profiles differ.
 
 use crate::report::{JsonSetting, shown, table, to_json};
-use crate::{Outcome, Target, USAGE, lines};
+use crate::{Outcome, Target, lines};
 use serde::Serialize;
 use spinrpc_tuning::{Profile, Setting};
 
@@ -35,7 +35,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> Outcome {
         (Ok(a), Ok(b)) => (a, b),
         (a, b) => {
             let problems = [a.err(), b.err()].into_iter().flatten().flatten().collect();
-            return Outcome { answer: String::new(), problems, status: USAGE };
+            return Outcome::wrong(problems);
         }
     };
     let differing = |(a, b): &Pair<'_>| a.value != b.value || a.resolved != b.resolved;

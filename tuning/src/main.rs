@@ -1,4 +1,4 @@
-//! spintune: shows, checks and explains profiles.
+//! spintune: shows, checks, explains and writes profiles, and has hosts fit them.
 //!
 //! Answers go to standard output, problems to standard error, one line each.
 
@@ -7,9 +7,10 @@ mod begin;
 mod compare;
 mod examine;
 mod report;
+mod tell;
 
 use clap::{Parser, Subcommand};
-use spinrpc::config::{CoreList, Host, Key};
+use spinrpc::config::{CoreList, Host};
 use spinrpc_tuning::{Loader, Profile, ProfileError};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,7 +18,8 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Shows, checks and explains the profiles that spinrpc programs run with.
+/// Shows, checks, explains and writes the profiles that spinrpc programs run with, says whether a
+/// host is fit for them, and has it fit.
 #[derive(Parser)]
 #[command(name = "spintune", version, arg_required_else_help = false, after_help = EXAMPLES)]
 struct Arguments {
@@ -45,40 +47,16 @@ wrong.";
 #[derive(Subcommand)]
 enum Command {
     /// Print every key of a profile with its value, its unit and where it comes from
-    Show {
-        /// Name of a shipped profile, or path of a file
-        profile: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        target: Target,
-    },
+    Show(tell::ShowArguments),
     /// Print the names of the shipped profiles
-    List,
+    List(tell::ListArguments),
     /// Check profiles, and print what is wrong with its place, and what is set without effect
-    Check {
-        /// Names of shipped profiles, or paths of files
-        #[arg(required = true, value_name = "FILE")]
-        profiles: Vec<String>,
-        #[command(flatten)]
-        target: Target,
-    },
+    Check(tell::CheckArguments),
     /// Print the keys in which two profiles differ, with both values and where they come from
     #[command(after_help = compare::EXAMPLES)]
     Diff(compare::DiffArguments),
     /// Print what a key does, what it takes and its default; all keys, as a profile, without KEY
-    Explain {
-        /// Full name of the key, such as rpc.credits
-        #[arg(conflicts_with_all = ["markdown", "json_schema"])]
-        key: Option<String>,
-        /// All keys as a document in Markdown
-        #[arg(long, conflicts_with = "json_schema")]
-        markdown: bool,
-        /// The form of a profile as a JSON Schema, for editors
-        #[arg(long)]
-        json_schema: bool,
-    },
+    Explain(tell::ExplainArguments),
     /// Say whether this host is fit for a profile, why not, and what to do about it
     Doctor(examine::DoctorArguments),
     /// Write a profile for this host, with the reason of each value beside it
@@ -189,50 +167,17 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
-        Command::Show { profile, json, target } => show(&profile, json, &target),
-        Command::List => Outcome::good(report::list()),
-        Command::Check { profiles, target } => check(&profiles, &target),
+        Command::Show(arguments) => tell::show(&arguments),
+        Command::List(arguments) => tell::list(&arguments),
+        Command::Check(arguments) => tell::check(&arguments),
         Command::Diff(arguments) => compare::diff(&arguments),
-        Command::Explain { key: Some(name), .. } => explain(&name),
-        Command::Explain { markdown: true, .. } => Outcome::good(spinrpc_tuning::markdown()),
-        Command::Explain { json_schema: true, .. } => Outcome::good(spinrpc_tuning::json_schema()),
-        Command::Explain { .. } => Outcome::good(spinrpc_tuning::reference()),
+        Command::Explain(arguments) => tell::explain(&arguments),
         Command::Doctor(arguments) => examine::doctor(&arguments),
         Command::Init(arguments) => begin::init(&arguments),
         Command::Plan(arguments) => adjust::plan(&arguments),
         Command::Apply(arguments) => adjust::apply(&arguments),
         Command::Revert(arguments) => adjust::revert(&arguments),
         Command::Record(arguments) => examine::record(&arguments),
-    }
-}
-
-fn show(name: &str, json: bool, target: &Target) -> Outcome {
-    match target.load(name) {
-        Ok(profile) if json => Outcome::good(report::json(&profile)),
-        Ok(profile) => Outcome::good(report::text(&profile)),
-        Err(error) => Outcome::invalid(String::new(), lines(&error)),
-    }
-}
-
-fn check(names: &[String], target: &Target) -> Outcome {
-    let (mut answer, mut problems) = (String::new(), Vec::new());
-    for name in names {
-        match target.load(name) {
-            Ok(profile) => {
-                answer.push_str(&format!("{name}: valid\n"));
-                let vain = profile.without_effect();
-                vain.iter().for_each(|vain| answer.push_str(&format!("  {vain}\n")));
-            }
-            Err(error) => problems.append(&mut lines(&error)),
-        }
-    }
-    if problems.is_empty() { Outcome::good(answer) } else { Outcome::invalid(answer, problems) }
-}
-
-fn explain(name: &str) -> Outcome {
-    match Key::find(name) {
-        Some(key) => Outcome::good(report::explanation(key)),
-        None => Outcome::usage(spinrpc_tuning::unknown_key(name)),
     }
 }
 

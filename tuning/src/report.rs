@@ -8,11 +8,66 @@ use std::collections::BTreeMap;
 
 /// The shipped profiles, one a line.
 pub(crate) fn list() -> String {
+    let row = |(name, description)| format!("{name:<21}  {description}\n");
+    described().map(row).collect()
+}
+
+/// The shipped profiles for programs.
+pub(crate) fn list_json() -> String {
+    #[derive(Serialize)]
+    struct Listed {
+        name: &'static str,
+        description: String,
+    }
+    #[derive(Serialize)]
+    struct List {
+        schema: u32,
+        profiles: Vec<Listed>,
+    }
+    let listed = described().map(|(name, description)| Listed { name, description });
+    to_json(&List { schema: 1, profiles: listed.collect() })
+}
+
+/// The shipped profiles with what they say of themselves.
+fn described() -> impl Iterator<Item = (&'static str, String)> {
     // Examples name CPUs that only their hosts have.
     let host = Host { allowed: (0..64).collect(), ..Host::default() };
-    let describe = |name| load(name, &host).ok()?.description().map(str::to_owned);
-    let row = |name| format!("{name:<21}  {}\n", describe(name).unwrap_or_default());
-    shipped().iter().map(|profile| row(profile.name)).collect()
+    shipped().iter().map(move |profile| {
+        let loaded = load(profile.name, &host).ok();
+        let description = loaded.and_then(|profile| profile.description().map(str::to_owned));
+        (profile.name, description.unwrap_or_default())
+    })
+}
+
+/// Keys for programs.
+pub(crate) fn explanations(keys: impl IntoIterator<Item = &'static Key>) -> String {
+    #[derive(Serialize)]
+    struct Explained {
+        key: &'static str,
+        unit: &'static str,
+        effect: &'static str,
+        takes: String,
+        default: JsonValue,
+        reason: &'static str,
+        origin: &'static str,
+        related: &'static [&'static str],
+    }
+    #[derive(Serialize)]
+    struct Explanations {
+        schema: u32,
+        keys: Vec<Explained>,
+    }
+    let explained = |key: &'static Key| Explained {
+        key: key.name,
+        unit: key.unit,
+        effect: key.effect,
+        takes: key.allowed(),
+        default: JsonValue::from(&key.default_value()),
+        reason: key.reason,
+        origin: background(key).origin,
+        related: background(key).related,
+    };
+    to_json(&Explanations { schema: 1, keys: keys.into_iter().map(explained).collect() })
 }
 
 /// One key.

@@ -25,8 +25,15 @@ impl fmt::Display for WithoutEffect {
         if let Some(location) = &self.location {
             write!(out, "{location}: ")?;
         }
+        out.write_str(&self.message())
+    }
+}
+
+impl WithoutEffect {
+    /// The same in words, without its place.
+    pub fn message(&self) -> String {
         let Self { key, because_of, value, .. } = self;
-        write!(out, "{key} has no effect with {because_of} = {value}")
+        format!("{key} has no effect with {because_of} = {value}")
     }
 }
 

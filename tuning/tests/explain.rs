@@ -140,6 +140,42 @@ fn the_json_schema_has_every_key_with_its_limits_and_default() {
     assert_eq!(*align, serde_json::json!([0, 512, 1024, 2048, 4096]));
 }
 
+fn document(arguments: &[&str]) -> Json {
+    serde_json::from_str(&answer(arguments)).unwrap()
+}
+
+#[test]
+fn programs_get_keys_and_profiles_as_json() {
+    let all = document(&["explain", "--json"]);
+    assert_eq!(all["keys"].as_array().unwrap().len(), KEYS.len());
+    let one = &document(&["explain", "rpc.credits", "--json"])["keys"][0];
+    assert_eq!((&one["default"], &one["unit"]), (&64.into(), &"calls".into()));
+    assert_eq!(one["origin"], "RFC 8166 section 3.3.1");
+    let list = document(&["list", "--json"]);
+    assert_eq!(list["profiles"][0]["name"], "base");
+    assert_eq!(list["profiles"][0]["description"], "the defaults of every key");
+}
+
+#[test]
+fn check_tells_programs_all_that_is_wrong_and_nothing_else() {
+    let folder = Folder::new("check_json");
+    folder.write("bad.toml", "schema = 1\nrpc.credits = 0\n");
+    folder.write("vain.toml", "schema = 1\npoll.mode = \"busy\"\npoll.spin_us = 1\n");
+    let [bad, vain] = ["bad.toml", "vain.toml"].map(|name| folder.path(name));
+    let output = spintune(&["check", &bad, &vain, "--json"]);
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(1), 0));
+    let checked: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let [first, second] = [0, 1].map(|index| &checked["profiles"][index]);
+    assert_eq!((&first["valid"], &second["valid"]), (&false.into(), &true.into()));
+    assert_eq!(
+        (&first["problems"][0]["file"], &first["problems"][0]["line"]),
+        (&bad.into(), &2.into())
+    );
+    let message = "rpc.credits = 0: expected an integer from 1 to 1024";
+    assert_eq!(first["problems"][0]["message"], message);
+    assert_eq!(second["without_effect"][0]["line"], 3);
+}
+
 #[test]
 fn forms_of_the_reference_exclude_each_other() {
     for wrong in

@@ -1,0 +1,176 @@
+//! `spintune list`, `show`, `check` and `explain`: what there is, and whether it is right.
+
+use crate::report::{self, to_json};
+use crate::{Outcome, Target, lines};
+use serde::Serialize;
+use spinrpc::config::{KEYS, Key};
+use spinrpc_tuning::{Location, Profile, ProfileError, WithoutEffect};
+
+/// What `spintune show` takes.
+#[derive(clap::Args)]
+pub(crate) struct ShowArguments {
+    /// Name of a shipped profile, or path of a file
+    profile: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What `spintune list` takes.
+#[derive(clap::Args)]
+pub(crate) struct ListArguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `spintune check` takes.
+#[derive(clap::Args)]
+pub(crate) struct CheckArguments {
+    /// Names of shipped profiles, or paths of files
+    #[arg(required = true, value_name = "FILE")]
+    profiles: Vec<String>,
+    /// Print JSON, with all that is wrong
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What `spintune explain` takes.
+#[derive(clap::Args)]
+pub(crate) struct ExplainArguments {
+    /// Full name of the key, such as rpc.credits
+    #[arg(conflicts_with_all = ["markdown", "json_schema"])]
+    key: Option<String>,
+    /// All keys as a document in Markdown
+    #[arg(long, conflicts_with = "json_schema")]
+    markdown: bool,
+    /// The form of a profile as a JSON Schema, for editors
+    #[arg(long)]
+    json_schema: bool,
+    /// Print JSON: the key, or all keys
+    #[arg(long, conflicts_with_all = ["markdown", "json_schema"])]
+    json: bool,
+}
+
+pub(crate) fn show(arguments: &ShowArguments) -> Outcome {
+    match arguments.target.load(&arguments.profile) {
+        Ok(profile) if arguments.json => Outcome::good(report::json(&profile)),
+        Ok(profile) => Outcome::good(report::text(&profile)),
+        Err(error) => Outcome::invalid(String::new(), lines(&error)),
+    }
+}
+
+pub(crate) fn list(arguments: &ListArguments) -> Outcome {
+    Outcome::good(if arguments.json { report::list_json() } else { report::list() })
+}
+
+pub(crate) fn explain(arguments: &ExplainArguments) -> Outcome {
+    match &arguments.key {
+        Some(name) => explain_one(name, arguments.json),
+        None if arguments.json => Outcome::good(report::explanations(KEYS)),
+        None if arguments.markdown => Outcome::good(spinrpc_tuning::markdown()),
+        None if arguments.json_schema => Outcome::good(spinrpc_tuning::json_schema()),
+        None => Outcome::good(spinrpc_tuning::reference()),
+    }
+}
+
+fn explain_one(name: &str, json: bool) -> Outcome {
+    match Key::find(name) {
+        Some(key) if json => Outcome::good(report::explanations([key])),
+        Some(key) => Outcome::good(report::explanation(key)),
+        None => Outcome::usage(spinrpc_tuning::unknown_key(name)),
+    }
+}
+
+/// What came of one profile.
+#[derive(Serialize)]
+struct Verdict<'a> {
+    profile: &'a str,
+    valid: bool,
+    problems: Vec<Remark>,
+    without_effect: Vec<Remark>,
+}
+
+/// Something about a place in a profile.
+#[derive(Serialize)]
+struct Remark {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
+    message: String,
+    /// With its place, as people read it.
+    #[serde(skip)]
+    whole: String,
+}
+
+#[derive(Serialize)]
+struct CheckDocument<'a> {
+    schema: u32,
+    profiles: Vec<Verdict<'a>>,
+}
+
+pub(crate) fn check(arguments: &CheckArguments) -> Outcome {
+    let names = arguments.profiles.iter();
+    let verdicts: Vec<Verdict<'_>> =
+        names.map(|name| Verdict::of(name, &arguments.target)).collect();
+    let problems = verdicts.iter().flat_map(|verdict| &verdict.problems);
+    let problems: Vec<String> = problems.map(|problem| problem.whole.clone()).collect();
+    let status = u8::from(!problems.is_empty());
+    if arguments.json {
+        let answer = to_json(&CheckDocument { schema: 1, profiles: verdicts });
+        return Outcome { answer, problems: Vec::new(), status };
+    }
+    let answer = verdicts.iter().filter(|verdict| verdict.valid).map(Verdict::text).collect();
+    Outcome { answer, problems, status }
+}
+
+impl<'a> Verdict<'a> {
+    fn of(profile: &'a str, target: &Target) -> Self {
+        let (problems, without_effect) = match target.load(profile) {
+            Ok(loaded) => (Vec::new(), vain(&loaded)),
+            Err(error) => (remarks(&error), Vec::new()),
+        };
+        Self { profile, valid: problems.is_empty(), problems, without_effect }
+    }
+
+    fn text(&self) -> String {
+        let notes = self.without_effect.iter().map(|note| format!("  {}\n", note.whole));
+        std::iter::once(format!("{}: valid\n", self.profile)).chain(notes).collect()
+    }
+}
+
+impl Remark {
+    fn at(location: Option<&Location>, message: String, whole: String) -> Self {
+        Self {
+            file: location.map(|place| place.file.to_string()),
+            line: location.map(|place| place.line),
+            column: location.map(|place| place.column),
+            message,
+            whole,
+        }
+    }
+}
+
+fn remarks(error: &ProfileError) -> Vec<Remark> {
+    let problems = error.problems().iter();
+    problems
+        .map(|problem| {
+            let message = problem.message.clone();
+            Remark::at(problem.location.as_ref(), message, problem.to_string())
+        })
+        .collect()
+}
+
+fn vain(profile: &Profile) -> Vec<Remark> {
+    let settings = profile.without_effect();
+    let remark =
+        |vain: &WithoutEffect| Remark::at(vain.location.as_ref(), vain.message(), vain.to_string());
+    settings.iter().map(remark).collect()
+}
