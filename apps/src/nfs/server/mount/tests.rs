@@ -86,11 +86,11 @@ fn what_is_mounted_is_listed_until_it_is_not() {
     let (data, all) = (entry("127.0.0.1", "/data"), entry("127.0.0.1", "/all"));
     let others = entry("127.0.0.2", "/data");
     assert_eq!(mounts(&registry), [all.clone(), others.clone(), data]);
-    assert_eq!(call(&registry, &here, UMNT, &path("/data/")), []);
+    assert_eq!(call(&registry, &here, UMNT, &path("/data/")), [0_u8; 0]);
     assert_eq!(mounts(&registry), [all, others.clone()]);
-    assert_eq!(call(&registry, &here, UMNTALL, &[]), []);
+    assert_eq!(call(&registry, &here, UMNTALL, &[]), [0_u8; 0]);
     assert_eq!(mounts(&registry), [others]);
-    assert_eq!(call(&registry, &here, UMNT, &path("/nowhere")), []);
+    assert_eq!(call(&registry, &here, UMNT, &path("/nowhere")), [0_u8; 0]);
 }
 
 #[test]
