@@ -25,7 +25,8 @@ impl ServerProcess {
         let program =
             env::current_exe().map_err(|error| Failure::system("finding this program", error))?;
         let child = Command::new(program)
-            .args(["serve", "--attached", "--address", address, "--profile", profile])
+            .args(["serve", "--attached", "--no-reverse"])
+            .args(["--address", address, "--profile", profile])
             .args(["--cores", &CoreList::from(core).show()])
             .args(set.iter().flat_map(|one| ["--set", one.as_str()]))
             .stdin(Stdio::piped())

@@ -1,9 +1,13 @@
 //! The command line. Only the client has workload options: operation and sizes travel in the
 //! arguments of each call, so a server needs no flags that must match.
 
+mod lists;
+mod modes;
+mod plan;
 mod run;
 mod top;
 
+pub(crate) use plan::Plan;
 pub(crate) use run::RunArgs;
 pub(crate) use top::TopArgs;
 
@@ -32,7 +36,7 @@ pub(crate) enum Command {
     /// Answer the calls of `spinperf run` until interrupted.
     Serve(ServeArgs),
     /// Measure one workload against a `spinperf serve`.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Measure what this machine itself allows: cache line, bare ring, memcpy.
     Floor(FloorArgs),
     /// List the RDMA devices of this host, and what keeps connections from them.
@@ -85,9 +89,12 @@ pub(crate) struct ServeArgs {
     /// Write what this end sends and receives to this file, as pcapng for Wireshark
     #[arg(long)]
     pub(crate) capture: Option<PathBuf>,
-    /// Call clients in reverse that ask for it: for `spinperf run --bidir`
-    #[arg(long)]
+    /// Every server calls clients in reverse that ask for it; this option says so to older scripts
+    #[arg(long, hide = true)]
     pub(crate) bidir: bool,
+    /// Keep no memory for calls in reverse
+    #[arg(long, conflicts_with = "bidir")]
+    pub(crate) no_reverse: bool,
     /// End when standard input does, and with the parent process
     #[arg(long, hide = true)]
     pub(crate) attached: bool,
@@ -135,10 +142,6 @@ where
     T: Into<std::ffi::OsString> + Clone,
 {
     match Cli::try_parse_from(arguments) {
-        Ok(Cli { command: Some(Command::Run(run)), main_job }) => {
-            let command = Some(Command::Run(run.check()?));
-            Ok(Parsed::Run(Box::new(Cli { command, main_job })))
-        }
         Ok(cli) => Ok(Parsed::Run(Box::new(cli))),
         Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string())),
         Err(error) => Err(Failure::Usage(one_line(&error.render().to_string()))),
@@ -172,18 +175,27 @@ const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Mode;
 
     fn usage_error(line: &str) -> String {
-        match parse(std::iter::once("spinperf").chain(line.split(' '))) {
+        let parsed = parse(std::iter::once("spinperf").chain(line.split(' ')));
+        let planned = parsed.and_then(|parsed| match parsed {
+            Parsed::Run(cli) => match cli.command {
+                Some(Command::Run(run)) => Plan::new(&run, 2).map(|plan| format!("{plan:?}")),
+                other => Ok(format!("{other:?}")),
+            },
+            Parsed::Text(text) => Ok(text),
+        });
+        match planned {
             Err(Failure::Usage(message)) => message,
             other => panic!("{line}: {other:?}"),
         }
     }
 
-    fn run(line: &str) -> RunArgs {
+    fn run(line: &str) -> Plan {
         match parse(std::iter::once("spinperf").chain(line.split(' '))) {
             Ok(Parsed::Run(cli)) => match cli.command {
-                Some(Command::Run(run)) => run,
+                Some(Command::Run(run)) => Plan::new(&run, 2).unwrap(),
                 other => panic!("{line}: {other:?}"),
             },
             other => panic!("{line}: {other:?}"),
@@ -211,25 +223,59 @@ mod tests {
 
     #[test]
     fn a_run_describes_its_workload() {
-        let args = run("run --address shm:x --op echo --size 4k --reply-size 8 --depth 32");
-        let workload = args.workload();
+        let plan = run("run --address shm:x --op echo --size 4k --reply-size 8 --depth 32");
+        let workload = plan.workloads[0];
         assert_eq!((workload.call_bytes, workload.reply_bytes), (4096, 8));
         assert_eq!(workload.depth, 32);
-        assert_eq!(run("run --address shm:x --op null").workload().call_bytes, 0);
+        let null = run("run --address shm:x --op null");
+        assert_eq!((null.workloads[0].call_bytes, null.mode), (0, Mode::PingPong));
+    }
+
+    #[test]
+    fn options_tell_the_mode_where_none_is_named() {
+        for (options, mode) in [
+            ("--depth 4", Mode::Closed),
+            ("--rate 10k", Mode::Open),
+            ("--rate 10k,20k", Mode::Sweep),
+            ("--size 64..256", Mode::Sweep),
+            ("--p99-max 20us", Mode::Saturate),
+        ] {
+            assert_eq!(run(&format!("run --address shm:x {options}")).mode, mode, "{options}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_is_the_product_of_its_lists() {
+        let plan = run("run --address shm:x --size 64,1k --depth 1,2,4 --core-counts 1,2");
+        assert_eq!(plan.workloads.len(), 12);
+        let deepest = plan.workloads.iter().filter(|w| w.depth == 4 && w.cores == 2);
+        assert_eq!(deepest.map(|w| w.call_bytes).collect::<Vec<_>>(), [64, 1024]);
+        assert_eq!(run("run --address shm:x --rate 1k,2k,4k --size 64,128").workloads.len(), 6);
+    }
+
+    #[test]
+    fn a_mix_has_a_size_for_each_operation() {
+        let plan = run("run --address shm:x --op echo:70,read:30 --size read=1MiB,echo=64");
+        let shares = plan.workloads[0].shares();
+        assert_eq!((shares[0].weight, shares[0].call_bytes), (70, 64));
+        assert_eq!((shares[1].weight, shares[1].call_bytes), (30, 1 << 20));
     }
 
     #[test]
     fn a_run_calls_spinperfs_own_program_or_another() {
-        assert!(run("run --address shm:x").callee().is_spinperf());
-        let nfs = run("run --address shm:x --op null --program 100003 --version 3");
-        assert!(!nfs.callee().is_spinperf());
-        assert_eq!(nfs.callee().to_string(), "program 100003 version 3");
-    }
-
-    #[test]
-    fn keys_are_set_one_by_one() {
-        let run = run("run --address shm:x --set rpc.version=2 --set rpc.credits=8");
-        assert_eq!(run.set, ["rpc.version=2", "rpc.credits=8"]);
+        let args = |line: &str| match parse(line.split(' ')) {
+            Ok(Parsed::Run(cli)) => match cli.command {
+                Some(Command::Run(run)) => run,
+                other => panic!("{line}: {other:?}"),
+            },
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(args("spinperf run --address shm:x").callee().is_spinperf());
+        let nfs = "spinperf run --address shm:x --op null --program 100003 --version 3";
+        assert!(!args(nfs).callee().is_spinperf());
+        assert_eq!(args(nfs).callee().to_string(), "program 100003 version 3");
+        let set = args("spinperf run --address shm:x --set rpc.version=2 --set rpc.credits=8").set;
+        assert_eq!(set, ["rpc.version=2", "rpc.credits=8"]);
     }
 
     #[test]
@@ -248,6 +294,23 @@ mod tests {
             ("run --address shm:x --program 100003 --version 3", "--op null"),
             ("run --address shm:x --op null --bidir --program 100003 --version 3", "one way"),
             ("run --address shm:x --op null --program 100003", "--version"),
+            ("run --address shm:x --bidir --rate 10k", "closed"),
+            ("run --address shm:x --mode open", "--rate"),
+            ("run --address shm:x --mode closed --rate 1k", "--mode open"),
+            ("run --address shm:x --mode pingpong --depth 2", "--mode closed"),
+            ("run --address shm:x --rate 1k --depth 2", "--in-flight-max"),
+            ("run --address shm:x --in-flight-max 2", "--rate"),
+            ("run --address shm:x --mode saturate", "--p99-max"),
+            ("run --address shm:x --mode soak --p99-max 1ms", "--mode saturate"),
+            ("run --address shm:x --mode soak --size 1,2", "--mode sweep"),
+            ("run --address shm:x --mode soak --repeats 2", "--repeats"),
+            ("run --address shm:x --window 1s", "--mode soak"),
+            ("run --address shm:x --rate fast", "20k"),
+            ("run --address shm:x --arrivals often", "poisson"),
+            ("run --address shm:x --op echo:1,read:1 --size read=1k", "--size echo="),
+            ("run --address shm:x --op echo:1,read:1 --size 1,2", "read=1MiB"),
+            ("run --address shm:x --core-counts 3", "2"),
+            ("run --address shm:x --duration 0s", "--duration"),
             ("run", "--address"),
             ("floor --cores 1,1", "0,2"),
             ("top nobody", "process id"),

@@ -180,6 +180,26 @@ pub(crate) fn memory_bytes(process: u32) -> f64 {
         .map_or(0.0, |kib| kib * 1024.0)
 }
 
+/// What a process holds of its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Holdings {
+    /// Memory that is resident.
+    pub(crate) resident_bytes: u64,
+    /// Open file descriptors.
+    pub(crate) descriptors: u64,
+}
+
+/// What this process holds now; zero where the kernel does not tell.
+pub(crate) fn holdings(process: u32) -> Holdings {
+    let resident = value_of(&format!("/proc/{process}/status"), "VmRSS:");
+    let kib = resident.and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd"));
+    Holdings {
+        resident_bytes: kib.unwrap_or(0) << 10,
+        descriptors: descriptors.map_or(0, |entries| entries.count() as u64),
+    }
+}
+
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
@@ -234,6 +254,16 @@ mod tests {
     fn a_process_takes_memory() {
         assert!(memory_bytes(std::process::id()) > 0.0);
         assert_eq!(memory_bytes(0), 0.0);
+    }
+
+    #[test]
+    fn a_process_holds_memory_and_descriptors() {
+        let before = holdings(std::process::id());
+        let file = fs::File::open("/proc/self/status").unwrap();
+        let after = holdings(std::process::id());
+        assert!(before.resident_bytes > 0 && after.descriptors > 0);
+        drop(file);
+        assert_eq!(holdings(0), Holdings::default());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Latencies of single calls: one histogram per core, every sample recorded, percentiles at the end.
+//! Latencies of single calls: every sample recorded, percentiles at the end.
 //!
 //! Samples are clock ticks, since converting each to nanoseconds would cost as much as recording
 //! it. `load` records; `report` reads the summary.
@@ -7,56 +7,73 @@ use crate::failure::Failure;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Records the round trips of one core, in clock ticks.
+/// Records the round trips of one core, in clock ticks: a histogram for each interval of a drive, all
+/// made beforehand, so that a sample is recorded once and the next interval is another index.
+#[derive(Clone)]
 pub(crate) struct Recorder {
-    ticks: Histogram<u64>,
+    intervals: Vec<Histogram<u64>>,
+    current: usize,
 }
 
 impl Recorder {
-    /// A recorder for up to a minute per sample of a clock of at most 10 GHz; anything longer
-    /// counts as that. Allocates here, never while recording.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)
-            .map(|ticks| Self { ticks })
+    /// A recorder of at least one interval, for up to a minute per sample of a clock of at most
+    /// 10 GHz; anything longer counts as that. Allocates here, never while recording.
+    pub(crate) fn new(intervals: usize) -> Result<Self, Failure> {
+        let interval = || {
+            let mut histogram = Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)?;
+            // The pages are the kernel's until they are written to.
+            histogram.reset();
+            Ok(histogram)
+        };
+        let intervals: Result<_, hdrhistogram::CreationError> =
+            (0..intervals.max(1)).map(|_| interval()).collect();
+        intervals
+            .map(|intervals| Self { intervals, current: 0 })
             .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))
     }
 
     /// Records one round trip.
     #[inline]
     pub(crate) fn record(&mut self, ticks: u64) {
-        self.ticks.saturating_record(ticks);
+        self.intervals[self.current].saturating_record(ticks);
+    }
+
+    /// Records from now on for this interval, or the last there is.
+    pub(crate) fn select(&mut self, interval: usize) {
+        self.current = interval.min(self.intervals.len() - 1);
     }
 
     /// How many were recorded.
     pub(crate) fn samples(&self) -> u64 {
-        self.ticks.len()
+        self.intervals.iter().map(Histogram::len).sum()
     }
 
-    /// Forgets every sample.
-    pub(crate) fn reset(&mut self) {
-        self.ticks.reset();
-    }
-
-    /// Adds the samples of another core.
+    /// Adds the samples of another core, interval by interval.
     pub(crate) fn merge(&mut self, other: &Self) {
-        // Cannot fail: both histograms have the same bounds.
-        let _ = self.ticks.add(&other.ticks);
+        for (own, other) in self.intervals.iter_mut().zip(&other.intervals) {
+            // Cannot fail: all histograms have the same bounds.
+            let _ = own.add(other);
+        }
+    }
+
+    /// The intervals in the order of time, in ticks.
+    pub(crate) fn intervals(&self) -> &[Histogram<u64>] {
+        &self.intervals
+    }
+
+    /// All intervals together, in ticks.
+    pub(crate) fn total(&self) -> Histogram<u64> {
+        let mut total = self.intervals[0].clone();
+        for interval in &self.intervals[1..] {
+            // As in `merge`.
+            let _ = total.add(interval);
+        }
+        total
     }
 
     /// The percentiles, with `ns_per_tick` of the clock that gave the samples.
     pub(crate) fn summary(&self, ns_per_tick: f64) -> LatencySummary {
-        let at = |percent: f64| self.ticks.value_at_quantile(percent / 100.0) as f64 * ns_per_tick;
-        LatencySummary {
-            samples: self.ticks.len(),
-            p50_ns: at(50.0),
-            p90_ns: at(90.0),
-            p99_ns: at(99.0),
-            p99_9_ns: at(99.9),
-            p99_99_ns: at(99.99),
-            p99_999_ns: at(99.999),
-            max_ns: self.ticks.max() as f64 * ns_per_tick,
-            mean_ns: self.ticks.mean() * ns_per_tick,
-        }
+        LatencySummary::of(&self.total(), ns_per_tick)
     }
 }
 
@@ -76,6 +93,22 @@ pub(crate) struct LatencySummary {
 }
 
 impl LatencySummary {
+    /// Of a histogram whose values are to be multiplied by `ns_per_unit`.
+    pub(crate) fn of(histogram: &Histogram<u64>, ns_per_unit: f64) -> Self {
+        let at = |percent: f64| histogram.value_at_quantile(percent / 100.0) as f64 * ns_per_unit;
+        Self {
+            samples: histogram.len(),
+            p50_ns: at(50.0),
+            p90_ns: at(90.0),
+            p99_ns: at(99.0),
+            p99_9_ns: at(99.9),
+            p99_99_ns: at(99.99),
+            p99_999_ns: at(99.999),
+            max_ns: histogram.max() as f64 * ns_per_unit,
+            mean_ns: histogram.mean() * ns_per_unit,
+        }
+    }
+
     /// Everything but the number of samples: the percentiles, the largest, the mean.
     pub(crate) fn figures(&self) -> [f64; 8] {
         [
@@ -98,7 +131,6 @@ impl LatencySummary {
 
     /// A summary that says how many samples there were and nothing else: every figure is not a
     /// number, which a document writes as null and a table as a dash.
-    #[expect(dead_code, reason = "open loops come to use it")]
     pub(crate) fn refused(samples: u64) -> Self {
         Self::from_figures(samples, [f64::NAN; 8])
     }
@@ -146,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_sample_counts_and_ticks_become_nanoseconds() {
-        let mut recorder = Recorder::new().unwrap();
+        let mut recorder = Recorder::new(1).unwrap();
         (1..=1000).for_each(|ticks| recorder.record(ticks));
         let summary = recorder.summary(0.5);
         assert_eq!(summary.samples, 1000);
@@ -157,7 +189,7 @@ mod tests {
 
     #[test]
     fn merging_cores_keeps_all_samples() {
-        let (mut one, mut two) = (Recorder::new().unwrap(), Recorder::new().unwrap());
+        let (mut one, mut two) = (Recorder::new(1).unwrap(), Recorder::new(1).unwrap());
         one.record(10);
         two.record(1_000_000);
         one.merge(&two);
@@ -167,8 +199,21 @@ mod tests {
     }
 
     #[test]
+    fn every_interval_has_its_own_samples_and_the_summary_all_of_them() {
+        let mut recorder = Recorder::new(2).unwrap();
+        recorder.record(10);
+        recorder.select(1);
+        recorder.record(20);
+        // A clock that has run on beyond the last interval.
+        recorder.select(9);
+        recorder.record(30);
+        assert_eq!(recorder.intervals().iter().map(Histogram::len).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((recorder.samples(), recorder.summary(1.0).max_ns), (3, 30.0));
+    }
+
+    #[test]
     fn an_outlier_beyond_the_range_is_kept_at_its_end() {
-        let mut recorder = Recorder::new().unwrap();
+        let mut recorder = Recorder::new(1).unwrap();
         recorder.record(u64::MAX);
         assert_eq!(recorder.summary(1.0).samples, 1);
     }

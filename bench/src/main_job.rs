@@ -12,7 +12,7 @@ use crate::env::{Environment, StealMeter, memory_bytes};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::latency::median;
-use crate::load::{Callee, Limits, Measurement, Operation, Session, Workload};
+use crate::load::{Callee, Limits, Load, Measurement, Operation, Session, Workload};
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::progress::Progress;
@@ -72,10 +72,9 @@ impl MainJob<'_> {
     fn verify(&mut self) -> Result<String, Failure> {
         let mut done = Vec::new();
         for (workload, calls) in verified_workloads() {
-            let limits =
-                Limits { warmup: Duration::ZERO, duration: VERIFY_TIME, calls: Some(calls) };
+            let limits = Limits { duration: VERIFY_TIME, calls: Some(calls), ..Limits::default() };
             let load = self.session.load(workload.verified(Verify::Full))?;
-            let measured = self.session.measure(&load, limits)?;
+            let measured = measure(&mut self.session, &load, &limits)?;
             self.session.unload(load);
             done.push(format!("{} x {}", measured.calls, workload.name()));
         }
@@ -107,9 +106,9 @@ impl MainJob<'_> {
             let grown = self.memory_bytes() - before;
             self.idle_bytes.push(grown / workload.idle_connections as f64);
         }
-        let limits =
-            Limits { warmup: self.args.duration / 6, duration: self.args.duration, calls: None };
-        let measured: Measurement = self.session.measure(&load, limits)?;
+        let (warmup, duration) = (self.args.duration / 6, self.args.duration);
+        let limits = Limits { warmup, duration, ..Limits::default() };
+        let measured = measure(&mut self.session, &load, &limits)?;
         self.session.unload(load);
         Ok(Repeat::new(measured, floor))
     }
@@ -133,6 +132,18 @@ impl MainJob<'_> {
     fn memory_bytes(&self) -> f64 {
         memory_bytes(std::process::id()) + memory_bytes(self.server.id())
     }
+}
+
+/// Measures a workload that is no mix.
+fn measure(
+    session: &mut Session<'_>,
+    load: &Load,
+    limits: &Limits,
+) -> Result<Measurement, Failure> {
+    let measured = session.measure(load, limits)?.into_iter().next();
+    let (_, measurement) =
+        measured.ok_or_else(|| Failure::Measurement("nothing was measured".to_owned()))?;
+    Ok(measurement)
 }
 
 /// A name that no other process of this user has.

@@ -3,14 +3,14 @@
 use crate::cores::CoreList;
 use crate::env::ProfileId;
 use crate::failure::Failure;
-use crate::load::{Operation, Workload};
-use crate::units::show_size;
+use crate::load::{Workload, refusal_of_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::{Choice, Driver, Host};
 use spinrpc::{CaptureSink, Config, Engine};
 use spinrpc_tuning::{Loader, ProfileError};
 
 /// A configuration with the name it goes by in reports.
+#[derive(Clone)]
 pub(crate) struct Profile {
     pub(crate) config: Config,
     pub(crate) id: ProfileId,
@@ -82,18 +82,10 @@ pub(crate) fn engine(config: &Config, capture: Option<CaptureSink>) -> Result<En
     engine.map_err(|error| Failure::Measurement(format!("starting the engine: {error}")))
 }
 
-/// Refuses a payload beyond what the profile lets a call carry.
+/// Refuses payloads beyond what the profile lets a call carry.
 pub(crate) fn check_fits(config: &Config, workload: &Workload) -> Result<(), Failure> {
-    let (key, bytes_max) = match workload.op {
-        Operation::Read => ("rpc.max_read_bytes", config.read_bytes_max()),
-        _ => ("rpc.max_write_bytes", config.write_bytes_max()),
-    };
-    let bytes = workload.call_bytes.max(workload.reply_bytes);
-    if bytes <= bytes_max {
-        return Ok(());
-    }
-    let (bytes, allowed) = (show_size(bytes), show_size(bytes_max));
-    Err(Failure::Usage(format!("a payload of {bytes} is too large: {key} allows {allowed}")))
+    let refusal = workload.shares().iter().find_map(|share| refusal_of_size(share, config));
+    refusal.map_or(Ok(()), |refusal| Err(Failure::Usage(refusal)))
 }
 
 /// Lets this process open as many descriptors as it may: connections need some each.

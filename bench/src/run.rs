@@ -1,19 +1,21 @@
-//! `spinperf run`: one workload against a server in another process.
+//! `spinperf run`: measures against a server in another process.
 
 use crate::capture::Capture;
-use crate::cli::RunArgs;
+use crate::cli::{Plan, RunArgs};
 use crate::cores::CoreList;
 use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
-use crate::load::{self, Limits, Measurement, Operation, Workload};
+use crate::load::{self, InlineBytes, Mode, Operation, Share, Workload};
+use crate::modes::{self, Outcome};
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
-use crate::report::{Repeat, Report, Row, json, table};
+use crate::report::{Report, Row, json, table};
+use crate::units::{show_count, show_us};
 use spinrpc::config::Driver;
 use spinrpc::{Config, Engine};
 
-/// Measures the workload of the options and prints it.
+/// Measures what the options say and prints it.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let fabric = Fabric::of(&args.address)?;
     fabric::raise_limits(fabric.driver);
@@ -22,40 +24,58 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.bidir {
         profile = profile.with_reverse_calls()?;
     }
-    let workload = args.workload();
-    profile::check_fits(&profile.config, &workload)?;
+    let plan = Plan::new(args, profile.config.cores())?;
+    plan.workloads.iter().try_for_each(|one| profile::check_fits(&profile.config, one))?;
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
     fabric::warn_of_memlock(&profile.config);
     let cores = CoreList::from(profile.config.cpus());
-    let limits = Limits { warmup: args.warmup, duration: args.duration, calls: args.calls };
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     let json = json::Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
-    announce(args);
-    report.rows = match args.bidir {
-        false => vec![measure(&engine, args, workload, limits)?],
-        true => measure_both(&engine, &profile.config, args, limits)?,
+    announce(&plan);
+    let (outcome, paths) = match args.bidir {
+        false => measure(&engine, args, &plan)?,
+        true => (measure_both(&engine, &profile.config, args, &plan)?, Vec::new()),
     };
     report.environment.note_version(&engine);
     engine.shutdown();
     report.interference = steal.stop();
-    report.notes = notes(args, fabric.driver);
+    report.notes = notes(args, &plan, fabric.driver);
+    report.notes.extend(paths);
+    report.notes.extend(outcome.rows.iter().flat_map(open_notes));
+    report.notes.extend(outcome.rows.first().and_then(others_note));
     if let Some(capture) = capture {
         report.notes.push(capture.outcome()?);
     }
+    report.mode = Some(plan.mode);
+    (report.rows, report.saturation, report.soak) =
+        (outcome.rows, outcome.saturation, outcome.soak);
     print!("{}", table::render(&report));
-    json.write(&report)
+    json.write(&report)?;
+    outcome.verdict.map_err(Failure::Measurement)
 }
 
+/// What was found out, and which way the bytes went.
 fn measure(
     engine: &Engine,
     args: &RunArgs,
-    workload: Workload,
-    limits: Limits,
-) -> Result<Row, Failure> {
-    let measured = load::run_on_all_cores(engine, args.callee(), workload, limits, args.repeats)?;
-    Ok(row(workload, measured.into_iter()))
+    plan: &Plan,
+) -> Result<(Outcome, Vec<String>), Failure> {
+    load::with_fleet(engine, args.callee(), |fleet| {
+        // One that is refused ends a sweep before it has begun.
+        let mut inline = InlineBytes { call: 0, reply: 0 };
+        for workload in &plan.workloads {
+            let Some([takes, sends]) = fleet.announce(workload)? else { continue };
+            inline.call = takes.min(engine.config().inline_send_bytes());
+            inline.reply = sends.min(engine.config().inline_recv_bytes());
+        }
+        let paths = match args.callee().is_spinperf() {
+            true => path_notes(&plan.workloads, inline),
+            false => Vec::new(),
+        };
+        Ok((modes::measure(fleet, plan)?, paths))
+    })
 }
 
 /// A row of the calls forward, and one of those in reverse at the same time.
@@ -63,31 +83,76 @@ fn measure_both(
     engine: &Engine,
     config: &Config,
     args: &RunArgs,
-    limits: Limits,
-) -> Result<Vec<Row>, Failure> {
-    if engine.cores() > 1 {
-        return Err(Failure::Usage("--bidir goes with one core: --cores N".to_owned()));
-    }
+    plan: &Plan,
+) -> Result<Outcome, Failure> {
     load::register(engine, config);
-    let workload = args.workload();
-    let measured = load::run_both(engine, args.callee(), workload, limits, args.repeats)?;
-    let of = |direction: usize| measured.iter().map(move |both| both[direction].clone());
-    Ok(vec![row(workload, of(0)), row(workload.in_reverse(), of(1))])
+    load::with_fleet(engine, args.callee(), |fleet| modes::measure_both(fleet, plan))
 }
 
-fn row(workload: Workload, measured: impl Iterator<Item = Measurement>) -> Row {
-    let repeats = measured.map(|one| Repeat::new(one, Vec::new())).collect();
-    Row::new(workload, repeats)
-}
-
-fn announce(args: &RunArgs) {
-    let seconds = (args.warmup + args.duration).as_secs_f64() * f64::from(args.repeats);
-    if seconds > 2.0 {
-        eprintln!("spinperf: measuring for {seconds:.1} s");
+fn announce(plan: &Plan) {
+    let seconds = plan.total().as_secs_f64();
+    match plan.mode {
+        Mode::Saturate => {
+            let step = plan.limits.total().as_secs_f64();
+            eprintln!("spinperf: searching for the highest rate, measuring {step:.1} s at each");
+        }
+        _ if seconds > 2.0 => eprintln!("spinperf: measuring for {seconds:.1} s"),
+        _ => {}
     }
 }
 
-fn notes(args: &RunArgs, driver: Driver) -> Vec<String> {
+/// Once for each way that the bytes of an operation take.
+fn path_notes(workloads: &[Workload], inline: InlineBytes) -> Vec<String> {
+    let shares: Vec<Share> = workloads.iter().flat_map(Workload::shares).collect();
+    let ways = load::describe_paths(&shares, inline);
+    let InlineBytes { call, reply } = inline;
+    let limits = format!("messages of at most {call} bytes forward and {reply} back go inline");
+    ways.into_iter().chain([limits]).collect()
+}
+
+/// How an open loop kept to its rate: of the repeat that did so least.
+fn open_notes(row: &Row) -> Vec<String> {
+    let repeats = || row.repeats.iter().filter_map(|one| Some((one, one.measurement.open?)));
+    let least = repeats()
+        .min_by(|one, other| one.1.adherence_percent.total_cmp(&other.1.adherence_percent));
+    let Some((repeat, open)) = least.filter(|_| !row.workload.of_mix) else { return Vec::new() };
+    let mut notes = vec![format!(
+        "{}: target {}/s, achieved {}/s, adherence {:.2} %, {} late by more than 5 µs, {} never sent; \
+         latency counts from the intended start",
+        row.name,
+        show_count(open.target_per_second),
+        show_count(open.achieved_per_second),
+        open.adherence_percent,
+        open.late,
+        open.never_sent,
+    )];
+    if let Some(service) = repeat.measurement.service.filter(|_| open.refused.is_none()) {
+        let [p50, p99, max] = [service.p50_ns, service.p99_ns, service.max_ns].map(show_us);
+        notes.push(format!(
+            "{}: service time, from the actual start: p50 {p50} µs, p99 {p99} µs, max {max} µs",
+            row.name
+        ));
+    }
+    notes.extend(open.refused.map(|why| format!("{}: {why}", row.name)));
+    notes
+}
+
+/// Says so where the figures of the server include the calls of others.
+fn others_note(row: &Row) -> Option<String> {
+    let (answered, made) = row.repeats.iter().fold((0, 0), |(answered, made), one| {
+        let one = &one.measurement;
+        (answered + one.server.map_or(0, |server| server.calls), made + one.client.calls)
+    });
+    (made > 0 && answered > made + made / 20 + QUESTIONS).then(|| {
+        let own = made as f64 * 100.0 / answered as f64;
+        format!(
+            "the server answered other clients as well: {own:.0} % of its calls were of this one; \
+             its busy share and polls are of all of them"
+        )
+    })
+}
+
+fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
     let mut notes = vec![limits_note(driver).to_owned()];
     if args.bidir {
         notes.push(
@@ -99,14 +164,21 @@ fn notes(args: &RunArgs, driver: Driver) -> Vec<String> {
     if !args.callee().is_spinperf() {
         notes.push(format!("the calls are to {}, which is asked nothing else", args.callee()));
     }
-    match (args.op, args.verify) {
-        (Operation::Null, _) => {}
+    let is_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
+    match (is_null, args.verify) {
+        (true, _) => {}
         (_, Verify::Off) => notes.push("lengths checked, contents not (--verify off)".to_owned()),
         (_, verify) => notes.push(format!(
             "contents checked at both ends (--verify {}): rates and latencies include making \
              and comparing the data",
             if verify == Verify::Full { "full" } else { "touch" }
         )),
+    }
+    if plan.workloads.len() > 1 && plan.repeats > 1 {
+        notes.push(format!(
+            "measured by turns, in an order of its own each time (--seed {})",
+            plan.seed
+        ));
     }
     notes
 }
@@ -121,3 +193,6 @@ pub(crate) fn limits_note(driver: Driver) -> &'static str {
         }
     }
 }
+
+/// What the client asks the server beside what it measures, and what its counts lag behind.
+const QUESTIONS: u64 = 1000;

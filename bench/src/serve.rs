@@ -24,8 +24,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     fabric::raise_limits(driver);
     let mut profile =
         profile::load(&args.profile, &args.set, Side::Server, args.cores.as_ref(), driver)?;
-    if args.bidir {
-        profile = profile.with_reverse_calls()?;
+    if !args.no_reverse {
+        // A profile without the room serves all but calls in reverse, and says so to who asks.
+        profile = profile.clone().with_reverse_calls().unwrap_or(profile);
     }
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;

@@ -9,8 +9,10 @@ use std::time::Duration;
 pub(crate) enum UnitError {
     #[error("not a size; give bytes, or a number with k, M or G (powers of 1024): 64, 4k, 1MiB")]
     Size,
-    #[error("not a time; give a number with ns, us, ms, s or m: 500ms, 3s")]
+    #[error("not a time; give a number with ns, us, ms, s, m or h: 500ms, 3s, 4h")]
     Time,
+    #[error("not a rate; give calls per second, with k or M for thousands or millions: 500, 20k")]
+    Rate,
     #[error("too large")]
     TooLarge,
 }
@@ -38,10 +40,29 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, UnitError> {
         "ms" => 1e-3,
         "s" => 1.0,
         "m" | "min" => 60.0,
+        "h" => 3600.0,
         _ => return Err(UnitError::Time),
     };
     let count: f64 = number.parse().map_err(|_| UnitError::Time)?;
     Duration::try_from_secs_f64(count * unit_seconds).map_err(|_| UnitError::TooLarge)
+}
+
+/// Reads a rate in calls per second: `500`, `20k`, `1.5M`. Units are powers of 1000.
+pub(crate) fn parse_rate(text: &str) -> Result<u64, UnitError> {
+    let (number, unit) = split(text).ok_or(UnitError::Rate)?;
+    let factor = match unit {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "m" | "M" => 1e6,
+        _ => return Err(UnitError::Rate),
+    };
+    let rate: f64 = number.parse().map_err(|_| UnitError::Rate)?;
+    let rate = (rate * factor).round();
+    match rate {
+        _ if rate < 1.0 => Err(UnitError::Rate),
+        _ if rate > RATE_MAX => Err(UnitError::TooLarge),
+        _ => Ok(rate as u64),
+    }
 }
 
 /// A size in the largest unit that keeps it whole: `64 B`, `4 KiB`, `1 MiB`.
@@ -77,6 +98,9 @@ pub(crate) fn show_count(count: f64) -> String {
     }
 }
 
+/// More than any core can begin.
+const RATE_MAX: f64 = 1e9;
+
 /// Parts a quantity into its number and its unit; `None` when it does not begin with a digit.
 fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
@@ -111,6 +135,18 @@ mod tests {
         assert_eq!(parse_time("3s"), Ok(Duration::from_secs(3)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_time("20us"), Ok(Duration::from_micros(20)));
+    }
+
+    #[test]
+    fn rates_are_calls_per_second_in_powers_of_1000() {
+        assert_eq!(parse_rate("500"), Ok(500));
+        assert_eq!(parse_rate("20k"), Ok(20_000));
+        assert_eq!(parse_rate("1.5M"), Ok(1_500_000));
+        for text in ["", "k", "0", "0.1", "3/s", "-1"] {
+            assert_eq!(parse_rate(text), Err(UnitError::Rate), "{text:?}");
+        }
+        assert_eq!(parse_rate("2000M"), Err(UnitError::TooLarge));
+        assert_eq!(parse_time("4h"), Ok(Duration::from_secs(4 * 3600)));
     }
 
     #[test]

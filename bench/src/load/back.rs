@@ -1,14 +1,15 @@
 //! The server's half of a measurement in both directions: a closed loop of its own, of calls in reverse
 //! (RFC 8167) by the connection that asked for it. Used by the server's program.
 
+use super::control::{BackPlan, Figures};
 use super::driver::{Driver, LaneHandler};
 use super::program::{PROGRAM, VERSION};
-use super::workload::{BackPlan, Figures, Operation, Workload};
-use crate::pattern::Verify;
+use super::schedule::Drive;
+use super::workload::Workload;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
-    AcceptStatus, Call, CallError, Client, ConnectionEvent, ConnectionId, DecodeError, Decoder,
-    Deferred, Encoder, Reply, ReplyHandler, ReverseOptions, Token,
+    AcceptStatus, Call, CallError, Client, ConnectionEvent, ConnectionId, Deferred, Reply,
+    ReplyHandler, ReverseOptions, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -75,18 +76,28 @@ fn look(driver: &RefCell<Driver>, end: &RefCell<End>) {
 }
 
 impl Backs {
-    /// Begins to call the caller; the answer says that it has begun.
-    pub(super) fn start(&mut self, call: Call<'_>, plan: &BackPlan) {
-        let Some(back) = self.back(&call, plan.workload) else {
-            return call.reject(AcceptStatus::SystemErr);
-        };
+    /// Begins to call the caller.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(super) fn start(&mut self, call: &Call<'_>, plan: &BackPlan) -> Result<(), String> {
+        let back = self.back(call, plan.workload)?;
         let clock = Clock::shared();
         back.end.borrow_mut().figures = None;
         let ticks = |ns| clock.from_duration(Duration::from_nanos(ns));
-        let (warmup, duration) = (ticks(plan.warmup_ns), ticks(plan.duration_ns));
-        back.driver.borrow_mut().start(warmup, duration, plan.calls_max);
+        let measured = ticks(plan.duration_ns);
+        let drive = Drive {
+            begin: clock.now().0,
+            warmup: ticks(plan.warmup_ns),
+            measured,
+            interval: measured,
+            calls_max: plan.calls_max,
+            core: (0, 1),
+            ..Drive::default()
+        };
+        back.driver.borrow_mut().start(&drive).map_err(|failure| failure.to_string())?;
         look(&back.driver, &back.end);
-        call.reply(|_| {});
+        Ok(())
     }
 
     /// Answers with the figures, when the drive is over.
@@ -105,58 +116,28 @@ impl Backs {
     }
 
     /// The loop of this connection: there is one, of one workload.
-    fn back(&mut self, call: &Call<'_>, workload: Workload) -> Option<&Back> {
+    fn back(&mut self, call: &Call<'_>, workload: Workload) -> Result<&Back, String> {
         let connection = call.connection();
-        if let Some(index) = self.0.iter().position(|back| back.connection == connection) {
-            return self.0.get(index).filter(|back| back.workload == workload);
-        }
-        let driver = Driver::new(workload).ok()?;
+        let known = self.0.iter().position(|back| back.connection == connection);
+        let index = match known {
+            Some(index) => index,
+            None => self.add(call, workload)?,
+        };
+        let back = self.0.get(index).filter(|back| back.workload == workload);
+        back.ok_or_else(|| "this connection has another loop already".to_owned())
+    }
+
+    fn add(&mut self, call: &Call<'_>, workload: Workload) -> Result<usize, String> {
+        let driver = Driver::new(workload);
         let end = Rc::default();
         let lane = LaneHandler { driver: Rc::clone(&driver), lane: 0 };
         let handler = BackHandler { lane, end: Rc::clone(&end) };
         let options = ReverseOptions::new();
-        let client: Client = call.reverse_client(PROGRAM, VERSION, &options, |_| handler).ok()?;
-        driver.borrow_mut().add_lane(client).ok()?;
-        self.0.push(Back { connection, workload, driver, end });
-        self.0.last()
+        let client: Client = call
+            .reverse_client(PROGRAM, VERSION, &options, |_| handler)
+            .map_err(|error| error.to_string())?;
+        driver.borrow_mut().add_lane(client).map_err(|failure| failure.to_string())?;
+        self.0.push(Back { connection: call.connection(), workload, driver, end });
+        Ok(self.0.len() - 1)
     }
 }
-
-impl BackPlan {
-    /// Reads what a client asks for; `None` for what this version does not know, or beyond
-    /// `bytes_max` and the deepest loop there is.
-    pub(super) fn decode(
-        mut args: Decoder<'_>,
-        bytes_max: usize,
-    ) -> Result<Option<Self>, DecodeError> {
-        let op = Operation::from_wire(args.u32()?);
-        let (call_bytes, reply_bytes) = (args.u32()? as usize, args.u32()? as usize);
-        let depth = args.u32()? as usize;
-        let verify = Verify::from_wire(args.u32()?);
-        let (warmup_ns, duration_ns, calls) = (args.u64()?, args.u64()?, args.u64()?);
-        args.finish()?;
-        let (Some(op), Some(verify)) = (op, verify) else { return Ok(None) };
-        if call_bytes.max(reply_bytes) > bytes_max || !(1..=DEPTH_MAX).contains(&depth) {
-            return Ok(None);
-        }
-        let workload = Workload::ping_pong(op, call_bytes).at_depth(depth).verified(verify);
-        let workload = Workload { reply_bytes, ..workload }.in_reverse();
-        let calls_max = (calls != 0).then_some(calls);
-        Ok(Some(Self { workload, warmup_ns, duration_ns, calls_max }))
-    }
-
-    pub(super) fn encode(&self, args: &mut Encoder<'_>) {
-        let workload = &self.workload;
-        args.u32(workload.op.to_wire());
-        args.u32(workload.call_bytes as u32);
-        args.u32(workload.reply_bytes as u32);
-        args.u32(workload.depth as u32);
-        args.u32(workload.verify.to_wire());
-        args.u64(self.warmup_ns);
-        args.u64(self.duration_ns);
-        args.u64(self.calls_max.unwrap_or(0));
-    }
-}
-
-/// As deep as the command line lets a loop be.
-const DEPTH_MAX: usize = 4096;

@@ -1,44 +1,29 @@
-//! The client's half of a measurement in both directions: while this core drives its loop, the server
+//! The client's half of a measurement in both directions: while a core drives its loop, the server
 //! drives one by the same connection.
 
-use super::callee::Callee;
+use super::control::{BackPlan, FIGURES_BYTES_MAX, Figures, Intent, Welcome};
 use super::driver::{Driver, LaneHandler};
-use super::measurement::Measurement;
+use super::outcome::Driven;
 use super::program::{BACK, BACK_END};
-use super::session::{Load, Session, combine};
-use super::workload::{BackPlan, Figures, Limits, Workload};
+use super::session::{Load, Rank, Session};
+use super::workload::{Limits, Workload};
 use crate::failure::Failure;
 use spinrpc::{
-    CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Encoder, Engine, Procedure,
+    CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Decoder, Encoder, Procedure,
     Reply, ReplyHandler, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Of questions to the server, beyond those of a loop's slots.
-const QUESTION: Token = Token(1 << 32);
+const BEGIN: Token = Token(1 << 32);
+const END: Token = Token(BEGIN.0 + 1);
 
-/// What the server answered; the figures are all zero where it has none to say.
-type Answer = Rc<RefCell<Option<Result<Figures, String>>>>;
-
-/// Drives `workload` in both directions of one connection at once, `repeats` times: forward and in
-/// reverse. Blocks until all are done.
-pub(crate) fn run_both(
-    engine: &Engine,
-    callee: Callee<'_>,
-    workload: Workload,
-    limits: Limits,
-    repeats: u32,
-) -> Result<Vec<[Measurement; 2]>, Failure> {
-    let mut session = Session::open(engine, 0, callee)?;
-    let (load, both) = session.load_both(workload)?;
-    let measured = (0..repeats).map(|_| session.measure_both(&load, &both, limits)).collect();
-    session.unload(load);
-    measured
-}
+/// What the server answered: that it has begun, without figures, or what came of it.
+type Answer = Rc<RefCell<Option<Result<Option<Figures>, String>>>>;
 
 /// The connection of both loops.
-struct Both {
+pub(super) struct Both {
     client: Client,
     answer: Answer,
 }
@@ -51,11 +36,14 @@ struct BothHandler {
 
 impl ReplyHandler for BothHandler {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
-        if token != QUESTION {
+        if token != BEGIN && token != END {
             return self.lane.on_reply(token, reply);
         }
-        let figures = reply.and_then(|mut reply| Ok(Figures::decode(&mut reply.results())?));
-        *self.answer.borrow_mut() = Some(figures.map_err(|error| error.to_string()));
+        let answer = match reply {
+            Ok(mut reply) => decode_answer(token, reply.results()),
+            Err(error) => Err(error.to_string()),
+        };
+        *self.answer.borrow_mut() = Some(answer);
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
@@ -66,9 +54,22 @@ impl ReplyHandler for BothHandler {
     }
 }
 
+fn decode_answer(token: Token, results: Decoder<'_>) -> Result<Option<Figures>, String> {
+    if token == END {
+        return Figures::decode(results).map(Some).map_err(|error| error.to_string());
+    }
+    match Welcome::decode(results) {
+        Ok(Welcome { refusal, .. }) if refusal.is_empty() => Ok(None),
+        Ok(Welcome { refusal, .. }) => Err(refusal),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl Session<'_> {
-    fn load_both(&mut self, workload: Workload) -> Result<(Load, Both), Failure> {
-        let driver = Driver::new(workload)?;
+    /// Opens the connection of a workload in both directions, if the server can take it.
+    pub(super) fn load_both(&mut self, workload: Workload) -> Result<(Load, Both), Failure> {
+        self.announce(&Intent::of(&workload, true))?;
+        let driver = Driver::new(workload);
         let answer = Answer::default();
         let lane = LaneHandler { driver: driver.clone(), lane: 0 };
         let handler = BothHandler { lane, answer: Rc::clone(&answer) };
@@ -86,45 +87,40 @@ impl Session<'_> {
         Ok((Load { workload, driver, idle: Vec::new() }, Both { client, answer }))
     }
 
-    fn measure_both(
+    /// Drives a load once, and has the server drive it in reverse meanwhile.
+    pub(super) fn drive_both(
         &mut self,
         load: &Load,
         both: &Both,
-        limits: Limits,
-    ) -> Result<[Measurement; 2], Failure> {
+        limits: &Limits,
+        rank: Rank,
+    ) -> Result<(Driven, Figures), Failure> {
         let plan = BackPlan {
             workload: load.workload.in_reverse(),
-            warmup_ns: limits.warmup.as_nanos() as u64,
+            warmup_ns: (limits.ramp + limits.warmup).as_nanos() as u64,
             duration_ns: limits.duration.as_nanos() as u64,
             calls_max: limits.calls,
         };
-        let before = self.server_status()?;
-        self.ask(both, BACK, |args| plan.encode(args))?;
-        let driven = self.drive(load, limits)?;
-        let figures = self.ask(both, BACK_END, |_| {})?;
-        let server = before.until(self.server_status()?);
-        let forward = combine(&load.workload, vec![driven], Some(server))?;
-        // Who calls is named first: that is the server.
-        let reverse = figures.measurement(&plan.workload, server, Some(forward.client))?;
-        Ok([forward, reverse])
+        self.ask_both(both, BACK, BEGIN, |args| plan.encode(args))?;
+        let driven = self.drive(load, limits, rank)?;
+        let figures = self.ask_both(both, BACK_END, END, |_| {})?.unwrap_or_default();
+        Ok((driven, figures))
     }
 
     /// Asks the server by the measured connection. Blocks until it has answered.
-    fn ask(
+    fn ask_both(
         &mut self,
         both: &Both,
         procedure: Procedure,
+        token: Token,
         encode: impl Fn(&mut Encoder<'_>),
-    ) -> Result<Figures, Failure> {
-        let failed = |what: &dyn std::fmt::Display| {
-            Failure::Measurement(format!(
-                "the server does not call in reverse ({what}): start it with --bidir"
-            ))
-        };
+    ) -> Result<Option<Figures>, Failure> {
         let mut spec = CallSpec::new();
-        both.client
-            .call(procedure, QUESTION, &mut spec, encode)
-            .map_err(|refused| failed(&refused))?;
+        if token == END {
+            spec = spec.reply_bytes_max(FIGURES_BYTES_MAX);
+        }
+        let asked = both.client.call(procedure, token, &mut spec, encode);
+        asked.map_err(|refused| failed(&refused))?;
         self.core.run_until(|| both.answer.borrow().is_some());
         match both.answer.take() {
             Some(Ok(figures)) => Ok(figures),
@@ -132,4 +128,8 @@ impl Session<'_> {
             None => Err(failed(&"no answer")),
         }
     }
+}
+
+fn failed(why: &dyn std::fmt::Display) -> Failure {
+    Failure::Measurement(format!("the server does not call in reverse: {why}"))
 }

@@ -1,100 +1,242 @@
-//! Several client cores at once, each on its own thread: they begin every repeat together.
+//! Several client cores at once, each on its own thread, led by one that measures nothing: it tells
+//! them what to load and when to begin, and puts together what they bring.
 
+use super::both::Both;
 use super::callee::Callee;
-use super::measurement::Measurement;
-use super::session::{Driven, Load, Session, Status, combine};
+use super::control::{Figures, Intent, Welcome};
+use super::outcome::{Driven, Measured, combine, reversed};
+use super::session::{Load, Rank, Session};
+use super::status::Status;
 use super::workload::{Limits, Workload};
+use crate::env::Holdings;
 use crate::failure::Failure;
 use spinrpc::Engine;
-use std::sync::Barrier;
+use spinrpc::sys::clock::Clock;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
-/// Drives `workload` from every core of the engine, `repeats` times; `on_repeat` hears of each.
-/// Blocks until all are done.
-pub(crate) fn run(
-    engine: &Engine,
-    callee: Callee<'_>,
-    workload: Workload,
-    limits: Limits,
-    repeats: u32,
-) -> Result<Vec<Measurement>, Failure> {
-    let cores = engine.cores();
-    let gate = &Barrier::new(cores);
-    let members: Vec<Member> = thread::scope(|scope| {
-        let start = |index| {
-            scope.spawn(move || Member::run(engine, index, callee, workload, limits, repeats, gate))
-        };
-        let threads: Vec<_> = (0..cores).map(start).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, Result<Member, Failure>>| {
-            thread.join().unwrap_or_else(|_| Err(thread_lost()))
-        };
-        threads.into_iter().map(join).collect::<Result<_, _>>()
-    })?;
-    repeat_by_repeat(&workload, members)
+/// The client cores of an engine, connected.
+pub(crate) struct Fleet {
+    members: Vec<Member>,
+    workload: Option<Workload>,
+    /// What is loaded goes in both directions.
+    both: bool,
 }
 
-/// What one core brings home: one entry per repeat.
+/// The leader's end of a core's thread.
 struct Member {
-    driven: Vec<Driven>,
-    /// The server before and after each repeat, if it told.
-    server: Vec<[Option<Status>; 2]>,
+    orders: Sender<Order>,
+    answers: Receiver<Result<Answer, Failure>>,
+}
+
+enum Order {
+    Announce(Intent),
+    Load(Workload),
+    LoadBoth(Workload),
+    Drive(Limits, Rank),
+    Unload,
+    Status,
+    Holdings,
+}
+
+enum Answer {
+    Done,
+    Welcome(Option<Welcome>),
+    Driven(Box<Driven>, Option<Figures>),
+    Status(Option<Status>),
+    Holdings(Holdings),
+}
+
+/// Connects every core of the engine and lets `work` lead them. Blocks until it is done.
+pub(crate) fn with_fleet<T>(
+    engine: &Engine,
+    callee: Callee<'_>,
+    work: impl FnOnce(&mut Fleet) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    thread::scope(|scope| {
+        let start = |index| {
+            let (orders, inbox) = channel();
+            let (outbox, answers) = channel();
+            scope.spawn(move || serve(engine, index, callee, &inbox, &outbox));
+            Member { orders, answers }
+        };
+        let members = (0..engine.cores()).map(start).collect();
+        let mut fleet = Fleet { members, workload: None, both: false };
+        // The first answer of each says that it is connected.
+        fleet.members.iter().try_for_each(|member| member.answer().map(drop))?;
+        work(&mut fleet)
+    })
+}
+
+impl Fleet {
+    /// What the server takes and sends inline, if it tells; an error if it refuses this workload.
+    pub(crate) fn announce(&mut self, workload: &Workload) -> Result<Option<[usize; 2]>, Failure> {
+        match self.first()?.ask(Order::Announce(Intent::of(workload, false)))? {
+            Answer::Welcome(welcome) => {
+                Ok(welcome.map(|one| [one.inline_recv_bytes, one.inline_send_bytes]))
+            }
+            _ => Err(thread_lost()),
+        }
+    }
+
+    /// Opens the connections of a workload on as many cores as it wants.
+    pub(crate) fn load(&mut self, workload: &Workload) -> Result<(), Failure> {
+        (self.workload, self.both) = (Some(*workload), false);
+        self.all(|_| Order::Load(*workload)).map(drop)
+    }
+
+    /// The same, to be driven in both directions at once: by the server as well.
+    pub(crate) fn load_both(&mut self, workload: &Workload) -> Result<(), Failure> {
+        (self.workload, self.both) = (Some(*workload), true);
+        self.all(|_| Order::LoadBoth(*workload)).map(drop)
+    }
+
+    /// Drives what is loaded once. What was loaded for both directions comes back as two.
+    pub(crate) fn measure(&mut self, limits: &Limits) -> Result<Vec<Measured>, Failure> {
+        let Some(workload) = self.workload else { return Ok(Vec::new()) };
+        let before = self.server_status()?;
+        let of = workload.cores;
+        // Time for every thread to wake up, so that all begin together.
+        let lead = if of > 1 { LEAD } else { Duration::ZERO };
+        let clock = Clock::shared();
+        let begin = clock.now().0 + clock.from_duration(lead);
+        let answers = self.all(|index| Order::Drive(*limits, Rank { index, of, begin }))?;
+        let (mut driven, mut figures) = (Vec::with_capacity(of), Vec::new());
+        for answer in answers {
+            let Answer::Driven(one, reverse) = answer else { return Err(thread_lost()) };
+            driven.push(*one);
+            figures.extend(reverse);
+        }
+        let after = self.server_status()?;
+        let server = before.zip(after).map(|(before, after)| before.until(&after));
+        let mut measured = combine(&workload, limits, driven, server)?;
+        if self.both
+            && let Some((_, forward)) = measured.first()
+        {
+            let reverse = reversed(&workload, forward, &figures)?;
+            measured.push((workload.in_reverse(), reverse));
+        }
+        Ok(measured)
+    }
+
+    /// Closes the connections of what is loaded.
+    pub(crate) fn unload(&mut self) -> Result<(), Failure> {
+        self.all(|_| Order::Unload)?;
+        self.workload = None;
+        Ok(())
+    }
+
+    /// What the server holds of its host.
+    pub(crate) fn server_holdings(&mut self) -> Result<Holdings, Failure> {
+        match self.first()?.ask(Order::Holdings)? {
+            Answer::Holdings(holdings) => Ok(holdings),
+            _ => Err(thread_lost()),
+        }
+    }
+
+    fn server_status(&mut self) -> Result<Option<Status>, Failure> {
+        match self.first()?.ask(Order::Status)? {
+            Answer::Status(status) => Ok(status),
+            _ => Err(thread_lost()),
+        }
+    }
+
+    /// Has the cores of the workload do something at the same time, and waits for all of them.
+    fn all(&self, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>, Failure> {
+        let cores = self.workload.map_or(0, |workload| workload.cores);
+        let members = || self.members.iter().take(cores);
+        members().enumerate().try_for_each(|(index, member)| member.tell(order(index)))?;
+        // Every answer is taken, whatever the others are.
+        let answers: Vec<_> = members().map(Member::answer).collect();
+        answers.into_iter().collect()
+    }
+
+    fn first(&self) -> Result<&Member, Failure> {
+        self.members.first().ok_or_else(thread_lost)
+    }
 }
 
 impl Member {
-    fn run(
-        engine: &Engine,
-        index: usize,
-        callee: Callee<'_>,
-        workload: Workload,
-        limits: Limits,
-        repeats: u32,
-        gate: &Barrier,
-    ) -> Result<Self, Failure> {
-        let mut open = Session::open(engine, index, callee)
-            .and_then(|mut session| session.load(workload).map(|load| (session, load)));
-        let mut member = Ok(Self { driven: Vec::new(), server: Vec::new() });
-        for _ in 0..repeats {
-            // Whoever failed still comes to the gate: the others would wait for ever.
-            gate.wait();
-            if let (Ok((session, load)), Ok(own)) = (&mut open, &mut member)
-                && let Err(failure) = own.repeat(session, load, limits)
-            {
-                member = Err(failure);
-            }
-        }
-        let (mut session, load) = open?;
-        session.unload(load);
-        member
+    fn tell(&self, order: Order) -> Result<(), Failure> {
+        self.orders.send(order).map_err(|_| thread_lost())
     }
 
-    fn repeat(
-        &mut self,
-        session: &mut Session<'_>,
-        load: &Load,
-        limits: Limits,
-    ) -> Result<(), Failure> {
-        let before = session.server_status_if_told()?;
-        self.driven.push(session.drive(load, limits)?);
-        self.server.push([before, session.server_status_if_told()?]);
-        Ok(())
+    fn answer(&self) -> Result<Answer, Failure> {
+        self.answers.recv().unwrap_or_else(|_| Err(thread_lost()))
+    }
+
+    fn ask(&self, order: Order) -> Result<Answer, Failure> {
+        self.tell(order)?;
+        self.answer()
     }
 }
 
-/// The server's use is what the first core was told: with several server cores, that of one.
-fn repeat_by_repeat(
-    workload: &Workload,
-    members: Vec<Member>,
-) -> Result<Vec<Measurement>, Failure> {
-    let server = members.first().map(|first| first.server.clone()).unwrap_or_default();
-    let mut columns: Vec<_> = members.into_iter().map(|member| member.driven.into_iter()).collect();
-    let row = |[before, after]: [Option<Status>; 2]| {
-        let driven = columns.iter_mut().filter_map(Iterator::next).collect();
-        let server = before.zip(after).map(|(before, after)| before.until(after));
-        combine(workload, driven, server)
+/// A core's thread: connects, and does as it is told until nobody tells it any more.
+fn serve(
+    engine: &Engine,
+    index: usize,
+    callee: Callee<'_>,
+    orders: &Receiver<Order>,
+    answers: &Sender<Result<Answer, Failure>>,
+) {
+    let mut session = match Session::open(engine, index, callee) {
+        Ok(session) => session,
+        Err(failure) => {
+            // Nobody waits for it only if the leader has failed already.
+            let _ = answers.send(Err(failure));
+            return;
+        }
     };
-    server.into_iter().map(row).collect()
+    let mut load: Option<Loaded> = None;
+    let mut is_heard = answers.send(Ok(Answer::Done)).is_ok();
+    while is_heard && let Ok(order) = orders.recv() {
+        is_heard = answers.send(obey(&mut session, &mut load, order)).is_ok();
+    }
+    if let Some((load, _)) = load {
+        session.unload(load);
+    }
+}
+
+/// What a core has loaded, and the server's loop if there is one.
+type Loaded = (Load, Option<Both>);
+
+fn obey(
+    session: &mut Session<'_>,
+    loaded: &mut Option<Loaded>,
+    order: Order,
+) -> Result<Answer, Failure> {
+    match (order, &*loaded) {
+        (Order::Announce(intent), _) => session.announce(&intent).map(Answer::Welcome),
+        (Order::Load(workload), _) => {
+            *loaded = Some((session.load(workload)?, None));
+            Ok(Answer::Done)
+        }
+        (Order::LoadBoth(workload), _) => {
+            let (load, both) = session.load_both(workload)?;
+            *loaded = Some((load, Some(both)));
+            Ok(Answer::Done)
+        }
+        (Order::Drive(limits, rank), Some((load, None))) => {
+            let driven = session.drive(load, &limits, rank)?;
+            Ok(Answer::Driven(Box::new(driven), None))
+        }
+        (Order::Drive(limits, rank), Some((load, Some(both)))) => {
+            let (driven, figures) = session.drive_both(load, both, &limits, rank)?;
+            Ok(Answer::Driven(Box::new(driven), Some(figures)))
+        }
+        (Order::Drive(..), None) => Err(thread_lost()),
+        (Order::Unload, _) => {
+            loaded.take().into_iter().for_each(|(load, _)| session.unload(load));
+            Ok(Answer::Done)
+        }
+        (Order::Status, _) => session.server_status().map(Answer::Status),
+        (Order::Holdings, _) => session.server_holdings().map(Answer::Holdings),
+    }
 }
 
 fn thread_lost() -> Failure {
     Failure::Measurement("a client core ended early".to_owned())
 }
+
+const LEAD: Duration = Duration::from_millis(2);

@@ -31,12 +31,10 @@ pub(crate) struct Measurement {
     pub(crate) server_cores: Vec<CoreUse>,
     /// Where the percentiles come from; nothing is left of those that were refused.
     #[serde(skip)]
-    #[expect(dead_code, reason = "reports come to read it")]
     pub(crate) samples: Samples,
 }
 
 /// Every sample of a measurement, of all cores.
-#[expect(dead_code, reason = "reports come to read it")]
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     /// Of the whole measurement, in nanoseconds.
@@ -63,9 +61,9 @@ pub(crate) struct Interval {
     pub(crate) histogram: Histogram<u64>,
 }
 
-/// A histogram of nanoseconds, for a minute at most per sample.
+/// A histogram of nanoseconds, as large as its samples need.
 pub(crate) fn nanoseconds() -> Result<Histogram<u64>, Failure> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+    Histogram::new(SIGNIFICANT_DIGITS)
         .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))
 }
 
@@ -145,7 +143,6 @@ impl CoreUse {
 }
 
 const SIGNIFICANT_DIGITS: u8 = 3;
-const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -1,27 +1,38 @@
 //! The benchmark program and both of its ends: the only part of spinperf that talks to the engine.
 //!
-//! `workload` says what is measured, `program` how it travels; `callee` whom it is asked of; `server` answers; `driver` is the
-//! client's closed loop, `session` one client core, `fleet` several; `both` drives both directions of
-//! a connection, with `back` at the server.
+//! `workload` says what is measured, `measurement` what that yields, `program` and `control` how
+//! both travel. `server` answers. `driver` is the client's loop, of `slot`s, by a `schedule`, `open`
+//! or closed; `session` is one client core, `fleet` several, `outcome` what came of them; `both`
+//! drives both directions of a connection, with `back` at the server.
 
 mod back;
 mod both;
 mod callee;
+mod control;
 mod driver;
 mod fleet;
 mod measurement;
+mod open;
+mod outcome;
+mod path;
 mod program;
+mod random;
+mod schedule;
 mod server;
 mod session;
+mod slot;
+mod status;
 mod workload;
 
-pub(crate) use both::run_both;
 pub(crate) use callee::Callee;
-pub(crate) use fleet::run as run_on_all_cores;
-#[expect(unused_imports, reason = "reports and modes come to use them")]
+pub(crate) use control::refusal_of_size;
+pub(crate) use fleet::{Fleet, with_fleet};
+#[expect(unused_imports, reason = "reports come to use them")]
 pub(crate) use measurement::{Arrivals, Interval, OpenLoop, Samples};
 pub(crate) use measurement::{CoreUse, Measurement};
+pub(crate) use outcome::Measured;
+pub(crate) use path::{InlineBytes, describe as describe_paths};
+pub(crate) use random::Random;
 pub(crate) use server::{register, serve};
-pub(crate) use session::Session;
-#[expect(unused_imports, reason = "reports and modes come to use them")]
-pub(crate) use workload::{Limits, Mix, Mode, Operation, Rate, Share, Workload};
+pub(crate) use session::{Load, Session};
+pub(crate) use workload::{IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Workload};

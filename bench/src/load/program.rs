@@ -7,39 +7,48 @@
 //! struct read_result { opaque data<>; };                      /* DDP-eligible */
 //! struct write_args  { unsigned check; opaque data<>; };      /* DDP-eligible */
 //! struct write_result { unsigned wrong_at; unsigned count; };
-//! struct back_args   { unsigned op; unsigned call_bytes; unsigned reply_bytes; unsigned depth;
-//!                      unsigned verify; unsigned hyper warmup_ns, duration_ns, calls_max; };
-//! struct figures     { unsigned hyper calls, elapsed_ns, p50_ns, p90_ns, p99_ns, p99_9_ns,
-//!                      p99_99_ns, max_ns; };
-//! struct core_status { unsigned hyper ticks, busy_ticks, polls, empty_polls,
+//! struct share       { unsigned op; unsigned call_bytes; unsigned reply_bytes; };
+//! struct intent      { share shares<4>; unsigned depth; unsigned connections; unsigned verify;
+//!                      bool reverse; };
+//! struct welcome     { string refusal<512>; unsigned inline_recv_bytes, inline_send_bytes; };
+//! struct back_args   { share calls; unsigned depth; unsigned verify;
+//!                      unsigned hyper warmup_ns, duration_ns, calls_max; };
+//! struct bucket      { unsigned hyper latency_ns, calls; };
+//! struct figures     { unsigned hyper elapsed_ns; bucket buckets<8192>; };
+//! struct core_status { unsigned hyper cpu, busy_ticks, polls, empty_polls, calls,
 //!                      credit_stalls, queue_full, copies; };
+//! struct status      { unsigned hyper ticks, ticks_per_second; core_status cores<256>; };
+//! struct holdings    { unsigned hyper resident_bytes, descriptors; };
 //!
 //! program SPINPERF {
-//!     version SPINPERF_V1 {
+//!     version SPINPERF_V2 {
 //!         void         NULL(void)         = 0;
 //!         echo_result  ECHO(echo_args)    = 1;
 //!         read_result  READ(read_args)    = 2;
 //!         write_result WRITE(write_args)  = 3;
-//!         core_status  STATUS(void)       = 4;
-//!         void         BACK(back_args)    = 5;
+//!         status       STATUS(void)       = 4;
+//!         welcome      BACK(back_args)    = 5;
 //!         figures      BACK_END(void)     = 6;
-//!     } = 1;
+//!         welcome      INTENT(intent)     = 7;
+//!         holdings     HOLDINGS(void)     = 8;
+//!     } = 2;
 //! } = 0x20005350;
 //! ```
 //!
 //! `check` is 0, or a verify mode in its two high bits and the number of the call, which seeds the
 //! data, in the others. `wrong_at` is the index of the first byte the server found wrong, or all
 //! ones. A reply to an echo is the start of what was sent; a longer one is the start of the data
-//! that READ serves, whose seed is [`SERVED_SEED`]. The status is of the core that answers. BACK has
-//! the server call this very program in reverse, by the same connection (RFC 8167), and BACK_END is
-//! answered with what came of it when it is over; a `calls_max` of zero is none.
+//! that READ serves, whose seed is [`SERVED_SEED`]. INTENT says what a client is about to do, so that
+//! a server can refuse what it has no memory for; an empty refusal is none. BACK has the server call
+//! this very program in reverse, by the same connection (RFC 8167), and BACK_END is answered with
+//! what came of it when it is over; a `calls_max` of zero is none.
 
 use crate::pattern::Verify;
 use spinrpc::{Procedure, Program, Version};
 
 /// In the range that RFC 5531 section 13 leaves to users.
 pub(super) const PROGRAM: Program = Program(0x2000_5350);
-pub(super) const VERSION: Version = Version(1);
+pub(super) const VERSION: Version = Version(2);
 
 pub(super) const NULL: Procedure = Procedure(0);
 pub(super) const ECHO: Procedure = Procedure(1);
@@ -48,6 +57,15 @@ pub(super) const WRITE: Procedure = Procedure(3);
 pub(super) const STATUS: Procedure = Procedure(4);
 pub(super) const BACK: Procedure = Procedure(5);
 pub(super) const BACK_END: Procedure = Procedure(6);
+pub(super) const INTENT: Procedure = Procedure(7);
+pub(super) const HOLDINGS: Procedure = Procedure(8);
+
+/// Operations of a mix.
+pub(super) const SHARES_MAX: u32 = 4;
+/// Cores in a status.
+pub(super) const CORES_MAX: usize = 256;
+/// The longest status there is.
+pub(super) const STATUS_BYTES_MAX: usize = 20 + CORES_MAX * 64;
 
 /// Seed of the data that READ serves.
 pub(super) const SERVED_SEED: u64 = 0;

@@ -1,14 +1,15 @@
 //! The server's end: one service per core, which holds nothing but the data it serves.
 
 use super::back::Backs;
+use super::control::{BackPlan, Intent, Welcome};
 use super::program::{
-    BACK, BACK_END, Check, ECHO, NONE_WRONG, NULL, PROGRAM, READ, READ_WINDOW_BYTES, SERVED_SEED,
-    STATUS, VERSION, WRITE,
+    BACK, BACK_END, Check, ECHO, HOLDINGS, INTENT, NONE_WRONG, NULL, PROGRAM, READ,
+    READ_WINDOW_BYTES, SERVED_SEED, STATUS, VERSION, WRITE,
 };
-use super::workload::BackPlan;
+use super::status::{Status, encode_holdings};
+use crate::env::holdings;
 use crate::failure::Failure;
 use crate::pattern::{check, fill};
-use spinrpc::sys::clock::Clock;
 use spinrpc::{
     AcceptStatus, Bulk, Call, Config, ConnectionEvent, Data, DecodeError, Decoder, Engine,
     ReplyData, Service, SharedBulk,
@@ -27,10 +28,8 @@ pub(crate) fn register(engine: &Engine, config: &Config) {
     let served = served_data(config.read_bytes_max() + READ_WINDOW_BYTES);
     let write_bytes_max = config.write_bytes_max();
     let for_status = engine.clone();
-    engine.serve(PROGRAM, VERSION, move |core| PerfService {
+    engine.serve(PROGRAM, VERSION, move |_| PerfService {
         engine: for_status.clone(),
-        core: core.index(),
-        clock: Clock::shared(),
         served: served.clone(),
         write_bytes_max,
         backs: Backs::default(),
@@ -46,8 +45,6 @@ fn served_data(bytes: usize) -> SharedBulk {
 
 struct PerfService {
     engine: Engine,
-    core: usize,
-    clock: Clock,
     served: SharedBulk,
     write_bytes_max: usize,
     backs: Backs,
@@ -63,6 +60,11 @@ impl Service for PerfService {
             STATUS => self.status(call),
             BACK => self.back(call),
             BACK_END => self.backs.finish(call),
+            INTENT => self.intent(call),
+            HOLDINGS => {
+                let holdings = holdings(std::process::id());
+                call.reply(|results| encode_holdings(holdings, results));
+            }
             _ => call.reject(AcceptStatus::ProcUnavail),
         }
     }
@@ -114,24 +116,32 @@ impl PerfService {
     }
 
     fn back(&mut self, mut call: Call<'_>) {
-        match BackPlan::decode(call.args(), self.write_bytes_max) {
-            Ok(Some(plan)) => self.backs.start(call, &plan),
-            _ => call.reject(AcceptStatus::GarbageArgs),
-        }
+        let Ok(Some(plan)) = BackPlan::decode(call.args()) else {
+            return call.reject(AcceptStatus::GarbageArgs);
+        };
+        let refusal = plan.refusal(self.engine.config());
+        let refusal = refusal.or_else(|| self.backs.start(&call, &plan).err());
+        let welcome = Welcome { refusal: refusal.unwrap_or_default(), ..Welcome::default() };
+        call.reply(|results| welcome.encode(results));
+    }
+
+    fn intent(&self, mut call: Call<'_>) {
+        let Ok(Some(intent)) = Intent::decode(call.args()) else {
+            return call.reject(AcceptStatus::GarbageArgs);
+        };
+        let config = self.engine.config();
+        let welcome = Welcome {
+            refusal: intent.refusal(config).unwrap_or_default(),
+            inline_recv_bytes: config.inline_recv_bytes(),
+            inline_send_bytes: config.inline_send_bytes(),
+        };
+        call.reply(|results| welcome.encode(results));
     }
 
     fn status(&self, call: Call<'_>) {
-        let stats = self.engine.stats(self.core);
-        let ticks = self.clock.now().0;
-        call.reply(|results| {
-            results.u64(ticks);
-            results.u64(stats.busy_ticks);
-            results.u64(stats.polls);
-            results.u64(stats.empty_polls);
-            results.u64(stats.credit_stalls);
-            results.u64(stats.queue_full);
-            results.u64(stats.copies);
-        });
+        let cores = 0..self.engine.cores();
+        let status = Status::observe(&self.engine, cores);
+        call.reply(|results| status.encode(results));
     }
 }
 

@@ -2,15 +2,22 @@
 //! it did meanwhile, and closes them again.
 
 use super::callee::Callee;
+use super::control::{Intent, Welcome};
 use super::driver::{Driver, LaneHandler, Tally};
-use super::measurement::{CoreUse, Measurement, Samples};
-use super::program::STATUS;
+use super::outcome::{Driven, Measured, combine};
+use super::program::{HOLDINGS, INTENT, STATUS, STATUS_BYTES_MAX};
+use super::schedule::Drive;
+use super::status::{Status, decode_holdings};
 use super::workload::{Limits, Workload};
+use crate::env::Holdings;
 use crate::failure::Failure;
-use crate::latency::Recorder;
+use spinrpc::config::IdlePolicy;
 use spinrpc::sys::clock::Clock;
-use spinrpc::{CallError, CallSpec, Client, Core, Engine, Reply, ReplyHandler, Token};
-use std::cell::{Cell, RefCell};
+use spinrpc::{
+    CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, Procedure, Reply,
+    ReplyHandler, Token,
+};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,27 +27,34 @@ pub(crate) struct Session<'a> {
     pub(super) core: Core,
     index: usize,
     pub(super) callee: Callee<'a>,
-    status: Client,
-    answer: StatusAnswer,
+    questions: Client,
+    answer: AnswerPlace,
 }
 
-/// What a core counted, and when.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Status {
-    ticks: u64,
-    busy_ticks: u64,
-    polls: u64,
-    empty_polls: u64,
-    credit_stalls: u64,
-    queue_full: u64,
-    copies: u64,
+/// What the server says to a question.
+enum Answer {
+    Status(Status),
+    Welcome(Welcome),
+    Holdings(Holdings),
 }
 
-type StatusAnswer = Rc<Cell<Option<Result<Status, Lost>>>>;
+type AnswerPlace = Rc<RefCell<Option<Result<Answer, String>>>>;
 
-/// Why there is no status.
+/// A core of the client among those that measure together.
 #[derive(Clone, Copy, Debug)]
-struct Lost;
+pub(super) struct Rank {
+    pub(super) index: usize,
+    pub(super) of: usize,
+    /// When to begin, in ticks; at once if that is over.
+    pub(super) begin: u64,
+}
+
+impl Rank {
+    /// Alone, and at once.
+    pub(super) fn alone() -> Self {
+        Self { index: 0, of: 1, begin: Clock::shared().now().0 }
+    }
+}
 
 impl<'a> Session<'a> {
     /// Makes the calling thread core `index` of the engine and connects it.
@@ -48,25 +62,19 @@ impl<'a> Session<'a> {
         let mut core = engine
             .core(index)
             .map_err(|error| Failure::Measurement(format!("client core {index}: {error}")))?;
-        let answer = StatusAnswer::default();
-        let handler = StatusHandler(answer.clone());
-        let status = core
-            .connect_wait(
-                callee.address,
-                callee.program,
-                callee.version,
-                |_| handler,
-                CONNECT_TIMEOUT,
-            )
-            .map_err(|error| {
-                Failure::Measurement(format!("connecting to {}: {error}", callee.address))
-            })?;
-        Ok(Self { engine: engine.clone(), core, index, callee, status, answer })
+        let answer = AnswerPlace::default();
+        let handler = QuestionHandler(Rc::clone(&answer));
+        let Callee { address, program, version } = callee;
+        let questions = core
+            .connect_wait(address, program, version, |_| handler, CONNECT_TIMEOUT)
+            .map_err(|error| Failure::Measurement(format!("connecting to {address}: {error}")))?;
+        Ok(Self { engine: engine.clone(), core, index, callee, questions, answer })
     }
 
-    /// Opens the connections of a workload.
+    /// Opens the connections of a workload, if the server can take it.
     pub(crate) fn load(&mut self, workload: Workload) -> Result<Load, Failure> {
-        let driver = Driver::new(workload)?;
+        self.announce(&Intent::of(&workload, false))?;
+        let driver = Driver::new(workload);
         let mut idle = Vec::with_capacity(workload.idle_connections);
         for _ in 0..workload.idle_connections {
             idle.push(self.connect(|_| IdleHandler)?);
@@ -80,27 +88,56 @@ impl<'a> Session<'a> {
     }
 
     /// Drives a load once and says what both sides did.
-    pub(crate) fn measure(&mut self, load: &Load, limits: Limits) -> Result<Measurement, Failure> {
+    pub(crate) fn measure(
+        &mut self,
+        load: &Load,
+        limits: &Limits,
+    ) -> Result<Vec<Measured>, Failure> {
         let before = self.server_status()?;
-        let driven = self.drive(load, limits)?;
-        let server = before.until(self.server_status()?);
-        combine(&load.workload, vec![driven], Some(server))
+        let driven = self.drive(load, limits, Rank::alone())?;
+        let after = self.server_status()?;
+        let server = before.zip(after).map(|(before, after)| before.until(&after));
+        combine(&load.workload, limits, vec![driven], server)
     }
 
     /// Drives a load once; the samples are this core's.
-    pub(super) fn drive(&mut self, load: &Load, limits: Limits) -> Result<Driven, Failure> {
+    pub(super) fn drive(
+        &mut self,
+        load: &Load,
+        limits: &Limits,
+        rank: Rank,
+    ) -> Result<Driven, Failure> {
+        // A core that sleeps between two calls would be late for the next.
+        if load.workload.rate.is_some() || !limits.ramp.is_zero() {
+            self.core.set_idle(IdlePolicy::Busy);
+        }
         let before = self.own_status();
-        let tally = self.run_loop(&load.driver, limits)?;
-        Ok(Driven { tally, client: before.until(self.own_status()) })
+        let tally = self.run_loop(&load.driver, limits, rank);
+        let client = before.until(&self.own_status()).first().copied().unwrap_or_default();
+        self.core.set_idle(self.engine.config().idle_policy());
+        Ok(Driven { tally: tally?, client })
     }
 
-    fn run_loop(&mut self, driver: &RefCell<Driver>, limits: Limits) -> Result<Tally, Failure> {
+    fn run_loop(
+        &mut self,
+        driver: &RefCell<Driver>,
+        limits: &Limits,
+        rank: Rank,
+    ) -> Result<Tally, Failure> {
         let clock = Clock::shared();
-        driver.borrow_mut().start(
-            clock.from_duration(limits.warmup),
-            clock.from_duration(limits.duration),
-            limits.calls,
-        );
+        self.core.run_until(|| clock.now().0 >= rank.begin);
+        let ticks = |time| clock.from_duration(time);
+        let drive = Drive {
+            begin: clock.now().0,
+            ramp: ticks(limits.ramp),
+            warmup: ticks(limits.warmup),
+            measured: ticks(limits.duration),
+            cooldown: ticks(limits.cooldown),
+            interval: ticks(limits.interval()),
+            calls_max: limits.calls,
+            core: (rank.index, rank.of),
+        };
+        driver.borrow_mut().start(&drive)?;
         self.core.run_until(|| driver.borrow_mut().turn());
         driver.borrow_mut().finish()
     }
@@ -116,37 +153,58 @@ impl<'a> Session<'a> {
     }
 
     fn own_status(&self) -> Status {
-        let stats = self.engine.stats(self.index);
-        Status {
-            ticks: Clock::shared().now().0,
-            busy_ticks: stats.busy_ticks,
-            polls: stats.polls,
-            empty_polls: stats.empty_polls,
-            credit_stalls: stats.credit_stalls,
-            queue_full: stats.queue_full,
-            copies: stats.copies,
+        Status::observe(&self.engine, std::iter::once(self.index))
+    }
+
+    /// What all cores of the server have counted, if it can be asked. Blocks for a round trip.
+    pub(super) fn server_status(&mut self) -> Result<Option<Status>, Failure> {
+        if !self.callee.is_spinperf() {
+            return Ok(None);
+        }
+        match self.ask(STATUS, |_| {})? {
+            Answer::Status(status) => Ok(Some(status)),
+            _ => Err(server_lost()),
         }
     }
 
-    /// The same, if the server can be asked.
-    pub(super) fn server_status_if_told(&mut self) -> Result<Option<Status>, Failure> {
-        match self.callee.is_spinperf() {
-            true => self.server_status().map(Some),
-            false => Ok(None),
+    /// What the server holds of its host. Blocks for a round trip.
+    pub(super) fn server_holdings(&mut self) -> Result<Holdings, Failure> {
+        match self.ask(HOLDINGS, |_| {})? {
+            Answer::Holdings(holdings) => Ok(holdings),
+            _ => Err(server_lost()),
         }
     }
 
-    /// Asks the server's core that serves this one. Blocks for a round trip.
-    pub(super) fn server_status(&mut self) -> Result<Status, Failure> {
-        self.answer.set(None);
-        self.status
-            .call(STATUS, Token(0), &mut CallSpec::new(), |_| {})
+    /// Says what is to come, if the server is one that listens; an error if it has no room for it.
+    /// Blocks for a round trip.
+    pub(super) fn announce(&mut self, intent: &Intent) -> Result<Option<Welcome>, Failure> {
+        if !self.callee.is_spinperf() {
+            return Ok(None);
+        }
+        match self.ask(INTENT, |args| intent.encode(args))? {
+            Answer::Welcome(welcome) if welcome.refusal.is_empty() => Ok(Some(welcome)),
+            Answer::Welcome(Welcome { refusal, .. }) => {
+                Err(Failure::Measurement(format!("the server refuses: {refusal}")))
+            }
+            _ => Err(server_lost()),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        procedure: Procedure,
+        encode: impl Fn(&mut Encoder<'_>),
+    ) -> Result<Answer, Failure> {
+        *self.answer.borrow_mut() = None;
+        let mut spec = CallSpec::new().reply_bytes_max(STATUS_BYTES_MAX);
+        self.questions
+            .call(procedure, Token(u64::from(procedure.0)), &mut spec, encode)
             .map_err(|refused| Failure::Measurement(format!("asking the server: {refused}")))?;
-        let answer = self.answer.clone();
-        self.core.run_until(|| answer.get().is_some());
-        match self.answer.get() {
-            Some(Ok(status)) => Ok(status),
-            _ => Err(Failure::Measurement("the server was lost".to_owned())),
+        self.core.run_until(|| self.answer.borrow().is_some());
+        match self.answer.borrow_mut().take() {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(why)) => Err(Failure::Measurement(format!("asking the server: {why}"))),
+            None => Err(server_lost()),
         }
     }
 
@@ -154,9 +212,9 @@ impl<'a> Session<'a> {
         &mut self,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, Failure> {
-        let callee = self.callee;
+        let Callee { address, program, version } = self.callee;
         self.core
-            .connect_wait(callee.address, callee.program, callee.version, make, CONNECT_TIMEOUT)
+            .connect_wait(address, program, version, make, CONNECT_TIMEOUT)
             .map_err(|error| Failure::Measurement(format!("connecting: {error}")))
     }
 }
@@ -168,71 +226,25 @@ pub(crate) struct Load {
     pub(super) idle: Vec<Client>,
 }
 
-/// One drive of one core.
-pub(super) struct Driven {
-    tally: Tally,
-    client: CoreUse,
-}
+/// Hears the answers to questions, whose tokens are the procedures asked.
+struct QuestionHandler(AnswerPlace);
 
-/// Puts the cores of one repeat together; `driven` must not be empty.
-pub(super) fn combine(
-    workload: &Workload,
-    driven: Vec<Driven>,
-    server: Option<CoreUse>,
-) -> Result<Measurement, Failure> {
-    let clock = Clock::shared();
-    let seconds = |ticks: u64| ticks as f64 / clock.ticks_per_second() as f64;
-    let mut all: Option<Recorder> = None;
-    let (mut calls_per_second, mut elapsed_s) = (0.0, 0.0);
-    let mut client_cores = Vec::with_capacity(driven.len());
-    for Driven { tally, client } in driven {
-        let core_s = seconds(tally.ticks.max(1));
-        calls_per_second += tally.recorder.samples() as f64 / core_s;
-        elapsed_s = f64::max(elapsed_s, core_s);
-        client_cores.push(client);
-        match &mut all {
-            Some(all) => all.merge(&tally.recorder),
-            None => all = Some(tally.recorder),
-        }
-    }
-    let latency =
-        all.map(|all| all.summary(1e9 / clock.ticks_per_second() as f64)).unwrap_or_default();
-    Ok(Measurement {
-        calls: latency.samples,
-        elapsed_s,
-        calls_per_second,
-        bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
-        latency,
-        service: None,
-        open: None,
-        client: CoreUse::sum(&client_cores),
-        server,
-        client_cores,
-        server_cores: server.into_iter().collect(),
-        samples: Samples::none()?,
-    })
-}
-
-struct StatusHandler(StatusAnswer);
-
-impl ReplyHandler for StatusHandler {
-    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-        self.0.set(Some(reply.map_err(|_| Lost).and_then(|mut reply| decode_status(&mut reply))));
+impl ReplyHandler for QuestionHandler {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        let answer = match reply {
+            Ok(mut reply) => decode_answer(token, reply.results()).map_err(|e| e.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        *self.0.borrow_mut() = Some(answer);
     }
 }
 
-fn decode_status(reply: &mut Reply<'_>) -> Result<Status, Lost> {
-    let mut results = reply.results();
-    let mut next = || results.u64().map_err(|_| Lost);
-    Ok(Status {
-        ticks: next()?,
-        busy_ticks: next()?,
-        polls: next()?,
-        empty_polls: next()?,
-        credit_stalls: next()?,
-        queue_full: next()?,
-        copies: next()?,
-    })
+fn decode_answer(token: Token, results: Decoder<'_>) -> Result<Answer, DecodeError> {
+    match Procedure(token.0 as u32) {
+        INTENT => Welcome::decode(results).map(Answer::Welcome),
+        HOLDINGS => decode_holdings(results).map(Answer::Holdings),
+        _ => Status::decode(results).map(Answer::Status),
+    }
 }
 
 /// Handler of a connection that does nothing.
@@ -242,21 +254,8 @@ impl ReplyHandler for IdleHandler {
     fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
 }
 
-impl Status {
-    /// What happened from `self` to `after`.
-    pub(super) fn until(self, after: Self) -> CoreUse {
-        let ticks = (after.ticks - self.ticks).max(1);
-        let busy_ticks = after.busy_ticks.wrapping_sub(self.busy_ticks);
-        CoreUse {
-            busy_percent: busy_ticks as f64 * 100.0 / ticks as f64,
-            polls: after.polls.wrapping_sub(self.polls),
-            empty_polls: after.empty_polls.wrapping_sub(self.empty_polls),
-            credit_stalls: after.credit_stalls.wrapping_sub(self.credit_stalls),
-            queue_full: after.queue_full.wrapping_sub(self.queue_full),
-            copies: after.copies.wrapping_sub(self.copies),
-            ..CoreUse::default()
-        }
-    }
+fn server_lost() -> Failure {
+    Failure::Measurement("the server was lost".to_owned())
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

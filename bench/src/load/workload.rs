@@ -1,16 +1,11 @@
 //! What is measured, and what a measurement yields. Plain data: the command line makes workloads,
 //! the client turns them into measurements, reports print both.
 
-use super::driver::Tally;
-use super::measurement::{Arrivals, CoreUse, Measurement, Samples};
-use crate::failure::Failure;
+use super::measurement::Arrivals;
 use crate::floor::Probe;
-use crate::latency::LatencySummary;
 use crate::pattern::Verify;
-use crate::units::show_size;
+use crate::units::{show_count, show_size};
 use serde::Serialize;
-use spinrpc::sys::clock::Clock;
-use spinrpc::{DecodeError, Decoder, Encoder};
 use std::time::Duration;
 
 /// What every call of a workload does.
@@ -75,8 +70,6 @@ pub(crate) struct Rate {
     /// Of all cores and connections together.
     pub(crate) per_second: u64,
     pub(crate) arrivals: Arrivals,
-    /// Seed of what is random about them.
-    pub(crate) seed: u64,
 }
 
 /// One operation of a mix.
@@ -89,18 +82,63 @@ pub(crate) struct Share {
     pub(crate) reply_bytes: usize,
 }
 
+impl Share {
+    /// Payload that one call moves, there and back, in bytes.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        match self.op {
+            Operation::Null => 0,
+            Operation::Echo => self.call_bytes + self.reply_bytes,
+            Operation::Read | Operation::Write => self.call_bytes,
+        }
+    }
+
+    /// Lengths of the messages of one call, when everything is inline: a version-one transport
+    /// header without chunks (RFC 8166 section 4.2), an RPC header with AUTH_NONE twice (RFC 5531
+    /// section 9), and the arguments or results; the data of a read never is.
+    pub(crate) fn message_bytes(&self) -> (usize, usize) {
+        let (call, reply) = (TRANSPORT_BYTES + CALL_BYTES, TRANSPORT_BYTES + REPLY_BYTES);
+        let data = |bytes: usize| XDR_COUNT_BYTES + bytes.next_multiple_of(4);
+        match self.op {
+            Operation::Null | Operation::Read => (call, reply),
+            Operation::Echo => (
+                call + ECHO_WORDS_BYTES + data(self.call_bytes),
+                reply + WRONG_AT_BYTES + data(self.reply_bytes),
+            ),
+            Operation::Write => (call + CHECK_BYTES + data(self.call_bytes), reply),
+        }
+    }
+
+    /// `echo 64 B -> 1 KiB`.
+    pub(crate) fn name(&self) -> String {
+        let mut name = self.op.name().to_owned();
+        if self.op != Operation::Null {
+            name += &format!(" {}", show_size(self.call_bytes));
+        }
+        if self.op == Operation::Echo && self.reply_bytes != self.call_bytes {
+            name += &format!(" -> {}", show_size(self.reply_bytes));
+        }
+        name
+    }
+}
+
 /// Operations that are mixed by weight; of a plain workload it is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mix([Option<Share>; OPERATIONS]);
 
 impl Mix {
+    /// These shares, at most one for each operation.
+    pub(crate) fn new(shares: &[Share]) -> Self {
+        let mut mix = Self::default();
+        mix.0.iter_mut().zip(shares).for_each(|(place, share)| *place = Some(*share));
+        mix
+    }
+
     /// What is mixed.
     pub(crate) fn shares(&self) -> impl Iterator<Item = Share> + use<> {
         self.0.into_iter().flatten()
     }
 
     /// Nothing is mixed: the workload is its operation alone.
-    #[expect(dead_code, reason = "the mix comes to use it")]
     pub(crate) fn is_empty(&self) -> bool {
         self.shares().next().is_none()
     }
@@ -123,6 +161,10 @@ pub(crate) struct Workload {
     pub(crate) rate: Option<Rate>,
     /// What calls do by turns, if it is not always the same.
     pub(crate) mix: Mix,
+    /// This is the part of a mix that one operation has, beside the others.
+    pub(crate) of_mix: bool,
+    /// Seed of what is random: which operation of a mix comes next, when Poisson arrivals come.
+    pub(crate) seed: u64,
     /// Payload of a call; for a read, the bytes asked for.
     pub(crate) call_bytes: usize,
     /// Payload of the reply to an echo.
@@ -131,6 +173,8 @@ pub(crate) struct Workload {
     pub(crate) depth: usize,
     /// Busy connections of each client core.
     pub(crate) connections: usize,
+    /// Client cores.
+    pub(crate) cores: usize,
     /// Connections of each client core that exist and do nothing.
     pub(crate) idle_connections: usize,
     /// What of each payload is compared with what it must be.
@@ -147,10 +191,13 @@ impl Workload {
             op,
             rate: None,
             mix: Mix::default(),
+            of_mix: false,
+            seed: 0,
             call_bytes: bytes,
             reply_bytes: bytes,
             depth: 1,
             connections: 1,
+            cores: 1,
             idle_connections: 0,
             verify: Verify::Off,
             reverse: false,
@@ -178,18 +225,36 @@ impl Workload {
         Self { idle_connections, ..self }
     }
 
-    /// Payload that one call moves, there and back, in bytes.
-    pub(crate) fn payload_bytes(&self) -> usize {
-        match self.op {
-            Operation::Null => 0,
-            Operation::Echo => self.call_bytes + self.reply_bytes,
-            Operation::Read | Operation::Write => self.call_bytes,
+    /// The same as an open loop.
+    pub(crate) fn at_rate(self, rate: Rate) -> Self {
+        Self { mode: Mode::Open, rate: Some(rate), ..self }
+    }
+
+    /// What its calls do: the operations of the mix, or the only one.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        let Self { op, call_bytes, reply_bytes, .. } = *self;
+        match self.mix.is_empty() {
+            true => vec![Share { op, weight: 1, call_bytes, reply_bytes }],
+            false => self.mix.shares().collect(),
         }
+    }
+
+    /// The part of the mix that this share of it is.
+    pub(crate) fn part(&self, share: Share) -> Self {
+        let Share { op, call_bytes, reply_bytes, .. } = share;
+        Self { op, call_bytes, reply_bytes, mix: Mix::default(), of_mix: true, ..*self }
+    }
+
+    /// Payload that one call of an operation moves, there and back, in bytes.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        let [share] = *self.shares() else { return 0 };
+        share.payload_bytes()
     }
 
     /// The limits of the machine this workload is bounded by, to measure beside it.
     pub(crate) fn probes(&self) -> Vec<Probe> {
-        let (call_bytes, reply_bytes) = self.message_bytes();
+        let [share] = *self.shares() else { return Vec::new() };
+        let (call_bytes, reply_bytes) = share.message_bytes();
         match (self.op, self.depth * self.connections) {
             (Operation::Null | Operation::Echo, 1) => {
                 vec![Probe::CacheLine, Probe::RingRoundTrip { call_bytes, reply_bytes }]
@@ -206,16 +271,25 @@ impl Workload {
     /// A few words for a table: `echo 64 B, depth 32, verify full`.
     pub(crate) fn name(&self) -> String {
         let mut name = if self.reverse { "reverse ".to_owned() } else { String::new() };
-        name += self.op.name();
-        if self.op != Operation::Null {
-            name += &format!(" {}", show_size(self.call_bytes));
+        let shares: Vec<String> = self.shares().iter().map(Share::name).collect();
+        name += &shares.join(" + ");
+        if self.of_mix {
+            name += ", of the mix";
         }
-        if self.op == Operation::Echo && self.reply_bytes != self.call_bytes {
-            name += &format!(" -> {}", show_size(self.reply_bytes));
+        match (self.rate, self.depth) {
+            (Some(rate), depth) => {
+                let per_second = show_count(rate.per_second as f64);
+                let poisson = if rate.arrivals == Arrivals::Poisson { " poisson" } else { "" };
+                name += &format!(", {per_second}/s{poisson}");
+                if depth != IN_FLIGHT_MAX {
+                    name += &format!(", at most {depth} under way");
+                }
+            }
+            (None, 1) => {}
+            (None, depth) => name += &format!(", depth {depth}"),
         }
-        match self.depth {
-            1 => {}
-            depth => name += &format!(", depth {depth}"),
+        if self.cores > 1 {
+            name += &format!(", {} cores", self.cores);
         }
         if self.connections > 1 {
             name += &format!(", {} conns", self.connections);
@@ -229,111 +303,50 @@ impl Workload {
             Verify::Full => name + ", verify full",
         }
     }
-
-    /// Lengths of the messages of one call, when everything is inline: a version-one transport
-    /// header without chunks (RFC 8166 section 4.2), an RPC header with AUTH_NONE twice (RFC 5531
-    /// section 9), and the arguments or results.
-    fn message_bytes(&self) -> (usize, usize) {
-        let (call, reply) = (TRANSPORT_BYTES + CALL_BYTES, TRANSPORT_BYTES + REPLY_BYTES);
-        match self.op {
-            Operation::Echo => (
-                call + ECHO_WORDS_BYTES + XDR_COUNT_BYTES + self.call_bytes.next_multiple_of(4),
-                reply + WRONG_AT_BYTES + XDR_COUNT_BYTES + self.reply_bytes.next_multiple_of(4),
-            ),
-            _ => (call, reply),
-        }
-    }
 }
 
 /// When a repeat begins to count and when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Unmeasured time at the beginning.
+    /// Time in which the load grows to what it is to be.
+    pub(crate) ramp: Duration,
+    /// Unmeasured time after it.
     pub(crate) warmup: Duration,
     /// Measured time.
     pub(crate) duration: Duration,
+    /// Unmeasured time at the end, under the same load.
+    pub(crate) cooldown: Duration,
     /// Ends the repeat earlier, after so many measured calls of each core.
     pub(crate) calls: Option<u64>,
+    /// Into how many intervals the measured time is divided at most. Each takes a quarter of a
+    /// megabyte per operation.
+    pub(crate) intervals_max: u32,
+    /// Percentiles are not refused, however far an open loop falls behind its rate.
+    pub(crate) force: bool,
 }
 
-/// What a server is to do in reverse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BackPlan {
-    pub(super) workload: Workload,
-    pub(super) warmup_ns: u64,
-    pub(super) duration_ns: u64,
-    pub(super) calls_max: Option<u64>,
-}
-
-/// What came of it: whole calls, measured time, and the latencies from p50 to the largest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Figures {
-    calls: u64,
-    elapsed_ns: u64,
-    latency_ns: [u64; 8],
-}
-
-impl Figures {
-    pub(super) fn of(tally: &Tally) -> Self {
-        let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
-        let latency = tally.recorder.summary(ns_per_tick);
-        Self {
-            calls: latency.samples,
-            elapsed_ns: (tally.ticks as f64 * ns_per_tick) as u64,
-            latency_ns: latency.figures().map(|ns| ns as u64),
-        }
+impl Limits {
+    /// All of a repeat, if nothing ends it earlier.
+    pub(crate) fn total(&self) -> Duration {
+        self.ramp + self.warmup + self.duration + self.cooldown
     }
 
-    pub(super) fn encode(&self, results: &mut Encoder<'_>) {
-        results.u64(self.calls);
-        results.u64(self.elapsed_ns);
-        self.latency_ns.iter().for_each(|ns| results.u64(*ns));
-    }
-
-    /// Results that are empty are figures of nothing.
-    pub(super) fn decode(results: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let mut figures = Self::default();
-        let Ok(calls) = results.u64() else { return Ok(figures) };
-        (figures.calls, figures.elapsed_ns) = (calls, results.u64()?);
-        for ns in &mut figures.latency_ns {
-            *ns = results.u64()?;
-        }
-        Ok(figures)
-    }
-
-    /// The measurement of a loop, with what the cores of who called and of who answered did.
-    pub(super) fn measurement(
-        &self,
-        workload: &Workload,
-        caller: CoreUse,
-        answerer: Option<CoreUse>,
-    ) -> Result<Measurement, Failure> {
-        let elapsed_s = self.elapsed_ns.max(1) as f64 / 1e9;
-        let calls_per_second = self.calls as f64 / elapsed_s;
-        let figures = self.latency_ns.map(|ns| ns as f64);
-        Ok(Measurement {
-            calls: self.calls,
-            elapsed_s,
-            calls_per_second,
-            bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
-            latency: LatencySummary::from_figures(self.calls, figures),
-            service: None,
-            open: None,
-            client: caller,
-            server: answerer,
-            client_cores: vec![caller],
-            server_cores: answerer.into_iter().collect(),
-            samples: Samples::none()?,
-        })
+    /// The part of the measured time that has a histogram of its own.
+    pub(crate) fn interval(&self) -> Duration {
+        (self.duration / self.intervals_max.max(1)).max(INTERVAL_MIN)
     }
 }
 
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Calls of an open loop under way at most on a connection, if nobody says otherwise.
+pub(crate) const IN_FLIGHT_MAX: usize = 64;
 const OPERATIONS: usize = 4;
 const TRANSPORT_BYTES: usize = 28;
 const CALL_BYTES: usize = 40;
 const REPLY_BYTES: usize = 24;
 const ECHO_WORDS_BYTES: usize = 8;
 const WRONG_AT_BYTES: usize = 4;
+const CHECK_BYTES: usize = 4;
 const XDR_COUNT_BYTES: usize = 4;
 
 #[cfg(test)]
@@ -342,13 +355,13 @@ mod tests {
 
     #[test]
     fn a_null_call_is_68_bytes_and_its_reply_52() {
-        assert_eq!(Workload::ping_pong(Operation::Null, 0).message_bytes(), (68, 52));
+        assert_eq!(Workload::ping_pong(Operation::Null, 0).shares()[0].message_bytes(), (68, 52));
     }
 
     #[test]
     fn an_echo_carries_its_payload_twice() {
         let echo = Workload::ping_pong(Operation::Echo, 64);
-        assert_eq!(echo.message_bytes(), (144, 124));
+        assert_eq!(echo.shares()[0].message_bytes(), (144, 124));
         assert_eq!(echo.payload_bytes(), 128);
     }
 

@@ -1,8 +1,49 @@
-//! What `spinperf run` does beyond one workload: the search for the highest rate, and the soak.
+//! The modes of `spinperf run`: workloads known beforehand, the search for the highest rate, the soak.
 //!
 //! `run` calls it, `load` measures for it, `report` prints what it found out.
 
+mod rows;
+mod saturate;
+mod soak;
+mod trend;
+
+use crate::cli::Plan;
+use crate::env::Holdings;
+use crate::failure::Failure;
+use crate::load::{Fleet, Mode};
+use crate::report::Row;
+use crate::units::{show_count, show_us};
 use serde::Serialize;
+
+/// What a mode found out.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) saturation: Option<Saturation>,
+    pub(crate) soak: Option<Soak>,
+    /// Why the answer to what was asked is no, if it is.
+    pub(crate) verdict: Result<(), String>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self { rows: Vec::new(), saturation: None, soak: None, verdict: Ok(()) }
+    }
+}
+
+/// Does what the plan says, with cores that are connected.
+pub(crate) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    match plan.mode {
+        Mode::Saturate => saturate::search(fleet, plan),
+        Mode::Soak => soak::run(fleet, plan),
+        Mode::PingPong | Mode::Closed | Mode::Open | Mode::Sweep => rows::measure(fleet, plan),
+    }
+}
+
+/// Measures the workload of the plan in both directions at once.
+pub(crate) fn measure_both(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    rows::measure_both(fleet, plan)
+}
 
 /// What the search for the highest rate found.
 #[derive(Clone, Debug, Serialize)]
@@ -54,15 +95,6 @@ pub(crate) struct SoakWindow {
     pub(crate) server: Holdings,
 }
 
-/// What a process holds of its host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Holdings {
-    /// Memory that is resident.
-    pub(crate) resident_bytes: u64,
-    /// Open file descriptors.
-    pub(crate) descriptors: u64,
-}
-
 /// A straight line through a figure of all windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Trend {
@@ -76,4 +108,40 @@ pub(crate) struct Trend {
     pub(crate) change_error: f64,
     /// The change is too large to bear and too clear to be chance.
     pub(crate) is_drift: bool,
+}
+
+impl Saturation {
+    /// Lines for people.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let limit = show_us(self.p99_limit_ns);
+        let answer = match self.highest_per_second {
+            Some(rate) => format!("highest rate with p99 <= {limit} µs: {}/s", show_count(rate)),
+            None => format!("no rate holds p99 <= {limit} µs"),
+        };
+        self.steps.iter().map(saturate::describe).chain([answer]).collect()
+    }
+}
+
+impl Soak {
+    /// Lines for people.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let verdict = match (self.trends.is_empty(), self.held) {
+            (true, _) => "too few windows to tell a drift",
+            (false, true) => "held: no drift, no leak",
+            (false, false) => "did NOT hold",
+        };
+        let windows = self.windows.iter().map(soak::describe);
+        let trends = self.trends.iter().map(Trend::describe);
+        windows.chain(trends).chain([verdict.to_owned()]).collect()
+    }
+}
+
+impl Trend {
+    /// `p99 changed by +3.1 % (error 4.0 %)`.
+    fn describe(&self) -> String {
+        let percent = |part: f64| part * 100.0 / self.mean.abs().max(f64::MIN_POSITIVE);
+        let drift = if self.is_drift { ": DRIFT" } else { "" };
+        let (change, error) = (percent(self.change), percent(self.change_error));
+        format!("{} changed by {change:+.1} % (standard error {error:.1} %){drift}", self.what)
+    }
 }

@@ -17,6 +17,12 @@ pub(crate) fn render(report: &Report) -> String {
     if !report.rows.is_empty() {
         push_section(&mut text, &results_title(report), &result_lines(&report.rows));
     }
+    if let Some(saturation) = &report.saturation {
+        push_section(&mut text, "search", &saturation.lines());
+    }
+    if let Some(soak) = &report.soak {
+        push_section(&mut text, "soak", &soak.lines());
+    }
     if !report.goals.is_empty() {
         push_section(&mut text, "goals", &aligned(report.goals.iter().map(goal_cells).collect()));
     }

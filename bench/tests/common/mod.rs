@@ -47,7 +47,10 @@ impl Server {
 
     pub(crate) fn start_with(name: &str, options: &[&str]) -> Self {
         let address = format!("shm:spinperf-test-{name}-{}", std::process::id());
-        let mut child = command(&["serve", "--address", &address, "--profile", "dev-vm"])
+        let profile: &[&str] =
+            if options.contains(&"--profile") { &[] } else { &["--profile", "dev-vm"] };
+        let mut child = command(&["serve", "--address", &address])
+            .args(profile)
             .args(options)
             .stdout(Stdio::piped())
             .spawn()

@@ -1,0 +1,247 @@
+//! What `spinperf run` is to do, from options that go together: the mode, the workloads, how long.
+
+use super::lists::{List, Sizes};
+use super::run::RunArgs;
+use crate::failure::Failure;
+use crate::load::{IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Workload};
+use std::time::Duration;
+
+/// What to measure, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) mode: Mode,
+    /// At least one; several of a sweep.
+    pub(crate) workloads: Vec<Workload>,
+    /// Of one repeat, one step, or all of a soak.
+    pub(crate) limits: Limits,
+    pub(crate) repeats: u32,
+    /// Of the order of a sweep.
+    pub(crate) seed: u64,
+    /// What a saturation looks for.
+    pub(crate) p99_max: Option<Duration>,
+    /// Of a soak.
+    pub(crate) window: Duration,
+}
+
+impl Plan {
+    /// What the options ask for, with so many client cores.
+    ///
+    /// # Errors
+    /// One line if they do not go together.
+    pub(crate) fn new(args: &RunArgs, cores: usize) -> Result<Self, Failure> {
+        let mode = mode_of(args);
+        check(args, mode)?;
+        let workloads = workloads(args, mode, cores)?;
+        let modes = &args.modes;
+        let limits = limits(args, mode)?;
+        let window = modes.window.unwrap_or(limits.duration / SOAK_WINDOWS);
+        Ok(Self {
+            // One call at a time is that, whatever it is called.
+            mode: if mode == Mode::Closed { workloads[0].mode } else { mode },
+            workloads,
+            limits,
+            repeats: modes.repeats,
+            seed: modes.seed,
+            p99_max: modes.p99_max,
+            window: window.max(WINDOW_MIN).max(limits.duration / SOAK_WINDOWS_MAX),
+        })
+    }
+
+    /// How long all of it takes, if nothing is searched for.
+    pub(crate) fn total(&self) -> Duration {
+        self.limits.total() * self.repeats * self.workloads.len() as u32
+    }
+}
+
+fn mode_of(args: &RunArgs) -> Mode {
+    let modes = &args.modes;
+    match modes.mode {
+        Some(mode) => mode,
+        None if lists(args) => Mode::Sweep,
+        None if modes.p99_max.is_some() => Mode::Saturate,
+        None if modes.rate.is_some() => Mode::Open,
+        None => Mode::Closed,
+    }
+}
+
+/// Some option has several values.
+fn lists(args: &RunArgs) -> bool {
+    let several = |list: &Option<List<usize>>| list.as_ref().is_some_and(|list| list.0.len() > 1);
+    let sizes = matches!(&args.size, Sizes::Any(sizes) if sizes.len() > 1);
+    let rates = args.modes.rate.as_ref().is_some_and(|rates| rates.0.len() > 1);
+    sizes || rates || several(&args.depth) || several(&args.modes.core_counts)
+}
+
+/// Refuses what does not go together, with what would.
+fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
+    let modes = &args.modes;
+    let (rate, depth) = (modes.rate.is_some(), args.depth.is_some());
+    let paced = rate || mode == Mode::Saturate;
+    let is_mix = args.op.0.len() > 1;
+    let deep = args.depth.as_ref().is_some_and(|depth| depth.0 != [1]);
+    let plain = matches!(mode, Mode::Closed | Mode::PingPong);
+    let first = args.op.0.first().map_or("null", |(op, _)| op.name());
+    let only_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
+    let echoes = args.op.0.iter().any(|(op, _)| *op == Operation::Echo);
+    let wrong: &[(bool, &str)] = &[
+        (lists(args) && mode != Mode::Sweep, "several values of an option go with --mode sweep"),
+        (mode == Mode::Open && !rate, "--mode open needs --rate, in calls per second: 500, 20k"),
+        (plain && rate, "--rate goes with --mode open, sweep or soak"),
+        (mode == Mode::PingPong && deep, "--depth goes with --mode closed; pingpong has one call"),
+        (paced && depth, "--depth goes with closed loops; open ones take --in-flight-max"),
+        (!paced && modes.in_flight_max.is_some(), "--in-flight-max goes with --rate"),
+        (
+            mode == Mode::Saturate && modes.p99_max.is_none(),
+            "--mode saturate needs --p99-max, such as 20us",
+        ),
+        (modes.p99_max.is_some() && mode != Mode::Saturate, "--p99-max goes with --mode saturate"),
+        (modes.window.is_some() && mode != Mode::Soak, "--window goes with --mode soak"),
+        (
+            modes.repeats > 1 && matches!(mode, Mode::Soak | Mode::Saturate),
+            "--repeats does not go with --mode soak or saturate, which repeat in their own way",
+        ),
+        (
+            modes.calls.is_some() && matches!(mode, Mode::Soak | Mode::Saturate),
+            "--calls does not go with --mode soak or saturate",
+        ),
+        (
+            is_mix && matches!(&args.size, Sizes::Any(sizes) if sizes.len() > 1),
+            "a mix takes one size for each operation: --size read=1MiB,echo=64",
+        ),
+        (
+            args.bidir && (args.connections > 1 || args.idle_connections > 0),
+            "--bidir goes with one connection",
+        ),
+        (
+            args.program.is_some() && (args.bidir || !only_null),
+            "--program goes with --op null, one way",
+        ),
+        (
+            args.program.is_some() && mode == Mode::Soak,
+            "--program does not go with --mode soak, which asks the server what it holds",
+        ),
+        (
+            args.bidir && (is_mix || !plain),
+            "--bidir goes with a closed loop of one operation, --mode pingpong or closed",
+        ),
+    ];
+    if let Some((_, why)) = wrong.iter().find(|(is_wrong, _)| *is_wrong) {
+        return Err(Failure::Usage((*why).to_owned()));
+    }
+    if args.reply_size.is_some() && !echoes {
+        let message = format!("--reply-size goes with --op echo only, not with {first}");
+        return Err(Failure::Usage(message));
+    }
+    Ok(())
+}
+
+fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
+    let modes = &args.modes;
+    let (warmup, duration) = match mode {
+        Mode::Sweep | Mode::Saturate => (STEP_WARMUP, STEP_DURATION),
+        Mode::Soak => (WARMUP, SOAK_DURATION),
+        Mode::PingPong | Mode::Closed | Mode::Open => (WARMUP, DURATION),
+    };
+    let duration = modes.duration.unwrap_or(duration);
+    if duration.is_zero() || duration > DURATION_MAX {
+        let message = "--duration takes more than nothing and at most 1000h".to_owned();
+        return Err(Failure::Usage(message));
+    }
+    let intervals_max = match mode {
+        Mode::Sweep | Mode::Saturate | Mode::Soak => 1,
+        Mode::PingPong | Mode::Closed | Mode::Open => INTERVALS_MAX,
+    };
+    Ok(Limits {
+        ramp: modes.ramp,
+        warmup: modes.warmup.unwrap_or(warmup),
+        duration,
+        cooldown: modes.cooldown,
+        calls: modes.calls,
+        intervals_max,
+        force: modes.force,
+    })
+}
+
+/// Every combination of what was given, in the order of the options.
+fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, Failure> {
+    let modes = &args.modes;
+    let core_counts = modes.core_counts.as_ref().map_or(vec![cores], |list| list.0.clone());
+    if core_counts.iter().any(|count| *count > cores) {
+        let message = format!("--core-counts goes up to the {cores} of --cores or the profile");
+        return Err(Failure::Usage(message));
+    }
+    let depths = args.depth.as_ref().map_or(vec![1], |list| list.0.clone());
+    let rates = modes.rate.as_ref().map(|list| list.0.clone());
+    let sizes = match &args.size {
+        Sizes::Any(sizes) => sizes.clone(),
+        // One row, whose operations have their own.
+        Sizes::Each(_) => vec![0],
+    };
+    let mut all = Vec::new();
+    for size in sizes {
+        for &depth in &depths {
+            for &count in &core_counts {
+                let closed = Workload { cores: count, ..closed(args, size, depth)? };
+                match &rates {
+                    None if mode == Mode::Saturate => all.push(open(args, closed, 1)),
+                    None => all.push(closed),
+                    Some(rates) => all.extend(rates.iter().map(|&rate| open(args, closed, rate))),
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn closed(args: &RunArgs, size: usize, depth: usize) -> Result<Workload, Failure> {
+    let shares: Vec<Share> = args
+        .op
+        .0
+        .iter()
+        .map(|&(op, weight)| share(args, op, weight, size))
+        .collect::<Result<_, _>>()?;
+    let first = shares[0];
+    let mix = if shares.len() > 1 { Mix::new(&shares) } else { Mix::default() };
+    Ok(Workload {
+        reply_bytes: first.reply_bytes,
+        mix,
+        connections: args.connections as usize,
+        idle_connections: args.idle_connections as usize,
+        verify: args.verify,
+        seed: args.modes.seed,
+        ..Workload::ping_pong(first.op, first.call_bytes).at_depth(depth)
+    })
+}
+
+fn share(args: &RunArgs, op: Operation, weight: u32, size: usize) -> Result<Share, Failure> {
+    let call_bytes = match &args.size {
+        _ if op == Operation::Null => 0,
+        Sizes::Any(_) => size,
+        sizes @ Sizes::Each(_) => sizes.of(op).ok_or_else(|| {
+            let op = op.name();
+            Failure::Usage(format!("no size for {op}: add it to --size {op}=64"))
+        })?,
+    };
+    let echo_bytes = args.reply_size.filter(|_| op == Operation::Echo);
+    Ok(Share { op, weight, call_bytes, reply_bytes: echo_bytes.unwrap_or(call_bytes) })
+}
+
+fn open(args: &RunArgs, closed: Workload, per_second: u64) -> Workload {
+    let depth = args.modes.in_flight_max.as_ref().and_then(|list| list.0.first().copied());
+    let rate = Rate { per_second, arrivals: args.modes.arrivals };
+    Workload { depth: depth.unwrap_or(IN_FLIGHT_MAX), ..closed }.at_rate(rate)
+}
+
+const DURATION: Duration = Duration::from_secs(3);
+const WARMUP: Duration = Duration::from_millis(500);
+const STEP_DURATION: Duration = Duration::from_secs(1);
+const STEP_WARMUP: Duration = Duration::from_millis(200);
+const SOAK_DURATION: Duration = Duration::from_secs(600);
+/// Times in nanoseconds and clock ticks fit into their numbers by far.
+const DURATION_MAX: Duration = Duration::from_secs(3_600_000);
+/// Histograms over time, for a picture of it.
+const INTERVALS_MAX: u32 = 60;
+const SOAK_WINDOWS: u32 = 60;
+/// Bounds the memory of a soak.
+const SOAK_WINDOWS_MAX: u32 = 600;
+const WINDOW_MIN: Duration = Duration::from_millis(20);

@@ -1,0 +1,117 @@
+//! Seeded chance: which operation comes next, and when.
+
+use super::workload::Share;
+
+/// Numbers that the same seed gives again (splitmix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    #[inline]
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, which must not be zero.
+    #[inline]
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// A positive number whose mean is 1, exponentially distributed.
+    #[inline]
+    pub(crate) fn exponential(&mut self) -> f64 {
+        // In (0, 1]: 53 bits, and never zero.
+        let uniform = ((self.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        -uniform.ln()
+    }
+
+    /// Puts the items into an order of its own.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}
+
+/// Chooses operations by weight.
+#[derive(Clone, Debug)]
+pub(super) struct Mixer {
+    random: Random,
+    /// Up to which number each share is chosen.
+    ends: Vec<u64>,
+}
+
+impl Mixer {
+    /// Of these shares; `None` of a single one, which needs no choice.
+    pub(super) fn new(shares: &[Share], seed: u64) -> Option<Self> {
+        let sum = |end: &mut u64, share: &Share| {
+            *end += u64::from(share.weight);
+            Some(*end)
+        };
+        let ends = shares.iter().scan(0, sum).collect();
+        (shares.len() > 1).then(|| Self { random: Random::new(seed), ends })
+    }
+
+    /// The index of the next one.
+    #[inline]
+    pub(super) fn pick(&mut self) -> usize {
+        let number = self.random.below(self.ends.last().copied().unwrap_or(1));
+        self.ends.iter().position(|&end| number < end).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Operation;
+
+    #[test]
+    fn a_seed_gives_its_numbers_again() {
+        let take = |seed| {
+            std::iter::repeat_with({
+                let mut random = Random::new(seed);
+                move || random.bits()
+            })
+        };
+        assert!(take(7).take(100).eq(take(7).take(100)));
+        assert!(take(7).take(100).ne(take(8).take(100)));
+    }
+
+    #[test]
+    fn exponential_numbers_are_positive_with_a_mean_of_one() {
+        let mut random = Random::new(1);
+        let numbers: Vec<f64> = (0..100_000).map(|_| random.exponential()).collect();
+        let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+        assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0));
+    }
+
+    #[test]
+    fn shares_are_picked_by_weight() {
+        let share = |op, weight| Share { op, weight, call_bytes: 0, reply_bytes: 0 };
+        let shares = [share(Operation::Echo, 70), share(Operation::Read, 30)];
+        let mut mixer = Mixer::new(&shares, 3).unwrap();
+        let reads = (0..10_000).filter(|_| mixer.pick() == 1).count();
+        assert!((2800..3200).contains(&reads), "{reads}");
+        assert!(Mixer::new(&shares[..1], 3).is_none());
+    }
+
+    #[test]
+    fn a_shuffle_keeps_every_item() {
+        let mut items: Vec<u32> = (0..50).collect();
+        Random::new(5).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<u32>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<u32>>());
+    }
+}

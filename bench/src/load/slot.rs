@@ -1,0 +1,280 @@
+//! One call at a time, again and again: what it sends, what it lends, and what must come back.
+//! Used by the driver, which decides when.
+
+use super::program::{
+    Check, ECHO, NONE_WRONG, NULL, READ, READ_OFFSETS, READ_STRIDE_BYTES, SERVED_SEED, WRITE,
+};
+use super::workload::{Operation, Share, Workload};
+use crate::failure::Failure;
+use crate::pattern::{Mismatch, Verify, check, fill};
+use spinrpc::{Backpressure, Bulk, CallError, CallSpec, Client, Data, Reply, Token};
+
+/// A call of any operation of a workload.
+pub(super) struct Slot {
+    /// One for each operation of the workload.
+    parts: Vec<Part>,
+    part: usize,
+    is_prepared: bool,
+    /// When the call under way was to start, in ticks. In a closed loop it did.
+    pub(super) started: u64,
+    /// When it did start, in an open loop.
+    pub(super) sent: u64,
+    /// It was to start in the measured time of an open loop.
+    pub(super) counts: bool,
+}
+
+/// What a slot has for one operation.
+struct Part {
+    share: Share,
+    verify: Verify,
+    spec: CallSpec,
+    /// Payload of an echo.
+    payload: Vec<u8>,
+    /// What a write sends from or a read receives into, while no call has it.
+    memory: Option<Bulk>,
+    /// What a call has brought back is for the next.
+    keeps_memory: bool,
+    seed: u64,
+}
+
+impl Slot {
+    pub(super) fn new(workload: &Workload, client: &Client) -> Result<Self, Failure> {
+        let shares = workload.shares();
+        // Operations of a mix have their memory by turns: there may not be enough for all at once.
+        let keeps_memory = shares.len() == 1;
+        let part = |share| Part::new(share, workload.verify, keeps_memory, client);
+        let parts = shares.into_iter().map(part).collect::<Result<_, _>>()?;
+        Ok(Self { parts, part: 0, is_prepared: false, started: 0, sent: 0, counts: false })
+    }
+
+    /// Makes the next call one of this share of the workload.
+    #[inline]
+    pub(super) fn choose(&mut self, share: usize) {
+        self.part = share;
+    }
+
+    /// Which share of the workload the call is of.
+    #[inline]
+    pub(super) fn share(&self) -> usize {
+        self.part
+    }
+
+    /// Says which call comes next, by the number that seeds its data.
+    #[inline]
+    pub(super) fn renew(&mut self, seed: u64) {
+        self.parts[self.part].seed = seed;
+        self.is_prepared = false;
+    }
+
+    /// Starts the next call: fills what it sends, if it is to be verified, and lends it memory. One
+    /// that is refused is tried again as it is.
+    #[inline]
+    pub(super) fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
+        let part = &mut self.parts[self.part];
+        if !self.is_prepared {
+            part.prepare(client)?;
+            self.is_prepared = true;
+        }
+        part.call(client, token)
+    }
+
+    /// Checks a reply and takes its buffers back for the next call.
+    #[inline]
+    pub(super) fn take_reply(
+        &mut self,
+        reply: Result<Reply<'_>, CallError>,
+    ) -> Result<(), Failure> {
+        self.parts[self.part].take_reply(reply)
+    }
+
+    /// Why there is never memory for the call that was prepared.
+    #[cold]
+    pub(super) fn no_memory(&self) -> Failure {
+        let Share { op, call_bytes, reply_bytes, .. } = self.parts[self.part].share;
+        Failure::Measurement(format!(
+            "a connection has no memory for one {} call of {call_bytes} bytes with a reply of \
+             {reply_bytes}: lower --size, or raise shm.arena_mib (RDMA devices: mem.arena_mib and \
+             verbs.arena_mib) in the profile",
+            op.name()
+        ))
+    }
+}
+
+impl Part {
+    fn new(
+        share: Share,
+        verify: Verify,
+        keeps_memory: bool,
+        client: &Client,
+    ) -> Result<Self, Failure> {
+        let mut part = Self {
+            share,
+            verify,
+            spec: CallSpec::new(),
+            payload: Vec::new(),
+            memory: None,
+            keeps_memory,
+            seed: 0,
+        };
+        match share.op {
+            Operation::Null => {}
+            Operation::Echo => {
+                part.payload = vec![0; share.call_bytes];
+                fill(&mut part.payload, 0, 0);
+                let reply_bytes_max = ECHO_RESULT_BYTES + share.reply_bytes;
+                part.spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+            }
+            Operation::Read | Operation::Write if !keeps_memory => {}
+            Operation::Read | Operation::Write => {
+                let mut memory = bulk(client, share.call_bytes)?;
+                fill(memory.bytes_mut(), 0, 0);
+                part.memory = Some(memory);
+            }
+        }
+        Ok(part)
+    }
+
+    #[inline]
+    fn prepare(&mut self, client: &Client) -> Result<(), Backpressure> {
+        let check = Check::new(self.verify, self.seed);
+        self.seed = check.seed;
+        match self.share.op {
+            Operation::Null => {}
+            Operation::Echo => refresh(&mut self.payload, check),
+            Operation::Read => {
+                let mut memory = self.take_memory(client)?;
+                memory.set_len(self.share.call_bytes);
+                self.spec.add_result_into(memory);
+            }
+            Operation::Write => {
+                let mut memory = self.take_memory(client)?;
+                refresh(memory.bytes_mut(), check);
+                self.spec.add_argument(memory);
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory of the last call, or other memory where it went back to the connection.
+    fn take_memory(&mut self, client: &Client) -> Result<Bulk, Backpressure> {
+        let other = || client.bulk(self.share.call_bytes).ok_or(Backpressure::NoBuffer);
+        self.memory.take().map_or_else(other, Ok)
+    }
+
+    #[inline]
+    fn keep(&mut self, memory: Option<Bulk>) {
+        self.memory = memory.filter(|_| self.keeps_memory);
+    }
+
+    #[inline]
+    fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
+        let Share { op, call_bytes, reply_bytes, .. } = self.share;
+        let check = Check::new(self.verify, self.seed).to_wire();
+        match op {
+            Operation::Null => client.call(NULL, token, &mut self.spec, |_| {}),
+            Operation::Echo => client.call(ECHO, token, &mut self.spec, |args| {
+                args.u32(reply_bytes as u32);
+                args.u32(check);
+                args.opaque(&self.payload);
+            }),
+            Operation::Read => client.call(READ, token, &mut self.spec, |args| {
+                args.u32(read_offset(self.seed) as u32);
+                args.u32(call_bytes as u32);
+            }),
+            Operation::Write => client.call(WRITE, token, &mut self.spec, |args| {
+                args.u32(check);
+                args.bulk();
+            }),
+        }
+    }
+
+    #[inline]
+    fn take_reply(&mut self, reply: Result<Reply<'_>, CallError>) -> Result<(), Failure> {
+        let mut reply = reply.map_err(|error| call_failed(self.share.op, &error))?;
+        match self.share.op {
+            Operation::Null => Ok(()),
+            Operation::Echo => self.take_echo(&mut reply),
+            Operation::Read => self.take_read(&mut reply),
+            Operation::Write => self.take_write(&mut reply),
+        }
+    }
+
+    fn take_echo(&mut self, reply: &mut Reply<'_>) -> Result<(), Failure> {
+        let Share { op, call_bytes, reply_bytes, .. } = self.share;
+        let mut results = reply.results();
+        let wrong_at = results.u32().map_err(|error| garbled(op, &error))?;
+        let data = results.opaque(reply_bytes).map_err(|error| garbled(op, &error))?;
+        self.check_sent(wrong_at)?;
+        let seed = if reply_bytes <= call_bytes { self.seed } else { SERVED_SEED };
+        Ok(check(data, reply_bytes, seed, 0, self.verify)?)
+    }
+
+    fn take_read(&mut self, reply: &mut Reply<'_>) -> Result<(), Failure> {
+        let Share { op, call_bytes, .. } = self.share;
+        let data = reply.results().data(call_bytes).map_err(|error| garbled(op, &error))?;
+        let at = read_offset(self.seed);
+        let checked = check(data.bytes(), call_bytes, SERVED_SEED, at, self.verify);
+        if let Data::Bulk(memory) = data {
+            self.keep(Some(memory));
+        }
+        Ok(checked?)
+    }
+
+    fn take_write(&mut self, reply: &mut Reply<'_>) -> Result<(), Failure> {
+        let Share { op, call_bytes, .. } = self.share;
+        let mut results = reply.results();
+        let wrong_at = results.u32().map_err(|error| garbled(op, &error))?;
+        let count = results.u32().map_err(|error| garbled(op, &error))?;
+        self.keep(reply.take_argument());
+        if count as usize != call_bytes {
+            let (index, length) = (u64::from(count), call_bytes as u64);
+            return Err(Mismatch { index, length, seed: self.seed }.into());
+        }
+        self.check_sent(wrong_at)
+    }
+
+    /// Fails if the server found a wrong byte in what this slot sent.
+    fn check_sent(&self, wrong_at: u32) -> Result<(), Failure> {
+        if wrong_at == NONE_WRONG {
+            return Ok(());
+        }
+        let length = self.share.call_bytes as u64;
+        Err(Mismatch { index: u64::from(wrong_at), length, seed: self.seed }.into())
+    }
+}
+
+/// Where the data of a verified read begins; unverified reads have seed 0 and so begin at 0.
+fn read_offset(seed: u64) -> u64 {
+    seed % READ_OFFSETS * READ_STRIDE_BYTES
+}
+
+/// Puts fresh data where the receiver will look at it.
+fn refresh(bytes: &mut [u8], check: Check) {
+    if check.verify != Verify::Off {
+        fill(bytes, check.seed, 0);
+    }
+}
+
+fn bulk(client: &Client, bytes: usize) -> Result<Bulk, Failure> {
+    client.bulk(bytes).ok_or_else(|| {
+        Failure::Measurement(format!(
+            "the connection has no {bytes} bytes left for bulk data: \
+             lower --size or --depth, or raise shm.arena_mib (RDMA devices: mem.arena_mib and \
+             verbs.arena_mib) in the profile"
+        ))
+    })
+}
+
+fn call_failed(op: Operation, error: &CallError) -> Failure {
+    Failure::Measurement(format!("{} call failed: {error}", op.name()))
+}
+
+fn garbled(op: Operation, error: &spinrpc::DecodeError) -> Failure {
+    Failure::Measurement(format!(
+        "results of {} are not what the program defines: {error}",
+        op.name()
+    ))
+}
+
+/// `wrong_at`, the count of the data, and its roundup at most.
+const ECHO_RESULT_BYTES: usize = 12;

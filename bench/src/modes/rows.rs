@@ -1,0 +1,82 @@
+//! Workloads that are known beforehand: one, or all of a sweep. What is measured several times is
+//! measured by turns, each time in another order, so that what changes on the machine meanwhile
+//! favours none of them.
+
+use super::Outcome;
+use crate::cli::Plan;
+use crate::failure::Failure;
+use crate::load::{Fleet, Measured, Random, Workload};
+use crate::progress::Progress;
+use crate::report::{Repeat, Row};
+
+/// Measures every workload of the plan as often as it says.
+pub(super) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    let measured = match plan.workloads.as_slice() {
+        [workload] => {
+            fleet.load(workload)?;
+            vec![repeatedly(fleet, plan, workload)?]
+        }
+        _ => by_turns(fleet, plan)?,
+    };
+    let rows = measured.into_iter().flat_map(rows).collect();
+    Ok(Outcome { rows, ..Outcome::default() })
+}
+
+/// Measures the first workload in both directions at once, a row for each.
+pub(super) fn measure_both(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    fleet.load_both(&plan.workloads[0])?;
+    let measured = repeatedly(fleet, plan, &plan.workloads[0])?;
+    Ok(Outcome { rows: rows(measured), ..Outcome::default() })
+}
+
+/// What is loaded, with the same connections each time.
+fn repeatedly(
+    fleet: &mut Fleet,
+    plan: &Plan,
+    workload: &Workload,
+) -> Result<Vec<Vec<Measured>>, Failure> {
+    let mut progress = Progress::start(plan.repeats as usize);
+    let mut measure = |_| {
+        progress.step(&workload.name());
+        fleet.measure(&plan.limits)
+    };
+    let measured = (0..plan.repeats).map(&mut measure).collect();
+    fleet.unload()?;
+    measured
+}
+
+fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<Vec<Vec<Vec<Measured>>>, Failure> {
+    let workloads = &plan.workloads;
+    let mut measured = vec![Vec::new(); workloads.len()];
+    let mut progress = Progress::start(plan.repeats as usize * workloads.len());
+    let mut random = Random::new(plan.seed);
+    let mut order: Vec<usize> = (0..workloads.len()).collect();
+    for _ in 0..plan.repeats {
+        random.shuffle(&mut order);
+        for &index in &order {
+            progress.step(&workloads[index].name());
+            fleet.load(&workloads[index])?;
+            measured[index].push(fleet.measure(&plan.limits)?);
+            fleet.unload()?;
+        }
+    }
+    Ok(measured)
+}
+
+/// The rows of one workload from all of its repeats: one, or of a mix one for all of it and one for
+/// each operation.
+pub(super) fn rows(repeats: Vec<Vec<Measured>>) -> Vec<Row> {
+    let workloads: Vec<Workload> =
+        repeats.first().into_iter().flatten().map(|(workload, _)| *workload).collect();
+    let mut columns: Vec<Vec<Repeat>> = vec![Vec::new(); workloads.len()];
+    for repeat in repeats {
+        for (column, (_, measurement)) in columns.iter_mut().zip(repeat) {
+            column.push(Repeat::new(measurement, Vec::new()));
+        }
+    }
+    workloads
+        .into_iter()
+        .zip(columns)
+        .map(|(workload, repeats)| Row::new(workload, repeats))
+        .collect()
+}

@@ -1,0 +1,176 @@
+//! The search for the highest rate: doubled until it does not hold, then narrowed down between the
+//! last that did and the first that did not. A rate holds if the 99th percentile, from the intended
+//! start of each call, stays within its limit, the loop keeps to the rate, and there are enough calls
+//! for that percentile. One that does not hold
+//! is tried once more: the machine may have done something else meanwhile.
+
+use super::rows::rows;
+use super::{Outcome, Saturation, SaturationStep};
+use crate::cli::Plan;
+use crate::failure::Failure;
+use crate::load::{Fleet, Measured, Rate, Workload};
+use crate::units::{show_count, show_us};
+
+/// Searches with the workload of the plan.
+pub(super) fn search(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    let p99_limit_ns = plan.p99_max.unwrap_or_default().as_nanos() as f64;
+    let mut search = Search { fleet, plan, p99_limit_ns, steps: Vec::new(), best: None };
+    let highest = find(|rate| search.holds(rate))?;
+    let Search { steps, best, .. } = search;
+    let highest_per_second = highest.map(|rate| rate as f64);
+    let verdict = match highest {
+        Some(_) => Ok(()),
+        None => Err(format!("no rate holds a 99th percentile of {} µs", show_us(p99_limit_ns))),
+    };
+    Ok(Outcome {
+        rows: best.map_or_else(Vec::new, |best| rows(vec![best])),
+        saturation: Some(Saturation { p99_limit_ns, steps, highest_per_second }),
+        verdict,
+        ..Outcome::default()
+    })
+}
+
+struct Search<'a> {
+    fleet: &'a mut Fleet,
+    plan: &'a Plan,
+    p99_limit_ns: f64,
+    steps: Vec<SaturationStep>,
+    /// Of the highest rate that held so far.
+    best: Option<Vec<Measured>>,
+}
+
+impl Search<'_> {
+    fn holds(&mut self, per_second: u64) -> Result<bool, Failure> {
+        Ok(self.attempt(per_second)? || self.attempt(per_second)?)
+    }
+
+    fn attempt(&mut self, per_second: u64) -> Result<bool, Failure> {
+        let planned = self.plan.workloads[0];
+        let arrivals = planned.rate.map(|rate| rate.arrivals).unwrap_or_default();
+        let workload = planned.at_rate(Rate { per_second, arrivals });
+        let measured = self.measure(&workload)?;
+        let step = step(&measured, self.p99_limit_ns);
+        eprintln!("spinperf: {}", describe(&step));
+        self.steps.push(step);
+        let highest = self.best.as_ref().map_or(0, |best| rate_of(best));
+        if step.held && per_second > highest {
+            self.best = Some(measured);
+        }
+        Ok(step.held)
+    }
+
+    fn measure(&mut self, workload: &Workload) -> Result<Vec<Measured>, Failure> {
+        self.fleet.load(workload)?;
+        let measured = self.fleet.measure(&self.plan.limits)?;
+        self.fleet.unload()?;
+        Ok(measured)
+    }
+}
+
+fn rate_of(measured: &[Measured]) -> u64 {
+    measured.first().and_then(|(workload, _)| workload.rate).map_or(0, |rate| rate.per_second)
+}
+
+fn step(measured: &[Measured], p99_limit_ns: f64) -> SaturationStep {
+    let mut step = SaturationStep {
+        target_per_second: rate_of(measured) as f64,
+        achieved_per_second: 0.0,
+        p99_ns: f64::NAN,
+        adherence_percent: 0.0,
+        held: false,
+    };
+    if let Some((_, one)) = measured.first()
+        && let Some(open) = one.open
+    {
+        step.achieved_per_second = open.achieved_per_second;
+        step.adherence_percent = open.adherence_percent;
+        step.p99_ns = one.latency.p99_ns;
+        let enough = one.calls >= CALLS_MIN;
+        step.held = enough && open.refused.is_none() && one.latency.p99_ns <= p99_limit_ns;
+    }
+    step
+}
+
+/// A line about one rate.
+pub(super) fn describe(step: &SaturationStep) -> String {
+    format!(
+        "{}/s: p99 {} µs, {}/s achieved, adherence {:.2} %: {}",
+        show_count(step.target_per_second),
+        show_us(step.p99_ns),
+        show_count(step.achieved_per_second),
+        step.adherence_percent,
+        if step.held { "held" } else { "not held" },
+    )
+}
+
+/// The highest rate that holds, to a twentieth; `None` if not even the lowest does.
+fn find(mut holds: impl FnMut(u64) -> Result<bool, Failure>) -> Result<Option<u64>, Failure> {
+    let mut rate = RATE_FIRST;
+    let (mut low, mut high) = if holds(rate)? {
+        loop {
+            let next = rate * 2;
+            if next > RATE_LAST || !holds(next)? {
+                break (rate, next.min(RATE_LAST));
+            }
+            rate = next;
+        }
+    } else {
+        loop {
+            let next = rate / 4;
+            if next < RATE_LOWEST {
+                return Ok(None);
+            }
+            if holds(next)? {
+                break (next, rate);
+            }
+            rate = next;
+        }
+    };
+    while high - low > low / PRECISION {
+        let middle = low.midpoint(high);
+        if holds(middle)? { low = middle } else { high = middle }
+    }
+    Ok(Some(low))
+}
+
+const RATE_FIRST: u64 = 10_000;
+const RATE_LOWEST: u64 = 10;
+/// More than any client could make.
+const RATE_LAST: u64 = 1_000_000_000;
+const PRECISION: u64 = 20;
+/// The 99th percentile of fewer is their largest, or nothing.
+const CALLS_MIN: u64 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(limit: u64) -> (Option<u64>, usize) {
+        let mut tried = 0;
+        let highest = find(|rate| {
+            tried += 1;
+            Ok(rate <= limit)
+        });
+        (highest.unwrap(), tried)
+    }
+
+    #[test]
+    fn the_highest_rate_is_found_to_a_twentieth() {
+        for limit in [40, 700, 9_999, 10_000, 123_456, 5_000_000] {
+            let (highest, tried) = found(limit);
+            let highest = highest.unwrap();
+            assert!(highest <= limit && limit <= highest + highest / PRECISION + 1, "{highest}");
+            assert!(tried < 25, "{limit}: {tried} steps");
+        }
+    }
+
+    #[test]
+    fn where_nothing_holds_there_is_no_highest_rate() {
+        assert_eq!(found(3).0, None);
+    }
+
+    #[test]
+    fn what_always_holds_ends_all_the_same() {
+        assert!(found(u64::MAX).0.unwrap() <= RATE_LAST);
+    }
+}

@@ -1,0 +1,324 @@
+//! The soak: the same load for hours, window by window, watched for what should stay as it is. What
+//! is kept of a window is a line of figures, and all memory is taken at the beginning: a watch for
+//! leaks must not leak itself.
+
+use super::rows::rows;
+use super::trend::Line;
+use super::{Outcome, Soak, SoakWindow, Trend};
+use crate::cli::Plan;
+use crate::env::{Holdings, holdings};
+use crate::failure::Failure;
+use crate::latency::LatencySummary;
+use crate::load::{Fleet, Interval, Limits, Measured, Measurement, Samples};
+use crate::units::{show_count, show_us};
+use hdrhistogram::Histogram;
+use std::time::{Duration, Instant};
+
+/// Runs the workload of the plan window by window.
+pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    let windows = plan.limits.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1)) as usize;
+    let mut watch = Watch::new(windows)?;
+    fleet.load(&plan.workloads[0])?;
+    for window in 0..windows {
+        let limits = limits_of(plan, window, windows);
+        watch.add(fleet.measure(&limits)?, fleet.server_holdings()?);
+    }
+    fleet.unload()?;
+    watch.outcome()
+}
+
+/// The first window warms up, the last cools down.
+fn limits_of(plan: &Plan, window: usize, windows: usize) -> Limits {
+    let (first, last) = (window == 0, window + 1 == windows);
+    let or_none = |time, wanted| if wanted { time } else { Duration::ZERO };
+    let limits = plan.limits;
+    Limits {
+        ramp: or_none(limits.ramp, first),
+        warmup: or_none(limits.warmup, first),
+        duration: plan.window,
+        cooldown: or_none(limits.cooldown, last),
+        ..limits
+    }
+}
+
+/// What is kept of all windows.
+struct Watch {
+    begin: Instant,
+    windows: Vec<SoakWindow>,
+    planned: usize,
+    samples: Vec<Histogram<u64>>,
+    /// All of it and its operations: the sums of their counts, and what else the last window said.
+    sums: Vec<Measured>,
+    said: Instant,
+}
+
+impl Watch {
+    fn new(planned: usize) -> Result<Self, Failure> {
+        let histogram = || {
+            let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?;
+            // The pages are the kernel's until they are written to.
+            histogram.reset();
+            Ok(histogram)
+        };
+        let samples: Result<_, hdrhistogram::CreationError> =
+            (0..planned.min(INTERVALS_MAX)).map(|_| histogram()).collect();
+        Ok(Self {
+            begin: Instant::now(),
+            windows: Vec::with_capacity(planned),
+            planned,
+            samples: samples
+                .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))?,
+            sums: Vec::new(),
+            said: Instant::now(),
+        })
+    }
+
+    fn add(&mut self, measured: Vec<Measured>, server: Holdings) {
+        if let Some((_, all)) = measured.first() {
+            let end_s = self.begin.elapsed().as_secs_f64();
+            // Without calls there are no latencies, rather than none at all.
+            let latency = match all.calls {
+                0 => LatencySummary::refused(0),
+                _ => all.latency,
+            };
+            let window = SoakWindow {
+                start_s: end_s - all.elapsed_s,
+                elapsed_s: all.elapsed_s,
+                calls: all.calls,
+                calls_per_second: all.calls_per_second,
+                p50_ns: latency.p50_ns,
+                p99_ns: latency.p99_ns,
+                max_ns: latency.max_ns,
+                client: holdings(std::process::id()),
+                server,
+            };
+            self.say(&window);
+            let place = self.windows.len() * self.samples.len() / self.planned;
+            if let Some(samples) = self.samples.get_mut(place) {
+                // Cannot fail: no latency is longer than these are made for.
+                let _ = samples.add(&all.samples.latency);
+            }
+            self.windows.push(window);
+        }
+        self.sums = match std::mem::take(&mut self.sums) {
+            none if none.is_empty() => measured,
+            sums => sums.into_iter().zip(measured).map(add_up).collect(),
+        };
+    }
+
+    /// At most every two seconds.
+    fn say(&mut self, window: &SoakWindow) {
+        if self.said.elapsed() < SAY_EVERY {
+            return;
+        }
+        self.said = Instant::now();
+        eprintln!(
+            "spinperf: window {} of {}: {}",
+            self.windows.len() + 1,
+            self.planned,
+            describe(window)
+        );
+    }
+
+    fn outcome(mut self) -> Result<Outcome, Failure> {
+        let trends = trends(&self.windows);
+        let held = !trends.iter().any(|trend| trend.is_drift);
+        let drifted: Vec<String> =
+            trends.iter().filter(|trend| trend.is_drift).map(Trend::describe).collect();
+        if let Some((_, all)) = self.sums.first_mut() {
+            all.samples = samples(&self.windows, self.samples)?;
+            all.latency = match all.latency.p50_ns.is_nan() {
+                true => LatencySummary::refused(all.calls),
+                false => LatencySummary::of(&all.samples.latency, 1.0),
+            };
+        }
+        Ok(Outcome {
+            rows: rows(vec![self.sums]),
+            soak: Some(Soak { windows: self.windows, trends, held }),
+            verdict: match held {
+                true => Ok(()),
+                false => Err(format!("the soak did not hold: {}", drifted.join("; "))),
+            },
+            ..Outcome::default()
+        })
+    }
+}
+
+/// The counts of both; of percentiles, the larger.
+fn add_up(((workload, sum), (_, next)): (Measured, Measured)) -> Measured {
+    let elapsed_s = sum.elapsed_s + next.elapsed_s;
+    let mean = |of: fn(&Measurement) -> f64| {
+        (of(&sum) * sum.elapsed_s + of(&next) * next.elapsed_s) / elapsed_s.max(f64::MIN_POSITIVE)
+    };
+    let (calls_per_second, bytes_per_second) =
+        (mean(|one| one.calls_per_second), mean(|one| one.bytes_per_second));
+    let larger = |one: [f64; 8], two: [f64; 8]| {
+        let mut larger = one;
+        // Not a number stays that: percentiles that were refused once are not to be had.
+        larger.iter_mut().zip(two).for_each(|(one, two)| {
+            *one = if one.is_nan() || two.is_nan() { f64::NAN } else { one.max(two) };
+        });
+        larger
+    };
+    let calls = sum.calls + next.calls;
+    let latency = larger(sum.latency.figures(), next.latency.figures());
+    let measurement = Measurement {
+        calls,
+        elapsed_s,
+        calls_per_second,
+        bytes_per_second,
+        latency: LatencySummary::from_figures(calls, latency),
+        ..next
+    };
+    (workload, measurement)
+}
+
+fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>) -> Result<Samples, Failure> {
+    let mut samples = Samples::none()?;
+    let count = parts.len();
+    for (index, histogram) in parts.into_iter().enumerate() {
+        let own = |place: usize| place * count / windows.len().max(1) == index;
+        let mut own = windows.iter().enumerate().filter(|(place, _)| own(*place));
+        let Some((_, first)) = own.next() else { continue };
+        let last = own.next_back().map_or(first, |(_, last)| last);
+        let elapsed_s = last.start_s + last.elapsed_s - first.start_s;
+        // A histogram of nanoseconds grows with what is added to it.
+        let _ = samples.latency.add(&histogram);
+        samples.intervals.push(Interval { start_s: first.start_s, elapsed_s, histogram });
+    }
+    Ok(samples)
+}
+
+/// A figure of a window, and how much of a change of it is a drift.
+struct Watched {
+    what: &'static str,
+    of: fn(&SoakWindow) -> f64,
+    /// Falling is bad, rather than growing.
+    falls: bool,
+    /// Part of its mean, and at least so much.
+    tolerance: (f64, f64),
+}
+
+fn watched() -> [Watched; 7] {
+    let grows = |what, of, tolerance| Watched { what, of, falls: false, tolerance };
+    [
+        Watched { falls: true, ..grows("calls/s", |w| w.calls_per_second, (0.05, 1.0)) },
+        grows("p50", |w| w.p50_ns, (0.1, 100.0)),
+        grows("p99", |w| w.p99_ns, (0.2, 1000.0)),
+        grows("client memory", |w| w.client.resident_bytes as f64, (0.02, LEAK_BYTES)),
+        grows("server memory", |w| w.server.resident_bytes as f64, (0.02, LEAK_BYTES)),
+        grows("client descriptors", |w| w.client.descriptors as f64, (0.0, LEAK_DESCRIPTORS)),
+        grows("server descriptors", |w| w.server.descriptors as f64, (0.0, LEAK_DESCRIPTORS)),
+    ]
+}
+
+/// How each figure went. The first window is left out: what is there for the first time is no drift.
+fn trends(windows: &[SoakWindow]) -> Vec<Trend> {
+    let Some(windows) = windows.get(1..).filter(|windows| windows.len() >= TREND_WINDOWS_MIN)
+    else {
+        return Vec::new();
+    };
+    watched().iter().filter_map(|watched| trend(watched, windows)).collect()
+}
+
+fn trend(watched: &Watched, windows: &[SoakWindow]) -> Option<Trend> {
+    let points = windows.iter().map(|window| (window.start_s, (watched.of)(window)));
+    let line = Line::through(points)?;
+    let (part, least) = watched.tolerance;
+    let worse = if watched.falls { -line.change } else { line.change };
+    let is_clear = worse > line.change_error * ERRORS_CLEAR;
+    let is_drift = is_clear && worse > (line.mean.abs() * part).max(least);
+    let Line { mean, change, change_error } = line;
+    Some(Trend { what: watched.what, mean, change, change_error, is_drift })
+}
+
+/// A line about a window.
+pub(super) fn describe(window: &SoakWindow) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    format!(
+        "{:.1} s, {} calls/s, p50 {} µs, p99 {} µs, max {} µs; client {:.1} MiB and {} descriptors, \
+         server {:.1} MiB and {}",
+        window.start_s,
+        show_count(window.calls_per_second),
+        show_us(window.p50_ns),
+        show_us(window.p99_ns),
+        show_us(window.max_ns),
+        mib(window.client.resident_bytes),
+        window.client.descriptors,
+        mib(window.server.resident_bytes),
+        window.server.descriptors,
+    )
+}
+
+const INTERVALS_MAX: usize = 60;
+const LATENCY_NS_MAX: u64 = 1 << 40;
+const SAY_EVERY: Duration = Duration::from_secs(2);
+/// Fewer do not make a line.
+const TREND_WINDOWS_MIN: usize = 4;
+/// So many standard errors are no chance.
+const ERRORS_CLEAR: f64 = 4.0;
+const LEAK_BYTES: f64 = 1_048_576.0;
+const LEAK_DESCRIPTORS: f64 = 2.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(of: impl Fn(usize) -> SoakWindow) -> Vec<SoakWindow> {
+        (0..20).map(of).collect()
+    }
+
+    fn window(index: usize) -> SoakWindow {
+        let noise = (index * 7 % 5) as f64;
+        let holdings = Holdings { resident_bytes: 50 << 20, descriptors: 20 };
+        SoakWindow {
+            start_s: index as f64 * 60.0,
+            elapsed_s: 60.0,
+            calls: 1000,
+            calls_per_second: 1000.0 + noise,
+            p50_ns: 300.0 + noise,
+            p99_ns: 900.0 + noise * 10.0,
+            max_ns: 1e6,
+            client: holdings,
+            server: holdings,
+        }
+    }
+
+    fn drifting(of: impl Fn(usize) -> SoakWindow) -> Vec<&'static str> {
+        let trends = trends(&windows(of));
+        trends.into_iter().filter(|trend| trend.is_drift).map(|trend| trend.what).collect()
+    }
+
+    #[test]
+    fn noise_is_no_drift() {
+        assert_eq!(drifting(window), [""; 0]);
+    }
+
+    #[test]
+    fn what_grows_window_by_window_is_a_drift_and_so_is_a_rate_that_falls() {
+        let slower = |index| SoakWindow { p50_ns: 300.0 + 20.0 * index as f64, ..window(index) };
+        assert_eq!(drifting(slower), ["p50"]);
+        let fewer =
+            |index| SoakWindow { calls_per_second: 1000.0 - 10.0 * index as f64, ..window(index) };
+        assert_eq!(drifting(fewer), ["calls/s"]);
+        let leak = |index| {
+            let (resident_bytes, descriptors) = ((50 << 20) + (index as u64) * (1 << 20), 20);
+            SoakWindow { server: Holdings { resident_bytes, descriptors }, ..window(index) }
+        };
+        assert_eq!(drifting(leak), ["server memory"]);
+        let open = |index| {
+            let held = Holdings { resident_bytes: 50 << 20, descriptors: 20 + index as u64 };
+            SoakWindow { client: held, ..window(index) }
+        };
+        assert_eq!(drifting(open), ["client descriptors"]);
+    }
+
+    #[test]
+    fn what_the_first_window_brings_is_no_leak() {
+        let first = |index| {
+            let resident_bytes = if index == 0 { 10 << 20 } else { 50 << 20 };
+            SoakWindow { client: Holdings { resident_bytes, descriptors: 20 }, ..window(index) }
+        };
+        assert_eq!(drifting(first), [""; 0]);
+    }
+}

@@ -1,0 +1,306 @@
+//! Every mode of `spinperf run`, by the real binary. Counts are asserted, and what was refused; never
+//! speeds, which are those of the machine.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::{Server, command, cores, spinperf, text, two_cores};
+use serde_json::Value;
+use std::fs;
+use std::process::{Output, Stdio};
+
+/// Runs with these options, and returns what it said and its document.
+fn run(server: &Server, name: &str, options: &[&str]) -> (Output, Value) {
+    let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
+    let mut arguments = vec!["run", "--address", &server.address, "--profile", "dev-vm"];
+    arguments.extend(["--warmup", "0ms", "--json", path.to_str().unwrap()]);
+    arguments.extend(options);
+    let output = spinperf(&arguments);
+    let document = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let document = serde_json::from_str(&document)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    (output, document)
+}
+
+/// The same of a run that ends well.
+fn report(server: &Server, name: &str, options: &[&str]) -> Value {
+    let (output, report) = run(server, name, options);
+    assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
+    report
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+fn rows(report: &Value) -> &[Value] {
+    report["rows"].as_array().unwrap()
+}
+
+#[test]
+fn one_call_at_a_time_is_ping_pong_whatever_it_is_called() {
+    let _cores = cores();
+    let server = Server::start("pingpong");
+    for (options, mode) in [
+        (&["--mode", "pingpong", "--calls", "50"][..], "pingpong"),
+        (&["--mode", "closed", "--depth", "1", "--calls", "50"], "pingpong"),
+        (&["--depth", "2", "--calls", "50"], "closed"),
+    ] {
+        let report = report(&server, "pingpong", options);
+        assert_eq!(report["mode"], mode, "{options:?}");
+        assert_eq!(rows(&report)[0]["workload"]["mode"], mode, "{options:?}");
+        assert_eq!(rows(&report)[0]["median"]["calls"], 50, "{options:?}");
+    }
+}
+
+/// Expect every call that was to start, its latency from that time, and its service time beside it.
+#[test]
+fn an_open_loop_at_a_low_rate_keeps_to_it() {
+    let _cores = cores();
+    let server = Server::start("open");
+    let options = ["--rate", "500", "--calls", "100", "--duration", "20s", "--verify", "full"];
+    let report = report(&server, "open", &options);
+    let repeat = &rows(&report)[0]["repeats"][0];
+    assert_eq!(report["mode"], "open");
+    assert_eq!((&repeat["calls"], &repeat["latency"]["samples"]), (&100.into(), &100.into()));
+    assert_eq!(repeat["service"]["samples"], 100);
+    let open = &repeat["open"];
+    assert_eq!(open["target_per_second"], 500.0);
+    assert_eq!((&open["adherence_percent"], &open["never_sent"]), (&100.0.into(), &0.into()));
+    assert_eq!((&open["arrivals"], &open["refused"]), (&"fixed".into(), &Value::Null));
+    assert!(number(&repeat["latency"]["p50_ns"]) >= number(&repeat["service"]["p50_ns"]));
+}
+
+/// Ask for more than can be. Expect no percentiles but the reason, and that they can be forced.
+#[test]
+fn an_open_loop_that_falls_behind_is_refused_percentiles() {
+    let _cores = cores();
+    let server = Server::start("behind");
+    let options = ["--rate", "50M", "--duration", "100ms", "--in-flight-max", "8"];
+    let (output, report) = run(&server, "behind", &options);
+    let repeat = &rows(&report)[0]["repeats"][0];
+    for key in ["p50_ns", "p99_ns", "p99_999_ns", "max_ns", "mean_ns"] {
+        assert_eq!(repeat["latency"][key], Value::Null, "{key}");
+        assert_eq!(repeat["service"][key], Value::Null, "{key}");
+    }
+    assert!(repeat["open"]["refused"].as_str().unwrap().contains("99.9 %"));
+    assert!(number(&repeat["open"]["adherence_percent"]) < 99.9);
+    assert!(number(&repeat["open"]["never_sent"]) > 1e6);
+    let table = text(&output.stdout);
+    let row = table.lines().find(|line| line.contains("echo 64 B, 50.00M/s")).unwrap();
+    assert!(row.matches(" - ").count() >= 5, "{row}");
+    let forced = self::report(&server, "forced", &[&options[..], &["--force"]].concat());
+    let repeat = &rows(&forced)[0]["repeats"][0];
+    assert!(number(&repeat["latency"]["max_ns"]) > 0.0 && repeat["open"]["refused"].is_null());
+}
+
+/// How many calls Poisson arrivals bring in a given time depends on the seed and nothing else, but for
+/// the last of them, since a clock is not calibrated alike twice.
+#[test]
+fn poisson_arrivals_follow_their_seed() {
+    let _cores = cores();
+    let server = Server::start("poisson");
+    let arrivals = |seed: &str| {
+        let options = ["--rate", "20k", "--arrivals", "poisson", "--duration", "50ms", "--force"];
+        let report = report(&server, "poisson", &[&options[..], &["--seed", seed]].concat());
+        let repeat = &rows(&report)[0]["repeats"][0];
+        number(&repeat["calls"]) + number(&repeat["open"]["never_sent"])
+    };
+    let counts = ["7", "7", "8", "9", "10"].map(arrivals);
+    assert!((counts[0] - counts[1]).abs() <= 2.0, "{counts:?}");
+    assert!(counts[1..].windows(2).any(|two| (two[0] - two[1]).abs() > 2.0), "{counts:?}");
+    assert!(counts.iter().all(|count| (700.0..1300.0).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn a_sweep_measures_the_product_of_its_lists() {
+    let _cores = cores();
+    let server = Server::start("sweep");
+    let options = ["--size", "64,1k", "--depth", "1..4", "--repeats", "2", "--calls", "20"];
+    let report = report(&server, "sweep", &options);
+    assert_eq!(report["mode"], "sweep");
+    let measured: Vec<(u64, u64)> = rows(&report)
+        .iter()
+        .map(|row| {
+            assert_eq!(row["repeats"].as_array().unwrap().len(), 2);
+            assert_eq!(row["median"]["calls"], 40);
+            let workload = &row["workload"];
+            (workload["call_bytes"].as_u64().unwrap(), workload["depth"].as_u64().unwrap())
+        })
+        .collect();
+    assert_eq!(measured, [(64, 1), (64, 2), (64, 4), (1024, 1), (1024, 2), (1024, 4)]);
+}
+
+/// Expect rows of one core and of two, both that take part named, in one direction and in both.
+#[test]
+fn cores_measure_together() {
+    if !two_cores() {
+        return;
+    }
+    let _cores = cores();
+    let server = Server::start("together");
+    let two = ["--cores", "0,1", "--calls", "50", "--duration", "20s", "--verify", "full"];
+    let swept = report(&server, "cores", &[&two[..], &["--core-counts", "1,2"]].concat());
+    for (row, count) in rows(&swept).iter().zip([1, 2]) {
+        assert_eq!(row["workload"]["cores"], count);
+        assert_eq!(row["median"]["calls"], 50 * count);
+        assert_eq!(row["repeats"][0]["client_cores"].as_array().unwrap().len() as u64, count);
+    }
+    let both = report(&server, "both", &[&two[..], &["--bidir"]].concat());
+    for (row, reverse) in rows(&both).iter().zip([false, true]) {
+        assert_eq!(
+            (&row["workload"]["reverse"], &row["median"]["calls"]),
+            (&reverse.into(), &100.into())
+        );
+        assert!(number(&row["median"]["latency"]["p50_ns"]) > 0.0);
+    }
+}
+
+/// Expect every operation as often as its weight says, by count, and all of them together.
+#[test]
+fn a_mix_keeps_its_weights() {
+    let _cores = cores();
+    let server = Server::start("mix");
+    let options = ["--op", "echo:70,read:20,write:10", "--size", "echo=64,read=64k,write=9000"];
+    let how = ["--depth", "4", "--calls", "2000", "--duration", "20s", "--verify", "full"];
+    let report = report(&server, "mix", &[&options[..], &how[..]].concat());
+    let calls: Vec<f64> = rows(&report).iter().map(|row| number(&row["median"]["calls"])).collect();
+    assert_eq!((calls.len(), calls[0]), (4, 2000.0));
+    assert_eq!(calls[1..].iter().sum::<f64>(), 2000.0);
+    for (calls, expected) in calls[1..].iter().zip([1400.0, 400.0, 200.0]) {
+        assert!((calls - expected).abs() < 100.0, "{calls} rather than {expected}");
+    }
+    assert_eq!(rows(&report)[0]["workload"]["mix"].as_array().unwrap().len(), 3);
+    assert_eq!(rows(&report)[2]["workload"]["op"], "read");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("Write chunk") && notes.contains("Read chunk"), "{notes}");
+}
+
+/// Expect the search to end with the rates it tried, and the exit code to be its answer.
+#[test]
+fn a_saturation_ends_with_an_answer() {
+    let _cores = cores();
+    let server = Server::start("saturate");
+    let step = ["--duration", "20ms"];
+    let never = ["--mode", "saturate", "--p99-max", "1ns"];
+    let (output, report) = run(&server, "never", &[&never[..], &step].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no rate holds"), "{}", text(&output.stderr));
+    let saturation = &report["saturation"];
+    assert_eq!(saturation["highest_per_second"], Value::Null);
+    assert!(saturation["steps"].as_array().unwrap().iter().all(|step| step["held"] == false));
+    let (output, report) = run(&server, "held", &[&["--p99-max", "50m"][..], &step].concat());
+    let saturation = &report["saturation"];
+    let highest = saturation["highest_per_second"].as_f64();
+    assert_eq!(output.status.code(), Some(i32::from(highest.is_none())));
+    let steps = saturation["steps"].as_array().unwrap();
+    let held = steps.iter().filter(|step| step["held"] == true);
+    let fastest = held.map(|step| number(&step["target_per_second"])).fold(0.0, f64::max);
+    assert_eq!(highest.unwrap_or(0.0), fastest);
+    assert_eq!(rows(&report).len(), usize::from(highest.is_some()));
+    assert!(text(&output.stdout).contains("adherence"));
+}
+
+/// Expect a line for each window, a trend for each figure, and the exit code to be the verdict.
+#[test]
+fn a_soak_tells_its_windows_and_its_verdict() {
+    let _cores = cores();
+    let server = Server::start("soak");
+    let options = ["--mode", "soak", "--duration", "400ms", "--window", "50ms"];
+    let (output, report) = run(&server, "soak", &options);
+    let soak = &report["soak"];
+    let held = soak["held"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!held)), "{}", text(&output.stderr));
+    let windows = soak["windows"].as_array().unwrap();
+    assert_eq!(windows.len(), 8);
+    let calls: f64 = windows.iter().map(|window| number(&window["calls"])).sum();
+    assert_eq!(number(&rows(&report)[0]["median"]["calls"]), calls);
+    for side in ["client", "server"] {
+        assert!(number(&windows[0][side]["resident_bytes"]) > 0.0);
+        assert!(number(&windows[0][side]["descriptors"]) > 0.0);
+    }
+    assert!(text(&output.stdout).matches("standard error").count() >= 5);
+}
+
+/// Two clients of one server. Expect its figures to be of all calls it answered, and a note that says
+/// so; and those of each core that took part.
+#[test]
+fn a_server_says_what_it_did_for_all_of_its_clients() {
+    let _cores = cores();
+    let server = Server::start("clients");
+    let other = ["run", "--address", &server.address, "--profile", "dev-vm", "--depth", "8"];
+    let mut other = command(&other)
+        .args(["--duration", "60s"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let (mut answered, mut made, mut notes) = (0.0, 0.0, String::new());
+    // Until the other has begun.
+    while answered < made + 2000.0 && std::time::Instant::now() < deadline {
+        let report = report(&server, "clients", &["--calls", "200", "--duration", "20s"]);
+        let repeat = &rows(&report)[0]["repeats"][0];
+        answered = number(&repeat["server"]["calls"]);
+        made = number(&repeat["client"]["calls"]);
+        notes = report["notes"].to_string();
+        for side in ["client_cores", "server_cores"] {
+            let core = &repeat[side][0];
+            assert!(core["cpu"].is_u64() && number(&core["calls"]) >= 200.0, "{side}: {core}");
+            assert!(number(&core["busy_ticks_per_call"]) > 0.0, "{side}: {core}");
+        }
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(answered >= made + 2000.0, "{answered} answered, {made} made");
+    assert!(notes.contains("other clients"), "{notes}");
+}
+
+/// The server's profile takes less than the client's. Expect its reason, in one line.
+#[test]
+fn a_server_refuses_what_it_has_no_memory_for() {
+    let _cores = cores();
+    let profile = std::env::temp_dir().join(format!("spinperf-tight-{}.toml", std::process::id()));
+    let tight = "schema = 1\ninclude = [\"dev-vm\"]\ndescription = \"tight\"\n\
+                 [rpc]\nmax_write_bytes = 65536\n";
+    fs::write(&profile, tight).unwrap();
+    let server = Server::start_with("tight", &["--profile", profile.to_str().unwrap()]);
+    fs::remove_file(&profile).unwrap();
+    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--op", "write"];
+    let output = spinperf(&[&run[..], &["--size", "128k"]].concat());
+    let said = text(&output.stderr);
+    let told = "the server refuses: a payload of 128 KiB is too large: rpc.max_write_bytes allows";
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(told), "{said}");
+}
+
+#[test]
+fn options_that_do_not_go_together_are_one_line() {
+    for (options, told) in [
+        (&["--mode", "open"][..], "--rate"),
+        (&["--mode", "saturate"], "--p99-max"),
+        (&["--mode", "soak", "--size", "64,128"], "--mode sweep"),
+        (&["--rate", "10k", "--depth", "4"], "--in-flight-max"),
+        (&["--rate", "soon"], "20k"),
+        (&["--op", "echo:70,echo:30"], "each operation once"),
+        (&["--bidir", "--rate", "1k"], "closed"),
+    ] {
+        let run = ["run", "--address", "shm:nobody", "--profile", "dev-vm"];
+        let output = spinperf(&[&run[..], options].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{options:?}: {error}");
+        assert!(error.contains(told), "{options:?}: {error}");
+    }
+}
+
+#[test]
+fn help_has_an_example_of_each_mode() {
+    let help = text(&spinperf(&["run", "--help"]).stdout);
+    for mode in ["pingpong", "closed", "open", "sweep", "saturate", "soak", "a mix", "--bidir"] {
+        assert!(help.contains(&format!("# {mode}")) || help.contains(mode), "{mode}: {help}");
+    }
+    assert!(help.contains("Examples:"));
+}
