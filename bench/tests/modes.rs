@@ -96,6 +96,27 @@ fn an_open_loop_that_falls_behind_is_refused_percentiles() {
     assert!(number(&repeat["latency"]["max_ns"]) > 0.0 && repeat["open"]["refused"].is_null());
 }
 
+/// Expect the calls of the measured time and no others, whatever comes before and after it.
+#[test]
+fn neither_ramp_nor_warm_up_nor_cool_down_is_measured() {
+    let _cores = cores();
+    let server = Server::start("phases");
+    let phases = ["--ramp", "20ms", "--warmup", "20ms", "--cooldown", "20ms"];
+    let path = std::env::temp_dir().join(format!("spinperf-phases-{}.json", std::process::id()));
+    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--rate", "2000"];
+    let how = ["--duration", "100ms", "--force", "--json", path.to_str().unwrap()];
+    let output = spinperf(&[&run[..], &phases, &how].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    let repeat = &rows(&report)[0]["repeats"][0];
+    let intended = number(&repeat["calls"]) + number(&repeat["open"]["never_sent"]);
+    assert!((intended - 200.0).abs() <= 1.0, "{repeat}");
+    let ramped = ["--depth", "8", "--ramp", "20ms", "--cooldown", "20ms", "--calls", "100"];
+    let closed = self::report(&server, "ramped", &ramped);
+    assert_eq!(rows(&closed)[0]["median"]["calls"], 100);
+}
+
 /// How many calls Poisson arrivals bring in a given time depends on the seed and nothing else, but for
 /// the last of them, since a clock is not calibrated alike twice.
 #[test]

@@ -21,8 +21,8 @@ pub(crate) struct ModeArgs {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) arrivals: Arrivals,
     /// Calls of --rate under way at most, per connection [default: 64]
-    #[arg(long, value_parser = counts)]
-    pub(crate) in_flight_max: Option<List<usize>>,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) in_flight_max: Option<u32>,
     /// Print the percentiles of an open loop even if less than 99.9 % of its calls were started in
     /// time
     #[arg(long)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 /// What to measure, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    pub(crate) address: String,
     pub(crate) mode: Mode,
     /// At least one; several of a sweep.
     pub(crate) workloads: Vec<Workload>,
@@ -36,6 +37,7 @@ impl Plan {
         let limits = limits(args, mode)?;
         let window = modes.window.unwrap_or(limits.duration / SOAK_WINDOWS);
         Ok(Self {
+            address: args.address.clone(),
             // One call at a time is that, whatever it is called.
             mode: if mode == Mode::Closed { workloads[0].mode } else { mode },
             workloads,
@@ -227,7 +229,7 @@ fn share(args: &RunArgs, op: Operation, weight: u32, size: usize) -> Result<Shar
 }
 
 fn open(args: &RunArgs, closed: Workload, per_second: u64) -> Workload {
-    let depth = args.modes.in_flight_max.as_ref().and_then(|list| list.0.first().copied());
+    let depth = args.modes.in_flight_max.map(|calls| calls as usize);
     let rate = Rate { per_second, arrivals: args.modes.arrivals };
     Workload { depth: depth.unwrap_or(IN_FLIGHT_MAX), ..closed }.at_rate(rate)
 }

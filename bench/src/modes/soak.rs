@@ -10,6 +10,7 @@ use crate::env::{Holdings, holdings};
 use crate::failure::Failure;
 use crate::latency::LatencySummary;
 use crate::load::{Fleet, Interval, Limits, Measured, Measurement, Samples};
+use crate::top::{Target, Watched};
 use crate::units::{show_count, show_us};
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Runs the workload of the plan window by window.
 pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let windows = plan.limits.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1)) as usize;
-    let mut watch = Watch::new(windows)?;
+    let mut watch = Watch::new(windows, &plan.address)?;
     fleet.load(&plan.workloads[0])?;
     for window in 0..windows {
         let limits = limits_of(plan, window, windows);
@@ -49,11 +50,15 @@ struct Watch {
     samples: Vec<Histogram<u64>>,
     /// All of it and its operations: the sums of their counts, and what else the last window said.
     sums: Vec<Measured>,
+    /// The server's engine by its control socket, if it is on this host and may be looked at.
+    server: Option<Watched>,
+    /// What that has in use after each window; not a number where it did not tell.
+    buffers: Vec<f64>,
     said: Instant,
 }
 
 impl Watch {
-    fn new(planned: usize) -> Result<Self, Failure> {
+    fn new(planned: usize, address: &str) -> Result<Self, Failure> {
         let histogram = || {
             let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?;
             // The pages are the kernel's until they are written to.
@@ -69,6 +74,8 @@ impl Watch {
             samples: samples
                 .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))?,
             sums: Vec::new(),
+            server: Watched::find(Some(&Target::Address(address.to_owned()))).ok(),
+            buffers: Vec::with_capacity(planned),
             said: Instant::now(),
         })
     }
@@ -99,6 +106,8 @@ impl Watch {
                 let _ = samples.add(&all.samples.latency);
             }
             self.windows.push(window);
+            let buffers = self.server.as_ref().and_then(Watched::buffers_in_use);
+            self.buffers.push(buffers.map_or(f64::NAN, |count| count as f64));
         }
         self.sums = match std::mem::take(&mut self.sums) {
             none if none.is_empty() => measured,
@@ -121,7 +130,7 @@ impl Watch {
     }
 
     fn outcome(mut self) -> Result<Outcome, Failure> {
-        let trends = trends(&self.windows);
+        let trends = trends(&self.windows, &self.buffers);
         let held = !trends.iter().any(|trend| trend.is_drift);
         let drifted: Vec<String> =
             trends.iter().filter(|trend| trend.is_drift).map(Trend::describe).collect();
@@ -189,47 +198,58 @@ fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>) -> Result<Samples
     Ok(samples)
 }
 
-/// A figure of a window, and how much of a change of it is a drift.
-struct Watched {
+/// A figure of a window.
+type Figure = fn(&SoakWindow) -> f64;
+
+/// How much of a change of a figure is a drift.
+struct Bounds {
     what: &'static str,
-    of: fn(&SoakWindow) -> f64,
     /// Falling is bad, rather than growing.
     falls: bool,
     /// Part of its mean, and at least so much.
     tolerance: (f64, f64),
 }
 
-fn watched() -> [Watched; 7] {
-    let grows = |what, of, tolerance| Watched { what, of, falls: false, tolerance };
+fn figures() -> [(Bounds, Figure); 7] {
+    let rate = Bounds { falls: true, ..grows("calls/s", (0.05, 1.0)) };
+    let (memory, descriptors) = ((0.02, LEAK_BYTES), (0.0, LEAK_COUNT));
     [
-        Watched { falls: true, ..grows("calls/s", |w| w.calls_per_second, (0.05, 1.0)) },
-        grows("p50", |w| w.p50_ns, (0.1, 100.0)),
-        grows("p99", |w| w.p99_ns, (0.2, 1000.0)),
-        grows("client memory", |w| w.client.resident_bytes as f64, (0.02, LEAK_BYTES)),
-        grows("server memory", |w| w.server.resident_bytes as f64, (0.02, LEAK_BYTES)),
-        grows("client descriptors", |w| w.client.descriptors as f64, (0.0, LEAK_DESCRIPTORS)),
-        grows("server descriptors", |w| w.server.descriptors as f64, (0.0, LEAK_DESCRIPTORS)),
+        (rate, |w| w.calls_per_second),
+        (grows("p50", (0.1, 100.0)), |w| w.p50_ns),
+        (grows("p99", (0.2, 1000.0)), |w| w.p99_ns),
+        (grows("client memory", memory), |w| w.client.resident_bytes as f64),
+        (grows("server memory", memory), |w| w.server.resident_bytes as f64),
+        (grows("client descriptors", descriptors), |w| w.client.descriptors as f64),
+        (grows("server descriptors", descriptors), |w| w.server.descriptors as f64),
     ]
 }
 
-/// How each figure went. The first window is left out: what is there for the first time is no drift.
-fn trends(windows: &[SoakWindow]) -> Vec<Trend> {
-    let Some(windows) = windows.get(1..).filter(|windows| windows.len() >= TREND_WINDOWS_MIN)
-    else {
-        return Vec::new();
-    };
-    watched().iter().filter_map(|watched| trend(watched, windows)).collect()
+fn grows(what: &'static str, tolerance: (f64, f64)) -> Bounds {
+    Bounds { what, falls: false, tolerance }
 }
 
-fn trend(watched: &Watched, windows: &[SoakWindow]) -> Option<Trend> {
-    let points = windows.iter().map(|window| (window.start_s, (watched.of)(window)));
+/// How each figure went. The first window is left out: what is there for the first time is no drift.
+fn trends(windows: &[SoakWindow], buffers: &[f64]) -> Vec<Trend> {
+    if windows.len() <= TREND_WINDOWS_MIN {
+        return Vec::new();
+    }
+    let at = |window: &SoakWindow| window.start_s;
+    let of_figure = |(bounds, figure): (Bounds, Figure)| {
+        trend(&bounds, windows.iter().skip(1).map(|window| (at(window), figure(window))))
+    };
+    let of_buffers = windows.iter().map(at).zip(buffers.iter().copied()).skip(1);
+    let of_buffers = trend(&grows("server buffers in use", (0.0, LEAK_COUNT)), of_buffers);
+    figures().into_iter().filter_map(of_figure).chain(of_buffers).collect()
+}
+
+fn trend(bounds: &Bounds, points: impl Iterator<Item = (f64, f64)>) -> Option<Trend> {
     let line = Line::through(points)?;
-    let (part, least) = watched.tolerance;
-    let worse = if watched.falls { -line.change } else { line.change };
+    let (part, least) = bounds.tolerance;
+    let worse = if bounds.falls { -line.change } else { line.change };
     let is_clear = worse > line.change_error * ERRORS_CLEAR;
     let is_drift = is_clear && worse > (line.mean.abs() * part).max(least);
     let Line { mean, change, change_error } = line;
-    Some(Trend { what: watched.what, mean, change, change_error, is_drift })
+    Some(Trend { what: bounds.what, mean, change, change_error, is_drift })
 }
 
 /// A line about a window.
@@ -258,7 +278,8 @@ const TREND_WINDOWS_MIN: usize = 4;
 /// So many standard errors are no chance.
 const ERRORS_CLEAR: f64 = 4.0;
 const LEAK_BYTES: f64 = 1_048_576.0;
-const LEAK_DESCRIPTORS: f64 = 2.0;
+/// Of descriptors and buffers.
+const LEAK_COUNT: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {
@@ -285,7 +306,7 @@ mod tests {
     }
 
     fn drifting(of: impl Fn(usize) -> SoakWindow) -> Vec<&'static str> {
-        let trends = trends(&windows(of));
+        let trends = trends(&windows(of), &[]);
         trends.into_iter().filter(|trend| trend.is_drift).map(|trend| trend.what).collect()
     }
 
@@ -311,6 +332,18 @@ mod tests {
             SoakWindow { client: held, ..window(index) }
         };
         assert_eq!(drifting(open), ["client descriptors"]);
+    }
+
+    #[test]
+    fn buffers_that_do_not_come_back_are_a_leak_where_they_are_known() {
+        let of = |buffers: &[f64]| {
+            let trends = trends(&windows(window), buffers);
+            trends.iter().find(|trend| trend.what.contains("buffers")).map(|trend| trend.is_drift)
+        };
+        let grown: Vec<f64> = (0..20).map(f64::from).collect();
+        assert_eq!(of(&grown), Some(true));
+        assert_eq!(of(&[7.0; 20]), Some(false));
+        assert_eq!(of(&[f64::NAN; 20]), None);
     }
 
     #[test]

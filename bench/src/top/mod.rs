@@ -1,8 +1,8 @@
 //! `spinperf top`: watches running engines by their control sockets, and prints what they do.
 //!
 //! `target` finds engines, `socket` asks them, `snapshot` is what they answer, `view` what two answers
-//! say of the time between, and `table` how that looks to people. `main` is the caller; no engine
-//! runs in this process.
+//! say of the time between, and `table` how that looks to people. `main` is the caller, and the soak,
+//! which watches the buffers of its server; no engine runs in the process of `top`.
 
 mod snapshot;
 mod socket;
@@ -10,7 +10,7 @@ mod table;
 mod target;
 mod view;
 
-pub(crate) use target::Target;
+pub(crate) use target::{Target, Watched};
 pub(crate) use view::Order;
 
 use crate::cli::TopArgs;
@@ -21,7 +21,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use target::{Found, Watched};
+use target::Found;
 use view::View;
 
 /// Watches until it is interrupted, the engines have ended, or it has shown as often as asked.

@@ -1,7 +1,7 @@
 //! What is watched: finds the engines of a process, of an address, or all, and says in one line why
 //! there are none.
 
-use super::snapshot::Snapshot;
+use super::snapshot::{Core, Snapshot};
 use super::socket::{self, Owner, Silence};
 use crate::failure::Failure;
 use spinrpc::config::IdlePolicy;
@@ -38,6 +38,22 @@ pub(crate) struct Found {
     /// The name of the process.
     pub(crate) program: String,
     pub(crate) snapshot: Snapshot,
+}
+
+impl Found {
+    /// Blocks of registered memory, and buffers of messages to send, that are not in their pools;
+    /// `None` if a core that runs has not told.
+    fn buffers_in_use(&self) -> Option<u64> {
+        let running = || self.snapshot.cores.iter().filter(|core| core.running);
+        let blocks =
+            |core: &Core| core.memory.iter().map(|class| class.total - class.free).sum::<u64>();
+        let sends = |core: &Core| {
+            let sends = core.connections.iter().map(|one| one.sends);
+            sends.map(|buffers| buffers.total - buffers.free).sum::<u64>()
+        };
+        let told = running().all(|core| core.answered);
+        told.then(|| running().map(|core| blocks(core) + sends(core)).sum())
+    }
 }
 
 /// The processes that are watched.
@@ -116,6 +132,13 @@ impl Watched {
             _ => None,
         });
         found.collect()
+    }
+
+    /// Buffers that their engines have in use now, where all of them tell.
+    pub(crate) fn buffers_in_use(&self) -> Option<u64> {
+        let found = self.look();
+        let sum: Option<u64> = found.iter().map(Found::buffers_in_use).sum();
+        sum.filter(|_| !found.is_empty())
     }
 
     /// For messages: `process 12`.
