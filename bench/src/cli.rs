@@ -11,8 +11,10 @@ pub(crate) use plan::Plan;
 pub(crate) use run::RunArgs;
 pub(crate) use top::TopArgs;
 
+use crate::compare::CompareArgs;
 use crate::cores::CoreList;
 use crate::failure::Failure;
+use crate::output::OutputArgs;
 use crate::units::{parse_size, parse_time};
 use clap::{Args, Parser, Subcommand};
 use spinrpc::fabric::check_address;
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Measure what this machine itself allows: cache line, bare ring, memcpy.
     Floor(FloorArgs),
+    /// Say which differences between two reports are more than noise.
+    Compare(CompareArgs),
     /// List the RDMA devices of this host, and what keeps connections from them.
     Devices(DevicesArgs),
     /// Watch running engines: what each core and connection does, waits for, and holds.
@@ -67,9 +71,8 @@ pub(crate) struct MainJobArgs {
     /// Time per measurement
     #[arg(long, default_value = "300ms", value_parser = parse_time)]
     pub(crate) duration: Duration,
-    /// Also write everything to this file, schema spinperf/1
-    #[arg(long)]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Args, Debug)]
@@ -111,7 +114,7 @@ pub(crate) struct FloorArgs {
     /// Time per measurement
     #[arg(long, default_value = "100ms", value_parser = parse_time)]
     pub(crate) duration: Duration,
-    /// Also write everything to this file, schema spinperf/1
+    /// Also write everything to this file, schema spinperf/2
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
 }

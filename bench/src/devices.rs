@@ -6,7 +6,8 @@
 use crate::cli::DevicesArgs;
 use crate::failure::Failure;
 use crate::profile;
-use crate::report::{json, table};
+use crate::report::sink::Sink;
+use crate::report::table;
 use crate::units::show_size;
 use serde::Serialize;
 use spinrpc::config::Driver;
@@ -61,7 +62,7 @@ struct Memory {
 
 /// Lists the devices.
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
-    let json = json::Sink::open(args.json.as_deref())?;
+    let json = Sink::open(args.json.as_deref())?;
     let profile = profile::for_driver(&args.profile, Driver::Verbs)?;
     let memory = Memory {
         limit: Memlock::current(),
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     };
     let listing = Listing::new(crate::fabric::devices(), limits(), memory);
     print!("{}", listing.render());
-    json.write(&listing)
+    json.write_json(&listing)
 }
 
 impl Listing {

@@ -14,6 +14,9 @@ pub(crate) enum Failure {
     /// The measurement could not be made, or its connection was lost.
     #[error("{0}")]
     Measurement(String),
+    /// A result is worse than a condition of the command line allows.
+    #[error("{0}")]
+    Regression(String),
     /// Data came back different from what was sent.
     #[error("verification failed: {0}")]
     Verification(#[from] Mismatch),

@@ -7,7 +7,8 @@ use crate::failure::Failure;
 use crate::floor::Probe;
 use crate::load::{Operation, Workload};
 use crate::progress::Progress;
-use crate::report::{FloorRow, Report, json, table};
+use crate::report::sink::Sink;
+use crate::report::{FloorRow, Report, table};
 
 /// Measures every limit `repeats` times, in turns, and prints the medians.
 pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
@@ -15,7 +16,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let cores = CoreList::from(pair);
     let profile = ProfileId { name: "none".to_owned(), hash: "-".to_owned() };
     let mut report = Report::new(Environment::observe(&cores, profile, None));
-    let json = json::Sink::open(args.json.as_deref())?;
+    let json = Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
     let mut rows: Vec<FloorRow> =
         probes().into_iter().map(|probe| FloorRow::new(probe, Vec::new())).collect();
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     report.notes.push(NOTE.to_owned());
     print!("{}", table::render(&report));
-    json.write(&report)
+    json.write_json(&report)
 }
 
 /// The limits that the workloads of the main job are compared with.

@@ -1,12 +1,14 @@
 //! spinperf: measures spinrpc between two processes, on one host beside the host's own limits.
 //!
-//! `cli` reads the command line; `main_job`, `serve`, `run`, `floor_job` and `devices` are the
-//! commands, as is `top`, which watches other processes; `load` is the only module that talks to the engine; `floor` measures what the machine
-//! allows; `report` prints. Results go to standard output, progress and errors to standard error.
+//! `cli` reads the command line; `main_job`, `serve`, `run`, `floor_job`, `devices` and `compare`
+//! are the commands, as is `top`, which watches other processes; `load` is the only module that talks
+//! to the engine; `floor` measures what the machine allows; `report` shows, by the `output` options.
+//! Results go to standard output, progress and errors to standard error.
 
 mod capture;
 mod child;
 mod cli;
+mod compare;
 mod cores;
 mod devices;
 mod env;
@@ -18,6 +20,7 @@ mod latency;
 mod load;
 mod main_job;
 mod modes;
+mod output;
 mod pattern;
 mod profile;
 mod progress;
@@ -53,6 +56,7 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
         }
     };
     match cli.command {
+        Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Floor(args)) => floor_job::run(&args),
         Some(Command::Run(args)) => run::run(&args),

@@ -13,10 +13,11 @@ use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::latency::median;
 use crate::load::{Callee, Limits, Load, Measurement, Operation, Session, Workload};
+use crate::output::Outputs;
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::progress::Progress;
-use crate::report::{FloorValue, Goal, Ratio, Repeat, Report, Row, json, table};
+use crate::report::{FloorValue, Goal, Ratio, Repeat, Report, Row};
 use crate::run::limits_note;
 use spinrpc::config::Driver;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         profile::load(&args.profile, &args.set, Side::Client, Some(&client_core), fabric.driver)?;
     let cores = CoreList::from(pair);
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
-    let json = json::Sink::open(args.json.as_deref())?;
+    let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
     // First what may say that there is no such fabric here, in words of this process.
     let engine = profile::engine(&profile.config, None)?;
@@ -53,8 +54,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     report.collect_floor();
     report.notes.extend(notes(driver));
-    print!("{}", table::render(&report));
-    json.write(&report)
+    outputs.deliver(&report)
 }
 
 struct MainJob<'a> {
@@ -190,7 +190,7 @@ fn add_idle_ratio(workloads: &[Workload], repeats: &mut [Vec<Repeat>]) {
         let p50_ns = repeats[alone][repeat].measurement.latency.p50_ns;
         let crowded = &mut repeats[crowded][repeat];
         let ratio = crowded.measurement.latency.p50_ns / p50_ns;
-        crowded.ratios = vec![Ratio { to: ALONE, ratio }];
+        crowded.ratios = vec![Ratio { to: ALONE, ratio, lower_is_better: true }];
     }
 }
 

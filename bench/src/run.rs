@@ -8,9 +8,10 @@ use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::load::{self, InlineBytes, Mode, Operation, Share, Workload};
 use crate::modes::{self, Outcome};
+use crate::output::Outputs;
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
-use crate::report::{Report, Row, json, table};
+use crate::report::{Report, Row};
 use crate::units::{show_count, show_us};
 use spinrpc::config::Driver;
 use spinrpc::{Config, Engine};
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     fabric::warn_of_memlock(&profile.config);
     let cores = CoreList::from(profile.config.cpus());
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
-    let json = json::Sink::open(args.json.as_deref())?;
+    let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
     announce(&plan);
     let (outcome, paths) = match args.bidir {
@@ -51,8 +52,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     report.mode = Some(plan.mode);
     (report.rows, report.saturation, report.soak) =
         (outcome.rows, outcome.saturation, outcome.soak);
-    print!("{}", table::render(&report));
-    json.write(&report)?;
+    outputs.deliver(report)?;
     outcome.verdict.map_err(Failure::Measurement)
 }
 

@@ -98,8 +98,23 @@ pub(crate) fn show_count(count: f64) -> String {
     }
 }
 
-/// More than any core can begin.
-const RATE_MAX: f64 = 1e9;
+/// A point in time, given in seconds since 1970: `2026-11-21 13:57:03 UTC`.
+pub(crate) fn show_utc(unix_s: u64) -> String {
+    let (day, second) = (unix_s / 86_400, unix_s % 86_400);
+    // Years are counted from March, so that a leap day is the last of its year, and in eras of 400
+    // years, which all have the same number of days.
+    let shifted = day + DAYS_FROM_MARCH_0000_TO_1970;
+    let (era, of_era) = (shifted / DAYS_OF_ERA, shifted % DAYS_OF_ERA);
+    let leaps = of_era / 1460 - of_era / 36_524 + of_era / (DAYS_OF_ERA - 1);
+    let year_of_era = (of_era - leaps) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day_of_month = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
 
 /// Parts a quantity into its number and its unit; `None` when it does not begin with a digit.
 fn split(text: &str) -> Option<(&str, &str)> {
@@ -107,6 +122,11 @@ fn split(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     (end > 0).then(|| (&text[..end], text[end..].trim_start()))
 }
+
+/// More than any core can begin.
+const RATE_MAX: f64 = 1e9;
+const DAYS_FROM_MARCH_0000_TO_1970: u64 = 719_468;
+const DAYS_OF_ERA: u64 = 146_097;
 
 #[cfg(test)]
 mod tests {
@@ -166,5 +186,18 @@ mod tests {
         assert_eq!(show_us(f64::NAN), "-");
         assert_eq!(show_count(12_345_678.0), "12.35M");
         assert_eq!(show_count(950.0), "950");
+    }
+
+    #[test]
+    fn points_in_time_are_dates_of_the_gregorian_calendar() {
+        for (unix_s, shown) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_826_154, "2000-02-29 12:09:14 UTC"),
+            (1_000_000_000, "2001-09-09 01:46:40 UTC"),
+            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(show_utc(unix_s), shown);
+        }
     }
 }

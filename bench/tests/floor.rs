@@ -21,7 +21,7 @@ fn the_floor_is_a_table_and_a_document() {
     }
     let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    assert_eq!(report["schema"], "spinperf/1");
+    assert_eq!(report["schema"], "spinperf/2");
     let floor = report["floor"].as_array().unwrap();
     assert_eq!(floor.len(), 5);
     for row in floor {

@@ -5,6 +5,7 @@ use super::modes::{EXAMPLES, ModeArgs};
 use super::{PROFILE, parse_address, parse_payload};
 use crate::cores::CoreList;
 use crate::load::Callee;
+use crate::output::OutputArgs;
 use crate::pattern::Verify;
 use clap::Args;
 use std::path::PathBuf;
@@ -63,9 +64,8 @@ pub(crate) struct RunArgs {
     pub(crate) capture: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) modes: ModeArgs,
-    /// Also write everything to this file, schema spinperf/1
-    #[arg(long)]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 impl RunArgs {

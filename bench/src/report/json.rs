@@ -1,42 +1,8 @@
-//! The report as a document for programs: schema `spinperf/1`, described in
-//! `bench/schema/spinperf-1.json`.
-
-use crate::failure::Failure;
-use serde::Serialize;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+//! The report as a document for programs: schema `spinperf/2`, described in
+//! `bench/schema/spinperf-2.schema.json`.
 
 /// Name and version of the document.
-pub(crate) const SCHEMA: &str = "spinperf/1";
-
-/// The file that a report goes to, if one was asked for.
-pub(crate) struct Sink(Option<(PathBuf, File)>);
-
-impl Sink {
-    /// Opens the file before anything is measured: a wrong path costs no measurement. What it held
-    /// is gone when the report is written, not before.
-    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
-        let Some(path) = path else { return Ok(Self(None)) };
-        let opened = File::options().create(true).truncate(false).write(true).open(path);
-        let file = opened
-            .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
-        Ok(Self(Some((path.to_owned(), file))))
-    }
-
-    /// Writes a report, or whatever else a command has found out.
-    pub(crate) fn write(self, report: &impl Serialize) -> Result<(), Failure> {
-        let Some((path, mut file)) = self.0 else { return Ok(()) };
-        let mut text = serde_json::to_string_pretty(report)
-            .map_err(|error| Failure::Measurement(format!("the report is not JSON: {error}")))?;
-        text.push('\n');
-        // Devices and pipes cannot be cut, and need not be.
-        let regular = file.metadata().is_ok_and(|meta| meta.is_file());
-        let cut = if regular { file.set_len(0) } else { Ok(()) };
-        cut.and_then(|()| file.write_all(text.as_bytes()))
-            .map_err(|error| Failure::system(format!("writing {}", path.display()), error))
-    }
-}
+pub(crate) const SCHEMA: &str = "spinperf/2";
 
 #[cfg(test)]
 mod tests {
@@ -83,7 +49,7 @@ mod tests {
     #[test]
     fn a_report_has_every_key_its_schema_requires() {
         let schema: Value =
-            serde_json::from_str(include_str!("../../schema/spinperf-1.json")).unwrap();
+            serde_json::from_str(include_str!("../../schema/spinperf-2.schema.json")).unwrap();
         check(&sample(), &schema, &schema, "report");
     }
 

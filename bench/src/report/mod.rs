@@ -1,8 +1,11 @@
 //! From measurements to what is printed and written: medians, ratios, goals.
 //!
-//! The commands fill a [`Report`]; `table` prints it for people, `json` writes it for programs.
+//! The commands fill a [`Report`]; `table` prints it for people, `json` and `csv` write it for
+//! programs, into a `sink`.
 
+pub(crate) mod csv;
 pub(crate) mod json;
+pub(crate) mod sink;
 pub(crate) mod table;
 
 use crate::env::{Environment, Interference};
@@ -104,7 +107,8 @@ impl FloorValue {
             Probe::RingRate { .. } => measurement.calls_per_second,
             Probe::Copy { .. } => measurement.bytes_per_second,
         };
-        Ratio { to: self.probe.short_name(), ratio: measured / self.value }
+        let lower_is_better = matches!(self.probe, Probe::CacheLine | Probe::RingRoundTrip { .. });
+        Ratio { to: self.probe.short_name(), ratio: measured / self.value, lower_is_better }
     }
 }
 
@@ -114,6 +118,8 @@ pub(crate) struct Ratio {
     /// What it is a multiple of.
     pub(crate) to: &'static str,
     pub(crate) ratio: f64,
+    /// Whether it is one of times, rather than of rates.
+    pub(crate) lower_is_better: bool,
 }
 
 /// One repeat of a workload, with the limits measured just before it.
@@ -314,7 +320,15 @@ const STALLS_NOTICED: f64 = 0.01;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::cores::CoreList;
+    use crate::env::ProfileId;
     use crate::load::{Operation, Samples};
+
+    /// A report of nothing, about this host.
+    pub(crate) fn empty() -> Report {
+        let profile = ProfileId { name: "latency".to_owned(), hash: "0".to_owned() };
+        Report::new(Environment::observe(&CoreList::from(0), profile, None))
+    }
 
     /// A repeat of `calls` calls in one second with every percentile at `p50_ns`.
     pub(crate) fn repeat(calls: u64, p50_ns: f64, floor: &[(Probe, f64)]) -> Repeat {

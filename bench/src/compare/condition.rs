@@ -1,0 +1,132 @@
+//! `--fail-if "p99>+10%"`: a condition on the change of one metric.
+
+use super::metric::Metric;
+use std::fmt;
+use std::str::FromStr;
+
+/// A change that is not wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Condition {
+    pub(crate) metric: Metric,
+    /// Met above the bound, rather than below it.
+    pub(crate) above: bool,
+    pub(crate) bound_percent: f64,
+    /// Only rows whose name has this in it; all where empty.
+    pub(crate) rows: String,
+}
+
+impl Condition {
+    /// Whether a change goes beyond the bound.
+    pub(crate) fn is_met(&self, change_percent: f64) -> bool {
+        match self.above {
+            true => change_percent > self.bound_percent,
+            false => change_percent < self.bound_percent,
+        }
+    }
+
+    /// Whether it is about the row of this name.
+    pub(crate) fn is_about(&self, row: &str) -> bool {
+        row.contains(&self.rows)
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (metric, sign) = (&self.metric, if self.above { '>' } else { '<' });
+        write!(f, "{}{sign}{:+}%", metric.key(), self.bound_percent)?;
+        if self.rows.is_empty() { Ok(()) } else { write!(f, " in {}", self.rows) }
+    }
+}
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let at = text.find(['<', '>']).ok_or(ConditionError)?;
+        let metric = Metric::from_key(text[..at].trim()).ok_or(ConditionError)?;
+        let (bound, rows) = text[at + 1..].split_once('%').ok_or(ConditionError)?;
+        let rows = match rows.trim() {
+            "" => "",
+            rest => rest.strip_prefix("in ").ok_or(ConditionError)?.trim(),
+        };
+        Ok(Self {
+            metric,
+            above: text[at..].starts_with('>'),
+            bound_percent: signed(bound.trim()).ok_or(ConditionError)?,
+            rows: rows.to_owned(),
+        })
+    }
+}
+
+/// A number with its sign: `<5%` would leave open whether a loss is meant or a small gain.
+fn signed(text: &str) -> Option<f64> {
+    let number = text.strip_prefix(['+', '-'])?;
+    let plain = number.starts_with(|c: char| c.is_ascii_digit())
+        && number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    plain.then(|| text.parse().ok())?
+}
+
+/// A condition that could not be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a condition; give METRIC, < or >, and a change in percent with its sign, such as \
+     \"p99>+10%\", \"rate<-5%\" or \"p50>+3% in echo\"; METRIC is rate, bytes, p50, p90, p99, \
+     p99.9, or ratio (to a limit of the machine, such as \"ratio:memcpy<-5%\")"
+)]
+pub(crate) struct ConditionError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(text: &str) -> Condition {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_condition_names_metric_side_and_signed_percentage() {
+        let growth = condition("p99>+10%");
+        assert_eq!(
+            (&growth.metric, growth.above, growth.bound_percent),
+            (&Metric::P99, true, 10.0)
+        );
+        assert!(growth.is_met(10.1) && !growth.is_met(10.0) && !growth.is_met(-50.0));
+        let loss = condition(" rate < -2.5% ");
+        assert!(loss.is_met(-3.0) && !loss.is_met(-2.0));
+        assert!(loss.is_about("anything"));
+    }
+
+    #[test]
+    fn a_condition_can_be_about_some_rows_only() {
+        let echo = condition("p50>+3% in echo 64");
+        assert!(echo.is_about("echo 64 B, depth 2") && !echo.is_about("null"));
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        for text in
+            ["p99.9>+10%", "rate<-2.5% in echo", "ratio:memcpy<-5%", "ratio>+1%", "bytes<-1%"]
+        {
+            assert_eq!(condition(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_wrong_condition_is_told_what_is_allowed() {
+        for text in [
+            "",
+            "p99",
+            "p98>+1%",
+            "p99>10%",
+            "p99>+10",
+            "p99>+%",
+            "p99=+1%",
+            "p99>+1% echo",
+            "p99>+inf%",
+            "p99>+1e3%",
+        ] {
+            let error = text.parse::<Condition>().unwrap_err().to_string();
+            assert!(error.contains("p99>+10%") && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+}

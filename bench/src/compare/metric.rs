@@ -1,0 +1,108 @@
+//! What is compared of two reports.
+
+use super::document::Repeat;
+use crate::units::{show_count, show_us};
+
+/// One figure of a repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Rate,
+    Bytes,
+    P50,
+    P90,
+    P99,
+    P99_9,
+    /// A result as a multiple of a limit measured in the same second. Without a name, every one.
+    Ratio(String),
+}
+
+impl Metric {
+    /// Those of every row.
+    pub(crate) const FIXED: [Self; 6] =
+        [Self::Rate, Self::Bytes, Self::P50, Self::P90, Self::P99, Self::P99_9];
+
+    /// As conditions and documents spell it.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Rate => "rate".to_owned(),
+            Self::Bytes => "bytes".to_owned(),
+            Self::P50 => "p50".to_owned(),
+            Self::P90 => "p90".to_owned(),
+            Self::P99 => "p99".to_owned(),
+            Self::P99_9 => "p99.9".to_owned(),
+            Self::Ratio(to) if to.is_empty() => "ratio".to_owned(),
+            Self::Ratio(to) => format!("ratio:{to}"),
+        }
+    }
+
+    /// The metric of a key.
+    pub(crate) fn from_key(key: &str) -> Option<Self> {
+        match key.strip_prefix("ratio:") {
+            Some(to) if !to.trim().is_empty() => Some(Self::Ratio(to.trim().to_owned())),
+            Some(_) => None,
+            None if key == "ratio" => Some(Self::Ratio(String::new())),
+            None => Self::FIXED.into_iter().find(|metric| metric.key() == key),
+        }
+    }
+
+    /// Whether a condition about this is about `other`.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let every_ratio = *self == Self::Ratio(String::new());
+        self == other || (every_ratio && matches!(other, Self::Ratio(_)))
+    }
+
+    /// With its unit, for a table.
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Self::Rate => "calls/s".to_owned(),
+            Self::Bytes => "MB/s".to_owned(),
+            Self::Ratio(to) => format!("x {to}"),
+            percentile => format!("{} µs", percentile.key()),
+        }
+    }
+
+    /// The unit of its values in documents.
+    pub(crate) fn unit(&self) -> &'static str {
+        match self {
+            Self::Rate => "1/s",
+            Self::Bytes => "B/s",
+            Self::Ratio(_) => "1",
+            _ => "ns",
+        }
+    }
+
+    /// A value, as tables write it under the label.
+    pub(crate) fn show(&self, value: f64) -> String {
+        match self {
+            Self::Rate => show_count(value),
+            Self::Bytes => format!("{:.0}", value / 1e6),
+            Self::Ratio(_) => format!("{value:.2}"),
+            _ => show_us(value),
+        }
+    }
+
+    /// Its value in a repeat.
+    pub(crate) fn of(&self, repeat: &Repeat) -> Option<f64> {
+        let latency = &repeat.latency;
+        match self {
+            Self::Rate => Some(repeat.calls_per_second),
+            Self::Bytes => Some(repeat.bytes_per_second),
+            Self::P50 => latency.p50_ns,
+            Self::P90 => latency.p90_ns,
+            Self::P99 => latency.p99_ns,
+            Self::P99_9 => latency.p99_9_ns,
+            Self::Ratio(to) => Some(repeat.ratios.iter().find(|ratio| ratio.to == *to)?.ratio),
+        }
+    }
+
+    /// The share of samples below it, in percent, where it is a percentile.
+    pub(crate) fn percent(&self) -> Option<f64> {
+        match self {
+            Self::P50 => Some(50.0),
+            Self::P90 => Some(90.0),
+            Self::P99 => Some(99.0),
+            Self::P99_9 => Some(99.9),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Two reports beside each other: which differences are more than noise, and which are too much.
+//!
+//! `spinperf compare` reads both; `--baseline` reads one and takes the other from the run. Rows are
+//! matched by their workload. A difference counts when the spread of the repeats does not explain
+//! it; what changed between the two runs besides (another hour, another kernel) is listed, for no
+//! arithmetic can tell it from a change of the program.
+
+mod condition;
+mod document;
+mod metric;
+mod statistics;
+mod table;
+
+pub(crate) use condition::Condition;
+pub(crate) use document::Document;
+
+use crate::failure::Failure;
+use crate::latency::{is_supported, median};
+use clap::Args;
+use document::Row;
+use metric::Metric;
+use serde::Serialize;
+use serde_json::Value;
+use statistics::{REPEATS_MIN, change_percent};
+use std::path::PathBuf;
+
+/// Options of `spinperf compare`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CompareArgs {
+    /// The report to compare with, as `--json` wrote it
+    pub(crate) before: PathBuf,
+    /// The report to judge
+    pub(crate) after: PathBuf,
+    /// End with exit code 1 when this change is more than noise: METRIC, < or >, a signed percentage
+    /// and, for some rows only, `in` with a part of their names. METRIC is rate, bytes, p50, p90,
+    /// p99, p99.9, or ratio (to a limit of the machine: ratio:memcpy). May be given several times
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<Condition>,
+    /// Print a document for programs instead, schema spinperf-compare/1
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Compares two files and prints what came of it.
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let [before, after] = [&args.before, &args.after].map(|path| Document::read(path));
+    let (before, after) = (before.map_err(Failure::Usage)?, after.map_err(Failure::Usage)?);
+    let names = [&args.before, &args.after].map(|path| path.display().to_string());
+    let comparison = Comparison::new(names, [&before, &after], &args.fail_if)?;
+    match args.json {
+        true => println!("{:#}", comparison.to_json()?),
+        false => print!("{}", table::render(&comparison)),
+    }
+    comparison.verdict()
+}
+
+/// Two reports, row by row.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    schema: &'static str,
+    before: Side,
+    after: Side,
+    /// What of the environment differs and matters to speed.
+    environment: Vec<Difference>,
+    rows: Vec<RowChange>,
+    /// Rows that only one side has.
+    only_before: Vec<String>,
+    only_after: Vec<String>,
+    conditions: Vec<Judged>,
+}
+
+/// Where one of two reports comes from.
+#[derive(Debug, Serialize)]
+struct Side {
+    source: String,
+    revision: Value,
+    started_unix_s: Value,
+    repeats: usize,
+}
+
+/// A fact of the environment that is not the same on both sides.
+#[derive(Debug, PartialEq, Serialize)]
+struct Difference {
+    key: &'static str,
+    before: Value,
+    after: Value,
+}
+
+/// A workload that both reports have.
+#[derive(Debug, Serialize)]
+struct RowChange {
+    name: String,
+    workload: Value,
+    metrics: Vec<Change>,
+}
+
+/// One metric of a row: medians over the repeats, and whether they differ.
+#[derive(Debug, Serialize)]
+struct Change {
+    #[serde(serialize_with = "as_key")]
+    metric: Metric,
+    unit: &'static str,
+    before: f64,
+    after: f64,
+    /// Of the medians.
+    change_percent: f64,
+    /// What the repeats leave open of the change; absent with fewer than five on a side.
+    interval_percent: Option<[f64; 2]>,
+    verdict: Verdict,
+    /// Whether ten samples at least are beyond the percentile in every repeat.
+    supported: bool,
+}
+
+/// What a change means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Better,
+    Worse,
+    /// The repeats differ among themselves by as much.
+    Noise,
+    /// Too few repeats to tell.
+    Unknown,
+}
+
+/// A condition, and the rows that meet it.
+#[derive(Debug, Serialize)]
+struct Judged {
+    condition: String,
+    met_by: Vec<Met>,
+}
+
+/// A change that a condition does not want.
+#[derive(Debug, Serialize)]
+struct Met {
+    row: String,
+    metric: String,
+    change_percent: f64,
+}
+
+impl Comparison {
+    /// Compares the second with the first.
+    ///
+    /// # Errors
+    /// `Usage` when a condition is about nothing that both have: it would never be met.
+    pub(crate) fn new(
+        names: [String; 2],
+        [before, after]: [&Document; 2],
+        conditions: &[Condition],
+    ) -> Result<Self, Failure> {
+        let [before_name, after_name] = names;
+        let (rows, only_before, only_after) = matched(&before.rows, &after.rows);
+        let judged = conditions.iter().map(|condition| Judged::new(condition, &rows));
+        let conditions = judged.collect::<Result<_, _>>()?;
+        Ok(Self {
+            schema: SCHEMA,
+            before: Side::new(before_name, before),
+            after: Side::new(after_name, after),
+            environment: differences(before, after),
+            rows,
+            only_before,
+            only_after,
+            conditions,
+        })
+    }
+
+    /// As text for people.
+    pub(crate) fn render(&self) -> String {
+        table::render(self)
+    }
+
+    fn to_json(&self) -> Result<Value, Failure> {
+        serde_json::to_value(self)
+            .map_err(|error| Failure::Measurement(format!("not JSON: {error}")))
+    }
+
+    /// An error when a condition is met, in one line.
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        let met = |judged: &Judged| {
+            let first = judged.met_by.first()?;
+            let (row, change) = (&first.row, first.change_percent);
+            let others = match judged.met_by.len() - 1 {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            Some(format!("{}: {row} {} {change:+.1} %{others}", judged.condition, first.metric))
+        };
+        let met: Vec<String> = self.conditions.iter().filter_map(met).collect();
+        if met.is_empty() { Ok(()) } else { Err(Failure::Regression(met.join("; "))) }
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.rows.iter().flat_map(|row| &row.metrics)
+    }
+}
+
+impl Side {
+    fn new(source: String, document: &Document) -> Self {
+        let fact = |key: &str| document.environment.get(key).cloned().unwrap_or_default();
+        Self {
+            source,
+            revision: fact("revision"),
+            started_unix_s: fact("started_unix_s"),
+            repeats: document.repeats(),
+        }
+    }
+}
+
+/// Pairs rows of the same workload, the first of one side with the first of the other; then the
+/// names of those left over on each side.
+fn matched(before: &[Row], after: &[Row]) -> (Vec<RowChange>, Vec<String>, Vec<String>) {
+    let mut left: Vec<&Row> = after.iter().collect();
+    let (mut rows, mut only_before) = (Vec::new(), Vec::new());
+    for row in before {
+        let workload = without_nulls(&row.workload);
+        match left.iter().position(|other| without_nulls(&other.workload) == workload) {
+            Some(at) => rows.push(RowChange::new(row, left.remove(at))),
+            None => only_before.push(row.name.clone()),
+        }
+    }
+    let only_after = left.iter().map(|row| row.name.clone()).collect();
+    (rows, only_before, only_after)
+}
+
+/// What is absent and what is null is the same.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, inner)| !inner.is_null());
+            kept.map(|(key, inner)| (key.clone(), without_nulls(inner))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+impl RowChange {
+    fn new(before: &Row, after: &Row) -> Self {
+        let ratios = before.repeats.first().into_iter().flat_map(|repeat| &repeat.ratios);
+        let metrics =
+            Metric::FIXED.into_iter().chain(ratios.map(|ratio| Metric::Ratio(ratio.to.clone())));
+        Self {
+            name: after.name.clone(),
+            workload: after.workload.clone(),
+            metrics: metrics.filter_map(|metric| Change::new(metric, before, after)).collect(),
+        }
+    }
+}
+
+impl Change {
+    /// `None` where a side has no such figure, or one without size.
+    fn new(metric: Metric, before: &Row, after: &Row) -> Option<Self> {
+        let values = |row: &Row| row.repeats.iter().filter_map(|r| metric.of(r)).collect();
+        let [old, new]: [Vec<f64>; 2] = [values(before), values(after)];
+        let [old_median, new_median] = [&old, &new].map(|side| median(side.iter().copied()));
+        if old_median <= 0.0 || new_median <= 0.0 {
+            return None;
+        }
+        let interval_percent = change_percent(&old, &new);
+        let lower_is_better = is_lower_better(&metric, before);
+        Some(Self {
+            unit: metric.unit(),
+            before: old_median,
+            after: new_median,
+            change_percent: (new_median / old_median - 1.0) * 100.0,
+            interval_percent,
+            verdict: Verdict::of(interval_percent, lower_is_better),
+            supported: [before, after].iter().all(|row| supports(row, &metric)),
+            metric,
+        })
+    }
+}
+
+impl Verdict {
+    fn of(interval_percent: Option<[f64; 2]>, lower_is_better: bool) -> Self {
+        let Some([low, high]) = interval_percent else { return Self::Unknown };
+        match (low > 0.0, high < 0.0) {
+            (false, false) => Self::Noise,
+            (grown, _) if grown == lower_is_better => Self::Worse,
+            _ => Self::Better,
+        }
+    }
+}
+
+fn is_lower_better(metric: &Metric, row: &Row) -> bool {
+    let Metric::Ratio(to) = metric else { return metric.percent().is_some() };
+    let mut ratios = row.repeats.iter().flat_map(|repeat| &repeat.ratios);
+    ratios.find(|ratio| ratio.to == *to).is_some_and(|ratio| ratio.lower_is_better)
+}
+
+fn supports(row: &Row, metric: &Metric) -> bool {
+    let Some(percent) = metric.percent() else { return true };
+    let samples = row.repeats.iter().map(|repeat| repeat.latency.samples);
+    samples.min().is_some_and(|least| is_supported(percent, least))
+}
+
+impl Judged {
+    fn new(condition: &Condition, rows: &[RowChange]) -> Result<Self, Failure> {
+        let about = rows.iter().filter(|row| condition.is_about(&row.name)).flat_map(|row| {
+            let covered = row.metrics.iter().filter(|one| condition.metric.covers(&one.metric));
+            covered.map(|change| (&row.name, change))
+        });
+        let changes: Vec<_> = about.collect();
+        if changes.is_empty() {
+            return Err(Failure::Usage(format!(
+                "--fail-if \"{condition}\" is about nothing that both reports have"
+            )));
+        }
+        let is_met = |change: &Change| {
+            change.verdict != Verdict::Noise && condition.is_met(change.change_percent)
+        };
+        let met = changes.into_iter().filter(|(_, change)| is_met(change));
+        let met_by = met.map(|(row, change)| Met {
+            row: row.clone(),
+            metric: change.metric.key(),
+            change_percent: change.change_percent,
+        });
+        Ok(Self { condition: condition.to_string(), met_by: met_by.collect() })
+    }
+}
+
+fn differences(before: &Document, after: &Document) -> Vec<Difference> {
+    let differs = |key: &&'static str| {
+        let [old, new] = [before, after].map(|side| side.environment.get(*key).cloned());
+        let (before, after) = (old.unwrap_or_default(), new.unwrap_or_default());
+        (before != after).then_some(Difference { key, before, after })
+    };
+    FACTS_THAT_MATTER.iter().filter_map(differs).collect()
+}
+
+fn as_key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&metric.key())
+}
+
+/// Name and version of the document.
+const SCHEMA: &str = "spinperf-compare/1";
+/// What of an environment changes speeds. Revisions are meant to differ.
+const FACTS_THAT_MATTER: &[&str] = &[
+    "build",
+    "features",
+    "profile",
+    "profile_hash",
+    "fabric",
+    "rpc_version",
+    "cores",
+    "cpu",
+    "microcode",
+    "cpus_online",
+    "kernel",
+    "kernel_cmdline",
+    "governor",
+    "idle_driver",
+    "smt",
+    "clock_source",
+    "thp",
+    "huge_pages",
+    "device_firmware",
+];
+const EXAMPLES: &str = "\
+Examples:
+  spinperf compare monday.json tuesday.json
+  spinperf compare a.json b.json --fail-if \"p99>+10%\" --fail-if \"rate<-5%\"
+  spinperf compare a.json b.json --fail-if \"p50>+3% in echo\" --fail-if \"ratio:memcpy<-5%\" --json
+
+Five repeats on each side or more tell noise from a difference: spinperf run --repeats 10 --json a.json
+
+Exit codes: 0 no condition is met, 1 one is, 2 a wrong command line or file";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A report with one row of these median latencies in nanoseconds, a repeat each.
+    fn document(kernel: &str, p99_ns: &[f64]) -> Document {
+        let repeat = |ns: &f64| {
+            json!({
+                "calls_per_second": 1e9 / ns, "bytes_per_second": 0.0,
+                "latency": {"samples": 5000, "p50_ns": ns, "p90_ns": ns, "p99_ns": ns, "p99_9_ns": ns},
+                "ratios": [{"to": "cache-line RTT", "ratio": ns / 100.0, "lower_is_better": true}],
+            })
+        };
+        let repeats: Vec<Value> = p99_ns.iter().map(repeat).collect();
+        serde_json::from_value(json!({
+            "environment": {"kernel": kernel},
+            "rows": [{"name": "echo 64 B", "workload": {"op": "echo"}, "repeats": repeats}],
+        }))
+        .unwrap()
+    }
+
+    fn compare(before: &Document, after: &Document, conditions: &[&str]) -> Comparison {
+        let conditions: Vec<Condition> = conditions.iter().map(|c| c.parse().unwrap()).collect();
+        let names = ["a".to_owned(), "b".to_owned()];
+        Comparison::new(names, [before, after], &conditions).unwrap()
+    }
+
+    fn change<'a>(comparison: &'a Comparison, key: &str) -> &'a Change {
+        comparison.changes().find(|change| change.metric.key() == key).unwrap()
+    }
+
+    const STEADY: [f64; 5] = [300.0, 301.0, 302.0, 303.0, 304.0];
+
+    #[test]
+    fn slower_is_worse_for_latencies_rates_and_ratios_to_round_trips() {
+        let slower = document("6.1", &STEADY.map(|ns| ns * 1.2));
+        let comparison = compare(&document("6.1", &STEADY), &slower, &[]);
+        for key in ["rate", "p50", "p99", "ratio:cache-line RTT"] {
+            assert_eq!(change(&comparison, key).verdict, Verdict::Worse, "{key}");
+        }
+        assert!((change(&comparison, "p99").change_percent - 20.0).abs() < 1e-9);
+        let back = compare(&slower, &document("6.1", &STEADY), &[]);
+        assert_eq!(change(&back, "rate").verdict, Verdict::Better);
+        assert_eq!(change(&back, "p50").verdict, Verdict::Better);
+    }
+
+    #[test]
+    fn a_difference_that_the_repeats_explain_meets_no_condition() {
+        let noisy = [250.0, 290.0, 340.0, 420.0, 500.0];
+        let comparison = compare(&document("6.1", &STEADY), &document("6.1", &noisy), &["p99>+5%"]);
+        assert!(change(&comparison, "p99").change_percent > 5.0);
+        assert_eq!(change(&comparison, "p99").verdict, Verdict::Noise);
+        assert!(comparison.verdict().is_ok());
+    }
+
+    #[test]
+    fn with_four_repeats_it_cannot_tell_and_the_bare_difference_decides() {
+        let [before, after] = [300.0, 360.0].map(|ns| document("6.1", &[ns; 4]));
+        let comparison = compare(&before, &after, &["p99>+10%"]);
+        assert_eq!(change(&comparison, "p99").verdict, Verdict::Unknown);
+        let Err(Failure::Regression(told)) = comparison.verdict() else { panic!("not met") };
+        assert_eq!(told, "p99>+10%: echo 64 B p99 +20.0 %");
+    }
+
+    #[test]
+    fn a_condition_about_nothing_is_refused() {
+        let one = document("6.1", &STEADY);
+        for condition in ["bytes<-1%", "p99>+1% in read", "ratio:memcpy<-1%"] {
+            let conditions = [condition.parse().unwrap()];
+            let names = ["a".to_owned(), "b".to_owned()];
+            let error = Comparison::new(names, [&one, &one], &conditions).unwrap_err();
+            assert!(matches!(&error, Failure::Usage(text) if text.contains(condition)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_with_few_samples_beyond_is_marked() {
+        let one = document("6.1", &STEADY);
+        let comparison = compare(&one, &one, &[]);
+        assert!(change(&comparison, "p99").supported);
+        assert!(!change(&comparison, "p99.9").supported);
+    }
+
+    #[test]
+    fn what_differs_around_the_program_and_rows_without_a_partner_are_listed() {
+        let before = document("6.1", &STEADY);
+        let mut after = document("6.18", &STEADY);
+        after.rows[0].workload = json!({"op": "null"});
+        let comparison = compare(&before, &after, &[]);
+        assert_eq!(comparison.environment.len(), 1);
+        assert_eq!(comparison.environment[0].key, "kernel");
+        assert_eq!(comparison.only_before, ["echo 64 B"]);
+        assert_eq!(comparison.only_after, ["echo 64 B"]);
+    }
+
+    #[test]
+    fn an_absent_key_of_a_workload_is_the_same_as_null() {
+        let before = document("6.1", &STEADY);
+        let mut after = document("6.1", &STEADY);
+        after.rows[0].workload = json!({"op": "echo", "rate": null});
+        assert_eq!(compare(&before, &after, &[]).rows.len(), 1);
+    }
+}

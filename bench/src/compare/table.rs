@@ -1,0 +1,139 @@
+//! A comparison as aligned text.
+
+use super::{Change, Comparison, Difference, Judged, RowChange, Side, Verdict};
+use super::{REPEATS_MIN, statistics::FALSE_PERCENT};
+use crate::report::table::{aligned, push_line, push_section};
+use crate::units::show_utc;
+use serde_json::Value;
+
+/// The whole comparison; ends with a newline.
+pub(super) fn render(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for line in aligned(vec![
+        side_cells("before", &comparison.before),
+        side_cells("after", &comparison.after),
+    ]) {
+        push_line(&mut text, &line);
+    }
+    push_section(&mut text, "environment", &environment_lines(&comparison.environment));
+    let lines = row_lines(&comparison.rows);
+    if !lines.is_empty() {
+        push_section(&mut text, "medians of the repeats, and what they leave open", &lines);
+    }
+    if !comparison.conditions.is_empty() {
+        let cells = comparison.conditions.iter().map(condition_cells).collect();
+        push_section(&mut text, "conditions", &aligned(cells));
+    }
+    push_section(&mut text, "notes", &notes(comparison));
+    text
+}
+
+fn side_cells(name: &str, side: &Side) -> Vec<String> {
+    let started = side.started_unix_s.as_u64().map_or_else(|| "-".to_owned(), show_utc);
+    let repeats = match side.repeats {
+        1 => "1 repeat".to_owned(),
+        n => format!("{n} repeats"),
+    };
+    vec![name.to_owned(), side.source.clone(), started, show(&side.revision), repeats]
+}
+
+fn environment_lines(differences: &[Difference]) -> Vec<String> {
+    if differences.is_empty() {
+        return vec!["the same on both sides".to_owned()];
+    }
+    let cells = |one: &Difference| {
+        vec![one.key.to_owned(), show(&one.before), "->".to_owned(), show(&one.after)]
+    };
+    aligned(differences.iter().map(cells).collect())
+}
+
+fn show(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn row_lines(rows: &[RowChange]) -> Vec<String> {
+    let heading = HEADER.map(str::to_owned).to_vec();
+    let mut cells = vec![heading];
+    for row in rows {
+        let first = std::iter::once(row.name.clone()).chain(std::iter::repeat(String::new()));
+        cells.extend(first.zip(&row.metrics).map(|(name, change)| change_cells(name, change)));
+    }
+    if rows.is_empty() { Vec::new() } else { aligned(cells) }
+}
+
+fn change_cells(name: String, change: &Change) -> Vec<String> {
+    let value = |value: f64| match change.supported {
+        true => change.metric.show(value),
+        false => format!("({})", change.metric.show(value)),
+    };
+    let interval = change.interval_percent;
+    vec![
+        name,
+        change.metric.label(),
+        value(change.before),
+        value(change.after),
+        format!("{:+.1}%", change.change_percent),
+        interval.map_or_else(|| "?".to_owned(), |[low, high]| format!("{low:+.1}..{high:+.1}%")),
+        verdict(change.verdict).to_owned(),
+    ]
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "WORSE",
+        Verdict::Noise => "noise",
+        Verdict::Unknown => "cannot tell",
+    }
+}
+
+fn condition_cells(judged: &Judged) -> Vec<String> {
+    let met: Vec<String> = judged
+        .met_by
+        .iter()
+        .map(|met| format!("{} {} {:+.1} %", met.row, met.metric, met.change_percent))
+        .collect();
+    let (verdict, by) = match met.is_empty() {
+        true => ("not met", String::new()),
+        false => ("MET", format!("by {}", met.join("; "))),
+    };
+    vec![judged.condition.clone(), verdict.to_owned(), by]
+}
+
+fn notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    let changes = comparison.changes().count();
+    if comparison.before.repeats.min(comparison.after.repeats) < REPEATS_MIN {
+        notes.push(format!(
+            "with fewer than {REPEATS_MIN} repeats on each side nothing can tell a difference from \
+             noise (--repeats {REPEATS_MIN}); conditions go by the bare difference"
+        ));
+    } else {
+        notes.push(format!(
+            "noise: the repeats of both sides mix too much to tell them apart (Mann and Whitney, \
+             {FALSE_PERCENT} %); of {changes} comparisons of equals, chance would call about {:.1} different",
+            changes as f64 * FALSE_PERCENT / 100.0
+        ));
+    }
+    notes.push(
+        "repeats know nothing of what changed between the runs, such as the load of the host; \
+         ratios to limits measured in the same second suffer least from it"
+            .to_owned(),
+    );
+    if comparison.changes().any(|change| !change.supported) {
+        notes.push("(in parentheses) = fewer than 10 samples beyond in a repeat".to_owned());
+    }
+    for (side, names) in [("before", &comparison.only_before), ("after", &comparison.only_after)] {
+        if !names.is_empty() {
+            notes.push(format!("only {side}: {}", names.join("; ")));
+        }
+    }
+    notes
+}
+
+const HEADER: [&str; 7] =
+    ["workload", "metric", "before", "after", "change", "99% interval", "verdict"];
