@@ -11,11 +11,20 @@ use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// What connections to an address go by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fabric {
     pub(crate) driver: Driver,
     /// With RDMA, the device that leads there and what it is, as far as that is known.
     pub(crate) device: Option<String>,
+    pub(crate) link: Option<Link>,
+}
+
+/// What a device is connected by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Link {
+    pub(crate) device: String,
+    /// Absent of software, which has no link and makes up its rate.
+    pub(crate) bytes_per_second: Option<f64>,
 }
 
 impl Fabric {
@@ -23,11 +32,11 @@ impl Fabric {
     /// nothing to the peer.
     pub(crate) fn of(address: &str) -> Result<Self, Failure> {
         let driver = driver_of(address).map_err(|error| Failure::Usage(error.to_string()))?;
-        let device = match Address::parse(address) {
-            Ok(Address::Rdma(address)) => device_towards(&address),
-            _ => None,
+        let (device, link) = match Address::parse(address) {
+            Ok(Address::Rdma(address)) => device_towards(&address).unzip(),
+            _ => (None, None),
         };
-        Ok(Self { driver, device })
+        Ok(Self { driver, device, link })
     }
 
     /// For the head of a report.
@@ -68,7 +77,7 @@ pub(crate) fn warn_of_memlock(config: &Config) {
     }
 }
 
-fn device_towards(address: &RdmaAddress) -> Option<String> {
+fn device_towards(address: &RdmaAddress) -> Option<(String, Link)> {
     let local = local_address(address.resolve().ok()?.first()?)?;
     describe(&devices(), local)
 }
@@ -86,11 +95,14 @@ fn local_address(peer: &SocketAddr) -> Option<IpAddr> {
 }
 
 /// The device with that address: `rxe0: RoCE by rdma_rxe, port 1 ACTIVE, d0 10.9.0.1`.
-fn describe(devices: &[Device], local: IpAddr) -> Option<String> {
+fn describe(devices: &[Device], local: IpAddr) -> Option<(String, Link)> {
     let device = devices.iter().find(|device| device.has_address(local))?;
     let port = device.ports.iter().find(|port| port.addresses.contains(&local))?;
     let firmware = device.firmware.as_ref().map(|version| format!(" firmware {version}"));
-    Some(format!(
+    let rate = port.rate.as_deref().filter(|_| !device.is_software);
+    let link =
+        Link { device: device.name.clone(), bytes_per_second: rate.and_then(bytes_per_second) };
+    let shown = format!(
         "{}: {} by {}{}, port {} {}, {} {local}",
         device.name,
         port.transport.name(),
@@ -99,7 +111,14 @@ fn describe(devices: &[Device], local: IpAddr) -> Option<String> {
         port.number,
         port.state,
         port.netdevs.join(" "),
-    ))
+    );
+    Some((shown, link))
+}
+
+/// Reads a rate in the kernel's words: `100 Gb/sec (4X EDR)`.
+fn bytes_per_second(rate: &str) -> Option<f64> {
+    let gigabits: f64 = rate.split_once(" Gb/sec")?.0.parse().ok()?;
+    Some(gigabits * 1e9 / 8.0)
 }
 
 #[cfg(test)]
@@ -108,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_scheme_of_an_address_is_its_driver() {
-        let shm = Fabric { driver: Driver::Shm, device: None };
+        let shm = Fabric { driver: Driver::Shm, device: None, link: None };
         assert_eq!(Fabric::of("shm:x").unwrap(), shm);
         assert_eq!(shm.show(), "shared memory");
         assert_eq!(Fabric::of("rdma://127.0.0.1:1").unwrap().driver, Driver::Verbs);
@@ -127,7 +146,14 @@ mod tests {
     #[test]
     fn no_device_is_guessed() {
         assert_eq!(describe(&[], Ipv4Addr::LOCALHOST.into()), None);
-        let unknown = Fabric { driver: Driver::Verbs, device: None };
+        let unknown = Fabric { driver: Driver::Verbs, device: None, link: None };
         assert!(unknown.show().contains("not found"));
+    }
+
+    #[test]
+    fn the_rate_of_a_link_is_in_gigabits() {
+        assert_eq!(bytes_per_second("100 Gb/sec (4X EDR)"), Some(12.5e9));
+        assert_eq!(bytes_per_second("2.5 Gb/sec (1X SDR)"), Some(0.3125e9));
+        assert_eq!(bytes_per_second("fast"), None);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     report.collect_floor();
     report.notes.extend(notes(driver));
-    outputs.deliver(&report)
+    outputs.deliver(report)
 }
 
 struct MainJob<'a> {

@@ -6,9 +6,9 @@
 use crate::compare::{Comparison, Condition, Document};
 use crate::failure::Failure;
 use crate::report::sink::Sink;
-use crate::report::{Report, csv, table};
+use crate::report::{Report, csv, hgrm, hlog, html, table};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options that say where results go besides standard output.
 #[derive(Args, Debug, Default)]
@@ -20,6 +20,16 @@ pub(crate) struct OutputArgs {
     /// Also write a line per row and repeat to this file, as comma-separated values with a header
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Also write the percentile spectrum to this file, in µs, in HdrHistogram's text format; with
+    /// several rows to one file each, such as out.1-null.hgrm
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hgrm: Option<PathBuf>,
+    /// Also write every interval to this file, as an HdrHistogram interval log (V2)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hlog: Option<PathBuf>,
+    /// Also write a page with tables and plots to this file: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Compare the result with this report, which --json wrote
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
@@ -33,6 +43,9 @@ pub(crate) struct OutputArgs {
 pub(crate) struct Outputs {
     json: Sink,
     csv: Sink,
+    hgrm: Option<PathBuf>,
+    hlog: Sink,
+    page: Sink,
     baseline: Option<(String, Document)>,
     conditions: Vec<Condition>,
 }
@@ -48,15 +61,25 @@ impl Outputs {
             baseline: args.baseline.as_ref().map(read).transpose()?,
             json: Sink::open(args.json.as_deref())?,
             csv: Sink::open(args.csv.as_deref())?,
+            hgrm: args.hgrm.as_deref().map(checked_folder).transpose()?,
+            hlog: Sink::open(args.hlog.as_deref())?,
+            page: Sink::open(args.report.as_deref())?,
             conditions: args.fail_if.clone(),
         })
     }
 
     /// Prints and writes a report, and then judges it by the baseline, if there is one.
-    pub(crate) fn deliver(self, report: &Report) -> Result<(), Failure> {
+    pub(crate) fn deliver(self, mut report: Report) -> Result<(), Failure> {
+        report.explain();
+        let report = &report;
         print!("{}", table::render(report));
         self.json.write_json(report)?;
         self.csv.write(|| csv::render(report))?;
+        self.hlog.write(|| hlog::render(report))?;
+        self.page.write(|| Ok(html::render(report)))?;
+        if let Some(path) = &self.hgrm {
+            write_spectra(path, report)?;
+        }
         let Some((name, baseline)) = self.baseline else { return Ok(()) };
         let now = Document::of(report).map_err(Failure::Measurement)?;
         let names = [name, "this run".to_owned()];
@@ -64,4 +87,29 @@ impl Outputs {
         print!("\n{}", comparison.render());
         comparison.verdict()
     }
+}
+
+/// Refuses a file whose folder cannot be written to: which files there will be shows at the end.
+fn checked_folder(path: &Path) -> Result<PathBuf, Failure> {
+    let folder = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
+        .map_err(|error| Failure::system(format!("writing into {}", folder.display()), error))?;
+    Ok(path.to_owned())
+}
+
+/// Writes a file for each row that has samples.
+fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
+    let several = report.rows.len() > 1;
+    for (index, row) in report.rows.iter().enumerate() {
+        let Some(samples) = row.samples().filter(|samples| !samples.is_empty()) else { continue };
+        let path = match several {
+            true => hgrm::path_of_row(path, index + 1, &row.name),
+            false => path.to_owned(),
+        };
+        Sink::open(Some(&path))?.write(|| Ok(hgrm::render(&samples)))?;
+    }
+    Ok(())
 }

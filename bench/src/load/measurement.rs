@@ -51,7 +51,6 @@ impl Samples {
 }
 
 /// The samples of a part of a measurement.
-#[expect(dead_code, reason = "reports come to read it")]
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
     /// Since the measurement began, in seconds.

@@ -27,8 +27,7 @@ mod workload;
 pub(crate) use callee::Callee;
 pub(crate) use control::refusal_of_size;
 pub(crate) use fleet::{Fleet, with_fleet};
-#[expect(unused_imports, reason = "reports come to use them")]
-pub(crate) use measurement::{Arrivals, Interval, OpenLoop, Samples};
+pub(crate) use measurement::{Arrivals, Interval, OpenLoop, Samples, nanoseconds};
 pub(crate) use measurement::{CoreUse, Measurement};
 pub(crate) use outcome::Measured;
 pub(crate) use path::{InlineBytes, describe as describe_paths};

@@ -1,9 +1,15 @@
 //! From measurements to what is printed and written: medians, ratios, goals.
 //!
-//! The commands fill a [`Report`]; `table` prints it for people, `json` and `csv` write it for
-//! programs, into a `sink`.
+//! The commands fill a [`Report`]; `explain` says what bound its rows; `grid` makes tables of it,
+//! which `table` prints and `html` draws plots beside; `json`, `csv`, `hgrm` and `hlog` are for
+//! programs; a `sink` is the file that any of them goes to.
 
 pub(crate) mod csv;
+mod explain;
+mod grid;
+pub(crate) mod hgrm;
+pub(crate) mod hlog;
+pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod sink;
 pub(crate) mod table;
@@ -13,6 +19,8 @@ use crate::floor::Probe;
 use crate::latency::{LatencySummary, median};
 use crate::load::{CoreUse, Measurement, Mode, Workload};
 use crate::modes::{Saturation, Soak};
+use explain::{Bound, Limit};
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 /// Everything one command found out.
@@ -53,6 +61,14 @@ impl Report {
         }
     }
 
+    /// Names the bound of each row again, now that the link is known.
+    pub(crate) fn explain(&mut self) {
+        let wire = self.environment.link_bytes_per_second;
+        for row in &mut self.rows {
+            row.bounded_by = Bound::of(row, wire);
+        }
+    }
+
     /// Adds every limit that was measured beside the rows, each probe once.
     pub(crate) fn collect_floor(&mut self) {
         let measured = self.rows.iter().flat_map(|row| &row.repeats).flat_map(|r| &r.floor);
@@ -63,6 +79,13 @@ impl Report {
             }
         }
     }
+}
+
+/// Facts of the environment, and what happened to the measured cores, for people.
+fn environment_facts(report: &Report) -> Vec<(String, String)> {
+    let mut facts = report.environment.facts();
+    facts.push(report.interference.fact());
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// One limit of the machine over its repeats.
@@ -147,15 +170,29 @@ pub(crate) struct Row {
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) median: Summary,
     /// What kept the rate from being higher.
-    pub(crate) bounded_by: String,
+    pub(crate) bounded_by: Bound,
 }
 
 impl Row {
     /// Summarises the repeats of a workload; there must be at least one.
     pub(crate) fn new(workload: Workload, repeats: Vec<Repeat>) -> Self {
         let median = Summary::of(&repeats);
-        let bounded_by = bounded_by(&median);
-        Self { name: workload.name(), workload, repeats, median, bounded_by }
+        let unknown = Bound { limit: Limit::RoundTrip, evidence: String::new() };
+        let row = Self { name: workload.name(), workload, repeats, median, bounded_by: unknown };
+        Self { bounded_by: Bound::of(&row, None), ..row }
+    }
+}
+
+impl Row {
+    /// The samples of all repeats together, in nanoseconds.
+    pub(crate) fn samples(&self) -> Option<Histogram<u64>> {
+        let mut repeats = self.repeats.iter().map(|repeat| &repeat.measurement.samples.latency);
+        let mut all = repeats.next()?.clone();
+        for other in repeats {
+            // Cannot fail: all have the same bounds.
+            let _ = all.add(other);
+        }
+        Some(all)
     }
 }
 
@@ -178,6 +215,9 @@ pub(crate) struct Summary {
     pub(crate) server_busy_percent: Option<f64>,
     /// Credit stalls for each call of the client.
     pub(crate) credit_stalls_per_call: f64,
+    /// Clock ticks of turns that found work, for each call; absent where nobody counted.
+    pub(crate) client_ticks_per_call: Option<f64>,
+    pub(crate) server_ticks_per_call: Option<f64>,
     /// Refusals of a full queue, on both sides, for each call.
     pub(crate) queue_full_per_call: f64,
 }
@@ -199,6 +239,11 @@ impl Summary {
         let per_call = |count: fn(&CoreUse) -> u64, m: &Measurement| {
             (count(&m.client) + m.server.as_ref().map_or(0, count)) as f64 / m.calls.max(1) as f64
         };
+        let ticks = |side: fn(&Measurement) -> Option<CoreUse>| {
+            let of = |repeat: &Repeat| side(&repeat.measurement)?.busy_ticks_per_call;
+            let counted: Option<Vec<f64>> = repeats.iter().map(of).collect();
+            counted.filter(|values| !values.is_empty()).map(median)
+        };
         Self {
             calls: repeats.iter().map(|repeat| repeat.measurement.calls).sum(),
             samples_min: repeats.iter().map(|r| r.measurement.latency.samples).min().unwrap_or(0),
@@ -211,6 +256,8 @@ impl Summary {
             ratios: ratio_medians(repeats),
             client_busy_percent: of(|m| m.client.busy_percent),
             server_busy_percent: server_busy(repeats),
+            client_ticks_per_call: ticks(|m| Some(m.client)),
+            server_ticks_per_call: ticks(|m| m.server),
             credit_stalls_per_call: median(
                 repeats.iter().map(|r| per_call(|side| side.credit_stalls, &r.measurement)),
             ),
@@ -264,22 +311,6 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
     if low.is_finite() { [low, high] } else { [0.0, 0.0] }
 }
 
-/// The first of: credits, full queues, a saturated core, or the time a round trip takes.
-fn bounded_by(summary: &Summary) -> String {
-    let saturated = |busy_percent: f64| busy_percent >= SATURATED_PERCENT;
-    let (client, server) = (summary.client_busy_percent, summary.server_busy_percent);
-    let limit = match (saturated(client), server.is_some_and(saturated)) {
-        _ if summary.credit_stalls_per_call > STALLS_NOTICED => "credits",
-        _ if summary.queue_full_per_call > STALLS_NOTICED => "full queues",
-        (true, true) => "both cores",
-        (true, false) => "client core",
-        (false, true) => "server core",
-        (false, false) => "round trip",
-    };
-    let server = server.map_or_else(|| "-".to_owned(), |busy| format!("{busy:.0}%"));
-    format!("{limit} (client {client:.0}% busy, server {server})")
-}
-
 /// A promise about speed, as a bound on one result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Goal {
@@ -311,11 +342,6 @@ impl Goal {
         Self { aim: Some(aim), ..self }
     }
 }
-
-/// From here on a core has no time left for more calls.
-const SATURATED_PERCENT: f64 = 90.0;
-/// Stalls per call from which on they, and not a core, set the pace.
-const STALLS_NOTICED: f64 = 0.01;
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -372,14 +398,6 @@ pub(crate) mod tests {
         assert_eq!(row.median.calls_per_second, 20.0);
         assert_eq!(row.median.calls_per_second_spread, [10.0, 30.0]);
         assert_eq!(row.median.latency.max_ns, 30.0);
-    }
-
-    #[test]
-    fn a_saturated_core_is_named_unless_credits_ran_out_first() {
-        let mut one = repeat(100, 1.0, &[]);
-        assert!(Row::new(echo(), vec![one.clone()]).bounded_by.starts_with("client core"));
-        one.measurement.client.credit_stalls = 50;
-        assert!(Row::new(echo(), vec![one]).bounded_by.starts_with("credits"));
     }
 
     #[test]

@@ -1,0 +1,250 @@
+//! Where and on what a result was measured: everything a reader needs to doubt it.
+//!
+//! The commands take one [`Environment`] before and the interference after a run; `report` shows
+//! both. `host` reads `/proc` and `/sys`.
+
+mod host;
+
+pub(crate) use host::memory_bytes;
+
+use crate::cores::CoreList;
+use crate::fabric::Fabric;
+use host::{HostFacts, load_average, steal_ms};
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+use spinrpc::Engine;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The machine, the build and the settings of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Environment {
+    /// Version of the crate.
+    pub(crate) version: &'static str,
+    /// Source revision, when built in a git checkout.
+    pub(crate) revision: Option<&'static str>,
+    /// `release` or `debug`.
+    pub(crate) build: &'static str,
+    /// Optional parts that were built in.
+    pub(crate) features: Vec<&'static str>,
+    /// Name of the profile.
+    pub(crate) profile: String,
+    /// Hash of the resolved profile, so that equal names with other contents can be told apart.
+    pub(crate) profile_hash: String,
+    /// What the calls went by, and the device if it is one; absent where no calls are made.
+    pub(crate) fabric: Option<String>,
+    /// What the device's link carries; absent of software and of shared memory.
+    pub(crate) link_bytes_per_second: Option<f64>,
+    /// Version of RPC-over-RDMA that connections spoke; absent until that is known.
+    pub(crate) rpc_version: Option<u32>,
+    /// Start of the run, in seconds since 1970-01-01 UTC.
+    pub(crate) started_unix_s: u64,
+    /// Cores that this process polls on.
+    pub(crate) cores: Vec<usize>,
+    /// The host, before the run.
+    #[serde(flatten)]
+    pub(crate) host: HostFacts,
+    /// Bytes this process may lock; absent when unlimited.
+    pub(crate) memlock_bytes: Option<u64>,
+    /// Time stolen from the cores since the host started, before the run, in milliseconds.
+    pub(crate) steal_ms_before: f64,
+}
+
+/// Name and hash of the profile a run used.
+#[derive(Clone, Debug)]
+pub(crate) struct ProfileId {
+    pub(crate) name: String,
+    pub(crate) hash: String,
+}
+
+impl Environment {
+    /// Looks around. Reads two dozen small files; not for the data path.
+    pub(crate) fn observe(cores: &CoreList, profile: ProfileId, fabric: Option<&Fabric>) -> Self {
+        let link = fabric.and_then(|fabric| fabric.link.as_ref());
+        let device = link.map(|link| link.device.as_str());
+        let root = Path::new("/");
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            revision: option_env!("SPINPERF_REVISION"),
+            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            features: if cfg!(feature = "verbs") { vec!["verbs"] } else { Vec::new() },
+            profile: profile.name,
+            profile_hash: profile.hash,
+            fabric: fabric.map(Fabric::show),
+            link_bytes_per_second: link.and_then(|link| link.bytes_per_second),
+            rpc_version: None,
+            started_unix_s: unix_seconds(),
+            cores: cores.as_slice().to_vec(),
+            host: HostFacts::observe(root, cores.as_slice(), device),
+            memlock_bytes: getrlimit(Resource::Memlock).current,
+            steal_ms_before: steal_ms(root, cores.as_slice()),
+        }
+    }
+
+    /// Notes which version the connections of this engine, all to one server, have come to speak.
+    pub(crate) fn note_version(&mut self, engine: &Engine) {
+        let speaks_two = |core| engine.stats(core).connections_version_two > 0;
+        self.rpc_version = Some(if (0..engine.cores()).any(speaks_two) { 2 } else { 1 });
+    }
+
+    /// For people: what a line is about, and a few facts.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        let features = match self.features.as_slice() {
+            [] => String::new(),
+            features => format!(", with {}", features.join(", ")),
+        };
+        let revision = self.revision.unwrap_or("-");
+        let mut facts = vec![
+            ("spinperf", format!("{} {revision}, {}{features}", self.version, self.build)),
+            ("profile", format!("{} ({})", self.profile, self.profile_hash)),
+            ("fabric", self.fabric_fact()),
+        ];
+        facts.extend(self.cpu_facts());
+        facts.push(("kernel", self.kernel_fact()));
+        facts.extend(self.host.kernel_cmdline.clone().map(|line| ("cmdline", line)));
+        facts.push(("memory", self.memory_fact()));
+        facts.push(("before", self.before_fact()));
+        facts
+    }
+
+    fn fabric_fact(&self) -> String {
+        let version = self.rpc_version.map(|version| format!("RPC-over-RDMA version {version}"));
+        let node = self.host.device_node.filter(|node| *node >= 0);
+        let node = node.map(|node| format!("NUMA node {node}"));
+        listed([Some(or_dash(self.fabric.as_ref())), version, node])
+    }
+
+    fn cpu_facts(&self) -> Vec<(&'static str, String)> {
+        let host = &self.host;
+        let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
+        let mut nodes = host.core_nodes.clone();
+        nodes.dedup();
+        let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        let nodes = (!nodes.is_empty()).then(|| format!("NUMA node {}", nodes.join(",")));
+        let idle = host.idle_states.as_ref().or(host.idle_driver.as_ref());
+        vec![
+            (
+                "cpu",
+                listed([
+                    Some(or_dash(host.cpu.as_ref())),
+                    named("microcode", host.microcode.as_ref()),
+                    named("online", host.cpus_online.as_ref()),
+                    named("isolated", host.cpus_isolated.as_ref()),
+                    named("SMT", host.smt.as_ref()),
+                ]),
+            ),
+            (
+                "cores",
+                listed([
+                    Some(cores.join(",")),
+                    nodes,
+                    Some(format!("governor {}", or_dash(host.governor.as_ref()))),
+                    named("boost", host.boost.as_ref()),
+                    named("idle:", idle),
+                ]),
+            ),
+        ]
+    }
+
+    fn kernel_fact(&self) -> String {
+        let clock = named("clock source", self.host.clock_source.as_ref());
+        listed([Some(or_dash(self.host.kernel.as_ref())), clock])
+    }
+
+    fn memory_fact(&self) -> String {
+        let memlock = match self.memlock_bytes {
+            None => "unlimited".to_owned(),
+            Some(bytes) => format!("{} KiB", bytes >> 10),
+        };
+        let host = &self.host;
+        listed([
+            Some(format!("THP {}", or_dash(host.thp.as_ref()))),
+            named("huge pages", host.huge_pages.as_ref()),
+            Some(format!("memlock {memlock}")),
+            named("NUMA balancing", host.numa_balancing.as_ref()),
+        ])
+    }
+
+    fn before_fact(&self) -> String {
+        let load =
+            self.host.load_average.map_or_else(|| "-".to_owned(), |load| format!("{load:.2}"));
+        let steal_ms = self.steal_ms_before;
+        format!(
+            "load {load} (1 min), {steal_ms:.0} ms stolen from the cores since the host started"
+        )
+    }
+}
+
+/// What the host did to the measured cores during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Interference {
+    /// Time the hypervisor ran something else instead of the measured cores, in milliseconds.
+    pub(crate) steal_ms: f64,
+    /// Load average over one minute, after the run.
+    pub(crate) load_average_after: f64,
+}
+
+impl Interference {
+    /// For people.
+    pub(crate) fn fact(&self) -> (&'static str, String) {
+        let (steal_ms, load) = (self.steal_ms, self.load_average_after);
+        ("during", format!("{steal_ms:.0} ms stolen from the cores, load after {load:.2}"))
+    }
+}
+
+/// Counts steal time from its creation on.
+pub(crate) struct StealMeter {
+    cores: Vec<usize>,
+    start_ms: f64,
+}
+
+impl StealMeter {
+    /// Starts counting on these cores.
+    pub(crate) fn start(cores: &CoreList) -> Self {
+        let cores = cores.as_slice().to_vec();
+        let start_ms = steal_ms(Path::new("/"), &cores);
+        Self { cores, start_ms }
+    }
+
+    /// What happened since.
+    pub(crate) fn stop(self) -> Interference {
+        let root = Path::new("/");
+        Interference {
+            steal_ms: (steal_ms(root, &self.cores) - self.start_ms).max(0.0),
+            load_average_after: load_average(root).unwrap_or_default(),
+        }
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn or_dash(fact: Option<&String>) -> String {
+    fact.cloned().unwrap_or_else(|| "-".to_owned())
+}
+
+fn named(name: &str, fact: Option<&String>) -> Option<String> {
+    fact.map(|fact| format!("{name} {fact}"))
+}
+
+fn listed<const N: usize>(facts: [Option<String>; N]) -> String {
+    facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_names_build_and_cores() {
+        let profile = ProfileId { name: "base".to_owned(), hash: "0".to_owned() };
+        let fabric = Fabric::of("shm:x").unwrap();
+        let environment = Environment::observe(&CoreList::from(0), profile, Some(&fabric));
+        assert_eq!(environment.cores, [0]);
+        let facts = environment.facts();
+        assert!(facts.contains(&("fabric", "shared memory".to_owned())));
+        assert!(environment.host.kernel.is_some());
+        assert!(facts.iter().any(|(_, fact)| fact.contains("base")));
+    }
+}

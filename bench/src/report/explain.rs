@@ -1,0 +1,183 @@
+//! What bound a row: the reason why its rate was not higher, with the figures that say so.
+
+use super::{Row, Summary};
+use crate::units::show_count;
+use serde::Serialize;
+
+/// Why a rate was not higher.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Bound {
+    pub(crate) limit: Limit,
+    /// The figures that tell, for people.
+    pub(crate) evidence: String,
+}
+
+/// What can keep a rate down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Limit {
+    /// An open loop that kept up: no more was asked for.
+    OfferedRate,
+    /// The responder grants fewer calls at a time than were wanted.
+    Credits,
+    /// Send queues or rings had no room.
+    Queue,
+    /// Copying the payload takes all the time there is.
+    Memory,
+    /// The device's link carries no more.
+    Wire,
+    ClientCore,
+    ServerCore,
+    BothCores,
+    /// Nothing is saturated: each call waits for its reply, and for nothing else.
+    RoundTrip,
+}
+
+impl Limit {
+    /// In words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OfferedRate => "the rate asked for",
+            Self::Credits => "credits",
+            Self::Queue => "full queues",
+            Self::Memory => "memory",
+            Self::Wire => "wire",
+            Self::ClientCore => "client core",
+            Self::ServerCore => "server core",
+            Self::BothCores => "both cores",
+            Self::RoundTrip => "round trip",
+        }
+    }
+}
+
+impl Bound {
+    /// The bound of a row, with what the link carries in bytes per second, if there is one.
+    pub(crate) fn of(row: &Row, wire_bytes_per_second: Option<f64>) -> Self {
+        let median = &row.median;
+        let link_percent = wire_bytes_per_second.map(|wire| median.bytes_per_second / wire * 100.0);
+        let limit = match () {
+            () if kept_up(row) => Limit::OfferedRate,
+            () if median.credit_stalls_per_call > STALLS_NOTICED => Limit::Credits,
+            () if median.queue_full_per_call > STALLS_NOTICED => Limit::Queue,
+            () if link_percent.is_some_and(|percent| percent >= LINK_FULL_PERCENT) => Limit::Wire,
+            () if copy_ratio(median).is_some_and(|ratio| ratio >= COPY_BOUND) => Limit::Memory,
+            () => saturated_core(median),
+        };
+        Self { limit, evidence: evidence(row, limit, link_percent) }
+    }
+}
+
+fn saturated_core(median: &Summary) -> Limit {
+    let saturated = |busy_percent: f64| busy_percent >= SATURATED_PERCENT;
+    let server = median.server_busy_percent.is_some_and(saturated);
+    match (saturated(median.client_busy_percent), server) {
+        (true, true) => Limit::BothCores,
+        (true, false) => Limit::ClientCore,
+        (false, true) => Limit::ServerCore,
+        (false, false) => Limit::RoundTrip,
+    }
+}
+
+/// Whether an open loop got what it asked for, in every repeat.
+fn kept_up(row: &Row) -> bool {
+    let mut loops = row.repeats.iter().map(|repeat| repeat.measurement.open);
+    loops.all(|open| open.is_some_and(|open| open.adherence_percent >= ADHERENCE_PERCENT))
+        && !row.repeats.is_empty()
+}
+
+fn copy_ratio(median: &Summary) -> Option<f64> {
+    median.ratios.iter().find(|ratio| ratio.to == "memcpy").map(|ratio| ratio.median)
+}
+
+fn evidence(row: &Row, limit: Limit, link_percent: Option<f64>) -> String {
+    let median = &row.median;
+    let first = match limit {
+        Limit::OfferedRate => {
+            let target = row.repeats.first().and_then(|repeat| repeat.measurement.open);
+            target.map(|open| format!("asked for {} calls/s", show_count(open.target_per_second)))
+        }
+        Limit::Credits => Some(format!("{:.2} stalls per call", median.credit_stalls_per_call)),
+        Limit::Queue => Some(format!("{:.2} refusals per call", median.queue_full_per_call)),
+        Limit::Wire => link_percent.map(|percent| format!("{percent:.0}% of the link")),
+        Limit::Memory => copy_ratio(median).map(|ratio| format!("{ratio:.2} x memcpy")),
+        _ => None,
+    };
+    let cores = [
+        ("client", Some(median.client_busy_percent), median.client_ticks_per_call),
+        ("server", median.server_busy_percent, median.server_ticks_per_call),
+    ];
+    let core = |(name, busy_percent, ticks): (&str, Option<f64>, Option<f64>)| {
+        let busy_percent = busy_percent?;
+        let ticks = ticks.map_or_else(String::new, |ticks| format!(", {ticks:.0} cycles/RPC"));
+        Some(format!("{name} {busy_percent:.0}% busy{ticks}"))
+    };
+    first.into_iter().chain(cores.into_iter().filter_map(core)).collect::<Vec<_>>().join("; ")
+}
+
+/// From here on a core has no time left for more calls.
+const SATURATED_PERCENT: f64 = 90.0;
+/// Stalls per call from which on they, and not a core, set the pace.
+const STALLS_NOTICED: f64 = 0.01;
+/// Share of the rate asked for from which on an open loop counts as kept.
+const ADHERENCE_PERCENT: f64 = 99.9;
+/// As a share of what a bare copy does; the rest is the price of a call.
+const COPY_BOUND: f64 = 0.7;
+/// Headers and gaps take the rest of a link.
+const LINK_FULL_PERCENT: f64 = 85.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor::Probe;
+    use crate::load::{Arrivals, OpenLoop, Operation, Workload};
+    use crate::report::Repeat;
+    use crate::report::tests::repeat;
+
+    fn bound(repeat: Repeat, wire: Option<f64>) -> Bound {
+        Bound::of(&Row::new(Workload::ping_pong(Operation::Echo, 64), vec![repeat]), wire)
+    }
+
+    #[test]
+    fn a_saturated_core_is_named_unless_credits_or_queues_ran_out_first() {
+        let mut one = repeat(100, 1.0, &[]);
+        let by_core = bound(one.clone(), None);
+        assert_eq!(by_core.limit, Limit::ClientCore);
+        assert_eq!(by_core.evidence, "client 95% busy; server 40% busy");
+        one.measurement.server.as_mut().unwrap().queue_full = 50;
+        assert_eq!(bound(one.clone(), None).limit, Limit::Queue);
+        one.measurement.client.credit_stalls = 50;
+        let by_credits = bound(one.clone(), None);
+        assert_eq!(by_credits.limit, Limit::Credits);
+        assert!(by_credits.evidence.starts_with("0.50 stalls per call; "), "{by_credits:?}");
+        one.measurement.client.busy_percent = 10.0;
+        one.measurement.client.credit_stalls = 0;
+        one.measurement.server.as_mut().unwrap().queue_full = 0;
+        assert_eq!(bound(one, None).limit, Limit::RoundTrip);
+    }
+
+    #[test]
+    fn a_copy_as_fast_as_memcpy_is_bound_by_memory_and_a_full_link_by_the_wire() {
+        let copy = Probe::Copy { block_bytes: 1 << 20, blocks: 2 };
+        let fast = repeat(100, 1.0, &[(copy, 100.0 * 128.0)]);
+        assert_eq!(bound(fast.clone(), None).limit, Limit::Memory);
+        assert_eq!(bound(fast, Some(100.0 * 128.0)).limit, Limit::Wire);
+    }
+
+    #[test]
+    fn an_open_loop_that_keeps_up_is_bound_by_what_it_was_asked_for() {
+        let mut one = repeat(100, 1.0, &[]);
+        let open = |adherence_percent| OpenLoop {
+            target_per_second: 5000.0,
+            achieved_per_second: 5000.0,
+            adherence_percent,
+            late: 0,
+            never_sent: 0,
+            arrivals: Arrivals::Fixed,
+            refused: None,
+        };
+        one.measurement.open = Some(open(99.95));
+        assert_eq!(bound(one.clone(), None).limit, Limit::OfferedRate);
+        one.measurement.open = Some(open(90.0));
+        assert_eq!(bound(one, None).limit, Limit::ClientCore);
+    }
+}

@@ -1,0 +1,263 @@
+//! The tables of a report as cells: `table` sets them as text, `html` as HTML, so that both say the
+//! same.
+
+use super::{FloorRow, Goal, Report, Row, spread};
+use crate::latency::{LatencySummary, is_supported, median};
+use crate::load::CoreUse;
+use crate::units::{show_count, show_us};
+
+/// A table: a title, what to know before reading, and cells.
+pub(crate) struct Grid {
+    pub(crate) title: &'static str,
+    pub(crate) lead: String,
+    /// Empty where cells speak for themselves.
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    fn new(title: &'static str, header: &[&str], rows: Vec<Vec<String>>) -> Option<Self> {
+        let header = header.iter().map(|cell| (*cell).to_owned()).collect();
+        (!rows.is_empty()).then_some(Self { title, lead: String::new(), header, rows })
+    }
+
+    fn led_by(self, lead: impl Into<String>) -> Self {
+        Self { lead: lead.into(), ..self }
+    }
+}
+
+/// What the machine itself does.
+pub(crate) fn limits(report: &Report) -> Option<Grid> {
+    let cells = |row: &FloorRow| {
+        let [low, high] = spread(row.values.iter().copied()).map(|value| row.probe.show(value));
+        vec![row.name.clone(), row.probe.show(row.median), format!("{low} to {high}")]
+    };
+    let rows = report.floor.iter().map(cells).collect();
+    Some(Grid::new("limits of this machine", &[], rows)?.led_by("medians"))
+}
+
+/// Rates and latencies.
+pub(crate) fn results(report: &Report) -> Option<Grid> {
+    let repeats = report.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0);
+    let of = match repeats {
+        1 => "one repeat".to_owned(),
+        n => format!("medians of {n} repeats, maximum of all"),
+    };
+    let lead = format!(
+        "{of}; latency in µs is the full round trip of every call; \
+         (in parentheses) = fewer than 10 samples beyond; MB = 10^6 bytes"
+    );
+    let rows = report.rows.iter().map(result_cells).collect();
+    Some(Grid::new("results", &RESULTS, rows)?.led_by(lead))
+}
+
+fn result_cells(row: &Row) -> Vec<String> {
+    let median = &row.median;
+    let rate = median.bytes_per_second / 1e6;
+    let mut cells = vec![
+        row.name.clone(),
+        median.calls.to_string(),
+        show_count(median.calls_per_second),
+        if rate > 0.0 { format!("{rate:.0}") } else { "-".to_owned() },
+    ];
+    cells.extend(latency_cells(&median.latency, median.samples_min));
+    cells
+}
+
+/// Percentiles from 50 to 99.999 and the maximum.
+fn latency_cells(latency: &LatencySummary, samples_min: u64) -> Vec<String> {
+    let percentiles = [
+        (50.0, latency.p50_ns),
+        (90.0, latency.p90_ns),
+        (99.0, latency.p99_ns),
+        (99.9, latency.p99_9_ns),
+        (99.99, latency.p99_99_ns),
+        (99.999, latency.p99_999_ns),
+    ];
+    let cell = |(percent, ns): (f64, f64)| match ns.is_nan() || is_supported(percent, samples_min) {
+        true => show_us(ns),
+        false => format!("({})", show_us(ns)),
+    };
+    percentiles.into_iter().map(cell).chain([show_us(latency.max_ns)]).collect()
+}
+
+/// Results as multiples of what the machine itself does.
+pub(crate) fn ratios(report: &Report) -> Option<Grid> {
+    let cells = |row: &Row| {
+        let shown = row.median.ratios.iter().map(|ratio| {
+            let [low, high] = ratio.spread;
+            format!("{:.2} x {} ({low:.2} to {high:.2})", ratio.median, ratio.to)
+        });
+        let shown: Vec<String> = shown.collect();
+        (!shown.is_empty()).then(|| vec![row.name.clone(), shown.join(", ")])
+    };
+    let rows = report.rows.iter().filter_map(cells).collect();
+    let lead = "each repeat beside limits measured just before it: medians (smallest to largest)";
+    Some(Grid::new("beside this machine's limits", &[], rows)?.led_by(lead))
+}
+
+/// How open loops kept to their rates, and what calls took from their actual start.
+pub(crate) fn loops(report: &Report) -> Option<Grid> {
+    let rows = report.rows.iter().filter_map(loop_cells).collect();
+    let lead = "latency counts from the intended start of a call, service time from the actual one";
+    Some(Grid::new("open loops", &LOOPS, rows)?.led_by(lead))
+}
+
+fn loop_cells(row: &Row) -> Option<Vec<String>> {
+    let loops = || row.repeats.iter().filter_map(|repeat| repeat.measurement.open);
+    let refused = loops().find_map(|open| open.refused);
+    let first = loops().next()?;
+    let service = |of: fn(&LatencySummary) -> f64| {
+        let values = row.repeats.iter().filter_map(|repeat| repeat.measurement.service.as_ref());
+        show_us(median(values.map(of)))
+    };
+    Some(vec![
+        row.name.clone(),
+        show_count(first.target_per_second),
+        show_count(median(loops().map(|open| open.achieved_per_second))),
+        format!("{:.2}", median(loops().map(|open| open.adherence_percent))),
+        loops().map(|open| open.late).sum::<u64>().to_string(),
+        loops().map(|open| open.never_sent).sum::<u64>().to_string(),
+        service(|latency| latency.p50_ns),
+        service(|latency| latency.p99_ns),
+        service(|latency| latency.p99_9_ns),
+        refused.unwrap_or("").to_owned(),
+    ])
+}
+
+/// What each core did: medians over the repeats.
+pub(crate) fn cores(report: &Report) -> Option<Grid> {
+    let rows = report.rows.iter().flat_map(|row| {
+        let client = core_rows(row, "client", |m| &m.client_cores);
+        let server = core_rows(row, "server", |m| &m.server_cores);
+        client.into_iter().chain(server)
+    });
+    let lead = "cycles/RPC: clock ticks of turns that found work, by the calls of the core; \
+                useful and empty: polls that found work, and those that did not";
+    Some(Grid::new("cores", &CORES, rows.collect())?.led_by(lead))
+}
+
+fn core_rows(
+    row: &Row,
+    side: &str,
+    of: fn(&crate::load::Measurement) -> &Vec<CoreUse>,
+) -> Vec<Vec<String>> {
+    let count = row.repeats.iter().map(|repeat| of(&repeat.measurement).len()).max().unwrap_or(0);
+    let cells = |index: usize| {
+        let uses = || row.repeats.iter().filter_map(move |r| of(&r.measurement).get(index));
+        let middle = |value: fn(&CoreUse) -> f64| median(uses().map(value));
+        let ticks: Vec<f64> = uses().filter_map(|core| core.busy_ticks_per_call).collect();
+        let cpu = uses().find_map(|core| core.cpu);
+        let useful = middle(|core| core.polls.saturating_sub(core.empty_polls) as f64);
+        vec![
+            row.name.clone(),
+            side.to_owned(),
+            cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
+            show_count(middle(|core| core.calls_per_second)),
+            if ticks.is_empty() { "-".to_owned() } else { format!("{:.0}", median(ticks)) },
+            show_count(useful),
+            show_count(middle(|core| core.empty_polls as f64)),
+            format!("{:.1}", middle(empty_percent)),
+            format!("{:.1}", middle(|core| core.busy_percent)),
+        ]
+    };
+    (0..count).map(cells).collect()
+}
+
+fn empty_percent(core: &CoreUse) -> f64 {
+    core.empty_polls as f64 * 100.0 / core.polls.max(1) as f64
+}
+
+/// Why each rate was not higher.
+pub(crate) fn bounds(report: &Report) -> Option<Grid> {
+    let cells = |row: &Row| {
+        let bound = &row.bounded_by;
+        vec![row.name.clone(), bound.limit.name().to_owned(), bound.evidence.clone()]
+    };
+    let rows = report.rows.iter().map(cells).collect();
+    Grid::new("what bound each row", &["workload", "bound by", "evidence"], rows)
+}
+
+/// Every rate that the search for the highest one tried.
+pub(crate) fn saturation(report: &Report) -> Option<Grid> {
+    let found = report.saturation.as_ref()?;
+    let rows = found.steps.iter().map(|step| {
+        vec![
+            show_count(step.target_per_second),
+            show_count(step.achieved_per_second),
+            format!("{:.2}", step.adherence_percent),
+            show_us(step.p99_ns),
+            if step.held { "held" } else { "not held" }.to_owned(),
+        ]
+    });
+    let limit = show_us(found.p99_limit_ns);
+    let lead = match found.highest_per_second {
+        Some(rate) => format!("{} calls/s with a p99 of at most {limit} µs", show_count(rate)),
+        None => format!("no rate kept a p99 of {limit} µs"),
+    };
+    Some(Grid::new("highest rate", &SATURATION, rows.collect())?.led_by(lead))
+}
+
+/// What changed in the course of a soak.
+pub(crate) fn soak(report: &Report) -> Option<Grid> {
+    let soak = report.soak.as_ref()?;
+    let rows = soak.trends.iter().map(|trend| {
+        vec![
+            trend.what.to_owned(),
+            show_count(trend.mean),
+            format!("{:+.1}%", trend.change / trend.mean * 100.0),
+            format!("{:.1}%", trend.change_error / trend.mean * 100.0),
+            if trend.is_drift { "DRIFT" } else { "steady" }.to_owned(),
+        ]
+    });
+    let windows = soak.windows.len();
+    let verdict = if soak.held { "nothing drifted, nothing leaked" } else { "something drifted" };
+    Some(Grid::new("soak", &SOAK, rows.collect())?.led_by(format!("{windows} windows: {verdict}")))
+}
+
+/// Promises, and whether they were kept.
+pub(crate) fn goals(report: &Report) -> Option<Grid> {
+    Grid::new("goals", &[], report.goals.iter().map(goal_cells).collect())
+}
+
+fn goal_cells(goal: &Goal) -> Vec<String> {
+    let verdict = if goal.met { "met" } else { "MISSED" };
+    let side = if goal.at_most { "at most" } else { "at least" };
+    let aim = goal.aim.map_or_else(String::new, |aim| format!(" (aim {aim})"));
+    vec![
+        verdict.to_owned(),
+        goal.name.clone(),
+        format!("{:.2}", goal.measured),
+        format!("{side} {}{aim}", goal.bound),
+    ]
+}
+
+const RESULTS: [&str; 11] = [
+    "workload", "calls", "calls/s", "MB/s", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999",
+    "max",
+];
+const LOOPS: [&str; 10] = [
+    "workload",
+    "target/s",
+    "achieved/s",
+    "adherence %",
+    "late",
+    "never sent",
+    "service p50",
+    "p99",
+    "p99.9",
+    "",
+];
+const CORES: [&str; 9] = [
+    "workload",
+    "side",
+    "core",
+    "calls/s",
+    "cycles/RPC",
+    "useful polls",
+    "empty polls",
+    "empty %",
+    "busy %",
+];
+const SATURATION: [&str; 5] = ["target/s", "achieved/s", "adherence %", "p99 µs", ""];
+const SOAK: [&str; 5] = ["figure", "mean", "change", "+-", ""];

@@ -1,0 +1,85 @@
+//! Percentile spectra in the text format of HdrHistogram, which its plotter and others read: one
+//! histogram to a file, in microseconds.
+
+use hdrhistogram::Histogram;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// The spectrum of samples in nanoseconds.
+pub(crate) fn render(samples: &Histogram<u64>) -> String {
+    let mut text = format!(
+        "{:>12} {:>14} {:>10} {:>14}\n\n",
+        "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
+    );
+    let mut total = 0;
+    for step in samples.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
+        total += step.count_since_last_iteration();
+        let (us, quantile) = (step.value_iterated_to() as f64 / 1e3, step.quantile_iterated_to());
+        // Writing to a string cannot fail. The last line has no last column, which would be infinite.
+        let _ = match quantile < 1.0 {
+            true => writeln!(
+                text,
+                "{us:12.3} {quantile:14.12} {total:10} {:14.2}",
+                1.0 / (1.0 - quantile)
+            ),
+            false => writeln!(text, "{us:12.3} {quantile:14.12} {total:10}"),
+        };
+    }
+    let (mean, deviation) = (samples.mean() / 1e3, samples.stdev() / 1e3);
+    let (max, count) = (samples.max() as f64 / 1e3, samples.len());
+    let _ = writeln!(text, "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]");
+    let _ = writeln!(text, "#[Max     = {max:12.3}, Total count    = {count:12}]");
+    text
+}
+
+/// The file for one row of several: `out.hgrm` becomes `out.2-null-depth-32.hgrm`.
+pub(crate) fn path_of_row(path: &Path, number: usize, name: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let end =
+        path.extension().map_or_else(String::new, |end| format!(".{}", end.to_string_lossy()));
+    path.with_file_name(format!("{stem}.{number}-{}{end}", slug(name)))
+}
+
+/// A name without anything that a shell or a log would stumble over.
+pub(crate) fn slug(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { ' ' };
+    let plain: String = name.chars().map(plain).collect();
+    plain.split_whitespace().collect::<Vec<_>>().join("-")
+}
+
+/// Lines for each halving of the distance to 100 %, as HdrHistogram has by default.
+const TICKS_PER_HALF_DISTANCE: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::nanoseconds;
+
+    #[test]
+    fn percentiles_rise_to_the_maximum_and_count_every_sample() {
+        let mut samples = nanoseconds().unwrap();
+        (1..=1000).for_each(|n| samples.record(n * 1000).unwrap());
+        let text = render(&samples);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .skip(2)
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert!(lines.iter().rev().skip(1).all(|line| line.len() == 4), "{text}");
+        let last = &lines[lines.len() - 1];
+        assert_eq!((last[1], last[2], last.len()), ("1.000000000000", "1000", 3));
+        let us: f64 = last[0].parse().unwrap();
+        assert!((us - 1000.0).abs() < 1.0, "{us}");
+        let median = lines.iter().find(|line| line[1] == "0.500000000000").unwrap();
+        assert_eq!((median[2], median[3]), ("500", "2.00"));
+        assert!(text.contains("Total count    =         1000]"), "{text}");
+    }
+
+    #[test]
+    fn each_of_several_rows_has_a_file_of_its_own() {
+        let path = path_of_row(Path::new("/tmp/a.b/out.hgrm"), 2, "echo 64 B -> 1 KiB, depth 8");
+        assert_eq!(path, Path::new("/tmp/a.b/out.2-echo-64-B-1-KiB-depth-8.hgrm"));
+        assert_eq!(path_of_row(Path::new("out"), 1, "null"), Path::new("out.1-null"));
+    }
+}

@@ -1,0 +1,229 @@
+//! Latency against throughput: where more load stops bringing more calls and only makes them wait.
+//! Also the steps of a search for the highest rate, and the course of a soak.
+
+use super::family::Family;
+use super::plot::{Axis, Plot, range, show_time};
+use crate::floor::Probe;
+use crate::latency::{LatencySummary, median};
+use crate::modes::{Saturation, Soak, SoakWindow};
+use crate::report::Row;
+use crate::units::show_count;
+
+/// The curve of a family of rows under different loads; `None` with fewer than two.
+pub(super) fn figure(family: &Family<'_>) -> Option<String> {
+    let loaded = family.members.iter().map(|member| member.row).filter(|row| is_plain(row));
+    let rows: Vec<&Row> = loaded.collect();
+    if rows.len() < 2 {
+        return None;
+    }
+    let rates = || rows.iter().map(|row| row.median.calls_per_second);
+    let limit = ring_limit(&rows);
+    let highest = range(rates())?.1;
+    let drawn_limit = limit.filter(|limit| *limit <= highest * LIMIT_SHOWN);
+    let latencies = rows.iter().flat_map(|row| PERCENTILES.map(|(_, of)| of(&row.median.latency)));
+    let mut plot = Plot::new(Axis::rate(rates().chain(drawn_limit)), Axis::latency(latencies));
+    if let Some(limit) = drawn_limit {
+        plot.upright(limit, "floor", &format!("bare ring: {}", show_count(limit)));
+    }
+    for (index, (name, of)) in PERCENTILES.iter().enumerate() {
+        draw(&mut plot, &rows, index, name, *of);
+    }
+    let detail = match (limit, drawn_limit) {
+        (Some(limit), None) => {
+            format!("latency against throughput; the bare ring does {}", show_count(limit))
+        }
+        _ => "latency against throughput".to_owned(),
+    };
+    let described = rows.iter().map(|row| {
+        let p99 = show_time(row.median.latency.p99_ns);
+        format!(
+            "{}: {} calls per second, p99 {p99}",
+            row.name,
+            show_count(row.median.calls_per_second)
+        )
+    });
+    let description = described.collect::<Vec<_>>().join("; ");
+    Some(plot.figure(&family.title, &detail, &description))
+}
+
+fn draw(plot: &mut Plot, rows: &[&Row], index: usize, name: &str, of: fn(&LatencySummary) -> f64) {
+    let colour = format!("--s{index}");
+    let point = |row: &Row| (row.median.calls_per_second, of(&row.median.latency));
+    let points: Vec<(f64, f64)> =
+        rows.iter().map(|row| point(row)).filter(|point| point.1.is_finite()).collect();
+    plot.line(&points, &colour, "", name);
+    for row in rows {
+        let title = format!("{}, {name} {}", row.name, show_time(point(row).1));
+        plot.dot(point(row), &colour, true, &title);
+        if index == 0 {
+            plot.note(point(row), &load_of(row));
+        }
+    }
+    if let Some(end) = points.last() {
+        plot.name(*end, &colour, name);
+    }
+}
+
+/// How much is asked of the server, in a word.
+fn load_of(row: &Row) -> String {
+    match row.workload.rate {
+        Some(_) => String::new(),
+        None => row.workload.depth.to_string(),
+    }
+}
+
+fn is_plain(row: &Row) -> bool {
+    row.workload.idle_connections == 0 && row.median.latency.p50_ns.is_finite()
+}
+
+/// The highest rate that a bare ring did beside one of the rows.
+fn ring_limit(rows: &[&Row]) -> Option<f64> {
+    let of = |row: &&Row| {
+        let floor = row.repeats.iter().flat_map(|repeat| &repeat.floor);
+        let rates = floor.filter(|value| matches!(value.probe, Probe::RingRate { .. }));
+        median(rates.map(|value| value.value))
+    };
+    range(rows.iter().map(of)).map(|(_, high)| high).filter(|high| *high > 0.0)
+}
+
+/// The steps of the search for the highest rate.
+pub(super) fn saturation(found: &Saturation) -> Option<String> {
+    let steps = &found.steps;
+    range(steps.iter().map(|step| step.p99_ns))?;
+    let latencies = steps.iter().map(|step| step.p99_ns).chain([found.p99_limit_ns]);
+    let rates = Axis::rate(steps.iter().map(|step| step.achieved_per_second));
+    let mut plot = Plot::new(rates, Axis::latency(latencies));
+    plot.level(found.p99_limit_ns, "bound", &format!("limit: {}", show_time(found.p99_limit_ns)));
+    for step in steps.iter().filter(|step| step.p99_ns.is_finite()) {
+        let title = format!(
+            "asked for {}, {} started, p99 {}",
+            show_count(step.target_per_second),
+            show_count(step.achieved_per_second),
+            show_time(step.p99_ns)
+        );
+        plot.dot((step.achieved_per_second, step.p99_ns), "--s0", step.held, &title);
+    }
+    let detail = match found.highest_per_second {
+        Some(rate) => {
+            plot.upright(rate, "floor", &format!("highest: {}", show_count(rate)));
+            "full dots kept the limit and the rate".to_owned()
+        }
+        None => "no rate kept the limit".to_owned(),
+    };
+    let description = format!("99th percentile at {} rates that were tried", steps.len());
+    Some(plot.figure("Search for the highest rate", &detail, &description))
+}
+
+/// Latency and memory in the course of a soak.
+pub(super) fn soak(soak: &Soak) -> Option<String> {
+    let end_s = soak.windows.last().map(|window| window.start_s + window.elapsed_s)?;
+    let latency: [Course; 3] = [
+        ("p50", |window| window.p50_ns),
+        ("p99", |window| window.p99_ns),
+        ("max", |window| window.max_ns),
+    ];
+    let memory: [Course; 2] = [
+        ("client", |window| window.client.resident_bytes as f64 / MIB),
+        ("server", |window| window.server.resident_bytes as f64 / MIB),
+    ];
+    let all = |courses: &[Course]| {
+        let of = |course: &Course| soak.windows.iter().map(course.1).collect::<Vec<_>>();
+        courses.iter().flat_map(of).collect::<Vec<f64>>().into_iter()
+    };
+    let of_latency = Plot::new(Axis::time(end_s), Axis::latency(all(&latency)));
+    let memory_axis =
+        Axis::from_zero("resident memory, MiB", all(&memory), |mib| format!("{mib:.0}"));
+    let of_memory = Plot::new(Axis::time(end_s), memory_axis);
+    let windows = format!("{} windows", soak.windows.len());
+    Some(
+        with_courses(of_latency, soak, &latency).figure(
+            "Soak: latency",
+            &windows,
+            "latency over time",
+        ) + &with_courses(of_memory, soak, &memory).figure(
+            "Soak: memory",
+            &windows,
+            "memory over time",
+        ),
+    )
+}
+
+fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
+    for (index, (name, of)) in courses.iter().enumerate() {
+        let colour = format!("--s{index}");
+        let point = |window: &SoakWindow| (window.start_s + window.elapsed_s / 2.0, of(window));
+        let points: Vec<(f64, f64)> = soak.windows.iter().map(point).collect();
+        plot.line(&points, &colour, "", name);
+        points.last().map(|end| plot.name(*end, &colour, name));
+    }
+    plot
+}
+
+/// A figure of each window, by name.
+type Course = (&'static str, fn(&SoakWindow) -> f64);
+
+const PERCENTILES: [(&str, fn(&LatencySummary) -> f64); 3] = [
+    ("p50", |latency| latency.p50_ns),
+    ("p99", |latency| latency.p99_ns),
+    ("p99.9", |latency| latency.p99_9_ns),
+];
+/// A limit further off than this is told in words: drawn, it would leave no room for the rows.
+const LIMIT_SHOWN: f64 = 2.5;
+const MIB: f64 = 1_048_576.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Operation, Workload};
+    use crate::modes::{Holdings, SaturationStep};
+    use crate::report::html::family::families;
+    use crate::report::html::tests::{data_points, sampled};
+
+    #[test]
+    fn each_load_is_a_point_of_each_line() {
+        let null = Workload::ping_pong(Operation::Null, 0);
+        let rows = [1, 2, 4].map(|depth| sampled(null.at_depth(depth), &[1000]));
+        let html = figure(&families(&rows)[0]).unwrap();
+        assert_eq!(data_points(&html), [3, 3, 3]);
+        assert_eq!(html.matches("<circle").count(), 9);
+        assert!(figure(&families(&rows[..1])[0]).is_none());
+    }
+
+    #[test]
+    fn a_rate_that_did_not_hold_is_hollow() {
+        let step = |rate: f64, held| SaturationStep {
+            target_per_second: rate,
+            achieved_per_second: rate,
+            p99_ns: rate,
+            adherence_percent: 100.0,
+            held,
+        };
+        let found = Saturation {
+            p99_limit_ns: 1500.0,
+            steps: vec![step(1000.0, true), step(2000.0, false)],
+            highest_per_second: Some(1000.0),
+        };
+        let html = saturation(&found).unwrap();
+        assert_eq!((html.matches("\"dot\"").count(), html.matches("\"hollow\"").count()), (1, 1));
+        assert!(html.contains("limit: 1.5 µs"), "{html}");
+    }
+
+    #[test]
+    fn a_soak_is_a_course_of_latency_and_one_of_memory() {
+        let holdings = Holdings { resident_bytes: 1 << 24, descriptors: 9 };
+        let window = |start_s: f64| SoakWindow {
+            start_s,
+            elapsed_s: 1.0,
+            calls: 10,
+            calls_per_second: 10.0,
+            p50_ns: 300.0,
+            p99_ns: 500.0,
+            max_ns: 9000.0,
+            client: holdings,
+            server: holdings,
+        };
+        let windows = vec![window(0.0), window(1.0)];
+        let html = soak(&Soak { windows, trends: Vec::new(), held: true }).unwrap();
+        assert_eq!(data_points(&html), [2, 2, 2, 2, 2]);
+    }
+}

@@ -1,0 +1,278 @@
+//! The report as one self-contained HTML file: for people, to look at and to pass around.
+//!
+//! Nothing is fetched and no script runs, which a Content-Security-Policy in the file makes sure of,
+//! whatever a name or a note of a host may contain.
+
+/// Appends formatted text to a string, which cannot fail.
+macro_rules! push {
+    ($text:expr, $($piece:tt)*) => {{
+        let _ = write!($text, $($piece)*);
+    }};
+}
+
+mod curve;
+mod family;
+mod heat;
+mod markup;
+mod percentiles;
+mod plot;
+
+use super::grid::{self, Grid};
+use super::{Report, Row};
+use crate::units::{show_count, show_utc};
+use markup::{escape, facts, section, table};
+use plot::show_time;
+use std::fmt::Write;
+
+/// The whole page.
+pub(crate) fn render(report: &Report) -> String {
+    let mut body = header(report);
+    body += &tiles(report);
+    push_grid(&mut body, grid::results(report));
+    push_grid(&mut body, grid::ratios(report));
+    push_grid(&mut body, grid::goals(report));
+    body += &plots(report);
+    push_grid(&mut body, grid::loops(report));
+    push_grid(&mut body, grid::saturation(report));
+    push_grid(&mut body, grid::soak(report));
+    push_grid(&mut body, grid::bounds(report));
+    push_grid(&mut body, grid::cores(report));
+    push_grid(&mut body, grid::limits(report));
+    body += &section("Environment", "", &facts(&super::environment_facts(report)));
+    body += &notes(report);
+    page(&title(report), &body)
+}
+
+fn page(title: &str, body: &str) -> String {
+    let (title, style, version) = (escape(title), STYLE, env!("CARGO_PKG_VERSION"));
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"generator\" content=\"spinperf {version}\">\n\
+         <title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n{body}\
+         <footer>Written by spinperf {version}. This file fetches nothing and runs no script.</footer>\n\
+         </main>\n</body>\n</html>\n"
+    )
+}
+
+fn title(report: &Report) -> String {
+    format!("spinperf report, {}", show_utc(report.environment.started_unix_s))
+}
+
+fn header(report: &Report) -> String {
+    let environment = &report.environment;
+    let parts = [
+        environment.host.cpu.clone(),
+        environment.fabric.clone(),
+        Some(format!("profile {}", environment.profile)),
+        environment.revision.map(|revision| format!("revision {revision}")),
+        Some(show_utc(environment.started_unix_s)),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let warning = match environment.build {
+        "release" => String::new(),
+        other => format!("<p class=\"bad\">A {} build: its figures say little.</p>", escape(other)),
+    };
+    format!(
+        "<header><h1>spinperf report</h1><p class=\"sub\">{}</p>{warning}</header>\n",
+        escape(&parts.join(" · "))
+    )
+}
+
+/// The best figures at a glance.
+fn tiles(report: &Report) -> String {
+    let rows = &report.rows;
+    let p50 = |row: &&Row| row.median.latency.p50_ns;
+    let quickest =
+        rows.iter().filter(|row| p50(row) > 0.0).min_by(|a, b| p50(a).total_cmp(&p50(b)));
+    let best = |of: fn(&Row) -> f64| rows.iter().max_by(|a, b| of(a).total_cmp(&of(b)));
+    let mut html = String::new();
+    if let Some(row) = quickest {
+        push_tile(&mut html, "lowest median round trip", &show_time(p50(&row)), &row.name);
+    }
+    if let Some(row) = best(|row| row.median.calls_per_second) {
+        let rate = format!("{}/s", show_count(row.median.calls_per_second));
+        push_tile(&mut html, "highest rate of calls", &rate, &row.name);
+    }
+    let moved = best(|row| row.median.bytes_per_second);
+    if let Some(row) = moved.filter(|row| row.median.bytes_per_second > 0.0) {
+        let rate = format!("{:.2} GB/s", row.median.bytes_per_second / 1e9);
+        push_tile(&mut html, "most payload", &rate, &row.name);
+    }
+    if !report.goals.is_empty() {
+        let met = report.goals.iter().filter(|goal| goal.met).count();
+        let all = report.goals.len();
+        let class = if met == all { "good" } else { "bad" };
+        push!(
+            html,
+            "<li><span class=\"what\">goals met</span><b class=\"{class}\">{met} of {all}</b></li>"
+        );
+    }
+    match html.is_empty() {
+        true => html,
+        false => format!("<ul class=\"tiles\">{html}</ul>\n"),
+    }
+}
+
+fn push_tile(html: &mut String, what: &str, value: &str, which: &str) {
+    push!(
+        html,
+        "<li><span class=\"what\">{}</span><b>{}</b><span class=\"which\">{}</span></li>",
+        escape(what),
+        escape(value),
+        escape(which)
+    );
+}
+
+fn push_grid(html: &mut String, grid: Option<Grid>) {
+    let Some(grid) = grid else { return };
+    let mut title = grid.title.to_owned();
+    title.get_mut(..1).map(str::make_ascii_uppercase);
+    html.push_str(&section(&title, &grid.lead, &table(&grid.header, &grid.rows)));
+}
+
+fn plots(report: &Report) -> String {
+    let families = family::families(&report.rows);
+    let spectra: String = families.iter().filter_map(percentiles::figure).collect();
+    let found = report.saturation.as_ref().and_then(curve::saturation);
+    let soak = report.soak.as_ref().and_then(curve::soak);
+    let curves = families.iter().filter_map(curve::figure).chain(found).chain(soak);
+    let curves: String = curves.collect();
+    let maps: Vec<String> = report.rows.iter().filter_map(heat::figure).collect();
+    let mut html = String::new();
+    push_plots(&mut html, "Latency by percentile", SPECTRA, &spectra);
+    push_plots(&mut html, "Throughput and latency", CURVES, &curves);
+    if !maps.is_empty() {
+        let grid = format!("{}<div class=\"plots\">{}</div>", heat::legend(), maps.concat());
+        let body = match maps.len() {
+            count if count > MAPS_OPEN => {
+                format!("<details><summary>{count} heat maps</summary>{grid}</details>")
+            }
+            _ => grid,
+        };
+        html += &section("Latency over time", MAPS, &body);
+    }
+    html
+}
+
+fn push_plots(html: &mut String, title: &str, lead: &str, plots: &str) {
+    if !plots.is_empty() {
+        html.push_str(&section(title, lead, &format!("<div class=\"plots\">{plots}</div>")));
+    }
+}
+
+fn notes(report: &Report) -> String {
+    if report.notes.is_empty() {
+        return String::new();
+    }
+    let items = report.notes.iter().map(|note| format!("<li>{}</li>", escape(note)));
+    section("Notes", "", &format!("<ul class=\"notes\">{}</ul>", items.collect::<String>()))
+}
+
+const STYLE: &str = include_str!("style.css");
+/// Inline styles and nothing else.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+/// More heat maps than these are shown on request.
+const MAPS_OPEN: usize = 16;
+const SPECTRA: &str = "Every call of every repeat. Each further nine has as much room as the one \
+                       before; dotted where fewer than ten calls lie beyond.";
+const CURVES: &str = "Numbers beside points are calls under way at a time. Where a line turns \
+                      upwards, more load only waits longer.";
+const MAPS: &str = "Each column is a slice of time, each cell a range of latency, its colour the \
+                    share of the slice's calls. The lines are p50 and p99; dotted uprights part \
+                    the repeats.";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::load::{Interval, Operation, Workload, nanoseconds};
+    use crate::report::Goal;
+    use crate::report::tests::{empty, repeat};
+
+    /// A row with as many samples in each repeat, in ten intervals, the slowest ever slower.
+    pub(crate) fn sampled(workload: Workload, repeats: &[u64]) -> Row {
+        let measured = |&calls: &u64| {
+            let mut one = repeat(calls, 300.0, &[]);
+            let samples = &mut one.measurement.samples;
+            for index in 0..10 {
+                let mut histogram = nanoseconds().unwrap();
+                let of_interval =
+                    (calls * index / 10..calls * (index + 1) / 10).map(|n| 200 + n * n % 9973);
+                of_interval.for_each(|ns| histogram.record(ns).unwrap());
+                samples.latency.add(&histogram).unwrap();
+                let start_s = index as f64 / 10.0;
+                samples.intervals.push(Interval { start_s, elapsed_s: 0.1, histogram });
+            }
+            one
+        };
+        Row::new(workload, repeats.iter().map(measured).collect())
+    }
+
+    /// The number of points of every line, in order.
+    pub(crate) fn data_points(html: &str) -> Vec<usize> {
+        let parts =
+            html.split("data-points=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        parts.map(|number| number.parse().unwrap()).collect()
+    }
+
+    fn report() -> Report {
+        let mut report = empty();
+        let null = Workload::ping_pong(Operation::Null, 0);
+        report.rows = [1, 2].map(|depth| sampled(null.at_depth(depth), &[1000, 1000])).to_vec();
+        report.goals.push(Goal::at_most("<i>p50</i>", 3.0, 2.0));
+        report.notes.push("<script>alert('note')</script>".to_owned());
+        report.environment.host.kernel = Some("\"><img src=http://x onerror=alert(1)>".to_owned());
+        report
+    }
+
+    #[test]
+    fn every_part_is_there() {
+        let html = render(&report());
+        for part in [
+            "Latency by percentile",
+            "Throughput and latency",
+            "Latency over time",
+            "What bound each row",
+            "Environment",
+            "1 of 1",
+        ] {
+            assert_eq!(html.contains(part), part != "1 of 1", "{part}");
+        }
+        assert!(html.contains("0 of 1"));
+        assert_eq!(html.matches("<figure>").count(), 1 + 1 + 2);
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_escaped_and_nothing_is_fetched_or_run() {
+        let html = render(&report());
+        for forbidden in
+            ["<script", "<img", "<i>p50", "onerror=alert(1)>", "src=\"", "href=", "url(", "@import"]
+        {
+            assert!(!html.contains(forbidden), "{forbidden}");
+        }
+        assert!(html.contains("&lt;script&gt;alert(&#39;note&#39;)&lt;/script&gt;"));
+        assert!(html.contains("default-src 'none'"));
+    }
+
+    #[test]
+    fn elements_are_closed_in_the_order_they_were_opened() {
+        let html = render(&report());
+        let mut open: Vec<&str> = Vec::new();
+        for tag in html.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
+            let name = tag.trim_start_matches('/').split([' ', '\n']).next().unwrap();
+            match () {
+                () if tag.starts_with('!') || tag.ends_with('/') || name == "meta" => {}
+                () if tag.starts_with('/') => assert_eq!(open.pop(), Some(name), "{tag}"),
+                () => open.push(name),
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+    }
+
+    #[test]
+    fn a_report_without_rows_is_a_page_too() {
+        let html = render(&empty());
+        assert!(html.contains("Environment") && !html.contains("<figure>"));
+    }
+}

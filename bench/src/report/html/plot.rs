@@ -1,0 +1,402 @@
+//! Plots as inline SVG: axes, grid, lines with their names beside their ends.
+//!
+//! Coordinates of the plane are data; only this module knows pixels.
+
+use super::markup::escape;
+use crate::units::show_count;
+use std::fmt::Write;
+
+/// How values become positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    Linear,
+    Log,
+}
+
+/// One of the two axes.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    pub(super) label: String,
+    pub(super) scale: Scale,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    /// Values with their labels.
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// Latencies, logarithmically; the range is widened to what ticks it well.
+    pub(super) fn latency(values_ns: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = range(values_ns.filter(|ns| *ns > 0.0)).unwrap_or((100.0, 1000.0));
+        let (low, high) = (low / 1.15, high * 1.15);
+        let ticks = log_ticks(low, high).into_iter().map(|ns| (ns, show_time(ns))).collect();
+        Self { label: "latency".to_owned(), scale: Scale::Log, low, high, ticks }
+    }
+
+    /// Anything from 0 on.
+    pub(super) fn from_zero(
+        label: &str,
+        values: impl Iterator<Item = f64>,
+        show: fn(f64) -> String,
+    ) -> Self {
+        let high = range(values).map_or(1.0, |(_, high)| high.max(f64::MIN_POSITIVE)) * 1.04;
+        let ticks = linear_ticks(high).into_iter().map(|value| (value, show(value))).collect();
+        Self { label: label.to_owned(), scale: Scale::Linear, low: 0.0, high, ticks }
+    }
+
+    /// Calls per second.
+    pub(super) fn rate(values: impl Iterator<Item = f64>) -> Self {
+        Self::from_zero("calls per second", values, |rate| show_count(rate).replace(".0k", "k"))
+    }
+
+    /// Seconds since the beginning.
+    pub(super) fn time(end_s: f64) -> Self {
+        Self::from_zero("time, s", std::iter::once(end_s / 1.04), |s| format!("{}", round(s)))
+    }
+
+    /// Where a value is, between 0 and 1.
+    fn place(&self, value: f64) -> f64 {
+        let place = match self.scale {
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+        };
+        if place.is_finite() { place.clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+/// A plot that is being drawn.
+pub(super) struct Plot {
+    x: Axis,
+    y: Axis,
+    /// What is inside the frame.
+    body: String,
+    /// Names of lines: where they end, and their colour.
+    names: Vec<(f64, String, String)>,
+}
+
+impl Plot {
+    pub(super) fn new(x: Axis, y: Axis) -> Self {
+        Self { x, y, body: String::new(), names: Vec::new() }
+    }
+
+    /// Where a point is, in pixels.
+    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        let (right, down) = (self.x.place(x), 1.0 - self.y.place(y));
+        (LEFT + right * (WIDTH - LEFT - RIGHT), TOP + down * (HEIGHT - TOP - BOTTOM))
+    }
+
+    /// A line through points, with what it is for those who hover over it; `extra` are classes.
+    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, extra: &str, title: &str) {
+        let path: Vec<String> = points.iter().map(|point| pair(self.at(*point))).collect();
+        push!(
+            self.body,
+            "<polyline class=\"series {extra}\" style=\"stroke:var({colour})\" \
+             data-points=\"{}\" points=\"{}\"><title>{}</title></polyline>",
+            points.len(),
+            path.join(" "),
+            escape(title)
+        );
+    }
+
+    /// A thin line over everything, without a colour of its own.
+    pub(super) fn overlay(&mut self, points: &[(f64, f64)], title: &str) {
+        let path: Vec<String> = points.iter().map(|point| pair(self.at(*point))).collect();
+        push!(
+            self.body,
+            "<polyline class=\"over\" data-points=\"{}\" points=\"{}\"><title>{}</title></polyline>",
+            points.len(),
+            path.join(" "),
+            escape(title)
+        );
+    }
+
+    /// Marks with a text for those who hover over them; hollow ones stand for what failed.
+    pub(super) fn dot(&mut self, point: (f64, f64), colour: &str, filled: bool, title: &str) {
+        let (x, y) = self.at(point);
+        let paint = match filled {
+            true => format!("class=\"dot\" style=\"fill:var({colour})\""),
+            false => format!("class=\"hollow\" style=\"stroke:var({colour})\""),
+        };
+        push!(
+            self.body,
+            "<circle {paint} cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.6\"><title>{}</title></circle>",
+            escape(title)
+        );
+    }
+
+    /// A small text above a point.
+    pub(super) fn note(&mut self, point: (f64, f64), text: &str) {
+        let (x, y) = self.at(point);
+        push!(
+            self.body,
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            y - 8.0,
+            escape(text)
+        );
+    }
+
+    /// Gives the line that ends at this height a name in the margin.
+    pub(super) fn name(&mut self, end: (f64, f64), colour: &str, name: &str) {
+        let (_, y) = self.at(end);
+        self.names.push((y, colour.to_owned(), name.to_owned()));
+    }
+
+    /// A level across the plot, such as a limit of the machine. Outside of the axis it is left out.
+    pub(super) fn level(&mut self, y: f64, class: &str, text: &str) {
+        if y < self.y.low || y > self.y.high {
+            return;
+        }
+        let (left, height) = self.at((self.x.low, y));
+        let right = WIDTH - RIGHT;
+        push!(
+            self.body,
+            "<line class=\"{class}\" x1=\"{left:.1}\" y1=\"{height:.1}\" x2=\"{right}\" y2=\"{height:.1}\"/>\
+             <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            left + 6.0,
+            height - 4.0,
+            escape(text)
+        );
+    }
+
+    /// The same upright.
+    pub(super) fn upright(&mut self, x: f64, class: &str, text: &str) {
+        if x < self.x.low || x > self.x.high {
+            return;
+        }
+        let (right, top) = self.at((x, self.y.high));
+        let bottom = HEIGHT - BOTTOM;
+        push!(
+            self.body,
+            "<line class=\"{class}\" x1=\"{right:.1}\" y1=\"{top:.1}\" x2=\"{right:.1}\" y2=\"{bottom}\"/>"
+        );
+        if !text.is_empty() {
+            push!(
+                self.body,
+                "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                right - 4.0,
+                top + 12.0,
+                escape(text)
+            );
+        }
+    }
+
+    /// Rectangles of one colour, given by their corners in data: one element, however many.
+    pub(super) fn cells(&mut self, cells: &[[f64; 4]], colour: &str) {
+        let mut path = String::new();
+        for &[x0, y0, x1, y1] in cells {
+            let ((left, bottom), (right, top)) = (self.at((x0, y0)), self.at((x1, y1)));
+            push!(path, "M{left:.1} {top:.1}H{right:.1}V{bottom:.1}H{left:.1}z");
+        }
+        push!(
+            self.body,
+            "<path style=\"fill:var({colour})\" data-cells=\"{}\" d=\"{path}\"/>",
+            cells.len()
+        );
+    }
+
+    /// The figure, with a heading and a description for those who do not see it.
+    pub(super) fn figure(self, title: &str, detail: &str, description: &str) -> String {
+        let mut svg = String::new();
+        self.push_axes(&mut svg);
+        svg.push_str(&self.body);
+        self.push_names(&mut svg);
+        let detail = match detail {
+            "" => String::new(),
+            text => format!(" <span>{}</span>", escape(text)),
+        };
+        format!(
+            "<figure><figcaption>{}{detail}</figcaption>\
+             <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">{svg}</svg></figure>\n",
+            escape(title),
+            escape(description)
+        )
+    }
+
+    fn push_axes(&self, svg: &mut String) {
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        for (value, label) in &self.x.ticks {
+            let (x, _) = self.at((*value, self.y.low));
+            push!(
+                svg,
+                "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                bottom + 15.0,
+                escape(label)
+            );
+        }
+        for (value, label) in &self.y.ticks {
+            let (_, y) = self.at((self.x.low, *value));
+            push!(
+                svg,
+                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                LEFT - 7.0,
+                y + 4.0,
+                escape(label)
+            );
+        }
+        push!(svg, "<path class=\"frame\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>");
+        let (middle, low) = (f64::midpoint(LEFT, right), HEIGHT - 6.0);
+        push!(
+            svg,
+            "<text class=\"unit\" x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">{}</text>\
+             <text class=\"unit\" transform=\"translate(11 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            escape(&self.x.label),
+            f64::midpoint(TOP, bottom),
+            escape(&self.y.label)
+        );
+    }
+
+    /// Names in the margin, moved apart where lines end close together, each led to by a hairline.
+    fn push_names(&self, svg: &mut String) {
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let ends: Vec<f64> = names.iter().map(|name| name.0).collect();
+        let heights = spread_out(&ends, NAME_HEIGHT, TOP + 4.0, HEIGHT - BOTTOM);
+        for ((end, colour, name), height) in names.into_iter().zip(heights) {
+            let (from, to) = (WIDTH - RIGHT + 2.0, WIDTH - RIGHT + 12.0);
+            push!(
+                svg,
+                "<path class=\"leader\" style=\"stroke:var({colour})\" d=\"M{from} {end:.1}L{to} {height:.1}\"/>\
+                 <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                to + 3.0,
+                height + 4.0,
+                escape(&shortened(name))
+            );
+        }
+    }
+}
+
+/// Sorted heights moved so that each is `gap` below the one before it, within bounds where they fit.
+fn spread_out(ends: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
+    let mut heights = ends.to_vec();
+    let mut least = top;
+    for height in &mut heights {
+        *height = height.max(least);
+        least = *height + gap;
+    }
+    let mut most = bottom;
+    for height in heights.iter_mut().rev() {
+        *height = height.min(most);
+        most = *height - gap;
+    }
+    heights
+}
+
+/// As much of a name as the margin holds.
+fn shortened(name: &str) -> String {
+    match name.chars().count() > NAME_CHARS_MAX {
+        true => name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect(),
+        false => name.to_owned(),
+    }
+}
+
+fn pair((x, y): (f64, f64)) -> String {
+    format!("{x:.1},{y:.1}")
+}
+
+/// Smallest and largest of what are numbers.
+pub(super) fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.filter(|value| value.is_finite()).fold(None, |found, value| {
+        let (low, high) = found.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    })
+}
+
+/// 1, 2 and 5 of every decade within the range, or fewer where there are many decades.
+fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let decades = (high / low).log10();
+    let steps: &[f64] = match decades {
+        _ if decades < 0.4 => &[1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+        _ if decades < 2.0 => &[1.0, 2.0, 5.0],
+        _ if decades < 4.0 => &[1.0, 3.0],
+        _ => &[1.0],
+    };
+    let exponents = low.log10().floor() as i32..=high.log10().floor() as i32;
+    let ticks = exponents.flat_map(|power| steps.iter().map(move |s| s * 10f64.powi(power)));
+    ticks.filter(|tick| (low..=high).contains(tick)).collect()
+}
+
+/// Four to eight round values from 0 up to `high`.
+fn linear_ticks(high: f64) -> Vec<f64> {
+    let magnitude = 10f64.powf((high / 5.0).log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * magnitude);
+    let step = steps.into_iter().find(|step| high / step <= 7.0).unwrap_or(high);
+    (0..=7).map(|index| f64::from(index) * step).filter(|tick| *tick <= high).collect()
+}
+
+/// A time with the unit that suits it, in few digits.
+pub(super) fn show_time(ns: f64) -> String {
+    let (value, unit) = match ns {
+        _ if ns < 999.5 => (ns, "ns"),
+        _ if ns < 999.5e3 => (ns / 1e3, "µs"),
+        _ if ns < 999.5e6 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
+    };
+    format!("{} {unit}", round(value))
+}
+
+/// Three digits, without zeroes at the end.
+fn round(value: f64) -> f64 {
+    if value == 0.0 {
+        return value;
+    }
+    let factor = 10f64.powi(2 - value.abs().log10().floor() as i32);
+    (value * factor).round() / factor
+}
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 290.0;
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 104.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 42.0;
+const NAME_HEIGHT: f64 = 13.5;
+const NAME_CHARS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_logarithmic_axis_gives_each_decade_the_same_room() {
+        let axis = Axis { low: 1.0, high: 100.0, ..Axis::latency([1.0].into_iter()) };
+        assert_eq!([1.0, 10.0, 100.0].map(|value| axis.place(value)), [0.0, 0.5, 1.0]);
+        assert_eq!(axis.place(f64::NAN), 0.0);
+    }
+
+    #[test]
+    fn ticks_are_round_and_within_the_axis() {
+        assert_eq!(log_ticks(150.0, 6000.0), [200.0, 500.0, 1000.0, 2000.0, 5000.0]);
+        assert_eq!(linear_ticks(1.04), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        for (low, high) in [(1.0, 1.3), (90.0, 110.0), (1.0, 1e9)] {
+            let ticks = log_ticks(low, high);
+            assert!((2..=14).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_has_the_unit_that_suits_it() {
+        assert_eq!(show_time(200.0), "200 ns");
+        assert_eq!(show_time(1234.0), "1.23 µs");
+        assert_eq!(show_time(5e6), "5 ms");
+        assert_eq!(show_time(2e9), "2 s");
+    }
+
+    #[test]
+    fn names_that_would_overlap_are_moved_apart_within_the_plot() {
+        assert_eq!(spread_out(&[10.0, 11.0, 50.0], 13.0, 0.0, 100.0), [10.0, 23.0, 50.0]);
+        assert_eq!(spread_out(&[98.0, 99.0], 13.0, 0.0, 100.0), [87.0, 100.0]);
+    }
+
+    #[test]
+    fn a_figure_tells_those_who_do_not_see_it_and_escapes_what_it_tells() {
+        let x = Axis::time(1.0);
+        let mut plot = Plot::new(x, Axis::latency([100.0, 1000.0].into_iter()));
+        plot.line(&[(0.0, 100.0), (1.0, 1000.0)], "--s0", "", "<b>");
+        let html = plot.figure("a & b", "", "rises \"steeply\"");
+        assert!(html.contains("aria-label=\"rises &quot;steeply&quot;\""), "{html}");
+        assert!(html.contains("a &amp; b") && html.contains("<title>&lt;b&gt;</title>"), "{html}");
+        assert!(html.contains("data-points=\"2\""), "{html}");
+    }
+}

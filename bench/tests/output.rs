@@ -1,0 +1,244 @@
+//! What a run leaves behind: documents that their schemas describe, tables, spectra, logs, pages,
+//! and its judgement of a baseline.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+#[path = "common/schema.rs"]
+mod schema;
+
+use common::{Server, cores, spinperf, text};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+const REPORT: &str = include_str!("../schema/spinperf-2.schema.json");
+const COMPARISON: &str = include_str!("../schema/spinperf-compare-1.schema.json");
+
+/// A folder for the files of one test; gone when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("spinperf-output-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn document(path: &str) -> Value {
+    serde_json::from_str(&read(path)).unwrap()
+}
+
+fn run(server: &Server, options: &[&str]) -> Output {
+    let plain = ["run", "--address", &server.address, "--profile", "dev-vm", "--warmup", "0ms"];
+    let limits = ["--duration", "20s", "--calls", "400"];
+    spinperf(&[&plain[..], &limits, options].concat())
+}
+
+#[track_caller]
+fn assert_valid(document: &Value, schema: &str) {
+    let violations = schema::violations(document, schema);
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+#[test]
+fn every_file_that_is_asked_for_is_written_and_valid() {
+    let _cores = cores();
+    let server = Server::start("output");
+    let folder = Folder::new("files");
+    let [json, csv, hgrm, hlog, html] =
+        ["r.json", "r.csv", "r.hgrm", "r.hlog", "r.html"].map(|name| folder.file(name));
+    let files =
+        ["--json", &json, "--csv", &csv, "--hgrm", &hgrm, "--hlog", &hlog, "--report", &html];
+    let output = run(&server, &[&["--repeats", "2", "--depth", "2"][..], &files].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = document(&json);
+    assert_valid(&report, REPORT);
+    assert_eq!(report["rows"][0]["repeats"].as_array().unwrap().len(), 2);
+    assert_csv(&read(&csv));
+    assert!(read(&hgrm).contains("1/(1-Percentile)"));
+    assert!(read(&hgrm).contains("Total count    =          800]"), "{}", read(&hgrm));
+    assert!(read(&hlog).contains("#[Histogram log format version 1."), "{}", read(&hlog));
+    assert!(read(&hlog).contains("Tag=1-echo-64-B-depth-2.r2,"), "{}", read(&hlog));
+    let page = read(&html);
+    assert!(page.starts_with("<!doctype html>") && page.contains("</html>"), "{page}");
+    for part in
+        ["Latency by percentile", "Latency over time", "echo 64 B, depth 2", "What bound each row"]
+    {
+        assert!(page.contains(part), "no {part}");
+    }
+}
+
+/// A line for each repeat, with as many fields as the header.
+fn assert_csv(text: &str) {
+    let lines: Vec<&str> = text.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    // The only field with a comma is quoted: the name.
+    let fields = |line: &str| line.replace("\"echo 64 B, depth 2\"", "name").split(',').count();
+    assert!(lines.iter().all(|line| fields(line) == fields(lines[0])), "{text}");
+    assert!(lines[0].contains(",p99_9_ns,"), "{text}");
+}
+
+#[test]
+fn several_rows_have_a_spectrum_each() {
+    let _cores = cores();
+    let server = Server::start_with("spectra", &["--bidir"]);
+    let folder = Folder::new("spectra");
+    let output = run(&server, &["--bidir", "--hgrm", &folder.file("out.hgrm")]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(Path::new(&folder.file("out.1-echo-64-B.hgrm")).exists());
+    assert!(!Path::new(&folder.file("out.hgrm")).exists());
+}
+
+#[test]
+fn documents_of_floor_and_of_the_whole_job_are_valid() {
+    if !common::two_cores() {
+        return;
+    }
+    let _cores = cores();
+    let folder = Folder::new("job");
+    let json = folder.file("r.json");
+    for arguments in [
+        &["floor", "--duration", "2ms", "--repeats", "1"][..],
+        &["--profile", "dev-vm", "--repeats", "1", "--duration", "6ms"],
+    ] {
+        let output = spinperf(&[arguments, &["--json", &json]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_valid(&document(&json), REPORT);
+    }
+}
+
+/// A check that finds nothing wrong must be able to find something.
+#[test]
+fn a_document_that_is_not_as_described_is_found_out() {
+    let schema = json!({
+        "type": "object",
+        "required": ["a"],
+        "properties": {"a": {"$ref": "#/$defs/list"}, "b": {"enum": ["x"]}},
+        "$defs": {"list": {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 2}},
+    })
+    .to_string();
+    let valid = json!({"a": [1, 2], "b": "x"});
+    assert!(schema::violations(&valid, &schema).is_empty());
+    for wrong in [
+        json!({}),
+        json!([]),
+        json!({"a": 1}),
+        json!({"a": [1, 2, 3]}),
+        json!({"a": [-1]}),
+        json!({"a": [0.5]}),
+        json!({"a": [], "b": "y"}),
+        json!({"a": [], "c": 1}),
+    ] {
+        assert!(!schema::violations(&wrong, &schema).is_empty(), "{wrong}");
+    }
+}
+
+/// Five repeats of a row with these latencies, as a valid report of this program would have it.
+fn synthetic(folder: &Folder, name: &str, p99_ns: [f64; 5]) -> String {
+    let repeat = |ns: f64| {
+        json!({
+            "calls_per_second": 1e9 / ns, "bytes_per_second": 0.0,
+            "latency": {"samples": 5000, "p50_ns": ns, "p90_ns": ns, "p99_ns": ns, "p99_9_ns": ns},
+            "ratios": [],
+        })
+    };
+    let report = json!({
+        "schema": "spinperf/2",
+        "environment": {"revision": name, "started_unix_s": 1_000_000_000, "kernel": name},
+        "rows": [{"name": "echo 64 B", "workload": {"op": "echo"}, "repeats": p99_ns.map(repeat)}],
+    });
+    let path = folder.file(name);
+    fs::write(&path, report.to_string()).unwrap();
+    path
+}
+
+#[test]
+fn a_comparison_tells_noise_from_a_difference_and_says_so_by_its_exit_code() {
+    let folder = Folder::new("compare");
+    let steady = synthetic(&folder, "a.json", [300.0, 301.0, 302.0, 303.0, 304.0]);
+    let noisy = synthetic(&folder, "b.json", [260.0, 280.0, 345.0, 400.0, 500.0]);
+    let slower = synthetic(&folder, "c.json", [350.0, 351.0, 352.0, 353.0, 354.0]);
+    for (after, code, verdict) in [(&noisy, 0, "noise"), (&slower, 1, "WORSE")] {
+        let output = spinperf(&["compare", &steady, after, "--fail-if", "p99>+10%"]);
+        let table = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{table}");
+        assert!(table.contains(verdict) && table.contains("kernel"), "{table}");
+    }
+    let output = spinperf(&["compare", &steady, &slower, "--fail-if", "p99>+10% in echo"]);
+    let error = text(&output.stderr);
+    assert_eq!(error, "spinperf: p99>+10% in echo: echo 64 B p99 +16.6 %\n");
+}
+
+#[test]
+fn a_comparison_is_a_valid_document_too() {
+    let folder = Folder::new("compare-json");
+    let one = synthetic(&folder, "a.json", [300.0, 301.0, 302.0, 303.0, 304.0]);
+    let output = spinperf(&["compare", &one, &one, "--json", "--fail-if", "p99>+1%"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let comparison: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_valid(&comparison, COMPARISON);
+    assert_eq!(comparison["rows"][0]["metrics"][0]["verdict"], "noise");
+    assert_eq!(comparison["conditions"][0]["met_by"], json!([]));
+}
+
+#[test]
+fn what_cannot_be_compared_is_one_line_and_exit_code_2() {
+    let folder = Folder::new("compare-wrong");
+    let good = synthetic(&folder, "a.json", [1.0; 5]);
+    let (other, broken, none) = (folder.file("b"), folder.file("c"), folder.file("d"));
+    fs::write(&other, r#"{"schema": "spinperf/1"}"#).unwrap();
+    fs::write(&broken, "not JSON").unwrap();
+    for (arguments, told) in [
+        (vec!["compare", &good], "<AFTER>"),
+        (vec!["compare", &good, &none], "No such file"),
+        (vec!["compare", &good, &broken], "is not JSON"),
+        (vec!["compare", &good, &other], "spinperf/2"),
+        (vec!["compare", &good, &good, "--fail-if", "p98>+1%"], "p99.9"),
+        (vec!["compare", &good, &good, "--fail-if", "rate<5%"], "with its sign"),
+        (vec!["compare", &good, &good, "--fail-if", "p99>+1% in read"], "about nothing"),
+        (vec!["--fail-if", "p99>+1%"], "--baseline"),
+        (vec!["--baseline", &none], "No such file"),
+    ] {
+        let output = spinperf(&arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+        assert!(error.contains(told), "{arguments:?}: {error}");
+    }
+}
+
+/// The second run is compared with the first. That a rate is less than a hundred times as high is
+/// met by every result, unless it is noise: so the condition is about what cannot be.
+#[test]
+fn a_run_is_judged_by_its_baseline() {
+    let _cores = cores();
+    let server = Server::start("baseline");
+    let folder = Folder::new("baseline");
+    let json = folder.file("r.json");
+    let first = run(&server, &["--repeats", "2", "--json", &json]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let repeats = ["--repeats", "2", "--baseline", &json, "--fail-if"];
+    let good = run(&server, &[&repeats[..], &["rate<-100%"]].concat());
+    assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
+    assert!(text(&good.stdout).contains("cannot tell"), "{}", text(&good.stdout));
+    let bad = run(&server, &[&repeats[..], &["rate<+10000%"]].concat());
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stderr).contains("rate<+10000%"), "{}", text(&bad.stderr));
+}
