@@ -15,7 +15,7 @@ pub(super) struct Family<'a> {
 /// A row with its place in a plot.
 pub(super) struct Member<'a> {
     pub(super) row: &'a Row,
-    /// What sets it apart from the others.
+    /// What sets it apart from the others; nothing where it is the only one.
     pub(super) label: String,
     /// A variable of the style sheet.
     pub(super) colour: String,
@@ -43,7 +43,11 @@ impl<'a> Family<'a> {
             rows.len() > 2 && rows.windows(2).all(|pair| differ_by_load(pair[0], pair[1]));
         let member = |(index, row): (usize, &&'a Row)| Member {
             row,
-            label: label(title, row),
+            label: match label(title, row) {
+                empty if empty.is_empty() && is_ramp => "depth 1".to_owned(),
+                empty if empty.is_empty() && rows.len() > 1 => "alone".to_owned(),
+                label => label,
+            },
             colour: match is_ramp {
                 true => format!("--r{}", index * (COLOURS - 1) / (rows.len() - 1)),
                 false => format!("--s{index}"),
@@ -70,7 +74,6 @@ fn title(workload: &Workload) -> String {
 fn label(title: &str, row: &Row) -> String {
     let rest = row.name.strip_prefix(title).map(|rest| rest.trim_start_matches([',', ' ']));
     match rest {
-        Some("") => "one at a time".to_owned(),
         Some(rest) => rest.to_owned(),
         None => row.name.clone(),
     }
@@ -104,10 +107,7 @@ mod tests {
         let titles: Vec<&str> = families.iter().map(|family| family.title.as_str()).collect();
         assert_eq!(titles, ["echo 64 B", "null"]);
         let members = &families[1].members;
-        assert_eq!(
-            (members[0].label.as_str(), members[0].colour.as_str()),
-            ("one at a time", "--r0")
-        );
+        assert_eq!((members[0].label.as_str(), members[0].colour.as_str()), ("depth 1", "--r0"));
         assert_eq!((members[3].label.as_str(), members[3].colour.as_str()), ("depth 8", "--r7"));
     }
 

@@ -56,7 +56,7 @@ fn draw(plot: &mut Plot, member: &Member<'_>, points: &[(f64, f64)], samples: u6
     }
     // Begins where the other ends, so that there is no gap.
     plot.line(&points[first_thin.saturating_sub(1)..], &member.colour, "tail", &title);
-    if let Some(end) = points.last() {
+    if let Some(end) = points.last().filter(|_| !member.label.is_empty()) {
         plot.name(*end, &member.colour, &member.label);
     }
 }
@@ -65,7 +65,7 @@ fn spoken(member: &Member<'_>) -> String {
     let latency = &member.row.median.latency;
     format!(
         "{}: p50 {}, p99 {}, maximum {}",
-        member.label,
+        member.row.name,
         show_time(latency.p50_ns),
         show_time(latency.p99_ns),
         show_time(latency.max_ns)
@@ -90,7 +90,9 @@ fn axis(samples: u64) -> Axis {
     let high = (samples as f64).max(10.0);
     let nines = (1..=high.log10() as i32).map(|nines| 10f64.powi(nines));
     let label = |inverse: f64| format!("{}%", 100.0 - 100.0 / inverse);
-    let ticks = [1.0, 2.0].into_iter().chain(nines).map(|inverse| (inverse, label(inverse)));
+    // On a long axis, the first two would stand in each other's place.
+    let first: &[f64] = if high < LONG_AXIS { &[1.0, 2.0] } else { &[2.0] };
+    let ticks = first.iter().copied().chain(nines).map(|inverse| (inverse, label(inverse)));
     Axis {
         label: "percentile of the calls".to_owned(),
         scale: Scale::Log,
@@ -100,6 +102,7 @@ fn axis(samples: u64) -> Axis {
     }
 }
 
+const LONG_AXIS: f64 = 1e5;
 const POINTS_PER_DECADE: f64 = 16.0;
 
 #[cfg(test)]

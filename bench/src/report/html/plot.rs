@@ -46,7 +46,8 @@ impl Axis {
 
     /// Calls per second.
     pub(super) fn rate(values: impl Iterator<Item = f64>) -> Self {
-        Self::from_zero("calls per second", values, |rate| show_count(rate).replace(".0k", "k"))
+        let show = |rate| show_count(rate).replace(".00", "").replace(".0k", "k");
+        Self::from_zero("calls per second", values, show)
     }
 
     /// Seconds since the beginning.
@@ -124,13 +125,14 @@ impl Plot {
         );
     }
 
-    /// A small text above a point.
+    /// A small text below a point, to the right.
     pub(super) fn note(&mut self, point: (f64, f64), text: &str) {
         let (x, y) = self.at(point);
         push!(
             self.body,
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            y - 8.0,
+            "<text class=\"halo\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 5.0,
+            y + 12.0,
             escape(text)
         );
     }
@@ -151,8 +153,8 @@ impl Plot {
         push!(
             self.body,
             "<line class=\"{class}\" x1=\"{left:.1}\" y1=\"{height:.1}\" x2=\"{right}\" y2=\"{height:.1}\"/>\
-             <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            left + 6.0,
+             <text class=\"label halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            right - 4.0,
             height - 4.0,
             escape(text)
         );
@@ -172,7 +174,7 @@ impl Plot {
         if !text.is_empty() {
             push!(
                 self.body,
-                "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                "<text class=\"label halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 right - 4.0,
                 top + 12.0,
                 escape(text)
