@@ -104,7 +104,10 @@ fn checked_folder(path: &Path) -> Result<PathBuf, Failure> {
 fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
     let several = report.rows.len() > 1;
     for (index, row) in report.rows.iter().enumerate() {
-        let Some(samples) = row.samples().filter(|samples| !samples.is_empty()) else { continue };
+        let Some(samples) = row.samples().filter(|samples| !samples.is_empty()) else {
+            eprintln!("spinperf: no spectrum of {}, whose samples stayed at the server", row.name);
+            continue;
+        };
         let path = match several {
             true => hgrm::path_of_row(path, index + 1, &row.name),
             false => path.to_owned(),
