@@ -74,7 +74,7 @@ fn every_file_that_is_asked_for_is_written_and_valid() {
     assert_csv(&read(&csv));
     assert!(read(&hgrm).contains("1/(1-Percentile)"));
     assert!(read(&hgrm).contains("Total count    =          800]"), "{}", read(&hgrm));
-    assert!(read(&hlog).contains("#[Histogram log format version 1."), "{}", read(&hlog));
+    assert!(read(&hlog).contains("#[Histogram log format version 1.3]"), "{}", read(&hlog));
     assert!(read(&hlog).contains("Tag=1-echo-64-B-depth-2.r2,"), "{}", read(&hlog));
     let page = read(&html);
     assert!(page.starts_with("<!doctype html>") && page.contains("</html>"), "{page}");

@@ -15,6 +15,7 @@ pub(crate) fn render(report: &Report) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let start = UNIX_EPOCH + Duration::from_secs(report.environment.started_unix_s);
     let mut log = IntervalLogWriterBuilder::new()
+        .add_comment("[Histogram log format version 1.3]")
         .add_comment("spinperf, values in nanoseconds")
         .with_start_time(start)
         .with_base_time(start)
