@@ -154,7 +154,9 @@ fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
         let point = |window: &SoakWindow| (window.start_s + window.elapsed_s / 2.0, of(window));
         let points: Vec<(f64, f64)> = soak.windows.iter().map(point).collect();
         plot.line(&points, &colour, "", name);
-        points.last().map(|end| plot.name(*end, &colour, name));
+        if let Some(end) = points.last() {
+            plot.name(*end, &colour, name);
+        }
     }
     plot
 }
@@ -162,7 +164,10 @@ fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
 /// A figure of each window, by name.
 type Course = (&'static str, fn(&SoakWindow) -> f64);
 
-const PERCENTILES: [(&str, fn(&LatencySummary) -> f64); 3] = [
+/// A percentile, by name.
+type Percentile = (&'static str, fn(&LatencySummary) -> f64);
+
+const PERCENTILES: [Percentile; 3] = [
     ("p50", |latency| latency.p50_ns),
     ("p99", |latency| latency.p99_ns),
     ("p99.9", |latency| latency.p99_9_ns),

@@ -22,7 +22,9 @@ pub(super) fn figure(row: &Row) -> Option<String> {
     for (quantile, name) in [(0.5, "p50"), (0.99, "p99")] {
         let line = course.line(quantile);
         plot.overlay(&line, &format!("{name} of each interval"));
-        line.last().map(|end| plot.name(*end, "--s1", name));
+        if let Some(end) = line.last() {
+            plot.name(*end, "--s1", name);
+        }
     }
     let description = format!(
         "{}: latency over {:.3} seconds in {} intervals, from {} to {}",

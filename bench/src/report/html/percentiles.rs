@@ -10,28 +10,20 @@ use hdrhistogram::Histogram;
 
 /// The plot of a family; `None` where no row has samples.
 pub(super) fn figure(family: &Family<'_>) -> Option<String> {
-    let mut lines: Vec<(&Member<'_>, Vec<(f64, f64)>, u64)> = Vec::new();
-    for member in &family.members {
-        let samples = member.row.samples();
-        if let Some(samples) = samples.filter(|samples| !samples.is_empty()) {
-            lines.push((member, spectrum(&samples), samples.len()));
-        }
-    }
-    let most = lines.iter().map(|line| line.2).max()?;
+    let lines: Vec<Line<'_>> = family.members.iter().filter_map(Line::of).collect();
+    let most = lines.iter().map(|line| line.samples).max()?;
     let limits = limits(family.members.first()?.row);
-    let values = lines.iter().flat_map(|line| &line.1).map(|point| point.1);
+    let values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let latency = Axis::latency(values.chain(limits.iter().map(|limit| limit.1)));
     let mut plot = Plot::new(axis(most), latency);
     for (name, value) in &limits {
         plot.level(*value, "floor", &format!("{name}: {}", show_time(*value)));
     }
-    for (member, points, samples) in &lines {
-        draw(&mut plot, member, points, *samples);
-    }
+    lines.iter().for_each(|line| line.draw(&mut plot));
     let description = format!(
         "{}: latency by percentile. {}",
         family.title,
-        lines.iter().map(|line| spoken(line.0)).collect::<Vec<_>>().join("; ")
+        lines.iter().map(|line| spoken(line.member)).collect::<Vec<_>>().join("; ")
     );
     Some(plot.figure(&family.title, "latency by percentile", &description))
 }
@@ -47,17 +39,33 @@ fn spectrum(samples: &Histogram<u64>) -> Vec<(f64, f64)> {
     (0..steps).map(at).chain(std::iter::once((count, samples.max() as f64))).collect()
 }
 
-fn draw(plot: &mut Plot, member: &Member<'_>, points: &[(f64, f64)], samples: u64) {
-    let thin = |point: &(f64, f64)| !is_supported(100.0 * (1.0 - 1.0 / point.0), samples);
-    let first_thin = points.iter().position(thin).unwrap_or(points.len());
-    let title = spoken(member);
-    if first_thin > 0 {
-        plot.line(&points[..first_thin], &member.colour, "", &title);
+/// A row as it is drawn.
+struct Line<'a> {
+    member: &'a Member<'a>,
+    points: Vec<(f64, f64)>,
+    samples: u64,
+}
+
+impl<'a> Line<'a> {
+    /// `None` without samples.
+    fn of(member: &'a Member<'a>) -> Option<Self> {
+        let samples = member.row.samples().filter(|samples| !samples.is_empty())?;
+        Some(Self { member, points: spectrum(&samples), samples: samples.len() })
     }
-    // Begins where the other ends, so that there is no gap.
-    plot.line(&points[first_thin.saturating_sub(1)..], &member.colour, "tail", &title);
-    if let Some(end) = points.last().filter(|_| !member.label.is_empty()) {
-        plot.name(*end, &member.colour, &member.label);
+
+    fn draw(&self, plot: &mut Plot) {
+        let Self { member, points, samples } = self;
+        let thin = |point: &(f64, f64)| !is_supported(100.0 * (1.0 - 1.0 / point.0), *samples);
+        let first_thin = points.iter().position(thin).unwrap_or(points.len());
+        let title = spoken(member);
+        if first_thin > 0 {
+            plot.line(&points[..first_thin], &member.colour, "", &title);
+        }
+        // Begins where the other ends, so that there is no gap.
+        plot.line(&points[first_thin.saturating_sub(1)..], &member.colour, "tail", &title);
+        if let Some(end) = points.last().filter(|_| !member.label.is_empty()) {
+            plot.name(*end, &member.colour, &member.label);
+        }
     }
 }
 
