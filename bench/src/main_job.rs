@@ -33,6 +33,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         profile::load(&args.profile, &args.set, Side::Client, Some(&client_core), fabric.driver)?;
     let cores = CoreList::from(pair);
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
+    report.environment.examine(&profile.placed);
     let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
     // First what may say that there is no such fabric here, in words of this process.

@@ -14,6 +14,8 @@ use spinrpc_tuning::{Loader, ProfileError};
 pub(crate) struct Profile {
     pub(crate) config: Config,
     pub(crate) id: ProfileId,
+    /// With its cores, for an examination of the host.
+    pub(crate) placed: spinrpc_tuning::Profile,
 }
 
 impl Profile {
@@ -51,7 +53,7 @@ pub(crate) fn load(
     let placed = with_all(Loader::new(&host).set(own))?;
     let name = [&[plain.name().to_owned()], set].concat().join(" ");
     let id = ProfileId { name, hash: format!("{:016x}", plain.hash()) };
-    Ok(Profile { config: placed.config().clone(), id })
+    Ok(Profile { config: placed.config().clone(), id, placed })
 }
 
 /// The configuration of a profile with this driver, whatever the cores.

@@ -32,6 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     fabric::warn_of_memlock(&profile.config);
     let cores = CoreList::from(profile.config.cpus());
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
+    report.environment.examine(&profile.placed);
     let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
     announce(&plan);

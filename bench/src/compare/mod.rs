@@ -347,7 +347,7 @@ const FACTS_THAT_MATTER: &[&str] = &[
     "microcode",
     "cpus_online",
     "kernel",
-    "kernel_cmdline",
+    "kernel_parameters",
     "governor",
     "idle_driver",
     "smt",

@@ -1,19 +1,18 @@
 //! Where and on what a result was measured: everything a reader needs to doubt it.
 //!
 //! The commands take one [`Environment`] before and the interference after a run; `report` shows
-//! both. `host` reads `/proc` and `/sys`.
+//! both. `host` picks from what the host tells.
 
 mod host;
 
-pub(crate) use host::memory_bytes;
-
 use crate::cores::CoreList;
 use crate::fabric::Fabric;
-use host::{HostFacts, load_average, steal_ms};
+use host::{Examination, Machine, load_average, steal_ms};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use spinrpc::Engine;
-use std::path::Path;
+use spinrpc_tuning::host::Tree;
+use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine, the build and the settings of a run.
@@ -43,7 +42,9 @@ pub(crate) struct Environment {
     pub(crate) cores: Vec<usize>,
     /// The host, before the run.
     #[serde(flatten)]
-    pub(crate) host: HostFacts,
+    pub(crate) host: Machine,
+    /// What is known to spoil a run on this host; absent where no profile is run.
+    pub(crate) doctor: Option<Examination>,
     /// Bytes this process may lock; absent when unlimited.
     pub(crate) memlock_bytes: Option<u64>,
     /// Time stolen from the cores since the host started, before the run, in milliseconds.
@@ -62,7 +63,6 @@ impl Environment {
     pub(crate) fn observe(cores: &CoreList, profile: ProfileId, fabric: Option<&Fabric>) -> Self {
         let link = fabric.and_then(|fabric| fabric.link.as_ref());
         let device = link.map(|link| link.device.as_str());
-        let root = Path::new("/");
         Self {
             version: env!("CARGO_PKG_VERSION"),
             revision: option_env!("SPINPERF_REVISION"),
@@ -75,9 +75,10 @@ impl Environment {
             rpc_version: None,
             started_unix_s: unix_seconds(),
             cores: cores.as_slice().to_vec(),
-            host: HostFacts::observe(root, cores.as_slice(), device),
+            host: Machine::observe(&Tree::host(), cores.as_slice(), device),
+            doctor: None,
             memlock_bytes: getrlimit(Resource::Memlock).current,
-            steal_ms_before: steal_ms(root, cores.as_slice()),
+            steal_ms_before: steal_ms(cores.as_slice()),
         }
     }
 
@@ -85,6 +86,11 @@ impl Environment {
     pub(crate) fn note_version(&mut self, engine: &Engine) {
         let speaks_two = |core| engine.stats(core).connections_version_two > 0;
         self.rpc_version = Some(if (0..engine.cores()).any(speaks_two) { 2 } else { 1 });
+    }
+
+    /// Notes whether the host is fit for a profile, as far as reading tells.
+    pub(crate) fn examine(&mut self, profile: &spinrpc_tuning::Profile) {
+        self.doctor = Some(Examination::of(profile));
     }
 
     /// For people: what a line is about, and a few facts.
@@ -101,16 +107,15 @@ impl Environment {
         ];
         facts.extend(self.cpu_facts());
         facts.push(("kernel", self.kernel_fact()));
-        facts.extend(self.host.kernel_cmdline.clone().map(|line| ("cmdline", line)));
         facts.push(("memory", self.memory_fact()));
+        facts.extend(self.doctor.as_ref().map(|doctor| ("doctor", doctor.fact())));
         facts.push(("before", self.before_fact()));
         facts
     }
 
     fn fabric_fact(&self) -> String {
         let version = self.rpc_version.map(|version| format!("RPC-over-RDMA version {version}"));
-        let node = self.host.device_node.filter(|node| *node >= 0);
-        let node = node.map(|node| format!("NUMA node {node}"));
+        let node = self.host.device_node.map(|node| format!("NUMA node {node}"));
         listed([Some(or_dash(self.fabric.as_ref())), version, node])
     }
 
@@ -130,7 +135,7 @@ impl Environment {
                     named("microcode", host.microcode.as_ref()),
                     named("online", host.cpus_online.as_ref()),
                     named("isolated", host.cpus_isolated.as_ref()),
-                    named("SMT", host.smt.as_ref()),
+                    switch("SMT", host.smt),
                 ]),
             ),
             (
@@ -139,7 +144,7 @@ impl Environment {
                     Some(cores.join(",")),
                     nodes,
                     Some(format!("governor {}", or_dash(host.governor.as_ref()))),
-                    named("boost", host.boost.as_ref()),
+                    switch("boost", host.boost),
                     named("idle:", idle),
                 ]),
             ),
@@ -147,8 +152,12 @@ impl Environment {
     }
 
     fn kernel_fact(&self) -> String {
-        let clock = named("clock source", self.host.clock_source.as_ref());
-        listed([Some(or_dash(self.host.kernel.as_ref())), clock])
+        let host = &self.host;
+        listed([
+            Some(or_dash(host.kernel.as_ref())),
+            named("clock source", host.clock_source.as_ref()),
+            host.kernel_parameters.clone(),
+        ])
     }
 
     fn memory_fact(&self) -> String {
@@ -161,7 +170,7 @@ impl Environment {
             Some(format!("THP {}", or_dash(host.thp.as_ref()))),
             named("huge pages", host.huge_pages.as_ref()),
             Some(format!("memlock {memlock}")),
-            named("NUMA balancing", host.numa_balancing.as_ref()),
+            switch("NUMA balancing", host.numa_balancing),
         ])
     }
 
@@ -202,18 +211,26 @@ impl StealMeter {
     /// Starts counting on these cores.
     pub(crate) fn start(cores: &CoreList) -> Self {
         let cores = cores.as_slice().to_vec();
-        let start_ms = steal_ms(Path::new("/"), &cores);
+        let start_ms = steal_ms(&cores);
         Self { cores, start_ms }
     }
 
     /// What happened since.
     pub(crate) fn stop(self) -> Interference {
-        let root = Path::new("/");
         Interference {
-            steal_ms: (steal_ms(root, &self.cores) - self.start_ms).max(0.0),
-            load_average_after: load_average(root).unwrap_or_default(),
+            steal_ms: (steal_ms(&self.cores) - self.start_ms).max(0.0),
+            load_average_after: load_average().unwrap_or_default(),
         }
     }
+}
+
+/// Memory of a process, what it shares with others counted in shares (see proc_pid_smaps(5)); 0
+/// when the kernel does not tell.
+pub(crate) fn memory_bytes(process: u32) -> f64 {
+    let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kib = line.and_then(|value| value.split_whitespace().next()?.parse::<f64>().ok());
+    kib.map_or(0.0, |kib| kib * 1024.0)
 }
 
 fn unix_seconds() -> u64 {
@@ -226,6 +243,10 @@ fn or_dash(fact: Option<&String>) -> String {
 
 fn named(name: &str, fact: Option<&String>) -> Option<String> {
     fact.map(|fact| format!("{name} {fact}"))
+}
+
+fn switch(name: &str, on: Option<bool>) -> Option<String> {
+    on.map(|on| format!("{name} {}", if on { "on" } else { "off" }))
 }
 
 fn listed<const N: usize>(facts: [Option<String>; N]) -> String {
@@ -246,5 +267,11 @@ mod tests {
         assert!(facts.contains(&("fabric", "shared memory".to_owned())));
         assert!(environment.host.kernel.is_some());
         assert!(facts.iter().any(|(_, fact)| fact.contains("base")));
+    }
+
+    #[test]
+    fn a_process_takes_memory() {
+        assert!(memory_bytes(std::process::id()) > 0.0);
+        assert_eq!(memory_bytes(0), 0.0);
     }
 }
