@@ -1,9 +1,12 @@
 //! Where and on what a result was measured: everything a reader needs to doubt it.
 //!
 //! The commands take one [`Environment`] before and the interference after a run; `report` shows
-//! both. `host` picks from what the host tells.
+//! both. `host` picks from what the host tells, `process` asks what processes hold of it.
 
 mod host;
+mod process;
+
+pub(crate) use process::{Holdings, holdings, memory_bytes};
 
 use crate::cores::CoreList;
 use crate::fabric::Fabric;
@@ -12,7 +15,6 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use spinrpc::Engine;
 use spinrpc_tuning::host::Tree;
-use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine, the build and the settings of a run.
@@ -224,15 +226,6 @@ impl StealMeter {
     }
 }
 
-/// Memory of a process, what it shares with others counted in shares (see proc_pid_smaps(5)); 0
-/// when the kernel does not tell.
-pub(crate) fn memory_bytes(process: u32) -> f64 {
-    let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let kib = line.and_then(|value| value.split_whitespace().next()?.parse::<f64>().ok());
-    kib.map_or(0.0, |kib| kib * 1024.0)
-}
-
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
@@ -267,11 +260,5 @@ mod tests {
         assert!(facts.contains(&("fabric", "shared memory".to_owned())));
         assert!(environment.host.kernel.is_some());
         assert!(facts.iter().any(|(_, fact)| fact.contains("base")));
-    }
-
-    #[test]
-    fn a_process_takes_memory() {
-        assert!(memory_bytes(std::process::id()) > 0.0);
-        assert_eq!(memory_bytes(0), 0.0);
     }
 }

@@ -12,7 +12,6 @@ use crate::env::Holdings;
 use crate::failure::Failure;
 use crate::load::{Fleet, Mode};
 use crate::report::Row;
-use crate::units::{show_count, show_us};
 use serde::Serialize;
 
 /// What a mode found out.
@@ -108,32 +107,6 @@ pub(crate) struct Trend {
     pub(crate) change_error: f64,
     /// The change is too large to bear and too clear to be chance.
     pub(crate) is_drift: bool,
-}
-
-impl Saturation {
-    /// Lines for people.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let limit = show_us(self.p99_limit_ns);
-        let answer = match self.highest_per_second {
-            Some(rate) => format!("highest rate with p99 <= {limit} µs: {}/s", show_count(rate)),
-            None => format!("no rate holds p99 <= {limit} µs"),
-        };
-        self.steps.iter().map(saturate::describe).chain([answer]).collect()
-    }
-}
-
-impl Soak {
-    /// Lines for people.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let verdict = match (self.trends.is_empty(), self.held) {
-            (true, _) => "too few windows to tell a drift",
-            (false, true) => "held: no drift, no leak",
-            (false, false) => "did NOT hold",
-        };
-        let windows = self.windows.iter().map(soak::describe);
-        let trends = self.trends.iter().map(Trend::describe);
-        windows.chain(trends).chain([verdict.to_owned()]).collect()
-    }
 }
 
 impl Trend {

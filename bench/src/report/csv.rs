@@ -55,7 +55,11 @@ const INDICES: [&str; 2] = ["row", "repeat"];
 /// Columns with where their values are in a row.
 const OF_ROW: &[(&str, &str)] = &[
     ("name", "/name"),
+    ("mode", "/workload/mode"),
     ("op", "/workload/op"),
+    ("rate_per_second", "/workload/rate/per_second"),
+    ("arrivals", "/workload/rate/arrivals"),
+    ("cores", "/workload/cores"),
     ("call_bytes", "/workload/call_bytes"),
     ("reply_bytes", "/workload/reply_bytes"),
     ("depth", "/workload/depth"),
@@ -76,12 +80,24 @@ const OF_REPEAT: &[(&str, &str)] = &[
     ("p99_ns", "/latency/p99_ns"),
     ("p99_9_ns", "/latency/p99_9_ns"),
     ("p99_99_ns", "/latency/p99_99_ns"),
+    ("p99_999_ns", "/latency/p99_999_ns"),
     ("max_ns", "/latency/max_ns"),
+    ("mean_ns", "/latency/mean_ns"),
+    ("service_p50_ns", "/service/p50_ns"),
+    ("service_p99_ns", "/service/p99_ns"),
+    ("service_p99_9_ns", "/service/p99_9_ns"),
+    ("service_max_ns", "/service/max_ns"),
+    ("achieved_per_second", "/open/achieved_per_second"),
+    ("adherence_percent", "/open/adherence_percent"),
+    ("late", "/open/late"),
+    ("never_sent", "/open/never_sent"),
+    ("client_ticks_per_call", "/client/busy_ticks_per_call"),
     ("client_busy_percent", "/client/busy_percent"),
     ("client_polls", "/client/polls"),
     ("client_empty_polls", "/client/empty_polls"),
     ("client_credit_stalls", "/client/credit_stalls"),
     ("client_queue_full", "/client/queue_full"),
+    ("server_ticks_per_call", "/server/busy_ticks_per_call"),
     ("server_busy_percent", "/server/busy_percent"),
     ("server_polls", "/server/polls"),
     ("server_empty_polls", "/server/empty_polls"),
@@ -91,7 +107,7 @@ const OF_REPEAT: &[(&str, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Operation, Workload};
+    use crate::load::{Arrivals, OpenLoop, Operation, Rate, Workload};
     use crate::report::Row;
     use crate::report::tests::{empty, repeat};
 
@@ -103,9 +119,9 @@ mod tests {
         let text = render(&report).unwrap();
         let lines: Vec<&str> = text.split_terminator("\r\n").collect();
         assert_eq!(lines.len(), 3);
-        assert!(lines[0].starts_with("row,repeat,name,op,"), "{}", lines[0]);
+        assert!(lines[0].starts_with("row,repeat,name,mode,op,"), "{}", lines[0]);
         assert!(
-            lines[1].starts_with("1,1,\"echo 64 B, depth 2\",echo,64,64,2,1,0,"),
+            lines[1].starts_with("1,1,\"echo 64 B, depth 2\",closed,echo,,,1,64,64,2,1,0,"),
             "{}",
             lines[1]
         );
@@ -114,7 +130,20 @@ mod tests {
 
     #[test]
     fn every_column_has_a_value_in_a_whole_repeat() {
-        let row = Row::new(Workload::ping_pong(Operation::Echo, 64), vec![repeat(10, 3.0, &[])]);
+        let rate = Rate { per_second: 1000, arrivals: Arrivals::Poisson };
+        let echo = Workload::ping_pong(Operation::Echo, 64).at_rate(rate);
+        let mut one = repeat(10, 3.0, &[]);
+        one.measurement.service = Some(one.measurement.latency);
+        one.measurement.open = Some(OpenLoop {
+            target_per_second: 1000.0,
+            achieved_per_second: 1000.0,
+            adherence_percent: 100.0,
+            late: 0,
+            never_sent: 0,
+            arrivals: Arrivals::Poisson,
+            refused: None,
+        });
+        let row = Row::new(echo, vec![one]);
         let row = document(&row).unwrap();
         let found = |(name, pointer): &(&str, &str), value: &Value| {
             assert!(value.pointer(pointer).is_some(), "no {name} at {pointer}");

@@ -205,14 +205,19 @@ pub(crate) fn soak(report: &Report) -> Option<Grid> {
         vec![
             trend.what.to_owned(),
             show_count(trend.mean),
-            format!("{:+.1}%", trend.change / trend.mean * 100.0),
-            format!("{:.1}%", trend.change_error / trend.mean * 100.0),
+            format!("{:+.1}%", trend.change / trend.mean.abs().max(f64::MIN_POSITIVE) * 100.0),
+            format!("{:.1}%", trend.change_error / trend.mean.abs().max(f64::MIN_POSITIVE) * 100.0),
             if trend.is_drift { "DRIFT" } else { "steady" }.to_owned(),
         ]
     });
-    let windows = soak.windows.len();
-    let verdict = if soak.held { "nothing drifted, nothing leaked" } else { "something drifted" };
-    Some(Grid::new("soak", &SOAK, rows.collect())?.led_by(format!("{windows} windows: {verdict}")))
+    let verdict = match (soak.trends.is_empty(), soak.held) {
+        (true, _) => "too few to tell a drift",
+        (false, true) => "held: no drift, no leak",
+        (false, false) => "did NOT hold",
+    };
+    let lead = format!("{} windows: {verdict}", soak.windows.len());
+    let header = SOAK.map(str::to_owned).to_vec();
+    Some(Grid { title: "soak", lead, header, rows: rows.collect() })
 }
 
 /// Promises, and whether they were kept.
@@ -260,4 +265,4 @@ const CORES: [&str; 9] = [
     "busy %",
 ];
 const SATURATION: [&str; 5] = ["target/s", "achieved/s", "adherence %", "p99 µs", ""];
-const SOAK: [&str; 5] = ["figure", "mean", "change", "+-", ""];
+const SOAK: [&str; 5] = ["figure", "mean", "change", "standard error", ""];

@@ -189,7 +189,7 @@ impl Row {
         let mut repeats = self.repeats.iter().map(|repeat| &repeat.measurement.samples.latency);
         let mut all = repeats.next()?.clone();
         for other in repeats {
-            // Cannot fail: all have the same bounds.
+            // Cannot fail: it grows with what is added.
             let _ = all.add(other);
         }
         Some(all)

@@ -67,7 +67,7 @@ fn draw(plot: &mut Plot, rows: &[&Row], index: usize, name: &str, of: fn(&Latenc
 /// How much is asked of the server, in a word.
 fn load_of(row: &Row) -> String {
     match row.workload.rate {
-        Some(_) => String::new(),
+        Some(rate) => show_count(rate.per_second as f64),
         None => row.workload.depth.to_string(),
     }
 }
@@ -179,8 +179,9 @@ const MIB: f64 = 1_048_576.0;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::env::Holdings;
     use crate::load::{Operation, Workload};
-    use crate::modes::{Holdings, SaturationStep};
+    use crate::modes::SaturationStep;
     use crate::report::html::family::families;
     use crate::report::html::tests::{data_points, sampled};
 

@@ -63,6 +63,7 @@ fn title(workload: &Workload) -> String {
         mode: Mode::PingPong,
         depth: 1,
         connections: 1,
+        cores: 1,
         idle_connections: 0,
         rate: None,
         verify: Verify::Off,

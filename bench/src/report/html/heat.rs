@@ -113,7 +113,7 @@ impl Column {
         let (first, last) = (part.first()?, part.last()?);
         let mut samples = first.histogram.clone();
         for other in &part[1..] {
-            // Cannot fail: all have the same bounds.
+            // Cannot fail: it grows with what is added.
             let _ = samples.add(&other.histogram);
         }
         let end_s = offset_s + last.start_s + last.elapsed_s;

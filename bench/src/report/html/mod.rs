@@ -177,7 +177,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 const MAPS_OPEN: usize = 16;
 const SPECTRA: &str = "Every call of every repeat. Each further nine has as much room as the one \
                        before; dotted where fewer than ten calls lie beyond.";
-const CURVES: &str = "Numbers beside points are calls under way at a time. Where a line turns \
+const CURVES: &str = "Numbers beside points are calls under way at a time, or calls asked for in a \
+                      second. Where a line turns \
                       upwards, more load only waits longer.";
 const MAPS: &str = "Each column is a slice of time, each cell a range of latency, its colour the \
                     share of the slice's calls. The lines are p50 and p99; dotted uprights part \

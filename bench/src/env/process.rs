@@ -1,0 +1,56 @@
+//! What a process holds of its host, as `/proc` tells.
+
+use serde::Serialize;
+use std::fs;
+
+/// Memory of a process, what it shares with others counted in shares (see proc_pid_smaps(5)); 0
+/// when the kernel does not tell.
+pub(crate) fn memory_bytes(process: u32) -> f64 {
+    kib(&format!("/proc/{process}/smaps_rollup"), "Pss:").unwrap_or(0) as f64 * 1024.0
+}
+
+/// What a process holds of its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Holdings {
+    /// Memory that is resident.
+    pub(crate) resident_bytes: u64,
+    /// Open file descriptors.
+    pub(crate) descriptors: u64,
+}
+
+/// What this process holds now; zero where the kernel does not tell.
+pub(crate) fn holdings(process: u32) -> Holdings {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd"));
+    Holdings {
+        resident_bytes: kib(&format!("/proc/{process}/status"), "VmRSS:").unwrap_or(0) << 10,
+        descriptors: descriptors.map_or(0, |entries| entries.count() as u64),
+    }
+}
+
+/// The number behind the first line that begins with `key`.
+fn kib(path: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_takes_memory() {
+        assert!(memory_bytes(std::process::id()) > 0.0);
+        assert_eq!(memory_bytes(0), 0.0);
+    }
+
+    #[test]
+    fn a_process_holds_memory_and_descriptors() {
+        let before = holdings(std::process::id());
+        let file = fs::File::open("/proc/self/status").unwrap();
+        let after = holdings(std::process::id());
+        assert!(before.resident_bytes > 0 && after.descriptors > 0);
+        drop(file);
+        assert_eq!(holdings(0), Holdings::default());
+    }
+}
