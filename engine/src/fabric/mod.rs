@@ -159,6 +159,11 @@ pub trait Fabric: Sized + 'static {
 
     /// Wakes this core from [`Fabric::park`], from any thread.
     fn waker(&self) -> Arc<dyn Wake>;
+
+    /// The core polls no more, although others may keep this alive: whatever closing a connection takes
+    /// beyond [`Fabric::close`], so that the peers hear of it. Blocks for that long; what arrives
+    /// meanwhile is dropped. Nothing where closing is over at once.
+    fn end(&mut self) {}
 }
 
 /// How far an exposure has come to its end.

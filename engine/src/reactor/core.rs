@@ -339,6 +339,7 @@ impl<F: Fabric> CoreCell<F> {
     pub(crate) fn end(&self) {
         if let Ok(mut reactor) = self.state.try_borrow_mut() {
             reactor.close_all();
+            reactor.fabric.end();
             reactor.leaving = None;
             reactor.inbox.close();
         }

@@ -178,4 +178,8 @@ impl<F: Fabric> Fabric for Capture<F> {
     fn waker(&self) -> Arc<dyn Wake> {
         self.inner.waker()
     }
+
+    fn end(&mut self) {
+        self.inner.end();
+    }
 }

@@ -530,10 +530,9 @@ impl Fabric for VerbsFabric {
     fn waker(&self) -> Arc<dyn Wake> {
         Arc::clone(&self.core) as Arc<dyn Wake>
     }
-}
 
-impl Drop for VerbsFabric {
-    fn drop(&mut self) {
+    /// The peer of a queue pair is told when the device has reported what was posted to it.
+    fn end(&mut self) {
         let deadline = Instant::now() + self.table.config.drain_timeout + END_PATIENCE;
         for place in 0..self.table.places.len() {
             if let Some(id) = self.table.pair_at(place as u32).map(|pair| pair.id) {
@@ -546,6 +545,12 @@ impl Drop for VerbsFabric {
             out.drain().for_each(drop);
             self.park(BUSY_NAP);
         }
+    }
+}
+
+impl Drop for VerbsFabric {
+    fn drop(&mut self) {
+        self.end();
         for pair in self.table.places.iter_mut().filter_map(|place| place.pair.take()) {
             tracing::error!(
                 link = pair.link().number,
