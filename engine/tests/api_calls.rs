@@ -493,7 +493,7 @@ fn more_connections_than_configured_are_refused_until_one_goes() {
     let Err(error) = open(&mut core, &server.address, one_opaque) else { panic!("a third one") };
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     first.close();
-    server.wait_for("the end of the first", |stats| stats.connections_closed == 1);
+    run_core(&mut core, "the end of the first", || server.stats().connections_closed == 1);
     let end = std::time::Instant::now() + LIMIT;
     while open(&mut core, &server.address, one_opaque).is_err() {
         assert!(std::time::Instant::now() < end, "its place is not free again");

@@ -1,11 +1,11 @@
-//! Memory that is not the connection's: the application's own, and all of it with `shm.bulk = copy`.
+//! Memory that is not the connection's: the application's own, and all of it with `shm.bulk = copy` or `verbs.bulk = copy`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 
 use common::caller::{Caller, MixCall, client_config, one_opaque, run_core};
 use common::program::{BOUNCE, ECHO};
-use common::{Server, is_pattern, pattern};
+use common::{Server, is_pattern, pattern, set_bulk_view};
 use spinrpc::config::BulkView;
 use spinrpc::{Bulk, CallError, CallSpec, DecodeError, Reply, Token};
 
@@ -44,7 +44,7 @@ fn memory_of_the_application_is_copied_and_comes_back() {
 fn with_copies_the_application_never_sees_memory_that_the_peer_can_write() {
     let server = Server::start();
     let mut raw = client_config();
-    raw.shm.bulk = BulkView::Copy;
+    set_bulk_view(&mut raw, BulkView::Copy);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     for round in 0..50 {
         let call = MixCall {
@@ -68,7 +68,7 @@ fn with_copies_the_application_never_sees_memory_that_the_peer_can_write() {
 fn a_reply_that_no_private_memory_is_left_for_fails_its_call_only() {
     let server = Server::start();
     let mut raw = client_config();
-    raw.shm.bulk = BulkView::Copy;
+    set_bulk_view(&mut raw, BulkView::Copy);
     raw.mem.arena_mib = 2;
     let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
     let hoard: Vec<Bulk> = std::iter::from_fn(|| caller.core.bulk(200_000)).collect();

@@ -5,7 +5,7 @@ mod common;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run, run_core};
 use common::program::{BOUNCE, ECHO, FREE_BLOCKS, SHARED, SHARED_SEED};
-use common::{Server, is_pattern, pattern, small_with};
+use common::{Server, is_pattern, pattern, set_bulk_memory, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::{Backpressure, Bulk, CallError, CallSpec, Data, DecodeError, Encoder, Reply, Token};
@@ -357,7 +357,7 @@ fn a_server_without_memory_for_a_long_reply_answers_system_err() {
 fn a_client_short_of_memory_gets_no_buffer_and_goes_on_after_replies() {
     let server = Server::start();
     let mut raw = client_config();
-    raw.shm.arena_mib = 2;
+    set_bulk_memory(&mut raw, 2);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let call = MixCall { seed: 1, tail: 900_000, reply_bytes_max: 901_000, ..MixCall::default() };
     call.start(&caller.client, 1).unwrap();

@@ -9,7 +9,7 @@ use common::caller::{Caller, Heard, MixAnswer, MixCall, SharedHeard, all_words, 
 use common::caller::{Read, recorder, run_core};
 use common::program::{LATER, MIX, NULL};
 use common::raw::{RawListener, RawPeer};
-use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
+use common::{LIMIT, PROGRAM, Server, VERSION, set_bulk_view, small_with, unique_address, valid};
 use spinrpc::config::{BulkView, RawConfig, Versions};
 use spinrpc::{
     Backpressure, CallError, CallSpec, ConnectOptions, ConnectionEvent, DownCause, Engine,
@@ -212,7 +212,7 @@ fn calls_with_chunks_are_sent_again_with_every_byte() {
     };
     for bulk in [BulkView::Lent, BulkView::Copy] {
         let mut raw = client_config();
-        raw.shm.bulk = bulk;
+        set_bulk_view(&mut raw, bulk);
         send_again(Server::start(), raw, &call);
     }
 }

@@ -8,7 +8,9 @@ pub(crate) mod raw;
 pub(crate) mod two_way;
 
 use program::{Shared, TestProgram};
-use spinrpc::config::{CoreList, Host, IdlePolicy, NumaPolicy, RawConfig, Versions, Want};
+use spinrpc::config::{
+    BulkView, CoreList, Driver, Host, IdlePolicy, NumaPolicy, RawConfig, Versions, Want,
+};
 use spinrpc::{Config, Engine, Program, Running, StatsSnapshot, TransportVersion, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,11 +23,23 @@ pub(crate) const VERSION: Version = Version(3);
 /// Longer than anything here takes on a busy machine; whoever waits that long has failed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
+/// Address of an RDMA device of this host: the suite then goes by that instead of shared memory, but for
+/// tests with a peer of their own ([`raw`]) or of what only shared memory has.
+const DEVICE_VARIABLE: &str = "SPINRPC_TEST_DEVICE";
+
+fn device() -> Option<String> {
+    std::env::var(DEVICE_VARIABLE).ok()
+}
+
 /// An address that no other test, and no other run, uses.
 pub(crate) fn unique_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("shm:test-{}-{number}", std::process::id())
+    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    match device() {
+        // A hundred for each process, below the ports that the kernel hands out.
+        Some(host) => format!("rdma://{host}:{}", 12_000 + process % 200 * 100 + number % 100),
+        None => format!("shm:test-{process}-{number}"),
+    }
 }
 
 /// Versions of RPC-over-RDMA that engines of tests speak (`rpc.version`), where a test does not care:
@@ -57,7 +71,28 @@ pub(crate) fn small() -> RawConfig {
     raw.mem.lock = Want::Off;
     raw.mem.hugepages = Want::Off;
     raw.mem.prefault = false;
+    if device().is_some() {
+        by_device(&mut raw);
+    }
     raw
+}
+
+/// What devices need of a host that is busy: seconds, before a peer that is late is given up.
+fn by_device(raw: &mut RawConfig) {
+    raw.fabric.driver = Driver::Verbs;
+    raw.verbs.arena_mib = 16;
+    raw.verbs.ack_timeout = 20;
+    raw.verbs.connect_timeout_ms = 20_000;
+}
+
+/// What the application sees of bulk data, whatever the connection goes by.
+pub(crate) fn set_bulk_view(raw: &mut RawConfig, view: BulkView) {
+    (raw.shm.bulk, raw.verbs.bulk) = (view, view);
+}
+
+/// Memory of a connection for bulk data, in MiB, whatever it goes by.
+pub(crate) fn set_bulk_memory(raw: &mut RawConfig, mib: u64) {
+    (raw.shm.arena_mib, raw.verbs.arena_mib) = (mib, mib);
 }
 
 /// [`small`], changed.
