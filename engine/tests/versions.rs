@@ -220,6 +220,27 @@ fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
     }
 }
 
+/// An offer may be lost for other reasons than the version. A responder of version two alone refuses
+/// what is tried then: expect the offer once more.
+#[test]
+fn a_responder_wrongly_taken_for_an_old_one_is_made_the_offer_again() {
+    for options in [ConnectOptions::new(), coming_back()] {
+        let mut bench = Bench::new(auto(ConfigRole::Off), &options);
+        let mut peer = bench.accept();
+        assert_eq!(bench.hear(&mut peer)[1], 2);
+        peer.close();
+        bench.next(&mut peer);
+        let call = bench.hear(&mut peer);
+        assert_eq!(call[1], 1, "what is known of it is that the offer was lost");
+        peer.send_words(&[call[0], 1, 64, 4, 1, 2, 2]);
+        bench.next(&mut peer);
+        let call = bench.hear(&mut peer);
+        assert_eq!(call[1], 2);
+        peer.send_words(&reply_to(&call));
+        bench.expect_up(TWO);
+    }
+}
+
 fn coming_back() -> ConnectOptions {
     ConnectOptions::new().reconnect(Reconnect::default().first_delay(Duration::ZERO))
 }

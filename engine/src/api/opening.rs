@@ -117,11 +117,15 @@ impl Dispatch {
 
     /// A client that was up before tries again when the connection has gone down.
     fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
-        let falls_back = entry.falls_back(&error);
-        if let CallError::Rdma(RdmaError::Version { low, high }) = error {
-            entry.other_versions = Some((low, high));
-        }
-        if falls_back && !entry.wants_another() {
+        let tries_other = match error {
+            CallError::Rdma(RdmaError::Version { low, high }) => {
+                let learns = entry.learns_better(low, high);
+                entry.other_versions = Some((low, high)).filter(|_| !learns);
+                learns
+            }
+            ref error => entry.falls_back(error),
+        };
+        if tries_other && !entry.wants_another() {
             entry.starts_over = true;
             entry.link.state.set(LinkState::Connecting);
         } else if !entry.wants_another() {

@@ -82,6 +82,10 @@ pub(super) struct Offer {
     pub(super) is_open: bool,
     /// The last connection was lost over the offer: the next one goes without.
     is_refused: bool,
+    /// Version two is spoken, and was not offered: the server is taken for one without.
+    went_without: bool,
+    /// The server has said that this was wrong, and has not been reached since.
+    has_learnt: bool,
 }
 
 impl Offer {
@@ -105,13 +109,14 @@ impl ClientEntry {
         let has_other = self.offer.versions == Versions::Both;
         let is_offer = negotiation.stage() == Stage::Offered && has_other;
         self.offer.is_open = negotiation.stage() == Stage::Offered;
+        self.offer.went_without = has_other && !is_offer;
         self.offer.patience = is_offer.then_some(responders.offer_timeout);
         self.link.ops.negotiate(conn, negotiation);
     }
 
     /// The first call was answered, and with that the version is settled.
     pub(super) fn settle_version(&mut self, conn: ConnId) {
-        (self.offer.patience, self.offer.is_open) = (None, false);
+        (self.offer.patience, self.offer.is_open, self.offer.has_learnt) = (None, false, false);
         let Some(settled) = self.link.ops.settle(conn) else { return };
         if let Some((_, negotiated)) = &mut self.up {
             *negotiated = settled.negotiated;
@@ -123,6 +128,18 @@ impl ClientEntry {
         if let Some(responders) = &self.offer.responders {
             responders.note(&self.address, verdict, self.link.ops.time());
         }
+    }
+
+    /// Whether the server, which was taken for one without version two, refuses version one and says
+    /// that it does speak two; an offer may be lost for other reasons. The next connection makes it
+    /// again. Once, or with a server that is of two minds this would go on for ever.
+    pub(super) fn learns_better(&mut self, low: u32, high: u32) -> bool {
+        let speaks_two = (low..=high).contains(&TransportVersion::Two.to_wire());
+        let was_wrong = self.offer.went_without && speaks_two;
+        if was_wrong {
+            self.note_verdict(Verdict::SpeaksTwo);
+        }
+        was_wrong && !std::mem::replace(&mut self.offer.has_learnt, true)
     }
 
     /// Whether the first call failed over the version that it offered: there was no answer, or no
