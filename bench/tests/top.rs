@@ -196,6 +196,24 @@ fn an_interrupt_is_a_good_end() {
     }
 }
 
+/// Stop the process for a while. Expect that it is said, and that watching goes on behind it.
+#[test]
+fn a_process_that_is_stopped_has_not_ended() {
+    let _cores = cores();
+    let server = Server::start("top-stopped");
+    let pid = Pid::from_child(&server.child);
+    // What it prints fits the pipe, which nobody empties.
+    let options = ["--interval", "100ms", "--count", "15", "--json"];
+    let mut top = Running::start(&[&["top", &server.address], &options[..]].concat());
+    assert!(top.first_line().starts_with('{'));
+    kill_process(pid, Signal::STOP).unwrap();
+    let mut said = String::new();
+    BufReader::new(top.0.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    assert!(said.contains("does not answer; is it stopped?"), "{said}");
+    assert_eq!(top.end().0, Some(0));
+}
+
 /// Expect an end without an error when who reads has read enough.
 #[test]
 fn a_reader_that_goes_is_a_good_end() {

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         watched.set_idle(policy)?;
     }
     let mut screen = Screen::new(args);
-    let mut before = watched.look();
+    let mut before = watched.look().unwrap_or_default();
     let mut due = Instant::now();
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
@@ -43,9 +43,9 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         if is_interrupted(&interrupts, due) {
             return Ok(());
         }
-        let now = watched.look();
+        let Some(now) = watched.look() else { return ended(&watched, shown, args.count) };
         if now.is_empty() {
-            return ended(&watched, shown, args.count);
+            continue;
         }
         if !screen.show(&before, &now)? {
             return Ok(());

@@ -117,21 +117,22 @@ impl Watched {
         names.iter().try_for_each(|name| socket::set_idle(name, policy).map_err(failed(name)))
     }
 
-    /// Their engines now; none when they have ended.
-    pub(crate) fn look(&self) -> Vec<Found> {
-        let names = self.names();
-        let answers = names.iter().map(|name| socket::ask(name));
-        let found = answers.filter_map(|answer| match answer {
-            Ok((owner, snapshot)) if self.owners.contains(&owner) => {
-                Some(Found { owner, program: program(owner.pid), snapshot })
+    /// Their engines that answer now; `None` when all have ended.
+    pub(crate) fn look(&self) -> Option<Vec<Found>> {
+        let (mut found, mut is_anybody_there) = (Vec::new(), false);
+        for name in self.names() {
+            match socket::ask(&name) {
+                Ok((owner, snapshot)) if self.owners.contains(&owner) => {
+                    found.push(Found { owner, program: program(owner.pid), snapshot });
+                }
+                Err(Silence::Broken(owner, what)) if self.owners.contains(&owner) => {
+                    eprintln!("spinperf: process {}: {what}", owner.pid);
+                    is_anybody_there = true;
+                }
+                _ => {}
             }
-            Err(Silence::Broken(owner, what)) if self.owners.contains(&owner) => {
-                eprintln!("spinperf: process {}: {what}", owner.pid);
-                None
-            }
-            _ => None,
-        });
-        found.collect()
+        }
+        (is_anybody_there || !found.is_empty()).then_some(found)
     }
 
     /// Buffers that their engines have in use now, where all of them tell.

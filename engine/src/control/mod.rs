@@ -31,7 +31,19 @@
 //! Counts are since the start, bytes where a name says so; the statistics of a core are named as the
 //! fields of [`StatsSnapshot`](crate::StatsSnapshot), and `busy_ticks` is in ticks of which there
 //! are `ticks_per_second`. `uptime_ns` is the time of the snapshot since the engine was made. Of the
-//! configuration, `settings` has every key that differs from its default.
+//! configuration, `settings` has every key that differs from its default, and `budget` whom the message
+//! buffers of a connection are for.
+//!
+//! A core that is `running` and has not `answered` has been in one turn for a tenth of a second, or its
+//! thread does something else; then there is nothing of what only it knows: calls that services have
+//! `deferred`, and that wait for memory or room (`put_off`), blocks of the core's registered `memory`
+//! by size, and its connections. Of these, `requester` is what this side calls and `responder` what it
+//! serves; `bytes` are those that it moved by RDMA Read and Write; `receives` and `sends` are message
+//! buffers, `free` ones being in their pool, and `kept` ones with messages that are worked on, or for
+//! the answers of deferred calls; `blocks` are those of registered memory by holder: `calls` in
+//! flight, arguments that it `fetches`, replies that it `pulls`, and replies that it `exports` for
+//! the peer to fetch. `memory_bytes`, and those of it in use, are there if the connection has memory
+//! of its own.
 
 mod json;
 mod server;
