@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Answer the calls of `spinperf run` until interrupted.
     Serve(ServeArgs),
-    /// Measure one workload against a `spinperf serve`.
+    /// Measure against a `spinperf serve`: one workload, a sweep, the highest rate, or a soak.
     Run(Box<RunArgs>),
     /// Measure what this machine itself allows: cache line, bare ring, memcpy.
     Floor(FloorArgs),

@@ -1,9 +1,10 @@
 //! spinperf: measures spinrpc between two processes, on one host beside the host's own limits.
 //!
 //! `cli` reads the command line; `main_job`, `serve`, `run`, `floor_job`, `devices` and `compare`
-//! are the commands, as is `top`, which watches other processes; `load` is the only module that talks
-//! to the engine; `floor` measures what the machine allows; `report` shows, by the `output` options.
-//! Results go to standard output, progress and errors to standard error.
+//! are the commands, as is `top`, which watches other processes; `modes` is what `run` does beyond one
+//! workload; `load` is the only module that talks to the engine; `floor` measures what the machine
+//! allows; `report` shows, by the `output` options. Results go to standard output, progress and
+//! errors to standard error.
 
 mod capture;
 mod child;

@@ -153,6 +153,16 @@ impl Pacer {
         self.next = self.begin.saturating_add(self.when(self.load) as u64);
     }
 
+    /// Goes on to the first call from `end` on; about how many there are from `start`, or from the next
+    /// if that is later, until then. For what is too much to be gone through, when the ramp is over.
+    pub(super) fn jump_to(&mut self, start: u64, end: u64) -> u64 {
+        let ticks = |from: u64| end.saturating_sub(from) as f64;
+        let skipped = ticks(self.next.max(start)) * self.per_tick;
+        self.load += ticks(self.next) * self.per_tick;
+        self.next = end;
+        skipped as u64
+    }
+
     /// The time until which this load has come: the rate grows linearly to the end of the ramp.
     #[inline]
     fn when(&self, load: f64) -> f64 {
@@ -241,6 +251,15 @@ mod tests {
         assert_ne!(of(4), of(5));
         let mean = (of(4)[999] - 1000) as f64 / 1000.0;
         assert!((85.0..115.0).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn calls_that_are_too_many_are_reckoned() {
+        let mut pacer = Pacer::new(&drive(), 0.01, Arrivals::Fixed, 1);
+        assert_eq!(pacer.jump_to(2_100, 102_100), 1000);
+        assert_eq!(pacer.next(), 102_100);
+        pacer.step();
+        assert_eq!(pacer.next(), 102_200);
     }
 
     #[test]
