@@ -73,11 +73,13 @@ pub(super) struct Plot {
     body: String,
     /// Names of lines: where they end, and their colour.
     names: Vec<(f64, String, String)>,
+    /// Labels of levels: their heights, and where they begin.
+    levels: Vec<(f64, f64)>,
 }
 
 impl Plot {
     pub(super) fn new(x: Axis, y: Axis) -> Self {
-        Self { x, y, body: String::new(), names: Vec::new() }
+        Self { x, y, body: String::new(), names: Vec::new(), levels: Vec::new() }
     }
 
     /// Where a point is, in pixels.
@@ -150,11 +152,14 @@ impl Plot {
         }
         let (left, height) = self.at((self.x.low, y));
         let right = WIDTH - RIGHT;
+        // Beside the labels of levels close by, not over them.
+        let close = self.levels.iter().filter(|other| (other.0 - height).abs() < NAME_HEIGHT);
+        let label_end = close.map(|other| other.1).fold(right, f64::min) - 4.0;
+        self.levels.push((height, label_end - text.chars().count() as f64 * CHAR_WIDTH - 8.0));
         push!(
             self.body,
             "<line class=\"{class}\" x1=\"{left:.1}\" y1=\"{height:.1}\" x2=\"{right}\" y2=\"{height:.1}\"/>\
-             <text class=\"label halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            right - 4.0,
+             <text class=\"label halo\" x=\"{label_end:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             height - 4.0,
             escape(text)
         );
@@ -354,6 +359,8 @@ const RIGHT: f64 = 104.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 42.0;
 const NAME_HEIGHT: f64 = 13.5;
+/// About what a character of a label takes.
+const CHAR_WIDTH: f64 = 6.2;
 const NAME_CHARS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -389,6 +396,14 @@ mod tests {
     fn names_that_would_overlap_are_moved_apart_within_the_plot() {
         assert_eq!(spread_out(&[10.0, 11.0, 50.0], 13.0, 0.0, 100.0), [10.0, 23.0, 50.0]);
         assert_eq!(spread_out(&[98.0, 99.0], 13.0, 0.0, 100.0), [87.0, 100.0]);
+    }
+
+    #[test]
+    fn labels_of_levels_close_together_stand_side_by_side() {
+        let mut plot = Plot::new(Axis::time(1.0), Axis::latency([100.0, 1e6].into_iter()));
+        [150.0, 160.0, 1e5].iter().for_each(|ns| plot.level(*ns, "floor", "a limit"));
+        let [near, beside, far] = plot.levels[..] else { panic!("{:?}", plot.levels) };
+        assert!(beside.1 < near.1 - 40.0 && far.1 == near.1, "{:?}", plot.levels);
     }
 
     #[test]
