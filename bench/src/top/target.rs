@@ -137,7 +137,7 @@ impl Watched {
 
     /// Buffers that their engines have in use now, where all of them tell.
     pub(crate) fn buffers_in_use(&self) -> Option<u64> {
-        let found = self.look();
+        let found = self.look()?;
         let sum: Option<u64> = found.iter().map(Found::buffers_in_use).sum();
         sum.filter(|_| !found.is_empty())
     }
