@@ -12,3 +12,4 @@ mod reluctant;
 mod rpcbind_daemon;
 mod server;
 mod stats;
+mod versions;
