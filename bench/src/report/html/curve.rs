@@ -21,7 +21,10 @@ pub(super) fn figure(family: &Family<'_>) -> Option<String> {
     let highest = range(rates())?.1;
     let drawn_limit = limit.filter(|limit| *limit <= highest * LIMIT_SHOWN);
     let latencies = rows.iter().flat_map(|row| PERCENTILES.map(|(_, of)| of(&row.median.latency)));
-    let mut plot = Plot::new(Axis::rate(rates().chain(drawn_limit)), Axis::latency(latencies));
+    // The numbers below the lowest points need room above the axis.
+    let lowest = rows.iter().map(|row| row.median.latency.p50_ns * ROOM_BELOW);
+    let latencies = Axis::latency(latencies.chain(lowest));
+    let mut plot = Plot::new(Axis::rate(rates().chain(drawn_limit)), latencies);
     if let Some(limit) = drawn_limit {
         plot.upright(limit, "floor", &format!("bare ring: {}", show_count(limit)));
     }
@@ -174,6 +177,8 @@ const PERCENTILES: [Percentile; 3] = [
 ];
 /// A limit further off than this is told in words: drawn, it would leave no room for the rows.
 const LIMIT_SHOWN: f64 = 2.5;
+/// Of the lowest latency.
+const ROOM_BELOW: f64 = 0.5;
 const MIB: f64 = 1_048_576.0;
 
 #[cfg(test)]
