@@ -12,7 +12,6 @@ use crate::output::Outputs;
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::report::{Report, Row};
-use crate::units::{show_count, show_us};
 use spinrpc::config::Driver;
 use spinrpc::{Config, Engine};
 
@@ -45,7 +44,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     report.notes = notes(args, &plan, fabric.driver);
     report.notes.extend(paths);
-    report.notes.extend(outcome.rows.iter().flat_map(open_notes));
     report.notes.extend(outcome.rows.first().and_then(others_note));
     if let Some(capture) = capture {
         report.notes.push(capture.outcome()?);
@@ -109,33 +107,6 @@ fn path_notes(workloads: &[Workload], inline: InlineBytes) -> Vec<String> {
     let InlineBytes { call, reply } = inline;
     let limits = format!("messages of at most {call} bytes forward and {reply} back go inline");
     ways.into_iter().chain([limits]).collect()
-}
-
-/// How an open loop kept to its rate: of the repeat that did so least.
-fn open_notes(row: &Row) -> Vec<String> {
-    let repeats = || row.repeats.iter().filter_map(|one| Some((one, one.measurement.open?)));
-    let least = repeats()
-        .min_by(|one, other| one.1.adherence_percent.total_cmp(&other.1.adherence_percent));
-    let Some((repeat, open)) = least.filter(|_| !row.workload.of_mix) else { return Vec::new() };
-    let mut notes = vec![format!(
-        "{}: target {}/s, achieved {}/s, adherence {:.2} %, {} late by more than 5 µs, {} never sent; \
-         latency counts from the intended start",
-        row.name,
-        show_count(open.target_per_second),
-        show_count(open.achieved_per_second),
-        open.adherence_percent,
-        open.late,
-        open.never_sent,
-    )];
-    if let Some(service) = repeat.measurement.service.filter(|_| open.refused.is_none()) {
-        let [p50, p99, max] = [service.p50_ns, service.p99_ns, service.max_ns].map(show_us);
-        notes.push(format!(
-            "{}: service time, from the actual start: p50 {p50} µs, p99 {p99} µs, max {max} µs",
-            row.name
-        ));
-    }
-    notes.extend(open.refused.map(|why| format!("{}: {why}", row.name)));
-    notes
 }
 
 /// Says so where the figures of the server include the calls of others.
