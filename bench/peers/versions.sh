@@ -24,7 +24,7 @@ fail() { echo "versions.sh: $*" >&2; exit 2; }
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
-"$spinperf" serve --address "$address" --cores "$server_core" --set rpc.version=auto >"$work/server" 2>&1 &
+"$spinperf" serve --address "$address" --cores "$server_core" --no-reverse --set rpc.version=auto >"$work/server" 2>&1 &
 server=$!
 for _ in $(seq 50); do
     grep -q listening "$work/server" && break
