@@ -11,6 +11,9 @@ use spinrpc::{Config, Engine, RawConfig, driver_of};
 const OTHER_MIB: u64 = 4;
 /// Calls beside those that move data.
 const OTHER_CALLS: u64 = 4;
+/// Bytes of a message for each slot of a ring that takes it: a message fills half of the slots at most,
+/// and most of their 256 bytes.
+const RING_SLOT_BYTES: u64 = 64;
 
 /// An engine that reaches `server`.
 ///
@@ -37,6 +40,8 @@ fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     raw.rpc.version = options.versions;
     raw.rpc.inline_send_bytes = u64::from(options.inline_bytes);
     raw.rpc.inline_recv_bytes = u64::from(options.inline_bytes);
+    let ring_slots = raw.rpc.inline_send_bytes.div_ceil(RING_SLOT_BYTES).next_power_of_two();
+    raw.shm.ring_slots = raw.shm.ring_slots.max(ring_slots);
     raw.rpc.max_read_bytes = raw.rpc.max_read_bytes.max(options.block_bytes.into());
     raw.rpc.max_write_bytes = raw.rpc.max_write_bytes.max(options.block_bytes.into());
     raw.poll.mode = options.idle;
