@@ -289,6 +289,51 @@ fn an_option_is_answered_later_by_who_holds_the_core() {
     run_core(&mut core, "an answer to nobody", || engine.stats(0).stale == 1);
 }
 
+/// Sends more calls than there are credits to a handler; expects each answered as `expected`, and that
+/// nothing is left of them.
+fn expect_answered_within(handler: fn(OptionCall<'_>), expected: &[u32]) {
+    let engine = Engine::new(valid(speaking(Versions::Both, small_with(|_| {})))).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.reply(|_| {}));
+    engine.option(FEATURE, move |_| handler).unwrap();
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let mut peer = RawPeer::connect(&address);
+    for xid in 0..200 {
+        peer.send_words(&optional(xid, 0, ALONE, &[]));
+        let answer = peer.hear().words();
+        assert_eq!((answer[0], &answer[3..]), (xid, expected));
+    }
+    assert_eq!(engine.stats(0).stale, 0);
+    assert_eq!(engine.drain(LIMIT), 0, "calls that are not finished");
+    running.join().unwrap();
+}
+
+#[test]
+fn an_option_that_is_deferred_and_dropped_in_its_handler_expect_bad_header() {
+    expect_answered_within(|call| drop(call.defer()), &[4, 2]);
+}
+
+#[test]
+fn an_option_that_is_deferred_and_answered_in_its_handler_expect_the_answer() {
+    let said = u32::from_be_bytes(*b"soon");
+    let answers = |call: OptionCall<'_>| {
+        let answer = OptionMessage { option: ALONE, info: b"soon", payload: &[] };
+        call.defer().reply(&answer).unwrap();
+    };
+    expect_answered_within(answers, &[5, 1, ALONE, 4, said]);
+}
+
+#[test]
+fn an_option_that_is_deferred_and_answered_at_too_great_length_expect_bad_header() {
+    let answers = |call: OptionCall<'_>| {
+        let too_long = OptionMessage { option: PART, info: &[], payload: &[0; 8000] };
+        let refused = call.defer().reply(&too_long);
+        assert!(matches!(refused, Err(Backpressure::TooLarge { .. })), "{refused:?}");
+    };
+    expect_answered_within(answers, &[4, 2]);
+}
+
 /// Turns until `done`, or fails.
 #[track_caller]
 fn run_core_until(core: &mut spinrpc::Core, mut done: impl FnMut() -> bool) {

@@ -82,7 +82,7 @@ impl<'a> OptionCall<'a> {
         self.outcome.set(Some(CallOutcome::Deferred));
         self.ops.defer_option();
         let (ops, conn, slot) = (Rc::clone(self.ops), self.to.conn, self.to.slot);
-        DeferredOption { ops, conn, slot, is_answered: false }
+        DeferredOption { ops, conn, slot, xid: self.xid(), is_answered: false }
     }
 
     /// Answers with RDMA2_ERR_BAD_HEADER: the extension makes no sense of it.
@@ -112,6 +112,8 @@ pub struct DeferredOption {
     ops: Rc<dyn CoreOps>,
     conn: ConnId,
     slot: SlotId,
+    /// What an answer needs of the message, which may still be in its handler.
+    xid: Xid,
     is_answered: bool,
 }
 
@@ -122,7 +124,7 @@ impl DeferredOption {
     /// As [`OptionCall::reply`].
     pub fn reply(mut self, message: &OptionMessage<'_>) -> Result<(), Backpressure> {
         self.is_answered = true;
-        self.ops.finish_option(self.conn, self.slot, Some(message))
+        self.ops.finish_option(self.conn, self.slot, self.xid, Some(message))
     }
 
     /// Answers as [`OptionCall::refuse`] does.
@@ -140,7 +142,7 @@ impl Drop for DeferredOption {
     fn drop(&mut self) {
         if !self.is_answered {
             // A refusal is never too long.
-            let _ = self.ops.finish_option(self.conn, self.slot, None);
+            let _ = self.ops.finish_option(self.conn, self.slot, self.xid, None);
         }
     }
 }

@@ -74,6 +74,7 @@ pub(crate) trait CoreOps: ReplyOps {
         &self,
         conn: ConnId,
         slot: SlotId,
+        xid: Xid,
         answer: Option<&OptionMessage<'_>>,
     ) -> Result<(), Backpressure>;
     /// Gives up the call that carries `token`.

@@ -13,9 +13,9 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::OPTION_INFO_MAX_BYTES;
 use spinrpc_proto::options::{Carries, OptionalRefused};
 use spinrpc_proto::output::{DeliveredReply, SlotId};
-use spinrpc_proto::rdma::MessageType;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rdma::v2::optional_header_bytes;
+use spinrpc_proto::rdma::{MessageType, RdmaError};
 use spinrpc_proto::version::TransportVersion;
 
 /// Where the type of a message stands in every header.
@@ -70,6 +70,11 @@ impl<'a> OptionMessage<'a> {
 pub(super) fn is_optional(message: &[u8]) -> bool {
     const OPTIONAL: [u8; 4] = MessageType::Optional.to_wire().to_be_bytes();
     message.get(TYPE_AT..TYPE_AT + 4) == Some(&OPTIONAL)
+}
+
+/// The XID of a message, which is the first word of every header.
+fn xid_of(message: &[u8]) -> Xid {
+    Xid(message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word)))
 }
 
 impl<F: Fabric> CoreCell<F> {
@@ -164,27 +169,47 @@ impl<F: Fabric> Reactor<F> {
         &mut self,
         conn: ConnId,
         slot: SlotId,
+        xid: Xid,
         answer: Option<&OptionMessage<'_>>,
     ) -> Result<(), Backpressure> {
         self.deferred = self.deferred.saturating_sub(1);
-        let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
+        let c = self.conns.find(conn).filter(|c| c.proto.responder.is_delivered(slot));
+        let Some(c) = c else {
             self.stats.stale += 1;
             return Ok(());
         };
-        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
+        // Still in its handler, the message is with who called that, and nothing is promised yet.
+        let is_kept = c.serves[usize::from(slot.index)].message.is_some();
+        let message = if is_kept { c.take_deferred(slot) } else { None };
+        let word = xid.0.to_be_bytes();
+        let to = ReplyTarget { conn, slot, message: &word, plain: false };
         let answered = match answer {
             Some(option) => self.reply_option(&to, option),
             None => {
-                self.refuse_chunk(&to);
+                self.refuse_option(&to);
                 Ok(())
             }
         };
-        self.repost(conn, message);
+        if let Some(message) = message {
+            self.repost(conn, message);
+        }
         answered
     }
 
+    /// Answers a call of an extension with RDMA2_ERR_BAD_HEADER and frees its slot. Of its message the
+    /// first word is enough.
+    pub(super) fn refuse_option(&mut self, to: &ReplyTarget<'_>) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        if c.proto.responder.abandon(to.slot) {
+            release(c, to.slot);
+            let version = TransportVersion::Two;
+            let error = RdmaError::of_header(version);
+            self.send_error(to.conn, xid_of(to.message), version.to_wire(), error);
+        }
+    }
+
     /// Answers a call of an extension by another message of one. If that is too long, the call is
-    /// refused.
+    /// refused. Of its message the first word is enough.
     pub(super) fn reply_option(
         &mut self,
         to: &ReplyTarget<'_>,
@@ -197,7 +222,7 @@ impl<F: Fabric> Reactor<F> {
         };
         let checked = option.check(c.negotiated.send_bytes_max_in(TransportVersion::Two));
         if checked.is_err() {
-            self.refuse_chunk(to);
+            self.refuse_option(to);
             return checked;
         }
         release(c, to.slot);
@@ -207,8 +232,7 @@ impl<F: Fabric> Reactor<F> {
             return Ok(());
         };
         let header = &mut message.whole_mut()[..optional_header_bytes(option.info.len())];
-        let xid = to.message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
-        let xid = Xid(xid);
+        let xid = xid_of(to.message);
         let responder = &mut c.proto.responder;
         match responder.reply_optional(to.slot, xid, option.option, option.info, header) {
             Ok(_) => {

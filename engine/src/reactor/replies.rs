@@ -261,6 +261,10 @@ impl<F: Fabric> Reactor<F> {
             CallOutcome::Done => self.repost(conn, message),
             CallOutcome::Deferred => {
                 let Some(c) = self.conns.find(conn) else { return };
+                if !c.proto.responder.is_delivered(slot) {
+                    // Answered within its handler, as an option may be.
+                    return self.repost(conn, message);
+                }
                 c.serves[usize::from(slot.index)].message = Some(message);
                 c.promise_send();
             }

@@ -14,6 +14,7 @@ use super::reverse::NoReverse;
 use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::{Bulk, BulkPool};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::version::Negotiation;
 use std::time::Duration;
@@ -54,13 +55,14 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
         &self,
         conn: ConnId,
         slot: SlotId,
+        xid: Xid,
         answer: Option<&OptionMessage<'_>>,
     ) -> Result<(), Backpressure> {
-        self.reactor().finish_option(conn, slot, answer)
+        self.reactor().finish_option(conn, slot, xid, answer)
     }
 
     fn refuse_option(&self, to: &ReplyTarget<'_>) {
-        self.reactor().refuse_chunk(to);
+        self.reactor().refuse_option(to);
     }
 
     fn cancel(&self, conn: ConnId, token: u64) -> bool {
