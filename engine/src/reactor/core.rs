@@ -79,8 +79,11 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) options: Options,
     /// No lost connection is made anew.
     ending: bool,
-    /// Calls deferred whose answers have not come, by mail or from who holds the core.
+    /// Calls deferred whose answers have not come by mail, where each has its place.
     pub(super) deferred: usize,
+    /// Calls of extensions deferred that who holds the core has not answered. Each has a slot of its
+    /// connection, of which there is a bounded number, and needs no place in the mailbox.
+    pub(super) options_deferred: usize,
     cells: Arc<StatsCells>,
     offer: Offer,
     /// Connections have chained receives, whose first buffers are as long as this aligns.
@@ -383,6 +386,7 @@ impl<F: Fabric> Reactor<F> {
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
             deferred: 0,
+            options_deferred: 0,
             in_turn: false,
             now,
             unpublished: 0,

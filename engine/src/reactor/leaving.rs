@@ -59,7 +59,7 @@ impl<F: Fabric> Reactor<F> {
             return;
         }
         self.fabric.flush();
-        let (mut unfinished, mut is_over, mut done) = (self.deferred, true, Vec::new());
+        let (mut unfinished, mut is_over, mut done) = (self.all_deferred(), true, Vec::new());
         for place in 0..self.conns.places() {
             let Some(c) = self.conns.at(place) else { continue };
             let is_client = c.proto.side() == Side::Client;
@@ -85,6 +85,11 @@ impl<F: Fabric> Reactor<F> {
             self.next_deadline = self.next_deadline.min(Instant(look_at));
         }
         done.into_iter().for_each(|id| self.begin_close(id, DownCause::Local));
+    }
+
+    /// Calls deferred, of whatever kind, that are not answered.
+    pub(super) fn all_deferred(&self) -> usize {
+        self.deferred + self.options_deferred
     }
 
     /// A call that is its client's to send again, to whoever serves next.

@@ -109,7 +109,7 @@ impl<F: Fabric> Reactor<F> {
     /// Answers; the next asking of the same letter goes on behind the connections seen.
     #[cold]
     pub(super) fn observe(&mut self, mut to: Box<Observation>) {
-        (to.deferred, to.put_off) = (self.deferred, self.put_off.len());
+        (to.deferred, to.put_off) = (self.all_deferred(), self.put_off.len());
         to.memory.clear();
         to.memory.extend(self.bulk.classes().take(CLASSES_MAX));
         to.rows.clear();

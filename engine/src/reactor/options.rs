@@ -172,7 +172,7 @@ impl<F: Fabric> Reactor<F> {
         xid: Xid,
         answer: Option<&OptionMessage<'_>>,
     ) -> Result<(), Backpressure> {
-        self.deferred = self.deferred.saturating_sub(1);
+        self.options_deferred = self.options_deferred.saturating_sub(1);
         let c = self.conns.find(conn).filter(|c| c.proto.responder.is_delivered(slot));
         let Some(c) = c else {
             self.stats.stale += 1;

@@ -48,7 +48,7 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
     }
 
     fn defer_option(&self) {
-        self.reactor().deferred += 1;
+        self.reactor().options_deferred += 1;
     }
 
     fn finish_option(
