@@ -342,9 +342,10 @@ impl<F: Fabric> CoreCell<F> {
     pub(crate) fn end(&self) {
         if let Ok(mut reactor) = self.state.try_borrow_mut() {
             reactor.close_all();
-            reactor.fabric.end();
             reactor.leaving = None;
             reactor.inbox.close();
+            // Last: a device may take seconds, in which nobody is to wait for this core.
+            reactor.fabric.end();
         }
     }
 

@@ -50,6 +50,8 @@ pub struct VerbsFabric {
     batch: Box<[MaybeUninit<ibv_wc>; BATCH]>,
     table: Table,
     sleeper: Sleeper,
+    /// The device was waited for.
+    is_ended: bool,
 }
 
 /// A completion queue, and how many connections of the core complete there.
@@ -109,7 +111,7 @@ impl VerbsFabric {
         };
         let (queues, sleeper) = (Vec::new(), Sleeper::default());
         let batch = Box::new([const { MaybeUninit::uninit() }; BATCH]);
-        Self { caps, core, queues, batch, table, sleeper }
+        Self { caps, core, queues, batch, table, sleeper, is_ended: false }
     }
 
     /// What most polls do not have to do.
@@ -533,6 +535,9 @@ impl Fabric for VerbsFabric {
 
     /// The peer of a queue pair is told when the device has reported what was posted to it.
     fn end(&mut self) {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return;
+        }
         let deadline = Instant::now() + self.table.config.drain_timeout + END_PATIENCE;
         for place in 0..self.table.places.len() {
             if let Some(id) = self.table.pair_at(place as u32).map(|pair| pair.id) {
