@@ -141,7 +141,10 @@ impl<E: Send + 'static> Source for Observer<E> {
     }
 
     fn set_idle(&mut self, policy: IdlePolicy) -> usize {
-        self.seen = None;
+        // Told of at once, and kept: what others can make cores do is bounded.
+        if let Some(seen) = &mut self.seen {
+            seen.cores.iter_mut().for_each(|core| core.idle = policy);
+        }
         for core in &self.cores {
             core.idle.set(policy);
             core.inbox.wake();
