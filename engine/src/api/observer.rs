@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long cores have to answer: one that is in a handler for longer is told of without.
+/// How long cores have for the next answer: one that is in a handler for longer is told of without.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long they have for all answers, of which a core with many connections gives many.
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// How long what they said is good enough: what others can make cores do is bounded.
 const FRESH: Duration = Duration::from_millis(10);
 
@@ -86,10 +88,10 @@ impl<E: Send + 'static> Observer<E> {
         }
         let mut gathered = vec![Inside::default(); self.cores.len()];
         let mut inside: Vec<_> = self.cores.iter().map(|_| None).collect();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + PATIENCE_MAX;
         while awaited > 0 {
             let left = end.saturating_duration_since(Instant::now());
-            let Ok(answer) = self.answers.recv_timeout(left) else { break };
+            let Ok(answer) = self.answers.recv_timeout(left.min(PATIENCE)) else { break };
             let core = answer.core;
             self.cores[core].is_asked = false;
             if answer.round != self.round {

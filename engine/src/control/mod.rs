@@ -16,8 +16,8 @@
 //! JSON object (RFC 8259), with a member `error` if the request was refused.
 //!
 //! * `snapshot`: what the engine and its cores have counted since they started, with the 256
-//!   connections of each core that have had most calls; `snapshot 20` shows 20 of them. Engines
-//!   answer with the same snapshot for 10 ms.
+//!   connections of each core that have had most calls; `snapshot 20` shows 20 of them, and no
+//!   request more than [`CONNECTIONS_SHOWN_MAX`]. Engines answer with the same snapshot for 10 ms.
 //! * `idle busy`, `idle adaptive`, `idle sleep`: what cores do from now on when they find nothing to
 //!   do, in the place of `poll.mode`. Says how many cores were told. A core whose thread takes its
 //!   turns one by one ([`Core::poll_once`](crate::Core::poll_once)) rests as that thread decides.
@@ -34,16 +34,16 @@
 //! configuration, `settings` has every key that differs from its default, and `budget` whom the message
 //! buffers of a connection are for.
 //!
-//! A core that is `running` and has not `answered` has been in one turn for a tenth of a second, or its
-//! thread does something else; then there is nothing of what only it knows: calls that services have
-//! `deferred`, and that wait for memory or room (`put_off`), blocks of the core's registered `memory`
-//! by size, and its connections. Of these, `requester` is what this side calls and `responder` what it
-//! serves; `bytes` are those that it moved by RDMA Read and Write; `receives` and `sends` are message
-//! buffers, `free` ones being in their pool, and `kept` ones with messages that are worked on, or for
-//! the answers of deferred calls; `blocks` are those of registered memory by holder: `calls` in
-//! flight, arguments that it `fetches`, replies that it `pulls`, and replies that it `exports` for
-//! the peer to fetch. `memory_bytes`, and those of it in use, are there if the connection has memory
-//! of its own.
+//! A core that is `running` and has not `answered` has been in one turn for a tenth of a second, its
+//! thread does something else, or a second was not enough for all its connections; then there is
+//! nothing of what only it knows: calls that services have `deferred`, and that wait for memory or
+//! room (`put_off`), blocks of the core's registered `memory` by size, and its connections. Of these,
+//! `requester` is what this side calls and `responder` what it serves; `bytes` are those that it
+//! moved by RDMA Read and Write; `receives` and `sends` are message buffers, `free` ones being in
+//! their pool, and `kept` ones with messages that are worked on, or for the answers of deferred
+//! calls; `blocks` are those of registered memory by holder: `calls` in flight, arguments that it
+//! `fetches`, replies that it `pulls`, and replies that it `exports` for the peer to fetch.
+//! `memory_bytes`, and those of it in use, are there if the connection has memory of its own.
 
 mod json;
 mod server;
@@ -61,3 +61,6 @@ pub const SCHEMA: &str = "spinrpc-control/1";
 pub const REQUEST_BYTES_MAX: usize = 128;
 /// Connections of a core that a snapshot shows, if the request does not say.
 pub const CONNECTIONS_SHOWN: usize = 256;
+/// Connections of a core that a snapshot shows at the most, whatever the request says: the busiest. All
+/// are counted (`connections_open`).
+pub const CONNECTIONS_SHOWN_MAX: usize = 1024;

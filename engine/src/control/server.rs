@@ -2,7 +2,7 @@
 //! the other end can make it wait, grow, or turn faster than the limits here.
 
 use super::json::Object;
-use super::{CONNECTIONS_SHOWN, REQUEST_BYTES_MAX, socket};
+use super::{CONNECTIONS_SHOWN, CONNECTIONS_SHOWN_MAX, REQUEST_BYTES_MAX, socket};
 use crate::config::{Choice, IdlePolicy};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the socket tells of, and acts on.
 pub(crate) trait Source: Send + 'static {
-    /// Everything, on one line; of each core so many connections. May take a tenth of a second, and
+    /// Everything, on one line; of each core so many connections. May take a second, and
     /// bothers cores no more than a hundred times a second.
     fn snapshot(&mut self, engine: u32, connections: usize) -> String;
     /// Tells cores how to idle; returns how many.
@@ -246,8 +246,8 @@ impl<S: Source> Answers<S> {
         let words: Vec<&str> = words.split_ascii_whitespace().collect();
         match words[..] {
             ["snapshot"] => self.snapshot(CONNECTIONS_SHOWN),
-            ["snapshot", count] => match count.parse() {
-                Ok(count) => self.snapshot(count),
+            ["snapshot", count] => match count.parse::<usize>() {
+                Ok(count) => self.snapshot(count.min(CONNECTIONS_SHOWN_MAX)),
                 Err(_) => refusal("allowed is a number of connections: snapshot 20"),
             },
             ["idle", mode] => self.set_idle(mode),
@@ -280,4 +280,31 @@ fn refusal(why: &str) -> Vec<u8> {
 fn with_end(mut line: String) -> Vec<u8> {
     line.push('\n');
     line.into_bytes()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Says how many connections it was asked for.
+    struct Echoes;
+
+    impl Source for Echoes {
+        fn snapshot(&mut self, _: u32, connections: usize) -> String {
+            connections.to_string()
+        }
+
+        fn set_idle(&mut self, _: IdlePolicy) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn a_request_for_more_connections_than_are_shown_expect_the_most() {
+        let mut answers = Answers { source: Echoes, number: 0 };
+        let mut shown = |request: &str| String::from_utf8(answers.to(request.as_bytes())).unwrap();
+        assert_eq!(shown("snapshot"), format!("{CONNECTIONS_SHOWN}\n"));
+        assert_eq!(shown("snapshot 1000"), "1000\n");
+        assert_eq!(shown("snapshot 1000000000"), format!("{CONNECTIONS_SHOWN_MAX}\n"));
+    }
 }

@@ -9,8 +9,10 @@ use crate::mem::{BulkPool, ClassStats};
 use spinrpc_proto::connection::Side;
 use std::sync::mpsc::SyncSender;
 
-/// Connections that one letter looks at: to look at one takes time in the number of its slots.
+/// Connections that one letter looks at.
 const ROWS_MAX: usize = 16;
+/// Slots of connections after which it looks at no other: to look at one takes time in their number.
+const SLOTS_MAX: usize = 512;
 /// Size classes of a core's memory; see [`memory::classes`](super::memory::classes).
 const CLASSES_MAX: usize = 8;
 
@@ -113,10 +115,12 @@ impl<F: Fabric> Reactor<F> {
         to.memory.clear();
         to.memory.extend(self.bulk.classes().take(CLASSES_MAX));
         to.rows.clear();
-        let places = self.conns.places();
-        while to.from < places && to.rows.len() < ROWS_MAX {
-            let fabric = &self.fabric;
-            to.rows.extend(self.conns.at(to.from).map(|c| c.row(fabric)));
+        let (places, mut slots) = (self.conns.places(), 0);
+        while to.from < places && to.rows.len() < ROWS_MAX && slots < SLOTS_MAX {
+            if let Some(c) = self.conns.at(to.from) {
+                slots += c.calls.slots() + c.serves.len();
+                to.rows.push(c.row(&self.fabric));
+            }
             to.from += 1;
         }
         to.is_whole = to.from >= places;
