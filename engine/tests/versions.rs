@@ -372,10 +372,14 @@ fn a_server_of_both_versions_calls_back_when_it_was_called() {
     assert_eq!(ask(&mut core).err(), Some(NoReverse::NotCalled));
     let header = [9, 2, 1, 0, 0, 0, 0, 0, 9, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
     peer.send_words(&header);
-    let mut hear = |core: &mut Core| loop {
-        core.poll_once();
-        if let Some(said) = peer.poll() {
-            break said.words();
+    let mut hear = |core: &mut Core| {
+        let end = Instant::now() + LIMIT;
+        loop {
+            core.poll_once();
+            if let Some(said) = peer.poll() {
+                break said.words();
+            }
+            assert!(Instant::now() < end, "the engine said nothing for {LIMIT:?}");
         }
     };
     assert_eq!(hear(&mut core)[..2], [9, 2]);

@@ -9,7 +9,7 @@ use super::{
 use crate::common::caller::{client_config, run_core};
 use crate::common::program::Shared;
 use crate::common::two_way::connections;
-use crate::common::{serve, small, unique_address, valid};
+use crate::common::{LIMIT, serve, small, unique_address, valid};
 use spinrpc::config::RawConfig;
 use spinrpc::{ConnectOptions, ConnectionId, Core, DownCause, Engine, NoReverse, ReverseOptions};
 use std::rc::Rc;
@@ -72,7 +72,9 @@ impl Load {
 
     fn in_reverse(core: &mut Core, connection: ConnectionId) -> Self {
         let (state, options) = (Rc::default(), ReverseOptions::new());
+        let end = Instant::now() + LIMIT;
         let client = loop {
+            assert!(Instant::now() < end, "not called for {LIMIT:?}");
             let make = |client| Self { client, state: Rc::clone(&state), open_calls: OPEN };
             match core.reverse_client(connection, PROGRAM, VERSION, &options, make) {
                 Ok(client) => break client,
