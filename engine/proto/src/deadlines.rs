@@ -159,8 +159,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Answers a deadline call with the message that its time had been over for `late_us` microseconds,
     /// and that it was not executed: writes the header so that it ends where `header` ends, frees the
     /// slot, and returns the header's length, [`LATE_HEADER_BYTES`]. The Send has to follow, with
-    /// nothing behind it. Its Read chunks need not be here, if none of them
-    /// was asked for.
+    /// nothing behind it. Its Read chunks need not be here, if none of them was asked for.
     ///
     /// # Panics
     /// If `header` is shorter than that.

@@ -139,9 +139,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.version
     }
 
-    /// Whether any call has come. Takes time in the number of slots.
+    /// Whether any call was ever taken on.
     pub fn was_called(&self) -> bool {
-        self.slots.as_ref().iter().any(|slot| slot.generation != ServeSlot::FREE.generation)
+        self.taken > 0
     }
 
     /// The credit word of our replies: one per slot, less what RDMA_DONEs that are owed cost, never

@@ -23,8 +23,8 @@
 //!   application.
 //! * [`PeerMisbehaved::NoCommonVersion`] closes a connection of no use.
 //! * When a connection goes it asks [`Requester::verdict`] what to remember of that responder, for a
-//!   while, or until ERR_VERS names version two among those that it speaks. No answer at all is a lost connection too: the reactor closes it when the first call has
-//!   timed out.
+//!   while, or until ERR_VERS names version two among those that it speaks. No answer at all is a lost
+//!   connection too: the reactor closes it when the first call has timed out.
 //! * The side that accepted does not negotiate. Its calls go in the version in which it is called, and
 //!   that is known once it was: `requester.negotiate(Negotiation::settled(responder.version()))`
 //!   before the first.

@@ -3,7 +3,7 @@
 //! Each engine of a process has one, unless `stats.export` is `none`: a Unix stream socket whose name
 //! lies in the abstract namespace, so that nothing is left behind however the process ends, with one
 //! thread that sleeps until somebody connects. No core takes part, except where a request says so.
-//! May use `config`, `sys` and what the reactor publishes; the api starts it.
+//! May use `config`, `mem`, `sys` and what the reactor publishes; the api starts it.
 //!
 //! # Name
 //! [`NAME_PREFIX`], then user, process and a number that tells engines of one process apart:

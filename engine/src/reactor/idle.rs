@@ -90,6 +90,8 @@ impl Idle {
     pub(crate) fn after_turn(&mut self, turn: Progress) -> Rest {
         let policy = self.switch.policy();
         if policy == IdlePolicy::Busy {
+            // What was idle before says nothing of when another policy begins.
+            self.since = None;
             return Rest::None;
         }
         if turn.events > 0 {

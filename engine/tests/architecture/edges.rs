@@ -15,7 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fabric", &["mem", "sys", "sync"]),
     ("config", &["mem", "sys", "sync"]),
     ("reactor", &["config", "fabric", "mem", "sys", "sync"]),
-    ("control", &["config", "fabric", "mem", "reactor", "sys", "sync"]),
+    ("control", &["config", "mem", "reactor", "sys"]),
     ("api", &["config", "control", "reactor", "fabric", "mem", "sys", "sync"]),
     ("fuzz", &["reactor", "fabric"]),
     ("rpcbind", &["api", "config", "fabric"]),
