@@ -397,6 +397,31 @@ fn another_user_is_not_answered() {
     asked.expect_well();
 }
 
+/// Not a test of its own: an engine of the user as whom unknown ones are shown.
+#[test]
+fn an_engine_of_the_overflow_user() {
+    if std::env::var(USER).is_err() || effective_user() != "65534" {
+        return;
+    }
+    let server = Server::start();
+    drop(Caller::connect(&server.address, all_words));
+    std::process::exit(if control_of(&server.address).is_none() { NOT_ANSWERED } else { 3 });
+}
+
+/// Start an engine as user 65534, which only root can become: users of other namespaces look like that
+/// one. Expect that it serves, without a control socket.
+#[test]
+fn an_engine_of_the_overflow_user_has_no_control_socket() {
+    if effective_user() != "0" {
+        eprintln!("not root: nothing was tested");
+        return;
+    }
+    let mut other = Command::new("/proc/self/exe");
+    other.args(["--exact", "an_engine_of_the_overflow_user"]).env(USER, "").uid(65534);
+    let output = other.output().unwrap();
+    assert_eq!(output.status.code(), Some(NOT_ANSWERED), "{output:?}");
+}
+
 /// The cores of an engine are told of one by one.
 #[test]
 fn cores_that_do_not_run_are_told_of() {

@@ -24,7 +24,8 @@
 //!
 //! Only processes of the engine's own user, and of root, are answered; others are hung up on. So is
 //! who has not asked or taken its answer for 5 s; of more than 16 at a time, the one that has been at
-//! its request for longest.
+//! its request for longest. An engine of user 65534 has no control socket: the kernel shows users of
+//! other namespaces under that number, and they could not be told from its own.
 //!
 //! # Snapshots
 //! The member `schema` is [`SCHEMA`]; within it members are added, and never changed or taken away.

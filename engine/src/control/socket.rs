@@ -10,10 +10,19 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 /// Engines of one process that have a socket. Names that another process has taken, as one of
 /// another process namespace may by chance, count among them.
 const NUMBERS: u32 = 256;
+/// As whom the kernel shows every user that a user namespace has no name for (`overflowuid` of
+/// user_namespaces(7)). To an engine of that user, all of them would look like its own.
+const OVERFLOW_USER: u32 = 65534;
 
 /// Listens under the first name of this process that is free.
 pub(super) fn listen() -> io::Result<(UnixListener, u32)> {
     let (user, process) = (geteuid().as_raw(), std::process::id());
+    if user == OVERFLOW_USER {
+        return Err(io::Error::other(
+            "this user, 65534, cannot be told from users of other namespaces: run as another, or set \
+             stats.export = none",
+        ));
+    }
     for number in 0..NUMBERS {
         let name = format!("{NAME_PREFIX}{user}/{process}/{number}");
         match UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?) {
