@@ -289,6 +289,35 @@ fn an_option_is_answered_later_by_who_holds_the_core() {
     run_core(&mut core, "an answer to nobody", || engine.stats(0).stale == 1);
 }
 
+/// Defer more options than calls may be deferred on a core. Expect that a call still may be.
+#[test]
+fn deferred_options_take_nothing_from_deferred_calls() {
+    const CREDITS: u32 = 64;
+    let raw = small_with(|raw| raw.rpc.credits = CREDITS.into());
+    let engine = Engine::new(valid(speaking(Versions::Both, raw))).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.defer().unwrap().reply(|_| {}));
+    engine.option(FEATURE, |_| keep).unwrap();
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let mut core = engine.core(0).unwrap();
+    for peers in 1..=33 {
+        let mut peer = RawPeer::connect(&address);
+        (0..CREDITS).for_each(|xid| peer.send_words(&optional(xid, 0, ALONE, &[])));
+        let deferred = (peers * CREDITS) as usize;
+        run_core(&mut core, "options", || KEPT.with_borrow(Vec::len) == deferred);
+        peer.close();
+    }
+    let mut peer = RawPeer::connect(&address);
+    peer.send_words(&[9, 2, 1, 0, 0, 0, 0, 0, 9, 0, 2, PROGRAM.0, VERSION.0, 0, 0, 0, 0, 0]);
+    let mut said = None;
+    run_core_until(&mut core, || {
+        said = peer.poll();
+        said.is_some()
+    });
+    assert_eq!(said.unwrap().words()[8..], [9, 1, 0, 0, 0, 0], "a reply of success");
+    drop(KEPT.take());
+}
+
 /// Sends more calls than there are credits to a handler; expects each answered as `expected`, and that
 /// nothing is left of them.
 fn expect_answered_within(handler: fn(OptionCall<'_>), expected: &[u32]) {
