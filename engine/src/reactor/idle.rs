@@ -180,6 +180,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn busy_in_between_expect_to_spin_anew() {
+        let mut idle = idle(IdlePolicy::Adaptive);
+        assert_eq!(idle.rest(IdlePolicy::Adaptive, Ticks(1000)), Rest::None);
+        idle.switch.set(IdlePolicy::Busy);
+        assert_eq!(idle.after_turn(Progress::default()), Rest::None);
+        assert_eq!(idle.rest(IdlePolicy::Adaptive, Ticks(9000)), Rest::None);
+    }
+
     const WAITING: Progress = Progress { events: 0, is_waiting: true };
 
     #[test]
