@@ -182,6 +182,21 @@ fn revert_restores_every_byte_and_leaves_no_journal() {
     assert_eq!(copy.run(&["revert"]), (0, "nothing to do\n".to_owned(), String::new()));
 }
 
+/// The kernel has nmi_watchdog say 0, whatever is written to it, as long as watchdog says 0.
+#[test]
+fn the_watchdog_that_needs_the_other_is_the_first_to_go_and_the_last_to_come_back() {
+    let copy = wrong("watchdogs");
+    let watchdogs = |answer: String| {
+        let steps: Json = serde_json::from_str(&answer).unwrap();
+        let steps = steps["steps"].as_array().unwrap().clone();
+        let paths = steps.into_iter().filter(|step| step["item"] == "watchdog");
+        paths.map(|step| step["path"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let [nmi, watchdog] = ["/proc/sys/kernel/nmi_watchdog", "/proc/sys/kernel/watchdog"];
+    assert_eq!(watchdogs(copy.apply(&["--json"]).1), [nmi, watchdog]);
+    assert_eq!(watchdogs(copy.run(&["revert", "--json"]).1), [watchdog, nmi]);
+}
+
 #[test]
 fn what_somebody_changed_after_apply_is_what_the_next_revert_goes_back_to() {
     let copy = wrong("foreign_apply");

@@ -257,8 +257,10 @@ impl<'a> Needs<'a> {
 /// What keeps the kernel from work of its own on every CPU.
 fn quiet() -> impl Iterator<Item = Wish> {
     let wishes = [
-        (Item::Watchdog, "watchdog", "0", "It looks at every CPU once in some seconds."),
+        // The first to be set, and so the last to be set back: as long as watchdog is 0, the kernel
+        // takes no 1 here.
         (Item::Watchdog, "nmi_watchdog", "0", "It interrupts even CPUs that take no interrupts."),
+        (Item::Watchdog, "watchdog", "0", "It looks at every CPU once in some seconds."),
         (
             Item::TimerMigration,
             "timer_migration",
