@@ -111,7 +111,7 @@ fn what_takes_a_boot_is_only_told() {
     let copy = wrong("boot");
     let (_, script, _) = copy.run(&["plan", "--profile", "latency", "--set", "cores.list=20-21"]);
     let told = "\n# kernel command line, at the next boot: isolcpus=managed_irq,domain,20-21 \
-                nohz_full=20-21 rcu_nocbs=20-21 irqaffinity=0-19,22-31\n";
+                nohz_full=20-21 rcu_nocbs=20-21 irqaffinity=4-19,22-31\n";
     assert!(script.contains(told), "{script}");
 }
 
@@ -151,8 +151,16 @@ fn no_interrupt_is_left_on_the_cores() {
     let copy = wrong("interrupts");
     assert_eq!(copy.apply(&[]).0, 0);
     assert_eq!(copy.read("proc/irq/120/smp_affinity_list"), "0-1\n", "was never there");
+    assert_eq!(copy.read("proc/irq/140/smp_affinity_list"), "4-31\n");
+    assert_eq!(copy.read("proc/irq/121/smp_affinity_list"), "4-31\n", "had no other CPU");
+}
+
+#[test]
+fn isolated_cpus_are_given_interrupts_only_where_no_others_are_left() {
+    let copy = wrong("isolated");
+    copy.write("sys/devices/system/cpu/isolated", "0-31\n");
+    assert_eq!(copy.apply(&[]).0, 0);
     assert_eq!(copy.read("proc/irq/140/smp_affinity_list"), "0-1,4-31\n");
-    assert_eq!(copy.read("proc/irq/121/smp_affinity_list"), "0-1,4-31\n", "had no other CPU");
 }
 
 /// The kernel's own timer, for one.

@@ -55,7 +55,8 @@ struct Wish {
 
 impl Plan {
     /// What the host lacks. Files that are not there, that nobody may write to (interrupts that
-    /// cannot be sent elsewhere), or that are as they should be, are left out. The journal says what of the host spintune has set already.
+    /// cannot be sent elsewhere), or that are as they should be, are left out. The journal says what
+    /// of the host spintune has set already.
     #[must_use]
     pub fn of(site: &Site, profile: &Profile, journal: &Journal) -> Self {
         let facts = HostFacts::read(&site.tree());
@@ -81,7 +82,8 @@ struct Needs<'a> {
     journal: &'a Journal,
     /// CPUs of the cores.
     cores: CpuSet,
-    /// The others that run.
+    /// The others that run, without those that are isolated: they may be another engine's. All the
+    /// others where none is left by that.
     rest: CpuSet,
 }
 
@@ -89,7 +91,10 @@ impl<'a> Needs<'a> {
     fn new(facts: &'a HostFacts, profile: &'a Profile, journal: &'a Journal) -> Self {
         let cores: CpuSet = profile.config().cpus().iter().copied().collect();
         let online = facts.cpus.online.iter().flat_map(CpuSet::iter);
-        let rest = online.filter(|cpu| !cores.contains(*cpu)).collect();
+        let others: CpuSet = online.filter(|cpu| !cores.contains(*cpu)).collect();
+        let isolated = facts.cpus.isolated.clone().unwrap_or_default();
+        let open: CpuSet = others.iter().filter(|cpu| !isolated.contains(*cpu)).collect();
+        let rest = if open.is_empty() { others } else { open };
         Self { facts, profile, journal, cores, rest }
     }
 
