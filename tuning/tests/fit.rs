@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -284,6 +284,48 @@ fn pages_are_reserved_for_a_profile_once_and_anew_for_another() {
     assert!(!plan.contains("hugepages"), "{plan}");
 }
 
+/// The second apply wrote its journal, and ended before it wrote to the file.
+#[test]
+fn what_an_apply_that_was_killed_left_behind_is_taken_back() {
+    let copy = wrong("killed");
+    let path = "sys/devices/system/node/node0/hugepages/hugepages-2048kB";
+    copy.write(&format!("{path}/nr_hugepages"), "10\n");
+    copy.write(&format!("{path}/free_hugepages"), "4\n");
+    assert_eq!(copy.apply(&[]).0, 0);
+    let reserved = pool(&copy);
+    let journal = copy.read(JOURNAL);
+    let settled = format!("\"to\": \"{reserved}\"");
+    assert!(journal.contains(&settled), "{journal}");
+    let anew = format!("\"to\": \"{}\", \"was\": \"{reserved}\"", reserved + 64);
+    copy.write(JOURNAL, &journal.replacen(&settled, &anew, 1));
+    let (status, _, problems) = copy.run(&["revert"]);
+    assert_eq!((status, problems.as_str(), pool(&copy)), (0, "", 10));
+}
+
+#[test]
+fn a_journal_or_a_folder_of_others_is_refused_and_nothing_is_changed() {
+    let copy = wrong("others");
+    assert_eq!(copy.apply(&[]).0, 0);
+    let folder = copy.0.join("run/spinrpc");
+    for (path, mode) in [(&folder, 0o755), (&copy.0.join(JOURNAL), 0o644)] {
+        for more in [0o020, 0o002] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode | more)).unwrap();
+            let (status, answer, problems) = copy.run(&["revert"]);
+            assert_eq!((status, answer.as_str(), problems.lines().count()), (1, "", 1));
+            assert!(problems.contains("others may write to it"), "{problems}");
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        // Only root can give a file away.
+        if rustix::process::geteuid().is_root() {
+            chown(path, Some(65534), None).unwrap();
+            assert_eq!(copy.run(&["revert"]).0, 1);
+            chown(path, Some(0), None).unwrap();
+        }
+    }
+    assert_eq!(copy.read(GOVERNOR), "performance\n");
+    assert_eq!(copy.run(&["revert"]).0, 0);
+}
+
 #[test]
 fn a_profile_that_sleeps_needs_no_quiet_host() {
     let copy = wrong("sleeps");
@@ -360,6 +402,7 @@ fn only_one_at_a_time_changes_a_host() {
     let copy = wrong("busy");
     fs::create_dir_all(copy.0.join("run/spinrpc")).unwrap();
     let folder = fs::File::open(copy.0.join("run/spinrpc")).unwrap();
+    folder.set_permissions(fs::Permissions::from_mode(0o755)).unwrap();
     rustix::fs::flock(&folder, FlockOperation::LockExclusive).unwrap();
     let (status, _, problems) = copy.apply(&[]);
     assert!(status == 1 && problems.contains("another spintune"), "{problems}");

@@ -67,10 +67,8 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
     let mut steps = Vec::new();
     for change in &plan.changes {
         let outcome = set(site, &change.path, &change.from, &change.to);
-        if outcome != Outcome::Set
-            && let Ok(now) = site.read(&change.path)
-        {
-            journal.correct(&change.path, &now);
+        if let Ok(now) = site.read(&change.path) {
+            journal.settle(&change.path, &now);
         }
         steps.push(Step {
             item: change.item.name().to_owned(),
@@ -100,7 +98,7 @@ pub fn revert(site: &Site) -> Result<Vec<Step>, FitError> {
     for entry in journal.changes.clone().into_iter().rev() {
         let (outcome, now) = match site.read(&entry.path) {
             Ok(now) if now == entry.from => (Outcome::Set, now),
-            Ok(now) if now == entry.to => (set(site, &entry.path, &now, &entry.from), now),
+            Ok(now) if entry.wrote(&now) => (set(site, &entry.path, &now, &entry.from), now),
             Ok(now) => (Outcome::Foreign, now),
             Err(error) => (Outcome::Failed(error.to_string()), entry.to.clone()),
         };

@@ -6,8 +6,9 @@ use super::site::{Site, is_value};
 use super::{FitError, plan::Change};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 /// Where it is, relative to the root.
@@ -42,6 +43,10 @@ pub struct Entry {
     pub from: String,
     /// What it was set to.
     pub to: String,
+    /// While it is changed anew: what it was set to before. Whoever ends in the middle of that leaves
+    /// a file that says either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
 }
 
 impl Journal {
@@ -80,19 +85,20 @@ impl Journal {
         let entry = self.changes.iter_mut().find(|entry| entry.path == change.path);
         let (from, to) = (change.from.clone(), change.to.clone());
         match entry {
-            Some(entry) if entry.to == change.from => entry.to = to,
-            Some(entry) => (entry.from, entry.to) = (from, to),
+            Some(entry) if entry.wrote(&from) => (entry.to, entry.was) = (to, Some(from)),
+            Some(entry) => (entry.from, entry.to, entry.was) = (from, to, None),
             None => {
                 let (item, path) = (change.item.name().to_owned(), change.path.clone());
-                self.changes.push(Entry { item, path, from, to });
+                self.changes.push(Entry { item, path, from, to, was: None });
             }
         }
     }
 
-    /// Notes that a file says something else than was written to it.
-    pub(super) fn correct(&mut self, path: &str, now: &str) {
+    /// Notes what a file says after it was written to, whatever that was.
+    pub(super) fn settle(&mut self, path: &str, now: &str) {
         if let Some(entry) = self.changes.iter_mut().find(|entry| entry.path == path) {
             now.clone_into(&mut entry.to);
+            entry.was = None;
         }
         self.changes.retain(|entry| entry.from != entry.to);
     }
@@ -123,9 +129,17 @@ impl Journal {
 }
 
 impl Entry {
+    /// Whether a file that says this has it from spintune.
+    #[must_use]
+    pub fn wrote(&self, value: &str) -> bool {
+        self.to == value || self.was.as_deref() == Some(value)
+    }
+
     fn is_ours(&self) -> bool {
         let item = Item::find(&self.item);
-        item.is_some_and(|item| item.owns(&self.path)) && is_value(&self.from) && is_value(&self.to)
+        let values = [&self.from, &self.to];
+        item.is_some_and(|item| item.owns(&self.path))
+            && values.into_iter().chain(&self.was).all(|value| is_value(value))
     }
 }
 
@@ -136,13 +150,17 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Makes the journal's folder, too.
+    /// Makes the journal's folder, too. One that others may write to is refused: they could have
+    /// the files of the host set to what they like.
     pub(super) fn take(site: &Site) -> Result<Self, FitError> {
         let path = site.path(FOLDER);
         let file = path.display().to_string();
-        let opened = fs::create_dir_all(&path).and_then(|()| {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
+        let opened = made.and_then(|()| {
             let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            Ok(File::from(rustix::fs::open(&path, flags, Mode::empty())?))
+            let folder = File::from(rustix::fs::open(&path, flags, Mode::empty())?);
+            refuse_of_others(&folder.metadata()?)?;
+            Ok(folder)
         });
         let folder = opened.map_err(|source| FitError::File { file: file.clone(), source })?;
         match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -152,13 +170,24 @@ impl Turn {
     }
 }
 
-/// A plain file, no link, of bounded length.
+/// What belongs to somebody else than root and the caller, or what others may write to.
+fn refuse_of_others(metadata: &Metadata) -> io::Result<()> {
+    let owners = [0, rustix::process::geteuid().as_raw()];
+    let is_safe = owners.contains(&metadata.uid()) && metadata.mode() & OTHERS_WRITE == 0;
+    is_safe.then_some(()).ok_or_else(|| {
+        let reason = "belongs to another user, or others may write to it";
+        io::Error::new(io::ErrorKind::PermissionDenied, reason)
+    })
+}
+
+/// A plain file, no link, of bounded length, that nobody else can have written.
 fn read(path: &Path) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a plain file"));
     }
+    refuse_of_others(&file.metadata()?)?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     match text.len() as u64 > FILE_BYTES_MAX {
@@ -168,5 +197,37 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 const SCHEMA: u32 = 1;
+/// Mode bits of the group and of everybody.
+const OTHERS_WRITE: u32 = 0o022;
 /// Some thousand interrupts.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(from: &str, to: &str) -> Change {
+        let path = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages".to_owned();
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Change { item: Item::HugePages, path, from, to, reason: String::new() }
+    }
+
+    #[test]
+    fn until_a_second_change_is_settled_either_value_is_our_own() {
+        let mut journal = Journal::default();
+        journal.add(&change("10", "70"));
+        journal.add(&change("70", "134"));
+        let entry = &journal.changes[0];
+        assert_eq!((entry.from.as_str(), entry.to.as_str()), ("10", "134"));
+        assert!(entry.wrote("70") && entry.wrote("134") && !entry.wrote("10"));
+        journal.add(&change("70", "200"));
+        assert_eq!(journal.changes[0].from, "10", "the one before was killed");
+        let path = journal.changes[0].path.clone();
+        journal.settle(&path, "200");
+        assert!(journal.changes[0].wrote("200") && !journal.changes[0].wrote("70"));
+        journal.add(&change("33", "200"));
+        assert_eq!(journal.changes[0].from, "33", "somebody else's");
+        journal.settle(&path, "33");
+        assert_eq!(journal.changes, []);
+    }
+}

@@ -177,9 +177,10 @@ impl<'a> Needs<'a> {
     /// `None` if there are enough. Pages that were reserved for this very profile are taken as its
     /// own: an engine that runs uses them, which is no reason for more.
     fn pages_in_all(&self, path: &str, needed: u64, total: u64, free: u64) -> Option<u64> {
-        let own = self.journal.entry(path).filter(|entry| entry.to == total.to_string());
+        let now = total.to_string();
+        let own = self.journal.entry(path).filter(|entry| entry.wrote(&now));
         let is_settled = self.journal.hash == hash_of(self.profile);
-        if own.is_some() && is_settled {
+        if own.is_some_and(|entry| entry.to == now) && is_settled {
             return None;
         }
         let before = own.and_then(|entry| entry.from.parse().ok()).unwrap_or(total).min(total);
