@@ -181,7 +181,8 @@ fn threads_of_one_physical_core_are_not_two_cores() {
     assert_eq!(both.says, "poll cores 2-3 share physical cores with each other");
     let beside = smt("2");
     assert_eq!(beside.says, "CPU 3 takes turns with poll cores in the same physical cores");
-    assert_eq!(remedy(&beside).1, ["echo 0 > /sys/devices/system/cpu/cpu3/online"]);
+    let file = "/sys/devices/system/cpu/cpu3/online";
+    assert_eq!(remedy(&beside).1, [format!("echo 0 > {file}  # to undo: echo 1 > {file}")]);
     assert!(remedy(&smt("1")).1.is_empty(), "CPU 0 cannot be taken offline");
     assert_eq!(Case::of(RIGHT, "latency").verdict("cpus.smt"), Good);
     assert_eq!(Case::of(VM, "latency").verdict("cpus.smt"), Good);
@@ -206,6 +207,8 @@ fn interrupts_on_poll_cores_are_named_and_sent_to_cpus_that_nobody_polls_on() {
 fn irqbalance_leaves_isolated_cpus_alone() {
     assert_eq!(Case::of(WRONG, "latency").verdict("irqs.irqbalance"), Good);
     let other = Case::of(WRONG, "latency").set("cores.list=10").finding("irqs.irqbalance");
+    let stop = "systemctl stop irqbalance  # to undo: systemctl start irqbalance";
+    assert_eq!(remedy(&other).1, [stop]);
     assert_eq!(other.verdict, Warn);
     assert!(remedy(&other).0.contains("IRQBALANCE_BANNED_CPULIST=10 "));
 }

@@ -188,7 +188,8 @@ pub(super) fn smt(patient: &Patient<'_>) -> Finding {
     }
     let finding = finding.remedy("Isolate them, too, or take them offline while it matters");
     open.iter().take(4).fold(finding, |finding, cpu| {
-        finding.command(format!("echo 0 > /sys/devices/system/cpu/cpu{cpu}/online"))
+        let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        finding.command(format!("echo 0 > {file}  # to undo: echo 1 > {file}"))
     })
 }
 

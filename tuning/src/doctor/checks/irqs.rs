@@ -63,7 +63,7 @@ pub(super) fn irqbalance(patient: &Patient<'_>) -> Finding {
             "Stop it, or put IRQBALANCE_BANNED_CPULIST={left} into /etc/default/irqbalance \
              (/etc/sysconfig/irqbalance) and start it again"
         ))
-        .command("systemctl disable --now irqbalance")
+        .command("systemctl stop irqbalance  # to undo: systemctl start irqbalance")
 }
 
 const SOURCE: &str = "/proc/irq/*/effective_affinity_list";
