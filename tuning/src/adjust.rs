@@ -1,7 +1,7 @@
 //! `spintune plan`, `apply` and `revert`: what has a host fit a profile.
 
 use crate::report::{table, to_json};
-use crate::{Outcome, Target, lines};
+use crate::{Outcome, Target};
 use serde::Serialize;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
@@ -43,8 +43,8 @@ Examples:
   spintune plan --profile site.toml | sudo sh    to run without keeping what was there before
   spintune plan --profile site.toml --json
 
-Exit status: 0 the host fits the profile, 1 something is to be changed, 2 the command line or the
-profile is wrong.";
+Exit status: 0 the host fits the profile, 1 something is to be changed or the profile is invalid,
+2 the command line is wrong.";
 
 pub(crate) const APPLY_EXAMPLES: &str = "\
 Examples:
@@ -54,8 +54,8 @@ Examples:
 A second apply changes nothing. What was there before is kept in /run/spinrpc/tuned.json; whatever
 takes a boot is only printed, by spintune plan.
 
-Exit status: 0 the host fits the profile, 1 not all could be changed, 2 the command line or the
-profile is wrong.";
+Exit status: 0 the host fits the profile, 1 not all could be changed or the profile is invalid,
+2 the command line is wrong.";
 
 pub(crate) const REVERT_EXAMPLES: &str = "\
 Examples:
@@ -102,7 +102,7 @@ impl PlanArguments {
         let site = self.place.site()?;
         let host = || Cpus::read(&site.tree()).for_engine();
         let loaded = self.target.load_on(&self.profile, host);
-        let profile = loaded.map_err(|error| Outcome::wrong(lines(&error)))?;
+        let profile = loaded.map_err(|error| Outcome::unloaded(&error))?;
         Ok((site, profile))
     }
 }

@@ -41,7 +41,9 @@ Exit status: 0 written, 1 not written, 2 the command line is wrong.";
 pub(crate) fn init(arguments: &InitArguments) -> Outcome {
     let tree = match Tree::open(&arguments.root) {
         Ok(tree) => tree,
-        Err(error) => return failed(&arguments.root, &error),
+        Err(error) => {
+            return Outcome::usage(format!("--root {}: {error}", arguments.root.display()));
+        }
     };
     let driver = match arguments.fabric {
         Fabric::Shm => Driver::Shm,

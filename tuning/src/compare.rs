@@ -1,7 +1,7 @@
 //! `spintune diff`: in what two profiles differ.
 
 use crate::report::{JsonSetting, shown, table, to_json};
-use crate::{Outcome, Target, lines};
+use crate::{Outcome, Target};
 use serde::Serialize;
 use spinrpc_tuning::{Profile, Setting};
 
@@ -24,18 +24,20 @@ Examples:
   spintune diff latency throughput
   spintune diff base site.toml --json            what a site sets beside the defaults
 
-Exit status: 0 they are the same, 1 they differ, 2 one cannot be read or is invalid.";
+Exit status: 0 they are the same, 1 they differ or one is invalid, 2 the command line is wrong.";
 
 /// A key that two profiles set to different values.
 type Pair<'a> = (Setting<'a>, Setting<'a>);
 
 pub(crate) fn diff(arguments: &DiffArguments) -> Outcome {
-    let load = |name: &String| arguments.target.load(name).map_err(|error| lines(&error));
+    let load = |name: &String| arguments.target.load(name).map_err(|e| Outcome::unloaded(&e));
     let (a, b) = match (load(&arguments.a), load(&arguments.b)) {
         (Ok(a), Ok(b)) => (a, b),
         (a, b) => {
-            let problems = [a.err(), b.err()].into_iter().flatten().flatten().collect();
-            return Outcome::wrong(problems);
+            let wrong: Vec<Outcome> = [a.err(), b.err()].into_iter().flatten().collect();
+            let status = wrong.iter().map(|outcome| outcome.status).max().unwrap_or_default();
+            let problems = wrong.into_iter().flat_map(|outcome| outcome.problems).collect();
+            return Outcome { answer: String::new(), problems, status };
         }
     };
     let differing = |(a, b): &Pair<'_>| a.value != b.value || a.resolved != b.resolved;

@@ -91,6 +91,12 @@ impl ProfileError {
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
+
+    /// Whether something is wrong with what was asked for, and not with what a file says: a name
+    /// that no profile has, a file that cannot be read, a value that was laid over.
+    pub fn is_usage(&self) -> bool {
+        self.problems.iter().any(|problem| problem.location.is_none())
+    }
 }
 
 impl From<Problem> for ProfileError {

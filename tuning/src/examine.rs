@@ -45,8 +45,8 @@ Verdicts: ok; info, worth knowing; warn, slower or less even than it could be; f
 the profile says; unknown, the host does not tell or it was not tried. What gets in the way of polling
 is a warning with poll.mode=busy, and a note otherwise. Nothing is changed; the remedies are for you.
 
-Exit status: 0 nothing fails (with --strict: nor is warned of), 1 something does, 2 the command line
-or the profile is wrong.";
+Exit status: 0 nothing fails (with --strict: nor is warned of), 1 something does or the profile is
+invalid, 2 the command line is wrong.";
 
 /// What `spintune record` takes.
 #[derive(clap::Args)]
@@ -55,6 +55,14 @@ pub(crate) struct RecordArguments {
     file: PathBuf,
 }
 
+pub(crate) const RECORD_EXAMPLES: &str = "\
+Examples:
+  spintune record host.txt
+  spintune record - | less                       to look through it first
+  spintune doctor --root host.txt                what others then see
+
+Exit status: 0 written, 1 not written, 2 the command line is wrong.";
+
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
     match report(arguments) {
         Ok(report) => {
@@ -62,20 +70,21 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
             let good = report.is_good(arguments.strict);
             if good { Outcome::good(answer) } else { Outcome::invalid(answer, Vec::new()) }
         }
-        Err(problems) => Outcome::wrong(problems),
+        Err(outcome) => outcome,
     }
 }
 
-fn report(arguments: &DoctorArguments) -> Result<Report, Vec<String>> {
+fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
     let tree = match &arguments.root {
         None => Tree::host(),
         Some(path) => {
-            Tree::open(path).map_err(|error| vec![format!("{}: {error}", path.display())])?
+            let unread = |error| Outcome::usage(format!("--root {}: {error}", path.display()));
+            Tree::open(path).map_err(unread)?
         }
     };
     let facts = HostFacts::read(&tree);
     let profile = profile_for(&facts, &arguments.profile, &arguments.overrides)
-        .map_err(|error| crate::lines(&error))?;
+        .map_err(|error| Outcome::unloaded(&error))?;
     let tries = tree.is_this_host() && !arguments.passive;
     let tried = tries.then(|| {
         let mut progress = progress();

@@ -65,7 +65,8 @@ impl<'a> Loader<'a> {
 }
 
 /// Where to look: where the key at fault was set, or else the one that it does not go together
-/// with, which the error names.
+/// with, which the error names. Nowhere where a value that was laid over is one of them, and no file
+/// of the user's has the other.
 fn place<'a>(
     error: &ConfigError,
     sources: &'a BTreeMap<&'static str, Source>,
@@ -74,7 +75,10 @@ fn place<'a>(
     let at_fault = sources.get(error.key).and_then(Source::location);
     let words = || error.expected.split([',', ' ']);
     let others = || words().filter_map(|word| sources.get(word)?.location());
-    at_fault.filter(own).or_else(|| others().find(own)).or(at_fault)
+    let is_laid_over = |name| matches!(sources.get(name), Some(Source::Override));
+    let is_asked_for = is_laid_over(error.key) || words().any(is_laid_over);
+    let shipped = at_fault.filter(|_| !is_asked_for);
+    at_fault.filter(own).or_else(|| others().find(own)).or(shipped)
 }
 
 /// Where a document comes from.

@@ -42,20 +42,24 @@ Examples:
   spintune record host.txt                       what this host says of itself, for a bug report
 
 Exit status: 0 all is well, 1 a profile is invalid or a host not fit for it, 2 the command line is
-wrong.";
+wrong: also a profile or a root that is not there, and a value of --set that no key takes.";
 
 #[derive(Subcommand)]
 enum Command {
     /// Print every key of a profile with its value, its unit and where it comes from
+    #[command(after_help = tell::SHOW_EXAMPLES)]
     Show(tell::ShowArguments),
     /// Print the names of the shipped profiles
+    #[command(after_help = tell::LIST_EXAMPLES)]
     List(tell::ListArguments),
     /// Check profiles, and print what is wrong with its place, and what is set without effect
+    #[command(after_help = tell::CHECK_EXAMPLES)]
     Check(tell::CheckArguments),
     /// Print the keys in which two profiles differ, with both values and where they come from
     #[command(after_help = compare::EXAMPLES)]
     Diff(compare::DiffArguments),
     /// Print what a key does, what it takes and its default; all keys, as a profile, without KEY
+    #[command(after_help = tell::EXPLAIN_EXAMPLES)]
     Explain(tell::ExplainArguments),
     /// Say whether this host is fit for a profile, why not, and what to do about it
     Doctor(examine::DoctorArguments),
@@ -75,6 +79,7 @@ enum Command {
     ///
     /// One text file, with what doctor reads and no more. It has names and addresses of RDMA
     /// devices and of the host: look through it before you give it away.
+    #[command(after_help = examine::RECORD_EXAMPLES)]
     Record(examine::RecordArguments),
 }
 
@@ -134,8 +139,10 @@ impl Outcome {
         Self { answer: String::new(), problems: vec![problem], status: USAGE }
     }
 
-    fn wrong(problems: Vec<String>) -> Self {
-        Self { answer: String::new(), problems, status: USAGE }
+    /// A profile that could not be loaded.
+    fn unloaded(error: &ProfileError) -> Self {
+        let problems = error.problems().iter().map(ToString::to_string).collect();
+        Self { answer: String::new(), problems, status: status_of(error) }
     }
 
     fn invalid(answer: String, problems: Vec<String>) -> Self {
@@ -181,8 +188,8 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-fn lines(error: &ProfileError) -> Vec<String> {
-    error.problems().iter().map(ToString::to_string).collect()
+fn status_of(error: &ProfileError) -> u8 {
+    if error.is_usage() { USAGE } else { INVALID }
 }
 
 /// Help and version as they are; mistakes in one line, without the usage that follows them.

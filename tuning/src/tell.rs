@@ -1,7 +1,7 @@
 //! `spintune list`, `show`, `check` and `explain`: what there is, and whether it is right.
 
 use crate::report::{self, to_json};
-use crate::{Outcome, Target, lines};
+use crate::{Outcome, Target, status_of};
 use serde::Serialize;
 use spinrpc::config::{KEYS, Key};
 use spinrpc_tuning::{Location, Profile, ProfileError, WithoutEffect};
@@ -56,11 +56,43 @@ pub(crate) struct ExplainArguments {
     json: bool,
 }
 
+pub(crate) const SHOW_EXAMPLES: &str = "\
+Examples:
+  spintune show latency
+  spintune show ./site.toml --set rpc.credits=128 --json
+  spintune show verbs-mlx5 --cpus 0-63           as if on a host with 64 CPUs
+
+Exit status: 0 shown, 1 the profile is invalid, 2 the command line is wrong.";
+
+pub(crate) const LIST_EXAMPLES: &str = "\
+Examples:
+  spintune list
+  spintune list --json
+
+Exit status: 0 listed, 2 the command line is wrong.";
+
+pub(crate) const CHECK_EXAMPLES: &str = "\
+Examples:
+  spintune check site.toml
+  spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
+  spintune check site.toml --json                with places, for editors and CI
+
+Exit status: 0 all are valid, 1 one is not, 2 the command line is wrong.";
+
+pub(crate) const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  spintune explain rpc.credits                   what one key does and takes
+  spintune explain > site.toml                   all keys, as a profile to edit
+  spintune explain rpc.credits --json
+  spintune explain --json-schema > profile.json  has editors complete and check profiles
+
+Exit status: 0 explained, 2 the command line is wrong or there is no such key.";
+
 pub(crate) fn show(arguments: &ShowArguments) -> Outcome {
     match arguments.target.load(&arguments.profile) {
         Ok(profile) if arguments.json => Outcome::good(report::json(&profile)),
         Ok(profile) => Outcome::good(report::text(&profile)),
-        Err(error) => Outcome::invalid(String::new(), lines(&error)),
+        Err(error) => Outcome::unloaded(&error),
     }
 }
 
@@ -93,6 +125,8 @@ struct Verdict<'a> {
     valid: bool,
     problems: Vec<Remark>,
     without_effect: Vec<Remark>,
+    #[serde(skip)]
+    status: u8,
 }
 
 /// Something about a place in a profile.
@@ -122,7 +156,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Outcome {
         names.map(|name| Verdict::of(name, &arguments.target)).collect();
     let problems = verdicts.iter().flat_map(|verdict| &verdict.problems);
     let problems: Vec<String> = problems.map(|problem| problem.whole.clone()).collect();
-    let status = u8::from(!problems.is_empty());
+    let status = verdicts.iter().map(|verdict| verdict.status).max().unwrap_or_default();
     if arguments.json {
         let answer = to_json(&CheckDocument { schema: 1, profiles: verdicts });
         return Outcome { answer, problems: Vec::new(), status };
@@ -133,11 +167,11 @@ pub(crate) fn check(arguments: &CheckArguments) -> Outcome {
 
 impl<'a> Verdict<'a> {
     fn of(profile: &'a str, target: &Target) -> Self {
-        let (problems, without_effect) = match target.load(profile) {
-            Ok(loaded) => (Vec::new(), vain(&loaded)),
-            Err(error) => (remarks(&error), Vec::new()),
+        let (problems, without_effect, status) = match target.load(profile) {
+            Ok(loaded) => (Vec::new(), vain(&loaded), 0),
+            Err(error) => (remarks(&error), Vec::new(), status_of(&error)),
         };
-        Self { profile, valid: problems.is_empty(), problems, without_effect }
+        Self { profile, valid: problems.is_empty(), problems, without_effect, status }
     }
 
     fn text(&self) -> String {

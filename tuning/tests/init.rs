@@ -138,7 +138,7 @@ fn a_root_that_is_not_there_or_no_record_is_said_to_be() {
     let folder = Folder::new("no_root");
     folder.write("none.txt", "nothing\n");
     for root in ["absent", "none.txt"] {
-        let message = problems(&["init", "--root", &folder.path(root)], 1);
+        let message = problems(&["init", "--root", &folder.path(root)], 2);
         assert!(message.contains(root) && message.lines().count() == 1, "{message}");
     }
     assert!(problems(&["init", "--fabric", "tcp"], 2).contains("shm, verbs"));

@@ -132,8 +132,64 @@ fn a_wrong_command_line_gets_one_line_and_status_2() {
 
 #[test]
 fn help_shows_examples_and_exit_status() {
-    for flag in ["--help", "-h"] {
-        let text = answer(&[flag]);
-        assert!(text.contains("Examples:") && text.contains("Exit status: 0"), "{text}");
+    let commands = ["show", "list", "check", "diff", "explain", "doctor", "init", "plan", "apply"];
+    for command in commands.into_iter().chain(["revert", "record"]).map(Some).chain([None]) {
+        for flag in ["--help", "-h"] {
+            let text = answer(&command.into_iter().chain([flag]).collect::<Vec<_>>());
+            assert!(text.contains("\nExamples:\n") && text.contains("\nExit status: 0"), "{text}");
+        }
     }
+}
+
+/// Every way to name a profile, before and after it.
+const LOADING: [(&[&str], &[&str]); 7] = [
+    (&["show"], &[]),
+    (&["check"], &[]),
+    (&["diff"], &["latency"]),
+    (&["diff", "latency"], &[]),
+    (&["doctor", "--passive", "--profile"], &[]),
+    (&["plan", "--profile"], &[]),
+    (&["apply", "--root", env!("CARGO_TARGET_TMPDIR"), "--profile"], &[]),
+];
+
+#[test]
+fn what_is_wrong_with_the_command_line_ends_with_2_whatever_the_command() {
+    for (command, rest) in LOADING {
+        for (wrong, words) in [
+            (&["nope"][..], "no profile \"nope\""),
+            (&["./nope.toml"], "./nope.toml: No such file"),
+            (&["base", "--set", "rpc.credits=0"], "rpc.credits = 0: expected an integer"),
+            (&["base", "--set", "rpc.credit=1"], "did you mean \"rpc.credits\"?"),
+            (&["base", "--set", "rpc.credits"], "expected KEY=VALUE"),
+        ] {
+            // diff loads two, and --set is for both.
+            let message = problems(&[command, &wrong[..1], rest, &wrong[1..]].concat(), 2);
+            assert!(message.contains(words), "{command:?} {wrong:?}: {message}");
+        }
+    }
+    for command in [&["doctor"][..], &["init"], &["plan", "--profile", "base"], &["revert"]] {
+        let message = problems(&[command, &["--root", "/nowhere"]].concat(), 2);
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.starts_with("spintune: --root /nowhere: "), "{message}");
+    }
+}
+
+#[test]
+fn an_invalid_profile_ends_with_1_whatever_the_command() {
+    let folder = Folder::new("invalid");
+    folder.write("bad.toml", "schema = 1\nrpc.credits = 0\n");
+    folder.write("lost.toml", "schema = 1\ninclude = [\"nope\"]\n");
+    for (command, rest) in LOADING {
+        for (file, words) in [("bad.toml", ":2:15: rpc.credits = 0"), ("lost.toml", "no profile")] {
+            let message = problems(&[command, &[folder.path(file).as_str()], rest].concat(), 1);
+            assert!(message.contains(words), "{command:?}: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_profile_for_another_host_is_invalid_here_and_no_mistake_of_the_command_line() {
+    let message = problems(&["show", "hosts/two-socket-mlx5", "--cpus", "0-1"], 1);
+    assert!(message.contains("cores.list"), "{message}");
+    problems(&["show", "base", "--cpus", "0-1", "--set", "cores.list=5"], 2);
 }
