@@ -41,7 +41,7 @@ pub(crate) const PLAN_EXAMPLES: &str = "\
 Examples:
   spintune plan --profile latency                to look at
   spintune plan --profile site.toml | sudo sh    to run without keeping what was there before
-  spintune plan --profile site.toml --json
+  spintune plan --profile site.toml --json       as tuning/schema/spintune-plan-1.schema.json says
 
 Exit status: 0 the host fits the profile, 1 something is to be changed or the profile is invalid,
 2 the command line is wrong.";

@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
+#[path = "../../bench/tests/common/schema.rs"]
+mod schema;
 
 use common::Folder;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+
+const REPORT: &str = include_str!("../schema/spintune-doctor-1.schema.json");
 
 fn spintune(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_spintune")).args(arguments).output().unwrap()
@@ -58,6 +62,7 @@ fn people_get_a_table_a_summary_and_what_to_do() {
 fn programs_get_json() {
     let (status, answer) = doctor("server-2s-mlx5-wrong", &["--profile", "verbs-mlx5", "--json"]);
     let report: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
     assert_eq!((status, &report["schema"], &report["verdict"]), (1, &1.into(), &"fail".into()));
     assert_eq!((&report["host"], &report["tried"]), (&"node7".into(), &false.into()));
     let checks = report["checks"].as_array().unwrap();
@@ -77,6 +82,7 @@ fn this_host_is_tried_out() {
     let fails = report["counts"]["fail"].as_u64().unwrap() > 0;
     assert_eq!(output.status.code(), Some(i32::from(fails)));
     assert_eq!(report["tried"], true);
+    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
     let check = |id: &str| {
         let checks = report["checks"].as_array().unwrap();
         checks.iter().find(|check| check["id"] == id).unwrap().clone()

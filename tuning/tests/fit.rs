@@ -4,6 +4,8 @@
 mod common;
 #[path = "common/program.rs"]
 mod program;
+#[path = "../../bench/tests/common/schema.rs"]
+mod schema;
 
 use common::Folder;
 use program::{answer, problems, spintune};
@@ -16,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const JOURNAL: &str = "run/spinrpc/tuned.json";
+const PLAN: &str = include_str!("../schema/spintune-plan-1.schema.json");
+const STEPS: &str = include_str!("../schema/spintune-steps-1.schema.json");
 const GOVERNOR: &str = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
 
 /// A copy of a host, which spintune is told to take for one.
@@ -415,16 +419,25 @@ fn programs_get_json() {
     let copy = wrong("json");
     let parse = |text: String| serde_json::from_str::<Json>(&text).unwrap();
     let plan = parse(copy.plan(&["--json"]).1);
+    assert_eq!(schema::violations(&plan, PLAN), [""; 0]);
+    assert!(!plan["advice"].as_array().unwrap().is_empty());
     assert_eq!((&plan["schema"], &plan["fits"]), (&1.into(), &false.into()));
     let governor =
         plan["changes"].as_array().unwrap().iter().find(|c| c["item"] == "governor").unwrap();
     assert_eq!(governor["path"], format!("/{GOVERNOR}"));
     assert_eq!((&governor["from"], &governor["to"]), (&"powersave".into(), &"performance".into()));
     let steps = parse(copy.apply(&["--json"]).1);
+    assert_eq!(schema::violations(&steps, STEPS), [""; 0]);
+    assert_eq!(schema::violations(&parse(copy.apply(&["--json"]).1), STEPS), [""; 0]);
     assert!(steps["steps"].as_array().unwrap().iter().all(|step| step["outcome"] == "set"));
     assert_eq!(parse(copy.plan(&["--json"]).1)["fits"], true);
     copy.write(GOVERNOR, "schedutil\n");
+    let stuck = copy.0.join("sys/kernel/mm/ksm/run");
+    fs::rename(&stuck, stuck.with_extension("kept")).unwrap();
     let steps = parse(copy.run(&["revert", "--json"]).1);
+    assert_eq!(schema::violations(&steps, STEPS), [""; 0]);
+    let failed = steps["steps"].as_array().unwrap().iter().find(|s| s["outcome"] == "failed");
+    assert!(failed.unwrap()["detail"].is_string(), "{steps:#}");
     let outcomes: Vec<_> =
         steps["steps"].as_array().unwrap().iter().map(|s| &s["outcome"]).collect();
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == "foreign").count(), 1);
