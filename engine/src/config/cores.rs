@@ -21,8 +21,9 @@ pub enum CoreList {
 ///
 /// `auto` takes the CPUs that are isolated (kernel parameter `isolcpus`) and allowed; where there
 /// are none, the allowed ones. Of three or more it drops CPU 0, which the kernel uses for itself; of
-/// fewer it takes CPU 0 last. Second hardware threads come after all first ones, and with
-/// `cores.smt = avoid` never beside the first one in the same process. `cores.skip` then leaves out
+/// fewer it takes CPU 0 last. Those that share a physical core with CPU 0 come after those that do
+/// not. Second hardware threads come after all first ones, and with `cores.smt = avoid` never beside
+/// the first one in the same process. `cores.skip` then leaves out
 /// the first few, so that a client and a server of one host, `skip = 0` and `skip = 1`, use two
 /// CPUs even where there are only two. When the CPUs run out, `auto` begins again with the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,6 +84,8 @@ impl Host {
             let taken = first.iter().any(|&other| self.share_a_core(cpu, other));
             if taken { &mut second } else { &mut first }.push(cpu);
         }
+        // The kernel's own work on CPU 0 slows the other thread of its physical core.
+        first.sort_by_key(|&cpu| self.share_a_core(cpu, 0));
         first.append(&mut second);
         first
     }

@@ -64,6 +64,15 @@ fn auto_leaves_cpu_0_to_the_kernel_where_two_others_remain() {
 }
 
 #[test]
+fn auto_takes_the_thread_beside_cpu_0_after_those_of_other_physical_cores() {
+    let threads: [&[usize]; 3] = [&[0, 1], &[2, 3], &[4, 5]];
+    let host = |isolated| host(&[0, 1, 2, 3, 4, 5], isolated, &threads);
+    assert_eq!(cpus(&host(&[]), |_| ()), [2]);
+    assert_eq!(cpus(&host(&[]), |cores| cores.max = 8), [2, 4, 1]);
+    assert_eq!(cpus(&host(&[1, 2]), |cores| cores.max = 8), [2, 1]);
+}
+
+#[test]
 fn server_and_client_of_a_two_cpu_host_get_a_cpu_each() {
     for host in [host(&[0, 1], &[], &[]), host(&[0, 1], &[], &[&[0, 1]])] {
         assert_eq!(cpus(&host, |cores| cores.skip = 0), [1]);
