@@ -52,14 +52,15 @@ pub(super) struct Mixer {
 }
 
 impl Mixer {
-    /// Of these shares; `None` of a single one, which needs no choice.
+    /// Of these shares; `None` of a single one, which needs no choice. The sequence is another than
+    /// that of the arrivals, which have the same seed: no operation may prefer the longer gaps.
     pub(super) fn new(shares: &[Share], seed: u64) -> Option<Self> {
         let sum = |end: &mut u64, share: &Share| {
             *end += u64::from(share.weight);
             Some(*end)
         };
         let ends = shares.iter().scan(0, sum).collect();
-        (shares.len() > 1).then(|| Self { random: Random::new(seed), ends })
+        (shares.len() > 1).then(|| Self { random: Random::new(seed ^ MIX_SEED), ends })
     }
 
     /// The index of the next one.
@@ -69,6 +70,9 @@ impl Mixer {
         self.ends.iter().position(|&end| number < end).unwrap_or(0)
     }
 }
+
+/// Tells the seeds of mixes from those of arrivals.
+const MIX_SEED: u64 = 0x6d69_785f_7365_6564;
 
 #[cfg(test)]
 mod tests {

@@ -177,6 +177,9 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Operation;
+    use crate::load::random::Mixer;
+    use crate::load::workload::Share;
 
     fn drive() -> Drive {
         Drive {
@@ -251,6 +254,25 @@ mod tests {
         assert_ne!(of(4), of(5));
         let mean = (of(4)[999] - 1000) as f64 / 1000.0;
         assert!((85.0..115.0).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn no_operation_of_a_mix_prefers_the_longer_gaps() {
+        let share = |op| Share { op, weight: 50, call_bytes: 0, reply_bytes: 0 };
+        let mut mixer = Mixer::new(&[share(Operation::Echo), share(Operation::Read)], 7).unwrap();
+        let mut pacer = Pacer::new(&drive(), 0.01, Arrivals::Poisson, 7);
+        let (mut last, mut gaps) = (drive().begin, [(0.0, 0_u32); 2]);
+        for _ in 0..100_000 {
+            let (sum, count) = &mut gaps[mixer.pick()];
+            *sum += (pacer.next() - last) as f64;
+            *count += 1;
+            last = pacer.next();
+            pacer.step();
+        }
+        for (sum, count) in gaps {
+            let mean = sum / f64::from(count);
+            assert!((95.0..105.0).contains(&mean), "{gaps:?}");
+        }
     }
 
     #[test]
