@@ -1,6 +1,6 @@
 //! What is compared of two reports.
 
-use super::document::Repeat;
+use super::document::{Repeat, Row};
 use crate::units::{show_count, show_us};
 
 /// One figure of a repeat.
@@ -93,6 +93,11 @@ impl Metric {
             Self::P99_9 => latency.p99_9_ns,
             Self::Ratio(to) => Some(repeat.ratios.iter().find(|ratio| ratio.to == *to)?.ratio),
         }
+    }
+
+    /// Its values in the repeats that have it.
+    pub(crate) fn values(&self, row: &Row) -> Vec<f64> {
+        row.repeats.iter().filter_map(|repeat| self.of(repeat)).collect()
     }
 
     /// The share of samples below it, in percent, where it is a percentile.

@@ -67,6 +67,7 @@ pub(crate) struct Comparison {
     /// Rows that only one side has.
     only_before: Vec<String>,
     only_after: Vec<String>,
+    lost: Vec<Lost>,
     conditions: Vec<Judged>,
 }
 
@@ -112,6 +113,14 @@ struct Change {
     supported: bool,
 }
 
+/// A figure that the first report has, and the second not at all or in a smaller part of its repeats.
+#[derive(Debug, Serialize)]
+struct Lost {
+    row: String,
+    #[serde(serialize_with = "as_key")]
+    metric: Metric,
+}
+
 /// What a change means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -136,22 +145,24 @@ struct Judged {
 struct Met {
     row: String,
     metric: String,
-    change_percent: f64,
+    /// Absent where the figure is lost.
+    change_percent: Option<f64>,
 }
 
 impl Comparison {
     /// Compares the second with the first.
     ///
     /// # Errors
-    /// `Usage` when a condition is about nothing that both have: it would never be met.
+    /// `Usage` when a condition is about nothing that the first has: it would never be met.
     pub(crate) fn new(
         names: [String; 2],
         [before, after]: [&Document; 2],
         conditions: &[Condition],
     ) -> Result<Self, Failure> {
         let [before_name, after_name] = names;
-        let (rows, only_before, only_after) = matched(&before.rows, &after.rows);
-        let judged = conditions.iter().map(|condition| Judged::new(condition, &rows));
+        let Matched { rows, lost, only_before, only_after } =
+            Matched::of(&before.rows, &after.rows);
+        let judged = conditions.iter().map(|condition| Judged::new(condition, &rows, &lost));
         let conditions = judged.collect::<Result<_, _>>()?;
         Ok(Self {
             schema: SCHEMA,
@@ -161,6 +172,7 @@ impl Comparison {
             rows,
             only_before,
             only_after,
+            lost,
             conditions,
         })
     }
@@ -178,13 +190,12 @@ impl Comparison {
     /// An error when a condition is met, in one line.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let met = |judged: &Judged| {
-            let first = judged.met_by.first()?;
-            let (row, change) = (&first.row, first.change_percent);
+            let first = judged.met_by.first()?.describe();
             let others = match judged.met_by.len() - 1 {
                 0 => String::new(),
                 n => format!(" and {n} more"),
             };
-            Some(format!("{}: {row} {} {change:+.1} %{others}", judged.condition, first.metric))
+            Some(format!("{}: {first}{others}", judged.condition))
         };
         let met: Vec<String> = self.conditions.iter().filter_map(met).collect();
         if met.is_empty() { Ok(()) } else { Err(Failure::Regression(met.join("; "))) }
@@ -207,20 +218,56 @@ impl Side {
     }
 }
 
-/// Pairs rows of the same workload, the first of one side with the first of the other; then the
-/// names of those left over on each side.
-fn matched(before: &[Row], after: &[Row]) -> (Vec<RowChange>, Vec<String>, Vec<String>) {
-    let mut left: Vec<&Row> = after.iter().collect();
-    let (mut rows, mut only_before) = (Vec::new(), Vec::new());
-    for row in before {
-        let workload = without_nulls(&row.workload);
-        match left.iter().position(|other| without_nulls(&other.workload) == workload) {
-            Some(at) => rows.push(RowChange::new(row, left.remove(at))),
-            None => only_before.push(row.name.clone()),
+/// The rows of two reports, side by side.
+#[derive(Default)]
+struct Matched {
+    rows: Vec<RowChange>,
+    lost: Vec<Lost>,
+    only_before: Vec<String>,
+    only_after: Vec<String>,
+}
+
+impl Matched {
+    /// Pairs rows of the same workload, the first of one side with the first of the other.
+    fn of(before: &[Row], after: &[Row]) -> Self {
+        let mut left: Vec<&Row> = after.iter().collect();
+        let mut matched = Self::default();
+        for row in before {
+            let workload = without_nulls(&row.workload);
+            let at = left.iter().position(|other| without_nulls(&other.workload) == workload);
+            let partner = at.map(|at| left.remove(at));
+            match partner {
+                Some(partner) => matched.rows.push(RowChange::new(row, partner)),
+                None => matched.only_before.push(row.name.clone()),
+            }
+            matched.lost.extend(lost(row, partner));
         }
+        matched.only_after = left.iter().map(|row| row.name.clone()).collect();
+        matched
     }
-    let only_after = left.iter().map(|row| row.name.clone()).collect();
-    (rows, only_before, only_after)
+}
+
+/// What a row had and its partner, if there is one, has not.
+fn lost<'a>(before: &'a Row, after: Option<&'a Row>) -> impl Iterator<Item = Lost> {
+    let name = &after.unwrap_or(before).name;
+    let metrics = metrics_of(before).filter(move |metric| is_lost(metric, before, after));
+    metrics.map(|metric| Lost { row: name.clone(), metric })
+}
+
+fn is_lost(metric: &Metric, before: &Row, after: Option<&Row>) -> bool {
+    let old = metric.values(before);
+    if median(old.iter().copied()) <= 0.0 {
+        return false;
+    }
+    let Some(after) = after else { return true };
+    let new = metric.values(after);
+    let fewer = new.len() * before.repeats.len() < old.len() * after.repeats.len();
+    fewer || median(new) <= 0.0
+}
+
+fn metrics_of(row: &Row) -> impl Iterator<Item = Metric> {
+    let ratios = row.repeats.first().into_iter().flat_map(|repeat| &repeat.ratios);
+    Metric::FIXED.into_iter().chain(ratios.map(|ratio| Metric::Ratio(ratio.to.clone())))
 }
 
 /// What is absent and what is null is the same.
@@ -236,13 +283,11 @@ fn without_nulls(value: &Value) -> Value {
 
 impl RowChange {
     fn new(before: &Row, after: &Row) -> Self {
-        let ratios = before.repeats.first().into_iter().flat_map(|repeat| &repeat.ratios);
-        let metrics =
-            Metric::FIXED.into_iter().chain(ratios.map(|ratio| Metric::Ratio(ratio.to.clone())));
+        let changes = metrics_of(before).filter_map(|metric| Change::new(metric, before, after));
         Self {
             name: after.name.clone(),
             workload: after.workload.clone(),
-            metrics: metrics.filter_map(|metric| Change::new(metric, before, after)).collect(),
+            metrics: changes.collect(),
         }
     }
 }
@@ -250,8 +295,7 @@ impl RowChange {
 impl Change {
     /// `None` where a side has no such figure, or one without size.
     fn new(metric: Metric, before: &Row, after: &Row) -> Option<Self> {
-        let values = |row: &Row| row.repeats.iter().filter_map(|r| metric.of(r)).collect();
-        let [old, new]: [Vec<f64>; 2] = [values(before), values(after)];
+        let [old, new] = [before, after].map(|row| metric.values(row));
         let [old_median, new_median] = [&old, &new].map(|side| median(side.iter().copied()));
         if old_median <= 0.0 || new_median <= 0.0 {
             return None;
@@ -295,27 +339,50 @@ fn supports(row: &Row, metric: &Metric) -> bool {
 }
 
 impl Judged {
-    fn new(condition: &Condition, rows: &[RowChange]) -> Result<Self, Failure> {
+    /// What is lost meets every condition about it: nobody can say that it is as good as it was.
+    fn new(condition: &Condition, rows: &[RowChange], lost: &[Lost]) -> Result<Self, Failure> {
         let about = rows.iter().filter(|row| condition.is_about(&row.name)).flat_map(|row| {
             let covered = row.metrics.iter().filter(|one| condition.metric.covers(&one.metric));
             covered.map(|change| (&row.name, change))
         });
         let changes: Vec<_> = about.collect();
-        if changes.is_empty() {
+        let mut met_by: Vec<Met> =
+            lost.iter().filter(|lost| lost.is_covered_by(condition)).map(Met::by_loss).collect();
+        if changes.is_empty() && met_by.is_empty() {
             return Err(Failure::Usage(format!(
-                "--fail-if \"{condition}\" is about nothing that both reports have"
+                "--fail-if \"{condition}\" is about nothing that the report compared with has"
             )));
         }
         let is_met = |change: &Change| {
             change.verdict != Verdict::Noise && condition.is_met(change.change_percent)
         };
         let met = changes.into_iter().filter(|(_, change)| is_met(change));
-        let met_by = met.map(|(row, change)| Met {
+        met_by.extend(met.map(|(row, change)| Met {
             row: row.clone(),
             metric: change.metric.key(),
-            change_percent: change.change_percent,
-        });
-        Ok(Self { condition: condition.to_string(), met_by: met_by.collect() })
+            change_percent: Some(change.change_percent),
+        }));
+        Ok(Self { condition: condition.to_string(), met_by })
+    }
+}
+
+impl Lost {
+    fn is_covered_by(&self, condition: &Condition) -> bool {
+        condition.is_about(&self.row) && condition.metric.covers(&self.metric)
+    }
+}
+
+impl Met {
+    fn by_loss(lost: &Lost) -> Self {
+        Self { row: lost.row.clone(), metric: lost.metric.key(), change_percent: None }
+    }
+
+    fn describe(&self) -> String {
+        let Self { row, metric, change_percent } = self;
+        match change_percent {
+            Some(change) => format!("{row} {metric} {change:+.1} %"),
+            None => format!("{row} {metric} not to be had any more"),
+        }
     }
 }
 
@@ -440,6 +507,45 @@ mod tests {
             let error = Comparison::new(names, [&one, &one], &conditions).unwrap_err();
             assert!(matches!(&error, Failure::Usage(text) if text.contains(condition)), "{error}");
         }
+    }
+
+    fn verdict_of(after: &Document, condition: &str) -> String {
+        let comparison = compare(&document("6.1", &STEADY), after, &[condition]);
+        let Err(Failure::Regression(told)) = comparison.verdict() else { panic!("not met") };
+        assert!(comparison.render().contains("not to be had any more"));
+        told
+    }
+
+    #[test]
+    fn percentiles_that_are_refused_now_meet_every_condition_about_them() {
+        for refused in [0..5, 1..2] {
+            let mut after = document("6.1", &STEADY);
+            after.rows[0].repeats[refused].iter_mut().for_each(|r| r.latency.p99_ns = None);
+            let told = verdict_of(&after, "p99>+10%");
+            assert_eq!(told, "p99>+10%: echo 64 B p99 not to be had any more");
+            let others = compare(&document("6.1", &STEADY), &after, &["p50>+10%", "rate<-5%"]);
+            assert!(others.verdict().is_ok());
+        }
+    }
+
+    #[test]
+    fn rows_and_rates_that_are_gone_meet_every_condition_about_them() {
+        let mut gone = document("6.1", &STEADY);
+        gone.rows.clear();
+        assert_eq!(
+            verdict_of(&gone, "rate<-5%"),
+            "rate<-5%: echo 64 B rate not to be had any more"
+        );
+        let mut stopped = document("6.1", &STEADY);
+        stopped.rows[0].repeats.iter_mut().for_each(|r| r.calls_per_second = 0.0);
+        verdict_of(&stopped, "rate<-5% in echo");
+    }
+
+    #[test]
+    fn what_the_baseline_lacks_as_often_is_not_lost() {
+        let mut one = document("6.1", &STEADY);
+        one.rows[0].repeats[0].latency.p99_ns = None;
+        assert!(compare(&one, &one, &["p99>+10%"]).verdict().is_ok());
     }
 
     #[test]

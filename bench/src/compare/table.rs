@@ -1,6 +1,6 @@
 //! A comparison as aligned text.
 
-use super::{Change, Comparison, Difference, Judged, RowChange, Side, Verdict};
+use super::{Change, Comparison, Difference, Judged, Met, RowChange, Side, Verdict};
 use super::{REPEATS_MIN, statistics::FALSE_PERCENT};
 use crate::report::table::{aligned, push_line, push_section};
 use crate::units::show_utc;
@@ -92,11 +92,7 @@ fn verdict(verdict: Verdict) -> &'static str {
 }
 
 fn condition_cells(judged: &Judged) -> Vec<String> {
-    let met: Vec<String> = judged
-        .met_by
-        .iter()
-        .map(|met| format!("{} {} {:+.1} %", met.row, met.metric, met.change_percent))
-        .collect();
+    let met: Vec<String> = judged.met_by.iter().map(Met::describe).collect();
     let (verdict, by) = match met.is_empty() {
         true => ("not met", String::new()),
         false => ("MET", format!("by {}", met.join("; "))),
@@ -126,6 +122,13 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     );
     if comparison.changes().any(|change| !change.supported) {
         notes.push("(in parentheses) = fewer than 10 samples beyond in a repeat".to_owned());
+    }
+    let is_there = |row: &String| !comparison.only_before.contains(row);
+    let lost = comparison.lost.iter().filter(|lost| is_there(&lost.row));
+    let lost: Vec<String> =
+        lost.map(|lost| format!("{} {}", lost.row, lost.metric.key())).collect();
+    if !lost.is_empty() {
+        notes.push(format!("not to be had any more: {}", lost.join("; ")));
     }
     for (side, names) in [("before", &comparison.only_before), ("after", &comparison.only_after)] {
         if !names.is_empty() {
