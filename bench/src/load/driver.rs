@@ -277,13 +277,14 @@ impl Driver {
     fn on_sent(&mut self, lane: usize, slot: usize) {
         let (Some(open), Some(lane)) = (&mut self.open, self.lanes.get_mut(lane)) else { return };
         let slot = &mut lane.slots[slot];
-        open.on_started(self.schedule.is_measured(slot.sent));
+        let in_time = self.schedule.is_measured(slot.sent);
+        open.on_started(in_time);
         // Those that were to start meanwhile are too many, if there is a number.
         slot.counts &= self.calls_left > 0;
         if !slot.counts {
             return;
         }
-        open.on_measured(slot.started, slot.sent);
+        open.on_measured(slot.started, slot.sent, in_time);
         self.calls_left -= 1;
         if self.calls_left == 0 {
             self.schedule.finish(slot.sent);
@@ -387,8 +388,8 @@ impl ReplyHandler for LaneHandler {
     }
 }
 
-/// Calls of an open loop that are behind their time at its end may still start for so long: they
-/// count, with all the time they have waited.
+/// Calls of an open loop that are behind their time at its end may still start for so long: their
+/// latency counts, with all the time they have waited, but no rate does them credit.
 const GRACE_MIN: Duration = Duration::from_millis(20);
 /// Or for this part of the measured time, if that is longer.
 const GRACE_SHARE: u64 = 100;

@@ -12,8 +12,9 @@ pub(crate) struct Measurement {
     pub(crate) calls: u64,
     /// Time they took together, in seconds.
     pub(crate) elapsed_s: f64,
+    /// Of an open loop what it achieved: calls that started in the measured time.
     pub(crate) calls_per_second: f64,
-    /// Payload there and back.
+    /// Payload there and back, of those calls.
     pub(crate) bytes_per_second: f64,
     /// Of every call: its full round trip, in an open loop from its intended start.
     pub(crate) latency: LatencySummary,
@@ -83,11 +84,15 @@ pub(crate) struct OpenLoop {
     pub(crate) target_per_second: f64,
     /// Calls that were started in the measured time.
     pub(crate) achieved_per_second: f64,
+    /// Calls intended for the measured time.
+    pub(crate) intended: u64,
     /// Of the calls intended for the measured time, those that were started in it.
     pub(crate) adherence_percent: f64,
     /// Calls started more than five microseconds behind their time.
     pub(crate) late: u64,
-    /// Calls that the measured time ended before.
+    /// Calls started after the measured time they were intended for, in the short grace that follows.
+    pub(crate) overran: u64,
+    /// Calls that the measured time and its grace ended before.
     pub(crate) never_sent: u64,
     pub(crate) arrivals: Arrivals,
     /// Why there are no percentiles, if they were refused.

@@ -27,10 +27,10 @@ mod workload;
 pub(crate) use callee::Callee;
 pub(crate) use control::refusal_of_size;
 pub(crate) use fleet::{Fleet, with_fleet};
-pub(crate) use measurement::{Arrivals, Interval, Samples};
-pub(crate) use measurement::{CoreUse, Measurement};
 #[cfg(test)]
-pub(crate) use measurement::{OpenLoop, nanoseconds};
+pub(crate) use measurement::nanoseconds;
+pub(crate) use measurement::{Arrivals, Interval, Samples};
+pub(crate) use measurement::{CoreUse, Measurement, OpenLoop};
 pub(crate) use outcome::Measured;
 pub(crate) use path::{InlineBytes, describe as describe_paths};
 pub(crate) use random::Random;

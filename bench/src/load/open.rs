@@ -29,7 +29,9 @@ pub(super) struct OpenTally {
     pub(super) sent: u64,
     /// Of them, those that started late.
     pub(super) late: u64,
-    /// Calls that the measured time ended before.
+    /// Of them, those that started when the measured time was over, within its grace.
+    pub(super) overran: u64,
+    /// Calls that the measured time and its grace ended before.
     pub(super) never_sent: u64,
 }
 
@@ -47,7 +49,7 @@ impl Open {
         Ok(Self {
             pacer: Pacer::new(drive, per_tick, rate.arrivals, seed),
             free: slots.collect(),
-            tally: OpenTally { service, started: 0, sent: 0, late: 0, never_sent: 0 },
+            tally: OpenTally { service, started: 0, sent: 0, late: 0, overran: 0, never_sent: 0 },
             late_ticks: clock.from_duration(LATE_AFTER),
         })
     }
@@ -77,9 +79,10 @@ impl Open {
         self.tally.started += u64::from(in_time);
     }
 
-    /// A measured call has started.
-    pub(super) fn on_measured(&mut self, intended: u64, sent: u64) {
+    /// A measured call has started, in the measured time or within the grace after it.
+    pub(super) fn on_measured(&mut self, intended: u64, sent: u64, in_time: bool) {
         self.tally.sent += 1;
+        self.tally.overran += u64::from(!in_time);
         self.tally.late += u64::from(sent.saturating_sub(intended) > self.late_ticks);
     }
 
@@ -118,13 +121,22 @@ impl OpenTally {
         self.started += other.started;
         self.sent += other.sent;
         self.late += other.late;
+        self.overran += other.overran;
         self.never_sent += other.never_sent;
+    }
+
+    /// Calls that were to start in the measured time.
+    pub(super) fn intended(&self) -> u64 {
+        self.sent + self.never_sent
     }
 
     /// Of the calls that were to start in the measured time, those that did.
     pub(super) fn adherence_percent(&self) -> f64 {
-        let intended = self.sent + self.never_sent;
-        if intended == 0 { 100.0 } else { self.sent as f64 * 100.0 / intended as f64 }
+        let in_time = (self.sent - self.overran) as f64;
+        match self.intended() {
+            0 => 100.0,
+            intended => in_time * 100.0 / intended as f64,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::control::Figures;
 use super::driver::Tally;
 use super::measurement::{CoreUse, Interval, Measurement, OpenLoop, Samples, nanoseconds};
 use super::open::OpenTally;
-use super::workload::{Limits, Workload};
+use super::workload::{Limits, Share, Workload};
 use crate::failure::Failure;
 use crate::latency::{LatencySummary, Recorder};
 use hdrhistogram::Histogram;
@@ -40,15 +40,16 @@ pub(super) fn combine(
         true => Vec::new(),
         false => shares.iter().map(|share| workload.part(*share)).collect(),
     };
+    let calls_per_second = sum.rates(&shares);
     let bytes_per_second = shares
         .iter()
-        .zip(&sum.calls_per_second)
+        .zip(&calls_per_second)
         .map(|(share, rate)| share.payload_bytes() as f64 * rate)
         .sum();
-    let rates = [sum.calls_per_second.iter().sum(), bytes_per_second];
+    let rates = [calls_per_second.iter().sum(), bytes_per_second];
     let all = sum.measurement(workload, limits, &sides, &sum.recorders, rates)?;
     let mut measured = vec![(*workload, all)];
-    for ((part, recorder), &rate) in parts.iter().zip(&sum.recorders).zip(&sum.calls_per_second) {
+    for ((part, recorder), &rate) in parts.iter().zip(&sum.recorders).zip(&calls_per_second) {
         let rates = [rate, part.payload_bytes() as f64 * rate];
         let one = std::slice::from_ref(recorder);
         measured.push((*part, sum.measurement(part, limits, &sides, one, rates)?));
@@ -145,6 +146,25 @@ impl Sum {
         }
     }
 
+    /// Calls per second of each share. Of an open loop those that started in the measured time,
+    /// divided as the samples are, or by weight where there are none: a call that was due before the
+    /// end and started after it is sampled, and the rate of that time does not have it.
+    fn rates(&self, shares: &[Share]) -> Vec<f64> {
+        let sampled: f64 = self.calls_per_second.iter().sum();
+        let weights: f64 = shares.iter().map(|share| f64::from(share.weight)).sum();
+        let Some(open) = &self.open else { return self.calls_per_second.clone() };
+        let achieved = self.achieved_per_second(open);
+        let part = |(share, rate): (&Share, &f64)| match sampled > 0.0 {
+            true => achieved * rate / sampled,
+            false => achieved * f64::from(share.weight) / weights.max(1.0),
+        };
+        shares.iter().zip(&self.calls_per_second).map(part).collect()
+    }
+
+    fn achieved_per_second(&self, open: &OpenTally) -> f64 {
+        open.started as f64 / self.elapsed_s.max(f64::MIN_POSITIVE)
+    }
+
     /// What these recorders say; together they are the workload.
     fn measurement(
         &self,
@@ -159,9 +179,6 @@ impl Sum {
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
         let open = self.open.as_ref().map(|open| self.open_loop(workload, limits, open));
         let refused = open.is_some_and(|open| open.refused.is_some());
-        // Where not all of it could be measured, what was done all the same.
-        let achieved = open.filter(|_| refused && !workload.of_mix);
-        let calls_per_second = achieved.map_or(calls_per_second, |open| open.achieved_per_second);
         let summary = |recorder: &Recorder| match refused {
             true => LatencySummary::refused(recorder.samples()),
             false => recorder.summary(ns_per_tick),
@@ -192,9 +209,11 @@ impl Sum {
         let refused = adherence_percent < ADHERENCE_MIN_PERCENT && !limits.force;
         OpenLoop {
             target_per_second: workload.rate.map_or(0.0, |rate| rate.per_second as f64),
-            achieved_per_second: open.started as f64 / self.elapsed_s.max(f64::MIN_POSITIVE),
+            achieved_per_second: self.achieved_per_second(open),
+            intended: open.intended(),
             adherence_percent,
             late: open.late,
+            overran: open.overran,
             never_sent: open.never_sent,
             arrivals: workload.rate.map(|rate| rate.arrivals).unwrap_or_default(),
             refused: refused.then_some(REFUSED),
@@ -305,8 +324,13 @@ mod tests {
     }
 
     fn open(sent: u64, never_sent: u64, force: bool) -> Measurement {
+        overrun(sent, 0, never_sent, force)
+    }
+
+    fn overrun(sent: u64, overran: u64, never_sent: u64, force: bool) -> Measurement {
         let service = Recorder::new(1).unwrap();
-        let tally = OpenTally { service, started: sent, sent, late: 1, never_sent };
+        let started = sent - overran;
+        let tally = OpenTally { service, started, sent, late: 1, overran, never_sent };
         let workload = echo().at_rate(Rate { per_second: 1000, arrivals: Arrivals::Fixed });
         let limits = Limits { force, ..Limits::default() };
         let cores = vec![driven(&[&[1e3]], Some(tally))];
@@ -323,5 +347,15 @@ mod tests {
         assert!(fell_behind.latency.p99_ns.is_nan() && fell_behind.samples.latency.is_empty());
         assert_eq!((fell_behind.calls, fell_behind.latency.samples), (1, 1));
         assert!(open(900, 100, true).latency.p99_ns > 0.0);
+    }
+
+    #[test]
+    fn calls_of_an_open_loop_that_start_after_its_time_are_not_its_rate() {
+        let overran = overrun(1000, 100, 0, true);
+        let open = overran.open.unwrap();
+        assert_eq!((open.intended, open.overran, open.adherence_percent), (1000, 100, 90.0));
+        assert_eq!((open.achieved_per_second, overran.calls_per_second), (900.0, 900.0));
+        assert_eq!(overran.bytes_per_second, 900.0 * 128.0);
+        assert!(overrun(1000, 100, 0, false).latency.p99_ns.is_nan());
     }
 }

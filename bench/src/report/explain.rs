@@ -171,6 +171,8 @@ mod tests {
             achieved_per_second: 5000.0,
             adherence_percent,
             late: 0,
+            intended: 1000,
+            overran: 0,
             never_sent: 0,
             arrivals: Arrivals::Fixed,
             refused: None,

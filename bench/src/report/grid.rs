@@ -117,6 +117,7 @@ fn loop_cells(row: &Row) -> Option<Vec<String>> {
         show_count(median(loops().map(|open| open.achieved_per_second))),
         format!("{:.2}", median(loops().map(|open| open.adherence_percent))),
         loops().map(|open| open.late).sum::<u64>().to_string(),
+        loops().map(|open| open.overran).sum::<u64>().to_string(),
         loops().map(|open| open.never_sent).sum::<u64>().to_string(),
         service(|latency| latency.p50_ns),
         service(|latency| latency.p99_ns),
@@ -241,12 +242,13 @@ const RESULTS: [&str; 11] = [
     "workload", "calls", "calls/s", "MB/s", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999",
     "max",
 ];
-const LOOPS: [&str; 10] = [
+const LOOPS: [&str; 11] = [
     "workload",
     "target/s",
     "achieved/s",
     "adherence %",
     "late",
+    "overran",
     "never sent",
     "service p50",
     "p99",
