@@ -71,9 +71,11 @@ pub(crate) struct SaturationStep {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Soak {
     pub(crate) windows: Vec<SoakWindow>,
+    /// Windows that kept less of their rate than percentiles are given for.
+    pub(crate) refused_windows: usize,
     /// How each figure changed from window to window.
     pub(crate) trends: Vec<Trend>,
-    /// Nothing drifted and nothing leaked.
+    /// Nothing drifted, nothing leaked, and every window kept to its rate, if it had one.
     pub(crate) held: bool,
 }
 

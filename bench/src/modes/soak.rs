@@ -1,6 +1,6 @@
 //! The soak: the same load for hours, window by window, watched for what should stay as it is. What
 //! is kept of a window is a line of figures, and all memory is taken at the beginning: a watch for
-//! leaks must not leak itself.
+//! leaks must not leak itself. SIGINT and SIGTERM end it after the window that is under way.
 
 use super::rows::rows;
 use super::trend::Line;
@@ -9,23 +9,43 @@ use crate::cli::Plan;
 use crate::env::{Holdings, holdings};
 use crate::failure::Failure;
 use crate::latency::LatencySummary;
-use crate::load::{Fleet, Interval, Limits, Measured, Measurement, Samples};
+use crate::load::{Fleet, Interval, Limits, Measured, Measurement, OpenLoop, Samples};
 use crate::top::{Target, Watched};
 use crate::units::{show_count, show_us};
 use hdrhistogram::Histogram;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Runs the workload of the plan window by window.
 pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let windows = plan.limits.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1)) as usize;
     let mut watch = Watch::new(windows, &plan.address)?;
+    let stop = stop_by_signal()?;
     fleet.load(&plan.workloads[0])?;
     for window in 0..windows {
+        if window > 0 && stop.load(Ordering::Relaxed) {
+            eprintln!("spinperf: interrupted after {window} of {windows} windows");
+            break;
+        }
         let limits = limits_of(plan, window, windows);
         watch.add(fleet.measure(&limits)?, fleet.server_holdings()?);
     }
     fleet.unload()?;
     watch.outcome()
+}
+
+/// Set by the first SIGINT or SIGTERM; the second ends the program at once.
+fn stop_by_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| flag::register(signal, stop.clone()))
+            .map_err(|error| Failure::system("waiting for signals", error))?;
+    }
+    Ok(stop)
 }
 
 /// The first window warms up, the last cools down.
@@ -47,6 +67,8 @@ struct Watch {
     begin: Instant,
     windows: Vec<SoakWindow>,
     planned: usize,
+    /// Windows that kept less of their rate than percentiles are given for.
+    refused: usize,
     samples: Vec<Histogram<u64>>,
     /// All of it and its operations: the sums of their counts, and what else the last window said.
     sums: Vec<Measured>,
@@ -71,6 +93,7 @@ impl Watch {
             begin: Instant::now(),
             windows: Vec::with_capacity(planned),
             planned,
+            refused: 0,
             samples: samples
                 .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))?,
             sums: Vec::new(),
@@ -82,6 +105,7 @@ impl Watch {
 
     fn add(&mut self, measured: Vec<Measured>, server: Holdings) {
         if let Some((_, all)) = measured.first() {
+            self.refused += usize::from(all.open.is_some_and(|open| open.refused.is_some()));
             let end_s = self.begin.elapsed().as_secs_f64();
             // Without calls there are no latencies, rather than none at all.
             let latency = match all.calls {
@@ -131,11 +155,15 @@ impl Watch {
 
     fn outcome(mut self) -> Result<Outcome, Failure> {
         let trends = trends(&self.windows, &self.buffers);
-        let held = !trends.iter().any(|trend| trend.is_drift);
-        let drifted: Vec<String> =
+        let mut reasons: Vec<String> =
             trends.iter().filter(|trend| trend.is_drift).map(Trend::describe).collect();
+        let (refused_windows, count) = (self.refused, self.windows.len());
+        if refused_windows > 0 {
+            reasons.push(format!("{refused_windows} of {count} windows did not keep to the rate"));
+        }
+        let held = reasons.is_empty();
         if let Some((_, all)) = self.sums.first_mut() {
-            all.samples = samples(&self.windows, self.samples)?;
+            all.samples = samples(&self.windows, self.samples, self.planned)?;
             all.latency = match all.latency.p50_ns.is_nan() {
                 true => LatencySummary::refused(all.calls),
                 false => LatencySummary::of(&all.samples.latency, 1.0),
@@ -143,10 +171,10 @@ impl Watch {
         }
         Ok(Outcome {
             rows: rows(vec![self.sums]),
-            soak: Some(Soak { windows: self.windows, trends, held }),
+            soak: Some(Soak { windows: self.windows, refused_windows, trends, held }),
             verdict: match held {
                 true => Ok(()),
-                false => Err(format!("the soak did not hold: {}", drifted.join("; "))),
+                false => Err(format!("the soak did not hold: {}", reasons.join("; "))),
             },
             ..Outcome::default()
         })
@@ -177,16 +205,45 @@ fn add_up(((workload, sum), (_, next)): (Measured, Measured)) -> Measured {
         calls_per_second,
         bytes_per_second,
         latency: LatencySummary::from_figures(calls, latency),
+        open: sum.open.zip(next.open).map(|loops| add_up_loops(loops, mean)),
         ..next
     };
     (workload, measurement)
 }
 
-fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>) -> Result<Samples, Failure> {
+/// The counts of both, and adherence by them; what was achieved is the mean over the time.
+fn add_up_loops(
+    (sum, next): (OpenLoop, OpenLoop),
+    mean: impl Fn(fn(&Measurement) -> f64) -> f64,
+) -> OpenLoop {
+    let in_time = |one: &OpenLoop| one.adherence_percent * one.intended as f64;
+    let intended = sum.intended + next.intended;
+    let adherence_percent = match intended {
+        0 => 100.0,
+        _ => (in_time(&sum) + in_time(&next)) / intended as f64,
+    };
+    OpenLoop {
+        achieved_per_second: mean(|one| one.open.map_or(0.0, |open| open.achieved_per_second)),
+        intended,
+        adherence_percent,
+        late: sum.late + next.late,
+        overran: sum.overran + next.overran,
+        never_sent: sum.never_sent + next.never_sent,
+        refused: sum.refused.or(next.refused),
+        ..next
+    }
+}
+
+/// The histograms, which were made for all windows planned, with the times of those there were.
+fn samples(
+    windows: &[SoakWindow],
+    parts: Vec<Histogram<u64>>,
+    planned: usize,
+) -> Result<Samples, Failure> {
     let mut samples = Samples::none()?;
     let count = parts.len();
     for (index, histogram) in parts.into_iter().enumerate() {
-        let own = |place: usize| place * count / windows.len().max(1) == index;
+        let own = |place: usize| place * count / planned.max(1) == index;
         let mut own = windows.iter().enumerate().filter(|(place, _)| own(*place));
         let Some((_, first)) = own.next() else { continue };
         let last = own.next_back().map_or(first, |(_, last)| last);
@@ -344,6 +401,70 @@ mod tests {
         assert_eq!(of(&grown), Some(true));
         assert_eq!(of(&[7.0; 20]), Some(false));
         assert_eq!(of(&[f64::NAN; 20]), None);
+    }
+
+    /// A window of an open loop of 1000 calls, of which some were never sent.
+    fn open_window(never_sent: u64, elapsed_s: f64) -> Measured {
+        use crate::load::{Arrivals, CoreUse, Operation, Workload};
+        let refused = (never_sent > 0).then_some("behind");
+        let sent = 1000 - never_sent;
+        let open = OpenLoop {
+            target_per_second: 1000.0 / elapsed_s,
+            achieved_per_second: sent as f64 / elapsed_s,
+            intended: 1000,
+            adherence_percent: sent as f64 / 10.0,
+            late: 5,
+            overran: 2,
+            never_sent,
+            arrivals: Arrivals::Fixed,
+            refused,
+        };
+        let latency = match refused {
+            Some(_) => LatencySummary::refused(sent),
+            None => LatencySummary::from_figures(sent, [300.0; 8]),
+        };
+        let measurement = Measurement {
+            calls: sent,
+            elapsed_s,
+            calls_per_second: open.achieved_per_second,
+            bytes_per_second: 0.0,
+            latency,
+            service: None,
+            open: Some(open),
+            client: CoreUse::default(),
+            server: None,
+            client_cores: Vec::new(),
+            server_cores: Vec::new(),
+            samples: Samples::none().unwrap(),
+        };
+        (Workload::ping_pong(Operation::Null, 0), measurement)
+    }
+
+    fn soaked(windows: [Measured; 3]) -> Outcome {
+        let mut watch = Watch::new(5, "shm:nobody").unwrap();
+        let holdings = window(0).server;
+        windows.into_iter().for_each(|one| watch.add(vec![one], holdings));
+        watch.outcome().unwrap()
+    }
+
+    #[test]
+    fn an_open_soak_says_what_all_of_its_windows_did() {
+        let all = [open_window(100, 1.0), open_window(0, 1.0), open_window(0, 2.0)];
+        let outcome = soaked(all);
+        let open = outcome.rows[0].repeats[0].measurement.open.unwrap();
+        assert_eq!((open.intended, open.late, open.overran, open.never_sent), (3000, 15, 6, 100));
+        assert!((open.adherence_percent - 290.0 / 3.0).abs() < 1e-9, "{open:?}");
+        assert_eq!((open.achieved_per_second, open.refused), (725.0, Some("behind")));
+    }
+
+    #[test]
+    fn windows_that_fell_behind_their_rate_are_a_reason_not_to_hold() {
+        let outcome = soaked([open_window(0, 1.0), open_window(100, 1.0), open_window(0, 1.0)]);
+        let soak = outcome.soak.unwrap();
+        assert_eq!((soak.held, soak.refused_windows), (false, 1));
+        assert!(outcome.verdict.unwrap_err().contains("1 of 3 windows did not keep to the rate"));
+        let kept = soaked([open_window(0, 1.0), open_window(0, 1.0), open_window(0, 1.0)]);
+        assert!(kept.soak.unwrap().held && kept.verdict.is_ok());
     }
 
     #[test]

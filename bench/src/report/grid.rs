@@ -212,11 +212,15 @@ pub(crate) fn soak(report: &Report) -> Option<Grid> {
         ]
     });
     let verdict = match (soak.trends.is_empty(), soak.held) {
-        (true, _) => "too few to tell a drift",
+        (_, false) => "did NOT hold",
+        (true, true) => "too few to tell a drift",
         (false, true) => "held: no drift, no leak",
-        (false, false) => "did NOT hold",
     };
-    let lead = format!("{} windows: {verdict}", soak.windows.len());
+    let behind = match soak.refused_windows {
+        0 => String::new(),
+        count => format!(" ({count} fell behind their rate)"),
+    };
+    let lead = format!("{} windows{behind}: {verdict}", soak.windows.len());
     let header = SOAK.map(str::to_owned).to_vec();
     Some(Grid { title: "soak", lead, header, rows: rows.collect() })
 }

@@ -234,7 +234,8 @@ mod tests {
             server: holdings,
         };
         let windows = vec![window(0.0), window(1.0)];
-        let html = soak(&Soak { windows, trends: Vec::new(), held: true }).unwrap();
+        let html =
+            soak(&Soak { windows, refused_windows: 0, trends: Vec::new(), held: true }).unwrap();
         assert_eq!(data_points(&html), [2, 2, 2, 2, 2]);
     }
 }
