@@ -126,9 +126,10 @@ fn loop_cells(row: &Row) -> Option<Vec<String>> {
     ])
 }
 
-/// What each core did: medians over the repeats.
+/// What each core did: medians over the repeats. What it did for one operation of a mix nobody
+/// counts.
 pub(crate) fn cores(report: &Report) -> Option<Grid> {
-    let rows = report.rows.iter().flat_map(|row| {
+    let rows = report.rows.iter().filter(|row| !row.workload.of_mix).flat_map(|row| {
         let client = core_rows(row, "client", |m| &m.client_cores);
         let server = core_rows(row, "server", |m| &m.server_cores);
         client.into_iter().chain(server)
@@ -172,10 +173,10 @@ fn empty_percent(core: &CoreUse) -> f64 {
 /// Why each rate was not higher.
 pub(crate) fn bounds(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
-        let bound = &row.bounded_by;
-        vec![row.name.clone(), bound.limit.name().to_owned(), bound.evidence.clone()]
+        let bound = row.bounded_by.as_ref()?;
+        Some(vec![row.name.clone(), bound.limit.name().to_owned(), bound.evidence.clone()])
     };
-    let rows = report.rows.iter().map(cells).collect();
+    let rows = report.rows.iter().filter_map(cells).collect();
     Grid::new("what bound each row", &["workload", "bound by", "evidence"], rows)
 }
 

@@ -19,7 +19,7 @@ use crate::floor::Probe;
 use crate::latency::{LatencySummary, median};
 use crate::load::{CoreUse, Measurement, Mode, Workload};
 use crate::modes::{Saturation, Soak};
-use explain::{Bound, Limit};
+use explain::Bound;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -65,7 +65,7 @@ impl Report {
     pub(crate) fn explain(&mut self) {
         let wire = self.environment.link_bytes_per_second;
         for row in &mut self.rows {
-            row.bounded_by = Bound::of(row, wire);
+            row.bounded_by = bound(row, wire);
         }
     }
 
@@ -169,17 +169,21 @@ pub(crate) struct Row {
     pub(crate) workload: Workload,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) median: Summary,
-    /// What kept the rate from being higher.
-    pub(crate) bounded_by: Bound,
+    /// What kept the rate from being higher; nobody knows for one operation of a mix, since cores,
+    /// queues and credits are those of the mix.
+    pub(crate) bounded_by: Option<Bound>,
+}
+
+fn bound(row: &Row, wire_bytes_per_second: Option<f64>) -> Option<Bound> {
+    (!row.workload.of_mix).then(|| Bound::of(row, wire_bytes_per_second))
 }
 
 impl Row {
     /// Summarises the repeats of a workload; there must be at least one.
     pub(crate) fn new(workload: Workload, repeats: Vec<Repeat>) -> Self {
         let median = Summary::of(&repeats);
-        let unknown = Bound { limit: Limit::RoundTrip, evidence: String::new() };
-        let row = Self { name: workload.name(), workload, repeats, median, bounded_by: unknown };
-        Self { bounded_by: Bound::of(&row, None), ..row }
+        let row = Self { name: workload.name(), workload, repeats, median, bounded_by: None };
+        Self { bounded_by: bound(&row, None), ..row }
     }
 }
 
@@ -236,8 +240,10 @@ impl Summary {
         let of = |value: fn(&Measurement) -> f64| {
             median(repeats.iter().map(|repeat| value(&repeat.measurement)))
         };
+        // Each side counts since its own warm-up began, a server for all of its clients.
         let per_call = |count: fn(&CoreUse) -> u64, m: &Measurement| {
-            (count(&m.client) + m.server.as_ref().map_or(0, count)) as f64 / m.calls.max(1) as f64
+            let of = |side: &CoreUse| count(side) as f64 / side.calls.max(1) as f64;
+            of(&m.client) + m.server.as_ref().map_or(0.0, of)
         };
         let ticks = |side: fn(&Measurement) -> Option<CoreUse>| {
             let of = |repeat: &Repeat| side(&repeat.measurement)?.busy_ticks_per_call;
@@ -370,8 +376,8 @@ pub(crate) mod tests {
             client_cores: Vec::new(),
             server_cores: Vec::new(),
             samples: Samples::none().unwrap(),
-            client: CoreUse { busy_percent: 95.0, ..CoreUse::default() },
-            server: Some(CoreUse { busy_percent: 40.0, ..CoreUse::default() }),
+            client: CoreUse { calls, busy_percent: 95.0, ..CoreUse::default() },
+            server: Some(CoreUse { calls, busy_percent: 40.0, ..CoreUse::default() }),
         };
         let value = |&(probe, value): &(Probe, f64)| FloorValue { probe, value };
         Repeat::new(measurement, floor.iter().map(value).collect())
@@ -398,6 +404,29 @@ pub(crate) mod tests {
         assert_eq!(row.median.calls_per_second, 20.0);
         assert_eq!(row.median.calls_per_second_spread, [10.0, 30.0]);
         assert_eq!(row.median.latency.max_ns, 30.0);
+    }
+
+    #[test]
+    fn refusals_are_divided_by_the_calls_of_the_side_that_met_them() {
+        let mut one = repeat(100, 1.0, &[]);
+        one.measurement.client = CoreUse { calls: 200, queue_full: 50, ..CoreUse::default() };
+        let server = CoreUse { calls: 1000, queue_full: 100, ..CoreUse::default() };
+        one.measurement.server = Some(server);
+        assert_eq!(Row::new(echo(), vec![one]).median.queue_full_per_call, 0.25 + 0.1);
+    }
+
+    #[test]
+    fn one_operation_of_a_mix_has_neither_a_bound_nor_cores_of_its_own() {
+        let mut one = repeat(100, 1.0, &[]);
+        one.measurement.client_cores = vec![one.measurement.client];
+        let mut report = empty();
+        let part = Workload { of_mix: true, ..echo() };
+        report.rows.push(Row::new(part, vec![one.clone()]));
+        report.explain();
+        assert!(report.rows[0].bounded_by.is_none());
+        assert!(grid::bounds(&report).is_none() && grid::cores(&report).is_none());
+        report.rows.push(Row::new(echo(), vec![one]));
+        assert!(grid::bounds(&report).is_some() && grid::cores(&report).is_some());
     }
 
     #[test]
