@@ -70,8 +70,8 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
         connection_bytes: Memlock::connection_bytes(&profile),
     };
     let listing = Listing::new(crate::fabric::devices(), limits(), memory);
-    print!("{}", listing.render());
-    json.write_json(&listing)
+    json.write_json(&listing)?;
+    crate::output::say(&listing.render())
 }
 
 impl Listing {

@@ -6,6 +6,7 @@ use crate::env::{Environment, ProfileId, StealMeter};
 use crate::failure::Failure;
 use crate::floor::Probe;
 use crate::load::{Operation, Workload};
+use crate::output::say;
 use crate::progress::Progress;
 use crate::report::sink::Sink;
 use crate::report::{FloorRow, Report, table};
@@ -30,8 +31,8 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     report.floor = rows;
     report.interference = steal.stop();
     report.notes.push(NOTE.to_owned());
-    print!("{}", table::render(&report));
-    json.write_json(&report)
+    json.write_json(&report)?;
+    say(&table::render(&report))
 }
 
 /// The limits that the workloads of the main job are compared with.

@@ -52,8 +52,7 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
     let cli: Cli = match parsed {
         Parsed::Run(cli) => *cli,
         Parsed::Text(text) => {
-            print!("{text}");
-            return Ok(());
+            return output::say(&text);
         }
     };
     match cli.command {

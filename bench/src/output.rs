@@ -8,7 +8,22 @@ use crate::failure::Failure;
 use crate::report::sink::Sink;
 use crate::report::{Report, csv, hgrm, hlog, html, table};
 use clap::Args;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+
+/// Prints a text for people. A reader that has gone, as `head` does, has read what it wanted.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    say_to(&mut std::io::stdout().lock(), text)
+}
+
+fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::system("writing to standard output", error))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Options that say where results go besides standard output.
 #[derive(Args, Debug, Default)]
@@ -68,11 +83,10 @@ impl Outputs {
         })
     }
 
-    /// Prints and writes a report, and then judges it by the baseline, if there is one.
+    /// Writes a report to its files, prints it, and then judges it by the baseline, if there is one.
     pub(crate) fn deliver(self, mut report: Report) -> Result<(), Failure> {
         report.explain();
         let report = &report;
-        print!("{}", table::render(report));
         self.json.write_json(report)?;
         self.csv.write(|| csv::render(report))?;
         self.hlog.write(|| hlog::render(report))?;
@@ -80,11 +94,12 @@ impl Outputs {
         if let Some(path) = &self.hgrm {
             write_spectra(path, report)?;
         }
+        say(&table::render(report))?;
         let Some((name, baseline)) = self.baseline else { return Ok(()) };
         let now = Document::of(report).map_err(Failure::Measurement)?;
         let names = [name, "this run".to_owned()];
         let comparison = Comparison::new(names, [&baseline, &now], &self.conditions)?;
-        print!("\n{}", comparison.render());
+        say(&format!("\n{}", comparison.render()))?;
         comparison.verdict()
     }
 }
@@ -115,4 +130,30 @@ fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
         Sink::open(Some(&path))?.write(|| Ok(hgrm::render(&samples)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// A reader that answers everything like this.
+    struct Reader(ErrorKind);
+
+    impl Write for Reader {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
+        assert!(say_to(&mut Reader(ErrorKind::BrokenPipe), "text").is_ok());
+        let full = say_to(&mut Reader(ErrorKind::StorageFull), "text").unwrap_err();
+        assert!(full.to_string().starts_with("writing to standard output"), "{full}");
+    }
 }

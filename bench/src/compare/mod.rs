@@ -16,6 +16,7 @@ pub(crate) use document::Document;
 
 use crate::failure::Failure;
 use crate::latency::{is_supported, median};
+use crate::output::say;
 use clap::Args;
 use document::Row;
 use metric::Metric;
@@ -49,8 +50,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let names = [&args.before, &args.after].map(|path| path.display().to_string());
     let comparison = Comparison::new(names, [&before, &after], &args.fail_if)?;
     match args.json {
-        true => println!("{:#}", comparison.to_json()?),
-        false => print!("{}", table::render(&comparison)),
+        true => say(&format!("{:#}\n", comparison.to_json()?))?,
+        false => say(&table::render(&comparison))?,
     }
     comparison.verdict()
 }
