@@ -208,7 +208,7 @@ fn what_cannot_be_compared_is_one_line_and_exit_code_2() {
     for (arguments, told) in [
         (vec!["compare", &good], "<AFTER>"),
         (vec!["compare", &good, &none], "No such file"),
-        (vec!["compare", &good, &broken], "is not JSON"),
+        (vec!["compare", &good, &broken], "not JSON"),
         (vec!["compare", &good, &other], "spinperf/2"),
         (vec!["compare", &good, &good, "--fail-if", "p98>+1%"], "p99.9"),
         (vec!["compare", &good, &good, "--fail-if", "rate<5%"], "with its sign"),

@@ -3,9 +3,11 @@
 
 use crate::report::Report;
 use crate::report::json::SCHEMA;
+use crate::units::printable;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// One side of a comparison.
@@ -54,10 +56,26 @@ impl Document {
     /// Reads a file; the error is one line.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let text = fs::read_to_string(path).map_err(|error| format!("reading {shown}: {error}"))?;
-        let value: Value =
-            serde_json::from_str(&text).map_err(|error| format!("{shown} is not JSON: {error}"))?;
-        Self::from_value(value).map_err(|error| format!("{shown}: {error}"))
+        let file = File::open(path).map_err(|error| format!("reading {shown}: {error}"))?;
+        Self::parse(file, FILE_BYTES_MAX).map_err(|error| format!("{shown}: {error}"))
+    }
+
+    /// Reads a report that anybody may have written.
+    fn parse(input: impl Read, bytes_max: u64) -> Result<Self, String> {
+        let mut text = String::new();
+        let read = input.take(bytes_max + 1).read_to_string(&mut text);
+        if read.map_err(|error| error.to_string())? as u64 > bytes_max {
+            return Err(format!("larger than {} MiB", bytes_max >> 20));
+        }
+        let mut value =
+            serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"))?;
+        make_printable(&mut value);
+        let document = Self::from_value(value)?;
+        let mut repeats = document.rows.iter().flat_map(|row| &row.repeats);
+        match repeats.all(Repeat::is_credible) {
+            true => Ok(document),
+            false => Err("a figure of it is below 0 or above 1e18".to_owned()),
+        }
     }
 
     /// The same of a report that was just made.
@@ -76,5 +94,70 @@ impl Document {
     /// The most repeats of a row.
     pub(crate) fn repeats(&self) -> usize {
         self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0)
+    }
+}
+
+impl Repeat {
+    fn is_credible(&self) -> bool {
+        let Latency { p50_ns, p90_ns, p99_ns, p99_9_ns, .. } = self.latency;
+        let percentiles = [p50_ns, p90_ns, p99_ns, p99_9_ns].into_iter().flatten();
+        let ratios = self.ratios.iter().map(|ratio| ratio.ratio);
+        let rates = [self.calls_per_second, self.bytes_per_second];
+        let mut figures = rates.into_iter().chain(percentiles).chain(ratios);
+        figures.all(|figure| (0.0..=FIGURE_MAX).contains(&figure))
+    }
+}
+
+/// Goes through all texts: a terminal that shows a report must not obey it.
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = printable(text),
+        Value::Array(values) => values.iter_mut().for_each(make_printable),
+        Value::Object(map) => map.values_mut().for_each(make_printable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Longest report that is read: a sweep of thousands of rows.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Thirty years in nanoseconds; no rate comes near it.
+const FIGURE_MAX: f64 = 1e18;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parse(name: &str, calls_per_second: f64) -> Result<Document, String> {
+        let report = json!({
+            "schema": SCHEMA,
+            "environment": {"kernel": "6.1\u{1b}[2J"},
+            "rows": [{"name": name, "workload": {"op": "echo"}, "repeats": [{
+                "calls_per_second": calls_per_second, "bytes_per_second": 0.0,
+                "latency": {"samples": 5}, "ratios": [],
+            }]}],
+        });
+        Document::parse(report.to_string().as_bytes(), 1 << 20)
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_shown() {
+        let document = parse("echo\u{1b}]0;owned\u{7}\n64 B", 1.0).unwrap();
+        assert_eq!(document.rows[0].name, "echo?]0;owned??64 B");
+        assert_eq!(document.environment["kernel"], "6.1?[2J");
+    }
+
+    #[test]
+    fn figures_that_nothing_can_have_are_refused() {
+        assert!(parse("echo", 1e18).is_ok());
+        for figure in [-1.0, 1e19, 1e300] {
+            assert!(parse("echo", figure).unwrap_err().contains("1e18"), "{figure}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let error = Document::parse(std::io::repeat(b' '), 1 << 20).unwrap_err();
+        assert!(error.contains("larger than 1 MiB"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! A view as lines of text, for people.
 
 use super::view::{BlocksView, ConnectionView, CoreView, EngineView, View};
-use crate::units::{show_count, show_size};
+use crate::units::{printable, show_count, show_size};
 
 /// Everything that is watched; of each core so many connections.
 pub(super) fn lines(view: &View, connections: usize) -> Vec<String> {
@@ -186,11 +186,6 @@ fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
         cells.collect::<Vec<_>>().join("  ")
     };
     rows.into_iter().map(line).collect()
-}
-
-/// Texts of another process, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// `42s`, `3m07s`, `1h02m`, `5d03h`.

@@ -8,6 +8,7 @@ use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Whom to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,15 +46,21 @@ impl Found {
     /// `None` if a core that runs has not told.
     fn buffers_in_use(&self) -> Option<u64> {
         let running = || self.snapshot.cores.iter().filter(|core| core.running);
-        let blocks =
-            |core: &Core| core.memory.iter().map(|class| class.total - class.free).sum::<u64>();
+        let blocks = |core: &Core| {
+            sum(core.memory.iter().map(|class| class.total.saturating_sub(class.free)))
+        };
         let sends = |core: &Core| {
             let sends = core.connections.iter().map(|one| one.sends);
-            sends.map(|buffers| buffers.total - buffers.free).sum::<u64>()
+            sum(sends.map(|buffers| buffers.total.saturating_sub(buffers.free)))
         };
         let told = running().all(|core| core.answered);
-        told.then(|| running().map(|core| blocks(core) + sends(core)).sum())
+        told.then(|| sum(running().map(|core| blocks(core).saturating_add(sends(core)))))
     }
+}
+
+/// What another process says need not add up.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
 }
 
 /// The processes that are watched.
@@ -73,7 +80,7 @@ impl Watched {
             socket::names().map_err(|error| Failure::system("reading /proc/net/unix", error))?;
         let mut watched = Self { stems: Vec::new(), owners: Vec::new() };
         let mut silent = Vec::new();
-        for name in names {
+        for name in in_time(names, Instant::now() + FIND_PATIENCE) {
             match socket::ask(&name) {
                 Ok((owner, snapshot)) if is_meant(target, owner, &snapshot) => {
                     watched.add(&name, owner);
@@ -152,6 +159,20 @@ impl Watched {
     }
 }
 
+/// Those that can still be asked; says so when there are others, since any process of this host may
+/// listen without ever answering.
+fn in_time(names: Vec<String>, end: Instant) -> impl Iterator<Item = String> {
+    let mut left = names.len();
+    names.into_iter().map_while(move |name| {
+        if Instant::now() >= end {
+            eprintln!("spinperf: {left} control sockets were not asked: others took too long");
+            return None;
+        }
+        left -= 1;
+        Some(name)
+    })
+}
+
 fn is_meant(target: Option<&Target>, owner: Owner, snapshot: &Snapshot) -> bool {
     match target {
         None => true,
@@ -215,9 +236,25 @@ fn is_elsewhere(pid: u32) -> bool {
     own.is_some() && other.is_some() && own != other
 }
 
+/// In which all engines of this host are looked for.
+const FIND_PATIENCE: Duration = Duration::from_secs(5);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_asked_when_the_time_is_over() {
+        let names = || vec!["a".to_owned(), "b".to_owned()];
+        let now = Instant::now();
+        assert_eq!(in_time(names(), now).count(), 0);
+        assert_eq!(in_time(names(), now + Duration::from_secs(60)).count(), 2);
+    }
+
+    #[test]
+    fn counts_of_another_process_that_do_not_add_up_do_not_end_this_one() {
+        assert_eq!(sum([u64::MAX, 2].into_iter()), u64::MAX);
+    }
 
     #[test]
     fn a_target_is_a_process_or_an_address() {
