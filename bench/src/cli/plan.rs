@@ -1,6 +1,7 @@
 //! What `spinperf run` is to do, from options that go together: the mode, the workloads, how long.
 
 use super::lists::{List, Sizes};
+use super::modes::ModeArgs;
 use super::run::RunArgs;
 use crate::failure::Failure;
 use crate::load::{IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Workload};
@@ -32,6 +33,7 @@ impl Plan {
     pub(crate) fn new(args: &RunArgs, cores: usize) -> Result<Self, Failure> {
         let mode = mode_of(args);
         check(args, mode)?;
+        check_times(&args.modes)?;
         let workloads = workloads(args, mode, cores)?;
         let modes = &args.modes;
         let limits = limits(args, mode)?;
@@ -137,6 +139,24 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses times in which nothing can happen, and those that clock ticks cannot count.
+fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
+    let needed =
+        [("--duration", modes.duration), ("--p99-max", modes.p99_max), ("--window", modes.window)];
+    let others = [
+        ("--ramp", Some(modes.ramp)),
+        ("--warmup", modes.warmup),
+        ("--cooldown", Some(modes.cooldown)),
+    ];
+    let is_nothing = |(_, time): &&(&str, Option<Duration>)| time.is_some_and(|t| t.is_zero());
+    let is_long = |(_, time): &&(&str, Option<Duration>)| time.is_some_and(|t| t > DURATION_MAX);
+    let wrong = needed.iter().find(is_nothing).or_else(|| needed.iter().find(is_long));
+    let needs = wrong.map(|(name, _)| format!("{name} takes more than nothing and at most 1000h"));
+    let long = others.iter().find(is_long);
+    let message = needs.or_else(|| long.map(|(name, _)| format!("{name} takes at most 1000h")));
+    message.map_or(Ok(()), |message| Err(Failure::Usage(message)))
+}
+
 fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
     let modes = &args.modes;
     let (warmup, duration) = match mode {
@@ -145,10 +165,6 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
         Mode::PingPong | Mode::Closed | Mode::Open => (WARMUP, DURATION),
     };
     let duration = modes.duration.unwrap_or(duration);
-    if duration.is_zero() || duration > DURATION_MAX {
-        let message = "--duration takes more than nothing and at most 1000h".to_owned();
-        return Err(Failure::Usage(message));
-    }
     let intervals_max = match mode {
         Mode::Sweep | Mode::Saturate | Mode::Soak => 1,
         Mode::PingPong | Mode::Closed | Mode::Open => INTERVALS_MAX,

@@ -1,15 +1,16 @@
 //! The search for the highest rate: doubled until it does not hold, then narrowed down between the
 //! last that did and the first that did not. A rate holds if the 99th percentile, from the intended
 //! start of each call, stays within its limit, the loop keeps to the rate, and there are enough calls
-//! for that percentile. One that does not hold
-//! is tried once more: the machine may have done something else meanwhile.
+//! for that percentile, for which a step takes as long as it must. One that does not hold is tried
+//! once more: the machine may have done something else meanwhile.
 
 use super::rows::rows;
 use super::{Outcome, Saturation, SaturationStep};
 use crate::cli::Plan;
 use crate::failure::Failure;
-use crate::load::{Fleet, Measured, Rate, Workload};
+use crate::load::{Fleet, Limits, Measured, Rate, Workload};
 use crate::units::{show_count, show_us};
+use std::time::Duration;
 
 /// Searches with the workload of the plan.
 pub(super) fn search(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
@@ -61,10 +62,17 @@ impl Search<'_> {
 
     fn measure(&mut self, workload: &Workload) -> Result<Vec<Measured>, Failure> {
         self.fleet.load(workload)?;
-        let measured = self.fleet.measure(&self.plan.limits)?;
+        let measured = self.fleet.measure(&limits_at(workload, &self.plan.limits))?;
         self.fleet.unload()?;
         Ok(measured)
     }
+}
+
+/// The time of a step, or as much more as a low rate needs for enough calls.
+fn limits_at(workload: &Workload, limits: &Limits) -> Limits {
+    let per_second = workload.rate.map_or(u64::MAX, |rate| rate.per_second.max(1));
+    let needed = Duration::from_secs_f64(CALLS_PLANNED / per_second as f64);
+    Limits { duration: limits.duration.max(needed), ..*limits }
 }
 
 fn rate_of(measured: &[Measured]) -> u64 {
@@ -140,6 +148,8 @@ const RATE_LAST: u64 = 1_000_000_000;
 const PRECISION: u64 = 20;
 /// The 99th percentile of fewer is their largest, or nothing.
 const CALLS_MIN: u64 = 100;
+/// So many on average: chance brings fewer than `CALLS_MIN` in one of a hundred thousand steps.
+const CALLS_PLANNED: f64 = 150.0;
 
 #[cfg(test)]
 mod tests {
@@ -162,6 +172,18 @@ mod tests {
             assert!(highest <= limit && limit <= highest + highest / PRECISION + 1, "{highest}");
             assert!(tried < 25, "{limit}: {tried} steps");
         }
+    }
+
+    #[test]
+    fn a_step_at_a_low_rate_takes_long_enough_for_its_calls() {
+        use crate::load::{Arrivals, Operation};
+        let limits = Limits { duration: Duration::from_secs(1), ..Limits::default() };
+        let seconds = |per_second| {
+            let rate = Rate { per_second, arrivals: Arrivals::Fixed };
+            let workload = Workload::ping_pong(Operation::Null, 0).at_rate(rate);
+            limits_at(&workload, &limits).duration.as_secs_f64()
+        };
+        assert_eq!([10_000, 150, 10].map(seconds), [1.0, 1.0, 15.0]);
     }
 
     #[test]
