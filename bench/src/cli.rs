@@ -26,6 +26,7 @@ use std::time::Duration;
 /// host in under a minute.
 #[derive(Debug, Parser)]
 #[command(name = "spinperf", version, args_conflicts_with_subcommands = true)]
+#[command(after_help = MAIN_EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -76,6 +77,7 @@ pub(crate) struct MainJobArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct ServeArgs {
     /// Where to listen: shm:NAME, or rdma://HOST:PORT (0.0.0.0 for every address of this host)
     #[arg(long, value_parser = parse_address)]
@@ -105,6 +107,7 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = FLOOR_EXAMPLES)]
 pub(crate) struct FloorArgs {
     /// The two cores, such as 0,1 [default: the last two allowed]
     #[arg(long)]
@@ -121,6 +124,7 @@ pub(crate) struct FloorArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = DEVICES_EXAMPLES)]
 pub(crate) struct DevicesArgs {
     /// Profile whose need of locked memory is looked at
     #[arg(long, default_value = PROFILE)]
@@ -173,6 +177,33 @@ fn parse_payload(text: &str) -> Result<usize, String> {
     Ok(bytes)
 }
 
+const MAIN_EXAMPLES: &str = "\
+Examples:
+  spinperf                                  # the whole job on this host, in under a minute
+  spinperf --cores 2,3 --report out.html    # on these cores, with a page of tables and plots
+  spinperf --json today.json --baseline yesterday.json --fail-if \"p99>+10%\"
+  spinperf run --help                       # one workload, a sweep, the highest rate, a soak
+
+Exit codes: 0 measured, 1 not to be measured, wrong data, or a --fail-if is met, 2 a wrong command line";
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  spinperf serve --address shm:perf
+  spinperf serve --address rdma://0.0.0.0:20049 --cores 2,3 --profile throughput
+  spinperf serve --address shm:perf --capture calls.pcapng
+
+Exit codes: 1 nothing can be served there, 2 a wrong command line; a signal ends it otherwise";
+const FLOOR_EXAMPLES: &str = "\
+Examples:
+  spinperf floor
+  spinperf floor --cores 2,3 --repeats 9 --json floor.json
+
+Exit codes: 0 measured, 1 not to be measured, 2 a wrong command line";
+const DEVICES_EXAMPLES: &str = "\
+Examples:
+  spinperf devices
+  spinperf devices --profile throughput --json devices.json
+
+Exit codes: 0 listed, even if there are none, 1 not to be listed, 2 a wrong command line";
 const PROFILE: &str = "latency";
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
@@ -338,5 +369,17 @@ mod tests {
     fn help_is_not_an_error() {
         let Ok(Parsed::Text(text)) = parse(["spinperf", "--help"]) else { panic!("no text") };
         assert!(text.contains("floor"));
+    }
+
+    #[test]
+    fn every_help_ends_with_examples_and_exit_codes() {
+        for command in ["", "run", "serve", "floor", "devices", "compare"] {
+            let line = ["spinperf", command, "--help"].into_iter().filter(|word| !word.is_empty());
+            let Ok(Parsed::Text(text)) = parse(line) else { panic!("no text of {command}") };
+            assert!(
+                text.contains("Examples:") && text.contains("Exit codes:"),
+                "{command}: {text}"
+            );
+        }
     }
 }

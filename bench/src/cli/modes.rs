@@ -84,4 +84,7 @@ Examples:
   # both directions of one connection at once
   spinperf run --address shm:perf --bidir --depth 8
   # every byte checked at both ends
-  spinperf run --address shm:perf --op read --size 1MiB --verify full";
+  spinperf run --address shm:perf --op read --size 1MiB --verify full
+
+Exit codes: 0 measured; 1 not to be measured, wrong data, no rate holds, a soak did not hold, or a
+--fail-if is met; 2 a wrong command line";
