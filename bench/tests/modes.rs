@@ -5,10 +5,13 @@
 
 mod common;
 
-use common::{Server, command, cores, spinperf, text, two_cores};
+use common::{Server, command, cores, spinperf, text, two_cores, wait_at_most};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 /// Runs with these options, and returns what it said and its document.
 fn run(server: &Server, name: &str, options: &[&str]) -> (Output, Value) {
@@ -246,6 +249,30 @@ fn a_soak_tells_its_windows_and_its_verdict() {
     assert!(verdicts.iter().sum::<usize>() >= 5, "{}", text(&output.stdout));
 }
 
+/// Interrupt a soak. Expect it to end with the windows it has, rather than with nothing.
+#[test]
+fn an_interrupted_soak_delivers_what_there_is() {
+    let _cores = cores();
+    let server = Server::start("interrupted");
+    let path = std::env::temp_dir().join(format!("spinperf-soak-{}.json", std::process::id()));
+    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--mode", "soak"];
+    let mut child = command(&run)
+        .args(["--duration", "60s", "--window", "100ms", "--json", path.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("window ")));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(lines.any(|line| line.contains("interrupted after")));
+    assert!(wait_at_most(&mut child, Duration::from_secs(30)).is_some());
+    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    let windows = report["soak"]["windows"].as_array().unwrap().len();
+    assert!((1..600).contains(&windows), "{windows}");
+}
+
 /// Two clients of one server. Expect its figures to be of all calls it answered, and a note that says
 /// so; and those of each core that took part.
 #[test]
@@ -259,7 +286,7 @@ fn a_server_says_what_it_did_for_all_of_its_clients() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let (mut answered, mut made, mut notes) = (0.0, 0.0, String::new());
     // Until the other has begun.
     while answered < made + 2000.0 && std::time::Instant::now() < deadline {
