@@ -94,12 +94,9 @@ pub(crate) struct ServeArgs {
     /// Write what this end sends and receives to this file, as pcapng for Wireshark
     #[arg(long)]
     pub(crate) capture: Option<PathBuf>,
-    /// Every server calls clients in reverse that ask for it; this option says so to older scripts
-    #[arg(long, hide = true)]
-    pub(crate) bidir: bool,
     /// Keep no room for calls in reverse: clients cannot ask for them then, and the round trip of a plain
     /// call is some nanoseconds shorter
-    #[arg(long, conflicts_with = "bidir")]
+    #[arg(long)]
     pub(crate) no_reverse: bool,
     /// End when standard input does, and with the parent process
     #[arg(long, hide = true)]

@@ -98,7 +98,7 @@ fn assert_csv(text: &str) {
 #[test]
 fn several_rows_have_a_spectrum_each() {
     let _cores = cores();
-    let server = Server::start_with("spectra", &["--bidir"]);
+    let server = Server::start("spectra");
     let folder = Folder::new("spectra");
     let output = run(&server, &["--bidir", "--hgrm", &folder.file("out.hgrm")]);
     assert!(output.status.success(), "{}", text(&output.stderr));

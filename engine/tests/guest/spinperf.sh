@@ -5,7 +5,7 @@
 # has queue pairs wait four seconds for an acknowledgement: the wire loses nothing, a guest that gets no
 # processor is late, and rxe numbers an RDMA Write wrongly that it sends anew from its middle on.
 # segments has short ones, sixteen for 1 MiB; many has little memory, all of which is registered anew
-# for each of its connections; both is plain, for calls in both directions.
+# for each of its connections.
 profiles() {
     cat >/run/plain.toml <<'END'
 schema = 1
@@ -25,14 +25,13 @@ arena_mib = 8
 ack_timeout = 20
 connect_timeout_ms = 20000
 END
-    cp /run/plain.toml /run/both.toml
     sed 's/^credits/segment_bytes = 69632\ncredits/' /run/plain.toml >/run/segments.toml
     sed 's/^arena_mib = 8/arena_mib = 1/; s/^arena_mib = 32/arena_mib = 4/; s/^credits/max_read_bytes = 65536\nmax_write_bytes = 65536\ncredits/' /run/plain.toml >/run/many.toml
 }
 
 # port_of PROFILE: where its server listens.
 port_of() {
-    case $1 in plain) echo 7100 ;; segments) echo 7101 ;; many) echo 7102 ;; both) echo 7103 ;; esac
+    case $1 in plain) echo 7100 ;; segments) echo 7101 ;; many) echo 7102 ;; esac
 }
 
 # spinperf_up ADDRESS PROFILE CORES OPTION...: a server.
@@ -94,8 +93,8 @@ workloads() {
 
 # both_ways NAME ADDRESS: calls in both directions of one connection at once (RFC 8167).
 both_ways() {
-    check "$1: null in both directions" load "$2" both --bidir --op null --depth 64 --calls 500 --cores 0
-    check "$1: echo in both directions" load "$2" both --bidir --size 20000 --depth 4 --calls 100 --cores 0
-    check "$1: read in both directions" load "$2" both --bidir --op read --size 256K --depth 2 --calls 50 --cores 0
-    check "$1: write in both directions" load "$2" both --bidir --op write --size 256K --depth 2 --calls 50 --cores 0
+    check "$1: null in both directions" load "$2" plain --bidir --op null --depth 64 --calls 500 --cores 0
+    check "$1: echo in both directions" load "$2" plain --bidir --size 20000 --depth 4 --calls 100 --cores 0
+    check "$1: read in both directions" load "$2" plain --bidir --op read --size 256K --depth 2 --calls 50 --cores 0
+    check "$1: write in both directions" load "$2" plain --bidir --op write --size 256K --depth 2 --calls 50 --cores 0
 }
