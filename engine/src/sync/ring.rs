@@ -125,6 +125,8 @@ pub struct Producer<W> {
     place: RingPlace,
     /// Index of the next slot to fill; free-running.
     next: u64,
+    /// Where that slot starts.
+    at: usize,
     /// What the consumer said last, as far as we looked.
     consumed: u64,
     /// Something was pushed since the last [`Producer::end_run`].
@@ -138,6 +140,8 @@ pub struct Consumer<W> {
     place: RingPlace,
     /// Index of the next slot to read; free-running.
     next: u64,
+    /// Where that slot starts.
+    at: usize,
     /// What we told the producer last.
     published: u64,
 }
@@ -196,6 +200,7 @@ impl<W: Words> Producer<W> {
             words,
             place,
             next: 0,
+            at: place.slots_at,
             consumed: 0,
             in_run: false,
         })
@@ -218,7 +223,7 @@ impl<W: Words> Producer<W> {
     /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
     #[inline]
     fn publish(&mut self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
-        let at = self.place.slot(self.next);
+        let at = self.at;
         let flags = if lead.is_some() { FLAG_LEAD } else { 0 };
         if let Some(behind) = first.get(LEAD_BYTES..) {
             self.write_lines_from_behind(at, behind);
@@ -227,6 +232,7 @@ impl<W: Words> Producer<W> {
         // Release pairs with the Acquire of `arrival`: the header makes the whole message visible.
         self.words.store(at, header(self.next, flags, length), Ordering::Release);
         self.next += slots as u64;
+        self.at = self.place.slot(self.next);
         self.fetch_ahead();
     }
 
@@ -235,7 +241,7 @@ impl<W: Words> Producer<W> {
     #[inline]
     fn fetch_ahead(&mut self) {
         if !std::mem::replace(&mut self.in_run, true) {
-            return self.words.prefetch_write(self.place.slot(self.next));
+            return self.words.prefetch_write(self.at);
         }
         for ahead in SEND_AHEAD {
             let at = self.place.slot(self.next + ahead);
@@ -319,22 +325,35 @@ impl<W: Words> Producer<W> {
 impl<W: Words> Consumer<W> {
     /// The receiving end of a fresh ring. `None` when it does not fit its words.
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
-        place.fits(words.count()).then_some(Self { words, place, next: 0, published: 0 })
+        let fits = place.fits(words.count());
+        fits.then_some(Self { words, place, next: 0, at: place.slots_at, published: 0 })
+    }
+
+    /// The header of the message that waits, if one does.
+    #[inline]
+    fn waiting(&self) -> Option<u64> {
+        // Acquire pairs with the Release of `publish`.
+        let header = self.words.load(self.at, Ordering::Acquire);
+        if (header >> 32) as u32 == (self.next + 1) as u32 {
+            return Some(header);
+        }
+        // The lines behind the header, so that they come with it and not after it. They are near
+        // already unless a message is being written.
+        self.words.prefetch(self.at + LINE_WORDS);
+        self.words.prefetch(self.at + 2 * LINE_WORDS);
+        None
+    }
+
+    /// Whether `arrival` would find something, be it a message or an error.
+    #[inline]
+    pub fn has_arrival(&self) -> bool {
+        self.waiting().is_some()
     }
 
     /// The message that waits, if one does.
     #[inline]
     pub fn arrival(&self) -> Result<Option<Arrival>, Corrupt> {
-        let at = self.place.slot(self.next);
-        // Acquire pairs with the Release of `push`.
-        let header = self.words.load(at, Ordering::Acquire);
-        if (header >> 32) as u32 != (self.next + 1) as u32 {
-            // The lines behind the header, so that they come with it and not after it. They are near
-            // already unless a message is being written.
-            self.words.prefetch(at + LINE_WORDS);
-            self.words.prefetch(at + 2 * LINE_WORDS);
-            return Ok(None);
-        }
+        let Some(header) = self.waiting() else { return Ok(None) };
         let length = (header & LENGTH_MASK) as usize;
         let flags = header >> LENGTH_BITS & 0xff;
         if flags & !FLAG_LEAD != 0 {
@@ -343,7 +362,7 @@ impl<W: Words> Consumer<W> {
         if length > self.place.message_bytes_max() {
             return Err(Corrupt("ring slot with a message longer than the ring takes"));
         }
-        let lead = (flags != 0).then(|| self.words.load(at + 1, Ordering::Relaxed) as u32);
+        let lead = (flags != 0).then(|| self.words.load(self.at + 1, Ordering::Relaxed) as u32);
         Ok(Some(Arrival { length, lead }))
     }
 
@@ -362,13 +381,14 @@ impl<W: Words> Consumer<W> {
     #[inline]
     pub fn take(&mut self, arrival: Arrival, into: &mut [u8]) -> Result<(), Corrupt> {
         debug_assert_eq!(arrival.length, into.len());
-        let slots = slots_of(into.len());
-        let (first, rest) = into.split_at_mut(FIRST_PAYLOAD_BYTES.min(into.len()));
+        let Some((first, rest)) = into.split_at_mut_checked(FIRST_PAYLOAD_BYTES) else {
+            self.read_first(into);
+            self.free_slots(1);
+            return Ok(());
+        };
         self.read_first(first);
-        if slots > 1 {
-            self.take_rest(rest)?;
-        }
-        self.free_slots(slots);
+        self.take_rest(rest)?;
+        self.free_slots(slots_of(arrival.length));
         Ok(())
     }
 
@@ -398,7 +418,7 @@ impl<W: Words> Consumer<W> {
     /// Copies out what the first slot has of the message that waits.
     #[inline(always)]
     fn read_first(&self, first: &mut [u8]) {
-        let at = self.place.slot(self.next);
+        let at = self.at;
         let word = self.words.load(at + 1, Ordering::Relaxed) >> 32;
         match first.split_at_mut_checked(LEAD_BYTES) {
             Some((start, behind)) => {
@@ -432,6 +452,7 @@ impl<W: Words> Consumer<W> {
     #[inline]
     fn free_slots(&mut self, slots: usize) {
         self.next += slots as u64;
+        self.at = self.place.slot(self.next);
         if self.next - self.published >= u64::from(self.place.slots) / 4 {
             self.publish_progress();
         }
@@ -451,7 +472,7 @@ impl<W: Words> Consumer<W> {
         // Pairs with the producer's fence before `wants_bell`: either it sees that we want the
         // bell, or we see its message.
         fence(Ordering::SeqCst);
-        if matches!(self.arrival(), Ok(None)) {
+        if !self.has_arrival() {
             return true;
         }
         self.go_busy();

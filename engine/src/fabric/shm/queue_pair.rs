@@ -192,7 +192,7 @@ impl QueuePair {
     /// Whether a look would find something.
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
-        !matches!(self.rx.arrival(), Ok(None))
+        self.rx.has_arrival()
     }
 
     /// The checks that cost more than a look at the ring: has the peer ended the connection?

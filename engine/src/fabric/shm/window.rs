@@ -12,6 +12,10 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Bytes that are copied without a look at how many are left: half a cache line, as the messages that
+/// are to be fast have two or three lines.
+const BLOCK_BYTES: usize = 4 * WORD_BYTES;
+
 /// Words of a shared mapping; clones are windows on the same words.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
@@ -94,29 +98,58 @@ impl Words for Window {
 
     #[inline]
     fn write(&self, at: usize, bytes: &[u8]) {
-        let to = self.span(at, bytes.len());
-        let (whole, tail) = bytes.as_chunks::<WORD_BYTES>();
-        for (index, word) in whole.iter().enumerate() {
-            // SAFETY: `span` has checked all words that `bytes` take.
-            unsafe { (*to.add(index)).store(u64::from_ne_bytes(*word), Ordering::Relaxed) };
+        let mut to = self.span(at, bytes.len());
+        let mut rest = bytes;
+        let mut put = |word: u64| {
+            // SAFETY: `span` has checked all words that `bytes` take, and this is called once for each.
+            unsafe {
+                (*to).store(word, Ordering::Relaxed);
+                to = to.add(1);
+            }
+        };
+        let mut put_all = |bytes: &[u8]| {
+            bytes.as_chunks().0.iter().for_each(|word| put(u64::from_ne_bytes(*word)));
+        };
+        while let Some(block) = rest.split_off(..BLOCK_BYTES) {
+            put_all(block);
         }
-        if !tail.is_empty() {
-            // SAFETY: as above; the tail lies in the word after the whole ones.
-            unsafe { (*to.add(whole.len())).store(word_of_tail(tail), Ordering::Relaxed) };
+        if let Some(half) = rest.split_off(..BLOCK_BYTES / 2) {
+            put_all(half);
+        }
+        if let Some(word) = rest.split_off(..WORD_BYTES) {
+            put_all(word);
+        }
+        if !rest.is_empty() {
+            put(word_of_tail(rest));
         }
     }
 
     #[inline]
     fn read(&self, at: usize, bytes: &mut [u8]) {
-        let from = self.span(at, bytes.len());
-        let (whole, tail) = bytes.as_chunks_mut::<WORD_BYTES>();
-        for (index, word) in whole.iter_mut().enumerate() {
-            // SAFETY: `span` has checked all words that `bytes` take.
-            *word = unsafe { (*from.add(index)).load(Ordering::Relaxed) }.to_ne_bytes();
+        let mut from = self.span(at, bytes.len());
+        let mut rest = bytes;
+        let mut get = || {
+            // SAFETY: `span` has checked all words that `bytes` take, and this is called once for each.
+            unsafe {
+                let word = (*from).load(Ordering::Relaxed);
+                from = from.add(1);
+                word
+            }
+        };
+        let mut get_all = |bytes: &mut [u8]| {
+            bytes.as_chunks_mut().0.iter_mut().for_each(|word| *word = get().to_ne_bytes());
+        };
+        while let Some(block) = rest.split_off_mut(..BLOCK_BYTES) {
+            get_all(block);
         }
-        if !tail.is_empty() {
-            // SAFETY: as above; the tail lies in the word after the whole ones.
-            tail_of_word(unsafe { (*from.add(whole.len())).load(Ordering::Relaxed) }, tail);
+        if let Some(half) = rest.split_off_mut(..BLOCK_BYTES / 2) {
+            get_all(half);
+        }
+        if let Some(word) = rest.split_off_mut(..WORD_BYTES) {
+            get_all(word);
+        }
+        if !rest.is_empty() {
+            tail_of_word(get(), rest);
         }
     }
 
@@ -207,6 +240,25 @@ unsafe fn copy_bytes_atomically(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_of_every_length_come_back_and_leave_their_neighbours_alone() {
+        let (memory, _fd) = SharedMemory::create("window", 4096).unwrap();
+        let window = Window::new(Arc::new(memory));
+        for length in 0..=12 * WORD_BYTES {
+            let after = 1 + length.div_ceil(WORD_BYTES);
+            for at in 0..=after {
+                window.store(at, u64::MAX, Ordering::Relaxed);
+            }
+            let sent: Vec<u8> = (1..=length as u8).collect();
+            window.write(1, &sent);
+            let mut got = vec![0; length];
+            window.read(1, &mut got);
+            assert_eq!(got, sent);
+            assert_eq!(window.load(0, Ordering::Relaxed), u64::MAX);
+            assert_eq!(window.load(after, Ordering::Relaxed), u64::MAX);
+        }
+    }
 
     #[test]
     fn both_copies_copy_every_length_at_every_alignment() {
