@@ -7,6 +7,7 @@ use spinrpc::sys::affinity::CpuSet;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::doctor::{Patient, Verdict, examine};
 use spinrpc_tuning::host::{CpuTimes, HostFacts, Parameter, Tree};
+use std::collections::BTreeMap;
 
 /// A host, seen by the cores of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -121,12 +122,20 @@ pub(super) fn load_average() -> Option<f64> {
     Tree::host().line("proc/loadavg")?.split(' ').next()?.parse().ok()
 }
 
-/// Time the hypervisor ran something else instead of these cores since they started, in
-/// milliseconds.
-pub(super) fn steal_ms(cores: &[usize]) -> f64 {
-    let times = CpuTimes::read_all(&Tree::host());
-    let ticks: u64 = cores.iter().filter_map(|core| Some(times.get(core)?.steal)).sum();
-    ticks as f64 * 1000.0 / rustix::param::clock_ticks_per_second() as f64
+/// For how long the hypervisor has run something else instead of each core since it started.
+pub(crate) struct StealTimes(BTreeMap<usize, CpuTimes>);
+
+impl StealTimes {
+    /// Reads them; a system call or two.
+    pub(crate) fn now() -> Self {
+        Self(CpuTimes::read_all(&Tree::host()))
+    }
+
+    /// Those of `cores` together, in milliseconds. Linux counts them in hundredths of a second.
+    pub(crate) fn ms(&self, cores: &[usize]) -> f64 {
+        let ticks: u64 = cores.iter().filter_map(|core| Some(self.0.get(core)?.steal)).sum();
+        ticks as f64 * 1000.0 / rustix::param::clock_ticks_per_second() as f64
+    }
 }
 
 /// What `spintune doctor` says of this host and a profile, without trying anything.

@@ -10,7 +10,8 @@ pub(crate) use process::{Holdings, holdings, memory_bytes};
 
 use crate::cores::CoreList;
 use crate::fabric::Fabric;
-use host::{Examination, Machine, load_average, steal_ms};
+pub(crate) use host::StealTimes;
+use host::{Examination, Machine, load_average};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use spinrpc::Engine;
@@ -80,7 +81,7 @@ impl Environment {
             host: Machine::observe(&Tree::host(), cores.as_slice(), device),
             doctor: None,
             memlock_bytes: getrlimit(Resource::Memlock).current,
-            steal_ms_before: steal_ms(cores.as_slice()),
+            steal_ms_before: StealTimes::now().ms(cores.as_slice()),
         }
     }
 
@@ -213,14 +214,14 @@ impl StealMeter {
     /// Starts counting on these cores.
     pub(crate) fn start(cores: &CoreList) -> Self {
         let cores = cores.as_slice().to_vec();
-        let start_ms = steal_ms(&cores);
+        let start_ms = StealTimes::now().ms(&cores);
         Self { cores, start_ms }
     }
 
     /// What happened since.
     pub(crate) fn stop(self) -> Interference {
         Interference {
-            steal_ms: (steal_ms(&self.cores) - self.start_ms).max(0.0),
+            steal_ms: (StealTimes::now().ms(&self.cores) - self.start_ms).max(0.0),
             load_average_after: load_average().unwrap_or_default(),
         }
     }

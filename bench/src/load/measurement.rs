@@ -121,6 +121,9 @@ pub(crate) struct CoreUse {
     pub(crate) queue_full: u64,
     /// Bulk copies made.
     pub(crate) copies: u64,
+    /// Time for which the hypervisor ran something else instead of the CPU, in milliseconds; counted in
+    /// tens. A server's is what it says itself.
+    pub(crate) steal_ms: u64,
 }
 
 impl CoreUse {
@@ -142,6 +145,7 @@ impl CoreUse {
             credit_stalls: count(|core| core.credit_stalls),
             queue_full: count(|core| core.queue_full),
             copies: count(|core| core.copies),
+            steal_ms: count(|core| core.steal_ms),
         }
     }
 }

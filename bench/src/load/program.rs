@@ -16,7 +16,7 @@
 //! struct bucket      { unsigned hyper latency_ns, calls; };
 //! struct figures     { unsigned hyper elapsed_ns; bucket buckets<8192>; };
 //! struct core_status { unsigned hyper cpu, busy_ticks, polls, empty_polls, calls,
-//!                      credit_stalls, queue_full, copies; };
+//!                      credit_stalls, queue_full, copies, steal_ms; };
 //! struct status      { unsigned hyper ticks, ticks_per_second; core_status cores<256>; };
 //! struct holdings    { unsigned hyper resident_bytes, descriptors; };
 //!
@@ -65,7 +65,7 @@ pub(super) const SHARES_MAX: u32 = 4;
 /// Cores in a status.
 pub(super) const CORES_MAX: usize = 256;
 /// The longest status there is.
-pub(super) const STATUS_BYTES_MAX: usize = 20 + CORES_MAX * 64;
+pub(super) const STATUS_BYTES_MAX: usize = 20 + CORES_MAX * 72;
 
 /// Seed of the data that READ serves.
 pub(super) const SERVED_SEED: u64 = 0;

@@ -3,7 +3,7 @@
 
 use super::measurement::CoreUse;
 use super::program::CORES_MAX;
-use crate::env::Holdings;
+use crate::env::{Holdings, StealTimes};
 use spinrpc::sys::clock::Clock;
 use spinrpc::{DecodeError, Decoder, Encoder, Engine};
 
@@ -19,6 +19,8 @@ pub(super) struct CoreStatus {
     credit_stalls: u64,
     queue_full: u64,
     copies: u64,
+    /// Time for which the hypervisor ran something else instead of the CPU.
+    steal_ms: u64,
 }
 
 /// What all cores of a process have counted, and when.
@@ -34,10 +36,12 @@ impl Status {
     pub(super) fn observe(engine: &Engine, cores: impl Iterator<Item = usize>) -> Self {
         let clock = Clock::shared();
         let cpus = engine.config().cpus();
+        let steal = StealTimes::now();
         let core = |index: usize| {
             let stats = engine.stats(index);
+            let cpu = cpus.get(index).copied().unwrap_or_default();
             CoreStatus {
-                cpu: cpus.get(index).copied().unwrap_or_default() as u64,
+                cpu: cpu as u64,
                 busy_ticks: stats.busy_ticks,
                 polls: stats.polls,
                 empty_polls: stats.empty_polls,
@@ -45,6 +49,7 @@ impl Status {
                 credit_stalls: stats.credit_stalls,
                 queue_full: stats.queue_full,
                 copies: stats.copies,
+                steal_ms: steal.ms(&[cpu]) as u64,
             }
         };
         let (ticks, ticks_per_second) = (clock.now().0, clock.ticks_per_second());
@@ -78,7 +83,7 @@ impl Status {
 }
 
 impl CoreStatus {
-    fn words(&self) -> [u64; 8] {
+    fn words(&self) -> [u64; 9] {
         [
             self.cpu,
             self.busy_ticks,
@@ -88,6 +93,7 @@ impl CoreStatus {
             self.credit_stalls,
             self.queue_full,
             self.copies,
+            self.steal_ms,
         ]
     }
 
@@ -101,6 +107,7 @@ impl CoreStatus {
             credit_stalls: results.u64()?,
             queue_full: results.u64()?,
             copies: results.u64()?,
+            steal_ms: results.u64()?,
         })
     }
 
@@ -118,6 +125,7 @@ impl CoreStatus {
             credit_stalls: since(|core| core.credit_stalls),
             queue_full: since(|core| core.queue_full),
             copies: since(|core| core.copies),
+            steal_ms: after.steal_ms.saturating_sub(self.steal_ms),
         }
     }
 }
@@ -137,14 +145,20 @@ mod tests {
 
     #[test]
     fn a_core_is_as_busy_as_its_ticks_and_its_calls_share_them() {
-        let core =
-            |calls, busy_ticks| CoreStatus { cpu: 5, calls, busy_ticks, ..CoreStatus::default() };
+        let core = |calls, busy_ticks| CoreStatus {
+            cpu: 5,
+            calls,
+            busy_ticks,
+            steal_ms: calls,
+            ..CoreStatus::default()
+        };
         let status = |ticks, cores| Status { ticks, ticks_per_second: 1000, cores };
         let before = status(1000, vec![core(10, 500), core(0, 0)]);
         let after = status(3000, vec![core(110, 1500), core(0, 0)]);
         let used = before.until(&after);
         assert_eq!((used[0].cpu, used[0].calls, used[0].calls_per_second), (Some(5), 100, 50.0));
         assert_eq!((used[0].busy_ticks_per_call, used[0].busy_percent), (Some(10.0), 50.0));
+        assert_eq!((used[0].steal_ms, used[1].steal_ms), (100, 0));
         assert_eq!(used[1].busy_ticks_per_call, None);
     }
 }

@@ -98,11 +98,13 @@ const OF_REPEAT: &[(&str, &str)] = &[
     ("client_empty_polls", "/client/empty_polls"),
     ("client_credit_stalls", "/client/credit_stalls"),
     ("client_queue_full", "/client/queue_full"),
+    ("client_steal_ms", "/client/steal_ms"),
     ("server_ticks_per_call", "/server/busy_ticks_per_call"),
     ("server_busy_percent", "/server/busy_percent"),
     ("server_polls", "/server/polls"),
     ("server_empty_polls", "/server/empty_polls"),
     ("server_queue_full", "/server/queue_full"),
+    ("server_steal_ms", "/server/steal_ms"),
 ];
 
 #[cfg(test)]

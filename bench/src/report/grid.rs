@@ -135,7 +135,8 @@ pub(crate) fn cores(report: &Report) -> Option<Grid> {
         client.into_iter().chain(server)
     });
     let lead = "cycles/RPC: clock ticks of turns that found work, by the calls of the core; \
-                useful and empty: polls that found work, and those that did not";
+                useful and empty: polls that found work, and those that did not; stolen: by the \
+                hypervisor, in all repeats";
     Some(Grid::new("cores", &CORES, rows.collect())?.led_by(lead))
 }
 
@@ -161,6 +162,7 @@ fn core_rows(
             show_count(middle(|core| core.empty_polls as f64)),
             format!("{:.1}", middle(empty_percent)),
             format!("{:.1}", middle(|core| core.busy_percent)),
+            uses().map(|core| core.steal_ms).sum::<u64>().to_string(),
         ]
     };
     (0..count).map(cells).collect()
@@ -260,7 +262,7 @@ const LOOPS: [&str; 11] = [
     "p99.9",
     "",
 ];
-const CORES: [&str; 9] = [
+const CORES: [&str; 10] = [
     "workload",
     "side",
     "core",
@@ -270,6 +272,7 @@ const CORES: [&str; 9] = [
     "empty polls",
     "empty %",
     "busy %",
+    "stolen ms",
 ];
 const SATURATION: [&str; 5] = ["target/s", "achieved/s", "adherence %", "p99 µs", ""];
 const SOAK: [&str; 5] = ["figure", "mean", "change", "standard error", ""];
