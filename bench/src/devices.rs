@@ -15,7 +15,7 @@ use spinrpc::fabric::RDMA_PORT;
 use spinrpc_tuning::rdma::{Device, Memlock, Port};
 use std::net::{IpAddr, SocketAddr};
 
-/// Everything the command found out.
+/// Everything the command found out: `bench/schema/spinperf-devices-1.schema.json`.
 #[derive(Debug, Serialize)]
 struct Listing {
     /// Which document this is; changes when a field changes its meaning or goes away.
@@ -297,7 +297,8 @@ const NO_DEVICE: [&str; 4] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spinrpc_tuning::rdma::Transport;
+    use crate::schema;
+    use spinrpc_tuning::rdma::{Gid, Transport};
 
     fn memory(limit_bytes: Option<u64>) -> Memory {
         let limit = Memlock { limit_bytes, is_privileged: false };
@@ -340,7 +341,7 @@ mod tests {
             rate: None,
             netdevs: vec!["eth0".to_owned()],
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-            gids: Vec::new(),
+            gids: vec![Gid { index: 1, gid: "::ffff:10.9.0.1".parse().unwrap(), kind: None }],
         };
         let driver = Some("rdma_rxe".to_owned());
         Device {
@@ -406,10 +407,15 @@ mod tests {
     }
 
     #[test]
-    fn the_document_names_its_schema_and_holds_everything() {
+    fn the_document_is_what_its_schema_says_and_holds_everything() {
+        let schema = include_str!("../schema/spinperf-devices-1.schema.json");
+        let rxe = device("rxe0", "ACTIVE", &["10.9.0.1"]);
+        let full = Listing::new(vec![rxe], known(), memory(None));
+        let document = serde_json::to_value(&full).unwrap();
+        assert_eq!(schema::violations(&document, schema), [""; 0]);
         let listing = Listing::new(Vec::new(), NONE, memory(Some(8 << 20)));
         let document = serde_json::to_value(&listing).unwrap();
-        assert_eq!(document["schema"], "spinperf-devices/1");
+        assert_eq!(schema::violations(&document, schema), [""; 0]);
         assert_eq!(document["built_with_verbs"], true);
         assert_eq!(document["memory"]["limit_bytes"], 8 << 20);
         assert_eq!(document["memory"]["connection_bytes"], 100 << 20);

@@ -27,6 +27,9 @@ mod profile;
 mod progress;
 mod report;
 mod run;
+#[cfg(test)]
+#[path = "../tests/common/schema.rs"]
+mod schema;
 mod serve;
 mod top;
 mod units;

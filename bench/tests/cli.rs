@@ -1,6 +1,8 @@
 //! What spinperf says to people and scripts: one-line errors, exit codes, help.
 
 mod common;
+#[path = "common/schema.rs"]
+mod schema;
 
 use common::{spinperf, text};
 use serde_json::Value;
@@ -50,7 +52,8 @@ fn devices_are_listed_on_every_host_and_one_without_any_is_told_so() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let document: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    assert_eq!(document["schema"], "spinperf-devices/1");
+    let described = include_str!("../schema/spinperf-devices-1.schema.json");
+    assert_eq!(schema::violations(&document, described), [""; 0]);
     assert_eq!(document["built_with_verbs"], cfg!(feature = "verbs"));
     let none = document["devices"].as_array().unwrap().is_empty();
     assert_eq!(listing.contains("no RDMA device on this host"), none, "{listing}");

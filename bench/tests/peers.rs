@@ -2,6 +2,9 @@
 //! and the document say what was measured. Nothing is measured here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
+#[path = "common/schema.rs"]
+mod schema;
+
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -312,34 +315,12 @@ fn a_figure_that_is_unknown_or_none_ends_it() {
     }
 }
 
-/// Checks that `value` has what `schema` requires, all the way down.
-fn check(value: &Value, schema: &Value, root: &Value, path: &str) {
-    let name = schema["$ref"].as_str().and_then(|r| r.strip_prefix("#/$defs/"));
-    let schema = name.map_or(schema, |name| &root["$defs"][name]);
-    if let Some(expected) = schema.get("const") {
-        assert_eq!(value, expected, "{path}");
-    }
-    for key in schema["required"].as_array().into_iter().flatten() {
-        let key = key.as_str().unwrap();
-        assert!(value.get(key).is_some(), "{path} lacks {key}");
-    }
-    for (key, inner) in schema["properties"].as_object().into_iter().flatten() {
-        if let Some(value) = value.get(key) {
-            check(value, inner, root, &format!("{path}.{key}"));
-        }
-    }
-    if let (Some(items), Some(inner)) = (value.as_array(), schema.get("items")) {
-        items.iter().for_each(|item| check(item, inner, root, &format!("{path}[]")));
-    }
-}
-
 #[test]
 fn the_document_is_as_its_schema_says() {
     let output = written("json.awk", FACTS);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let schema = include_str!("../schema/spinperf-peers-1.json");
-    let schema: Value = serde_json::from_str(schema).unwrap();
-    check(&document, &schema, &schema, "peers");
+    let described = include_str!("../schema/spinperf-peers-1.schema.json");
+    assert_eq!(schema::violations(&document, described), [""; 0]);
     assert_eq!(document["environment"]["cpu"], "An \"EPYC\"");
     let other = &document["rows"][1];
     assert_eq!(other["figures"]["round_trip_ns"]["values"], serde_json::json!([600, 1000, 1000]));
