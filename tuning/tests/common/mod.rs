@@ -2,16 +2,21 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Tests that run side by side may make the same profile of the same host.
+static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// Emptied when made, below cargo's directory for the files of tests.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// `name` must be that test's own.
+    /// Each call makes another one; `name` tells people which.
     pub(crate) fn new(name: &str) -> Self {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
             .join(concat!(env!("CARGO_CRATE_NAME"), "-tests"))
-            .join(name);
+            .join(format!("{name}-{number}"));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
