@@ -36,7 +36,6 @@ impl Status {
     pub(super) fn observe(engine: &Engine, cores: impl Iterator<Item = usize>) -> Self {
         let clock = Clock::shared();
         let cpus = engine.config().cpus();
-        let steal = StealTimes::now();
         let core = |index: usize| {
             let stats = engine.stats(index);
             let cpu = cpus.get(index).copied().unwrap_or_default();
@@ -49,11 +48,16 @@ impl Status {
                 credit_stalls: stats.credit_stalls,
                 queue_full: stats.queue_full,
                 copies: stats.copies,
-                steal_ms: steal.ms(&[cpu]) as u64,
+                steal_ms: 0,
             }
         };
         let (ticks, ticks_per_second) = (clock.now().0, clock.ticks_per_second());
-        Self { ticks, ticks_per_second, cores: cores.take(CORES_MAX).map(core).collect() }
+        let mut cores: Vec<_> = cores.take(CORES_MAX).map(core).collect();
+        // Last, as it takes long, and a core counts the time to its next turn with work as busy: what was
+        // before `ticks` would make it busier than the time there was.
+        let steal = StealTimes::now();
+        cores.iter_mut().for_each(|core| core.steal_ms = steal.ms(&[core.cpu as usize]) as u64);
+        Self { ticks, ticks_per_second, cores }
     }
 
     /// What each core did from `self` to `after`.
