@@ -38,9 +38,8 @@ impl Status {
         let cpus = engine.config().cpus();
         let core = |index: usize| {
             let stats = engine.stats(index);
-            let cpu = cpus.get(index).copied().unwrap_or_default();
             CoreStatus {
-                cpu: cpu as u64,
+                cpu: cpus.get(index).copied().unwrap_or_default() as u64,
                 busy_ticks: stats.busy_ticks,
                 polls: stats.polls,
                 empty_polls: stats.empty_polls,

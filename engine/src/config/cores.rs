@@ -23,9 +23,9 @@ pub enum CoreList {
 /// are none, the allowed ones. Of three or more it drops CPU 0, which the kernel uses for itself; of
 /// fewer it takes CPU 0 last. Those that share a physical core with CPU 0 come after those that do
 /// not. Second hardware threads come after all first ones, and with `cores.smt = avoid` never beside
-/// the first one in the same process. `cores.skip` then leaves out
-/// the first few, so that a client and a server of one host, `skip = 0` and `skip = 1`, use two
-/// CPUs even where there are only two. When the CPUs run out, `auto` begins again with the first.
+/// the first one in the same process. `cores.skip` then leaves out the first few, so that a client
+/// and a server of one host, `skip = 0` and `skip = 1`, use two CPUs even where there are only two.
+/// When the CPUs run out, `auto` begins again with the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// CPUs this process may run on, ascending.

@@ -229,7 +229,7 @@ impl<W: Words> Producer<W> {
             self.write_lines_from_behind(at, behind);
         }
         self.words.store(at + 1, lead_word(lead.unwrap_or(0), first), Ordering::Relaxed);
-        // Release pairs with the Acquire of `arrival`: the header makes the whole message visible.
+        // Release pairs with the Acquire of `waiting`: the header makes the whole message visible.
         self.words.store(at, header(self.next, flags, length), Ordering::Release);
         self.next += slots as u64;
         self.at = self.place.slot(self.next);
