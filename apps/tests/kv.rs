@@ -34,7 +34,7 @@ fn a_value_is_there_from_put_to_delete() -> io::Result<()> {
     server.answer("delete", &["colour"])?;
     for verb in ["get", "delete"] {
         let (code, line) = refusal(&server.client(verb, &["colour"])?);
-        assert_eq!((code, line.as_str()), (Some(1), "no such key\n"), "{verb}");
+        assert_eq!((code, line.as_str()), (Some(1), "spin-kv: no such key\n"), "{verb}");
     }
     Ok(())
 }
@@ -78,7 +78,7 @@ fn a_full_store_says_so_and_serves_on() -> io::Result<()> {
         }
     }
     let (stored, complaint) = full.ok_or_else(|| io::Error::other("100 MiB were accepted"))?;
-    assert_eq!(complaint, "the store is full: delete something\n");
+    assert_eq!(complaint, "spin-kv: the store is full: delete something\n");
     assert!(stored > 0);
     server.answer("delete", &["0"])?;
     server.answer("put", &["again", "--file", &path])?;
@@ -177,5 +177,23 @@ fn a_watch_ends_with_its_store() -> io::Result<()> {
     assert_eq!(watch.line()?, "       - colour");
     drop(server);
     assert_eq!(watch.code()?, Some(1));
+    Ok(())
+}
+
+/// Names of files and of keys may hold what a terminal obeys.
+#[test]
+fn nothing_that_is_printed_commands_a_terminal() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-terminal")?;
+    let hostile = "a\u{1b}[2J\u{9b}1m\u{202e}";
+    let output = server.client("put", &["key", "--file", &format!("/nowhere/{hostile}")])?;
+    let (code, line) = refusal(&output);
+    assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
+    server.answer("put", &[hostile, "value"])?;
+    let watched = server.answer("watch", &[hostile, "--lines", "1"])?;
+    let said = [line, scanned(&server, "")?, String::from_utf8_lossy(&watched).into_owned()];
+    for text in said {
+        let shown = |letter: char| letter == '\n' || spinrpc_tuning::text::is_harmless(letter);
+        assert!(text.contains('a') && text.chars().all(shown), "{text:?}");
+    }
     Ok(())
 }

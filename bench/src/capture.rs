@@ -1,8 +1,8 @@
-//! `--capture FILE`: opens the file, which the engine does not, and says what became of it.
+//! `--capture FILE`: has the engine capture to the file, and says what became of it.
 
 use crate::failure::Failure;
+use crate::report::sink::is_standard_output;
 use spinrpc::{CaptureCounters, CaptureSink};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The capture of one command.
@@ -15,9 +15,11 @@ impl Capture {
     /// Opens the file, if one was asked for; the sink is for the engine.
     pub(crate) fn open(path: Option<&Path>) -> Result<Option<(Self, CaptureSink)>, Failure> {
         let Some(path) = path else { return Ok(None) };
-        let file = File::create(path)
-            .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
-        let sink = CaptureSink::new(file);
+        if is_standard_output(path) {
+            return Err(Failure::Usage(NOT_TO_OUTPUT.to_owned()));
+        }
+        let failed = |error| Failure::system(format!("opening {}", path.display()), error);
+        let sink = CaptureSink::create(path).map_err(failed)?;
         Ok(Some((Self { path: path.to_owned(), counters: sink.counters() }, sink)))
     }
 
@@ -37,3 +39,6 @@ impl Capture {
         ))
     }
 }
+
+const NOT_TO_OUTPUT: &str =
+    "--capture takes a file or a named pipe, not - for standard output, where the table goes";

@@ -115,7 +115,8 @@ pub(crate) struct FloorArgs {
     /// Time per measurement
     #[arg(long, default_value = "100ms", value_parser = parse_time)]
     pub(crate) duration: Duration,
-    /// Also write everything to this file, schema spinperf/2
+    /// Also write everything to this file, schema spinperf/2; - is standard output, and the table goes
+    /// to standard error then
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
 }
@@ -126,7 +127,8 @@ pub(crate) struct DevicesArgs {
     /// Profile whose need of locked memory is looked at
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
-    /// Also write everything to this file, schema spinperf-devices/1
+    /// Also write everything to this file, schema spinperf-devices/1; - is standard output, and the list
+    /// goes to standard error then
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
 }
@@ -181,7 +183,8 @@ Examples:
   spinperf --json today.json --baseline yesterday.json --fail-if \"p99>+10%\"
   spinperf run --help                       # one workload, a sweep, the highest rate, a soak
 
-Exit codes: 0 measured, 1 not to be measured, wrong data, or a --fail-if is met, 2 a wrong command line";
+Exit codes: 0 measured, 1 not to be measured, calls that were never answered, wrong data, or a --fail-if
+is met, 2 a wrong command line";
 const SERVE_EXAMPLES: &str = "\
 Examples:
   spinperf serve --address shm:perf

@@ -5,8 +5,9 @@
 
 use crate::cli::DevicesArgs;
 use crate::failure::Failure;
+use crate::output::say_to_people;
 use crate::profile;
-use crate::report::sink::Sink;
+use crate::report::sink::{Sink, is_standard_output};
 use crate::report::table;
 use crate::units::show_size;
 use serde::Serialize;
@@ -71,7 +72,8 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     };
     let listing = Listing::new(crate::fabric::devices(), limits(), memory);
     json.write_json(&listing)?;
-    crate::output::say(&listing.render())
+    let is_output_taken = args.json.as_deref().is_some_and(is_standard_output);
+    say_to_people(is_output_taken, &listing.render())
 }
 
 impl Listing {

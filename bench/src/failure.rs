@@ -3,6 +3,7 @@
 //! Every command returns it; only `main` prints it, on one line.
 
 use crate::pattern::Mismatch;
+use signal_hook::consts::SIGINT;
 use std::process::ExitCode;
 
 /// What ended a command. The message is one line and says what is allowed where that helps.
@@ -17,6 +18,9 @@ pub(crate) enum Failure {
     /// A result is worse than a condition of the command line allows.
     #[error("{0}")]
     Regression(String),
+    /// A signal ended it, of this number. What was measured until then has been printed.
+    #[error("interrupted by {}", if *.0 == SIGINT { "SIGINT" } else { "SIGTERM" })]
+    Interrupted(i32),
     /// Data came back different from what was sent.
     #[error("verification failed: {0}")]
     Verification(#[from] Mismatch),
@@ -36,8 +40,12 @@ impl Failure {
         Self::System { what: what.into(), source: source.into() }
     }
 
-    /// 2 for a wrong command line, 1 for everything else.
+    /// 2 for a wrong command line, 128 and its number for a signal, 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
+        ExitCode::from(match self {
+            Self::Usage(_) => 2,
+            Self::Interrupted(signal) => 128 + *signal as u8,
+            _ => 1,
+        })
     }
 }

@@ -6,9 +6,9 @@ use crate::env::{Environment, ProfileId, StealMeter};
 use crate::failure::Failure;
 use crate::floor::Probe;
 use crate::load::{Operation, Workload};
-use crate::output::say;
+use crate::output::say_to_people;
 use crate::progress::Progress;
-use crate::report::sink::Sink;
+use crate::report::sink::{Sink, is_standard_output};
 use crate::report::{FloorRow, Report, table};
 
 /// Measures every limit `repeats` times, in turns, and prints the medians.
@@ -32,7 +32,8 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     report.notes.push(NOTE.to_owned());
     json.write_json(&report)?;
-    say(&table::render(&report))
+    let is_output_taken = args.json.as_deref().is_some_and(is_standard_output);
+    say_to_people(is_output_taken, &table::render(&report))
 }
 
 /// The limits that the workloads of the main job are compared with.

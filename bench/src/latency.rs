@@ -16,7 +16,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of at least one interval, for up to a minute per sample of a clock of at most
+    /// A recorder of at least one interval, for up to an hour per sample of a clock of at most
     /// 10 GHz; anything longer counts as that. Allocates here, never while recording.
     pub(crate) fn new(intervals: usize) -> Result<Self, Failure> {
         let interval = || {
@@ -71,16 +71,18 @@ impl Recorder {
         total
     }
 
-    /// The percentiles, with `ns_per_tick` of the clock that gave the samples.
-    pub(crate) fn summary(&self, ns_per_tick: f64) -> LatencySummary {
-        LatencySummary::of(&self.total(), ns_per_tick)
+    /// The percentiles, with `ns_per_tick` of the clock that gave the samples, of these calls and of
+    /// `lost` ones that were never answered.
+    pub(crate) fn summary(&self, ns_per_tick: f64, lost: u64) -> LatencySummary {
+        LatencySummary::of(&self.total(), ns_per_tick, lost)
     }
 }
 
-/// Full round trips, from call to reply handler, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// Full round trips, from call to reply handler, in nanoseconds. A figure that there is no sample for
+/// is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct LatencySummary {
-    /// How many calls were recorded: all of them.
+    /// Number of calls that were recorded: all that were answered.
     pub(crate) samples: u64,
     pub(crate) p50_ns: f64,
     pub(crate) p90_ns: f64,
@@ -93,9 +95,23 @@ pub(crate) struct LatencySummary {
 }
 
 impl LatencySummary {
-    /// Of a histogram whose values are to be multiplied by `ns_per_unit`.
-    pub(crate) fn of(histogram: &Histogram<u64>, ns_per_unit: f64) -> Self {
-        let at = |percent: f64| histogram.value_at_quantile(percent / 100.0) as f64 * ns_per_unit;
+    /// Of a histogram whose values are to be multiplied by `ns_per_unit`. Calls that were `lost` rank
+    /// as slower than every sample: a percentile that falls among them, the maximum and the mean are
+    /// not known. Neither is a percentile that so few calls cannot tell from the maximum.
+    pub(crate) fn of(histogram: &Histogram<u64>, ns_per_unit: f64, lost: u64) -> Self {
+        let answered = histogram.len();
+        if answered == 0 {
+            return Self::refused(0);
+        }
+        let at = |percent: f64| match rank(percent, answered + lost) {
+            Some(rank) if rank <= answered => {
+                // Half a sample below, so that rounding cannot make it the next rank.
+                let quantile = (rank as f64 - 0.5) / answered as f64;
+                histogram.value_at_quantile(quantile) as f64 * ns_per_unit
+            }
+            _ => f64::NAN,
+        };
+        let unless_lost = |value: f64| if lost == 0 { value * ns_per_unit } else { f64::NAN };
         Self {
             samples: histogram.len(),
             p50_ns: at(50.0),
@@ -104,26 +120,12 @@ impl LatencySummary {
             p99_9_ns: at(99.9),
             p99_99_ns: at(99.99),
             p99_999_ns: at(99.999),
-            max_ns: histogram.max() as f64 * ns_per_unit,
-            mean_ns: histogram.mean() * ns_per_unit,
+            max_ns: unless_lost(histogram.max() as f64),
+            mean_ns: unless_lost(histogram.mean()),
         }
     }
 
-    /// Everything but the number of samples: the percentiles, the largest, the mean.
-    pub(crate) fn figures(&self) -> [f64; 8] {
-        [
-            self.p50_ns,
-            self.p90_ns,
-            self.p99_ns,
-            self.p99_9_ns,
-            self.p99_99_ns,
-            self.p99_999_ns,
-            self.max_ns,
-            self.mean_ns,
-        ]
-    }
-
-    /// What [`LatencySummary::figures`] came from.
+    /// The percentiles, the largest, and the mean of so many samples.
     pub(crate) fn from_figures(samples: u64, figures: [f64; 8]) -> Self {
         let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns] = figures;
         Self { samples, p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns }
@@ -136,25 +138,51 @@ impl LatencySummary {
     }
 }
 
+/// Rank of the call, of all in rising order, at which a percentile is; `None` where no whole call lies
+/// beyond it, so that it would be the maximum by another name. The median is that of any number.
+fn rank(percent: f64, calls: u64) -> Option<u64> {
+    let is_median = percent <= 50.0;
+    let beyond = calls as f64 * (1.0 - percent / 100.0);
+    (is_median || has_calls_beyond(percent, calls))
+        .then(|| (calls - (beyond + ROUNDING).floor() as u64).max(1))
+}
+
+/// Returns true if at least one call lies beyond the percentile, which tells it from the maximum.
+pub(crate) fn has_calls_beyond(percent: f64, calls: u64) -> bool {
+    calls as f64 * (1.0 - percent / 100.0) + ROUNDING >= 1.0
+}
+
 /// Whether enough samples lie beyond a percentile for it to mean anything.
 pub(crate) fn is_supported(percent: f64, samples: u64) -> bool {
     let beyond = samples as f64 * (1.0 - percent / 100.0);
     beyond + ROUNDING >= BEYOND_MIN
 }
 
-/// The middle of the values, or the mean of the two middle ones; 0 of none, and not a number if any
-/// of them is not.
+/// Median of rates: always one of the values, the lower of the two in the middle if their number is
+/// even. Not a number if there are none, or if one of them is not.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    middle(values, |count| count.saturating_sub(1) / 2)
+}
+
+/// Median of latencies and other costs: the upper of the two in the middle if their number is even, so
+/// that an even number of repeats flatters nothing. Otherwise as [`median`].
+pub(crate) fn upper_median(values: impl IntoIterator<Item = f64>) -> f64 {
+    middle(values, |count| count / 2)
+}
+
+/// Median of values of which low ones or high ones are better: the worse of the two in the middle if
+/// their number is even.
+pub(crate) fn worse_median(values: impl IntoIterator<Item = f64>, lower_is_better: bool) -> f64 {
+    if lower_is_better { upper_median(values) } else { median(values) }
+}
+
+fn middle(values: impl IntoIterator<Item = f64>, index: fn(usize) -> usize) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     if sorted.iter().any(|value| value.is_nan()) {
         return f64::NAN;
     }
     sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => 0.0,
-        n if n.is_multiple_of(2) => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
-        n => sorted[n / 2],
-    }
+    sorted.get(index(sorted.len())).copied().unwrap_or(f64::NAN)
 }
 
 /// Fewest samples beyond a percentile for which it is printed without parentheses.
@@ -162,7 +190,7 @@ const BEYOND_MIN: f64 = 10.0;
 /// 1 - 0.9999 is not exactly 0.0001 in binary.
 const ROUNDING: f64 = 1e-6;
 const SIGNIFICANT_DIGITS: u8 = 3;
-const TICKS_MAX: u64 = 60 * 10_000_000_000;
+const TICKS_MAX: u64 = 3600 * 10_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -180,7 +208,7 @@ mod tests {
     fn every_sample_counts_and_ticks_become_nanoseconds() {
         let mut recorder = Recorder::new(1).unwrap();
         (1..=1000).for_each(|ticks| recorder.record(ticks));
-        let summary = recorder.summary(0.5);
+        let summary = recorder.summary(0.5, 0);
         assert_eq!(summary.samples, 1000);
         assert!((summary.p50_ns - 250.0).abs() < 1.0, "{summary:?}");
         assert!((summary.p99_ns - 495.0).abs() < 1.0, "{summary:?}");
@@ -193,7 +221,7 @@ mod tests {
         one.record(10);
         two.record(1_000_000);
         one.merge(&two);
-        let summary = one.summary(1.0);
+        let summary = one.summary(1.0, 0);
         assert_eq!(summary.samples, 2);
         assert!(summary.max_ns >= 1_000_000.0);
     }
@@ -208,21 +236,58 @@ mod tests {
         recorder.select(9);
         recorder.record(30);
         assert_eq!(recorder.intervals().iter().map(Histogram::len).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((recorder.samples(), recorder.summary(1.0).max_ns), (3, 30.0));
+        assert_eq!((recorder.samples(), recorder.summary(1.0, 0).max_ns), (3, 30.0));
     }
 
     #[test]
     fn an_outlier_beyond_the_range_is_kept_at_its_end() {
         let mut recorder = Recorder::new(1).unwrap();
         recorder.record(u64::MAX);
-        assert_eq!(recorder.summary(1.0).samples, 1);
+        assert_eq!(recorder.summary(1.0, 0).samples, 1);
     }
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn a_sample_of_minutes_is_not_cut_off() {
+        let ten_minutes = 600 * 4_000_000_000;
+        let mut recorder = Recorder::new(1).unwrap();
+        recorder.record(ten_minutes);
+        assert!(recorder.summary(0.25, 0).max_ns > 599e9, "{:?}", recorder.summary(0.25, 0));
+    }
+
+    /// Summarise few samples. Expect the percentiles that they can tell from the maximum, and no others.
+    #[test]
+    fn percentiles_that_no_sample_lies_beyond_are_not_known() {
+        let summary = |samples: u64, lost| {
+            let mut recorder = Recorder::new(1).unwrap();
+            (1..=samples).for_each(|ticks| recorder.record(ticks));
+            recorder.summary(1.0, lost)
+        };
+        assert!(summary(0, 0).p50_ns.is_nan() && summary(0, 0).max_ns.is_nan());
+        let one = summary(1, 0);
+        assert!(one.p50_ns == 1.0 && one.max_ns == 1.0 && one.p90_ns.is_nan(), "{one:?}");
+        let hundred = summary(100, 0);
+        assert_eq!((hundred.p50_ns, hundred.p90_ns, hundred.p99_ns), (50.0, 90.0, 99.0));
+        assert!(hundred.p99_9_ns.is_nan() && hundred.p99_99_ns.is_nan(), "{hundred:?}");
+    }
+
+    /// Lose 5 of 100 calls. Expect them to rank as the slowest.
+    #[test]
+    fn lost_calls_are_slower_than_every_sample() {
+        let mut recorder = Recorder::new(1).unwrap();
+        (1..=95).for_each(|ticks| recorder.record(ticks));
+        let summary = recorder.summary(1.0, 5);
+        assert_eq!((summary.samples, summary.p50_ns, summary.p90_ns), (95, 50.0, 90.0));
+        assert!(summary.p99_ns.is_nan() && summary.max_ns.is_nan() && summary.mean_ns.is_nan());
+    }
+
+    #[test]
+    fn the_median_is_one_of_the_values() {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median([]), 0.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.0);
+        assert_eq!(upper_median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(upper_median([4.0, 1.0, 2.0, 3.0]), 3.0);
+        assert_eq!((worse_median([1.0, 2.0], true), worse_median([1.0, 2.0], false)), (2.0, 1.0));
+        assert!(median([]).is_nan() && upper_median([]).is_nan());
         assert!(median([1.0, f64::NAN, 2.0]).is_nan());
     }
 }

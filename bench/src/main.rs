@@ -17,6 +17,7 @@ mod fabric;
 mod failure;
 mod floor;
 mod floor_job;
+mod interrupt;
 mod latency;
 mod load;
 mod main_job;
@@ -36,16 +37,22 @@ mod units;
 
 use cli::{Cli, Command, Parsed};
 use failure::Failure;
+use signal_hook::consts::SIGXFSZ;
+use spinrpc_tuning::text::printable;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match cli::parse(std::env::args_os()).and_then(obey) {
+    // Beyond `ulimit -f` a capture or a report fails with EFBIG, and does not end the measurement.
+    let handled = signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| Failure::system("handling SIGXFSZ", error));
+    match handled.and_then(|_| cli::parse(std::env::args_os())).and_then(obey) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("spinperf: {failure}");
+            eprintln!("spinperf: {}", printable(&failure.to_string()));
             failure.exit_code()
         }
     }

@@ -11,7 +11,7 @@ use crate::cores::{CoreList, CorePair};
 use crate::env::{Environment, StealMeter, memory_bytes};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
-use crate::latency::median;
+use crate::latency::upper_median;
 use crate::load::{Callee, Limits, Load, Measurement, Operation, Session, Workload};
 use crate::output::Outputs;
 use crate::pattern::Verify;
@@ -55,7 +55,9 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     report.interference = steal.stop();
     report.collect_floor();
     report.notes.extend(notes(driver));
-    outputs.deliver(report)
+    let measured = report.verdict();
+    outputs.deliver(report)?;
+    measured
 }
 
 struct MainJob<'a> {
@@ -77,6 +79,7 @@ impl MainJob<'_> {
             let load = self.session.load(workload.verified(Verify::Full))?;
             let measured = measure(&mut self.session, &load, &limits)?;
             self.session.unload(load);
+            check_answered(&workload, &measured)?;
             done.push(format!("{} x {}", measured.calls, workload.name()));
         }
         Ok(format!(
@@ -111,6 +114,9 @@ impl MainJob<'_> {
         let limits = Limits { warmup, duration, ..Limits::default() };
         let measured = measure(&mut self.session, &load, &limits)?;
         self.session.unload(load);
+        if measured.cut_short.is_stuck {
+            check_answered(&workload, &measured)?;
+        }
         Ok(Repeat::new(measured, floor))
     }
 
@@ -133,6 +139,16 @@ impl MainJob<'_> {
     fn memory_bytes(&self) -> f64 {
         memory_bytes(std::process::id()) + memory_bytes(self.server.id())
     }
+}
+
+/// Refuses to go on with a server that has lost calls of the verification, or has stopped answering.
+fn check_answered(workload: &Workload, measured: &Measurement) -> Result<(), Failure> {
+    if measured.lost == 0 && !measured.cut_short.is_stuck {
+        return Ok(());
+    }
+    let (lost, of) = (measured.lost, measured.lost + measured.calls);
+    let name = workload.name();
+    Err(Failure::Measurement(format!("{lost} of {of} calls were never answered: {name}")))
 }
 
 /// Measures a workload that is no mix.
@@ -212,7 +228,7 @@ fn goals(rows: &[Row], idle: usize, idle_bytes: &[f64]) -> Vec<Goal> {
         ratio(echo.beside(idle), ALONE)
             .map(|r| Goal::at_most(format!("echo p50 beside {idle} idle, x alone"), r, 1.2)),
         (!idle_bytes.is_empty()).then(|| {
-            let mib = median(idle_bytes.iter().copied()) / f64::from(1 << 20);
+            let mib = upper_median(idle_bytes.iter().copied()) / f64::from(1 << 20);
             Goal::at_most("memory per idle connection, both ends, MiB", mib, 1.0)
         }),
     ]

@@ -5,14 +5,28 @@
 
 use crate::compare::{Comparison, Condition, Document};
 use crate::failure::Failure;
-use crate::report::sink::Sink;
+use crate::report::sink::{Sink, is_standard_output};
 use crate::report::{Report, csv, hgrm, hlog, html, table};
 use clap::Args;
+use spinrpc_tuning::text::printable_lines;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Prints a text for people. A reader that has gone, as `head` does, has read what it wanted.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    say_to(&mut std::io::stdout().lock(), &printable_lines(text))
+}
+
+/// Prints a text for people, to standard error where a document goes to standard output.
+pub(crate) fn say_to_people(is_output_taken: bool, text: &str) -> Result<(), Failure> {
+    match is_output_taken {
+        true => say_to(&mut std::io::stderr().lock(), &printable_lines(text)),
+        false => say(text),
+    }
+}
+
+/// Writes a document for programs to standard output, byte for byte.
+pub(crate) fn write_document(text: &str) -> Result<(), Failure> {
     say_to(&mut std::io::stdout().lock(), text)
 }
 
@@ -27,7 +41,9 @@ fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
 
 /// Options that say where results go besides standard output.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Output")]
+#[command(
+    next_help_heading = "Output (one FILE may be -, standard output: the table goes to standard error then)"
+)]
 pub(crate) struct OutputArgs {
     /// Also write everything to this file, schema spinperf/2
     #[arg(long, value_name = "FILE")]
@@ -61,6 +77,8 @@ pub(crate) struct Outputs {
     hgrm: Option<PathBuf>,
     hlog: Sink,
     page: Sink,
+    /// One of them is standard output.
+    is_output_taken: bool,
     baseline: Option<(String, Document)>,
     conditions: Vec<Condition>,
 }
@@ -72,7 +90,13 @@ impl Outputs {
             let document = Document::read(path).map_err(Failure::Usage)?;
             Ok::<_, Failure>((path.display().to_string(), document))
         };
+        let files = [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.report];
+        let to_output = files.into_iter().flatten().filter(|path| is_standard_output(path)).count();
+        if to_output > 1 {
+            return Err(Failure::Usage(ONE_OUTPUT.to_owned()));
+        }
         Ok(Self {
+            is_output_taken: to_output > 0,
             baseline: args.baseline.as_ref().map(read).transpose()?,
             json: Sink::open(args.json.as_deref())?,
             csv: Sink::open(args.csv.as_deref())?,
@@ -94,12 +118,12 @@ impl Outputs {
         if let Some(path) = &self.hgrm {
             write_spectra(path, report)?;
         }
-        say(&table::render(report))?;
+        say_to_people(self.is_output_taken, &table::render(report))?;
         let Some((name, baseline)) = self.baseline else { return Ok(()) };
         let now = Document::of(report).map_err(Failure::Measurement)?;
         let names = [name, "this run".to_owned()];
         let comparison = Comparison::new(names, [&baseline, &now], &self.conditions)?;
-        say(&format!("\n{}", comparison.render()))?;
+        say_to_people(self.is_output_taken, &format!("\n{}", comparison.render()))?;
         comparison.verdict()
     }
 }
@@ -119,18 +143,31 @@ fn checked_folder(path: &Path) -> Result<PathBuf, Failure> {
 fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
     let several = report.rows.len() > 1;
     for (index, row) in report.rows.iter().enumerate() {
-        let Some(samples) = row.samples().filter(|samples| !samples.is_empty()) else {
-            eprintln!("spinperf: no spectrum of {}, whose samples stayed at the server", row.name);
+        let samples = row.samples().filter(|samples| !samples.is_empty());
+        let Some(samples) = samples.filter(|_| row.median.lost == 0) else {
+            let why = match row.median.lost {
+                0 => "it has no samples, or its percentiles were refused".to_owned(),
+                lost => format!("{lost} of its calls were never answered"),
+            };
+            eprintln!("spinperf: no spectrum of {}: {why}", row.name);
             continue;
         };
-        let path = match several {
+        let is_file = !is_standard_output(path);
+        let path = match several && is_file {
             true => hgrm::path_of_row(path, index + 1, &row.name),
             false => path.to_owned(),
         };
-        Sink::open(Some(&path))?.write(|| Ok(hgrm::render(&samples)))?;
+        let title = match several && !is_file {
+            true => format!("#[Row {}: {}]\n", index + 1, row.name),
+            false => String::new(),
+        };
+        Sink::open(Some(&path))?.write(|| Ok(title + &hgrm::render(&samples)))?;
     }
     Ok(())
 }
+
+const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm, --hlog and --report can be -, standard \
+                          output; give files to the others";
 
 #[cfg(test)]
 mod tests {

@@ -5,9 +5,9 @@ use crate::env::ProfileId;
 use crate::failure::Failure;
 use crate::load::{Workload, refusal_of_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spinrpc::config::{Choice, Driver, Host};
+use spinrpc::config::{Driver, Host};
 use spinrpc::{CaptureSink, Config, Engine};
-use spinrpc_tuning::{Loader, ProfileError};
+use spinrpc_tuning::{Loader, load_for_program};
 
 /// A configuration with the name it goes by in reports.
 #[derive(Clone)]
@@ -39,18 +39,16 @@ pub(crate) fn load(
     driver: Driver,
 ) -> Result<Profile, Failure> {
     let host = Host::current();
-    let with_all = |first: Loader<'_>| {
-        let loader = set.iter().fold(first, |loader, one| loader.set(one.as_str()));
-        let loader = loader.set(format!("fabric.driver={}", driver.name()));
-        loader.load(name).map_err(|error| unusable(name, &error))
-    };
+    let with_all = |own| load_for_program(name, set, own, driver).map_err(Failure::Usage);
     let plain = with_all(Loader::new(&host))?;
     let own = match (cores, side) {
         (Some(cores), _) => format!("cores.list={}", cores.show()),
         (None, Side::Server) => "cores.skip=0".to_owned(),
         (None, Side::Client) => "cores.skip=1".to_owned(),
     };
-    let placed = with_all(Loader::new(&host).set(own))?;
+    // All connections of a measurement are between two processes, so one peer may fill a core.
+    let whole_core = format!("limits.peer_mib={}", plain.config().raw().limits.core_mib);
+    let placed = with_all(Loader::new(&host).set(own).unless_set(whole_core))?;
     let name = [&[plain.name().to_owned()], set].concat().join(" ");
     let id = ProfileId { name, hash: format!("{:016x}", plain.hash()) };
     Ok(Profile { config: placed.config().clone(), id, placed })
@@ -59,10 +57,6 @@ pub(crate) fn load(
 /// The configuration of a profile with this driver, whatever the cores.
 pub(crate) fn for_driver(name: &str, driver: Driver) -> Result<Config, Failure> {
     load(name, &[], Side::Server, None, driver).map(|profile| profile.config)
-}
-
-fn unusable(name: &str, error: &ProfileError) -> Failure {
-    Failure::Usage(format!("profile {name}: {}", error.to_string().replace('\n', "; ")))
 }
 
 /// Who loads a profile.

@@ -6,14 +6,18 @@ use crate::cores::CoreList;
 use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
-use crate::load::{self, InlineBytes, Mode, Operation, Share, Workload};
+use crate::interrupt;
+use crate::load::{self, InlineBytes, Measurement, Mode, Operation, Share, Workload};
 use crate::modes::{self, Outcome};
 use crate::output::Outputs;
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::report::{Report, Row};
+use crate::units::show_us;
 use spinrpc::config::Driver;
+use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::{Config, Engine};
+use std::time::Instant;
 
 /// Measures what the options say and prints it.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -34,6 +38,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     report.environment.examine(&profile.placed);
     let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
+    let clock = ClockCheck::start();
     announce(&plan);
     let (outcome, paths) = match args.bidir {
         false => measure(&engine, args, &plan)?,
@@ -51,8 +56,22 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     report.mode = Some(plan.mode);
     (report.rows, report.saturation, report.soak) =
         (outcome.rows, outcome.saturation, outcome.soak);
+    report.notes.extend(report.rows.iter().filter_map(carried_in_note));
+    report.notes.extend(clock.note());
+    let interrupted = interrupt::signal();
+    report.interrupted = interrupted.is_some();
+    if report.interrupted {
+        let has_steps = report.saturation.as_ref().is_some_and(|found| !found.steps.is_empty());
+        let has_figures = has_steps || !report.rows.is_empty();
+        let so_far = if has_figures { INTERRUPTED } else { INTERRUPTED_EARLY };
+        report.notes.insert(0, so_far.to_owned());
+    }
+    let measured = report.verdict();
     outputs.deliver(report)?;
-    outcome.verdict.map_err(Failure::Measurement)
+    match interrupted {
+        Some(signal) => Err(Failure::Interrupted(signal)),
+        None => measured.and_then(|()| outcome.verdict.map_err(Failure::Measurement)),
+    }
 }
 
 /// What was found out, and which way the bytes went.
@@ -124,6 +143,21 @@ fn others_note(row: &Row) -> Option<String> {
     })
 }
 
+/// Says so where a call from before the measured time, which is not counted, took a good part of it.
+fn carried_in_note(row: &Row) -> Option<String> {
+    let measured = row.repeats.iter().map(|repeat| &repeat.measurement);
+    let part = |one: &Measurement| one.carried_in_ns / (one.elapsed_s * 1e9);
+    let worst = measured.max_by(|one, two| part(one).total_cmp(&part(two)))?;
+    (!row.workload.of_mix && part(worst) > CARRIED_IN_NOTICED).then(|| {
+        let us = show_us(worst.carried_in_ns);
+        format!(
+            "{}: a call of the warm-up lasted {us} µs into the measured time; it is not counted, \
+             since it did not start there: lengthen --warmup",
+            row.name
+        )
+    })
+}
+
 fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
     let mut notes = vec![limits_note(driver).to_owned()];
     if args.bidir {
@@ -155,6 +189,39 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
     notes
 }
 
+/// Watches the clock of the measurement against the kernel's.
+struct ClockCheck {
+    began: Instant,
+    ticks: Ticks,
+}
+
+impl ClockCheck {
+    fn start() -> Self {
+        // Its first use calibrates it, which takes time.
+        let clock = Clock::shared();
+        Self { began: Instant::now(), ticks: clock.now() }
+    }
+
+    /// Says so if the clocks have run at different rates, and every figure is off by that.
+    fn note(&self) -> Option<String> {
+        let clock = Clock::shared();
+        let ticks = clock.now().0.saturating_sub(self.ticks.0);
+        clock_note(self.began.elapsed().as_secs_f64(), clock.to_ns(ticks) as f64 / 1e9)
+    }
+}
+
+fn clock_note(kernel_s: f64, own_s: f64) -> Option<String> {
+    let off_percent = (own_s / kernel_s - 1.0) * 100.0;
+    // Reading both takes a moment.
+    let is_off = kernel_s > 0.1 && off_percent.abs() > CLOCK_OFF_PERCENT;
+    is_off.then(|| {
+        format!(
+            "the clock of these figures ran {off_percent:+.2} % off the kernel's: times and rates are \
+             wrong by that (clock source of the host, or a suspended virtual machine)"
+        )
+    })
+}
+
 /// Where to find what the result can be compared with.
 pub(crate) fn limits_note(driver: Driver) -> &'static str {
     match driver {
@@ -166,5 +233,22 @@ pub(crate) fn limits_note(driver: Driver) -> &'static str {
     }
 }
 
+/// Part of the measured time that one call of the warm-up takes.
+const CARRIED_IN_NOTICED: f64 = 0.05;
+/// More than the kernel's clock is slewed by (500 ppm), and calibration is off by.
+const CLOCK_OFF_PERCENT: f64 = 0.2;
+const INTERRUPTED: &str = "INTERRUPTED by a signal: these are the figures until then";
+const INTERRUPTED_EARLY: &str = "INTERRUPTED by a signal before anything was measured";
 /// What the client asks the server beside what it measures, and what its counts lag behind.
 const QUESTIONS: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::clock_note;
+
+    #[test]
+    fn a_clock_that_runs_at_another_rate_is_told_of() {
+        assert!(clock_note(10.0, 10.001).is_none() && clock_note(0.01, 0.011).is_none());
+        assert!(clock_note(10.0, 10.1).unwrap().contains("+1.00 %"));
+    }
+}

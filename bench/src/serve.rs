@@ -35,8 +35,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.attached {
         stop_at_end_of_input(engine.clone())?;
     }
+    let failed = |error| Failure::Measurement(format!("serving: {error}"));
+    let running = engine.start().map_err(failed)?;
     announce(&args.address)?;
-    engine.run().map_err(|error| Failure::Measurement(format!("serving: {error}")))?;
+    running.join().map_err(failed)?;
     if let Some(capture) = capture {
         eprintln!("spinperf: {}", capture.outcome()?);
     }

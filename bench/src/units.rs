@@ -116,11 +116,6 @@ pub(crate) fn show_utc(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// A text of somebody else, without what a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 /// Parts a quantity into its number and its unit; `None` when it does not begin with a digit.
 fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();

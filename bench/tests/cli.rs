@@ -29,6 +29,7 @@ fn a_wrong_command_line_is_one_line_and_exit_code_2() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+        assert!(error.starts_with("spinperf: "), "{arguments:?}: {error}");
         assert!(error.contains(allowed), "{arguments:?}: {error}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
     }

@@ -120,22 +120,19 @@ fn neither_ramp_nor_warm_up_nor_cool_down_is_measured() {
     assert_eq!(rows(&closed)[0]["median"]["calls"], 100);
 }
 
-/// How many calls Poisson arrivals bring in a given time depends on the seed and nothing else, but for
-/// the last of them, since a clock is not calibrated alike twice.
+/// Chance decides when Poisson arrivals come, and not how many there are in the measured time: that is
+/// the rate's, whatever the seed.
 #[test]
-fn poisson_arrivals_follow_their_seed() {
+fn poisson_arrivals_keep_the_rate_whatever_their_seed() {
     let _cores = cores();
     let server = Server::start("poisson");
-    let arrivals = |seed: &str| {
+    for seed in ["7", "8"] {
         let options = ["--rate", "20k", "--arrivals", "poisson", "--duration", "50ms", "--force"];
         let report = report(&server, "poisson", &[&options[..], &["--seed", seed]].concat());
         let repeat = &rows(&report)[0]["repeats"][0];
-        number(&repeat["calls"]) + number(&repeat["open"]["never_sent"])
-    };
-    let counts = ["7", "7", "8", "9", "10"].map(arrivals);
-    assert!((counts[0] - counts[1]).abs() <= 2.0, "{counts:?}");
-    assert!(counts[1..].windows(2).any(|two| (two[0] - two[1]).abs() > 2.0), "{counts:?}");
-    assert!(counts.iter().all(|count| (700.0..1300.0).contains(count)), "{counts:?}");
+        let intended = number(&repeat["calls"]) + number(&repeat["open"]["never_sent"]);
+        assert_eq!((intended, &repeat["open"]["intended"]), (1000.0, &1000.into()), "{repeat}");
+    }
 }
 
 #[test]
@@ -160,10 +157,7 @@ fn a_sweep_measures_the_product_of_its_lists() {
 /// Expect rows of one core and of two, both that take part named, in one direction and in both.
 #[test]
 fn cores_measure_together() {
-    if !two_cores() {
-        return;
-    }
-    let _cores = cores();
+    let _cores = two_cores();
     let server = Server::start("together");
     let two = ["--cores", "0,1", "--calls", "50", "--duration", "20s", "--verify", "full"];
     let swept = report(&server, "cores", &[&two[..], &["--core-counts", "1,2"]].concat());
@@ -266,7 +260,7 @@ fn an_interrupted_soak_delivers_what_there_is() {
     assert!(lines.any(|line| line.contains("window ")));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert!(lines.any(|line| line.contains("interrupted after")));
-    assert!(wait_at_most(&mut child, Duration::from_secs(30)).is_some());
+    assert_eq!(wait_at_most(&mut child, Duration::from_secs(30)), Some(130));
     let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
     let windows = report["soak"]["windows"].as_array().unwrap().len();

@@ -108,15 +108,12 @@ fn several_rows_have_a_spectrum_each() {
 
 #[test]
 fn documents_of_floor_and_of_the_whole_job_are_valid() {
-    if !common::two_cores() {
-        return;
-    }
-    let _cores = cores();
+    let _cores = common::two_cores();
     let folder = Folder::new("job");
     let json = folder.file("r.json");
     for arguments in [
         &["floor", "--duration", "2ms", "--repeats", "1"][..],
-        &["--profile", "dev-vm", "--repeats", "1", "--duration", "6ms"],
+        &["--profile", "dev-vm", "--repeats", "1", "--duration", "60ms"],
     ] {
         let output = spinperf(&[arguments, &["--json", &json]].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));

@@ -8,17 +8,19 @@
 
 mod cores;
 mod device;
+mod limits;
 mod raw;
 mod schema;
 
 pub use cores::{CoreList, Host};
 pub use device::DeviceName;
+pub use limits::{Limits, Step};
 pub use raw::{
-    Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, RawConfig,
-    RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawStats, RawVerbs,
-    Registration, SmtPolicy, StatsExport, Want,
+    Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, OnPanic,
+    RawConfig, RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawStats,
+    RawVerbs, Registration, SmtPolicy, StatsExport, Want,
 };
-pub use schema::{Choice, Field, KEYS, Key, Limits, Step, Value};
+pub use schema::{Choice, Field, KEYS, Key, Value};
 pub use spinrpc_proto::config_proto::Protection;
 pub use spinrpc_proto::version::Versions;
 
@@ -56,6 +58,8 @@ pub struct ConfigError {
 pub struct Config {
     raw: RawConfig,
     cpus: Vec<usize>,
+    /// CPUs that `cores.list = "auto"` may take, best first; none with a list.
+    candidates: Vec<usize>,
 }
 
 impl RawConfig {
@@ -82,7 +86,8 @@ impl RawConfig {
         self.check_alignment()?;
         self.check_reply_cache()?;
         let cpus = cores::resolve(&self.cores, host)?;
-        let config = Config { raw: self, cpus };
+        let candidates = cores::candidates(&self.cores, host);
+        let config = Config { raw: self, cpus, candidates };
         config.check_driver()?;
         Ok(config)
     }
@@ -216,7 +221,7 @@ impl Config {
     /// What the Connection Configuration Protocol tells a peer, the queue pair must bear.
     fn check_promised_reads(&self) -> Result<(), ConfigError> {
         let (promised, ird) = (self.raw.rpc.max_rdma_reads, self.raw.verbs.ird);
-        if self.raw.rpc.ccp == ConfigRole::Off || promised <= ird {
+        if self.ccp() == ConfigRole::Off || promised <= ird {
             return Ok(());
         }
         let expected = format!("at most {ird}, what verbs.ird lets a peer have under way");
@@ -232,7 +237,8 @@ impl Default for Config {
     fn default() -> Self {
         let raw = RawConfig::default();
         let cpus = cores::automatic(&raw.cores, &Host::current());
-        Self { raw, cpus }
+        let candidates = cores::candidates(&raw.cores, &Host::current());
+        Self { raw, cpus, candidates }
     }
 }
 
@@ -255,7 +261,19 @@ impl Config {
         &self.raw
     }
 
-    /// The CPU of each core, by core number; never empty.
+    /// CPUs that cores may run on by `cores.list = "auto"`, best first; none with a list.
+    pub(crate) fn candidates(&self) -> &[usize] {
+        &self.candidates
+    }
+
+    /// The same with its cores on these CPUs, as many as before.
+    pub(crate) fn on_cpus(self, cpus: Vec<usize>) -> Self {
+        Self { cpus, ..self }
+    }
+
+    /// The CPU of each core, by core number; never empty. With `cores.list = "auto"` an engine takes
+    /// others if those are taken by other engines of this host: ask its own configuration
+    /// ([`Engine::config`](crate::Engine::config)).
     pub fn cpus(&self) -> &[usize] {
         &self.cpus
     }
@@ -329,6 +347,11 @@ impl Config {
         self.raw.rpc.version
     }
 
+    /// Consequence of a panic in a handler.
+    pub fn on_panic(&self) -> OnPanic {
+        self.raw.rpc.on_panic
+    }
+
     /// Whether calls say how much time they have, where the server understands that.
     pub fn propagates_deadlines(&self) -> bool {
         self.raw.rpc.propagate_deadlines
@@ -351,14 +374,24 @@ impl Config {
         to_usize(self.raw.rpc.reverse_calls)
     }
 
+    /// Whether clients that take no calls in reverse answer them, which version two asks of every end
+    /// (section 4.2.2); one receive buffer is there for it.
+    pub(crate) fn refuses_reverse(&self) -> bool {
+        self.versions().speaks(TransportVersion::Two)
+    }
+
     /// Whether the Connection Configuration Protocol is answered (RFC 5666 section 6).
     pub fn serves_ccp(&self) -> bool {
-        matches!(self.raw.rpc.ccp, ConfigRole::Serve | ConfigRole::Both)
+        matches!(self.ccp(), ConfigRole::Serve | ConfigRole::Both)
+    }
+
+    fn ccp(&self) -> ConfigRole {
+        self.raw.rpc.ccp.under(self.protocol())
     }
 
     /// Whether it is asked before the first call of a connection.
     pub fn asks_ccp(&self) -> bool {
-        matches!(self.raw.rpc.ccp, ConfigRole::Ask | ConfigRole::Both)
+        matches!(self.ccp(), ConfigRole::Ask | ConfigRole::Both)
     }
 
     /// The flavor it is protected by (RFC 5666 section 11).
@@ -429,6 +462,11 @@ impl Config {
     /// section 11).
     pub fn done_timeout(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.done_timeout_ms)
+    }
+
+    /// How long a call that arrives with Read chunks waits for memory for them.
+    pub fn memory_wait(&self) -> Duration {
+        Duration::from_millis(self.raw.rpc.memory_wait_ms)
     }
 
     /// Clients whose replies are kept; 0 keeps none.
@@ -504,6 +542,26 @@ impl Config {
         to_usize(self.raw.limits.handshakes)
     }
 
+    /// Largest arena of a peer that is accepted over shared memory, in bytes.
+    pub fn peer_arena_bytes_max(&self) -> usize {
+        to_usize(self.raw.limits.peer_arena_mib << 20)
+    }
+
+    /// Most shared memory of all connections with one process, in bytes.
+    pub fn peer_memory_bytes_max(&self) -> usize {
+        to_usize(self.raw.limits.peer_mib << 20)
+    }
+
+    /// Most shared memory of all connections of one core, in bytes.
+    pub fn core_memory_bytes_max(&self) -> usize {
+        to_usize(self.raw.limits.core_mib << 20)
+    }
+
+    /// Most connections that are accepted from one host over RDMA.
+    pub fn host_conns_max(&self) -> usize {
+        to_usize(self.raw.limits.host_conns)
+    }
+
     /// Most replies of one connection that are exported, or kept back for that, at a time; none
     /// where the rules have no such replies.
     pub fn exports_max(&self) -> u32 {
@@ -528,6 +586,7 @@ impl Config {
         PeerLimits {
             versions: self.versions(),
             deadlines: self.versions().speaks(TransportVersion::Two),
+            answers_short: self.protocol().answers_short_requests(),
             read_segments_max: chunks * segments,
             read_chunks_max: chunks,
             write_chunks_max: chunks,
@@ -551,7 +610,7 @@ impl Config {
     /// buffer is posted again before anything leaves that lets the peer send another message, so
     /// those in the hands of handlers are among `credits` and `reverse`.
     pub fn recv_budget(&self) -> RecvBudget {
-        self.recv_budget_with(self.reverse_calls())
+        self.recv_budget_with(self.reverse_calls().max(usize::from(self.refuses_reverse())))
     }
 
     /// The same with so many calls in reverse: their receives come on top of those of the forward

@@ -18,15 +18,17 @@ pub mod sys;
 pub use api::options;
 pub use api::{
     Call, CallError, Client, ConnectError, ConnectOptions, ConnectionEvent, ConnectionId, Core,
-    CoreContext, Data, Decoder, Deferred, Directory, Encoder, Engine, EngineError, Reconnect,
-    Reply, ReplyHandler, ReverseOptions, Running, Service, Token, Work, blocking, driver_of,
+    CoreContext, Data, Decoder, Deferred, Directory, Encoder, Engine, EngineError, ExposedData,
+    Failure, HostError, Reconnect, Reply, ReplyHandler, ReverseOptions, Running, Service, Token,
+    Work, blocking, driver_of, spawn_helper,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use fabric::{DownCause, Peer};
-pub use mem::{Bulk, SharedBulk};
+pub use mem::{Bulk, ExposedBulk, SharedBulk};
 pub use reactor::{
-    Backpressure, CallSpec, Negotiated, NoReverse, Progress, ReplyData, Resend, StatsSnapshot,
+    Backpressure, CallSpec, HandlerKind, HandlerPanic, Negotiated, NoReverse, Progress, ReplyData,
+    Resend, StatsSnapshot,
 };
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{

@@ -6,8 +6,10 @@ mod common;
 use common::caller::{Caller, MixCall, client_config, one_opaque, run_core};
 use common::program::{BOUNCE, ECHO};
 use common::{Server, is_pattern, pattern, set_bulk_view};
-use spinrpc::config::BulkView;
-use spinrpc::{Bulk, CallError, CallSpec, DecodeError, Reply, Token};
+use spinrpc::config::{BulkView, RawConfig, Registration};
+use spinrpc::{
+    Backpressure, Bulk, CallError, CallSpec, DecodeError, ExposedBulk, ExposedData, Reply, Token,
+};
 
 fn take_buffers(mut reply: Reply<'_>) -> Result<(Vec<Bulk>, Vec<Bulk>), DecodeError> {
     let arguments = std::iter::from_fn(|| reply.take_argument()).collect();
@@ -70,19 +72,100 @@ fn a_reply_that_no_private_memory_is_left_for_fails_its_call_only() {
     let mut raw = client_config();
     set_bulk_view(&mut raw, BulkView::Copy);
     raw.mem.arena_mib = 2;
-    let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
+    let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let hoard: Vec<Bulk> = std::iter::from_fn(|| caller.core.bulk(200_000)).collect();
-    let sent = pattern(3, 200_000);
-    let echo = |caller: &mut Caller<Vec<u8>>| {
-        let mut spec = CallSpec::new().reply_bytes_max(sent.len() + 4);
-        caller.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(&sent)).unwrap();
-        caller.reply()
-    };
+    let tail = 200_000;
+    let call = MixCall { seed: 3, tail, reply_bytes_max: tail + 12, ..MixCall::default() };
     // More often than there are receives, or memory for calls: each must have come back.
     for _ in 0..2 * caller.engine.config().slots_per_conn() {
-        let error = echo(&mut caller).unwrap_err();
+        call.start(&caller.client, 1).unwrap();
+        let error = caller.reply().map(drop).unwrap_err();
         assert!(matches!(error, CallError::NoMemory), "{error:?}");
     }
     drop(hoard);
-    assert_eq!(echo(&mut caller).unwrap(), sent);
+    call.start(&caller.client, 1).unwrap();
+    call.check(&caller.reply().unwrap());
+}
+
+fn bytes_of(bulk: &ExposedBulk) -> Vec<u8> {
+    let mut bytes = vec![0; bulk.len()];
+    bulk.copy_to(0, &mut bytes);
+    bytes
+}
+
+fn take_exposed(mut reply: Reply<'_>) -> Result<(Vec<u8>, Vec<u8>), DecodeError> {
+    let argument = reply.take_exposed_argument().unwrap();
+    let result = match reply.results().exposed_data(1 << 20)? {
+        ExposedData::Exposed(result) => bytes_of(&result),
+        // A device keeps the peer out of it.
+        ExposedData::Private(result) => result.bytes().to_vec(),
+    };
+    Ok((bytes_of(&argument), result))
+}
+
+/// A call with both in memory of the connection.
+fn bounce<T: 'static>(caller: &mut Caller<T>, seed: u32, length: usize) -> Result<T, CallError> {
+    let mut argument = caller.client.exposed_bulk(length).unwrap();
+    argument.copy_from(0, &pattern(seed, length));
+    let result = caller.client.exposed_bulk(length).unwrap();
+    let mut spec = CallSpec::new().exposed_argument(argument).exposed_result_into(result);
+    caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
+    caller.reply()
+}
+
+/// Over RDMA with keys that outlive calls, so that the peer can write late there, too.
+fn lasting_keys() -> RawConfig {
+    let mut raw = client_config();
+    raw.verbs.registration = Registration::Buffer;
+    raw
+}
+
+#[test]
+fn exposed_memory_is_sent_and_filled_without_a_copy() {
+    let server = Server::start();
+    let mut caller: Caller<(Vec<u8>, Vec<u8>)> =
+        Caller::connect_with(lasting_keys(), &server.address, take_exposed);
+    for (seed, length) in [(1, 9), (2, 9000), (3, 70_001)] {
+        let (argument, result) = bounce(&mut caller, seed, length).unwrap();
+        assert!(is_pattern(seed, &argument) && is_pattern(seed, &result), "{length} bytes");
+        assert_eq!((argument.len(), result.len()), (length, length));
+    }
+    let engine = caller.engine.clone();
+    run_core(&mut caller.core, "replies", || engine.stats(0).replies_received >= 3);
+    assert_eq!(engine.stats(0).copies, 0);
+}
+
+/// The one item of the results, in memory that no peer can write.
+fn private_item(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
+    let mut results = reply.results();
+    let bytes = results.data(1 << 20)?.bytes().to_vec();
+    results.finish().map(|()| bytes)
+}
+
+#[test]
+fn what_a_peer_can_write_is_not_borrowed_nor_sent_again() {
+    let server = Server::start();
+    let mut caller = Caller::connect_with(lasting_keys(), &server.address, private_item);
+    let error = bounce(&mut caller, 1, 9000).map(drop);
+    assert!(matches!(error, Err(CallError::Decode(_))), "{error:?}");
+    let argument = caller.client.exposed_bulk(10).unwrap();
+    let spec = CallSpec::new().exposed_argument(argument);
+    // With others that make it a long call.
+    let around = vec![0; 10_000];
+    let mut spec = spec.reply_bytes_max(10_000);
+    let started = caller.client.call(ECHO, Token(1), &mut spec, |args| {
+        args.bulk();
+        args.opaque(&around);
+    });
+    assert!(matches!(started, Err(Backpressure::Misuse(_))), "{started:?}");
+    assert!(caller.client.bulk(10).unwrap().bytes().len() == 10);
+}
+
+#[test]
+fn without_permission_there_is_no_exposed_memory() {
+    let server = Server::start();
+    let mut raw = client_config();
+    set_bulk_view(&mut raw, BulkView::Copy);
+    let caller = Caller::connect_with(raw, &server.address, one_opaque);
+    assert!(caller.client.exposed_bulk(10).is_none());
 }

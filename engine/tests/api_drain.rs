@@ -98,7 +98,7 @@ fn finish_what_has_begun_and_leave_what_comes(server: Server) {
     assert!(!draining.is_finished(), "a call is deferred");
     scene.answer();
     let mut replies = scene.caller.replies(2);
-    assert!(matches!(replies.pop(), Some((LEFT, Err(CallError::Disconnected(DownCause::Remote))))));
+    assert!(matches!(replies.pop(), Some((LEFT, Err(CallError::NotExecuted(DownCause::Remote))))));
     assert!(matches!(&replies[..], [(0, Ok(words))] if words == &[0]), "{replies:?}");
     assert_eq!(draining.join().unwrap(), 0);
     assert_eq!(scene.calls(), calls);

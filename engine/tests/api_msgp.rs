@@ -176,7 +176,9 @@ fn an_application_that_keeps_all_second_buffers_is_served_on_without() {
     let server = KeepServer::start(padding(small()));
     let mut caller = padding_caller(&server.address, all_words);
     // Twice as many second buffers as receives: so many are posted, and so many can be kept.
-    let receives = caller.engine.config().credits() + 2;
+    let budget = server.engine.config().recv_budget();
+    let forward = budget.credits + budget.grant_in_flight + budget.slack + budget.dones;
+    let receives = (forward + budget.reverse) as usize;
     let calls = 2 * receives as u32 + 20;
     for seed in 0..calls {
         keep(&mut caller, seed, 3000, true);
@@ -189,8 +191,8 @@ fn an_application_that_keeps_all_second_buffers_is_served_on_without() {
     }
     server.wait_for("whole receives", |stats| stats.receives_unchained > 0);
     drop(owned);
-    // The buffer that was posted without goes first; then each has its second one again.
-    for seed in 0..10 {
+    // Buffers that were posted without go first; then each has its second one again.
+    for seed in 0..receives as u32 + 10 {
         keep(&mut caller, seed, 3000, true);
     }
     assert!(lock(&server.kept.owned).len() >= 9);

@@ -6,7 +6,10 @@ mod common;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, run, run_core};
 use common::program::{BOUNCE, ECHO, FREE_BLOCKS, LATER, NULL, SHARED};
-use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small_with};
+use common::{
+    PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, set_bulk_memory, set_bulk_view,
+    small_with,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::{BulkView, RawConfig};
@@ -233,10 +236,14 @@ fn the_late_reply_of_a_cancelled_call_is_answered_with_rdma_done_only() {
     run(&mut caller, &call);
 }
 
-/// Takes all the private memory of the client's core.
+/// Takes all the private memory of the client's core, and that of the connection, where RDMA Reads over
+/// iWARP end.
 fn take_all(caller: &Caller<MixAnswer>) -> Vec<spinrpc::Bulk> {
     let sizes = [2 << 20, 1 << 20, 128 << 10, 8 << 10];
-    sizes.iter().flat_map(|bytes| std::iter::from_fn(|| caller.core.bulk(*bytes))).collect()
+    let of_core = sizes.iter().flat_map(|bytes| std::iter::from_fn(|| caller.core.bulk(*bytes)));
+    let of_connection =
+        sizes.iter().flat_map(|bytes| std::iter::from_fn(|| caller.client.bulk(*bytes)));
+    of_core.chain(of_connection).collect()
 }
 
 #[test]
@@ -267,6 +274,7 @@ fn a_reply_that_no_memory_could_hold_fails_and_owes_rdma_done() {
     let server = server(raw(Profile::Rfc5666));
     let mut of_client = client_raw(Profile::Rfc5666);
     of_client.mem.arena_mib = 2;
+    set_bulk_memory(&mut of_client, 2);
     let mut caller = mix_caller(&server, of_client);
     let call = MixCall { results: vec![300_000; 3], ..MixCall::default() };
     call.start(&caller.client, 7).unwrap();
@@ -281,7 +289,9 @@ fn no_memory_is_lost_on_either_side() {
         let mut of_server = raw(Profile::Draft03);
         let mut of_client = client_raw(Profile::Draft03);
         let bulk = if copy { BulkView::Copy } else { BulkView::Lent };
-        (of_server.shm.bulk, of_client.shm.bulk) = (bulk, bulk);
+        set_bulk_view(&mut of_server, bulk);
+        set_bulk_view(&mut of_client, bulk);
+        of_server.mem.arena_mib = of_client.mem.arena_mib;
         let server = server(of_server);
         let mut caller = mix_caller(&server, of_client);
         let free = caller.core.context();

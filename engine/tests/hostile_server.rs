@@ -453,3 +453,21 @@ fn provoke(pair: &mut Pair, mine: bool, room: bool, kind: u32, words: &[u32]) {
         pair.expect_alive("after rubbish", next);
     }
 }
+
+/// A server takes leave: it has answered each call that it executed. Expect a call in flight to count as
+/// unexecuted; but not if an answer came before that could not be read.
+#[test]
+fn receive_a_goodbye_behind_an_answer_that_makes_no_sense_expect_an_unknown_outcome() {
+    const GOODBYE: [u32; 5] = [u32::MAX, 1, 64, 4, 0x7370_2d03];
+    for garbled in [false, true] {
+        let mut pair = Pair::new();
+        let xid = pair.call(1)[0];
+        if garbled {
+            pair.peer.send_words(&message(xid, MSG, &[1], &[]));
+        }
+        pair.peer.send_words(&GOODBYE);
+        pair.peer.close();
+        let error = pair.caller.reply().unwrap_err();
+        assert_eq!(matches!(error, CallError::NotExecuted(_)), !garbled, "{error:?}");
+    }
+}

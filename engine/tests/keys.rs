@@ -144,13 +144,18 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "without_rdma_done_memory_comes_back_when_the_window_is_over",
     ),
     (
+        "rpc.memory_wait_ms",
+        "tests/simulation.rs",
+        "a_call_that_waits_for_memory_too_long_is_answered_system_err_and_the_next_one_served",
+    ),
+    (
         "rpc.reply_cache_clients",
         "tests/reply_cache.rs",
         "more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served",
     ),
     (
         "rpc.reply_cache_entries",
-        "src/reactor/reply_cache.rs",
+        "src/reactor/reply_cache/tests.rs",
         "a_client_has_a_place_for_as_many_replies_as_configured",
     ),
     (
@@ -162,6 +167,11 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "rpc.reply_cache_keep_ms",
         "tests/reply_cache.rs",
         "a_share_changes_hands_when_its_client_was_away_for_long_enough",
+    ),
+    (
+        "rpc.on_panic",
+        "tests/panics.rs",
+        "panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live",
     ),
     (
         "fabric.driver",
@@ -234,9 +244,25 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "one_handshake_more_than_configured_ends_the_oldest",
     ),
     (
+        "limits.host_conns",
+        "src/api/engine.rs",
+        "keys_of_connections_reach_the_driver_of_rdma_devices",
+    ),
+    (
         "limits.exports",
         "tests/hostile_reads.rs",
         "beyond_the_cap_replies_get_err_chunk_until_rdma_done",
+    ),
+    ("limits.peer_arena_mib", "tests/doors.rs", "larger_arenas_than_configured_are_refused"),
+    (
+        "limits.peer_mib",
+        "tests/doors.rs",
+        "memory_of_a_process_and_of_a_core_is_bounded_and_given_back",
+    ),
+    (
+        "limits.core_mib",
+        "tests/doors.rs",
+        "memory_of_a_process_and_of_a_core_is_bounded_and_given_back",
     ),
     (
         "host.cpu_dma_latency_us",

@@ -215,13 +215,26 @@ struct Holdings {
 /// Only a sanitizer's shadow memory is as large as this, a tebibyte, and it grows as it likes.
 const SHADOWED_KB: usize = 1 << 30;
 
+/// Those of a sanitizer to its symbolizer, a child process that it starts when it first needs names.
+fn symbolizer_descriptors() -> usize {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let children: String = lists.collect();
+    let name = |child: &str| fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+    2 * children
+        .split_whitespace()
+        .filter(|child| name(child).starts_with("llvm-symbolize"))
+        .count()
+}
+
 impl Holdings {
     fn now() -> Self {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
         Self {
-            descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
+            descriptors: fs::read_dir("/proc/self/fd").unwrap().count() - symbolizer_descriptors(),
             shared: maps.lines().filter(|line| line.contains("memfd:")).count(),
             size_kb: size.trim().trim_end_matches(" kB").parse().unwrap(),
         }

@@ -144,6 +144,17 @@ impl Bench {
         self.until("a message", |_| peer.poll()).words()
     }
 
+    /// A call of the client's gets its reply.
+    #[track_caller]
+    fn expect_served(&mut self, peer: &mut RawPeer) {
+        self.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+        let call = self.hear(peer);
+        peer.send_words(&reply_to(&call));
+        let heard = SharedHeard::clone(&self.heard);
+        let (_, reply) = self.until("the reply", |_| heard.borrow_mut().replies.pop());
+        assert!(reply.is_ok(), "{reply:?}");
+    }
+
     /// The connection has come up in this version.
     #[track_caller]
     fn expect_up(&mut self, version: Option<TransportVersion>) {
@@ -480,5 +491,125 @@ fn a_server_calls_back_in_the_version_it_is_called_in() {
         let replies = pair.far.take();
         let words = replies[0].1.as_ref().unwrap();
         assert_eq!(words[..], [4, u32::from_be_bytes(*b"back")], "{versions:?}");
+    }
+}
+
+/// A client of version two that takes no calls in reverse, connected, and its peer.
+fn refusing(versions: Versions) -> (Bench, RawPeer) {
+    let mut raw = client_of(versions);
+    raw.rpc.ccp = ConfigRole::Off;
+    let mut bench = Bench::new(raw, &ConnectOptions::new());
+    let mut peer = bench.accept();
+    let opening = bench.hear(&mut peer);
+    peer.send_words(&reply_to(&opening));
+    bench.expect_up(TWO);
+    (bench, peer)
+}
+
+/// Version two section 4.2.2: "REQUIRED to support backwards direction operation"; a client that was
+/// configured for none answers all the same.
+#[test]
+fn a_client_without_calls_in_reverse_refuses_those_of_version_two() {
+    for versions in [Versions::Two, Versions::Both] {
+        let (mut bench, mut peer) = refusing(versions);
+        for xid in [7, 8, 9] {
+            let call = [0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
+            peer.send_words(&[&[xid, 2, 1, 0, 0, 0, 0, 0, xid][..], &call].concat());
+            let answer = bench.hear(&mut peer);
+            assert_eq!(answer[..8], [xid, 2, 1, 0, 1, 0, 0, 0], "one credit, direction REPLY");
+            assert_eq!(answer[8..], [xid, 1, 0, 0, 0, 1], "PROG_UNAVAIL");
+        }
+        let long = [5, 2, 1, 1, 0, 1, 0, 9, 100, 0, 0, 0, 0, 0];
+        peer.send_words(&long);
+        assert_eq!(bench.hear(&mut peer), [5, 2, 1, 4, 2], "BAD_HEADER for chunks");
+        bench.expect_served(&mut peer);
+    }
+}
+
+/// Section 3.1: an unknown `rdma_opttype` "MUST" be answered with RDMA2_ERR_INVALID_OPTION.
+#[test]
+fn a_client_without_calls_in_reverse_answers_options_with_invalid_option() {
+    for versions in [Versions::Two, Versions::Both] {
+        let (mut bench, mut peer) = refusing(versions);
+        for (xid, information) in [(7, &[0][..]), (8, &[4, 0xffff_ffff])] {
+            peer.send_words(&[&[xid, 2, 1, 5, 0, 99], information].concat());
+            assert_eq!(bench.hear(&mut peer), [xid, 2, 1, 4, 3]);
+        }
+        bench.expect_served(&mut peer);
+    }
+}
+
+/// A program that the client's engine serves to others is not for the peer of a connection that takes
+/// no calls in reverse.
+#[test]
+fn a_client_without_calls_in_reverse_runs_no_service_for_its_peer() {
+    let address = unique_address();
+    let listener = RawListener::at(&address);
+    let engine = Engine::new(valid(client_of(Versions::Two))).unwrap();
+    let _shared = common::serve(&engine);
+    let mut core = engine.core(0).unwrap();
+    let heard = SharedHeard::default();
+    let (made, options) = (recorder(&heard, all_words), ConnectOptions::new());
+    let client = core.connect_with(&address, PROGRAM, VERSION, &options, |_| made).unwrap();
+    let mut bench = Bench { listener, core, client, heard, _engine: engine };
+    let mut peer = bench.accept();
+    let opening = bench.hear(&mut peer);
+    peer.send_words(&reply_to(&opening));
+    bench.expect_up(TWO);
+    let call = [7, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
+    peer.send_words(&[&[7, 2, 1, 0, 0, 0, 0, 0][..], &call].concat());
+    assert_eq!(bench.hear(&mut peer)[8..], [7, 1, 0, 0, 0, 1], "PROG_UNAVAIL");
+}
+
+/// With every credit in flight there are buffers to hear a call in reverse, and to answer it.
+#[test]
+fn a_client_without_calls_in_reverse_refuses_them_with_all_its_calls_in_flight() {
+    let (mut bench, mut peer) = refusing(Versions::Two);
+    let mut calls = Vec::new();
+    while bench.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).is_ok() {
+        calls.push(bench.hear(&mut peer));
+    }
+    assert!(calls.len() > 1, "the grant is as large as was asked for");
+    let body = [0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
+    for xid in 0..200 {
+        peer.send_words(&[&[xid, 2, 1, 0, 0, 0, 0, 0, xid][..], &body].concat());
+        assert_eq!(bench.hear(&mut peer)[8..], [xid, 1, 0, 0, 0, 1]);
+    }
+    for call in &calls {
+        peer.send_words(&reply_to(call));
+    }
+    let heard = SharedHeard::clone(&bench.heard);
+    bench.until("the replies", |_| (heard.borrow().replies.len() == calls.len()).then_some(()));
+    assert!(heard.borrow().replies.iter().all(|(_, reply)| reply.is_ok()));
+}
+
+/// RFC 5666 section 5.2 leaves it to the requester whether a call offers a Reply chunk. Ours does exactly
+/// when the longest reply that the caller allows, behind the longest RPC reply header, does not fit inline.
+#[test]
+fn a_call_offers_a_reply_chunk_just_when_its_longest_reply_does_not_fit_inline() {
+    let mut bench = Bench::new(client_of(Versions::One), &ConnectOptions::new());
+    let mut peer = bench.accept();
+    let opening = bench.hear(&mut peer);
+    peer.send_words(&reply_to(&opening));
+    bench.expect_up(ONE);
+    // The inline threshold that both ends announce while connecting, less a transport header without
+    // lists, less an RPC reply header with the longest verifier.
+    let reply_header_bytes = 24 + 400;
+    let longest_inline = 4096 - 28 - reply_header_bytes;
+    for reply_bytes in (longest_inline - 40..longest_inline + 40).chain([0, 4, 5000, 60_000]) {
+        let mut spec = CallSpec::new().reply_bytes_max(reply_bytes);
+        bench.client.call(NULL, Token(1), &mut spec, |_| {}).unwrap();
+        let call = bench.hear(&mut peer);
+        assert_eq!(call[3..6], [0; 3], "RDMA_MSG without Read and Write list");
+        let offered = call[6] == 1;
+        assert_eq!(offered, reply_bytes > longest_inline, "{reply_bytes} bytes");
+        if offered {
+            let segments = call[8..].chunks(4).take(call[7] as usize);
+            let room: u32 = segments.map(|segment| segment[1]).sum();
+            assert_eq!(room as usize, reply_bytes + reply_header_bytes);
+        }
+        peer.send_words(&reply_to(&call));
+        let heard = SharedHeard::clone(&bench.heard);
+        bench.until("the reply", |_| heard.borrow_mut().replies.pop()).1.unwrap();
     }
 }

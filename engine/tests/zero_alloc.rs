@@ -232,6 +232,7 @@ fn calls_in_both_directions_allocate_nothing_either() {
     let config = valid(small_with(|raw| {
         raw.poll.mode = IdlePolicy::Busy;
         raw.rpc.reverse_calls = 16;
+        raw.mem.arena_mib = 16;
     }));
     let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
     let (at_near, at_far) = (serve(&here), serve(&there));

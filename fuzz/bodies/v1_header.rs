@@ -33,6 +33,7 @@ fn limits(choice: u8) -> Limits {
         n => Limits {
             versions: Versions::One,
             deadlines: false,
+            answers_short: n & 16 != 0,
             read_segments_max: u16::from(n & 7),
             read_chunks_max: u16::from(n >> 1 & 3),
             write_chunks_max: u16::from(n >> 2 & 3),

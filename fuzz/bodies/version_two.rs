@@ -43,6 +43,7 @@ struct End {
     versions: Versions,
     limits: Limits,
     slots: usize,
+    refuses: bool,
     /// XID of the newest call.
     xid: Xid,
     /// How often each call ended, by token.
@@ -69,9 +70,24 @@ impl End {
         let options = Options::NONE.with(&[(0, CARRIES[0]), (1, CARRIES[1]), (2, CARRIES[2])]);
         let connection = Connection::new(side, requester, responder, limits, profile)
             .with_options(options.unwrap());
-        let connection = if two_way { connection.two_way() } else { connection };
+        let refuses = !two_way && side == Side::Client && kind & 4 != 0;
+        let connection = match (two_way, refuses) {
+            (true, _) => connection.two_way(),
+            (false, true) => connection.refusing_reverse(),
+            (false, false) => connection,
+        };
         let (ends, served) = (Vec::new(), Vec::new());
-        Self { connection, versions, limits, slots, xid: Xid(0), ends, served, closed: false }
+        Self {
+            connection,
+            versions,
+            limits,
+            slots,
+            refuses,
+            xid: Xid(0),
+            ends,
+            served,
+            closed: false,
+        }
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
@@ -241,6 +257,10 @@ impl End {
                     assert_eq!(wire::word(message, 0), Some(xid.0));
                     assert_eq!(wire::word(message, 1), Some(version.to_wire()));
                     assert_eq!(self.served.len(), self.slots);
+                }
+                Event::ProgramRefused(xid, version) => {
+                    assert!(self.refuses && version == TransportVersion::Two);
+                    assert_eq!(wire::word(message, 0), Some(xid.0));
                 }
                 Event::Closed(_) => self.closed = true,
                 Event::Released(_) | Event::Resend(_) | Event::Dropped(_) => {}

@@ -6,6 +6,7 @@ use serde::Serialize;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
 use spinrpc_tuning::host::Cpus;
+use spinrpc_tuning::text::{shell_comment, shell_word};
 use std::path::PathBuf;
 
 /// What `spintune plan` and `spintune apply` take.
@@ -162,31 +163,29 @@ fn problem(site: &Site, step: &Step) -> String {
     }
 }
 
-/// A script for sh, with a line that undoes it beside every line.
+/// A script for sh, in which each change has a line that undoes it.
 fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
     let (name, hash) = (profile.name(), profile.hash());
-    let mut text = format!("# What this host lacks to fit profile {name} ({hash:016x}).\n");
+    let head = format!("What this host lacks to fit profile {name} ({hash:016x}).");
+    let mut text = shell_comment(&head);
     if plan.is_empty() {
-        text.push_str("# Nothing is to be changed.\n");
+        text.push_str(&shell_comment("Nothing is to be changed."));
     }
     for Change { item, path, from, to, reason, .. } in &plan.changes {
-        let file = quoted(&site.path(path).display().to_string());
-        text.push_str(&format!("\n# {item}: {reason}\n"));
-        text.push_str(&format!("# To undo: echo {from} > {file}\necho {to} > {file}\n"));
+        let file = shell_word(site.path(path));
+        let set = |value: &str| format!("echo {} > {file}", shell_word(value));
+        text.push('\n');
+        text.push_str(&shell_comment(&format!("{item}: {reason}")));
+        text.push_str(&shell_comment(&format!("To undo: {}", set(from))));
+        text.push_str(&set(to));
+        text.push('\n');
     }
     for advice in &plan.advice {
-        text.push_str(&format!("\n# By hand: {}\n# {}\n", advice.reason, advice.what));
+        text.push('\n');
+        text.push_str(&shell_comment(&format!("By hand: {}", advice.reason)));
+        text.push_str(&shell_comment(&advice.what));
     }
     text
-}
-
-/// As a word of sh.
-fn quoted(path: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.".contains(letter);
-    match path.chars().all(is_plain) {
-        true => path.to_owned(),
-        false => format!("'{}'", path.replace('\'', "'\\''")),
-    }
 }
 
 #[derive(Serialize)]

@@ -133,6 +133,7 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
         "RFC 5666 section 11",
         &["rpc.protocol", "limits.exports", "rpc.timeout_ms"],
     ),
+    ("rpc.memory_wait_ms", "", &["mem.arena_mib", "rpc.timeout_ms"]),
     (
         "rpc.reply_cache_clients",
         "RFC 5666 section 8; RFC 5531 section 4",
@@ -141,6 +142,7 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
     ("rpc.reply_cache_entries", "RFC 5666 section 8", &["rpc.reply_cache_clients", "rpc.credits"]),
     ("rpc.reply_cache_bytes", "RFC 5666 section 8", &["rpc.reply_cache_clients"]),
     ("rpc.reply_cache_keep_ms", "RFC 5666 section 8", &["rpc.reply_cache_clients"]),
+    ("rpc.on_panic", "RFC 5531 section 9", &[]),
     ("fabric.driver", "", &["verbs.device", "shm.ring_slots"]),
     ("shm.ring_slots", "", &["rpc.inline_send_bytes", "rpc.inline_recv_bytes", "rpc.credits"]),
     ("shm.arena_mib", "", &["rpc.max_read_bytes", "rpc.max_write_bytes"]),
@@ -177,13 +179,17 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
     ("verbs.backlog", "", &["limits.handshakes", "limits.conns"]),
     ("verbs.connect_timeout_ms", "", &["limits.handshakes"]),
     ("verbs.bulk", "", &["verbs.registration", "shm.bulk"]),
-    ("limits.conns", "", &["limits.handshakes", "rpc.credits"]),
-    ("limits.handshakes", "", &["limits.conns", "verbs.backlog"]),
+    ("limits.conns", "", &["limits.handshakes", "limits.host_conns", "rpc.credits"]),
+    ("limits.handshakes", "", &["limits.conns", "limits.host_conns", "verbs.backlog"]),
+    ("limits.host_conns", "", &["limits.conns", "limits.handshakes"]),
     (
         "limits.exports",
         "RFC 5666 section 3.8",
         &["rpc.protocol", "rpc.done_timeout_ms", "rpc.credits"],
     ),
+    ("limits.peer_arena_mib", "", &["shm.arena_mib", "limits.peer_mib"]),
+    ("limits.peer_mib", "", &["limits.core_mib", "limits.peer_arena_mib", "shm.arena_mib"]),
+    ("limits.core_mib", "", &["limits.conns", "limits.peer_mib", "shm.arena_mib"]),
     ("host.cpu_dma_latency_us", "", &["poll.mode"]),
     ("stats.export", "", &[]),
 ];
@@ -211,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_the_protocol_defines_says_where() {
-        let own = ["rpc.timeout_ms"];
+        let own = ["rpc.timeout_ms", "rpc.memory_wait_ms"];
         for (name, origin, _) in BACKGROUNDS.iter().filter(|(name, ..)| name.starts_with("rpc.")) {
             assert_eq!(origin.is_empty(), own.contains(name), "{name}");
         }

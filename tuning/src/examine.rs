@@ -1,8 +1,10 @@
 //! The commands that look at a host: `doctor` and `record`.
 
 use crate::Outcome;
+use crate::report::to_json;
 use spinrpc_tuning::doctor::{Patience, Patient, Report, Tried, examine, profile_for};
 use spinrpc_tuning::host::{HostFacts, Tree};
+use spinrpc_tuning::text::printable;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -66,7 +68,8 @@ Exit status: 0 written, 1 not written, 2 the command line is wrong.";
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
     match report(arguments) {
         Ok(report) => {
-            let answer = if arguments.json { json(&report) } else { report.render(arguments.all) };
+            let answer =
+                if arguments.json { to_json(&report) } else { report.render(arguments.all) };
             let good = report.is_good(arguments.strict);
             if good { Outcome::good(answer) } else { Outcome::invalid(answer, Vec::new()) }
         }
@@ -99,14 +102,10 @@ fn progress() -> impl FnMut(&str) {
     let started = Instant::now();
     move |what| {
         if started.elapsed() >= Duration::from_secs(2) {
-            eprintln!("spintune: {:.0} s: {what}", started.elapsed().as_secs_f64());
+            let seconds = started.elapsed().as_secs_f64();
+            eprintln!("spintune: {seconds:.0} s: {}", printable(what));
         }
     }
-}
-
-fn json(report: &Report) -> String {
-    let text = serde_json::to_string_pretty(report);
-    text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())) + "\n"
 }
 
 pub(crate) fn record(arguments: &RecordArguments) -> Outcome {

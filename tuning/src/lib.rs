@@ -3,7 +3,8 @@
 //! The engine takes a checked [`Config`] and never opens a file; finding, reading, merging and
 //! explaining files is done here. The data flows one way: a name -> documents (`include` chain)
 //! -> layers over the defaults -> [`Profile`]. Beside that, [`host`] reads what a host says
-//! of itself, [`rdma`] looks at its devices, and [`doctor`] judges whether it is fit for a profile.
+//! of itself, [`rdma`] looks at its devices, [`doctor`] judges whether it is fit for a profile, and
+//! [`text`] makes foreign text safe to print.
 //! The programs of this workspace and `spintune` call it; it may use the engine's public API and
 //! the file system.
 //!
@@ -35,10 +36,12 @@ pub mod host;
 mod loader;
 mod nearest;
 mod profile;
+mod program;
 mod propose;
 pub mod rdma;
 mod reference;
 mod shipped;
+pub mod text;
 mod without_effect;
 
 pub use background::{Background, background};
@@ -47,6 +50,7 @@ pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
 pub use nearest::{did_you_mean, unknown_key};
 pub use profile::{Profile, Setting, Source};
+pub use program::{DEFAULT_PROFILE, ProfileArgs, load_for_program};
 pub use propose::propose;
 pub use reference::{markdown, reference};
 pub use shipped::{Shipped, shipped};

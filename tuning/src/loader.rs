@@ -26,13 +26,23 @@ pub fn load(name: &str, host: &Host) -> Result<Profile, ProfileError> {
 #[derive(Debug)]
 pub struct Loader<'a> {
     host: &'a Host,
+    defaults: Vec<String>,
     overrides: Vec<String>,
 }
 
 impl<'a> Loader<'a> {
     /// A loader for that host.
     pub fn new(host: &'a Host) -> Self {
-        Self { host, overrides: Vec::new() }
+        Self { host, defaults: Vec::new(), overrides: Vec::new() }
+    }
+
+    /// Lays one value, as [`Loader::set`], under what is said of its key: it counts if neither the
+    /// profile nor `set` has the key. The shipped profile `base`, which has every key with its default,
+    /// says nothing in this sense.
+    #[must_use]
+    pub fn unless_set(mut self, key_and_value: impl Into<String>) -> Self {
+        self.defaults.push(key_and_value.into());
+        self
     }
 
     /// Lays one value, `KEY=VALUE` as from a command line, over whatever is loaded: `poll.mode=busy`.
@@ -51,6 +61,9 @@ impl<'a> Loader<'a> {
         let origin = Origin::named(name).map_err(Problem::general)?;
         let mut layers = Layers::default();
         let description = layers.add(&origin).map_err(Problem::general)?;
+        for assignment in &self.defaults {
+            layers.underlay(assignment);
+        }
         for assignment in &self.overrides {
             layers.overlay(assignment);
         }
@@ -222,6 +235,16 @@ impl Layers {
         }
     }
 
+    /// Before any `overlay`.
+    fn underlay(&mut self, assignment: &str) {
+        let base = |location: &Location| *location.file == *format!("{SHIPPED}base.toml");
+        let key = assignment.split('=').next().unwrap_or_default().trim();
+        let said = self.sources.get(key).and_then(Source::location);
+        if said.is_none_or(base) {
+            self.overlay(assignment);
+        }
+    }
+
     fn overlay(&mut self, assignment: &str) {
         if let Err(message) = self.try_overlay(assignment) {
             self.problems.push(Problem::general(message));
@@ -249,5 +272,24 @@ impl Layers {
         } else {
             Err(ProfileError::new(self.problems))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_program_give_way_to_the_profile_and_to_what_is_set() {
+        let host = Host { allowed: vec![0, 1], ..Host::default() };
+        let credits = |loader: Loader<'_>, name: &str| {
+            let loaded = loader.unless_set("rpc.credits=40").unless_set("poll.mode=sleep");
+            let profile = loaded.load(name).unwrap();
+            (profile.config().credits(), profile.config().idle_policy())
+        };
+        let loader = || Loader::new(&host);
+        assert_eq!(credits(loader(), "base"), (40, spinrpc::IdlePolicy::Sleep));
+        assert_eq!(credits(loader(), "latency").1, spinrpc::IdlePolicy::Busy);
+        assert_eq!(credits(loader().set("rpc.credits=50"), "base").0, 50);
     }
 }

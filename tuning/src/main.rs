@@ -11,6 +11,7 @@ mod tell;
 
 use clap::{Parser, Subcommand};
 use spinrpc::config::{CoreList, Host};
+use spinrpc_tuning::text::{printable, printable_lines};
 use spinrpc_tuning::{Loader, Profile, ProfileError};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -159,10 +160,10 @@ fn main() -> ExitCode {
         Err(error) => explain_usage(&error),
     };
     for problem in &outcome.problems {
-        eprintln!("spintune: {problem}");
+        eprintln!("spintune: {}", printable(problem));
     }
     // A reader that has seen enough (`spintune explain | head`) is no failure.
-    let written = io::stdout().write_all(outcome.answer.as_bytes());
+    let written = io::stdout().write_all(printable_lines(&outcome.answer).as_bytes());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             eprintln!("spintune: standard output: {error}");

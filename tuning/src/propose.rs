@@ -37,7 +37,7 @@ fn entry(name: &'static str, value: impl Display, reason: impl Into<String>) -> 
 
 /// A value as a string of TOML.
 fn quoted(value: impl Display) -> String {
-    format!("{:?}", value.to_string())
+    toml::Value::String(value.to_string()).to_string()
 }
 
 /// What was decided first, as much follows from it.

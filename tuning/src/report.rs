@@ -3,6 +3,7 @@
 use serde::Serialize;
 use spinrpc::config::{Host, Key, Value};
 use spinrpc::mem::budget::Budget;
+use spinrpc_tuning::text::{self, printable};
 use spinrpc_tuning::{Profile, Setting, Source, background, load, shipped};
 use std::collections::BTreeMap;
 
@@ -95,7 +96,7 @@ pub(crate) fn text(profile: &Profile) -> String {
     let facts = derived.iter().map(|fact| format!("{:<32}{:>9}\n", fact.label, fact.value));
     format!(
         "profile {}, hash {:016x}\n\n{}\nWhat follows from it\n{}",
-        profile.name(),
+        printable(profile.name()),
         profile.hash(),
         table(&rows),
         facts.collect::<String>(),
@@ -124,8 +125,9 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Columns side by side, each as wide as its widest cell.
+/// Columns side by side, each as wide as its widest cell. Cells may have foreign text.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or_default());
     let cell = |(cell, width): (&String, &usize)| format!("{cell:<width$}  ");
@@ -179,7 +181,8 @@ pub(crate) fn json(profile: &Profile) -> String {
 /// A document for programs. What is written here has no part that JSON does not know.
 pub(crate) fn to_json(document: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(document);
-    text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())) + "\n"
+    text::json(&text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())))
+        + "\n"
 }
 
 #[derive(Serialize)]

@@ -4,6 +4,7 @@ use crate::report::{self, to_json};
 use crate::{Outcome, Target, status_of};
 use serde::Serialize;
 use spinrpc::config::{KEYS, Key};
+use spinrpc_tuning::text::printable;
 use spinrpc_tuning::{Location, Profile, ProfileError, WithoutEffect};
 
 /// What `spintune show` takes.
@@ -175,8 +176,9 @@ impl<'a> Verdict<'a> {
     }
 
     fn text(&self) -> String {
-        let notes = self.without_effect.iter().map(|note| format!("  {}\n", note.whole));
-        std::iter::once(format!("{}: valid\n", self.profile)).chain(notes).collect()
+        let notes =
+            self.without_effect.iter().map(|note| format!("  {}\n", printable(&note.whole)));
+        std::iter::once(format!("{}: valid\n", printable(self.profile))).chain(notes).collect()
     }
 }
 

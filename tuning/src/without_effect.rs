@@ -3,7 +3,7 @@
 
 use crate::error::Location;
 use crate::profile::{Profile, Source};
-use spinrpc::config::{CoreList, IdlePolicy, KEYS, RawConfig, Registration, Versions};
+use spinrpc::config::{CoreList, Driver, IdlePolicy, KEYS, RawConfig, Registration, Versions};
 use std::fmt;
 
 /// A setting that does nothing.
@@ -75,7 +75,7 @@ const VAIN: &[Vain] = &[
     (&["rpc.version_memory_ms"], "rpc.version", |raw| raw.rpc.version != Versions::Both),
     (&["rpc.propagate_deadlines"], "rpc.version", |raw| raw.rpc.version == Versions::One),
     (&["rpc.ccp_auth", "rpc.max_rdma_reads"], "rpc.ccp", |raw| {
-        raw.rpc.ccp == spinrpc::config::ConfigRole::Off
+        raw.rpc.ccp.under(raw.rpc.protocol) == spinrpc::config::ConfigRole::Off
     }),
     (&["rpc.msgp_align_bytes", "rpc.msgp_threshold_bytes"], "rpc.protocol", |raw| {
         !raw.rpc.protocol.has_padded_messages()
@@ -89,6 +89,7 @@ const VAIN: &[Vain] = &[
         "rpc.reply_cache_clients",
         |raw| raw.rpc.reply_cache_clients == 0,
     ),
+    (&["limits.host_conns"], "fabric.driver", |raw| raw.fabric.driver == Driver::Shm),
     (&["verbs.arena_mib"], "verbs.registration", |raw| {
         matches!(raw.verbs.registration, Registration::Window | Registration::Pool)
     }),

@@ -171,3 +171,30 @@ fn help_shows_examples_verdicts_and_exit_status() {
     assert!(text(spintune(&["record", "--help"]).stdout).contains("look through it before"));
     assert!(text(spintune(&["--help"]).stdout).contains("spintune doctor --profile latency"));
 }
+
+/// Targets of links and texts of a record that a terminal would obey, where people look at them.
+#[test]
+fn nothing_of_a_record_commands_a_terminal() {
+    let record = std::fs::read_to_string(host("server-2s-mlx5-right")).unwrap();
+    let hostile = record
+        .replace("-> ../../../0000:98:00.0", "-> ../\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}")
+        .replace("drivers/mlx5_core", "drivers/mlx5_core\u{1b}[2J")
+        .replace("node7", "node7\u{1b}[2J\u{202e}");
+    assert!(hostile.matches('\u{1b}').count() >= 3, "something was replaced");
+    let folder = Folder::new("hostile-record");
+    folder.write("host.txt", &hostile);
+    let root = folder.path("host.txt");
+    for command in [
+        &["doctor", "--all", "--profile", "verbs-mlx5"][..],
+        &["doctor", "--json", "--profile", "verbs-mlx5"],
+        &["init", "--fabric", "verbs"],
+    ] {
+        let output = spintune(&[command, &["--root", &root]].concat());
+        for said in [text(output.stdout), text(output.stderr)] {
+            let obeyed = said
+                .chars()
+                .find(|&letter| letter != '\n' && !spinrpc_tuning::text::is_harmless(letter));
+            assert_eq!(obeyed, None, "{command:?}: {said:?}");
+        }
+    }
+}

@@ -9,10 +9,12 @@ mod schema;
 
 use common::Folder;
 use program::{answer, problems, spintune};
-use rustix::fs::FlockOperation;
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, mknodat};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -133,6 +135,50 @@ fn the_script_of_a_plan_has_the_host_fit() {
     assert!(items.iter().all(|item| **item == "hugepages"), "{status}: {left:#}");
 }
 
+/// Names that do something else where they are printed as they are.
+const HOSTILE: [&[u8]; 9] = [
+    b"a\ntouch pwned #",
+    b"$(touch pwned)",
+    b"`touch pwned`",
+    b"'; touch pwned; '",
+    b"\"; touch pwned; \"",
+    b"-n",
+    b"esc\x1b[2J\x1b]0;title\x07",
+    b"not-utf-8\xff\n",
+    b"> pwned",
+];
+
+/// Side effects of the script would show in the folder where it runs.
+#[test]
+fn a_script_with_hostile_names_does_what_it_says_and_nothing_else() {
+    for (number, name) in HOSTILE.into_iter().enumerate() {
+        let mut copy = wrong("hostile-root");
+        let root = copy.0.with_file_name("hostile").join(OsStr::from_bytes(name));
+        fs::create_dir_all(root.parent().unwrap()).unwrap();
+        let _ = fs::remove_dir_all(&root);
+        fs::rename(&copy.0, &root).unwrap();
+        copy.0 = root;
+        let folder = PathBuf::from(Folder::new("hostile-profile").path(""));
+        let profile = folder.join(OsStr::from_bytes(name).to_string_lossy().into_owned() + ".toml");
+        fs::write(&profile, "schema = 1\ninclude = [\"latency\"]\n").unwrap();
+        let planned = Command::new(env!("CARGO_BIN_EXE_spintune"))
+            .args([OsStr::new("plan"), OsStr::new("--set"), OsStr::new("cores.list=2-3")])
+            .args([OsStr::new("--profile"), profile.as_os_str()])
+            .args([OsStr::new("--root"), copy.0.as_os_str()])
+            .output()
+            .unwrap();
+        assert_eq!(planned.status.code(), Some(1), "{number}: {planned:?}");
+        let script = String::from_utf8(planned.stdout).unwrap();
+        let shown = script.chars().all(|letter| letter == '\n' || !letter.is_control());
+        assert!(shown, "{number}: {script:?}");
+        let ran = Command::new("sh").args(["-ec", &script]).current_dir(&folder).output().unwrap();
+        assert!(ran.status.success() && ran.stderr.is_empty(), "{number}: {ran:?}");
+        assert_eq!(copy.read(GOVERNOR), "performance\n", "{number}");
+        let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        assert_eq!(names.collect::<Vec<_>>(), [profile], "{number}: something else happened");
+    }
+}
+
 #[test]
 fn apply_has_the_host_fit_and_a_second_one_changes_nothing() {
     let copy = wrong("twice");
@@ -230,6 +276,33 @@ fn what_somebody_changed_after_apply_is_left_alone_by_revert() {
     assert!(problems.contains("somebody else has set it to schedutil; left so"), "{problems}");
     assert_eq!(copy.read(GOVERNOR), "schedutil\n");
     assert_eq!(copy.run(&["revert"]).0, 0, "it is nobody's business any more");
+}
+
+/// The folder of its journal is that of another host.
+#[test]
+fn a_copy_whose_folders_lead_out_of_it_is_left_alone_and_so_is_what_they_lead_to() {
+    let (copy, other) = (wrong("run-link"), Folder::new("other-host"));
+    other.write("tuned.json", "{}");
+    fs::create_dir(other.path("spinrpc")).unwrap();
+    symlink(other.path(""), copy.0.join("run")).unwrap();
+    for command in [&["apply", "--profile", "latency", "--set", "cores.list=2-3"][..], &["revert"]]
+    {
+        let (status, _, problems) = copy.run(command);
+        assert_eq!(status, 1, "{problems}");
+        assert!(problems.contains("nothing was changed"), "{problems}");
+    }
+    assert_eq!(fs::read_dir(other.path("spinrpc")).unwrap().count(), 0);
+    assert_eq!(copy.read(GOVERNOR), "powersave\n");
+}
+
+/// One that reads a pipe waits for who writes to it.
+#[test]
+fn a_pipe_in_the_place_of_a_file_does_not_block() {
+    let copy = wrong("pipe");
+    fs::remove_file(copy.0.join(GOVERNOR)).unwrap();
+    mknodat(CWD, copy.0.join(GOVERNOR), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let (status, _, problems) = copy.apply(&[]);
+    assert_eq!((status, problems.as_str()), (0, ""));
 }
 
 /// A link that leads out of the copy cannot be written to.

@@ -9,7 +9,7 @@ use crate::kv::protocol::{
 };
 use spinrpc::blocking;
 use spinrpc::{
-    Bulk, CallError, CallSpec, ConnectError, Data, DecodeError, Decoder, Encoder, Procedure,
+    Bulk, CallError, CallSpec, Config, ConnectError, Data, DecodeError, Decoder, Encoder, Procedure,
 };
 
 /// Why the store did not do as asked.
@@ -54,13 +54,23 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the store at `address`; blocks until it is there or refused.
+    /// Connects to the store at `address` with the default configuration, as
+    /// [`Client::connect_with`].
     ///
     /// # Errors
-    /// When nobody listens there, or not this program.
+    /// When no server listens there, or not this program.
     pub fn connect(address: &str) -> Result<Self, Error> {
         let rpc = blocking::Client::connect(address, protocol::PROGRAM, protocol::VERSION)?;
         Ok(Self { rpc })
+    }
+
+    /// Connects to the store at `address`; blocks until it is there or refused.
+    ///
+    /// # Errors
+    /// No server listens there, or it does not have this program.
+    pub fn connect_with(config: Config, address: &str) -> Result<Self, Error> {
+        let (program, version) = (protocol::PROGRAM, protocol::VERSION);
+        Ok(Self { rpc: blocking::Client::connect_with(config, address, program, version)? })
     }
 
     /// Fetches the value of `key` and gives it to `take`, where it was placed.

@@ -17,4 +17,5 @@ mod watcher;
 pub use client::{Client, Error};
 pub use service::{KvService, serve};
 pub use store::{Capacity, Store, Value};
+pub use watch::WATCHES_MAX;
 pub use watcher::watch;

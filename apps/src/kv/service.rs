@@ -3,16 +3,16 @@
 //! One core owns all keys: a put and a get of the same key then need no lock, and one core makes
 //! millions of them a second. The service is called on that core's thread only.
 
+use crate::command_line::say;
 use crate::kv::protocol::{
     self, KEY_BYTES_MAX, SCAN_ENTRIES_MAX, ScanArgs, Status, VALUE_BYTES_MAX,
 };
 use crate::kv::scanner::{Job, Scanner};
 use crate::kv::store::{Capacity, Store, Value};
-use crate::kv::watch::{WATCHES_MAX, Watchers};
-use spinrpc::config::RawConfig;
+use crate::kv::watch::Watchers;
 use spinrpc::{
-    AcceptStatus, Bulk, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Engine,
-    ReplyData, Service, driver_of,
+    AcceptStatus, Bulk, Call, Config, ConnectionEvent, CoreContext, Data, DecodeError, Decoder,
+    Engine, ReplyData, Service,
 };
 use std::error::Error;
 
@@ -21,23 +21,23 @@ const ENTRIES_MAX: usize = 1 << 20;
 /// Values up to this length live on the heap. They fit inline whatever the peer's threshold is.
 const SMALL_BYTES_MAX: usize = 512;
 
-/// Serves an empty store at `address` until the process is ended, and says so when it listens.
+/// Serves an empty store at `address` until the process is ended, and says so when it listens. The
+/// configuration has one core, and room for [`WATCHES_MAX`] calls in reverse for watches.
 ///
 /// # Errors
 /// When the engine does not start, or cannot listen there.
-pub fn serve(address: &str) -> Result<(), Box<dyn Error>> {
-    let mut raw = RawConfig::default();
-    raw.cores.max = 1;
-    raw.fabric.driver = driver_of(address)?;
-    raw.rpc.reverse_calls = WATCHES_MAX as u64;
-    let arena_bytes = (raw.mem.arena_mib as usize) << 20;
-    // The other half is for calls under way.
-    let capacity = Capacity { entries: ENTRIES_MAX, block_bytes: arena_bytes / 2 };
-    let engine = Engine::new(raw.validate()?)?;
+///
+/// [`WATCHES_MAX`]: crate::kv::WATCHES_MAX
+pub fn serve(address: &str, config: Config) -> Result<(), Box<dyn Error>> {
+    // The other half is for calls in progress.
+    let capacity = Capacity { entries: ENTRIES_MAX, block_bytes: config.arena_bytes() / 2 };
+    let engine = Engine::new(config)?;
     engine.serve(protocol::PROGRAM, protocol::VERSION, move |core| KvService::new(core, capacity));
     engine.listen(address)?;
-    println!("listening on {address}");
-    Ok(engine.run()?)
+    let running = engine.start()?;
+    // Its cores run: it answers from here on.
+    say(format_args!("listening on {address}"))?;
+    Ok(running.join()?)
 }
 
 /// Answers the calls of `kv.x`.

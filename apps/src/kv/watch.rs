@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Keys that one connection may watch; one more is answered [`Status::Busy`].
-pub(crate) const WATCHES_MAX: usize = 16;
+pub const WATCHES_MAX: usize = 16;
 
 /// The connections that watch keys.
 #[derive(Default)]

@@ -4,36 +4,33 @@ use crate::kv::client::Error;
 use crate::kv::protocol::{
     CALLBACK_PROGRAM, CALLBACK_VERSION, CHANGED, Change, PROGRAM, Status, VERSION, WATCH,
 };
-use spinrpc::config::RawConfig;
 use spinrpc::{
-    AcceptStatus, Call, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Engine,
-    Procedure, Reply, ReplyHandler, Token, driver_of,
+    AcceptStatus, Call, CallError, CallSpec, Config, ConnectError, ConnectOptions, ConnectionEvent,
+    Engine, Procedure, Reply, ReplyHandler, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 
-/// Calls of the store at a time: there is one for each key.
-const CALLS_MAX: u64 = 1;
-
 /// Watches `key` in the store at `address`: `each` gets the length of its value, or `None` if it has
 /// none, at once and after every change; changes that follow each other fast come as one. Blocks
-/// until `each` returns `false`.
+/// until `each` returns `false`. The configuration has one core, and room for a call in reverse.
 ///
 /// # Errors
-/// When nobody listens there, the store refuses, or the connection is lost.
+/// When no server listens there, the store refuses, or the connection is lost.
 pub fn watch(
+    config: Config,
     address: &str,
     key: &[u8],
     mut each: impl FnMut(Option<u32>) -> bool,
 ) -> Result<(), Error> {
     let (tell, told) = channel();
-    let engine = engine(address).map_err(|error| ConnectError::Fabric(error.to_string()))?;
+    let engine = Engine::new(config).map_err(ConnectError::from)?;
     engine.serve(CALLBACK_PROGRAM, CALLBACK_VERSION, move |_| {
         let tell = tell.clone();
         move |call: Call<'_>| answer(call, &tell)
     });
-    let mut core = engine.core(0).map_err(|error| ConnectError::Fabric(error.to_string()))?;
+    let mut core = engine.core(0).map_err(ConnectError::from)?;
     let end = Rc::new(RefCell::new(None));
     let asking = Asking(Rc::clone(&end));
     let options = ConnectOptions::new().take_reverse_calls();
@@ -51,14 +48,6 @@ pub fn watch(
         !goes_on || end.borrow().is_some()
     });
     end.take().filter(|_| goes_on).map_or(Ok(()), Err)
-}
-
-fn engine(address: &str) -> Result<Engine, Box<dyn std::error::Error>> {
-    let mut raw = RawConfig::default();
-    raw.cores.max = 1;
-    raw.fabric.driver = driver_of(address)?;
-    raw.rpc.reverse_calls = CALLS_MAX;
-    Ok(Engine::new(raw.validate()?)?)
 }
 
 /// The store calls.

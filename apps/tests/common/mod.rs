@@ -104,7 +104,12 @@ fn in_time<T: Send + 'static>(
     result.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// One line of complaint, and the exit code.
+/// One line of complaint, which begins with the name of the program, and the exit code.
 pub(crate) fn refusal(output: &Output) -> (Option<i32>, String) {
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let line = String::from_utf8_lossy(&output.stderr).into_owned();
+    let named = ["spin-echo: ", "spin-kv: ", "spin-nfs: ", "spin-nfsd: "]
+        .iter()
+        .any(|name| line.starts_with(name));
+    assert!(named, "{line}");
+    (output.status.code(), line)
 }

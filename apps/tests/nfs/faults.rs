@@ -140,8 +140,8 @@ fn receive_an_error_expect_its_name_its_words_and_what_to_do() -> io::Result<()>
 fn a_missing_file_is_named_with_the_path_to_it() -> io::Result<()> {
     let (server, _) = server("noent", Faults::default())?;
     let (code, line) = refused(&["cat", &server.target("/none/deeper")])?;
-    let expected = "/export/none: NFS3ERR_NOENT: no such file or directory, says the server to \
-                    LOOKUP: check the path\n";
+    let expected = "spin-nfs: /export/none: NFS3ERR_NOENT: no such file or directory, says the \
+                    server to LOOKUP: check the path\n";
     assert_eq!((code, line.as_str()), (Some(4), expected));
     Ok(())
 }

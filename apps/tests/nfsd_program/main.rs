@@ -1,6 +1,7 @@
 //! spin-nfsd, from outside: the program, asked by spin-nfs over shared memory, and by MOUNT over TCP.
 #![allow(clippy::unwrap_used, reason = "a test ends here")]
 
+mod adversity;
 #[path = "../common/mod.rs"]
 mod common;
 mod endings;

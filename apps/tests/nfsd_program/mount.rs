@@ -32,6 +32,11 @@ fn call(address: SocketAddr, procedure: u32, path: Option<&str>) -> io::Result<V
         .ok_or_else(|| io::Error::other("no success"))
 }
 
+/// The status of MNT.
+pub(crate) fn status_of_mnt(address: SocketAddr, path: &str) -> io::Result<u32> {
+    Ok(word(&call(address, MNT, Some(path))?, 0))
+}
+
 fn word(bytes: &[u8], index: usize) -> u32 {
     u32::from_be_bytes(bytes[4 * index..][..4].try_into().unwrap())
 }
@@ -59,8 +64,8 @@ fn by_tcp_a_client_gets_the_handle_of_the_export() -> io::Result<()> {
     let file = format!("{}//file", place.address());
     assert_eq!(answer(&["cat", &file, "--handle", &root])?, b"content");
 
-    assert_eq!(word(&call(address, MNT, Some("/others"))?, 0), 13);
-    assert_eq!(word(&call(address, MNT, Some("/nowhere"))?, 0), 2);
+    assert_eq!(status_of_mnt(address, "/others")?, 13);
+    assert_eq!(status_of_mnt(address, "/nowhere")?, 2);
     let exports = call(address, EXPORT, None)?;
     let lists = |name: &str| exports.windows(name.len()).any(|bytes| bytes == name.as_bytes());
     assert!(lists(&path) && lists("192.0.2.1") && lists("/others"));

@@ -1,7 +1,7 @@
 //! What the program is told, rightly and wrongly.
 
 use crate::common::{refusal, run};
-use crate::server::{PROGRAM, Place, answer};
+use crate::server::{PROGRAM, Place, answer, file};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -35,7 +35,9 @@ fn a_check_refuses_what_serving_would() -> io::Result<()> {
     let place = Place::new("check-serving")?;
     let check = |options: &[&str]| {
         let mut command = place.command(options);
-        Ok::<_, io::Error>(refusal(&command.arg("--check").output()?))
+        let output = command.arg("--check").output()?;
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok::<_, io::Error>((output.status.code(), complaint))
     };
     // All that READ may give is what a listing may.
     for bytes in [4096, 65_535, 65_536] {
@@ -122,5 +124,51 @@ fn the_help_has_options_of_exports_examples_and_exit_codes() -> io::Result<()> {
     for words in ["client=WHO", "Examples:", "mount -t nfs -o rdma", "Exit codes:"] {
         assert!(help.contains(words), "{help}");
     }
+    Ok(())
+}
+
+/// Data by chunks in both directions, names in listings, and NULL.
+#[test]
+fn files_travel_by_every_protocol_that_both_ends_are_set_to() -> io::Result<()> {
+    for (number, sets) in [
+        &["--set=rpc.protocol=rfc5666"][..],
+        &["--set=rpc.protocol=draft03"],
+        &["--set=rpc.protocol=draft00", "--set=rpc.ccp=both"],
+        &["--set=rpc.protocol=rfc5666", "--set=rpc.msgp_align_bytes=1024"],
+        &["--set=rpc.version=2"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let place = Place::new("protocols")?;
+        let _server = place.serve(&[&[&place.export("")[..]], sets].concat())?;
+        let source = place.root.join("source");
+        let content = file(&source, 300_001)?;
+        let target = place.target("/file");
+        let with = |arguments: &[&str]| answer(&[arguments, sets].concat());
+        with(&["put", &target, &source.display().to_string()])?;
+        assert!(with(&["cat", &target])? == content, "{number}");
+        let listed = String::from_utf8_lossy(&with(&["ls", &place.target("")])?).into_owned();
+        assert!(listed.contains(" file\n"), "{number}: {listed}");
+        with(&["null", &target])?;
+    }
+    Ok(())
+}
+
+/// In a user namespace without a map each user is shown as 65534, and so is that of the server.
+#[test]
+fn local_is_refused_where_all_users_look_alike() -> io::Result<()> {
+    let place = Place::new("overflow-user")?;
+    let server = place.command(&["--memory=a:client=local", "--check"]);
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--", PROGRAM]).args(server.get_args());
+    let output = command.output();
+    let refused = output.as_ref().map(refusal).unwrap_or_default();
+    if output.is_err() || refused.1.contains("unshare") {
+        eprintln!("not tested, as user namespaces are not available here: {output:?}");
+        return Ok(());
+    }
+    assert_eq!(refused.0, Some(2), "{refused:?}");
+    assert!(refused.1.contains("run as a user that is mapped"), "{refused:?}");
     Ok(())
 }

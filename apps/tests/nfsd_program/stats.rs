@@ -1,13 +1,20 @@
 //! What the program says of what it has done.
 
 use crate::server::{Place, answer};
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// What the socket says.
 pub(crate) fn document(socket: &str) -> io::Result<Value> {
@@ -35,6 +42,56 @@ fn a_socket_of_this_user_alone_gives_one_document_of_json() -> io::Result<()> {
     assert!(after["cores"][0]["calls_received"].as_u64() > Some(0), "{after}");
     assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
     assert!(!Path::new(&socket).exists());
+    Ok(())
+}
+
+/// TCP socket whose close takes a minute while its far end, which comes second, is not read.
+fn lingering() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut near = TcpStream::connect(listener.local_addr()?)?;
+    let (far, _) = listener.accept()?;
+    near.set_nonblocking(true)?;
+    while near.write(&[0; 65536]).is_ok() {}
+    near.set_nonblocking(false)?;
+    set_socket_linger(&near, Some(Duration::from_secs(60)))?;
+    Ok((near, far))
+}
+
+/// Sends a descriptor; the receiver may refuse it or hang up.
+fn send(socket: &UnixStream, fd: &TcpStream) {
+    let fds = [fd.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let _ = sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL);
+}
+
+/// Leave descriptors whose close blocks for a minute in the stats socket. Expect other readers to be
+/// answered, and a shutdown that does not wait.
+#[test]
+fn descriptors_that_readers_send_delay_neither_others_nor_the_shutdown() -> io::Result<()> {
+    const SOON: Duration = Duration::from_secs(5);
+    let place = Place::new("stats-descriptors")?;
+    let socket = place.path("stats");
+    let server = place.serve(&[&place.export(""), "--stats-socket", &socket])?;
+    let sockets = (0..12).map(|_| lingering()).collect::<io::Result<Vec<_>>>()?;
+    let (near, far): (Vec<_>, Vec<_>) = sockets.into_iter().unzip();
+    let mut peers = Vec::new();
+    for fd in &near {
+        let peer = UnixStream::connect(&socket)?;
+        send(&peer, fd);
+        peers.push(peer);
+    }
+    let began = Instant::now();
+    let mut other = UnixStream::connect(&socket)?;
+    other.set_read_timeout(Some(SOON))?;
+    let read = other.read_to_string(&mut String::new());
+    let ended = server.end_by(Signal::TERM)?.0;
+    // Without their far ends they close at once.
+    drop((far, near, peers));
+    assert!(read.is_ok(), "{read:?}");
+    assert_eq!(ended, Some(0));
+    assert!(began.elapsed() < 2 * SOON, "{:?}", began.elapsed());
     Ok(())
 }
 

@@ -52,11 +52,16 @@ pub(crate) struct ModeArgs {
     /// Time at the end, under the same load, that is not measured
     #[arg(long, default_value = "0ms", value_parser = parse_time)]
     pub(crate) cooldown: Duration,
+    /// Longest time to wait for calls that are in flight at the end. Those that are not answered by then
+    /// are lost, which is exit code 1. Calls also have a deadline (rpc.timeout_ms)
+    #[arg(long, default_value = "10s", value_parser = parse_time)]
+    pub(crate) grace: Duration,
     /// End a repeat after this many calls per core, if that comes first
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) calls: Option<u64>,
-    /// How often to measure; results are medians. A sweep measures everything once before it
-    /// measures anything again
+    /// Number of measurements; results are medians. Of an even number the worse of the two in the
+    /// middle is printed: the upper one for latencies and costs, the lower one for rates. A sweep
+    /// measures everything once before it measures anything again
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) repeats: u32,
 }
@@ -86,5 +91,9 @@ Examples:
   # every byte checked at both ends
   spinperf run --address shm:perf --op read --size 1MiB --verify full
 
-Exit codes: 0 measured; 1 not to be measured, wrong data, no rate holds, a soak did not hold, or a
---fail-if is met; 2 a wrong command line";
+SIGINT (Ctrl-C) and SIGTERM end the measurement, and what was measured until then is printed; a
+second one ends the program at once.
+
+Exit codes: 0 measured; 1 not to be measured, nothing measured, calls that were never answered, wrong
+data, no rate holds, a soak did not hold, or a --fail-if is met; 2 a wrong command line; 130 or 143
+interrupted by SIGINT or SIGTERM";

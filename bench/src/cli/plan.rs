@@ -141,8 +141,12 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
 
 /// Refuses times in which nothing can happen, and those that clock ticks cannot count.
 fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
-    let needed =
-        [("--duration", modes.duration), ("--p99-max", modes.p99_max), ("--window", modes.window)];
+    let needed = [
+        ("--duration", modes.duration),
+        ("--p99-max", modes.p99_max),
+        ("--window", modes.window),
+        ("--grace", Some(modes.grace)),
+    ];
     let others = [
         ("--ramp", Some(modes.ramp)),
         ("--warmup", modes.warmup),
@@ -174,6 +178,9 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
         warmup: modes.warmup.unwrap_or(warmup),
         duration,
         cooldown: modes.cooldown,
+        grace: modes.grace,
+        // A soak ends with a whole window.
+        can_be_interrupted: mode != Mode::Soak,
         calls: modes.calls,
         intervals_max,
         force: modes.force,

@@ -1,11 +1,12 @@
 //! A report as it is read from a file: what is compared of it, and nothing else, so that keys may be
 //! added to reports.
 
+use crate::latency::median;
 use crate::report::Report;
 use crate::report::json::SCHEMA;
-use crate::units::printable;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use spinrpc_tuning::text::printable;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -14,6 +15,9 @@ use std::path::Path;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Document {
     pub(crate) environment: Map<String, Value>,
+    /// A signal ended it early.
+    #[serde(default)]
+    pub(crate) interrupted: bool,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -28,8 +32,14 @@ pub(crate) struct Row {
 /// One measurement.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Repeat {
-    pub(crate) calls_per_second: f64,
-    pub(crate) bytes_per_second: f64,
+    /// Absent without calls, as are all figures below.
+    pub(crate) calls_per_second: Option<f64>,
+    pub(crate) bytes_per_second: Option<f64>,
+    /// Calls that were never answered.
+    #[serde(default)]
+    pub(crate) lost: u64,
+    /// Absent in reports of before it was looked at.
+    pub(crate) elapsed_s: Option<f64>,
     pub(crate) latency: Latency,
     pub(crate) ratios: Vec<Ratio>,
 }
@@ -48,7 +58,7 @@ pub(crate) struct Latency {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Ratio {
     pub(crate) to: String,
-    pub(crate) ratio: f64,
+    pub(crate) ratio: Option<f64>,
     pub(crate) lower_is_better: bool,
 }
 
@@ -97,13 +107,26 @@ impl Document {
     }
 }
 
+impl Row {
+    /// Calls that were never answered, of all repeats.
+    pub(crate) fn lost(&self) -> u64 {
+        self.repeats.iter().fold(0, |sum, repeat| sum.saturating_add(repeat.lost))
+    }
+
+    /// Middle of the measured times, where they are known.
+    pub(crate) fn elapsed_s(&self) -> f64 {
+        median(self.repeats.iter().filter_map(|repeat| repeat.elapsed_s))
+    }
+}
+
 impl Repeat {
     fn is_credible(&self) -> bool {
         let Latency { p50_ns, p90_ns, p99_ns, p99_9_ns, .. } = self.latency;
         let percentiles = [p50_ns, p90_ns, p99_ns, p99_9_ns].into_iter().flatten();
-        let ratios = self.ratios.iter().map(|ratio| ratio.ratio);
-        let rates = [self.calls_per_second, self.bytes_per_second];
-        let mut figures = rates.into_iter().chain(percentiles).chain(ratios);
+        let ratios = self.ratios.iter().filter_map(|ratio| ratio.ratio);
+        let rates = [self.calls_per_second, self.bytes_per_second, self.elapsed_s];
+        let rates = rates.into_iter().flatten().chain([self.lost as f64]);
+        let mut figures = rates.chain(percentiles).chain(ratios);
         figures.all(|figure| (0.0..=FIGURE_MAX).contains(&figure))
     }
 }
@@ -143,8 +166,8 @@ mod tests {
     #[test]
     fn what_a_terminal_would_obey_is_not_shown() {
         let document = parse("echo\u{1b}]0;owned\u{7}\n64 B", 1.0).unwrap();
-        assert_eq!(document.rows[0].name, "echo?]0;owned??64 B");
-        assert_eq!(document.environment["kernel"], "6.1?[2J");
+        assert_eq!(document.rows[0].name, "echo\\u{1b}]0;owned\\u{7}\\n64 B");
+        assert_eq!(document.environment["kernel"], "6.1\\u{1b}[2J");
     }
 
     #[test]

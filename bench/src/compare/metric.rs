@@ -85,13 +85,13 @@ impl Metric {
     pub(crate) fn of(&self, repeat: &Repeat) -> Option<f64> {
         let latency = &repeat.latency;
         match self {
-            Self::Rate => Some(repeat.calls_per_second),
-            Self::Bytes => Some(repeat.bytes_per_second),
+            Self::Rate => repeat.calls_per_second,
+            Self::Bytes => repeat.bytes_per_second,
             Self::P50 => latency.p50_ns,
             Self::P90 => latency.p90_ns,
             Self::P99 => latency.p99_ns,
             Self::P99_9 => latency.p99_9_ns,
-            Self::Ratio(to) => Some(repeat.ratios.iter().find(|ratio| ratio.to == *to)?.ratio),
+            Self::Ratio(to) => repeat.ratios.iter().find(|ratio| ratio.to == *to)?.ratio,
         }
     }
 

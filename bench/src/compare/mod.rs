@@ -15,13 +15,14 @@ pub(crate) use condition::Condition;
 pub(crate) use document::Document;
 
 use crate::failure::Failure;
-use crate::latency::{is_supported, median};
+use crate::latency::{is_supported, median, worse_median};
 use crate::output::say;
 use clap::Args;
 use document::Row;
 use metric::Metric;
 use serde::Serialize;
 use serde_json::Value;
+use spinrpc_tuning::text;
 use statistics::{REPEATS_MIN, change_percent};
 use std::path::PathBuf;
 
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let names = [&args.before, &args.after].map(|path| path.display().to_string());
     let comparison = Comparison::new(names, [&before, &after], &args.fail_if)?;
     match args.json {
-        true => say(&format!("{:#}\n", comparison.to_json()?))?,
+        true => say(&text::json(&format!("{:#}\n", comparison.to_json()?)))?,
         false => say(&table::render(&comparison))?,
     }
     comparison.verdict()
@@ -69,7 +70,17 @@ pub(crate) struct Comparison {
     only_before: Vec<String>,
     only_after: Vec<String>,
     lost: Vec<Lost>,
+    /// Rows of either side with calls that were never answered.
+    unanswered: Vec<Unanswered>,
     conditions: Vec<Judged>,
+}
+
+/// Calls of a row that were never answered, on each side.
+#[derive(Debug, Serialize)]
+struct Unanswered {
+    row: String,
+    before: u64,
+    after: u64,
 }
 
 /// Where one of two reports comes from.
@@ -79,6 +90,8 @@ struct Side {
     revision: Value,
     started_unix_s: Value,
     repeats: usize,
+    /// A signal ended it early.
+    interrupted: bool,
 }
 
 /// A fact of the environment that is not the same on both sides.
@@ -94,6 +107,8 @@ struct Difference {
 struct RowChange {
     name: String,
     workload: Value,
+    /// Median of the measured times of each side, in seconds; absent where a report does not say.
+    elapsed_s: [Option<f64>; 2],
     metrics: Vec<Change>,
 }
 
@@ -161,10 +176,10 @@ impl Comparison {
         conditions: &[Condition],
     ) -> Result<Self, Failure> {
         let [before_name, after_name] = names;
-        let Matched { rows, lost, only_before, only_after } =
-            Matched::of(&before.rows, &after.rows);
-        let judged = conditions.iter().map(|condition| Judged::new(condition, &rows, &lost));
+        let matched = Matched::of(&before.rows, &after.rows);
+        let judged = conditions.iter().map(|condition| Judged::new(condition, &matched));
         let conditions = judged.collect::<Result<_, _>>()?;
+        let Matched { rows, lost, unanswered, only_before, only_after } = matched;
         Ok(Self {
             schema: SCHEMA,
             before: Side::new(before_name, before),
@@ -174,6 +189,7 @@ impl Comparison {
             only_before,
             only_after,
             lost,
+            unanswered,
             conditions,
         })
     }
@@ -215,6 +231,7 @@ impl Side {
             revision: fact("revision"),
             started_unix_s: fact("started_unix_s"),
             repeats: document.repeats(),
+            interrupted: document.interrupted,
         }
     }
 }
@@ -224,6 +241,7 @@ impl Side {
 struct Matched {
     rows: Vec<RowChange>,
     lost: Vec<Lost>,
+    unanswered: Vec<Unanswered>,
     only_before: Vec<String>,
     only_after: Vec<String>,
 }
@@ -242,7 +260,11 @@ impl Matched {
                 None => matched.only_before.push(row.name.clone()),
             }
             matched.lost.extend(lost(row, partner));
+            let counts = [row.lost(), partner.map_or(0, Row::lost)];
+            matched.unanswered.extend(Unanswered::of(partner.unwrap_or(row), counts));
         }
+        let alone = left.iter().filter_map(|row| Unanswered::of(row, [0, row.lost()]));
+        matched.unanswered.extend(alone);
         matched.only_after = left.iter().map(|row| row.name.clone()).collect();
         matched
     }
@@ -257,13 +279,18 @@ fn lost<'a>(before: &'a Row, after: Option<&'a Row>) -> impl Iterator<Item = Los
 
 fn is_lost(metric: &Metric, before: &Row, after: Option<&Row>) -> bool {
     let old = metric.values(before);
-    if median(old.iter().copied()) <= 0.0 {
+    if !is_figure(median(old.iter().copied())) {
         return false;
     }
     let Some(after) = after else { return true };
     let new = metric.values(after);
     let fewer = new.len() * before.repeats.len() < old.len() * after.repeats.len();
-    fewer || median(new) <= 0.0
+    fewer || !is_figure(median(new))
+}
+
+/// Something was measured, and has a size.
+fn is_figure(value: f64) -> bool {
+    value > 0.0
 }
 
 fn metrics_of(row: &Row) -> impl Iterator<Item = Metric> {
@@ -288,6 +315,7 @@ impl RowChange {
         Self {
             name: after.name.clone(),
             workload: after.workload.clone(),
+            elapsed_s: [before, after].map(|row| Some(row.elapsed_s()).filter(|s| is_figure(*s))),
             metrics: changes.collect(),
         }
     }
@@ -297,12 +325,13 @@ impl Change {
     /// `None` where a side has no such figure, or one without size.
     fn new(metric: Metric, before: &Row, after: &Row) -> Option<Self> {
         let [old, new] = [before, after].map(|row| metric.values(row));
-        let [old_median, new_median] = [&old, &new].map(|side| median(side.iter().copied()));
-        if old_median <= 0.0 || new_median <= 0.0 {
+        let lower_is_better = is_lower_better(&metric, before);
+        let [old_median, new_median] =
+            [&old, &new].map(|side| worse_median(side.iter().copied(), lower_is_better));
+        if !(is_figure(old_median) && is_figure(new_median)) {
             return None;
         }
         let interval_percent = change_percent(&old, &new);
-        let lower_is_better = is_lower_better(&metric, before);
         Some(Self {
             unit: metric.unit(),
             before: old_median,
@@ -340,8 +369,10 @@ fn supports(row: &Row, metric: &Metric) -> bool {
 }
 
 impl Judged {
-    /// What is lost meets every condition about it: nobody can say that it is as good as it was.
-    fn new(condition: &Condition, rows: &[RowChange], lost: &[Lost]) -> Result<Self, Failure> {
+    /// A figure that is lost meets every condition about it: it cannot be shown to be as good as it was. So do
+    /// rows that lose a call now.
+    fn new(condition: &Condition, matched: &Matched) -> Result<Self, Failure> {
+        let Matched { rows, lost, unanswered, .. } = matched;
         let about = rows.iter().filter(|row| condition.is_about(&row.name)).flat_map(|row| {
             let covered = row.metrics.iter().filter(|one| condition.metric.covers(&one.metric));
             covered.map(|change| (&row.name, change))
@@ -358,12 +389,25 @@ impl Judged {
             change.verdict != Verdict::Noise && condition.is_met(change.change_percent)
         };
         let met = changes.into_iter().filter(|(_, change)| is_met(change));
+        let unanswered = unanswered.iter().filter(|one| one.after > 0);
+        let unanswered = unanswered.filter(|one| condition.is_about(&one.row));
+        met_by.extend(unanswered.map(|one| Met {
+            row: one.row.clone(),
+            metric: UNANSWERED.to_owned(),
+            change_percent: None,
+        }));
         met_by.extend(met.map(|(row, change)| Met {
             row: row.clone(),
             metric: change.metric.key(),
             change_percent: Some(change.change_percent),
         }));
         Ok(Self { condition: condition.to_string(), met_by })
+    }
+}
+
+impl Unanswered {
+    fn of(row: &Row, [before, after]: [u64; 2]) -> Option<Self> {
+        (before + after > 0).then(|| Self { row: row.name.clone(), before, after })
     }
 }
 
@@ -381,6 +425,7 @@ impl Met {
     fn describe(&self) -> String {
         let Self { row, metric, change_percent } = self;
         match change_percent {
+            None if metric == UNANSWERED => format!("{row} has calls that were never answered"),
             Some(change) => format!("{row} {metric} {change:+.1} %"),
             None => format!("{row} {metric} not to be had any more"),
         }
@@ -400,6 +445,8 @@ fn as_key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok,
     serializer.serialize_str(&metric.key())
 }
 
+/// Metric of a condition that is met by calls that were never answered.
+const UNANSWERED: &str = "calls never answered";
 /// Name and version of the document.
 const SCHEMA: &str = "spinperf-compare/1";
 /// What of an environment changes speeds. Revisions are meant to differ.
@@ -538,7 +585,7 @@ mod tests {
             "rate<-5%: echo 64 B rate not to be had any more"
         );
         let mut stopped = document("6.1", &STEADY);
-        stopped.rows[0].repeats.iter_mut().for_each(|r| r.calls_per_second = 0.0);
+        stopped.rows[0].repeats.iter_mut().for_each(|r| r.calls_per_second = Some(0.0));
         verdict_of(&stopped, "rate<-5% in echo");
     }
 

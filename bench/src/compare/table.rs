@@ -123,6 +123,16 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     if comparison.changes().any(|change| !change.supported) {
         notes.push("(in parentheses) = fewer than 10 samples beyond in a repeat".to_owned());
     }
+    for (name, side) in [("before", &comparison.before), ("after", &comparison.after)] {
+        if side.interrupted {
+            notes.push(format!("{name} was interrupted: it has the figures until then"));
+        }
+    }
+    for one in &comparison.unanswered {
+        let (row, before, after) = (&one.row, one.before, one.after);
+        notes.push(format!("calls never answered: {row}: {before} before, {after} after"));
+    }
+    notes.extend(comparison.rows.iter().filter_map(duration_note));
     let is_there = |row: &String| !comparison.only_before.contains(row);
     let lost = comparison.lost.iter().filter(|lost| is_there(&lost.row));
     let lost: Vec<String> =
@@ -138,5 +148,20 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// Says so where one side measured for much longer: its tail and its maximum saw more.
+fn duration_note(row: &RowChange) -> Option<String> {
+    let [Some(before), Some(after)] = row.elapsed_s else { return None };
+    let is_unlike = before.max(after) > before.min(after) * UNLIKE;
+    is_unlike.then(|| {
+        format!(
+            "{}: measured for {before:.3} s before and {after:.3} s after, and a longer time has a \
+             longer tail",
+            row.name
+        )
+    })
+}
+
+/// Measured times that differ by more are not alike.
+const UNLIKE: f64 = 1.5;
 const HEADER: [&str; 7] =
     ["workload", "metric", "before", "after", "change", "99% interval", "verdict"];

@@ -91,6 +91,11 @@ impl Probe {
         }
     }
 
+    /// It measures a time, not a rate.
+    pub(crate) fn is_time(self) -> bool {
+        matches!(self, Self::CacheLine | Self::RingRoundTrip { .. })
+    }
+
     /// A measured value with its unit.
     pub(crate) fn show(self, value: f64) -> String {
         match self {

@@ -5,7 +5,7 @@ use super::control::{BackPlan, Figures};
 use super::driver::{Driver, LaneHandler};
 use super::program::{PROGRAM, VERSION};
 use super::schedule::Drive;
-use super::workload::Workload;
+use super::workload::{Limits, Workload};
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
     AcceptStatus, Call, CallError, Client, ConnectionEvent, ConnectionId, Deferred, Reply,
@@ -92,6 +92,7 @@ impl Backs {
             measured,
             interval: measured,
             calls_max: plan.calls_max,
+            grace: clock.from_duration(Limits::default().grace),
             core: (0, 1),
             ..Drive::default()
         };
@@ -100,12 +101,18 @@ impl Backs {
         Ok(())
     }
 
-    /// Answers with the figures, when the drive is over.
-    pub(super) fn finish(&mut self, call: Call<'_>) {
+    /// Answers with the figures, when the drive is over; ends it first if the call says so.
+    pub(super) fn finish(&mut self, mut call: Call<'_>) {
         let connection = call.connection();
+        let at_once = call.args().u32().is_ok_and(|word| word != 0);
         let Some(back) = self.0.iter().find(|back| back.connection == connection) else {
             return call.reject(AcceptStatus::ProcUnavail);
         };
+        let is_over = back.end.borrow().figures.is_some();
+        if at_once && !is_over {
+            back.driver.borrow_mut().interrupt(Clock::shared().now().0);
+            look(&back.driver, &back.end);
+        }
         let mut end = back.end.borrow_mut();
         end.waiting = call.defer();
         end.settle();

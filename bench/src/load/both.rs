@@ -87,14 +87,15 @@ impl Session<'_> {
         Ok((Load { workload, driver, idle: Vec::new() }, Both { client, answer }))
     }
 
-    /// Drives a load once, and has the server drive it in reverse meanwhile.
+    /// Drives a load once, and has the server drive it in reverse meanwhile; its figures, unless it has
+    /// stopped answering.
     pub(super) fn drive_both(
         &mut self,
         load: &Load,
         both: &Both,
         limits: &Limits,
         rank: Rank,
-    ) -> Result<(Driven, Figures), Failure> {
+    ) -> Result<(Driven, Option<Figures>), Failure> {
         let plan = BackPlan {
             workload: load.workload.in_reverse(),
             warmup_ns: (limits.ramp + limits.warmup).as_nanos() as u64,
@@ -103,7 +104,13 @@ impl Session<'_> {
         };
         self.ask_both(both, BACK, BEGIN, |args| plan.encode(args))?;
         let driven = self.drive(load, limits, rank)?;
-        let figures = self.ask_both(both, BACK_END, END, |_| {})?.unwrap_or_default();
+        let tally = &driven.tally;
+        if tally.is_stuck {
+            // The question would not be answered either.
+            return Ok((driven, None));
+        }
+        let at_once = u32::from(tally.is_interrupted);
+        let figures = self.ask_both(both, BACK_END, END, |args| args.u32(at_once))?;
         Ok((driven, figures))
     }
 
@@ -121,7 +128,7 @@ impl Session<'_> {
         }
         let asked = both.client.call(procedure, token, &mut spec, encode);
         asked.map_err(|refused| failed(&refused))?;
-        self.core.run_until(|| both.answer.borrow().is_some());
+        self.wait_for(|| both.answer.borrow().is_some());
         match both.answer.take() {
             Some(Ok(figures)) => Ok(figures),
             Some(Err(error)) => Err(failed(&error)),

@@ -189,6 +189,7 @@ impl BackPlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     pub(super) elapsed_ns: u64,
+    pub(super) lost: u64,
     /// Nanoseconds, and how many calls took so long; in rising order.
     pub(super) buckets: Vec<(u64, u64)>,
 }
@@ -204,11 +205,13 @@ impl Figures {
         while buckets.len() > BUCKETS_MAX {
             buckets = buckets.chunks(2).map(joined).collect();
         }
-        Self { elapsed_ns: ns(tally.ticks), buckets }
+        let [start, end] = tally.span;
+        Self { elapsed_ns: ns(end - start), lost: tally.lost.iter().sum(), buckets }
     }
 
     pub(super) fn encode(&self, results: &mut Encoder<'_>) {
         results.u64(self.elapsed_ns);
+        results.u64(self.lost);
         results.u32(self.buckets.len() as u32);
         for (ns, count) in &self.buckets {
             results.u64(*ns);
@@ -217,11 +220,11 @@ impl Figures {
     }
 
     pub(super) fn decode(mut results: Decoder<'_>) -> Result<Self, DecodeError> {
-        let elapsed_ns = results.u64()?;
+        let (elapsed_ns, lost) = (results.u64()?, results.u64()?);
         let count = (results.u32()? as usize).min(BUCKETS_MAX);
         let buckets =
             (0..count).map(|_| Ok((results.u64()?, results.u64()?))).collect::<Result<_, _>>()?;
-        Ok(Self { elapsed_ns, buckets })
+        Ok(Self { elapsed_ns, lost, buckets })
     }
 }
 
@@ -234,7 +237,7 @@ fn joined(buckets: &[(u64, u64)]) -> (u64, u64) {
 /// Bounds what is sent of a histogram; a thousandth of precision takes fewer up to milliseconds.
 const BUCKETS_MAX: usize = 8192;
 /// The longest figures there are.
-pub(super) const FIGURES_BYTES_MAX: usize = 12 + BUCKETS_MAX * 16;
+pub(super) const FIGURES_BYTES_MAX: usize = 20 + BUCKETS_MAX * 16;
 /// As deep as the command line lets a loop be.
 const DEPTH_MAX: usize = 4096;
 /// Longer than any reason here.

@@ -1,6 +1,10 @@
-//! The client's loop. Closed: every slot of every lane has one call under way; its reply starts the
+//! The client's loop. Closed: every slot of every lane has one call in flight; its reply starts the
 //! next, and one clock read per reply serves as end of one call and start of the next. Open: calls
 //! start when a [`Pacer`](super::schedule::Pacer) says, looked at in every turn of the core.
+//!
+//! A call counts if it starts in the measured time, whenever it ends: those in flight at the end of
+//! that time are waited for, as long as the grace of the drive lasts, and are lost after it. The drive
+//! takes until the last of them is answered, so that calls that end late do not raise its rate.
 //!
 //! A lane is a busy connection. All lanes of a core share one [`Driver`], which the reply handlers
 //! reach through a `RefCell`: the engine never runs two handlers of a core at a time, and runs none
@@ -12,6 +16,7 @@ use super::schedule::{Drive, Phase, Schedule};
 use super::slot::Slot;
 use super::workload::Workload;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::latency::Recorder;
 use crate::pattern::Verify;
 use spinrpc::sys::clock::{Clock, Ticks};
@@ -34,7 +39,13 @@ pub(super) struct Driver {
     /// Number of the last call; stays 0 when nothing is verified.
     last_seed: u64,
     schedule: Schedule,
-    /// Measured calls that may still come.
+    /// Longest wait for measured calls when nothing more starts, in ticks.
+    grace: u64,
+    /// Relation of the drive to signals.
+    interrupt: Interrupt,
+    /// Turns of the core, of which few look at the time.
+    turns: u32,
+    /// Measured calls of a closed loop that may still start.
     calls_left: u64,
     mixer: Option<Mixer>,
     open: Option<Open>,
@@ -42,9 +53,25 @@ pub(super) struct Driver {
     ramp: VecDeque<(u64, Place)>,
     /// One for each share of the workload.
     recorders: Vec<Recorder>,
+    /// Measured calls of each share that were not answered.
+    lost: Vec<u64>,
+    /// End of the measured call that was answered last.
+    last_reply: u64,
+    /// Part of the measured time that a call from before it took.
+    carried_in: u64,
     failure: Option<Failure>,
     /// Connections may go down without that being a failure.
     closing: bool,
+}
+
+/// Relation of a drive to SIGINT and SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Interrupt {
+    /// It goes on to its end.
+    Ignored,
+    Awaited,
+    /// It has ended the drive early.
+    Happened,
 }
 
 /// A slot of a lane, by their numbers.
@@ -60,8 +87,16 @@ struct Lane {
 pub(super) struct Tally {
     /// The samples of each share of the workload; their number is the number of calls.
     pub(super) recorders: Vec<Recorder>,
-    /// Measured time.
-    pub(super) ticks: u64,
+    /// Measured calls of each share that were never answered, or after their deadline.
+    pub(super) lost: Vec<u64>,
+    /// Calls are still in flight: the connections are of no more use.
+    pub(super) is_stuck: bool,
+    /// It was ended early by a signal.
+    pub(super) is_interrupted: bool,
+    /// Part of the measured time that a call from before it took, in ticks.
+    pub(super) carried_in: u64,
+    /// Beginning of the measured time, and its end or that of its last call.
+    pub(super) span: [u64; 2],
     /// Length of the recorders' intervals.
     pub(super) interval_ticks: u64,
     pub(super) open: Option<OpenTally>,
@@ -80,11 +115,17 @@ impl Driver {
             starved_since: None,
             last_seed: 0,
             schedule: Schedule::default(),
+            grace: 0,
+            interrupt: Interrupt::Ignored,
+            turns: 0,
             calls_left: 0,
             mixer: None,
             open: None,
             ramp: VecDeque::with_capacity(slots),
             recorders: Vec::new(),
+            lost: Vec::new(),
+            last_reply: 0,
+            carried_in: 0,
             failure: None,
             closing: false,
         }))
@@ -100,10 +141,23 @@ impl Driver {
 
     /// Begins a drive. A closed loop starts the first call of every slot, in the course of the ramp.
     pub(super) fn start(&mut self, drive: &Drive) -> Result<(), Failure> {
+        if self.in_flight > 0 {
+            let still = "calls of the last drive are still in flight";
+            return Err(Failure::Measurement(still.to_owned()));
+        }
+        let measured = match self.workload.rate {
+            Some(rate) => Open::measured_ticks(rate, drive, &self.clock),
+            None => drive.measured,
+        };
+        let drive = &Drive { measured, ..*drive };
         let shares = self.workload.shares();
         let intervals = drive.intervals();
         self.recorders =
             shares.iter().map(|_| Recorder::new(intervals)).collect::<Result<_, _>>()?;
+        self.lost = vec![0; shares.len()];
+        (self.last_reply, self.carried_in, self.turns) = (0, 0, 0);
+        self.interrupt =
+            if drive.can_be_interrupted { Interrupt::Awaited } else { Interrupt::Ignored };
         let seed = self.workload.seed.wrapping_add(drive.core.0 as u64);
         self.mixer = Mixer::new(&shares, seed);
         self.calls_left = drive.calls_max.unwrap_or(u64::MAX);
@@ -112,8 +166,9 @@ impl Driver {
             Some(rate) => Some(Open::new(rate, self.workload.seed, drive, &self.clock, places)?),
             None => None,
         };
-        let grace = self.clock.from_duration(GRACE_MIN).max(drive.measured / GRACE_SHARE);
-        self.schedule = Schedule::new(drive, if self.open.is_some() { grace } else { 0 });
+        let late = self.clock.from_duration(LATE_MIN).max(drive.measured / LATE_SHARE);
+        self.grace = drive.grace;
+        self.schedule = Schedule::new(drive, if self.open.is_some() { late } else { 0 });
         self.cross(drive.begin);
         if self.open.is_none() {
             self.begin_slots(drive);
@@ -144,21 +199,77 @@ impl Driver {
         if self.open.is_some() || !self.ramp.is_empty() {
             self.pace();
         }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_PER_LOOK) && self.is_waiting_over() {
+            return true;
+        }
         self.in_flight == 0
             && self.stalled.is_empty()
             && (self.schedule.phase == Phase::Over || (self.open.is_none() && self.ramp.is_empty()))
     }
 
-    /// Ends a drive.
+    /// Heeds an interrupt, and returns true when calls in flight have been waited for long enough. Where
+    /// no reply comes, nothing else looks at the time.
+    #[cold]
+    fn is_waiting_over(&mut self) -> bool {
+        let now = self.clock.now().0;
+        if self.interrupt == Interrupt::Awaited && interrupt::signal().is_some() {
+            self.interrupt(now);
+        }
+        now > self.schedule.stop.saturating_add(self.grace)
+    }
+
+    /// Ends the drive now, with what was measured so far.
+    #[cold]
+    pub(super) fn interrupt(&mut self, now: u64) {
+        self.interrupt = Interrupt::Happened;
+        self.grace = self.grace.min(self.clock.from_duration(GRACE_OF_INTERRUPT));
+        self.ramp.clear();
+        if now >= self.schedule.end {
+            // Only the waiting is cut short.
+            self.schedule.stop = self.schedule.stop.min(now);
+            (self.schedule.phase, self.grace) = (Phase::Over, 0);
+        } else {
+            let cut = self.open.as_mut().map(|open| open.cut(now));
+            let end = cut.map_or(now, |ticks| self.schedule.start.saturating_add(ticks));
+            self.schedule.finish(now);
+            self.schedule.end = self.schedule.end.max(end);
+        }
+        self.give_up_measured();
+    }
+
+    /// Ends a drive. Calls that are still in flight are lost.
     pub(super) fn finish(&mut self) -> Result<Tally, Failure> {
+        let is_stuck = self.in_flight > 0 || !self.stalled.is_empty();
+        if is_stuck {
+            self.lose_pending();
+        }
+        let Schedule { start, end, .. } = self.schedule;
+        self.schedule.finish(end);
         match self.failure.take() {
             Some(failure) => Err(failure),
             None => Ok(Tally {
                 recorders: std::mem::take(&mut self.recorders),
-                ticks: self.schedule.end - self.schedule.start,
+                lost: std::mem::take(&mut self.lost),
+                is_stuck,
+                is_interrupted: self.interrupt == Interrupt::Happened,
+                carried_in: self.carried_in,
+                span: [start, end.max(self.last_reply)],
                 interval_ticks: self.schedule.interval(),
                 open: self.open.take().map(Open::tally),
             }),
+        }
+    }
+
+    /// Counts the measured calls that have not been answered, and forgets them.
+    #[cold]
+    fn lose_pending(&mut self) {
+        self.give_up_measured();
+        self.stalled.clear();
+        for slot in self.lanes.iter_mut().flat_map(|lane| &mut lane.slots) {
+            if std::mem::take(&mut slot.is_pending) && std::mem::take(&mut slot.counts) {
+                self.lost[slot.share()] += 1;
+            }
         }
     }
 
@@ -179,12 +290,10 @@ impl Driver {
         }
         while self.schedule.phase != Phase::Over {
             let due = self.open.as_mut().and_then(|open| open.due(now));
-            let Some((intended, (lane, slot))) = due else { break };
+            let Some((intended, counts, (lane, slot))) = due else { break };
             let Some(entry) = self.lanes.get_mut(lane) else { break };
-            let next = &mut entry.slots[slot];
-            next.started = intended;
-            next.counts = self.schedule.is_measured(intended);
-            self.issue(lane, slot);
+            entry.slots[slot].started = intended;
+            self.issue(lane, slot, counts);
         }
     }
 
@@ -194,8 +303,10 @@ impl Driver {
             if self.schedule.phase != Phase::Over
                 && let Some(entry) = self.lanes.get_mut(lane)
             {
-                entry.slots[slot].started = now.max(at);
-                self.issue(lane, slot);
+                let started = now.max(at);
+                entry.slots[slot].started = started;
+                let counts = self.next_counts(started);
+                self.issue(lane, slot, counts);
             }
         }
     }
@@ -203,10 +314,15 @@ impl Driver {
     /// Goes to the next phase, or the next interval of this.
     #[cold]
     fn cross(&mut self, now: u64) {
-        if let Some(interval) = self.schedule.advance(now) {
+        // What ends after the measured time is in the last of its intervals.
+        let was_before = self.schedule.phase <= Phase::Measured;
+        let selected = self.schedule.advance(now);
+        let is_after = self.schedule.phase > Phase::Measured;
+        let interval = selected.or((was_before && is_after).then_some(usize::MAX));
+        if let Some(interval) = interval {
             self.recorders.iter_mut().for_each(|recorder| recorder.select(interval));
         }
-        if self.schedule.phase > Phase::Measured {
+        if is_after {
             self.give_up_measured();
         }
     }
@@ -214,11 +330,14 @@ impl Driver {
     /// Counts the calls of an open loop that should have started in the measured time.
     fn give_up_measured(&mut self) {
         let Some(open) = &mut self.open else { return };
-        open.skip_to(self.schedule.start, self.schedule.end);
-        let lanes = &self.lanes;
+        open.skip_measured();
+        let lanes = &mut self.lanes;
         self.stalled.retain(|&(lane, slot)| {
-            let counts = lanes.get(lane).is_some_and(|lane| lane.slots[slot].counts);
+            let Some(entry) = lanes.get_mut(lane) else { return false };
+            let call = &mut entry.slots[slot];
+            let counts = call.counts;
             if counts {
+                (call.counts, call.is_pending) = (false, false);
                 open.never_sent((lane, slot));
             }
             !counts
@@ -236,17 +355,31 @@ impl Driver {
         }
     }
 
+    /// Returns true if the call of a closed loop that starts now is a measured one. The last that may be
+    /// ends the measured time.
+    #[inline]
+    fn next_counts(&mut self, now: u64) -> bool {
+        let counts = self.schedule.phase == Phase::Measured;
+        self.calls_left -= u64::from(counts);
+        if self.calls_left == 0 {
+            self.schedule.finish(now);
+        }
+        counts
+    }
+
     /// Starts the next call of a slot, whose start time is set.
     #[inline]
-    fn issue(&mut self, lane: usize, slot: usize) {
+    fn issue(&mut self, lane: usize, slot: usize, counts: bool) {
         if self.workload.verify != Verify::Off {
             self.last_seed += 1;
         }
         let Some(Lane { slots, .. }) = self.lanes.get_mut(lane) else { return };
+        let next = &mut slots[slot];
         if let Some(mixer) = &mut self.mixer {
-            slots[slot].choose(mixer.pick());
+            next.choose(mixer.pick());
         }
-        slots[slot].renew(self.last_seed);
+        next.renew(self.last_seed);
+        (next.counts, next.is_pending) = (counts, true);
         self.attempt(lane, slot);
     }
 
@@ -276,18 +409,14 @@ impl Driver {
     /// A call of an open loop has started.
     fn on_sent(&mut self, lane: usize, slot: usize) {
         let (Some(open), Some(lane)) = (&mut self.open, self.lanes.get_mut(lane)) else { return };
-        let slot = &mut lane.slots[slot];
-        let in_time = self.schedule.is_measured(slot.sent);
-        open.on_started(in_time);
-        // Those that were to start meanwhile are too many, if there is a number.
-        slot.counts &= self.calls_left > 0;
-        if !slot.counts {
-            return;
-        }
-        open.on_measured(slot.started, slot.sent, in_time);
-        self.calls_left -= 1;
-        if self.calls_left == 0 {
-            self.schedule.finish(slot.sent);
+        let slot = &lane.slots[slot];
+        if slot.counts {
+            open.on_measured(slot.started, slot.sent, self.schedule.is_measured(slot.sent));
+            if let Some(ticks) = open.early_end() {
+                let end = slot.sent.max(self.schedule.start.saturating_add(ticks));
+                self.schedule.finish(slot.sent);
+                self.schedule.end = end;
+            }
         }
     }
 
@@ -326,34 +455,51 @@ impl Driver {
         else {
             return;
         };
-        if let Err(failure) = slot.take_reply(reply) {
+        let is_late = matches!(reply, Err(CallError::TimedOut | CallError::Late { .. }));
+        if !is_late && let Err(failure) = slot.take_reply(reply) {
             return self.fail(failure);
         }
-        let share = slot.share();
+        slot.is_pending = false;
+        let ended = Ended {
+            share: slot.share(),
+            started: std::mem::replace(&mut slot.started, now),
+            counts: std::mem::take(&mut slot.counts),
+            is_late,
+        };
         if let Some(open) = &mut self.open {
             open.free((lane, slot_index));
-            if slot.counts {
-                self.recorders[share].record(now.saturating_sub(slot.started));
-                open.record_service(now - slot.sent);
+            if ended.counts && !is_late {
+                open.record_service(now.saturating_sub(slot.sent));
+            }
+        } else {
+            if self.schedule.is_due(now) {
+                self.cross(now);
+            }
+            if self.schedule.phase != Phase::Over {
+                let counts = self.next_counts(now);
+                self.issue(lane, slot_index, counts);
+            }
+        }
+        // After the next call has left: the histogram is not part of the round trip.
+        self.count(&ended, now);
+    }
+
+    #[inline]
+    fn count(&mut self, ended: &Ended, now: u64) {
+        let &Ended { share, started, counts, is_late } = ended;
+        if !counts {
+            let Schedule { start, end, .. } = self.schedule;
+            if started < start {
+                self.carried_in = self.carried_in.max(now.min(end).saturating_sub(start));
             }
             return;
         }
-        let started = std::mem::replace(&mut slot.started, now);
-        if self.schedule.is_due(now) {
-            self.cross(now);
+        if is_late {
+            self.lost[share] += 1;
+            return;
         }
-        let counts = self.schedule.phase == Phase::Measured;
-        self.calls_left -= u64::from(counts);
-        if self.calls_left == 0 {
-            self.schedule.finish(now);
-        }
-        if self.schedule.phase != Phase::Over {
-            self.issue(lane, slot_index);
-        }
-        // After the next call has left: the histogram is not part of the round trip.
-        if counts {
-            self.recorders[share].record(now - started);
-        }
+        self.last_reply = now;
+        self.recorders[share].record(now.saturating_sub(started));
     }
 
     /// Keeps the first failure and starts nothing more.
@@ -363,7 +509,17 @@ impl Driver {
         self.stalled.clear();
         self.ramp.clear();
         self.schedule = Schedule::default();
+        self.grace = 0;
     }
+}
+
+/// A call that has ended.
+struct Ended {
+    share: usize,
+    started: u64,
+    counts: bool,
+    /// Its deadline came first.
+    is_late: bool,
 }
 
 /// Reply handler of a busy connection.
@@ -389,9 +545,14 @@ impl ReplyHandler for LaneHandler {
 }
 
 /// Calls of an open loop that are behind their time at its end may still start for so long: their
-/// latency counts, with all the time they have waited, but no rate does them credit.
-const GRACE_MIN: Duration = Duration::from_millis(20);
+/// latency counts, with all the time they have waited.
+const LATE_MIN: Duration = Duration::from_millis(20);
 /// Or for this part of the measured time, if that is longer.
-const GRACE_SHARE: u64 = 100;
+const LATE_SHARE: u64 = 100;
+/// Longest wait for calls in flight after an interrupt.
+const GRACE_OF_INTERRUPT: Duration = Duration::from_millis(500);
+/// So few looks at the time cost a round trip nothing, and even a core that sleeps in each turn has
+/// several a second.
+const TURNS_PER_LOOK: u32 = 32;
 /// Longer than what a finished call used takes to come back.
 const STARVED_AFTER: Duration = Duration::from_secs(2);

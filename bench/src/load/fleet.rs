@@ -108,10 +108,13 @@ impl Fleet {
             driven.push(*one);
             figures.extend(reverse);
         }
-        let after = self.server_status()?;
+        // A server that does not answer calls does not answer questions.
+        let is_stuck = driven.iter().any(|one| one.tally.is_stuck);
+        let after = if is_stuck { None } else { self.server_status()? };
         let server = before.zip(after).map(|(before, after)| before.until(&after));
         let mut measured = combine(&workload, limits, driven, server)?;
         if self.both
+            && !is_stuck
             && let Some((_, forward)) = measured.first()
         {
             let reverse = reversed(&workload, forward, &figures)?;
@@ -223,7 +226,7 @@ fn obey(
         }
         (Order::Drive(limits, rank), Some((load, Some(both)))) => {
             let (driven, figures) = session.drive_both(load, both, &limits, rank)?;
-            Ok(Answer::Driven(Box::new(driven), Some(figures)))
+            Ok(Answer::Driven(Box::new(driven), figures))
         }
         (Order::Drive(..), None) => Err(thread_lost()),
         (Order::Unload, _) => {

@@ -8,16 +8,21 @@ use serde::Serialize;
 /// One repeat of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measurement {
-    /// Whole calls: sent, answered, and their reply handler run.
+    /// Whole calls: started in the measured time, answered, and their reply handler run.
     pub(crate) calls: u64,
-    /// Time they took together, in seconds.
+    /// Calls that started in the measured time and were never answered, or after their deadline.
+    pub(crate) lost: u64,
+    /// Time they took together, in seconds: the measured time, and what it took longer until the last
+    /// of them was answered.
     pub(crate) elapsed_s: f64,
-    /// Of an open loop what it achieved: calls that started in the measured time.
+    /// Calls divided by that time; not a number without calls.
     pub(crate) calls_per_second: f64,
     /// Payload there and back, of those calls.
     pub(crate) bytes_per_second: f64,
     /// Of every call: its full round trip, in an open loop from its intended start.
     pub(crate) latency: LatencySummary,
+    /// Part of the measured time that a call from before it took, which is not counted, in nanoseconds.
+    pub(crate) carried_in_ns: f64,
     /// Of every call of an open loop: its round trip from its actual start.
     pub(crate) service: Option<LatencySummary>,
     /// How well an open loop kept to its rate.
@@ -33,6 +38,25 @@ pub(crate) struct Measurement {
     /// Where the percentiles come from; nothing is left of those that were refused.
     #[serde(skip)]
     pub(crate) samples: Samples,
+    /// Reason why it is not a whole one, and has no other after it.
+    #[serde(skip)]
+    pub(crate) cut_short: CutShort,
+}
+
+/// Reasons why a measurement ended before its time, or leaves its connections of no use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CutShort {
+    /// Calls are still in flight.
+    pub(crate) is_stuck: bool,
+    /// A signal ended it.
+    pub(crate) is_interrupted: bool,
+}
+
+impl CutShort {
+    /// Something did.
+    pub(crate) fn is_any(self) -> bool {
+        self.is_stuck || self.is_interrupted
+    }
 }
 
 /// Every sample of a measurement, of all cores.
@@ -74,7 +98,7 @@ pub(crate) enum Arrivals {
     /// At equal distances.
     #[default]
     Fixed,
-    /// Independently of one another: at distances that are exponentially distributed.
+    /// Independently of one another, at random places; as many in all as the rate brings.
     Poisson,
 }
 
@@ -82,7 +106,7 @@ pub(crate) enum Arrivals {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct OpenLoop {
     pub(crate) target_per_second: f64,
-    /// Calls that were started in the measured time.
+    /// Calls intended for the measured time and answered, divided by the time that took.
     pub(crate) achieved_per_second: f64,
     /// Calls intended for the measured time.
     pub(crate) intended: u64,
@@ -127,13 +151,28 @@ pub(crate) struct CoreUse {
 }
 
 impl CoreUse {
+    /// Sums what a core, or several together, did in two times of these lengths, one after the other.
+    pub(crate) fn and_then(&self, next: &Self, [own_s, next_s]: [f64; 2]) -> Self {
+        let both = Self::sum(&[*self, *next]);
+        let mean = |own: f64, next: f64| {
+            (own * own_s + next * next_s) / (own_s + next_s).max(f64::MIN_POSITIVE)
+        };
+        Self {
+            cpu: self.cpu,
+            calls_per_second: mean(self.calls_per_second, next.calls_per_second),
+            busy_percent: mean(self.busy_percent, next.busy_percent),
+            ..both
+        }
+    }
+
     /// What these did together: counts and rates add up, busy shares to their mean.
     pub(crate) fn sum(cores: &[Self]) -> Self {
         let count = |of: fn(&Self) -> u64| cores.iter().map(of).sum();
         let calls: u64 = count(|core| core.calls);
         let ticks = |core: &Self| core.busy_ticks_per_call.unwrap_or(0.0) * core.calls as f64;
         let ticks: f64 = cores.iter().map(ticks).sum();
-        let busy_percent: f64 = cores.iter().map(|core| core.busy_percent).sum();
+        // The sum of nothing is -0.0 otherwise.
+        let busy_percent: f64 = cores.iter().map(|core| core.busy_percent).sum::<f64>() + 0.0;
         Self {
             cpu: None,
             calls,
@@ -157,6 +196,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_core_that_goes_on_counts_both_times() {
+        let of = |calls: u64, calls_per_second: f64, busy_percent: f64| CoreUse {
+            cpu: Some(3),
+            calls,
+            calls_per_second,
+            busy_percent,
+            ..CoreUse::default()
+        };
+        let all = of(100, 100.0, 10.0).and_then(&of(900, 300.0, 50.0), [1.0, 3.0]);
+        assert_eq!((all.cpu, all.calls), (Some(3), 1000));
+        assert_eq!((all.calls_per_second, all.busy_percent), (250.0, 40.0));
+    }
+
+    #[test]
     fn cores_together_count_what_each_did_and_are_as_busy_as_their_mean() {
         let of = |calls: u64, ticks: f64, busy_percent: f64| CoreUse {
             cpu: Some(3),
@@ -169,5 +222,6 @@ mod tests {
         assert_eq!((both.cpu, both.calls), (None, 400));
         assert_eq!((both.busy_ticks_per_call, both.busy_percent), (Some(25.0), 75.0));
         assert_eq!(CoreUse::sum(&[]).busy_ticks_per_call, None);
+        assert!(CoreUse::sum(&[]).busy_percent.is_sign_positive());
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use fleet::{Fleet, with_fleet};
 #[cfg(test)]
 pub(crate) use measurement::nanoseconds;
 pub(crate) use measurement::{Arrivals, Interval, Samples};
-pub(crate) use measurement::{CoreUse, Measurement, OpenLoop};
+pub(crate) use measurement::{CoreUse, CutShort, Measurement, OpenLoop};
 pub(crate) use outcome::Measured;
 pub(crate) use path::{InlineBytes, describe as describe_paths};
 pub(crate) use random::Random;

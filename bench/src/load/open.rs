@@ -16,6 +16,10 @@ pub(super) struct Open {
     /// Slots without a call, the one that has been so for longest first.
     free: VecDeque<Place>,
     tally: OpenTally,
+    /// Measured calls that a slot has taken so far.
+    taken: u64,
+    /// Time that they take, where their number ends the measured time.
+    early_end: Option<u64>,
     late_ticks: u64,
 }
 
@@ -23,8 +27,8 @@ pub(super) struct Open {
 pub(super) struct OpenTally {
     /// Round trips from the actual start.
     pub(super) service: Recorder,
-    /// Calls that started in the measured time, whenever they were to.
-    pub(super) started: u64,
+    /// Calls that were to start in the measured time.
+    pub(super) planned: u64,
     /// Measured calls: those that were to start in the measured time, and did start.
     pub(super) sent: u64,
     /// Of them, those that started late.
@@ -43,40 +47,55 @@ impl Open {
         clock: &Clock,
         slots: impl Iterator<Item = Place>,
     ) -> Result<Self, Failure> {
-        let per_second = rate.per_second as f64 / drive.core.1.max(1) as f64;
-        let per_tick = per_second / clock.ticks_per_second() as f64;
+        let per_tick = per_tick(rate, drive, clock);
+        let whole = whole_calls(per_tick, drive);
+        let planned = whole.min(drive.calls_max.unwrap_or(u64::MAX));
+        let early_end = (planned as f64 / per_tick).ceil() as u64;
         let service = Recorder::new(1)?;
         Ok(Self {
-            pacer: Pacer::new(drive, per_tick, rate.arrivals, seed),
+            pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned),
             free: slots.collect(),
-            tally: OpenTally { service, started: 0, sent: 0, late: 0, overran: 0, never_sent: 0 },
+            tally: OpenTally { service, planned, sent: 0, late: 0, overran: 0, never_sent: 0 },
+            taken: 0,
+            early_end: (planned < whole).then_some(early_end),
             late_ticks: clock.from_duration(LATE_AFTER),
         })
     }
 
-    /// A call that was to start by now, and a slot for it; none while every slot has a call. What is
-    /// not taken now is due later, with the same intended start.
+    /// Measured time of whole calls, in ticks: what was asked for, or less by a part of the distance
+    /// between two calls.
+    pub(super) fn measured_ticks(rate: Rate, drive: &Drive, clock: &Clock) -> u64 {
+        let per_tick = per_tick(rate, drive, clock);
+        (whole_calls(per_tick, drive) as f64 / per_tick).ceil() as u64
+    }
+
+    /// Time that the planned calls take at their rate, in ticks, once all of them have started and there
+    /// are to be no more.
     #[inline]
-    pub(super) fn due(&mut self, now: u64) -> Option<(u64, Place)> {
+    pub(super) fn early_end(&self) -> Option<u64> {
+        self.early_end.filter(|_| self.tally.sent == self.tally.planned)
+    }
+
+    /// A call that was to start by now, with its intended start and whether it is measured, and a slot
+    /// for it; none while every slot has a call. What is not taken now is due later, with the same
+    /// intended start.
+    #[inline]
+    pub(super) fn due(&mut self, now: u64) -> Option<(u64, bool, Place)> {
         let intended = self.pacer.next();
         if intended > now {
             return None;
         }
         let place = self.free.pop_front()?;
+        let counts = self.pacer.counts();
+        self.taken += u64::from(counts);
         self.pacer.step();
-        Some((intended, place))
+        Some((intended, counts, place))
     }
 
     /// A slot's call has ended.
     #[inline]
     pub(super) fn free(&mut self, place: Place) {
         self.free.push_back(place);
-    }
-
-    /// A call has started, in the measured time or not.
-    #[inline]
-    pub(super) fn on_started(&mut self, in_time: bool) {
-        self.tally.started += u64::from(in_time);
     }
 
     /// A measured call has started, in the measured time or within the grace after it.
@@ -97,16 +116,18 @@ impl Open {
         self.free(place);
     }
 
-    /// Gives up the calls that were to start before `end`; those from `start` on were to be measured.
-    pub(super) fn skip_to(&mut self, start: u64, end: u64) {
-        for _ in 0..SKIPPED_MAX {
-            if self.pacer.next() >= end {
-                return;
-            }
-            self.tally.never_sent += u64::from(self.pacer.next() >= start);
-            self.pacer.step();
-        }
-        self.tally.never_sent += self.pacer.jump_to(start, end);
+    /// Gives up the measured calls that no slot has taken.
+    pub(super) fn skip_measured(&mut self) {
+        self.pacer.skip_measured();
+        self.tally.never_sent += self.tally.planned.saturating_sub(self.taken);
+        self.taken = self.tally.planned;
+    }
+
+    /// Makes the measured time end now; how long it was, in ticks.
+    pub(super) fn cut(&mut self, now: u64) -> u64 {
+        let (calls, ticks) = self.pacer.measured_by(now);
+        self.tally.planned = calls.max(self.taken);
+        ticks
     }
 
     pub(super) fn tally(self) -> OpenTally {
@@ -118,7 +139,7 @@ impl OpenTally {
     /// Adds another core's.
     pub(super) fn merge(&mut self, other: &Self) {
         self.service.merge(&other.service);
-        self.started += other.started;
+        self.planned += other.planned;
         self.sent += other.sent;
         self.late += other.late;
         self.overran += other.overran;
@@ -140,7 +161,18 @@ impl OpenTally {
     }
 }
 
-/// Calls that are given up one by one, which takes a tenth of a second; more are reckoned.
-const SKIPPED_MAX: usize = 10_000_000;
+/// Calls of a core in each tick, at full rate.
+fn per_tick(rate: Rate, drive: &Drive, clock: &Clock) -> f64 {
+    let per_second = rate.per_second as f64 / drive.core.1.max(1) as f64;
+    per_second / clock.ticks_per_second() as f64
+}
+
+/// Number of whole calls that the measured time has at this rate.
+fn whole_calls(per_tick: f64, drive: &Drive) -> u64 {
+    (drive.measured as f64 * per_tick + ROUNDING) as u64
+}
+
+/// Ticks are rounded down, so that ten seconds may be a tick short of their last call.
+const ROUNDING: f64 = 1e-3;
 /// From here on a start is late.
 pub(super) const LATE_AFTER: Duration = Duration::from_micros(5);

@@ -2,13 +2,16 @@
 
 use super::control::Figures;
 use super::driver::Tally;
-use super::measurement::{CoreUse, Interval, Measurement, OpenLoop, Samples, nanoseconds};
+use super::measurement::{
+    CoreUse, CutShort, Interval, Measurement, OpenLoop, Samples, nanoseconds,
+};
 use super::open::OpenTally;
-use super::workload::{Limits, Share, Workload};
+use super::workload::{Limits, Workload};
 use crate::failure::Failure;
 use crate::latency::{LatencySummary, Recorder};
 use hdrhistogram::Histogram;
 use spinrpc::sys::clock::Clock;
+use std::ops::Range;
 
 /// One drive of one core.
 pub(super) struct Driven {
@@ -40,19 +43,14 @@ pub(super) fn combine(
         true => Vec::new(),
         false => shares.iter().map(|share| workload.part(*share)).collect(),
     };
-    let calls_per_second = sum.rates(&shares);
-    let bytes_per_second = shares
-        .iter()
-        .zip(&calls_per_second)
-        .map(|(share, rate)| share.payload_bytes() as f64 * rate)
-        .sum();
-    let rates = [calls_per_second.iter().sum(), bytes_per_second];
-    let all = sum.measurement(workload, limits, &sides, &sum.recorders, rates)?;
+    let payload = |share: usize| shares[share].payload_bytes() as f64;
+    let bytes = sum.recorders.iter().enumerate();
+    let bytes = bytes.map(|(share, one)| payload(share) * one.samples() as f64).sum();
+    let all = sum.measurement(workload, limits, &sides, 0..shares.len(), bytes)?;
     let mut measured = vec![(*workload, all)];
-    for ((part, recorder), &rate) in parts.iter().zip(&sum.recorders).zip(&calls_per_second) {
-        let rates = [rate, part.payload_bytes() as f64 * rate];
-        let one = std::slice::from_ref(recorder);
-        measured.push((*part, sum.measurement(part, limits, &sides, one, rates)?));
+    for (share, part) in parts.iter().enumerate() {
+        let bytes = payload(share) * sum.recorders[share].samples() as f64;
+        measured.push((*part, sum.measurement(part, limits, &sides, share..share + 1, bytes)?));
     }
     Ok(measured)
 }
@@ -65,24 +63,26 @@ pub(super) fn reversed(
     figures: &[Figures],
 ) -> Result<Measurement, Failure> {
     let mut latency = nanoseconds()?;
-    let (mut calls_per_second, mut elapsed_s) = (0.0, 0.0);
+    let (mut elapsed_s, mut lost) = (0.0, 0_u64);
     for one in figures {
-        let one_s = one.elapsed_ns.max(1) as f64 / 1e9;
-        elapsed_s = f64::max(elapsed_s, one_s);
-        let before = latency.len();
+        elapsed_s = f64::max(elapsed_s, one.elapsed_ns as f64 / 1e9);
+        lost = lost.saturating_add(one.lost);
         for (ns, count) in &one.buckets {
             // A latency that no histogram holds is none.
             let _ = latency.record_n((*ns).clamp(1, LATENCY_NS_MAX), *count);
         }
-        calls_per_second += (latency.len() - before) as f64 / one_s;
     }
     let histogram = latency.clone();
+    let calls_per_second = rate(latency.len() as f64, elapsed_s);
     Ok(Measurement {
         calls: latency.len(),
+        lost,
         elapsed_s,
         calls_per_second,
         bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
-        latency: LatencySummary::of(&latency, 1.0),
+        latency: LatencySummary::of(&latency, 1.0, lost),
+        carried_in_ns: 0.0,
+        cut_short: forward.cut_short,
         service: None,
         open: None,
         client: forward.server.unwrap_or_default(),
@@ -96,6 +96,11 @@ pub(super) fn reversed(
     })
 }
 
+/// Calls or bytes by the time they took; not a number where there were none.
+fn rate(count: f64, elapsed_s: f64) -> f64 {
+    if count > 0.0 && elapsed_s > 0.0 { count / elapsed_s } else { f64::NAN }
+}
+
 /// What the cores of both sides did.
 struct Sides {
     client: Vec<CoreUse>,
@@ -106,93 +111,89 @@ struct Sides {
 /// The tallies of all cores, operation by operation.
 struct Sum {
     recorders: Vec<Recorder>,
-    calls_per_second: Vec<f64>,
+    lost: Vec<u64>,
+    /// From the beginning of the first core to the end of the last, in seconds.
     elapsed_s: f64,
     interval_s: f64,
+    carried_in_ns: f64,
+    cut_short: CutShort,
     open: Option<OpenTally>,
 }
 
 impl Sum {
     fn of(driven: Vec<Driven>) -> Self {
         let ticks_per_second = Clock::shared().ticks_per_second() as f64;
+        let spans = || driven.iter().map(|one| one.tally.span);
+        let start = spans().map(|[start, _]| start).min().unwrap_or(0);
+        let end = spans().map(|[_, end]| end).max().unwrap_or(0);
         let mut sum = Self {
             recorders: Vec::new(),
-            calls_per_second: Vec::new(),
-            elapsed_s: 0.0,
+            lost: Vec::new(),
+            elapsed_s: end.saturating_sub(start) as f64 / ticks_per_second,
             interval_s: 0.0,
+            carried_in_ns: 0.0,
+            cut_short: CutShort::default(),
             open: None,
         };
         for Driven { tally, .. } in driven {
-            let core_s = tally.ticks.max(1) as f64 / ticks_per_second;
-            sum.elapsed_s = sum.elapsed_s.max(core_s);
             sum.interval_s = tally.interval_ticks as f64 / ticks_per_second;
-            sum.add(tally, core_s);
+            let carried_in_ns = tally.carried_in as f64 * 1e9 / ticks_per_second;
+            sum.carried_in_ns = sum.carried_in_ns.max(carried_in_ns);
+            sum.cut_short.is_stuck |= tally.is_stuck;
+            sum.cut_short.is_interrupted |= tally.is_interrupted;
+            sum.add(tally);
         }
         sum
     }
 
-    fn add(&mut self, tally: Tally, core_s: f64) {
-        let rate = |recorder: &Recorder| recorder.samples() as f64 / core_s;
-        let rates: Vec<f64> = tally.recorders.iter().map(rate).collect();
+    fn add(&mut self, tally: Tally) {
         if self.recorders.is_empty() {
-            (self.recorders, self.calls_per_second) = (tally.recorders, rates);
-            self.open = tally.open;
+            (self.recorders, self.lost, self.open) = (tally.recorders, tally.lost, tally.open);
             return;
         }
         self.recorders.iter_mut().zip(&tally.recorders).for_each(|(all, one)| all.merge(one));
-        self.calls_per_second.iter_mut().zip(&rates).for_each(|(all, one)| *all += one);
+        self.lost.iter_mut().zip(&tally.lost).for_each(|(all, one)| *all += one);
         if let (Some(all), Some(one)) = (&mut self.open, &tally.open) {
             all.merge(one);
         }
     }
 
-    /// Calls per second of each share. Of an open loop those that started in the measured time,
-    /// divided as the samples are, or by weight where there are none: a call that was due before the
-    /// end and started after it is sampled, and the rate of that time does not have it.
-    fn rates(&self, shares: &[Share]) -> Vec<f64> {
-        let sampled: f64 = self.calls_per_second.iter().sum();
-        let weights: f64 = shares.iter().map(|share| f64::from(share.weight)).sum();
-        let Some(open) = &self.open else { return self.calls_per_second.clone() };
-        let achieved = self.achieved_per_second(open);
-        let part = |(share, rate): (&Share, &f64)| match sampled > 0.0 {
-            true => achieved * rate / sampled,
-            false => achieved * f64::from(share.weight) / weights.max(1.0),
-        };
-        shares.iter().zip(&self.calls_per_second).map(part).collect()
-    }
-
-    fn achieved_per_second(&self, open: &OpenTally) -> f64 {
-        open.started as f64 / self.elapsed_s.max(f64::MIN_POSITIVE)
-    }
-
-    /// What these recorders say; together they are the workload.
+    /// Makes the measurement of these shares, which moved so many bytes.
     fn measurement(
         &self,
         workload: &Workload,
         limits: &Limits,
         sides: &Sides,
-        recorders: &[Recorder],
-        [calls_per_second, bytes_per_second]: [f64; 2],
+        shares: Range<usize>,
+        bytes: f64,
     ) -> Result<Measurement, Failure> {
+        let recorders = &self.recorders[shares.clone()];
+        let lost: u64 = self.lost[shares].iter().sum();
         let mut all = recorders[0].clone();
         recorders[1..].iter().for_each(|other| all.merge(other));
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
-        let open = self.open.as_ref().map(|open| self.open_loop(workload, limits, open));
+        let calls_per_second = rate(all.samples() as f64, self.elapsed_s);
+        let open = self.open.as_ref();
+        let open = open.map(|open| self.open_loop(workload, limits, open, calls_per_second));
         let refused = open.is_some_and(|open| open.refused.is_some());
         let summary = |recorder: &Recorder| match refused {
             true => LatencySummary::refused(recorder.samples()),
-            false => recorder.summary(ns_per_tick),
+            false => recorder.summary(ns_per_tick, lost),
         };
-        // The service time of a part is not kept apart.
+        // Neither the service time of a part is kept apart, nor how well it kept to its rate.
         let service = self.open.as_ref().filter(|_| !workload.of_mix);
         Ok(Measurement {
             calls: all.samples(),
+            lost,
             elapsed_s: self.elapsed_s,
             calls_per_second,
-            bytes_per_second,
+            // A null call moves nothing, which is a figure.
+            bytes_per_second: if bytes > 0.0 { rate(bytes, self.elapsed_s) } else { 0.0 },
             latency: summary(&all),
+            carried_in_ns: self.carried_in_ns,
+            cut_short: self.cut_short,
             service: service.map(|open| summary(&open.service)),
-            open,
+            open: open.filter(|_| !workload.of_mix),
             client: CoreUse::sum(&sides.client),
             server: sides.server.as_deref().map(CoreUse::sum),
             client_cores: sides.client.clone(),
@@ -204,12 +205,18 @@ impl Sum {
         })
     }
 
-    fn open_loop(&self, workload: &Workload, limits: &Limits, open: &OpenTally) -> OpenLoop {
+    fn open_loop(
+        &self,
+        workload: &Workload,
+        limits: &Limits,
+        open: &OpenTally,
+        achieved_per_second: f64,
+    ) -> OpenLoop {
         let adherence_percent = open.adherence_percent();
         let refused = adherence_percent < ADHERENCE_MIN_PERCENT && !limits.force;
         OpenLoop {
             target_per_second: workload.rate.map_or(0.0, |rate| rate.per_second as f64),
-            achieved_per_second: self.achieved_per_second(open),
+            achieved_per_second,
             intended: open.intended(),
             adherence_percent,
             late: open.late,
@@ -221,10 +228,14 @@ impl Sum {
     }
 
     fn samples(&self, recorder: &Recorder, ns_per_tick: f64) -> Result<Samples, Failure> {
-        let mut intervals = Vec::with_capacity(recorder.intervals().len());
+        let count = recorder.intervals().len();
+        let mut intervals = Vec::with_capacity(count);
         for (index, ticks) in recorder.intervals().iter().enumerate() {
             let start_s = index as f64 * self.interval_s;
-            let elapsed_s = self.interval_s.min(self.elapsed_s - start_s);
+            // The last has what ended later.
+            let is_last = index + 1 == count;
+            let most_s = if is_last { f64::INFINITY } else { self.interval_s };
+            let elapsed_s = most_s.min(self.elapsed_s - start_s);
             // A drive that was ended by its calls has not come to the others.
             if elapsed_s > 0.0 {
                 let histogram = to_nanoseconds(ticks, ns_per_tick)?;
@@ -278,7 +289,11 @@ mod tests {
         };
         let tally = Tally {
             recorders: latencies_ns.iter().map(recorder).collect(),
-            ticks: second,
+            lost: vec![0; latencies_ns.len()],
+            is_stuck: false,
+            is_interrupted: false,
+            carried_in: 0,
+            span: [7, 7 + second],
             interval_ticks: second / 2,
             open,
         };
@@ -329,11 +344,15 @@ mod tests {
 
     fn overrun(sent: u64, overran: u64, never_sent: u64, force: bool) -> Measurement {
         let service = Recorder::new(1).unwrap();
-        let started = sent - overran;
-        let tally = OpenTally { service, started, sent, late: 1, overran, never_sent };
+        let planned = sent + never_sent;
+        let tally = OpenTally { service, planned, sent, late: 1, overran, never_sent };
         let workload = echo().at_rate(Rate { per_second: 1000, arrivals: Arrivals::Fixed });
         let limits = Limits { force, ..Limits::default() };
-        let cores = vec![driven(&[&[1e3]], Some(tally))];
+        let latencies = vec![1e3; sent as usize];
+        let mut core = driven(&[&latencies], Some(tally));
+        // The last of them is answered half a second after the end.
+        core.tally.span[1] += if overran > 0 { Clock::shared().ticks_per_second() / 2 } else { 0 };
+        let cores = vec![core];
         combine(&workload, &limits, cores, Some(Vec::new())).unwrap().remove(0).1
     }
 
@@ -345,17 +364,39 @@ mod tests {
         assert_eq!(fell_behind.open.unwrap().adherence_percent, 90.0);
         assert!(fell_behind.open.unwrap().refused.is_some());
         assert!(fell_behind.latency.p99_ns.is_nan() && fell_behind.samples.latency.is_empty());
-        assert_eq!((fell_behind.calls, fell_behind.latency.samples), (1, 1));
+        assert_eq!((fell_behind.calls, fell_behind.latency.samples), (900, 900));
         assert!(open(900, 100, true).latency.p99_ns > 0.0);
     }
 
     #[test]
-    fn calls_of_an_open_loop_that_start_after_its_time_are_not_its_rate() {
+    fn calls_of_an_open_loop_that_end_after_its_time_do_not_raise_its_rate() {
         let overran = overrun(1000, 100, 0, true);
         let open = overran.open.unwrap();
         assert_eq!((open.intended, open.overran, open.adherence_percent), (1000, 100, 90.0));
-        assert_eq!((open.achieved_per_second, overran.calls_per_second), (900.0, 900.0));
-        assert_eq!(overran.bytes_per_second, 900.0 * 128.0);
+        assert!((overran.calls_per_second - 1000.0 / 1.5).abs() < 0.01, "{overran:?}");
+        assert_eq!(open.achieved_per_second, overran.calls_per_second);
+        let bytes = overran.calls_per_second * 128.0;
+        assert!((overran.bytes_per_second - bytes).abs() < 0.01, "{overran:?}");
         assert!(overrun(1000, 100, 0, false).latency.p99_ns.is_nan());
+    }
+
+    /// Lose a call of one core, and have none of another. Expect figures that say so, and null for those
+    /// that there are no calls for.
+    #[test]
+    fn lost_calls_are_counted_and_no_calls_are_no_figures() {
+        let mut lossy = driven(&[&[1e3, 2e3, 3e3]], None);
+        (lossy.tally.lost, lossy.tally.is_stuck) = (vec![1], true);
+        let cores = vec![lossy, driven(&[&[]], None)];
+        let measured = combine(&echo(), &Limits::default(), cores, None).unwrap().remove(0).1;
+        assert_eq!((measured.calls, measured.lost, measured.cut_short.is_stuck), (3, 1, true));
+        assert!(measured.latency.max_ns.is_nan() && measured.latency.p50_ns > 1.9e3);
+        let none = vec![driven(&[&[]], None)];
+        let none = combine(&echo(), &Limits::default(), none, None).unwrap().remove(0).1;
+        let document = serde_json::to_value(&none).unwrap();
+        for figure in
+            ["/calls_per_second", "/latency/p50_ns", "/latency/max_ns", "/latency/mean_ns"]
+        {
+            assert!(document.pointer(figure).unwrap().is_null(), "{figure}: {document}");
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! struct back_args   { share calls; unsigned depth; unsigned verify;
 //!                      unsigned hyper warmup_ns, duration_ns, calls_max; };
 //! struct bucket      { unsigned hyper latency_ns, calls; };
-//! struct figures     { unsigned hyper elapsed_ns; bucket buckets<8192>; };
+//! struct figures     { unsigned hyper elapsed_ns, lost; bucket buckets<8192>; };
 //! struct core_status { unsigned hyper cpu, busy_ticks, polls, empty_polls, calls,
 //!                      credit_stalls, queue_full, copies, steal_ms; };
 //! struct status      { unsigned hyper ticks, ticks_per_second; core_status cores<256>; };
@@ -28,7 +28,7 @@
 //!         write_result WRITE(write_args)  = 3;
 //!         status       STATUS(void)       = 4;
 //!         welcome      BACK(back_args)    = 5;
-//!         figures      BACK_END(void)     = 6;
+//!         figures      BACK_END(bool)     = 6;
 //!         welcome      INTENT(intent)     = 7;
 //!         holdings     HOLDINGS(void)     = 8;
 //!     } = 2;
@@ -41,7 +41,8 @@
 //! that READ serves, whose seed is [`SERVED_SEED`]. INTENT says what a client is about to do, so that
 //! a server can refuse what it has no memory for; an empty refusal is none. BACK has the server call
 //! this very program in reverse, by the same connection (RFC 8167), and BACK_END is answered with
-//! what came of it when it is over; a `calls_max` of zero is none.
+//! what came of it when it is over, or at once where its argument is true; a `calls_max` of zero is
+//! none.
 
 use crate::pattern::Verify;
 use spinrpc::{Procedure, Program, Version};

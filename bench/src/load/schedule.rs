@@ -16,6 +16,10 @@ pub(super) struct Drive {
     pub(super) measured: u64,
     /// After it, not measured.
     pub(super) cooldown: u64,
+    /// Longest wait for measured calls when nothing more starts.
+    pub(super) grace: u64,
+    /// SIGINT and SIGTERM end it.
+    pub(super) can_be_interrupted: bool,
     /// Of the measured time, what has a histogram of its own.
     pub(super) interval: u64,
     /// Measured calls that end it earlier.
@@ -31,7 +35,7 @@ impl Drive {
     }
 }
 
-/// What happens to a call that ends now.
+/// Phase of a drive. A call counts by the phase that it starts in, whenever it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// It does not count.
@@ -40,7 +44,7 @@ pub(super) enum Phase {
     Measured,
     /// It does not count any more.
     CoolDown,
-    /// It was the last of its slot.
+    /// It does not start.
     #[default]
     Over,
 }
@@ -54,7 +58,8 @@ pub(super) struct Schedule {
     pub(super) start: u64,
     pub(super) end: u64,
     give_up: u64,
-    stop: u64,
+    /// From here on nothing starts.
+    pub(super) stop: u64,
     interval: u64,
 }
 
@@ -94,6 +99,7 @@ impl Schedule {
     /// Ends the measured time, and with it the drive.
     pub(super) fn finish(&mut self, now: u64) {
         self.end = now.max(self.start);
+        self.stop = now;
         self.phase = Phase::Over;
         self.next = u64::MAX;
     }
@@ -103,14 +109,17 @@ impl Schedule {
         self.interval
     }
 
-    /// Whether a call that is to start then counts, in an open loop.
+    /// Returns true within the measured time.
     #[inline]
-    pub(super) fn is_measured(&self, intended: u64) -> bool {
-        (self.start..self.end).contains(&intended)
+    pub(super) fn is_measured(&self, time: u64) -> bool {
+        (self.start..self.end).contains(&time)
     }
 }
 
-/// When the calls of an open loop start: a sequence that depends on nothing but rate and seed.
+/// When the calls of an open loop start: a sequence that depends on nothing but rate and seed. The
+/// measured time has exactly as many as its rate brings: at equal distances, or, of Poisson arrivals,
+/// at random places that are independent of one another. Otherwise chance, or where the time happens
+/// to begin between two calls, would decide by how much the rate differs from the one asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Pacer {
     arrivals: Arrivals,
@@ -121,20 +130,57 @@ pub(super) struct Pacer {
     per_tick: f64,
     /// Calls that a load of this rate has brought so far, as a number that need not be whole.
     load: f64,
+    /// Load at the beginning and at the end of the measured time.
+    window: [f64; 2],
+    /// Measured calls after the next.
+    left: u64,
+    /// The next call is a measured one.
+    counts: bool,
+    /// Part of a distance between two calls at which those of this core are, if distances are equal.
+    place: f64,
     next: u64,
 }
 
 impl Pacer {
-    /// One core's part of the calls: `per_tick` of them at full rate.
-    pub(super) fn new(drive: &Drive, per_tick: f64, arrivals: Arrivals, seed: u64) -> Self {
+    /// One core's part of the calls: `per_tick` of them at full rate, `planned` in the measured time.
+    pub(super) fn new(
+        drive: &Drive,
+        per_tick: f64,
+        arrivals: Arrivals,
+        seed: u64,
+        planned: u64,
+    ) -> Self {
         let (core, cores) = drive.core;
-        // Cores that keep the same distances begin at different times.
-        let load = core as f64 / cores.max(1) as f64;
+        // Cores that keep the same distances call at different times, and none on the bounds.
+        let place = (core as f64 + 0.5) / cores.max(1) as f64;
         let random = Random::new(seed.wrapping_add(core as u64));
         let (begin, ramp) = (drive.begin, drive.ramp as f64);
-        let mut pacer = Self { arrivals, random, begin, ramp, per_tick, load, next: begin };
+        let start = per_tick * (ramp / 2.0 + drive.warmup as f64);
+        let window = [start, start + planned as f64];
+        let mut pacer = Self {
+            arrivals,
+            random,
+            begin,
+            ramp,
+            per_tick,
+            load: place - 1.0,
+            window,
+            left: planned,
+            counts: false,
+            place,
+            next: begin,
+        };
+        if arrivals == Arrivals::Poisson {
+            pacer.load = 0.0;
+        }
         pacer.step();
         pacer
+    }
+
+    /// Returns true if the next call is one of the measured time.
+    #[inline]
+    pub(super) fn counts(&self) -> bool {
+        self.counts
     }
 
     /// When the next call is to start.
@@ -146,21 +192,55 @@ impl Pacer {
     /// Goes on to the call after it.
     #[inline]
     pub(super) fn step(&mut self) {
-        self.load += match self.arrivals {
-            Arrivals::Fixed => 1.0,
-            Arrivals::Poisson => self.random.exponential(),
-        };
+        let [start, end] = self.window;
+        let mut next = self.load + self.distance();
+        self.counts = false;
+        if self.left > 0 && next >= start {
+            // The measured time begins afresh, whatever came before it.
+            let (from, is_first) = (self.load.max(start), self.load < start);
+            next = match self.arrivals {
+                Arrivals::Fixed if is_first => start + self.place,
+                Arrivals::Fixed => next,
+                Arrivals::Poisson => {
+                    let gap = self.random.exponential() / self.left as f64;
+                    from - (end - from) * (-gap).exp_m1()
+                }
+            };
+            self.left -= 1;
+            self.counts = true;
+        } else if self.load < end && next >= start {
+            next = match self.arrivals {
+                Arrivals::Fixed => end + self.place,
+                Arrivals::Poisson => end + self.random.exponential(),
+            };
+        }
+        self.load = next;
         self.next = self.begin.saturating_add(self.when(self.load) as u64);
     }
 
-    /// Goes on to the first call from `end` on; about how many there are from `start`, or from the next
-    /// if that is later, until then. For what is too much to be gone through, when the ramp is over.
-    pub(super) fn jump_to(&mut self, start: u64, end: u64) -> u64 {
-        let ticks = |from: u64| end.saturating_sub(from) as f64;
-        let skipped = ticks(self.next.max(start)) * self.per_tick;
-        self.load += ticks(self.next) * self.per_tick;
-        self.next = end;
-        skipped as u64
+    fn distance(&mut self) -> f64 {
+        match self.arrivals {
+            Arrivals::Fixed => 1.0,
+            Arrivals::Poisson => self.random.exponential(),
+        }
+    }
+
+    /// Goes on to the first call after the measured time.
+    pub(super) fn skip_measured(&mut self) {
+        if self.load < self.window[1] {
+            (self.left, self.load) = (0, self.window[0].max(self.load));
+            self.step();
+        }
+    }
+
+    /// Number of measured calls that this load has brought by `now`, measured time that it takes, in
+    /// ticks: never less than `now` itself.
+    pub(super) fn measured_by(&self, now: u64) -> (u64, u64) {
+        let [start, end] = self.window;
+        let from = self.begin.saturating_add(self.when(start) as u64);
+        let ticks = now.saturating_sub(from);
+        let calls = (ticks as f64 * self.per_tick).ceil().min(end - start);
+        (calls as u64, ticks.max((calls / self.per_tick).ceil() as u64))
     }
 
     /// The time until which this load has come: the rate grows linearly to the end of the ramp.
@@ -231,7 +311,7 @@ mod tests {
     }
 
     fn starts(drive: &Drive, arrivals: Arrivals, seed: u64) -> Vec<u64> {
-        let mut pacer = Pacer::new(drive, 0.01, arrivals, seed);
+        let mut pacer = Pacer::new(drive, 0.01, arrivals, seed, 0);
         let next = || {
             let at = pacer.next();
             pacer.step();
@@ -242,9 +322,45 @@ mod tests {
 
     #[test]
     fn fixed_arrivals_keep_their_distance_and_cores_take_turns() {
-        assert_eq!(starts(&drive(), Arrivals::Fixed, 1)[..3], [1100, 1200, 1300]);
-        let second = Drive { core: (1, 2), ..drive() };
-        assert_eq!(starts(&second, Arrivals::Fixed, 1)[..3], [1150, 1250, 1350]);
+        assert_eq!(starts(&drive(), Arrivals::Fixed, 1)[..3], [1050, 1150, 1250]);
+        let of = |core| starts(&Drive { core: (core, 2), ..drive() }, Arrivals::Fixed, 1);
+        assert_eq!((&of(0)[..2], &of(1)[..2]), (&[1025, 1125][..], &[1075, 1175][..]));
+    }
+
+    /// Go through measured times that begin anywhere between two calls. Expect exactly the calls that
+    /// the rate brings, all within the time, and others before and after it.
+    #[test]
+    fn the_measured_time_has_as_many_calls_as_its_rate_brings() {
+        for (arrivals, warmup) in [Arrivals::Fixed, Arrivals::Poisson]
+            .into_iter()
+            .flat_map(|arrivals| [0, 1, 50, 99, 100, 12_345].map(|warmup| (arrivals, warmup)))
+        {
+            let drive = Drive { warmup, measured: 10_000, ..drive() };
+            let mut pacer = Pacer::new(&drive, 0.01, arrivals, 3, 100);
+            let start = drive.begin + warmup;
+            let mut counted = Vec::new();
+            while pacer.next() < start + 20_000 {
+                match pacer.counts() {
+                    true => counted.push(pacer.next()),
+                    false => assert!(!(start..start + 10_000).contains(&pacer.next()), "{pacer:?}"),
+                }
+                pacer.step();
+            }
+            assert_eq!(counted.len(), 100, "{arrivals:?} after {warmup}");
+            let all_within = counted.iter().all(|at| (start..=start + 10_000).contains(at));
+            assert!(all_within && counted.is_sorted(), "{arrivals:?} after {warmup}: {counted:?}");
+        }
+    }
+
+    #[test]
+    fn a_measured_time_that_ends_early_has_no_higher_rate() {
+        let drive = Drive { warmup: 0, measured: 10_000, ..drive() };
+        let pacer = Pacer::new(&drive, 0.01, Arrivals::Fixed, 1, 100);
+        assert_eq!(pacer.measured_by(1000), (0, 0));
+        assert_eq!(pacer.measured_by(1001), (1, 100));
+        assert_eq!(pacer.measured_by(1100), (1, 100));
+        assert_eq!(pacer.measured_by(1150), (2, 200));
+        assert_eq!(pacer.measured_by(99_000), (100, 98_000));
     }
 
     #[test]
@@ -260,7 +376,7 @@ mod tests {
     fn no_operation_of_a_mix_prefers_the_longer_gaps() {
         let share = |op| Share { op, weight: 50, call_bytes: 0, reply_bytes: 0 };
         let mut mixer = Mixer::new(&[share(Operation::Echo), share(Operation::Read)], 7).unwrap();
-        let mut pacer = Pacer::new(&drive(), 0.01, Arrivals::Poisson, 7);
+        let mut pacer = Pacer::new(&drive(), 0.01, Arrivals::Poisson, 7, 0);
         let (mut last, mut gaps) = (drive().begin, [(0.0, 0_u32); 2]);
         for _ in 0..100_000 {
             let (sum, count) = &mut gaps[mixer.pick()];
@@ -276,12 +392,13 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_too_many_are_reckoned() {
-        let mut pacer = Pacer::new(&drive(), 0.01, Arrivals::Fixed, 1);
-        assert_eq!(pacer.jump_to(2_100, 102_100), 1000);
-        assert_eq!(pacer.next(), 102_100);
-        pacer.step();
-        assert_eq!(pacer.next(), 102_200);
+    fn measured_calls_that_are_given_up_are_skipped_at_once() {
+        for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
+            let drive = Drive { measured: 1 << 40, ..drive() };
+            let mut pacer = Pacer::new(&drive, 0.01, arrivals, 1, 1 << 33);
+            pacer.skip_measured();
+            assert!(pacer.next() >= 1100 + (1 << 33) * 100 && !pacer.counts(), "{pacer:?}");
+        }
     }
 
     #[test]

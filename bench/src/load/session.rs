@@ -19,7 +19,7 @@ use spinrpc::{
 };
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A client core with a connection for questions; lives on the core's thread.
 pub(crate) struct Session<'a> {
@@ -95,7 +95,8 @@ impl<'a> Session<'a> {
     ) -> Result<Vec<Measured>, Failure> {
         let before = self.server_status()?;
         let driven = self.drive(load, limits, Rank::alone())?;
-        let after = self.server_status()?;
+        // A server that does not answer calls does not answer questions.
+        let after = if driven.tally.is_stuck { None } else { self.server_status()? };
         let server = before.zip(after).map(|(before, after)| before.until(&after));
         combine(&load.workload, limits, vec![driven], server)
     }
@@ -135,6 +136,8 @@ impl<'a> Session<'a> {
             cooldown: ticks(limits.cooldown),
             interval: ticks(limits.interval()),
             calls_max: limits.calls,
+            grace: ticks(limits.grace),
+            can_be_interrupted: limits.can_be_interrupted,
             core: (rank.index, rank.of),
         };
         driver.borrow_mut().start(&drive)?;
@@ -146,10 +149,8 @@ impl<'a> Session<'a> {
     pub(crate) fn unload(&mut self, load: Load) {
         let clients: Vec<Client> = load.driver.borrow_mut().close().chain(load.idle).collect();
         clients.iter().for_each(Client::close);
-        let deadline = std::time::Instant::now() + CLOSE_TIMEOUT;
-        self.core.run_until(|| {
-            !clients.iter().any(Client::is_up) || std::time::Instant::now() > deadline
-        });
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        self.core.run_until(|| !clients.iter().any(Client::is_up) || Instant::now() > deadline);
     }
 
     /// A turn that finds nothing makes known what the core counted before, and so does the last of many.
@@ -206,12 +207,22 @@ impl<'a> Session<'a> {
         self.questions
             .call(procedure, Token(u64::from(procedure.0)), &mut spec, encode)
             .map_err(|refused| Failure::Measurement(format!("asking the server: {refused}")))?;
-        self.core.run_until(|| self.answer.borrow().is_some());
+        let answer = Rc::clone(&self.answer);
+        self.wait_for(|| answer.borrow().is_some());
         match self.answer.borrow_mut().take() {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(why)) => Err(Failure::Measurement(format!("asking the server: {why}"))),
-            None => Err(server_lost()),
+            None => Err(Failure::Measurement(format!(
+                "the server has not answered a question for {} s",
+                ANSWER_TIMEOUT.as_secs()
+            ))),
         }
+    }
+
+    /// Turns until the server has answered, for a bounded time.
+    pub(super) fn wait_for(&mut self, is_answered: impl Fn() -> bool) {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        self.core.run_until(|| is_answered() || Instant::now() > deadline);
     }
 
     fn connect<H: ReplyHandler + 'static>(
@@ -268,3 +279,5 @@ fn server_lost() -> Failure {
 const SETTLING_TURNS: usize = 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longer than the default deadline of a call, whose error says more.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);

@@ -7,7 +7,9 @@ use super::program::{
 use super::workload::{Operation, Share, Workload};
 use crate::failure::Failure;
 use crate::pattern::{Mismatch, Verify, check, fill};
-use spinrpc::{Backpressure, Bulk, CallError, CallSpec, Client, Data, Reply, Token};
+use spinrpc::{
+    Backpressure, Bulk, CallError, CallSpec, Client, Data, ExposedBulk, ExposedData, Reply, Token,
+};
 
 /// A call of any operation of a workload.
 pub(super) struct Slot {
@@ -19,8 +21,10 @@ pub(super) struct Slot {
     pub(super) started: u64,
     /// When it did start, in an open loop.
     pub(super) sent: u64,
-    /// It was to start in the measured time of an open loop.
+    /// It started in the measured time, or in an open loop was to.
     pub(super) counts: bool,
+    /// The call has begun, and neither ended nor been given up.
+    pub(super) is_pending: bool,
 }
 
 /// What a slot has for one operation.
@@ -28,13 +32,40 @@ struct Part {
     share: Share,
     verify: Verify,
     spec: CallSpec,
-    /// Payload of an echo.
+    /// Payload of an echo. Of a read or write, what is copied to or from exposed memory.
     payload: Vec<u8>,
     /// What a write sends from or a read receives into, while no call has it.
-    memory: Option<Bulk>,
+    memory: Option<Memory>,
     /// What a call has brought back is for the next.
     keeps_memory: bool,
     seed: u64,
+}
+
+/// Memory of a read or write.
+enum Memory {
+    /// The server cannot write it; its bytes are copied between it and the connection's memory.
+    Private(Bulk),
+    /// Memory of the connection, as `shm.bulk = lent` allows.
+    Exposed(ExposedBulk),
+}
+
+impl Memory {
+    fn take(client: &Client, bytes: usize) -> Option<Self> {
+        let exposed = client.exposed_bulk(bytes).map(Self::Exposed);
+        exposed.or_else(|| client.bulk(bytes).map(Self::Private))
+    }
+
+    /// Fills it with the pattern of `seed`, by way of `scratch` if need be.
+    fn fill(&mut self, seed: u64, scratch: &mut Vec<u8>) {
+        match self {
+            Self::Private(bulk) => fill(bulk.bytes_mut(), seed, 0),
+            Self::Exposed(bulk) => {
+                scratch.resize(bulk.len(), 0);
+                fill(scratch, seed, 0);
+                bulk.copy_from(0, scratch);
+            }
+        }
+    }
 }
 
 impl Slot {
@@ -44,7 +75,15 @@ impl Slot {
         let keeps_memory = shares.len() == 1;
         let part = |share| Part::new(share, workload.verify, keeps_memory, client);
         let parts = shares.into_iter().map(part).collect::<Result<_, _>>()?;
-        Ok(Self { parts, part: 0, is_prepared: false, started: 0, sent: 0, counts: false })
+        Ok(Self {
+            parts,
+            part: 0,
+            is_prepared: false,
+            started: 0,
+            sent: 0,
+            counts: false,
+            is_pending: false,
+        })
     }
 
     /// Makes the next call one of this share of the workload.
@@ -93,8 +132,8 @@ impl Slot {
         let Share { op, call_bytes, reply_bytes, .. } = self.parts[self.part].share;
         Failure::Measurement(format!(
             "a connection has no memory for one {} call of {call_bytes} bytes with a reply of \
-             {reply_bytes}: lower --size, or raise shm.arena_mib (RDMA devices: mem.arena_mib and \
-             verbs.arena_mib) in the profile",
+             {reply_bytes}: lower --size, or raise shm.arena_mib and mem.arena_mib (RDMA devices: \
+             mem.arena_mib and verbs.arena_mib) in the profile",
             op.name()
         ))
     }
@@ -127,7 +166,7 @@ impl Part {
             Operation::Read | Operation::Write if !keeps_memory => {}
             Operation::Read | Operation::Write => {
                 let mut memory = bulk(client, share.call_bytes)?;
-                fill(memory.bytes_mut(), 0, 0);
+                memory.fill(0, &mut part.payload);
                 part.memory = Some(memory);
             }
         }
@@ -141,28 +180,39 @@ impl Part {
         match self.share.op {
             Operation::Null => {}
             Operation::Echo => refresh(&mut self.payload, check),
-            Operation::Read => {
-                let mut memory = self.take_memory(client)?;
-                memory.set_len(self.share.call_bytes);
-                self.spec.add_result_into(memory);
-            }
+            Operation::Read => match self.take_memory(client)? {
+                Memory::Private(mut bulk) => {
+                    bulk.set_len(self.share.call_bytes);
+                    self.spec.add_result_into(bulk);
+                }
+                Memory::Exposed(mut bulk) => {
+                    bulk.set_len(self.share.call_bytes);
+                    self.spec.add_exposed_result_into(bulk);
+                }
+            },
             Operation::Write => {
                 let mut memory = self.take_memory(client)?;
-                refresh(memory.bytes_mut(), check);
-                self.spec.add_argument(memory);
+                if check.verify != Verify::Off {
+                    memory.fill(check.seed, &mut self.payload);
+                }
+                match memory {
+                    Memory::Private(bulk) => self.spec.add_argument(bulk),
+                    Memory::Exposed(bulk) => self.spec.add_exposed_argument(bulk),
+                };
             }
         }
         Ok(())
     }
 
     /// The memory of the last call, or other memory where it went back to the connection.
-    fn take_memory(&mut self, client: &Client) -> Result<Bulk, Backpressure> {
-        let other = || client.bulk(self.share.call_bytes).ok_or(Backpressure::NoBuffer);
+    fn take_memory(&mut self, client: &Client) -> Result<Memory, Backpressure> {
+        let bytes = self.share.call_bytes;
+        let other = || Memory::take(client, bytes).ok_or(Backpressure::NoBuffer);
         self.memory.take().map_or_else(other, Ok)
     }
 
     #[inline]
-    fn keep(&mut self, memory: Option<Bulk>) {
+    fn keep(&mut self, memory: Option<Memory>) {
         self.memory = memory.filter(|_| self.keeps_memory);
     }
 
@@ -211,12 +261,32 @@ impl Part {
 
     fn take_read(&mut self, reply: &mut Reply<'_>) -> Result<(), Failure> {
         let Share { op, call_bytes, .. } = self.share;
-        let data = reply.results().data(call_bytes).map_err(|error| garbled(op, &error))?;
+        let data = reply.results().exposed_data(call_bytes).map_err(|error| garbled(op, &error))?;
         let at = read_offset(self.seed);
-        let checked = check(data.bytes(), call_bytes, SERVED_SEED, at, self.verify);
-        if let Data::Bulk(memory) = data {
-            self.keep(Some(memory));
+        let bulk = match data {
+            ExposedData::Exposed(bulk) => return self.take_exposed(bulk, at),
+            ExposedData::Private(data) => data,
+        };
+        let checked = check(bulk.bytes(), call_bytes, SERVED_SEED, at, self.verify);
+        if let Data::Bulk(memory) = bulk {
+            self.keep(Some(Memory::Private(memory)));
         }
+        Ok(checked?)
+    }
+
+    /// Checks what was read into exposed memory, in a copy if its bytes are to be looked at.
+    fn take_exposed(&mut self, bulk: ExposedBulk, at: u64) -> Result<(), Failure> {
+        let call_bytes = self.share.call_bytes;
+        let checked = if self.verify == Verify::Off {
+            let (index, length) = (bulk.len() as u64, call_bytes as u64);
+            let is_whole = index == length;
+            is_whole.then_some(()).ok_or(Mismatch { index, length, seed: SERVED_SEED })
+        } else {
+            self.payload.resize(bulk.len(), 0);
+            bulk.copy_to(0, &mut self.payload);
+            check(&self.payload, call_bytes, SERVED_SEED, at, self.verify)
+        };
+        self.keep(Some(Memory::Exposed(bulk)));
         Ok(checked?)
     }
 
@@ -225,7 +295,9 @@ impl Part {
         let mut results = reply.results();
         let wrong_at = results.u32().map_err(|error| garbled(op, &error))?;
         let count = results.u32().map_err(|error| garbled(op, &error))?;
-        self.keep(reply.take_argument());
+        let private = reply.take_argument().map(Memory::Private);
+        let memory = private.or_else(|| reply.take_exposed_argument().map(Memory::Exposed));
+        self.keep(memory);
         if count as usize != call_bytes {
             let (index, length) = (u64::from(count), call_bytes as u64);
             return Err(Mismatch { index, length, seed: self.seed }.into());
@@ -255,12 +327,12 @@ fn refresh(bytes: &mut [u8], check: Check) {
     }
 }
 
-fn bulk(client: &Client, bytes: usize) -> Result<Bulk, Failure> {
-    client.bulk(bytes).ok_or_else(|| {
+fn bulk(client: &Client, bytes: usize) -> Result<Memory, Failure> {
+    Memory::take(client, bytes).ok_or_else(|| {
         Failure::Measurement(format!(
             "the connection has no {bytes} bytes left for bulk data: \
-             lower --size or --depth, or raise shm.arena_mib (RDMA devices: mem.arena_mib and \
-             verbs.arena_mib) in the profile"
+             lower --size or --depth, or raise shm.arena_mib and mem.arena_mib (RDMA devices: \
+             mem.arena_mib and verbs.arena_mib) in the profile"
         ))
     })
 }

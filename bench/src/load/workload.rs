@@ -306,7 +306,7 @@ impl Workload {
 }
 
 /// When a repeat begins to count and when it ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Time in which the load grows to what it is to be.
     pub(crate) ramp: Duration,
@@ -316,6 +316,11 @@ pub(crate) struct Limits {
     pub(crate) duration: Duration,
     /// Unmeasured time at the end, under the same load.
     pub(crate) cooldown: Duration,
+    /// Longest time to wait for measured calls that are in flight when nothing more starts. Those that
+    /// are not answered by then are lost.
+    pub(crate) grace: Duration,
+    /// SIGINT and SIGTERM end it early.
+    pub(crate) can_be_interrupted: bool,
     /// Ends the repeat earlier, after so many measured calls of each core.
     pub(crate) calls: Option<u64>,
     /// Into how many intervals the measured time is divided at most. Each takes a quarter of a
@@ -323,6 +328,22 @@ pub(crate) struct Limits {
     pub(crate) intervals_max: u32,
     /// Percentiles are not refused, however far an open loop falls behind its rate.
     pub(crate) force: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ramp: Duration::ZERO,
+            warmup: Duration::ZERO,
+            duration: Duration::ZERO,
+            cooldown: Duration::ZERO,
+            grace: GRACE,
+            can_be_interrupted: false,
+            calls: None,
+            intervals_max: 1,
+            force: false,
+        }
+    }
 }
 
 impl Limits {
@@ -338,7 +359,9 @@ impl Limits {
 }
 
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Calls of an open loop under way at most on a connection, if nobody says otherwise.
+/// Default of `--grace`: the default deadline of a call (`rpc.timeout_ms`).
+const GRACE: Duration = Duration::from_secs(10);
+/// Calls of an open loop in flight at most on a connection, unless `--in-flight-max` says otherwise.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 const OPERATIONS: usize = 4;
 const TRANSPORT_BYTES: usize = 28;

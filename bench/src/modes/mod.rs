@@ -10,6 +10,7 @@ mod trend;
 use crate::cli::Plan;
 use crate::env::Holdings;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{Fleet, Mode};
 use crate::report::Row;
 use serde::Serialize;
@@ -32,6 +33,7 @@ impl Default for Outcome {
 
 /// Does what the plan says, with cores that are connected.
 pub(crate) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    interrupt::catch()?;
     match plan.mode {
         Mode::Saturate => saturate::search(fleet, plan),
         Mode::Soak => soak::run(fleet, plan),
@@ -41,6 +43,7 @@ pub(crate) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure
 
 /// Measures the workload of the plan in both directions at once.
 pub(crate) fn measure_both(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
+    interrupt::catch()?;
     rows::measure_both(fleet, plan)
 }
 
@@ -60,6 +63,8 @@ pub(crate) struct Saturation {
 pub(crate) struct SaturationStep {
     pub(crate) target_per_second: f64,
     pub(crate) achieved_per_second: f64,
+    /// Calls that were never answered.
+    pub(crate) lost: u64,
     /// From the intended start of each call.
     pub(crate) p99_ns: f64,
     pub(crate) adherence_percent: f64,
@@ -73,9 +78,12 @@ pub(crate) struct Soak {
     pub(crate) windows: Vec<SoakWindow>,
     /// Windows that kept less of their rate than percentiles are given for.
     pub(crate) refused_windows: usize,
+    /// Calls that were never answered.
+    pub(crate) lost: u64,
     /// How each figure changed from window to window.
     pub(crate) trends: Vec<Trend>,
-    /// Nothing drifted, nothing leaked, and every window kept to its rate, if it had one.
+    /// Nothing drifted, nothing leaked, every call was answered, and every window kept to its rate, if it
+    /// had one.
     pub(crate) held: bool,
 }
 

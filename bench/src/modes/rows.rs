@@ -1,11 +1,12 @@
 //! Workloads that are known beforehand: one, or all of a sweep. What is measured several times is
 //! measured by turns, each time in another order, so that what changes on the machine meanwhile
-//! favours none of them.
+//! favours none of them. A signal ends it, as does a server that has stopped answering.
 
 use super::Outcome;
 use crate::cli::Plan;
 use crate::failure::Failure;
-use crate::load::{Fleet, Measured, Random, Workload};
+use crate::interrupt;
+use crate::load::{CutShort, Fleet, Measured, Random, Workload};
 use crate::progress::Progress;
 use crate::report::{Repeat, Row};
 
@@ -36,13 +37,26 @@ fn repeatedly(
     workload: &Workload,
 ) -> Result<Vec<Vec<Measured>>, Failure> {
     let mut progress = Progress::start(plan.repeats as usize);
-    let mut measure = |_| {
+    let mut measured = Vec::new();
+    for _ in 0..plan.repeats {
         progress.step(&workload.name());
-        fleet.measure(&plan.limits)
-    };
-    let measured = (0..plan.repeats).map(&mut measure).collect();
+        if keep(&mut measured, fleet.measure(&plan.limits)?) {
+            break;
+        }
+    }
     fleet.unload()?;
-    measured
+    Ok(measured)
+}
+
+/// Adds a repeat, unless an interrupt has left a part of it only and there is a whole one; whether no
+/// other can follow.
+fn keep(repeats: &mut Vec<Vec<Measured>>, one: Vec<Measured>) -> bool {
+    let cut_short = one.first().map_or(CutShort::default(), |(_, first)| first.cut_short);
+    let has_calls = one.iter().any(|(_, part)| part.calls + part.lost > 0);
+    if !cut_short.is_interrupted || (repeats.is_empty() && has_calls) {
+        repeats.push(one);
+    }
+    cut_short.is_any() || interrupt::signal().is_some()
 }
 
 fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<Vec<Vec<Vec<Measured>>>, Failure> {
@@ -56,8 +70,11 @@ fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<Vec<Vec<Vec<Measured>>>, F
         for &index in &order {
             progress.step(&workloads[index].name());
             fleet.load(&workloads[index])?;
-            measured[index].push(fleet.measure(&plan.limits)?);
+            let is_over = keep(&mut measured[index], fleet.measure(&plan.limits)?);
             fleet.unload()?;
+            if is_over {
+                return Ok(measured);
+            }
         }
     }
     Ok(measured)

@@ -8,6 +8,7 @@ use super::rows::rows;
 use super::{Outcome, Saturation, SaturationStep};
 use crate::cli::Plan;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{Fleet, Limits, Measured, Rate, Workload};
 use crate::units::{show_count, show_us};
 use std::time::Duration;
@@ -15,11 +16,18 @@ use std::time::Duration;
 /// Searches with the workload of the plan.
 pub(super) fn search(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let p99_limit_ns = plan.p99_max.unwrap_or_default().as_nanos() as f64;
-    let mut search = Search { fleet, plan, p99_limit_ns, steps: Vec::new(), best: None };
-    let highest = find(|rate| search.holds(rate))?;
-    let Search { steps, best, .. } = search;
+    let (steps, best) = (Vec::new(), None);
+    let mut search = Search { fleet, plan, p99_limit_ns, steps, best, stuck: false };
+    let highest = match find(|rate| search.holds(rate)) {
+        // What it has found until then.
+        Err(Failure::Interrupted(_)) => search.best.as_deref().map(rate_of),
+        found => found?,
+    };
+    let Search { steps, best, stuck, .. } = search;
     let highest_per_second = highest.map(|rate| rate as f64);
     let verdict = match highest {
+        _ if interrupt::signal().is_some() => Ok(()),
+        _ if stuck => Err("the server has stopped answering".to_owned()),
         Some(_) => Ok(()),
         None => Err(format!("no rate holds a 99th percentile of {} µs", show_us(p99_limit_ns))),
     };
@@ -38,6 +46,8 @@ struct Search<'a> {
     steps: Vec<SaturationStep>,
     /// Of the highest rate that held so far.
     best: Option<Vec<Measured>>,
+    /// The server has stopped answering: no rate holds any more.
+    stuck: bool,
 }
 
 impl Search<'_> {
@@ -46,10 +56,17 @@ impl Search<'_> {
     }
 
     fn attempt(&mut self, per_second: u64) -> Result<bool, Failure> {
+        if self.stuck {
+            return Ok(false);
+        }
         let planned = self.plan.workloads[0];
         let arrivals = planned.rate.map(|rate| rate.arrivals).unwrap_or_default();
         let workload = planned.at_rate(Rate { per_second, arrivals });
         let measured = self.measure(&workload)?;
+        if let Some(signal) = interrupt::signal() {
+            return Err(Failure::Interrupted(signal));
+        }
+        self.stuck = measured.first().is_some_and(|(_, one)| one.cut_short.is_stuck);
         let step = step(&measured, self.p99_limit_ns);
         eprintln!("spinperf: {}", describe(&step));
         self.steps.push(step);
@@ -82,7 +99,8 @@ fn rate_of(measured: &[Measured]) -> u64 {
 fn step(measured: &[Measured], p99_limit_ns: f64) -> SaturationStep {
     let mut step = SaturationStep {
         target_per_second: rate_of(measured) as f64,
-        achieved_per_second: 0.0,
+        achieved_per_second: f64::NAN,
+        lost: 0,
         p99_ns: f64::NAN,
         adherence_percent: 0.0,
         held: false,
@@ -93,16 +111,22 @@ fn step(measured: &[Measured], p99_limit_ns: f64) -> SaturationStep {
         step.achieved_per_second = open.achieved_per_second;
         step.adherence_percent = open.adherence_percent;
         step.p99_ns = one.latency.p99_ns;
+        step.lost = one.lost;
         let enough = one.calls >= CALLS_MIN;
-        step.held = enough && open.refused.is_none() && one.latency.p99_ns <= p99_limit_ns;
+        step.held =
+            enough && one.lost == 0 && open.refused.is_none() && one.latency.p99_ns <= p99_limit_ns;
     }
     step
 }
 
 /// A line about one rate.
 pub(super) fn describe(step: &SaturationStep) -> String {
+    let lost = match step.lost {
+        0 => String::new(),
+        lost => format!("{lost} never answered, "),
+    };
     format!(
-        "{}/s: p99 {} µs, {}/s achieved, adherence {:.2} %: {}",
+        "{}/s: p99 {} µs, {}/s achieved, {lost}adherence {:.2} %: {}",
         show_count(step.target_per_second),
         show_us(step.p99_ns),
         show_count(step.achieved_per_second),

@@ -8,44 +8,35 @@ use super::{Outcome, Soak, SoakWindow, Trend};
 use crate::cli::Plan;
 use crate::env::{Holdings, holdings};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::latency::LatencySummary;
-use crate::load::{Fleet, Interval, Limits, Measured, Measurement, OpenLoop, Samples};
+use crate::load::{CoreUse, Fleet, Interval, Limits, Measured, Measurement, OpenLoop, Samples};
 use crate::top::{Target, Watched};
 use crate::units::{show_count, show_us};
 use hdrhistogram::Histogram;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Runs the workload of the plan window by window.
 pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let windows = plan.limits.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1)) as usize;
     let mut watch = Watch::new(windows, &plan.address)?;
-    let stop = stop_by_signal()?;
     fleet.load(&plan.workloads[0])?;
     for window in 0..windows {
-        if window > 0 && stop.load(Ordering::Relaxed) {
+        if window > 0 && interrupt::signal().is_some() {
             eprintln!("spinperf: interrupted after {window} of {windows} windows");
             break;
         }
         let limits = limits_of(plan, window, windows);
-        watch.add(fleet.measure(&limits)?, fleet.server_holdings()?);
+        let measured = fleet.measure(&limits)?;
+        let is_stuck = measured.iter().any(|(_, one)| one.cut_short.is_stuck);
+        let server = if is_stuck { None } else { Some(fleet.server_holdings()?) };
+        watch.add(measured, server);
+        if is_stuck {
+            break;
+        }
     }
     fleet.unload()?;
     watch.outcome()
-}
-
-/// Set by the first SIGINT or SIGTERM; the second ends the program at once.
-fn stop_by_signal() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_default(signal, stop.clone())
-            .and_then(|_| flag::register(signal, stop.clone()))
-            .map_err(|error| Failure::system("waiting for signals", error))?;
-    }
-    Ok(stop)
 }
 
 /// The first window warms up, the last cools down.
@@ -103,15 +94,15 @@ impl Watch {
         })
     }
 
-    fn add(&mut self, measured: Vec<Measured>, server: Holdings) {
+    /// Adds a window; without what the server holds if it has stopped answering.
+    fn add(&mut self, measured: Vec<Measured>, server: Option<Holdings>) {
         if let Some((_, all)) = measured.first() {
             self.refused += usize::from(all.open.is_some_and(|open| open.refused.is_some()));
             let end_s = self.begin.elapsed().as_secs_f64();
-            // Without calls there are no latencies, rather than none at all.
-            let latency = match all.calls {
-                0 => LatencySummary::refused(0),
-                _ => all.latency,
-            };
+            let latency = all.latency;
+            // The last that is known.
+            let before = self.windows.last().map(|window| window.server);
+            let server = server.or(before).unwrap_or_default();
             let window = SoakWindow {
                 start_s: end_s - all.elapsed_s,
                 elapsed_s: all.elapsed_s,
@@ -161,17 +152,21 @@ impl Watch {
         if refused_windows > 0 {
             reasons.push(format!("{refused_windows} of {count} windows did not keep to the rate"));
         }
+        let lost = self.sums.first().map_or(0, |(_, all)| all.lost);
+        if lost > 0 {
+            reasons.push(format!("{lost} calls were never answered"));
+        }
         let held = reasons.is_empty();
+        let intervals = samples(&self.windows, self.samples, self.planned);
         if let Some((_, all)) = self.sums.first_mut() {
-            all.samples = samples(&self.windows, self.samples, self.planned)?;
-            all.latency = match all.latency.p50_ns.is_nan() {
-                true => LatencySummary::refused(all.calls),
-                false => LatencySummary::of(&all.samples.latency, 1.0),
-            };
+            all.samples.intervals = intervals;
+        }
+        for (_, one) in &mut self.sums {
+            summarise(one, refused_windows > 0)?;
         }
         Ok(Outcome {
             rows: rows(vec![self.sums]),
-            soak: Some(Soak { windows: self.windows, refused_windows, trends, held }),
+            soak: Some(Soak { windows: self.windows, refused_windows, lost, trends, held }),
             verdict: match held {
                 true => Ok(()),
                 false => Err(format!("the soak did not hold: {}", reasons.join("; "))),
@@ -181,31 +176,53 @@ impl Watch {
     }
 }
 
-/// The counts of both; of percentiles, the larger.
-fn add_up(((workload, sum), (_, next)): (Measured, Measured)) -> Measured {
+/// The percentiles of all windows together, or none of them where a window was refused its own.
+fn summarise(one: &mut Measurement, is_refused: bool) -> Result<(), Failure> {
+    if is_refused {
+        (one.samples, one.latency) = (Samples::none()?, LatencySummary::refused(one.calls));
+    } else {
+        one.latency = LatencySummary::of(&one.samples.latency, 1.0, one.lost);
+    }
+    Ok(())
+}
+
+/// The counts and samples of both; the percentiles come at the end, of all samples. The service times
+/// of a window are not kept.
+fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
     let elapsed_s = sum.elapsed_s + next.elapsed_s;
     let mean = |of: fn(&Measurement) -> f64| {
-        (of(&sum) * sum.elapsed_s + of(&next) * next.elapsed_s) / elapsed_s.max(f64::MIN_POSITIVE)
+        // Nothing was done in a window without a figure.
+        let done = |one: &Measurement| Some(of(one) * one.elapsed_s).filter(|done| !done.is_nan());
+        let done = [done(&sum), done(&next)].into_iter().flatten().reduce(|one, two| one + two);
+        done.map_or(f64::NAN, |done| done / elapsed_s.max(f64::MIN_POSITIVE))
     };
     let (calls_per_second, bytes_per_second) =
         (mean(|one| one.calls_per_second), mean(|one| one.bytes_per_second));
-    let larger = |one: [f64; 8], two: [f64; 8]| {
-        let mut larger = one;
-        // Not a number stays that: percentiles that were refused once are not to be had.
-        larger.iter_mut().zip(two).for_each(|(one, two)| {
-            *one = if one.is_nan() || two.is_nan() { f64::NAN } else { one.max(two) };
-        });
-        larger
+    let open = sum.open.zip(next.open).map(|loops| add_up_loops(loops, mean));
+    // Cannot fail: it grows with what is added.
+    let _ = sum.samples.latency.add(&next.samples.latency);
+    sum.samples.intervals.clear();
+    let cores = |one: &[CoreUse], two: &[CoreUse]| {
+        let both = one.iter().zip(two);
+        both.map(|(one, two)| one.and_then(two, [sum.elapsed_s, next.elapsed_s])).collect()
     };
-    let calls = sum.calls + next.calls;
-    let latency = larger(sum.latency.figures(), next.latency.figures());
     let measurement = Measurement {
-        calls,
+        calls: sum.calls + next.calls,
+        lost: sum.lost + next.lost,
         elapsed_s,
         calls_per_second,
         bytes_per_second,
-        latency: LatencySummary::from_figures(calls, latency),
-        open: sum.open.zip(next.open).map(|loops| add_up_loops(loops, mean)),
+        carried_in_ns: sum.carried_in_ns.max(next.carried_in_ns),
+        client: sum.client.and_then(&next.client, [sum.elapsed_s, next.elapsed_s]),
+        server: sum
+            .server
+            .zip(next.server)
+            .map(|(one, two)| one.and_then(&two, [sum.elapsed_s, next.elapsed_s])),
+        client_cores: cores(&sum.client_cores, &next.client_cores),
+        server_cores: cores(&sum.server_cores, &next.server_cores),
+        service: None,
+        open,
+        samples: sum.samples,
         ..next
     };
     (workload, measurement)
@@ -223,7 +240,7 @@ fn add_up_loops(
         _ => (in_time(&sum) + in_time(&next)) / intended as f64,
     };
     OpenLoop {
-        achieved_per_second: mean(|one| one.open.map_or(0.0, |open| open.achieved_per_second)),
+        achieved_per_second: mean(|one| one.open.map_or(f64::NAN, |o| o.achieved_per_second)),
         intended,
         adherence_percent,
         late: sum.late + next.late,
@@ -235,12 +252,8 @@ fn add_up_loops(
 }
 
 /// The histograms, which were made for all windows planned, with the times of those there were.
-fn samples(
-    windows: &[SoakWindow],
-    parts: Vec<Histogram<u64>>,
-    planned: usize,
-) -> Result<Samples, Failure> {
-    let mut samples = Samples::none()?;
+fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>, planned: usize) -> Vec<Interval> {
+    let mut intervals = Vec::new();
     let count = parts.len();
     for (index, histogram) in parts.into_iter().enumerate() {
         let own = |place: usize| place * count / planned.max(1) == index;
@@ -248,11 +261,9 @@ fn samples(
         let Some((_, first)) = own.next() else { continue };
         let last = own.next_back().map_or(first, |(_, last)| last);
         let elapsed_s = last.start_s + last.elapsed_s - first.start_s;
-        // A histogram of nanoseconds grows with what is added to it.
-        let _ = samples.latency.add(&histogram);
-        samples.intervals.push(Interval { start_s: first.start_s, elapsed_s, histogram });
+        intervals.push(Interval { start_s: first.start_s, elapsed_s, histogram });
     }
-    Ok(samples)
+    intervals
 }
 
 /// A figure of a window.
@@ -405,7 +416,7 @@ mod tests {
 
     /// A window of an open loop of 1000 calls, of which some were never sent.
     fn open_window(never_sent: u64, elapsed_s: f64) -> Measured {
-        use crate::load::{Arrivals, CoreUse, Operation, Workload};
+        use crate::load::{Arrivals, CoreUse, CutShort, Operation, Workload};
         let refused = (never_sent > 0).then_some("behind");
         let sent = 1000 - never_sent;
         let open = OpenLoop {
@@ -423,8 +434,15 @@ mod tests {
             Some(_) => LatencySummary::refused(sent),
             None => LatencySummary::from_figures(sent, [300.0; 8]),
         };
+        let mut samples = Samples::none().unwrap();
+        if refused.is_none() {
+            samples.latency.record_n(300, sent).unwrap();
+        }
         let measurement = Measurement {
             calls: sent,
+            lost: 0,
+            carried_in_ns: 0.0,
+            cut_short: CutShort::default(),
             elapsed_s,
             calls_per_second: open.achieved_per_second,
             bytes_per_second: 0.0,
@@ -435,7 +453,7 @@ mod tests {
             server: None,
             client_cores: Vec::new(),
             server_cores: Vec::new(),
-            samples: Samples::none().unwrap(),
+            samples,
         };
         (Workload::ping_pong(Operation::Null, 0), measurement)
     }
@@ -443,7 +461,7 @@ mod tests {
     fn soaked(windows: [Measured; 3]) -> Outcome {
         let mut watch = Watch::new(5, "shm:nobody").unwrap();
         let holdings = window(0).server;
-        windows.into_iter().for_each(|one| watch.add(vec![one], holdings));
+        windows.into_iter().for_each(|one| watch.add(vec![one], Some(holdings)));
         watch.outcome().unwrap()
     }
 

@@ -71,6 +71,7 @@ const OF_ROW: &[(&str, &str)] = &[
 /// Columns with where their values are in a repeat.
 const OF_REPEAT: &[(&str, &str)] = &[
     ("calls", "/calls"),
+    ("lost", "/lost"),
     ("elapsed_s", "/elapsed_s"),
     ("calls_per_second", "/calls_per_second"),
     ("bytes_per_second", "/bytes_per_second"),

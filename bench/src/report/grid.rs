@@ -2,7 +2,7 @@
 //! same.
 
 use super::{FloorRow, Goal, Report, Row, spread};
-use crate::latency::{LatencySummary, is_supported, median};
+use crate::latency::{LatencySummary, is_supported, median, upper_median};
 use crate::load::CoreUse;
 use crate::units::{show_count, show_us};
 
@@ -41,11 +41,11 @@ pub(crate) fn results(report: &Report) -> Option<Grid> {
     let repeats = report.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0);
     let of = match repeats {
         1 => "one repeat".to_owned(),
-        n => format!("medians of {n} repeats, maximum of all"),
+        n => format!("medians of {n} repeats, maximum, calls and seconds of all"),
     };
     let lead = format!(
         "{of}; latency in µs is the full round trip of every call; \
-         (in parentheses) = fewer than 10 samples beyond; MB = 10^6 bytes"
+         (in parentheses) = fewer than 10 samples beyond, - = none; MB = 10^6 bytes"
     );
     let rows = report.rows.iter().map(result_cells).collect();
     Some(Grid::new("results", &RESULTS, rows)?.led_by(lead))
@@ -57,11 +57,42 @@ fn result_cells(row: &Row) -> Vec<String> {
     let mut cells = vec![
         row.name.clone(),
         median.calls.to_string(),
-        show_count(median.calls_per_second),
+        show_seconds(median.elapsed_s),
+        show_rate(median.calls_per_second),
         if rate > 0.0 { format!("{rate:.0}") } else { "-".to_owned() },
     ];
     cells.extend(latency_cells(&median.latency, median.samples_min));
     cells
+}
+
+/// Calls that were never answered, of each row that has any.
+pub(crate) fn lost(report: &Report) -> Option<Grid> {
+    let cells = |row: &Row| {
+        let (lost, calls) = (row.median.lost, row.median.calls);
+        let percent = lost as f64 * 100.0 / (lost + calls).max(1) as f64;
+        vec![
+            row.name.clone(),
+            lost.to_string(),
+            (lost + calls).to_string(),
+            format!("{percent:.3}"),
+        ]
+    };
+    let rows = report.rows.iter().filter(|row| row.median.lost > 0).map(cells).collect();
+    let lead = "or after their deadline; they rank as slower than every other, so that the maximum, and \
+                percentiles among them, are not known";
+    Some(Grid::new("calls never answered", &LOST, rows)?.led_by(lead))
+}
+
+fn show_rate(per_second: f64) -> String {
+    if per_second.is_nan() { "-".to_owned() } else { show_count(per_second) }
+}
+
+/// With as many digits as calls divided by it need.
+fn show_seconds(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 1.0 => format!("{seconds:.6}"),
+        _ => format!("{seconds:.3}"),
+    }
 }
 
 /// Percentiles from 50 to 99.999 and the maximum.
@@ -86,6 +117,9 @@ pub(crate) fn ratios(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let shown = row.median.ratios.iter().map(|ratio| {
             let [low, high] = ratio.spread;
+            if ratio.median.is_nan() {
+                return format!("- x {}", ratio.to);
+            }
             format!("{:.2} x {} ({low:.2} to {high:.2})", ratio.median, ratio.to)
         });
         let shown: Vec<String> = shown.collect();
@@ -109,12 +143,12 @@ fn loop_cells(row: &Row) -> Option<Vec<String>> {
     let first = loops().next()?;
     let service = |of: fn(&LatencySummary) -> f64| {
         let values = row.repeats.iter().filter_map(|repeat| repeat.measurement.service.as_ref());
-        show_us(median(values.map(of)))
+        show_us(upper_median(values.map(of)))
     };
     Some(vec![
         row.name.clone(),
         show_count(first.target_per_second),
-        show_count(median(loops().map(|open| open.achieved_per_second))),
+        show_rate(median(loops().map(|open| open.achieved_per_second))),
         format!("{:.2}", median(loops().map(|open| open.adherence_percent))),
         loops().map(|open| open.late).sum::<u64>().to_string(),
         loops().map(|open| open.overran).sum::<u64>().to_string(),
@@ -134,7 +168,8 @@ pub(crate) fn cores(report: &Report) -> Option<Grid> {
         let server = core_rows(row, "server", |m| &m.server_cores);
         client.into_iter().chain(server)
     });
-    let lead = "cycles/RPC: clock ticks of turns that found work, by the calls of the core; \
+    let lead = "cycles/RPC: clock ticks of turns that found work, by the calls of the core; they and busy \
+                include what else ran on the core within such a turn; \
                 useful and empty: polls that found work, and those that did not; stolen: by the \
                 hypervisor, in all repeats";
     Some(Grid::new("cores", &CORES, rows.collect())?.led_by(lead))
@@ -149,6 +184,7 @@ fn core_rows(
     let cells = |index: usize| {
         let uses = || row.repeats.iter().filter_map(move |r| of(&r.measurement).get(index));
         let middle = |value: fn(&CoreUse) -> f64| median(uses().map(value));
+        let cost = |value: fn(&CoreUse) -> f64| upper_median(uses().map(value));
         let ticks: Vec<f64> = uses().filter_map(|core| core.busy_ticks_per_call).collect();
         let cpu = uses().find_map(|core| core.cpu);
         let useful = middle(|core| core.polls.saturating_sub(core.empty_polls) as f64);
@@ -157,11 +193,11 @@ fn core_rows(
             side.to_owned(),
             cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
             show_count(middle(|core| core.calls_per_second)),
-            if ticks.is_empty() { "-".to_owned() } else { format!("{:.0}", median(ticks)) },
+            if ticks.is_empty() { "-".to_owned() } else { format!("{:.0}", upper_median(ticks)) },
             show_count(useful),
-            show_count(middle(|core| core.empty_polls as f64)),
-            format!("{:.1}", middle(empty_percent)),
-            format!("{:.1}", middle(|core| core.busy_percent)),
+            show_count(cost(|core| core.empty_polls as f64)),
+            format!("{:.1}", cost(empty_percent)),
+            format!("{:.1}", cost(|core| core.busy_percent)),
             uses().map(|core| core.steal_ms).sum::<u64>().to_string(),
         ]
     };
@@ -188,7 +224,7 @@ pub(crate) fn saturation(report: &Report) -> Option<Grid> {
     let rows = found.steps.iter().map(|step| {
         vec![
             show_count(step.target_per_second),
-            show_count(step.achieved_per_second),
+            show_rate(step.achieved_per_second),
             format!("{:.2}", step.adherence_percent),
             show_us(step.p99_ns),
             if step.held { "held" } else { "not held" }.to_owned(),
@@ -240,15 +276,16 @@ fn goal_cells(goal: &Goal) -> Vec<String> {
     vec![
         verdict.to_owned(),
         goal.name.clone(),
-        format!("{:.2}", goal.measured),
+        if goal.measured.is_nan() { "-".to_owned() } else { format!("{:.2}", goal.measured) },
         format!("{side} {}{aim}", goal.bound),
     ]
 }
 
-const RESULTS: [&str; 11] = [
-    "workload", "calls", "calls/s", "MB/s", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999",
+const RESULTS: [&str; 12] = [
+    "workload", "calls", "s", "calls/s", "MB/s", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999",
     "max",
 ];
+const LOST: [&str; 4] = ["workload", "never answered", "of", "%"];
 const LOOPS: [&str; 11] = [
     "workload",
     "target/s",

@@ -26,6 +26,11 @@ pub(crate) fn render(report: &Report) -> Result<String, Failure> {
         let mut offset_s = 0.0;
         for (repeat_number, repeat) in row.repeats.iter().enumerate() {
             let tag = format!("{}-{}.r{}", number + 1, slug(&row.name), repeat_number + 1);
+            if repeat.measurement.lost > 0 {
+                let lost = repeat.measurement.lost;
+                log.write_comment(&format!("{tag}: without {lost} calls that were never answered"))
+                    .map_err(|error| unwritten(&error))?;
+            }
             for interval in &repeat.measurement.samples.intervals {
                 let start = Duration::from_secs_f64((offset_s + interval.start_s).max(0.0));
                 let elapsed = Duration::from_secs_f64(interval.elapsed_s.max(0.0));

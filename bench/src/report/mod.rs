@@ -15,8 +15,9 @@ pub(crate) mod sink;
 pub(crate) mod table;
 
 use crate::env::{Environment, Interference};
+use crate::failure::Failure;
 use crate::floor::Probe;
-use crate::latency::{LatencySummary, median};
+use crate::latency::{LatencySummary, median, upper_median, worse_median};
 use crate::load::{CoreUse, Measurement, Mode, Workload};
 use crate::modes::{Saturation, Soak};
 use explain::Bound;
@@ -42,6 +43,8 @@ pub(crate) struct Report {
     pub(crate) goals: Vec<Goal>,
     /// What the reader must know about these figures.
     pub(crate) notes: Vec<String>,
+    /// A signal ended it early: these are the figures until then.
+    pub(crate) interrupted: bool,
 }
 
 impl Report {
@@ -58,7 +61,37 @@ impl Report {
             soak: None,
             goals: Vec::new(),
             notes: Vec::new(),
+            interrupted: false,
         }
+    }
+
+    /// Fails if calls were never answered, or nothing was measured.
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        let whole = || self.rows.iter().filter(|row| !row.workload.of_mix);
+        if let Some(row) = whole().find(|row| row.median.lost > 0) {
+            let (lost, of) = (row.median.lost, row.median.lost + row.median.calls);
+            return Err(Failure::Measurement(format!(
+                "{lost} of {of} calls were never answered: {}",
+                row.name
+            )));
+        }
+        let is_stuck = |repeat: &Repeat| repeat.measurement.cut_short.is_stuck;
+        if let Some(row) = whole().find(|row| row.repeats.iter().any(is_stuck)) {
+            let name = &row.name;
+            return Err(Failure::Measurement(format!(
+                "the server stopped answering after the measured time: {name}"
+            )));
+        }
+        let is_empty = |repeat: &Repeat| repeat.measurement.calls == 0;
+        if let Some(row) = whole().find(|row| row.repeats.iter().any(is_empty)) {
+            let remedy =
+                if row.workload.rate.is_some() { "--rate or --duration" } else { "--duration" };
+            return Err(Failure::Measurement(format!(
+                "no call completed in the measured time: {}; increase {remedy}",
+                row.name
+            )));
+        }
+        Ok(())
     }
 
     /// Names the bound of each row again, now that the link is known.
@@ -102,14 +135,14 @@ pub(crate) struct FloorRow {
 impl FloorRow {
     /// The values of one probe and their median.
     pub(crate) fn new(probe: Probe, values: Vec<f64>) -> Self {
-        let median = median(values.iter().copied());
+        let median = worse_median(values.iter().copied(), probe.is_time());
         Self { name: probe.name(), probe, values, median }
     }
 
     /// Adds one more value.
     pub(crate) fn add(&mut self, value: f64) {
         self.values.push(value);
-        self.median = median(self.values.iter().copied());
+        self.median = worse_median(self.values.iter().copied(), self.probe.is_time());
     }
 }
 
@@ -130,7 +163,7 @@ impl FloorValue {
             Probe::RingRate { .. } => measurement.calls_per_second,
             Probe::Copy { .. } => measurement.bytes_per_second,
         };
-        let lower_is_better = matches!(self.probe, Probe::CacheLine | Probe::RingRoundTrip { .. });
+        let lower_is_better = self.probe.is_time();
         Ratio { to: self.probe.short_name(), ratio: measured / self.value, lower_is_better }
     }
 }
@@ -169,13 +202,15 @@ pub(crate) struct Row {
     pub(crate) workload: Workload,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) median: Summary,
-    /// What kept the rate from being higher; nobody knows for one operation of a mix, since cores,
-    /// queues and credits are those of the mix.
+    /// Limit that kept the rate from being higher; absent for one operation of a mix, since cores, queues and
+    /// credits are those of the mix, and where calls were lost.
     pub(crate) bounded_by: Option<Bound>,
 }
 
 fn bound(row: &Row, wire_bytes_per_second: Option<f64>) -> Option<Bound> {
-    (!row.workload.of_mix).then(|| Bound::of(row, wire_bytes_per_second))
+    // Where calls were lost or there were none, that is what kept the rate down.
+    let is_measured = row.median.lost == 0 && row.median.calls_per_second > 0.0;
+    (is_measured && !row.workload.of_mix).then(|| Bound::of(row, wire_bytes_per_second))
 }
 
 impl Row {
@@ -200,11 +235,16 @@ impl Row {
     }
 }
 
-/// Medians over the repeats of a row.
+/// Medians over the repeats of a row: of rates the lower of the two in the middle if the number of
+/// repeats is even, of latencies and costs the upper one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// Calls of all repeats together.
     pub(crate) calls: u64,
+    /// Those that were never answered, or after their deadline.
+    pub(crate) lost: u64,
+    /// Time of all repeats together.
+    pub(crate) elapsed_s: f64,
     /// Samples of the smallest repeat: what supports the percentiles.
     pub(crate) samples_min: u64,
     pub(crate) calls_per_second: f64,
@@ -240,6 +280,9 @@ impl Summary {
         let of = |value: fn(&Measurement) -> f64| {
             median(repeats.iter().map(|repeat| value(&repeat.measurement)))
         };
+        let cost_of = |value: fn(&Measurement) -> f64| {
+            upper_median(repeats.iter().map(|repeat| value(&repeat.measurement)))
+        };
         // Each side counts since its own warm-up began, a server for all of its clients.
         let per_call = |count: fn(&CoreUse) -> u64, m: &Measurement| {
             let of = |side: &CoreUse| count(side) as f64 / side.calls.max(1) as f64;
@@ -248,10 +291,12 @@ impl Summary {
         let ticks = |side: fn(&Measurement) -> Option<CoreUse>| {
             let of = |repeat: &Repeat| side(&repeat.measurement)?.busy_ticks_per_call;
             let counted: Option<Vec<f64>> = repeats.iter().map(of).collect();
-            counted.filter(|values| !values.is_empty()).map(median)
+            counted.filter(|values| !values.is_empty()).map(upper_median)
         };
         Self {
             calls: repeats.iter().map(|repeat| repeat.measurement.calls).sum(),
+            lost: repeats.iter().map(|repeat| repeat.measurement.lost).sum(),
+            elapsed_s: repeats.iter().map(|repeat| repeat.measurement.elapsed_s).sum(),
             samples_min: repeats.iter().map(|r| r.measurement.latency.samples).min().unwrap_or(0),
             calls_per_second: of(|m| m.calls_per_second),
             calls_per_second_spread: spread(
@@ -260,14 +305,14 @@ impl Summary {
             bytes_per_second: of(|m| m.bytes_per_second),
             latency: latency_medians(repeats),
             ratios: ratio_medians(repeats),
-            client_busy_percent: of(|m| m.client.busy_percent),
+            client_busy_percent: cost_of(|m| m.client.busy_percent),
             server_busy_percent: server_busy(repeats),
             client_ticks_per_call: ticks(|m| Some(m.client)),
             server_ticks_per_call: ticks(|m| m.server),
-            credit_stalls_per_call: median(
+            credit_stalls_per_call: upper_median(
                 repeats.iter().map(|r| per_call(|side| side.credit_stalls, &r.measurement)),
             ),
-            queue_full_per_call: median(
+            queue_full_per_call: upper_median(
                 repeats.iter().map(|r| per_call(|side| side.queue_full, &r.measurement)),
             ),
         }
@@ -276,12 +321,12 @@ impl Summary {
 
 fn server_busy(repeats: &[Repeat]) -> Option<f64> {
     let busy = |repeat: &Repeat| Some(repeat.measurement.server?.busy_percent);
-    repeats.iter().map(busy).collect::<Option<Vec<_>>>().map(median)
+    repeats.iter().map(busy).collect::<Option<Vec<_>>>().map(upper_median)
 }
 
 fn latency_medians(repeats: &[Repeat]) -> LatencySummary {
     let of = |value: fn(&LatencySummary) -> f64| {
-        median(repeats.iter().map(|repeat| value(&repeat.measurement.latency)))
+        upper_median(repeats.iter().map(|repeat| value(&repeat.measurement.latency)))
     };
     LatencySummary {
         samples: repeats.iter().map(|repeat| repeat.measurement.latency.samples).sum(),
@@ -300,7 +345,8 @@ fn ratio_medians(repeats: &[Repeat]) -> Vec<RatioSummary> {
     let Some(first) = repeats.first() else { return Vec::new() };
     let summarise = |(index, ratio): (usize, &Ratio)| {
         let values = || repeats.iter().filter_map(move |r| Some(r.ratios.get(index)?.ratio));
-        RatioSummary { to: ratio.to, median: median(values()), spread: spread(values()) }
+        let median = worse_median(values(), ratio.lower_is_better);
+        RatioSummary { to: ratio.to, median, spread: spread(values()) }
     };
     first.ratios.iter().enumerate().map(summarise).collect()
 }
@@ -314,7 +360,7 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let (low, high) = values
         .into_iter()
         .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
-    if low.is_finite() { [low, high] } else { [0.0, 0.0] }
+    if low.is_finite() { [low, high] } else { [f64::NAN; 2] }
 }
 
 /// A promise about speed, as a bound on one result.
@@ -354,7 +400,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::cores::CoreList;
     use crate::env::ProfileId;
-    use crate::load::{Operation, Samples};
+    use crate::load::{CutShort, Operation, Samples};
 
     /// A report of nothing, about this host.
     pub(crate) fn empty() -> Report {
@@ -367,6 +413,9 @@ pub(crate) mod tests {
         let latency = LatencySummary::from_figures(calls, [p50_ns; 8]);
         let measurement = Measurement {
             calls,
+            lost: 0,
+            carried_in_ns: 0.0,
+            cut_short: CutShort::default(),
             elapsed_s: 1.0,
             calls_per_second: calls as f64,
             bytes_per_second: calls as f64 * 128.0,

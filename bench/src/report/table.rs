@@ -13,6 +13,7 @@ pub(crate) fn render(report: &Report) -> String {
     let tables = [
         grid::limits(report),
         grid::results(report),
+        grid::lost(report),
         grid::ratios(report),
         grid::loops(report),
         grid::saturation(report),

@@ -17,6 +17,7 @@ use crate::cli::TopArgs;
 use crate::failure::Failure;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use spinrpc_tuning::text;
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -107,7 +108,8 @@ impl<'a> Screen<'a> {
         let view = View::between(before, now, self.args.sort);
         let text = if self.args.json {
             let line = serde_json::to_string(&view);
-            line.map_err(|error| Failure::Measurement(format!("not JSON: {error}")))? + "\n"
+            let line = line.map_err(|error| Failure::Measurement(format!("not JSON: {error}")))?;
+            text::json(&line) + "\n"
         } else {
             self.text(&view)
         };

@@ -1,21 +1,21 @@
-//! Control sockets of this host: lists them, and asks one. What answers is not trusted: its answer has
-//! limits of size and time, and the kernel says whose it is.
+//! Control sockets of this host: lists them, and asks one. Any user may take such a name. Only a server
+//! of the own user or of root is asked; root asks servers of all users. Answers have limits of size and
+//! time, and descriptors that come with them are closed by other threads.
 
 use super::snapshot::Snapshot;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::geteuid;
 use spinrpc::config::{Choice, IdlePolicy};
 use spinrpc::control::{NAME_PREFIX, SCHEMA};
+use spinrpc::sys::peer_socket::PeerSocket;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::thread;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// In which an engine must have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before a socket whose queue is full is tried again.
-const RETRY: Duration = Duration::from_millis(5);
 /// Longest answer: two hundred cores with all their connections.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// The process that a socket belongs to, by the word of the kernel.
@@ -30,7 +30,7 @@ pub(crate) struct Owner {
 pub(crate) enum Silence {
     /// Nobody is there any more.
     Gone,
-    /// Somebody is, who does not answer us.
+    /// The server does not answer this user, or this user does not ask it.
     Refused(Owner),
     /// Somebody is, who gives no sensible answer; says what is wrong.
     Broken(Owner, String),
@@ -54,32 +54,27 @@ fn names_in(table: &str) -> Vec<String> {
     table.lines().filter_map(name).collect()
 }
 
-/// Connects and finds out who is there; `None` if nobody is.
-pub(crate) fn connect(name: &str) -> Option<(UnixStream, Owner)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match net::connect(&socket, &address) {
-            Ok(()) => break,
-            Err(Errno::AGAIN) if Instant::now() < end => thread::sleep(RETRY),
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
-        }
+/// Connects, and checks the server's credentials before anything is read.
+fn connect(name: &str) -> Result<(PeerSocket, Owner), Silence> {
+    let gone = |_| Silence::Gone;
+    let socket =
+        net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(gone)?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(gone)?;
+    let (socket, peer) = PeerSocket::connect(socket, &address, Instant::now() + PATIENCE)
+        .map_err(|_| Silence::Gone)?;
+    let owner = Owner { pid: peer.pid, user: peer.uid };
+    if !peer.is_trusted() && !geteuid().is_root() {
+        return Err(Silence::Refused(owner));
     }
-    let peer = net::sockopt::socket_peercred(&socket).ok()?;
-    let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false).ok()?;
-    Some((stream, Owner { pid, user: peer.uid.as_raw() }))
+    Ok((socket, owner))
 }
 
 /// Asks whoever listens under that name.
 pub(crate) fn ask(name: &str) -> Result<(Owner, Snapshot), Silence> {
-    let (stream, owner) = connect(name).ok_or(Silence::Gone)?;
-    let answer = exchange(stream, "snapshot").map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+    let (socket, owner) = connect(name)?;
+    let answer = exchange(&socket, "snapshot").map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => {
             Silence::Broken(owner, "it does not answer; is it stopped?".to_owned())
         }
         io::ErrorKind::InvalidData => Silence::Broken(owner, error.to_string()),
@@ -97,30 +92,35 @@ pub(crate) fn ask(name: &str) -> Result<(Owner, Snapshot), Silence> {
 
 /// Has the cores of an engine idle like this.
 pub(crate) fn set_idle(name: &str, policy: IdlePolicy) -> io::Result<()> {
-    let gone = || io::Error::from(io::ErrorKind::NotConnected);
-    let (stream, _) = connect(name).ok_or_else(gone)?;
-    exchange(stream, &format!("idle {}", policy.name())).map(drop)
+    let (socket, _) = connect(name).map_err(|silence| match silence {
+        Silence::Refused(_) => io::Error::from(io::ErrorKind::PermissionDenied),
+        _ => io::ErrorKind::NotConnected.into(),
+    })?;
+    exchange(&socket, &format!("idle {}", policy.name())).map(drop)
 }
 
 /// Sends a request and takes one line.
-fn exchange(mut stream: UnixStream, request: &str) -> io::Result<Vec<u8>> {
+fn exchange(socket: &PeerSocket, request: &str) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("{request}\n").as_bytes())?;
+    let request = format!("{request}\n").into_bytes();
+    let mut sent = 0;
+    while sent < request.len() {
+        match socket.write(&request[sent..]) {
+            Err(error) if is_to_be_tried_again(&error) => wait(socket, PollFlags::OUT, end)?,
+            other => sent += other?,
+        }
+    }
     let mut answer = Vec::new();
-    let mut part = [0; 1 << 16];
+    let mut part = vec![0; 1 << 16];
     while answer.last() != Some(&b'\n') {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if Instant::now() >= end {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        let bytes = match stream.read(&mut part) {
+        match socket.read(&mut part) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            other => other?,
-        };
-        answer.extend_from_slice(&part[..bytes]);
+            Err(error) if is_to_be_tried_again(&error) => wait(socket, PollFlags::IN, end)?,
+            other => answer.extend_from_slice(&part[..other?]),
+        }
         if answer.len() as u64 > ANSWER_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
         }
@@ -128,11 +128,32 @@ fn exchange(mut stream: UnixStream, request: &str) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
+fn is_to_be_tried_again(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Waits until the socket is ready, or for `TimedOut`.
+fn wait(socket: &PeerSocket, what: PollFlags, end: Instant) -> io::Result<()> {
+    let left = end.saturating_duration_since(Instant::now());
+    let left = Timespec::try_from(left).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(socket, what)], Some(&left)) {
+        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
+    use std::io::{IoSlice, Read, Write};
+    use std::mem::MaybeUninit;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::thread;
 
     #[test]
     fn control_sockets_are_found_among_others() {
@@ -179,6 +200,88 @@ mod tests {
     const OTHER_SCHEMA: &[u8] = b"{\"schema\":\"spinrpc-control/9\",\"engine\":0,\"version\":\"\",\
         \"fabric\":\"\",\"uptime_ns\":0,\"ticks_per_second\":1,\"listens\":[],\"settings\":{},\
         \"cores\":[]}\n";
+
+    /// TCP socket whose close takes ten seconds while its far end, which comes second, is not read.
+    fn lingering() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[0; 65536]).is_ok() {}
+        near.set_nonblocking(false).unwrap();
+        sockopt::set_socket_linger(&near, Some(Duration::from_secs(10))).unwrap();
+        (near, far)
+    }
+
+    #[test]
+    fn descriptors_that_a_server_sends_do_not_block_the_reader() {
+        let name = format!("spinperf-test/{}/descriptors", std::process::id());
+        let listener =
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let server = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let (near, far) = lingering();
+            let fds = [near.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+            let word = [IoSlice::new(b"hello\n")];
+            let sent = net::sendmsg(&stream, &word, &mut control, SendFlags::NOSIGNAL);
+            // Closed at once if it was sent, so that the reader's close is the last one. Otherwise
+            // closed after its far end.
+            let kept = sent.is_err().then_some(near);
+            // Until the reader has hung up.
+            drop(io::copy(&mut &stream, &mut io::sink()));
+            (far, kept)
+        });
+        let began = Instant::now();
+        let answer = ask(&name);
+        let elapsed = began.elapsed();
+        drop(server.join().unwrap());
+        assert!(answer.is_err());
+        assert!(elapsed < 2 * PATIENCE, "{elapsed:?}");
+    }
+
+    /// Listen as one user and connect as another. Expect the connector not to ask.
+    #[test]
+    fn a_server_of_another_user_is_not_asked_and_root_asks_anyone() {
+        use rustix::process::{Uid, geteuid};
+        use rustix::thread::set_thread_res_uid;
+        if !geteuid().is_root() {
+            let _ = writeln!(io::stderr(), "NOT TESTED: another user, which only root can become");
+            return;
+        }
+        // Of this thread alone, as a server thread here has another user than its client.
+        let become_user = |uid| {
+            let uid = Uid::from_raw(uid);
+            set_thread_res_uid(uid, uid, uid).unwrap();
+        };
+        for (client, is_asked) in [(12_345, true), (12_346, false), (0, true)] {
+            let name = format!("spinperf-test/{}/user-{client}", std::process::id());
+            let address = SocketAddr::from_abstract_name(&name).unwrap();
+            let server = thread::spawn(move || {
+                become_user(12_345);
+                UnixListener::bind_addr(&address).unwrap()
+            });
+            let listener = server.join().unwrap();
+            let server = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let read = stream.read(&mut [0; 64]).unwrap_or_default();
+                let _ = stream.write_all(b"hello\n");
+                read > 0
+            });
+            let client = thread::spawn(move || {
+                become_user(client);
+                ask(&name).map(drop)
+            });
+            match client.join().unwrap() {
+                Err(Silence::Refused(owner)) => assert_eq!((owner.user, is_asked), (12_345, false)),
+                Err(Silence::Broken(..)) => assert!(is_asked),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(server.join().unwrap(), is_asked);
+        }
+    }
 
     #[test]
     fn a_peer_that_hangs_up_refuses_and_a_name_without_one_is_gone() {

@@ -1,7 +1,8 @@
 //! A view as lines of text, for people.
 
 use super::view::{BlocksView, ConnectionView, CoreView, EngineView, View};
-use crate::units::{printable, show_count, show_size};
+use crate::units::{show_count, show_size};
+use spinrpc_tuning::text::printable;
 
 /// Everything that is watched; of each core so many connections.
 pub(super) fn lines(view: &View, connections: usize) -> Vec<String> {

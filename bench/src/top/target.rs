@@ -6,6 +6,7 @@ use super::socket::{self, Owner, Silence};
 use crate::failure::Failure;
 use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
+use spinrpc_tuning::text::printable;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -133,7 +134,7 @@ impl Watched {
                     found.push(Found { owner, program: program(owner.pid), snapshot });
                 }
                 Err(Silence::Broken(owner, what)) if self.owners.contains(&owner) => {
-                    eprintln!("spinperf: process {}: {what}", owner.pid);
+                    eprintln!("spinperf: process {}: {}", owner.pid, printable(&what));
                     is_anybody_there = true;
                 }
                 _ => {}

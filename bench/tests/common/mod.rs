@@ -25,9 +25,12 @@ pub(crate) fn cores() -> MutexGuard<'static, ()> {
     CORES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether client and server can have a core each here.
-pub(crate) fn two_cores() -> bool {
-    std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2)
+/// [`cores`], for a test in which client and server have a core each.
+#[track_caller]
+pub(crate) fn two_cores() -> MutexGuard<'static, ()> {
+    let here = std::thread::available_parallelism().unwrap().get();
+    assert!(here >= 2, "this test takes two CPUs, and this process may run on {here}");
+    cores()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

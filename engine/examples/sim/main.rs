@@ -57,22 +57,22 @@ fn play_one(seed: u64, trace: bool) -> ExitCode {
     let rpcs = seen.calls;
     println!("seed {seed}: {rpcs} virtual RPCs, {succeeded} of the application's calls succeeded");
     println!("virtual time {:?}, digest {digest:016x}", Duration::from_nanos(virtual_ns));
-    tell(seed, &outcome.failures)
-}
-
-fn tell(seed: u64, failures: &[String]) -> ExitCode {
-    if failures.is_empty() {
+    if outcome.failures.is_empty() {
         return ExitCode::SUCCESS;
     }
-    println!("seed {seed} FAILED");
-    failures.iter().for_each(|failure| println!("  {failure}"));
-    let features = if cfg!(feature = "canary") { " --features canary" } else { "" };
-    println!("cargo run --release -p spinrpc{features} --example sim -- --seed {seed} --trace");
+    tell(seed, &outcome.failures);
     ExitCode::FAILURE
 }
 
-/// Failing seeds that are named; all of the first one's failures are told.
-const FAILURES_TOLD: usize = 20;
+/// Prints what broke with this seed, and how to see it.
+fn tell(seed: u64, failures: &[String]) {
+    let what: String = failures.iter().map(|failure| format!("  {failure}\n")).collect();
+    let features = if cfg!(feature = "canary") { " --features canary" } else { "" };
+    println!(
+        "seed {seed} FAILED\n{what}\
+         cargo run --release -p spinrpc{features} --example sim -- --seed {seed} --trace"
+    );
+}
 
 /// What all threads together have done.
 #[derive(Default)]
@@ -81,7 +81,7 @@ struct Tally {
     played: AtomicU64,
     seen: Mutex<Seen>,
     virtual_ns: AtomicU64,
-    failed: Mutex<Vec<(u64, Vec<String>)>>,
+    failed: Mutex<Vec<u64>>,
 }
 
 impl Tally {
@@ -95,7 +95,9 @@ impl Tally {
         if !outcome.failures.is_empty()
             && let Ok(mut failed) = self.failed.lock()
         {
-            failed.push((seed, outcome.failures));
+            // At once: a long run may be ended before its time.
+            tell(seed, &outcome.failures);
+            failed.push(seed);
         }
     }
 
@@ -140,12 +142,10 @@ fn play_many(seeds: Range<u64>, jobs: usize) -> ExitCode {
     });
     println!("seeds {}..{}: {}", seeds.start, seeds.end, tally.report(started));
     let mut failed = tally.failed.into_inner().unwrap_or_default();
-    failed.sort();
-    for (seed, failures) in failed.iter().take(FAILURES_TOLD).skip(1) {
-        println!("seed {seed} fails: {}", failures.first().map_or("", String::as_str));
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
     }
-    match failed.first() {
-        Some((seed, failures)) => tell(*seed, failures),
-        None => ExitCode::SUCCESS,
-    }
+    failed.sort_unstable();
+    println!("failing seeds: {failed:?}");
+    ExitCode::FAILURE
 }

@@ -21,6 +21,10 @@
 //!
 //! In version two the header says which way a message goes, on every connection. Which versions are
 //! read at all say the limits; [`crate::version`] has the rest.
+//!
+//! Version two requires both directions of every end (section 4.2.2). A client that takes no calls in
+//! reverse answers each of version two with a refusal ([`Connection::refusing_reverse`]): PROG_UNAVAIL,
+//! BAD_HEADER where the call has chunk lists (RFC 8167 section 5), INVALID_OPTION for any extension.
 
 use crate::deadlines;
 use crate::ids::Xid;
@@ -31,7 +35,7 @@ use crate::profile::Profile;
 use crate::rdma::RdmaError;
 use crate::rdma::{HeaderError, HeaderView, MessageType};
 use crate::requester::{CallSlot, Requester};
-use crate::responder::{Responder, ServeSlot};
+use crate::responder::{Responder, ServeSlot, refuse};
 use crate::rpc::{self, Direction};
 use crate::version::{TransportVersion, Versions};
 use crate::xdr::DecodeError;
@@ -74,6 +78,8 @@ pub struct Connection<Q, R> {
     limits: Limits,
     malformed: u32,
     options: Options,
+    /// Calls of version two in reverse are answered with a refusal.
+    refuses_reverse: bool,
 }
 
 impl<Q, R> Connection<Q, R>
@@ -97,6 +103,7 @@ where
             Side::Client => Traffic::Replies,
             Side::Server => Traffic::Calls,
         };
+        let limits = Limits { answers_short: profile.answers_short_requests(), ..limits };
         let speaks_one = limits.versions.speaks(TransportVersion::One);
         Self {
             requester,
@@ -108,6 +115,7 @@ where
             limits,
             malformed: 0,
             options: Options::NONE,
+            refuses_reverse: false,
         }
     }
 
@@ -117,6 +125,16 @@ where
     pub fn two_way(mut self) -> Self {
         self.traffic = Traffic::Both;
         self.traffic_one = self.traffic_one.map(|_| Traffic::Both);
+        self
+    }
+
+    /// The same, answering calls of version two in reverse with a refusal: "Implementations of
+    /// RPC-over-RDMA Version Two are REQUIRED to support backwards direction operation" (section
+    /// 4.2.2). Needs a receive for such a call, and no slot. In version one, nothing changes.
+    #[must_use]
+    pub fn refusing_reverse(mut self) -> Self {
+        self.traffic = Traffic::Both;
+        self.refuses_reverse = true;
         self
     }
 
@@ -135,7 +153,7 @@ where
     /// Whether there are calls in reverse.
     #[inline]
     pub fn is_two_way(&self) -> bool {
-        self.traffic == Traffic::Both
+        self.traffic == Traffic::Both && !self.refuses_reverse
     }
 
     /// Which end this is.
@@ -183,14 +201,16 @@ where
             Ok(view) if view.transport_version() == TransportVersion::Two => {
                 self.take_two(&view, out);
             }
-            Ok(view) => self.take(&view, self.traffic, out),
+            Ok(view) => self.take(&view, self.traffic_in(TransportVersion::One), out),
             Err(HeaderError::Malformed {
                 xid,
                 credits,
                 version: TransportVersion::One,
                 cause: DecodeError::LimitExceeded { .. },
                 ..
-            }) if self.traffic != Traffic::Calls && self.requester.may_be_too_long(xid) => {
+            }) if self.traffic != Traffic::Calls
+                && self.requester.may_be_too_long(xid, message) =>
+            {
                 self.requester.on_reply_too_long(xid, credits, out);
             }
             Err(error) => self.on_malformed(message, error, out),
@@ -209,13 +229,26 @@ where
             self.take_optional(view, out);
         } else if is_reply {
             self.requester.on_receive(view, out);
+        } else if self.refuses_reverse {
+            refuse_in_reverse(view, out);
         } else {
             self.responder.on_receive(view, out);
         }
     }
 
+    /// Messages of that version which arrive here.
+    fn traffic_in(&self, version: TransportVersion) -> Traffic {
+        match version {
+            TransportVersion::One => self.traffic_one.unwrap_or(self.traffic),
+            TransportVersion::Two => self.traffic,
+        }
+    }
+
     #[cold]
     fn take_optional(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        if self.refuses_reverse && view.direction() == Some(Direction::Call) {
+            return out.send_error(view.xid(), view.version(), RdmaError::InvalidOption);
+        }
         let (requester, responder) = (&mut self.requester, &mut self.responder);
         let body = view.optional().filter(|body| self.limits.deadlines && body.is_of_deadlines());
         match body {
@@ -258,7 +291,8 @@ where
         if self.malformed > MALFORMED_MAX {
             return out.close(PeerMisbehaved::MalformedHeaders);
         }
-        let may_be_reply = match (self.traffic, direction_of(&error)) {
+        let traffic = version_of(&error).map_or(self.traffic, |version| self.traffic_in(version));
+        let may_be_reply = match (traffic, direction_of(&error)) {
             (Traffic::Replies, _) => true,
             (_, Some(direction)) => direction == Direction::Reply,
             (Traffic::Calls, None) => false,
@@ -305,6 +339,29 @@ fn direction_of(error: &HeaderError) -> Option<Direction> {
         HeaderError::Malformed { direction, .. } => *direction,
         _ => None,
     }
+}
+
+/// The version of a header that cannot be used, if it is one that is spoken.
+fn version_of(error: &HeaderError) -> Option<TransportVersion> {
+    match error {
+        HeaderError::Malformed { version, .. } | HeaderError::UnknownType { version, .. } => {
+            Some(*version)
+        }
+        HeaderError::TooShort | HeaderError::Version { .. } => None,
+    }
+}
+
+/// Answers a call in reverse that this end does not take. One with chunk lists gets BAD_HEADER: RFC 8167
+/// section 5 asks for an RDMA_ERROR where chunks are not supported in this direction.
+#[cold]
+fn refuse_in_reverse(view: &HeaderView<'_>, out: &mut impl Output) {
+    let has_chunks =
+        !view.reads().is_empty() || !view.writes().is_empty() || view.reply_chunk().is_some();
+    let is_call = rpc::opens_with(view.payload(), view.xid(), Direction::Call);
+    if has_chunks || !is_call {
+        return refuse(view, out);
+    }
+    out.refuse_program(view.xid(), view.transport_version());
 }
 
 /// The XID of a header that cannot be used.

@@ -15,6 +15,7 @@ pub mod connection;
 pub mod credit;
 pub mod deadlines;
 pub mod exports;
+pub mod goodbye;
 pub mod ids;
 pub mod limits;
 pub mod options;

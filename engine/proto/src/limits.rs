@@ -65,6 +65,10 @@ pub struct Limits {
     pub versions: Versions,
     /// The extension of [`crate::deadlines`] is known; without effect where version two is not spoken.
     pub deadlines: bool,
+    /// A message that is shorter than the shortest request, but has the four words of every header, is
+    /// a request to be answered with RDMA_ERROR (RFC 5666 section 4.2); otherwise it is dropped (RFC 8166
+    /// section 4.5). A connection sets this by its profile.
+    pub answers_short: bool,
     /// Segments in a Read list, over all its chunks.
     pub read_segments_max: u16,
     /// Read chunks, that is, distinct positions, in a Read list.
@@ -83,6 +87,7 @@ impl Limits {
     pub const DEFAULT: Self = Self {
         versions: Versions::One,
         deadlines: false,
+        answers_short: false,
         read_segments_max: 128,
         read_chunks_max: 8,
         write_chunks_max: 8,
@@ -105,6 +110,7 @@ impl Limits {
         Self {
             versions: self.versions,
             deadlines: self.deadlines,
+            answers_short: self.answers_short,
             read_segments_max: at_most(self.read_segments_max, READ_SEGMENTS_MAX),
             read_chunks_max: at_most(self.read_chunks_max, READ_CHUNKS_MAX),
             write_chunks_max: at_most(self.write_chunks_max, WRITE_CHUNKS_MAX),
@@ -122,5 +128,36 @@ const fn at_most(value: u16, bound: usize) -> u16 {
 impl Default for Limits {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_within_bounds_if_each_of_them_is() {
+        let bounds = Limits {
+            read_segments_max: READ_SEGMENTS_MAX as u16,
+            read_chunks_max: READ_CHUNKS_MAX as u16,
+            write_chunks_max: WRITE_CHUNKS_MAX as u16,
+            segments_per_chunk_max: SEGMENTS_MAX as u16,
+            ..Limits::DEFAULT
+        };
+        assert!(bounds.within_bounds() && Limits::DEFAULT.within_bounds());
+        for above in [
+            Limits { read_segments_max: bounds.read_segments_max + 1, ..bounds },
+            Limits { read_chunks_max: bounds.read_chunks_max + 1, ..bounds },
+            Limits { write_chunks_max: bounds.write_chunks_max + 1, ..bounds },
+            Limits { segments_per_chunk_max: bounds.segments_per_chunk_max + 1, ..bounds },
+        ] {
+            assert!(!above.within_bounds(), "{above:?}");
+            assert_eq!(above.clamped(), bounds);
+        }
+    }
+
+    #[test]
+    fn payloads_of_a_mebibyte_have_room_for_headers() {
+        assert_eq!(Limits::DEFAULT.payload_bytes_max, 1_048_576 + 65_536);
     }
 }

@@ -200,6 +200,15 @@ pub enum Dropped {
     WrongDirection,
 }
 
+impl Dropped {
+    /// The message may have been the answer to a call in flight. If so, [`crate::goodbye`], which says that
+    /// the peer has answered all calls that it executed, proves nothing of those in flight.
+    #[must_use]
+    pub fn may_be_answer(self) -> bool {
+        !matches!(self, Self::UnmatchedReply | Self::Done | Self::UnknownOption)
+    }
+}
+
 /// The sink of everything that follows from an input. A sink that is handed to one operation may
 /// leave out what that operation never asks for; its documentation says what it does ask for.
 pub trait Output {
@@ -236,6 +245,9 @@ pub trait Output {
     /// Answer a call beyond the grant with an RPC error (RFC 5666 section 3.3), in the version in which
     /// it came.
     fn refuse_call(&mut self, _xid: Xid, _version: TransportVersion) {}
+    /// Answer a call in reverse with PROG_UNAVAIL, in the version in which it came: this end takes none
+    /// ([`crate::connection::Connection::refusing_reverse`]).
+    fn refuse_program(&mut self, _xid: Xid, _version: TransportVersion) {}
     /// Count a message that gets no answer.
     fn dropped(&mut self, _why: Dropped) {}
     /// Close the connection.

@@ -182,6 +182,9 @@ pub enum Placement {
     Chunk,
     /// Into the stream while there is room, else into a chunk.
     InlineIfRoom,
+    /// Out of the stream, into a chunk of this many bytes. The writer is not given them, because they
+    /// lie where a peer can write.
+    Unseen(u32),
 }
 
 /// A DDP-eligible data item an application gives beside its stream.
@@ -338,17 +341,21 @@ impl<'a> StreamWriter<'a> {
         let index = self.next_item as u8;
         self.next_item += 1;
         if self.stays_inline(item) {
-            self.xdr.opaque(item.bytes);
-        } else {
-            self.xdr.u32(item.bytes.len() as u32);
-            self.reduce(index, item.bytes.len());
+            return self.xdr.opaque(item.bytes);
         }
+        let length = match item.placement {
+            Placement::Unseen(length) => length,
+            _ => item.bytes.len() as u32,
+        };
+        self.xdr.u32(length);
+        self.reduce(index, length as usize);
     }
 
     fn stays_inline(&self, item: &Item<'_>) -> bool {
         match item.placement {
             Placement::Inline => true,
             Placement::Chunk => item.bytes.is_empty(),
+            Placement::Unseen(length) => length == 0,
             Placement::InlineIfRoom => {
                 self.xdr.len() + self.xdr.opaque_bytes(item.bytes.len()) <= self.room_bytes
             }

@@ -62,6 +62,20 @@ impl Profile {
         matches!(self, Self::Draft00)
     }
 
+    /// The Connection Configuration Protocol "will be used for connection setup" (both drafts, section
+    /// 6.1). RFC 5666 leaves it to each end, and RFC 8166 took it away.
+    #[inline]
+    pub const fn begins_with_configuration(self) -> bool {
+        matches!(self, Self::Draft00 | Self::Draft03)
+    }
+
+    /// A request of less than 28 bytes is answered with RDMA_ERROR, as any that cannot be decoded (RFC
+    /// 5666 section 4.2). RFC 8166 section 4.5 has it dropped.
+    #[inline]
+    pub const fn answers_short_requests(self) -> bool {
+        !matches!(self, Self::Rfc8166)
+    }
+
     /// Read chunks of their own for the roundup of an item are taken (RFC 5666 section 3.7). They
     /// start within a word, which RFC 8166 section 3.4.5 forbids.
     #[inline]
@@ -101,5 +115,14 @@ mod tests {
         assert!(Profile::Draft00.always_returns_long_replies());
         assert!(Profile::Draft03.always_returns_long_replies());
         assert!(!Profile::Rfc5666.always_returns_long_replies());
+    }
+
+    #[test]
+    fn the_configuration_protocol_belongs_to_connection_setup_under_the_drafts_alone() {
+        assert!(Profile::Draft00.begins_with_configuration());
+        assert!(Profile::Draft03.begins_with_configuration());
+        for profile in [Profile::Rfc8166, Profile::Rfc5666] {
+            assert!(!profile.begins_with_configuration(), "{profile:?}");
+        }
     }
 }

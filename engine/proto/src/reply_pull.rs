@@ -74,17 +74,23 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Whether a header beyond the limits may be that of a version-one reply with a Read list. What the
     /// responder places stays within what was offered; what it exports need not.
     #[cold]
-    pub(crate) fn may_be_too_long(&self, xid: Xid) -> bool {
-        self.profile.has_reads_in_replies() && self.matching_slot(xid).is_some()
+    pub(crate) fn may_be_too_long(&self, xid: Xid, message: &[u8]) -> bool {
+        let may_read = self.profile.has_reads_in_replies() || opens_with_reads(message);
+        may_read && self.matching_slot(xid).is_some()
     }
 
     /// A reply is more than this side will ever hold: nothing of it is to be fetched, and its RDMA_DONE
-    /// is owed all the same, or its slots and credits at both ends would not come back.
+    /// is owed all the same, or its slots and credits at both ends would not come back. Under rules without
+    /// Read lists in replies it ends the connection, as a shorter one does: no other answer will come.
     #[cold]
     pub(crate) fn on_reply_too_long(&mut self, xid: Xid, credits: u32, out: &mut impl Output) {
         let Some(index) = self.matching_slot(xid) else { return };
         if !self.takes_answer(TransportVersion::One) {
             return out.dropped(Dropped::MalformedReply);
+        }
+        if !self.profile.has_reads_in_replies() {
+            self.credits.replied(credits);
+            return self.misbehaved(index, PeerMisbehaved::ReadListInReply, out);
         }
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
         self.owe_pull(index, credits, Pull::NONE, out, |slot, token| DeliveredReply {
@@ -200,6 +206,15 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.free(id.index);
         Some(end)
     }
+}
+
+/// An RDMA_MSG or RDMA_NOMSG whose Read list is not empty (RFC 5666 section 4.2), read from words behind
+/// which nothing needs to make sense.
+fn opens_with_reads(message: &[u8]) -> bool {
+    let word = |index: usize| {
+        message.get(index * 4..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+    };
+    matches!((word(3), word(4)), (Some(0 | 1), Some(1)))
 }
 
 /// The lists of a reply with a Read list: where its RPC message is, what was placed in each Write

@@ -6,8 +6,9 @@
 //! * `Limits::versions` says which versions are read at all; a responder answers every call in the
 //!   version that it came in, and other versions with ERR_VERS and the whole range.
 //! * "Implementations of RPC-over-RDMA Version Two are REQUIRED to support backwards direction
-//!   operation" (section 4.2.2): a connection that may speak it is a `Connection::two_way`. On others
-//!   version-two calls of the wrong direction are dropped.
+//!   operation" (section 4.2.2): a connection that may speak it is a `Connection::two_way`, or, at a
+//!   client that takes no calls in reverse, `Connection::refusing_reverse`. On others version-two calls
+//!   of the wrong direction are dropped.
 //! * Room for a header is that of the longer one; `start_call`, `resend` and `reply_plain` write theirs
 //!   so that it ends where the room ends, and say how long it is.
 //! * On a new connection, before the first call, the side that connected gives its requester a

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Rules by the prefix of their names, and how many there are of each kind.
 const RULES: &[(&str, usize)] =
-    &[("R5666", 73), ("D5666", 21), ("D00", 9), ("D03", 7), ("V2", 31), ("R8167", 15)];
+    &[("R5666", 73), ("D5666", 21), ("D00", 10), ("D03", 8), ("V2", 31), ("R8167", 15)];
 
 /// Cells of a row, and which of them name code and tests.
 const CELLS: usize = 7;

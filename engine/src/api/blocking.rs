@@ -8,9 +8,10 @@ use super::engine::Engine;
 use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
 use crate::config::Config;
-use crate::mem::Bulk;
+use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::CallSpec;
 use crate::reactor::ops::PulledChunks;
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::xdr::DecodeError;
 use std::cell::RefCell;
@@ -20,7 +21,8 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Calls and waits. It owns an engine with one core, which moves only during its methods: between
-/// calls the connection is served by nobody, which a server bears for as long as it likes.
+/// calls the connection is not served, which a server bears for as long as it likes. Its thread is tied
+/// to the core's CPU until it is dropped.
 pub struct Client {
     core: Core,
     client: CoreClient,
@@ -32,6 +34,8 @@ pub struct Client {
 struct Arrived {
     result: Result<(), CallError>,
     stream: Vec<u8>,
+    /// Of an RDMA_MSGP: its alignment, and where in the message the stream begins.
+    padding: Option<(Alignment, usize)>,
     placed: Vec<u32>,
     results: Vec<Option<Bulk>>,
     pulled: Option<ArrivedChunks>,
@@ -46,9 +50,15 @@ struct ArrivedChunks {
 
 impl Arrived {
     fn decoder(&mut self) -> Decoder<'_> {
-        let Self { stream, placed, results, pulled, .. } = self;
+        let Self { stream, padding, placed, results, pulled, .. } = self;
         match pulled {
-            None => Decoder::results(stream, placed, results),
+            None => {
+                let decoder = Decoder::results(stream, placed, results);
+                match *padding {
+                    Some((alignment, start)) => decoder.aligned(alignment, start),
+                    None => decoder,
+                }
+            }
             Some(ArrivedChunks { base, chunks, bulks }) => {
                 let pulled = PulledChunks { chunks, bulks, base: *base };
                 Decoder::pulled_results(stream, placed, results, pulled)
@@ -64,7 +74,8 @@ impl ReplyHandler for Keep {
         let arrived = match reply {
             Ok(reply) => Arrived {
                 result: Ok(()),
-                stream: reply.stream.to_vec(),
+                stream: whole_stream(&reply),
+                padding: reply.padded.as_ref().map(|padded| (padded.alignment, padded.start)),
                 placed: reply.placed.to_vec(),
                 results: reply.results.iter_mut().map(Option::take).collect(),
                 pulled: reply.pulled.map(|pulled| ArrivedChunks {
@@ -76,6 +87,7 @@ impl ReplyHandler for Keep {
             Err(error) => Arrived {
                 result: Err(error),
                 stream: Vec::new(),
+                padding: None,
                 placed: Vec::new(),
                 results: Vec::new(),
                 pulled: None,
@@ -85,6 +97,13 @@ impl ReplyHandler for Keep {
     }
 
     fn on_event(&mut self, _: &ConnectionEvent) {}
+}
+
+/// Both parts of a stream that goes on in the second buffer of its receive.
+fn whole_stream(reply: &Reply<'_>) -> Vec<u8> {
+    let spill = reply.padded.as_ref().and_then(|padded| padded.spill.as_ref());
+    let tail = spill.and_then(|spill| spill.tail.as_ref());
+    [reply.stream, tail.map_or(&[][..], Bulk::bytes)].concat()
 }
 
 impl Client {
@@ -98,9 +117,7 @@ impl Client {
         program: Program,
         version: Version,
     ) -> Result<Self, ConnectError> {
-        let failed = |error: &dyn std::error::Error| ConnectError::Fabric(error.to_string());
-        let driver = driver_of(address).map_err(|error| failed(&error))?;
-        let config = Config::default().with_driver(driver).map_err(|error| failed(&error))?;
+        let config = Config::default().with_driver(driver_of(address)?)?;
         Self::connect_with(config, address, program, version)
     }
 
@@ -115,9 +132,8 @@ impl Client {
         program: Program,
         version: Version,
     ) -> Result<Self, ConnectError> {
-        let failed = |error: super::EngineError| ConnectError::Fabric(error.to_string());
-        let engine = Engine::new(config).map_err(failed)?;
-        let mut core = engine.core(0).map_err(failed)?;
+        let engine = Engine::new(config)?;
+        let mut core = engine.core(0)?;
         let arrived = Rc::new(RefCell::new(None));
         let keep = Keep(Rc::clone(&arrived));
         let client = core.connect_wait(address, program, version, |_| keep, CONNECT_TIMEOUT)?;
@@ -160,6 +176,11 @@ impl Client {
     /// Registered memory of the connection, as [`crate::Client::bulk`].
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.client.bulk(bytes)
+    }
+
+    /// Memory of the connection, as [`crate::Client::exposed_bulk`].
+    pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
+        self.client.exposed_bulk(bytes)
     }
 
     /// Whether the connection is up, as far as the last call knew.

@@ -4,7 +4,7 @@ use super::codec::{Decoder, Encoder};
 use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
 use crate::fabric::{ConnId, DownCause};
-use crate::mem::Bulk;
+use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::chains::Padded;
 use crate::reactor::ops::PulledChunks;
 use crate::reactor::ops::{CallTarget, CoreOps, Deadline, HeaderTemplate};
@@ -99,6 +99,11 @@ impl Link {
         link.state.set(LinkState::Up(conn));
         link.was_up.set(true);
         link
+    }
+
+    /// Program that it calls.
+    pub(super) fn called(&self) -> (Program, Version) {
+        (self.program, self.version)
     }
 
     pub(super) fn start(
@@ -223,12 +228,20 @@ impl Client {
         }
     }
 
-    /// Registered memory for arguments and results of this connection, `bytes` long, with what its
-    /// last user left in it. With `shm.bulk = copy`, or `verbs.bulk = copy`, it is private, and its
-    /// bytes are copied into and out of the connection's. `None` while not connected, if `bytes` is
-    /// longer than the longest block, or if all is lent out.
+    /// Memory for arguments and results of this connection, `bytes` long, with what its last user
+    /// left in it. Where the server can write the connection's memory at any time (shared memory, iWARP,
+    /// RDMA without memory windows), and with `bulk = copy`, it is private memory of the core, and its
+    /// bytes are copied into and out of the connection's; [`Client::exposed_bulk`] saves that.
+    /// `None` while not connected, if `bytes` is longer than the longest block, or if all is lent out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.0.ops.conn_bulk(self.conn()?, bytes)
+    }
+
+    /// As [`Client::bulk`], in memory of the connection, which the server can write at any time:
+    /// without a copy, and without a reference to the bytes. `None` also if `shm.bulk`, or
+    /// `verbs.bulk`, is not `lent`.
+    pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
+        self.0.ops.exposed_bulk(self.conn()?, bytes)
     }
 
     /// Gives a call up: its handler has got [`CallError::Cancelled`] when the next turn ends. The
@@ -336,7 +349,7 @@ impl CallSpec {
     }
 
     /// Adds a data item of the arguments; the stream names it with [`Encoder::bulk`]. It is sent
-    /// inline if it fits, else the server fetches it: straight from memory of [`Client::bulk`],
+    /// inline if it fits, else the server fetches it: straight from memory of the connection,
     /// from other memory by way of a copy (`copies` counts it). At most four: a spec with more
     /// starts no call ([`Backpressure::Misuse`]).
     #[must_use]
@@ -346,13 +359,39 @@ impl CallSpec {
     }
 
     /// Adds a buffer in which the server places the next data item of the results; its length is
-    /// the room there is. Memory of [`Client::bulk`] is written straight by the server, other memory
+    /// the room there is. Memory of the connection is written straight by the server, other memory
     /// by way of a copy. At most four: a spec with more starts no call
     /// ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn result_into(mut self, bulk: Bulk) -> Self {
         self.overfull |= !self.add_result_into(bulk);
         self
+    }
+
+    /// As [`CallSpec::argument`], from memory of [`Client::exposed_bulk`]. The server fetches it,
+    /// however short it is. The rest of the arguments has to fit inline, and the call cannot be sent
+    /// again ([`CallSpec::resend`]): else it is not started ([`Backpressure::Misuse`]).
+    #[must_use]
+    pub fn exposed_argument(self, bulk: ExposedBulk) -> Self {
+        self.argument(bulk.into_bulk())
+    }
+
+    /// As [`CallSpec::result_into`], into memory of [`Client::exposed_bulk`].
+    /// [`Decoder::exposed_data`] or [`Reply::take_exposed_result`] gives it back.
+    #[must_use]
+    pub fn exposed_result_into(self, bulk: ExposedBulk) -> Self {
+        self.result_into(bulk.into_bulk())
+    }
+
+    /// As [`CallSpec::exposed_argument`], for a spec that is used again. `false` when there are four.
+    pub fn add_exposed_argument(&mut self, bulk: ExposedBulk) -> bool {
+        self.add_argument(bulk.into_bulk())
+    }
+
+    /// As [`CallSpec::exposed_result_into`], for a spec that is used again. `false` when there are
+    /// four.
+    pub fn add_exposed_result_into(&mut self, bulk: ExposedBulk) -> bool {
+        self.add_result_into(bulk.into_bulk())
     }
 
     /// As [`CallSpec::argument`], for a spec that is used again. `false` when there are four.
@@ -422,12 +461,27 @@ impl<'a> Reply<'a> {
     /// The next argument buffer of the call, for another one. Buffers that are not taken go back
     /// to the connection.
     pub fn take_argument(&mut self) -> Option<Bulk> {
-        self.arguments.iter_mut().find_map(Option::take)
+        take_private(self.arguments)
     }
 
     /// The next result buffer, if [`Reply::results`] was not called: its length says how many
     /// bytes were placed.
     pub fn take_result(&mut self) -> Option<Bulk> {
-        self.results.iter_mut().find_map(Option::take)
+        take_private(self.results)
     }
+
+    /// As [`Reply::take_argument`], for buffers of either kind.
+    pub fn take_exposed_argument(&mut self) -> Option<ExposedBulk> {
+        self.arguments.iter_mut().find_map(Option::take).map(ExposedBulk::new)
+    }
+
+    /// As [`Reply::take_result`], for buffers of either kind.
+    pub fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
+        self.results.iter_mut().find_map(Option::take).map(ExposedBulk::new)
+    }
+}
+
+/// Takes the next buffer that no peer can write.
+fn take_private(buffers: &mut [Option<Bulk>]) -> Option<Bulk> {
+    buffers.iter_mut().find_map(|buffer| buffer.take_if(|bulk| !bulk.is_exposed()))
 }

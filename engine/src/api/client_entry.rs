@@ -3,6 +3,7 @@
 
 use super::client::{Link, LinkState, ReplyHandler};
 use super::config_protocol::Asking;
+use super::contained::ContainedHandler;
 use super::errors::ConnectError;
 use super::reconnect::{Comeback, ConnectOptions};
 use super::service::{ConnectionEvent, ConnectionId};
@@ -16,7 +17,7 @@ use std::rc::Rc;
 /// One client of one core.
 pub(super) struct ClientEntry {
     pub(super) link: Rc<Link>,
-    pub(super) handler: Box<dyn ReplyHandler>,
+    pub(super) handler: ContainedHandler,
     /// Its connection, or the one that was lost.
     pub(super) conn: Option<ConnId>,
     /// The connection it has asked for.
@@ -55,8 +56,8 @@ impl ClientEntry {
         comeback: Option<Comeback>,
     ) -> Self {
         Self {
+            handler: ContainedHandler::new(Rc::clone(&link), handler),
             link,
-            handler,
             conn: None,
             request: None,
             up: None,

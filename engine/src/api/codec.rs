@@ -1,8 +1,9 @@
 //! Reading arguments and results, wherever their bytes came to lie.
 
-use crate::mem::Bulk;
+use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::chains::{Padded, Spill};
 use crate::reactor::ops::PulledChunks;
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::payload::{Beside, Found, StreamReader};
 use spinrpc_proto::xdr::{DecodeError, Reader, roundup4};
 
@@ -29,6 +30,16 @@ impl Data<'_> {
             Self::Bulk(bulk) => bulk.bytes(),
         }
     }
+}
+
+/// A data item of a result that may have been placed in memory of
+/// [`Client::exposed_bulk`](crate::Client::exposed_bulk).
+#[derive(Debug)]
+pub enum ExposedData<'a> {
+    /// It was placed in memory that the server can still write.
+    Exposed(ExposedBulk),
+    /// It came another way.
+    Private(Data<'a>),
 }
 
 /// Reads arguments (in a handler) or results (in a reply). Every method returns a [`DecodeError`]
@@ -88,10 +99,16 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub(super) fn padded(mut self, padded: Option<&'a mut Padded<'a>>) -> Self {
         if let Some(Padded { alignment, start, spill }) = padded {
-            let xdr = self.stream.xdr();
-            *xdr = Reader::aligned(xdr.rest(), *alignment, *start);
+            self = self.aligned(*alignment, *start);
             self.spill = spill.as_mut();
         }
+        self
+    }
+
+    /// The same for one that is whole in one buffer.
+    pub(super) fn aligned(mut self, alignment: Alignment, start: usize) -> Self {
+        let xdr = self.stream.xdr();
+        *xdr = Reader::aligned(xdr.rest(), alignment, start);
         self
     }
 
@@ -195,7 +212,8 @@ impl<'a> Decoder<'a> {
             Found::Chunk { index, length } => (self.bulks.at(index), length),
             Found::Pulled { index, length } => (self.pulled.at(index), length),
         };
-        bulk.and_then(|bulk| bulk.as_ref()?.bytes().get(..length)).ok_or(LOST)
+        let bulk = bulk.and_then(|bulk| bulk.as_ref()).filter(|bulk| !bulk.is_exposed());
+        bulk.and_then(|bulk| bulk.bytes().get(..length)).ok_or(LOST)
     }
 
     /// Reads an `opaque<max_bytes>` with direct placement. Bytes that came in registered memory
@@ -203,11 +221,21 @@ impl<'a> Decoder<'a> {
     /// [`CallSpec::result_into`](crate::CallSpec::result_into), its length set, or memory of the
     /// client's pool for a result that the engine had to fetch. With `rpc.msgp_align_bytes` inline
     /// bytes that begin where the second buffer of their receive begins come with that buffer, which
-    /// starts at a page.
+    /// starts at a page. A result in memory of
+    /// [`Client::exposed_bulk`](crate::Client::exposed_bulk) is an error here.
     pub fn data(&mut self, max_bytes: usize) -> Result<Data<'a>, DecodeError> {
+        match self.exposed_data(max_bytes)? {
+            ExposedData::Private(data) => Ok(data),
+            ExposedData::Exposed(_) => Err(LOST),
+        }
+    }
+
+    /// As [`Decoder::data`], for a result that may lie in memory of
+    /// [`Client::exposed_bulk`](crate::Client::exposed_bulk).
+    pub fn exposed_data(&mut self, max_bytes: usize) -> Result<ExposedData<'a>, DecodeError> {
         let (bulk, length) = match self.stream.item(max_bytes) {
-            Err(error) => return self.data_behind(error, max_bytes),
-            Ok(Found::Inline(bytes)) => return Ok(Data::Inline(bytes)),
+            Err(error) => return Ok(ExposedData::Private(self.data_behind(error, max_bytes)?)),
+            Ok(Found::Inline(bytes)) => return Ok(ExposedData::Private(Data::Inline(bytes))),
             Ok(Found::Chunk { index, length }) => (self.bulks.at(index), length),
             Ok(Found::Pulled { index, length }) => (self.pulled.at(index), length),
         };
@@ -216,7 +244,10 @@ impl<'a> Decoder<'a> {
             return Err(LOST);
         }
         bulk.set_len(length);
-        Ok(Data::Bulk(bulk))
+        Ok(match bulk.is_exposed() {
+            true => ExposedData::Exposed(ExposedBulk::new(bulk)),
+            false => ExposedData::Private(Data::Bulk(bulk)),
+        })
     }
 
     /// Every byte and every chunk was read: worth a check before acting on arguments.

@@ -4,12 +4,13 @@ use super::client::{Client, Link, LinkState, ReplyHandler};
 use super::client_entry::ClientEntry;
 use super::errors::ConnectError;
 use super::reconnect::{Comeback, ConnectOptions};
-use super::runtime::CoreDriver;
+use super::runtime::{Backend, CoreDriver};
 use crate::config::{Config, IdlePolicy, Versions};
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::Progress;
 use crate::reactor::idle::{Idle, IdleSwitch, Rest};
 use crate::sys::clock::Clock;
+use crate::sys::pinning::Pin;
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,6 +29,10 @@ pub struct Core {
     pool: BulkPool,
     has_reverse_calls: bool,
     versions: Versions,
+    /// Dropped after the driver: it gives the thread its CPUs back.
+    _pin: Option<Pin>,
+    /// The engine goes on for as long as one of its cores, whatever becomes of its handles.
+    _engine: Option<Arc<dyn Backend>>,
 }
 
 /// What one turn did.
@@ -52,7 +57,18 @@ impl Core {
         let pool = driver.ops().pool();
         let idle = Idle::new(config, Clock::shared(), idle);
         let (has_reverse_calls, versions) = (config.reverse_calls() > 0, config.versions());
-        Self { driver, idle, index, pool, has_reverse_calls, versions }
+        let (_pin, _engine) = (None, None);
+        Self { driver, idle, index, pool, has_reverse_calls, versions, _pin, _engine }
+    }
+
+    /// On a thread that is tied to a CPU.
+    pub(super) fn pinned(self, pin: Option<Pin>) -> Self {
+        Self { _pin: pin, ..self }
+    }
+
+    /// Of an engine that is not to end before it.
+    pub(super) fn of_engine(self, engine: Arc<dyn Backend>) -> Self {
+        Self { _engine: Some(engine), ..self }
     }
 
     /// Which core of its engine this is.

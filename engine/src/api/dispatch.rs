@@ -1,10 +1,11 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
-use super::call::{Arguments, Call, CallState};
+use super::call::{Arguments, CallState};
 use super::client::{LinkState, Reply, Token};
 use super::client_entry::ClientEntry;
 use super::config_protocol::Asking;
+use super::contained::ContainedService;
 use super::errors::{CallError, ConnectError};
 use super::options::{OptionEntry, OptionMessage};
 use super::reconnect::Attempt;
@@ -52,7 +53,7 @@ pub(super) struct Dispatch {
     reverse: Rc<Reverse>,
     /// What calls find: the number of its service each. None once the core ends in good order.
     programs: Vec<(Program, Version)>,
-    services: Vec<Box<dyn Service>>,
+    services: Vec<ContainedService>,
     pub(super) is_leaving: bool,
     /// Which of them poll.
     polling: Box<[usize]>,
@@ -78,7 +79,10 @@ impl Dispatch {
         let replies = Rc::clone(&ops) as Rc<dyn ReplyOps>;
         let (clients, connecting) = (Vec::new(), Vec::new());
         let programs = services.iter().map(|entry| (entry.program, entry.version)).collect();
-        let services: Vec<_> = services.into_iter().map(|entry| entry.service).collect();
+        let contained = |ServiceEntry { program, version, service }| {
+            ContainedService::new((program, version), service)
+        };
+        let services: Vec<_> = services.into_iter().map(contained).collect();
         let polls = |index: &usize| services[*index].polls();
         let polling = (0..services.len()).filter(polls).collect();
         Self {
@@ -191,7 +195,8 @@ impl Dispatch {
 
     /// Services hear of connections that calls arrive by.
     fn tell_services(&mut self, event: &ConnectionEvent) {
-        self.services.iter_mut().for_each(|service| service.on_event(event));
+        let ops = &*self.ops;
+        self.services.iter_mut().for_each(|service| service.on_event(ops, event));
     }
 
     #[inline]
@@ -273,8 +278,7 @@ impl Dispatch {
             padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
         };
-        self.services[index].call(Call(&state));
-        state.outcome.get().unwrap_or(CallOutcome::Done)
+        self.services[index].call(&*self.ops, &state)
     }
 
     /// A call that no service gets.
@@ -327,7 +331,7 @@ impl Dispatch {
         // With three empty lists there is nothing that the reply would echo.
         let plain = header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
         let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
-        let Sinks { chunks, count, bulks, joined } = &mut **sinks;
+        let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
         let to = ReplyTarget { conn, slot, message, plain };
@@ -344,7 +348,7 @@ impl Upcalls for Dispatch {
     fn poll(&mut self) -> Progress {
         let mut all = Progress::default();
         for index in &self.polling {
-            let Progress { events, is_waiting } = self.services[*index].poll();
+            let Progress { events, is_waiting } = self.services[*index].poll(&*self.ops);
             all.events += events;
             all.is_waiting |= is_waiting;
         }
@@ -412,6 +416,10 @@ impl Upcalls for Dispatch {
                 entry.failed_calls += 1;
                 CallError::Disconnected(cause)
             }
+            CallEnd::NotExecuted(cause) => {
+                entry.failed_calls += 1;
+                CallError::NotExecuted(cause)
+            }
         };
         let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
         if is_probing && token == Token::OPENING.0 {
@@ -428,7 +436,7 @@ impl Upcalls for Dispatch {
         let conn = match result {
             Ok(conn) => conn,
             Err(_) if entry.wants_another() => return self.plan_attempt(entry),
-            Err(error) => return entry.fail(ConnectError::Fabric(error.to_string())),
+            Err(error) => return entry.fail(error.into()),
         };
         entry.conn = Some(conn);
         if matches!(entry.link.state.get(), LinkState::Connecting | LinkState::Reconnecting(_)) {

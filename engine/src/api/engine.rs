@@ -18,15 +18,17 @@ use crate::fabric::sim::{Device, SimConnector};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
 use crate::mem::budget::Budget;
-use crate::reactor::{StatsSnapshot, memory};
+use crate::reactor::panics::message_of;
+use crate::reactor::{HandlerPanic, StatsSnapshot, memory};
+use crate::sys::pinning;
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// A process's engine; clones are the same one. Dropping the last one, and its cores, closes every
-/// connection and leaves nothing behind.
+/// A process's engine; clones are the same one. It lives until the last of them and of its cores is
+/// dropped; that closes every connection and leaves nothing behind.
 ///
 /// ```
 /// use spinrpc::{Call, Config, CoreContext, Engine, Program, Service, Version, blocking};
@@ -103,6 +105,14 @@ impl Engine {
 
     /// The one place that knows which drivers there are.
     fn start_driver(config: Config, capture: Option<CaptureSink>) -> Result<Self, EngineError> {
+        // The calling thread may have a core already, whose CPU no other thread is to inherit.
+        pinning::off_the_cores(|| Self::start_driver_here(config, capture))
+    }
+
+    fn start_driver_here(
+        config: Config,
+        capture: Option<CaptureSink>,
+    ) -> Result<Self, EngineError> {
         match config.driver() {
             Driver::Shm => Self::over(ShmConnector::new(shm_config(&config))?, config, capture),
             #[cfg(feature = "verbs")]
@@ -196,13 +206,14 @@ impl Engine {
         self.0.listen(address)
     }
 
-    /// Makes the calling thread core number `index`: pins it and gives it the core's memory.
+    /// Makes the calling thread core number `index`: pins it and gives it the core's memory. The thread
+    /// gets its CPUs back when the core is dropped.
     ///
     /// # Errors
     /// [`EngineError`] if there is no such core, it runs already, or its memory or CPU cannot be
     /// had.
     pub fn core(&self, index: usize) -> Result<Core, EngineError> {
-        self.0.start_core(index)
+        Ok(self.0.start_core(index)?.of_engine(Arc::clone(&self.0)))
     }
 
     /// Runs every configured core on a thread of its own and returns.
@@ -216,7 +227,7 @@ impl Engine {
     /// Runs every configured core and blocks until [`Engine::shutdown`].
     ///
     /// # Errors
-    /// [`EngineError`] if a core cannot be started, or a handler panicked.
+    /// [`EngineError`] if a core cannot be started, or a core's thread panicked: then the engine ends.
     pub fn run(&self) -> Result<(), EngineError> {
         self.start()?.join()
     }
@@ -229,9 +240,11 @@ impl Engine {
     /// with replies that have not left, one. A core that did not answer, because it was in a handler
     /// or its thread did not run, counts as one: nobody knows what it has lost.
     ///
-    /// From the beginning on no call is executed. One that comes is not answered either, with
-    /// [`Engine::serve_once`] no reply is kept for it, and its client, whose connection goes, may send
-    /// it to the next process. Connections that this engine asked for stay until the end. Services
+    /// From the beginning on no call is executed. One that comes is not answered either, and with
+    /// [`Engine::serve_once`] no reply is kept for it. When all calls of a connection are answered that
+    /// were executed, clients of this library are told that the others were not: they send them to the
+    /// next process, those of [`Resend::AtMostOnce`](crate::Resend::AtMostOnce) included, or report
+    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted). Other clients see the connection close. Connections that this engine asked for stay until the end. Services
     /// are polled, and hear of connections, as before.
     ///
     /// It blocks, so call it on a thread of your own, such as one that waits for signals, and not on
@@ -256,6 +269,13 @@ impl Engine {
     /// ```
     pub fn drain(&self, at_most: Duration) -> usize {
         self.0.drain(at_most)
+    }
+
+    /// Begins [`Engine::drain`] and does not wait, for a simulation, whose cores take turns on the
+    /// caller's thread. [`Engine::shutdown`] ends it.
+    #[cfg(feature = "sim")]
+    pub fn begin_drain(&self) {
+        self.0.leave();
     }
 
     /// Tells every core to close its connections and every thread of [`Engine::start`] to end.
@@ -283,6 +303,15 @@ impl Engine {
         self.0.config()
     }
 
+    /// Panics of handlers that were caught, from any thread: one entry for each handler, program and
+    /// procedure, for the first 64 of them. The counter `handler_panics` of [`Engine::stats`] has them
+    /// all. Each entry is logged once a second at most, with the number of panics since. With
+    /// `rpc.on_panic = "end"`, or in a program that is built with `panic = "abort"`, the first one ends the
+    /// engine, or the process.
+    pub fn panics(&self) -> Vec<HandlerPanic> {
+        self.0.panics()
+    }
+
     /// What a core has counted, from any thread, without disturbing it. All zero for a core that
     /// does not exist.
     pub fn stats(&self, core: usize) -> StatsSnapshot {
@@ -304,7 +333,9 @@ impl Running {
     fn start(engine: &Engine) -> Result<Self, EngineError> {
         let (report, reports) = std::sync::mpsc::channel();
         let mut running = Self(Vec::with_capacity(engine.cores()));
-        let spawned = (0..engine.cores()).try_for_each(|core| running.spawn(engine, core, &report));
+        let spawn =
+            || (0..engine.cores()).try_for_each(|core| running.spawn(engine, core, &report));
+        let spawned = pinning::off_the_cores(spawn);
         drop(report);
         // Ends when every core has reported, or its thread has panicked in a service's factory.
         let started = spawned.and_then(|()| reports.iter().collect::<Result<Vec<()>, _>>());
@@ -327,24 +358,44 @@ impl Running {
         let (engine, report) = (engine.clone(), report.clone());
         let thread = std::thread::Builder::new().name(format!("spinrpc-core-{core}"));
         let spawned = thread.spawn(move || run_core(&engine, core, report));
-        self.0.push(spawned.map_err(|error| EngineError::Host(error.to_string()))?);
+        self.0.push(
+            spawned
+                .map_err(|error| EngineError::host(format!("no thread for core {core}"), error))?,
+        );
         Ok(())
     }
 
-    /// Waits until every core has ended (blocks).
+    /// Waits until every core has ended (blocks). When the thread of one panics, the engine shuts
+    /// down, and the others end, too.
     ///
     /// # Errors
-    /// [`EngineError::Host`] if a handler panicked.
+    /// [`EngineError::Host`] if a core's thread panicked: in a handler, with `rpc.on_panic = "end"`.
     pub fn join(self) -> Result<(), EngineError> {
-        let results: Vec<_> = self.0.into_iter().map(std::thread::JoinHandle::join).collect();
-        match results.iter().any(Result::is_err) {
-            true => Err(EngineError::Host("a core's thread panicked in a handler".into())),
-            false => Ok(()),
+        let joined = self.0.into_iter().map(std::thread::JoinHandle::join).enumerate();
+        // All of them, before the first error is looked at.
+        let joined: Vec<_> = joined.collect();
+        let failed = joined.into_iter().find_map(|(core, result)| Some((core, result.err()?)));
+        failed.map_or(Ok(()), |(core, payload)| {
+            let message = message_of(&*payload);
+            let what = format!("the thread of core {core} panicked: {message}");
+            Err(EngineError::Host(what.into()))
+        })
+    }
+}
+
+/// Shuts the engine down when the thread of a core panics.
+struct ShutdownOnPanic<'a>(&'a Engine);
+
+impl Drop for ShutdownOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.shutdown();
         }
     }
 }
 
 fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError>>) {
+    let _guard = ShutdownOnPanic(engine);
     match engine.core(index) {
         Err(error) => drop(report.send(Err(error))),
         Ok(mut core) => {
@@ -371,6 +422,9 @@ fn shm_config(config: &Config) -> ShmConfig {
         conns_max: config.conns_max() as u32,
         rnr_timeout: config.shm_rnr_timeout(),
         handshakes_max: config.handshakes_max(),
+        peer_arena_bytes_max: config.peer_arena_bytes_max(),
+        peer_memory_bytes_max: config.peer_memory_bytes_max(),
+        core_memory_bytes_max: config.core_memory_bytes_max(),
         ..ShmConfig::default()
     }
 }
@@ -409,6 +463,7 @@ fn verbs_config(config: &Config) -> VerbsConfig {
         conns_max: config.conns_max(),
         backlog: verbs.backlog as u16,
         handshakes_max: config.handshakes_max(),
+        host_conns_max: config.host_conns_max(),
         handshake_timeout: Duration::from_millis(verbs.connect_timeout_ms),
         ..VerbsConfig::default()
     }
@@ -485,9 +540,20 @@ mod tests {
         assert_eq!(patience, Duration::from_millis(77));
         assert_eq!(of(|raw| raw.limits.handshakes = 5).handshakes_max, 5);
         assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
+        assert_eq!(of(|raw| raw.limits.peer_arena_mib = 7).peer_arena_bytes_max, 7 << 20);
+        assert_eq!(of(|raw| raw.limits.peer_mib = 8).peer_memory_bytes_max, 8 << 20);
+        assert_eq!(of(|raw| raw.limits.core_mib = 9).core_memory_bytes_max, 9 << 20);
         let room = |config: ShmConfig| crate::mem::BulkPool::region_bytes(&config.arena).unwrap();
         let arena_bytes = room(of(|raw| raw.shm.arena_mib = 64));
         assert!((63 << 20..=64 << 20).contains(&arena_bytes), "{arena_bytes}");
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn keys_of_connections_reach_the_driver_of_rdma_devices() {
+        let of = |change: fn(&mut RawConfig)| verbs_config(&changed(change));
+        assert_eq!(of(|raw| raw.limits.host_conns = 7).host_conns_max, 7);
+        assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
     }
 
     #[cfg(feature = "verbs")]

@@ -1,13 +1,16 @@
 //! Errors that say who is to blame and what to do.
 
 use crate::config::ConfigError;
-use crate::fabric::{DownCause, FabricError};
+use crate::fabric::{AddressError, DownCause, FabricError};
 use crate::reactor::Backpressure;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rpc::{AcceptStatus, RejectStatus};
 use spinrpc_proto::xdr::DecodeError;
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// Why a call has no result.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -49,12 +52,16 @@ pub enum CallError {
     /// the server has executed it is unknown.
     #[error("the connection went down, and whether the call was executed is unknown: {0}")]
     Disconnected(DownCause),
+    /// The connection went down, and the call was not, or not again, sent on another one. The server
+    /// shut down gracefully, and did not execute it: it may be called again, of the next server.
+    #[error("the server shut down and did not execute the call: {0}")]
+    NotExecuted(DownCause),
     /// The server's transport refused the call: its chunk lists, its size or its version (RFC 8166
     /// section 4.5). The same call will be refused again.
     #[error("the server's transport refused the call: {0:?}")]
     Rdma(RdmaError),
-    /// The reply came, and every private buffer was lent out (`shm.bulk = copy`, `verbs.bulk =
-    /// copy`): enlarge `mem.arena_mib`, or keep fewer results.
+    /// The reply came, and no private buffer was free for it (over shared memory, and with
+    /// `verbs.bulk = copy`): enlarge `mem.arena_mib`, or keep fewer results.
     #[error("the reply came, but no private memory was free to copy it to")]
     NoMemory,
     /// The server's reply cannot be decoded.
@@ -73,7 +80,9 @@ impl CallError {
     /// executing it twice does no harm.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::TimedOut | Self::Disconnected(_) | Self::Late { .. } => true,
+            Self::TimedOut | Self::Disconnected(_) | Self::NotExecuted(_) | Self::Late { .. } => {
+                true
+            }
             Self::Accepted(status) => *status == AcceptStatus::SystemErr,
             Self::NotStarted(refused) => refused.is_transient(),
             _ => false,
@@ -107,9 +116,9 @@ impl Backpressure {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody answers, or the address is wrong, or the handshake failed; the text says which.
-    #[error("{0}")]
-    Fabric(String),
+    /// No server answers, or the address is wrong, or the handshake failed; the text says which.
+    #[error(transparent)]
+    Fabric(Failure),
     /// The engine is configured without calls in reverse, and the connection was to take them.
     #[error("no calls in reverse are configured: set rpc.reverse_calls")]
     NoReverseCalls,
@@ -146,9 +155,93 @@ pub enum EngineError {
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// A limit or the host; says what and what to do.
-    #[error("{0}")]
-    Host(String),
+    #[error(transparent)]
+    Host(HostError),
     /// The application asked for something that cannot be; says what.
     #[error("misuse: {0}")]
     ApiMisuse(String),
+}
+
+impl EngineError {
+    /// `what` failed, as the system says.
+    pub(super) fn host(what: impl Into<String>, source: io::Error) -> Self {
+        Self::Host(HostError { what: what.into(), source: Some(source) })
+    }
+}
+
+/// A limit or the host keeps an engine or a core from starting. [`Error::source`] is the error of the
+/// operating system, if it was one.
+#[derive(Debug)]
+pub struct HostError {
+    what: String,
+    source: Option<io::Error>,
+}
+
+impl<T: Into<String>> From<T> for HostError {
+    fn from(what: T) -> Self {
+        Self { what: what.into(), source: None }
+    }
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some(source) => write!(f, "{}: {source}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl Error for HostError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+/// Another error that kept a connection from coming up, which every clone shares. It prints as that, and
+/// [`Error::source`] is the source of that: the error of the operating system, if it was one.
+#[derive(Clone, Debug)]
+pub struct Failure(Arc<dyn Error + Send + Sync>);
+
+impl Failure {
+    pub(super) fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(Arc::from(error.into()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// For programs whose engine is made for one connection.
+impl From<EngineError> for ConnectError {
+    fn from(error: EngineError) -> Self {
+        Self::Fabric(Failure::new(error))
+    }
+}
+
+impl From<FabricError> for ConnectError {
+    fn from(error: FabricError) -> Self {
+        Self::Fabric(Failure::new(error))
+    }
+}
+
+impl From<ConfigError> for ConnectError {
+    fn from(error: ConfigError) -> Self {
+        Self::Fabric(Failure::new(error))
+    }
+}
+
+impl From<AddressError> for ConnectError {
+    fn from(error: AddressError) -> Self {
+        Self::Fabric(Failure::new(error))
+    }
 }

@@ -15,6 +15,7 @@ use crate::reactor::{Negotiated, Progress, ReplyData};
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader};
 use spinrpc_proto::xdr::roundup4;
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,8 +138,13 @@ impl ServeOnce {
             padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
         };
-        self.inner.call(Call(&state));
+        let inner = &mut self.inner;
+        let called = catch_unwind(AssertUnwindSafe(|| inner.call(Call(&state))));
+        // Also after a panic: a call that was deferred before it is answered later.
         outer.outcome.set(state.outcome.get());
+        if let Err(payload) = called {
+            resume_unwind(payload);
+        }
     }
 }
 

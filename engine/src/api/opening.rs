@@ -77,6 +77,9 @@ impl Dispatch {
     /// another connection is made, on which the server is not asked.
     fn fail_asking(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
         match error {
+            error if entry.link.is_closed.get() => {
+                return Self::fail_probe(entry, conn, error);
+            }
             CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
                 return Self::fail_probe(entry, conn, error);
             }
@@ -115,7 +118,8 @@ impl Dispatch {
         }
     }
 
-    /// A client that was up before tries again when the connection has gone down.
+    /// A client that was up before tries again when the connection has gone down. One that the
+    /// application has closed does nothing of the kind: nothing would ever close that connection.
     fn fail_probe(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
         let tries_other = match error {
             CallError::Rdma(RdmaError::Version { low, high }) => {
@@ -125,7 +129,7 @@ impl Dispatch {
             }
             ref error => entry.falls_back(error),
         };
-        if tries_other && !entry.wants_another() {
+        if tries_other && !entry.wants_another() && !entry.link.is_closed.get() {
             entry.starts_over = true;
             entry.link.state.set(LinkState::Connecting);
         } else if !entry.wants_another() {

@@ -2,6 +2,7 @@
 //! (draft-cel-nfsv4-rpcrdma-version-two-01 section 3): what it registers, and what its handlers get.
 
 use super::client::{LinkState, Token};
+use super::contained;
 use super::core::CoreContext;
 use super::dispatch::Dispatch;
 use super::engine::Engine;
@@ -12,6 +13,7 @@ use crate::reactor::Backpressure;
 pub use crate::reactor::OptionMessage;
 use crate::reactor::ops::{CallOutcome, CoreOps, ReplyTarget};
 use spinrpc_proto::deadlines::{DEADLINE_CALL, LATE};
+use spinrpc_proto::goodbye::GOODBYE;
 use spinrpc_proto::ids::Xid;
 pub use spinrpc_proto::limits::{OPTION_INFO_MAX_BYTES, OPTIONS_MAX};
 pub use spinrpc_proto::options::Carries;
@@ -177,7 +179,8 @@ impl Registered {
     /// its numbers is taken.
     pub(super) fn add(&mut self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
         let numbers: Vec<_> = feature.iter().map(|(option, _)| *option).collect();
-        let is_ours = numbers.iter().any(|option| matches!(*option, DEADLINE_CALL | LATE));
+        let is_ours =
+            numbers.iter().any(|option| matches!(*option, DEADLINE_CALL | LATE | GOODBYE));
         let Some(known) = self.known.with(feature).filter(|_| !is_ours) else { return false };
         self.known = known;
         self.features.push((numbers, factory));
@@ -210,7 +213,7 @@ impl Dispatch {
         let call = OptionCall { ops: &self.ops, to: *to, message, outcome: &outcome };
         let mut features = self.options.iter_mut();
         if let Some((_, handler)) = features.find(|(known, _)| known.contains(&message.option)) {
-            handler.on_option(call);
+            contained::call_option(&*self.ops, &mut **handler, call);
         }
         outcome.get().unwrap_or(CallOutcome::Done)
     }
@@ -294,7 +297,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::ApiMisuse`], and nothing is registered, if one of the numbers is registered
-    /// already or belongs to an extension of the engine (0x73702d01 and 0x73702d02), or if there were
+    /// already or belongs to an extension of the engine (0x73702d01 to 0x73702d03), or if there were
     /// more than [`OPTIONS_MAX`] in all.
     pub fn option<H: OptionHandler + 'static>(
         &self,

@@ -35,7 +35,8 @@ impl ConnectOptions {
     /// upper layer has to tell the server that it may call, and should keep the
     /// connection as long as it may. Takes as many calls at a time as `rpc.reverse_calls` says.
     ///
-    /// Without this calls in reverse are dropped.
+    /// Without this calls in reverse are dropped in version one, and refused in version two, which asks
+    /// for an answer.
     #[must_use]
     pub fn take_reverse_calls(mut self) -> Self {
         self.takes_reverse = true;

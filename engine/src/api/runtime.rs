@@ -22,15 +22,18 @@ use crate::reactor::leaving::Farewell;
 use crate::reactor::mailbox::{Inbox, Mail};
 use crate::reactor::memory;
 use crate::reactor::ops::CoreOps;
+use crate::reactor::panics::PanicLog;
 use crate::reactor::reply_cache::ReplyCache;
-use crate::reactor::{Negotiated, Progress, StatsCells, StatsSnapshot};
+use crate::reactor::{HandlerPanic, Negotiated, Progress, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
-use crate::sys::affinity;
+use crate::sys::cpu_claim::{self, CpuClaim};
 use crate::sys::latency::{self, WakeLimit};
+use crate::sys::pinning::{Pin, PolledCpus};
 use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -45,12 +48,16 @@ pub(super) trait Backend: Send + Sync {
     fn listen(&self, address: &str) -> Result<(), EngineError>;
     fn start_core(&self, index: usize) -> Result<Core, EngineError>;
     fn drain(&self, at_most: Duration) -> usize;
+    /// The beginning of `drain`.
+    #[cfg(feature = "sim")]
+    fn leave(&self);
     fn shutdown(&self);
     fn is_shut_down(&self) -> bool;
     fn directory(&self) -> Directory;
     fn stats(&self, core: usize) -> StatsSnapshot;
     fn reply_cache(&self) -> Option<Arc<ReplyCache>>;
     fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool;
+    fn panics(&self) -> Vec<HandlerPanic>;
 }
 
 /// A core without its driver's type.
@@ -134,6 +141,9 @@ pub(super) struct Runtime<C: Connector> {
     threads: Threads,
     reply_cache: Option<Arc<ReplyCache>>,
     responders: Arc<Responders>,
+    panics: Arc<PanicLog>,
+    _claims: Vec<CpuClaim>,
+    _polled: Option<PolledCpus>,
     #[expect(dead_code, reason = "lasts as long as the engine")]
     wake_limit: Option<WakeLimit>,
     /// There if others may look at the engine.
@@ -155,6 +165,8 @@ impl<C: Connector> Runtime<C> {
         threads: Threads,
     ) -> Result<Arc<dyn Backend>, EngineError> {
         let connector = Arc::new(connector);
+        let (config, claims) = claim_cpus(config, threads);
+        let polled = (threads == Threads::Own).then(|| PolledCpus::register(config.cpus()));
         let wake_limit = wake_limit(&config)?;
         let reply_cache = ReplyCache::new(&config, connector.random()?.next_u64());
         let instance = reply_cache.as_ref().map_or(Instance::Passing, |cache| cache.instance());
@@ -174,6 +186,9 @@ impl<C: Connector> Runtime<C> {
         let directory = Directory::default();
         Ok(Arc::new(Self {
             responders: Responders::new(&config),
+            panics: Arc::default(),
+            _claims: claims,
+            _polled: polled,
             observed: Self::let_observe(&config, &directory, &cores, threads),
             connector,
             config,
@@ -350,29 +365,33 @@ impl<C: Connector> Backend for Runtime<C> {
     fn start_core(&self, index: usize) -> Result<Core, EngineError> {
         let place = self.core_place(index)?;
         let cpu = self.config.cpus()[index];
-        if self.threads == Threads::Own {
-            affinity::pin_current_thread(cpu).map_err(|error| {
-                EngineError::Host(format!("core {index} cannot be pinned to CPU {cpu}: {error}"))
-            })?;
-        }
+        let pin = (self.threads == Threads::Own).then(|| Pin::new(cpu)).transpose();
+        let pin = pin.map_err(|error| {
+            EngineError::host(format!("core {index} cannot be pinned to CPU {cpu}"), error)
+        })?;
         let fabric = self.connector.fabric(index)?;
         let pool = memory::core_pool(&self.config, cpu)?;
         let context = CoreContext { index, pool: pool.clone() };
         let inbox = Arc::clone(&place.inbox);
         let reactor =
             Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells))
-                .with_options(lock(&self.options).known);
+                .with_options(lock(&self.options).known)
+                .with_panics(Arc::clone(&self.panics));
         let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
         let ops = Rc::clone(&cell) as Rc<dyn CoreOps>;
-        let services = self.make_services(&context, &ops);
-        let options = lock(&self.options).make(&context);
+        let make = || (self.make_services(&context, &ops), lock(&self.options).make(&context));
+        // They may start threads, which are not to have this thread's one CPU.
+        let (services, options) = match &pin {
+            Some(pin) => pin.loosened(make),
+            None => make(),
+        };
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
         let (responders, random) = (Arc::clone(&self.responders), self.connector.random()?);
         let dispatch =
             Dispatch::new(ops, services, asking, responders, random).with_options(options);
         let batch = Completions::with_limit(self.config.poll_budget());
         let runner = Box::new(Runner { cell, dispatch, batch });
-        Ok(Core::new(runner, &self.config, index, Arc::clone(&place.idle)))
+        Ok(Core::new(runner, &self.config, index, Arc::clone(&place.idle)).pinned(pin))
     }
 
     fn drain(&self, at_most: Duration) -> usize {
@@ -390,6 +409,15 @@ impl<C: Connector> Backend for Runtime<C> {
             self.shutdown();
         }
         *unfinished
+    }
+
+    #[cfg(feature = "sim")]
+    fn leave(&self) {
+        self.stop_listening();
+        // No event is sent: the caller moves the cores, and sees what they do.
+        let (report, _) = channel();
+        let farewell = |core| Farewell { core, report: report.clone() };
+        self.post_farewells((0..self.cores.len()).map(farewell).collect());
     }
 
     fn shutdown(&self) {
@@ -420,6 +448,10 @@ impl<C: Connector> Backend for Runtime<C> {
     fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
         lock(&self.options).add(feature, factory)
     }
+
+    fn panics(&self) -> Vec<HandlerPanic> {
+        self.panics.all()
+    }
 }
 
 impl<C: Connector> Drop for Runtime<C> {
@@ -446,15 +478,29 @@ impl<E> CorePlace<E> {
     }
 }
 
+/// The configuration with its cores on CPUs that no other engine of the host has claimed, if it leaves the
+/// choice to the engine and there are such.
+fn claim_cpus(config: Config, threads: Threads) -> (Config, Vec<CpuClaim>) {
+    if threads != Threads::Own {
+        return (config, Vec::new());
+    }
+    if config.candidates().is_empty() {
+        let claims = config.cpus().iter().filter_map(|cpu| CpuClaim::new(*cpu)).collect();
+        return (config, claims);
+    }
+    let (cpus, claims) = cpu_claim::choose(config.candidates(), config.cores());
+    (config.on_cpus(cpus), claims)
+}
+
 /// What `host.cpu_dma_latency_us` asks for.
 fn wake_limit(config: &Config) -> Result<Option<WakeLimit>, EngineError> {
     let hold = |at_most| WakeLimit::hold(Path::new(latency::DEVICE), at_most);
     config.cpu_dma_latency().map(hold).transpose().map_err(|error| {
-        EngineError::Host(format!(
-            "host.cpu_dma_latency_us: {}: {error}; let this user write to it, or set the key to \
-             \"off\"",
+        let what = format!(
+            "host.cpu_dma_latency_us: let this user write to {}, or set the key to \"off\"",
             latency::DEVICE
-        ))
+        );
+        EngineError::host(what, error)
     })
 }
 
@@ -468,7 +514,11 @@ struct Runner<F: Fabric> {
 /// Clients that outlive the core keep its state, but not its connections.
 impl<F: Fabric> Drop for Runner<F> {
     fn drop(&mut self) {
-        self.cell.end();
+        // What a panic has left of the core may make it panic again: the process is to survive that.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.cell.end()));
+        if ended.is_err() {
+            tracing::error!("a core that panicked could not close its connections");
+        }
     }
 }
 
@@ -533,7 +583,7 @@ impl<C: Connector> ControlThread<C> {
     fn spawn(self, jobs: Receiver<Job>) -> Result<JoinHandle<()>, EngineError> {
         let thread = std::thread::Builder::new().name("spinrpc-control".into());
         let spawned = thread.spawn(move || self.run(&jobs));
-        spawned.map_err(|error| EngineError::Host(format!("no control thread: {error}")))
+        spawned.map_err(|error| EngineError::host("no control thread", error))
     }
 
     fn run(&self, jobs: &Receiver<Job>) {
@@ -553,9 +603,12 @@ struct Spread<E> {
 
 impl<E: Send> Acceptor<E> for Spread<E> {
     fn pick_core(&mut self) -> Option<usize> {
-        let core = self.next;
-        self.next = (core + 1) % self.inboxes.len();
-        Some(core)
+        // A core that has ended, as one that panicked, gets none.
+        let count = self.inboxes.len();
+        let mut cores = (self.next..self.next + count).map(|core| core % count);
+        let picked = cores.find(|core| !self.inboxes[*core].is_closed())?;
+        self.next = (picked + 1) % count;
+        Some(picked)
     }
 
     fn accepted(&mut self, core: usize, endpoint: E) {

@@ -11,6 +11,10 @@ use spinrpc_proto::ids::Procedure;
 pub trait Service {
     /// Answers a call: now with [`Call::reply`], or later, from any thread, with [`Call::defer`].
     /// It must not block: the core serves nothing else meanwhile.
+    ///
+    /// A panic, here or in any other handler, is caught: a call that has no answer yet is answered with
+    /// SYSTEM_ERR, the panic is logged and counted ([`Engine::panics`](crate::Engine::panics)), and the
+    /// core goes on with the service as the panic left it. `rpc.on_panic = "end"` ends the engine instead.
     fn call(&mut self, call: Call<'_>);
 
     /// Whether executing a call of this procedure twice does no harm. Asked for programs that are

@@ -100,11 +100,12 @@ impl ClientEntry {
     /// Begins to find the version of a new connection.
     pub(super) fn offer_version(&mut self, conn: ConnId) {
         let Some(responders) = &self.offer.responders else { return };
+        let (versions, has_learnt) = (self.offer.versions, self.offer.has_learnt);
         let negotiation = match std::mem::take(&mut self.offer.is_refused) {
             true => Negotiation::settled(TransportVersion::One),
-            false => {
-                responders.negotiation(self.offer.versions, &self.address, self.link.ops.time())
-            }
+            // Whatever others have found out: the server itself said so.
+            false if has_learnt => Negotiation::new(versions),
+            false => responders.negotiation(versions, &self.address, self.link.ops.time()),
         };
         let has_other = self.offer.versions == Versions::Both;
         let is_offer = negotiation.stage() == Stage::Offered && has_other;
@@ -124,8 +125,11 @@ impl ClientEntry {
         self.note_verdict(settled.verdict);
     }
 
+    /// Puts down what a connection has told of its server. A lost offer tells nothing of one that has
+    /// refused version one.
     pub(super) fn note_verdict(&self, verdict: Verdict) {
-        if let Some(responders) = &self.offer.responders {
+        let is_known = self.offer.has_learnt && verdict == Verdict::NoVersionTwo;
+        if let Some(responders) = self.offer.responders.as_ref().filter(|_| !is_known) {
             responders.note(&self.address, verdict, self.link.ops.time());
         }
     }
@@ -144,14 +148,15 @@ impl ClientEntry {
 
     /// Whether the first call failed over the version that it offered: there was no answer, or no
     /// connection any more. Then the next connection goes without the offer, whatever others have
-    /// found out meanwhile.
+    /// found out meanwhile; not where the server itself has refused version one.
     pub(super) fn falls_back(&mut self, error: &CallError) -> bool {
         let is_lost = match error {
             CallError::TimedOut => true,
             CallError::Disconnected(cause) => *cause != DownCause::Local,
             _ => false,
         };
-        self.offer.is_refused = is_lost && self.offer.patience.is_some();
+        let may_be_old = self.offer.patience.is_some() && !self.offer.has_learnt;
+        self.offer.is_refused = is_lost && may_be_old;
         self.offer.is_refused
     }
 }

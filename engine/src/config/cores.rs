@@ -26,6 +26,9 @@ pub enum CoreList {
 /// the first one in the same process. `cores.skip` then leaves out the first few, so that a client
 /// and a server of one host, `skip = 0` and `skip = 1`, use two CPUs even where there are only two.
 /// When the CPUs run out, `auto` begins again with the first.
+///
+/// An engine then passes over the CPUs that other engines of the host have claimed, of any process, as
+/// long as there are others ([`CpuClaim`](crate::sys::cpu_claim::CpuClaim)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// CPUs this process may run on, ascending.
@@ -103,6 +106,14 @@ pub(super) fn resolve(cores: &RawCores, host: &Host) -> Result<Vec<usize>, Confi
         value: format!("\"{}\"", cores.list),
         expected: format!("CPUs that this process may use: {allowed}"),
     })
+}
+
+/// CPUs that `auto` may take on this host, best first; none with a list.
+pub(super) fn candidates(cores: &RawCores, host: &Host) -> Vec<usize> {
+    match cores.list {
+        CoreList::Auto => automatic(&RawCores { max: u64::MAX, ..cores.clone() }, host),
+        CoreList::Cpus(_) => Vec::new(),
+    }
 }
 
 /// What `auto` stands for on this host; at least one CPU, and at most `cores.max`.

@@ -131,6 +131,8 @@ pub struct RawRpc {
     pub timeout_ms: u64,
     /// How long memory of a reply stays exported without RDMA_DONE, in milliseconds.
     pub done_timeout_ms: u64,
+    /// How long a call waits for memory for its Read chunks, in milliseconds.
+    pub memory_wait_ms: u64,
     /// Clients whose replies are kept; 0 keeps none.
     pub reply_cache_clients: u64,
     /// Replies kept for one client; a power of two.
@@ -139,6 +141,8 @@ pub struct RawRpc {
     pub reply_cache_bytes: u64,
     /// How long those of a client that has gone are kept, in milliseconds.
     pub reply_cache_keep_ms: u64,
+    /// Consequence of a panic in a handler.
+    pub on_panic: OnPanic,
 }
 
 /// Keys `fabric.*`.
@@ -213,8 +217,16 @@ pub struct RawLimits {
     pub conns: u64,
     /// Connections being accepted at a time.
     pub handshakes: u64,
+    /// Connections accepted from one host over RDMA.
+    pub host_conns: u64,
     /// Replies of one connection that are exported at a time.
     pub exports: u64,
+    /// Largest arena of a peer over shared memory, in MiB.
+    pub peer_arena_mib: u64,
+    /// Shared memory of all connections with one process, in MiB.
+    pub peer_mib: u64,
+    /// Shared memory of all connections of one core, in MiB.
+    pub core_mib: u64,
 }
 
 /// Keys `host.*`.
@@ -264,7 +276,7 @@ impl Default for RawRpc {
             propagate_deadlines: false,
             credits: 64,
             reverse_calls: 0,
-            ccp: ConfigRole::Off,
+            ccp: ConfigRole::Auto,
             ccp_auth: Protection::Sys,
             max_rdma_reads: 16,
             inline_send_bytes: 4096,
@@ -278,10 +290,12 @@ impl Default for RawRpc {
             msgp_threshold_bytes: 1024,
             timeout_ms: 10_000,
             done_timeout_ms: 20_000,
+            memory_wait_ms: 5_000,
             reply_cache_clients: 0,
             reply_cache_entries: 128,
             reply_cache_bytes: 1024,
             reply_cache_keep_ms: 120_000,
+            on_panic: OnPanic::Answer,
         }
     }
 }
@@ -326,7 +340,15 @@ impl Default for RawVerbs {
 
 impl Default for RawLimits {
     fn default() -> Self {
-        Self { conns: 1024, handshakes: 64, exports: 64 }
+        Self {
+            conns: 1024,
+            handshakes: 64,
+            host_conns: 256,
+            exports: 64,
+            peer_arena_mib: 64,
+            peer_mib: 16 << 10,
+            core_mib: 36 << 10,
+        }
     }
 }
 
@@ -350,6 +372,9 @@ pub enum IdlePolicy {
 /// What an engine does with the Connection Configuration Protocol (RFC 5666 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigRole {
+    /// Both under the drafts, where it "will be used for connection setup" (draft-ietf-nfsv4-rpcrdma-00
+    /// and -03, section 6.1); otherwise nothing.
+    Auto,
     /// Nothing: RFC 8166 took it away.
     Off,
     /// Answers it on the connections it accepts.
@@ -358,6 +383,18 @@ pub enum ConfigRole {
     Ask,
     /// Both.
     Both,
+}
+
+impl ConfigRole {
+    /// The role under these rules: never [`ConfigRole::Auto`].
+    #[must_use]
+    pub fn under(self, protocol: Profile) -> Self {
+        match self {
+            Self::Auto if protocol.begins_with_configuration() => Self::Both,
+            Self::Auto => Self::Off,
+            role => role,
+        }
+    }
 }
 
 /// How much something is wanted that a host may refuse.
@@ -389,10 +426,20 @@ pub enum SmtPolicy {
     Allow,
 }
 
-/// How the application sees bulk data that arrived where the peer can write.
+/// Consequence of a panic in a handler of the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnPanic {
+    /// The call is answered SYSTEM_ERR, and the core goes on.
+    Answer,
+    /// The engine ends with an error.
+    End,
+}
+
+/// How the application may see bulk data that arrives where the peer can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkView {
-    /// In place: the peer is trusted not to write to it after completion.
+    /// In place, if it asks for that. Where the peer can write at any time, safe code gets no
+    /// reference to the bytes ([`ExposedBulk`](crate::ExposedBulk)).
     Lent,
     /// As a private copy that the peer cannot reach.
     Copy,
@@ -423,7 +470,8 @@ pub enum Registration {
     /// whose windows its kernel driver does not always get rid of.
     Auto,
     /// Each block of the connection's own memory (`verbs.arena_mib`) has keys of its own, which
-    /// live as long as the connection.
+    /// live as long as the connection. No reference to that memory is given out: what is not asked
+    /// for as an [`ExposedBulk`](crate::ExposedBulk) is copied.
     Buffer,
     /// A memory window for each exposure, bound to its very bytes of the core's memory
     /// (`mem.arena_mib`); its key dies with it. Not for rxe with peers that are not trusted: it does
@@ -484,8 +532,9 @@ choice!(
     Profile: "rfc8166" => Rfc8166, "rfc5666" => Rfc5666, "draft03" => Draft03, "draft00" => Draft00
 );
 choice!(Versions: "auto" => Both, "1" => One, "2" => Two);
-choice!(ConfigRole: "off" => Off, "serve" => Serve, "ask" => Ask, "both" => Both);
+choice!(ConfigRole: "auto" => Auto, "off" => Off, "serve" => Serve, "ask" => Ask, "both" => Both);
 choice!(Protection: "none" => None, "sys" => Sys);
+choice!(OnPanic: "answer" => Answer, "end" => End);
 choice!(BulkView: "lent" => Lent, "copy" => Copy);
 choice!(Driver: "shm" => Shm, "verbs" => Verbs);
 choice!(Attempt: "try" => Try, "off" => Off);

@@ -4,6 +4,7 @@
 use super::ConfigError;
 use super::cores::CoreList;
 use super::device::DeviceName;
+use super::limits::{Limits, Step};
 use super::raw::RawConfig;
 use spinrpc_proto::limits::{READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES;
@@ -47,30 +48,6 @@ pub trait Choice {
     fn name(&self) -> &'static str;
     /// Takes the value of that name; `false`, and no change, when there is none.
     fn set(&mut self, name: &str) -> bool;
-}
-
-/// Limits of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Smallest value.
-    pub min: u64,
-    /// Largest value.
-    pub max: u64,
-    /// Which values between them.
-    pub step: Step,
-}
-
-/// Which values between two limits are allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// All.
-    Any,
-    /// Multiples of this.
-    MultipleOf(u64),
-    /// Powers of two.
-    PowerOfTwo,
-    /// Powers of two, or zero, whatever the least of them.
-    PowerOfTwoOrZero,
 }
 
 /// A value as it stands in a profile.
@@ -171,35 +148,6 @@ impl Key {
     /// The group and the name within it: `("rpc", "credits")`.
     pub fn parts(&self) -> (&'static str, &'static str) {
         self.name.split_once('.').unwrap_or(("", self.name))
-    }
-}
-
-impl Limits {
-    const fn between(min: u64, max: u64) -> Self {
-        Self { min, max, step: Step::Any }
-    }
-
-    fn allow(self, number: u64) -> bool {
-        let on_step = match self.step {
-            Step::PowerOfTwoOrZero if number == 0 => return true,
-            Step::PowerOfTwoOrZero => number.is_power_of_two(),
-            Step::Any => true,
-            Step::MultipleOf(unit) => number.is_multiple_of(unit),
-            Step::PowerOfTwo => number.is_power_of_two(),
-        };
-        on_step && (self.min..=self.max).contains(&number)
-    }
-}
-
-impl fmt::Display for Limits {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { min, max, step } = self;
-        match step {
-            Step::Any => write!(out, "an integer from {min} to {max}"),
-            Step::MultipleOf(unit) => write!(out, "a multiple of {unit} from {min} to {max}"),
-            Step::PowerOfTwo => write!(out, "a power of two from {min} to {max}"),
-            Step::PowerOfTwoOrZero => write!(out, "0, or a power of two from {min} to {max}"),
-        }
     }
 }
 
@@ -393,7 +341,8 @@ pub static KEYS: &[Key] = &[
         name: "rpc.ccp",
         unit: "",
         effect: "Whether the Connection Configuration Protocol of RFC 5666 is answered on \
-                 connections accepted, asked on connections made, or both.",
+                 connections accepted, asked on connections made, or both; `auto`: both under \
+                 `draft00` and `draft03`, where it is part of every connection, else off.",
         reason: "RFC 8166 took it away: most peers answer that they do not serve it.",
         field: |raw| Field::Choice(&mut raw.rpc.ccp),
     },
@@ -500,6 +449,15 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.rpc.done_timeout_ms, Limits::between(1, 3_600_000)),
     },
     Key {
+        name: "rpc.memory_wait_ms",
+        unit: "ms",
+        effect: "How long a call that arrives with Read chunks waits for memory for them \
+                 (`mem.arena_mib`); after that it is answered SYSTEM_ERR, and not executed.",
+        reason: "Shorter than the deadline of a call, so that its client hears of it; two ends that \
+                 wait for each other's memory go on.",
+        field: |raw| Field::Integer(&mut raw.rpc.memory_wait_ms, Limits::between(1, 3_600_000)),
+    },
+    Key {
         name: "rpc.reply_cache_clients",
         unit: "clients",
         effect: "Clients whose replies are kept at a time, for programs whose calls must not be \
@@ -533,6 +491,14 @@ pub static KEYS: &[Key] = &[
         },
     },
     Key {
+        name: "rpc.on_panic",
+        unit: "",
+        effect: "Consequence of a panic in a handler: the call is answered SYSTEM_ERR and the core goes \
+                 on, or the engine ends with an error.",
+        reason: "One bad call costs its caller an answer, and the other callers nothing.",
+        field: |raw| Field::Choice(&mut raw.rpc.on_panic),
+    },
+    Key {
         name: "fabric.driver",
         unit: "",
         effect: "What all connections of an engine go by: shared memory, or RDMA devices.",
@@ -557,8 +523,9 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "shm.bulk",
         unit: "",
-        effect: "How applications see bulk data that arrived: lent in place, or as a private copy.",
-        reason: "Saves a copy; peers of the same user are trusted not to write afterwards.",
+        effect: "How applications may see bulk data: lent in place (ExposedBulk), if they ask, or as \
+                 a copy only.",
+        reason: "Saves a copy for those who ask; safe code gets no reference to what a peer writes.",
         field: |raw| Field::Choice(&mut raw.shm.bulk),
     },
     Key {
@@ -714,7 +681,7 @@ pub static KEYS: &[Key] = &[
         name: "verbs.bulk",
         unit: "",
         effect: "How applications see bulk data that arrived: lent in place, or as a private copy.",
-        reason: "Saves a copy; but for registration window, a hostile peer could write late.",
+        reason: "Saves a copy. Memory that a peer can still write is lent without references to it.",
         field: |raw| Field::Choice(&mut raw.verbs.bulk),
     },
     Key {
@@ -727,11 +694,19 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "limits.handshakes",
         unit: "connections",
-        effect: "Most connections being accepted at a time; one more, and that which has been \
-                 silent for longest is refused. Over RDMA the one more is refused, and so is one \
-                 from a host that has a quarter of them.",
+        effect: "Maximum concurrent handshakes. At the limit, the oldest idle handshake of the \
+                 process with the most handshakes is refused. Over RDMA the new handshake is \
+                 refused, and a single host may use at most a quarter of the limit.",
         reason: "Peers that connect and say nothing cannot use up descriptors.",
         field: |raw| Field::Integer(&mut raw.limits.handshakes, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "limits.host_conns",
+        unit: "connections",
+        effect: "Most connections that an engine accepts from one host over RDMA, or from one /64 \
+                 of IPv6; more are refused.",
+        reason: "One host cannot take all places of a core; a mount with nconnect takes 16.",
+        field: |raw| Field::Integer(&mut raw.limits.host_conns, Limits::between(1, 65_536)),
     },
     Key {
         name: "limits.exports",
@@ -740,6 +715,28 @@ pub static KEYS: &[Key] = &[
                  unless it can go another way.",
         reason: "A reply to every call of the default credits; the connection's memory is less.",
         field: |raw| Field::Integer(&mut raw.limits.exports, Limits::between(1, 1024)),
+    },
+    Key {
+        name: "limits.peer_arena_mib",
+        unit: "MiB",
+        effect: "Largest arena of a peer (its shm.arena_mib) that is accepted over shared memory; \
+                 one as large as this side's always is.",
+        reason: "What the shipped profile with the largest arena needs.",
+        field: |raw| Field::Integer(&mut raw.limits.peer_arena_mib, Limits::between(1, 4096)),
+    },
+    Key {
+        name: "limits.peer_mib",
+        unit: "MiB",
+        effect: "Most shared memory, rings and both arenas, of all connections with one process.",
+        reason: "Five hundred connections by default settings; only what is used takes memory.",
+        field: |raw| Field::Integer(&mut raw.limits.peer_mib, Limits::between(1, 1 << 30)),
+    },
+    Key {
+        name: "limits.core_mib",
+        unit: "MiB",
+        effect: "Most shared memory, rings and both arenas, of all connections of one core.",
+        reason: "All connections of a core by default settings.",
+        field: |raw| Field::Integer(&mut raw.limits.core_mib, Limits::between(1, 1 << 30)),
     },
     Key {
         name: "host.cpu_dma_latency_us",

@@ -332,7 +332,7 @@ fn every_key_has_a_place_of_its_own() {
 
 /// One name of each choice that is not its default.
 const OTHER_NAMES: &[&str] =
-    &["0", "2", "off", "allow", "busy", "copy", "rfc5666", "ask", "none", "verbs", "buffer"];
+    &["0", "2", "off", "allow", "busy", "copy", "rfc5666", "ask", "none", "verbs", "buffer", "end"];
 
 /// Values of the same type, one of which any key with this default takes.
 fn other_values(default: &Value) -> Vec<Value> {
@@ -376,6 +376,18 @@ fn calls_in_reverse_have_buffers_of_their_own() {
     assert_eq!(config.responder_send_budget().total(), 64 + 8 + 2);
     assert_eq!(config.send_queue_depth(), 72 * 4 + 9 * 16 * 4);
     assert_eq!(config.recv_budget_with(0), Config::default().recv_budget());
+}
+
+/// Version two section 4.2.2: a client that takes no calls in reverse answers them.
+#[test]
+fn where_version_two_is_spoken_a_call_in_reverse_has_a_buffer() {
+    for version in [Versions::Two, Versions::Both] {
+        let mut raw = RawConfig::default();
+        raw.rpc.version = version;
+        let config = raw.validate_for(&four_cpus()).unwrap();
+        assert_eq!(config.recv_budget().reverse, 1, "{version:?}");
+        assert_eq!(config.requester_send_budget().total(), 64 + 2);
+    }
 }
 
 #[test]

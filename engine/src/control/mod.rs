@@ -22,10 +22,11 @@
 //!   do, in the place of `poll.mode`. Says how many cores were told. A core whose thread takes its
 //!   turns one by one ([`Core::poll_once`](crate::Core::poll_once)) rests as that thread decides.
 //!
-//! Only processes of the engine's own user, and of root, are answered; others are hung up on. So is
-//! who has not asked or taken its answer for 5 s; of more than 16 at a time, the one that has been at
-//! its request for longest. An engine of user 65534 has no control socket: the kernel shows users of
-//! other namespaces under that number, and they could not be told from its own.
+//! Only processes of the engine's own user, and of root, are answered
+//! ([`Credentials::is_trusted`](crate::sys::credentials::Credentials::is_trusted)); others are
+//! disconnected. So is a client that has not asked or taken its answer for 5 s; of more than 16 at a time,
+//! the one of the process with most of them that has been at its request for longest. An engine whose user cannot be told from others
+//! ([`check_own_user`](crate::sys::credentials::check_own_user)) has no control socket.
 //!
 //! # Snapshots
 //! The member `schema` is [`SCHEMA`]; within it members are added, and never changed or taken away.

@@ -4,11 +4,13 @@
 use super::json::Object;
 use super::{CONNECTIONS_SHOWN, CONNECTIONS_SHOWN_MAX, REQUEST_BYTES_MAX, socket};
 use crate::config::{Choice, IdlePolicy};
+use crate::sys::credentials::ProcessIdentity;
+use crate::sys::peer_socket::{Accepted, PeerListener, PeerSocket};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use std::io::{self, Read, Write};
+use std::cmp::Reverse;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,8 +19,9 @@ use std::time::{Duration, Instant};
 const PEERS_MAX: usize = 16;
 /// In which a peer must have asked, and then have taken its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long nobody is accepted after a peer that may not ask, or when no descriptor is left: what
-/// others of this host can make this thread do is bounded.
+/// Connections accepted before peers are answered.
+const ACCEPT_BATCH: usize = 64;
+/// Rest after an error such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the socket tells of, and acts on.
@@ -63,7 +66,7 @@ impl Drop for ControlSocket {
 }
 
 struct Server<S> {
-    listener: UnixListener,
+    listener: PeerListener,
     stop: Arc<OwnedFd>,
     answers: Answers<S>,
     peers: Vec<Peer>,
@@ -83,11 +86,12 @@ impl<S: Source> Server<S> {
             }
             let now = Instant::now();
             self.paused_until.take_if(|until| *until <= now);
+            // Requests are answered before new connections can evict them.
+            let answers = &mut self.answers;
+            self.peers.retain_mut(|peer| peer.deadline > now && peer.go_on(answers).is_ok());
             if self.paused_until.is_none() {
                 self.accept(now);
             }
-            let answers = &mut self.answers;
-            self.peers.retain_mut(|peer| peer.deadline > now && peer.go_on(answers).is_ok());
         }
     }
 
@@ -110,30 +114,41 @@ impl<S: Source> Server<S> {
     }
 
     fn accept(&mut self, now: Instant) {
-        for _ in 0..PEERS_MAX {
+        for _ in 0..ACCEPT_BATCH {
             match self.listener.accept() {
-                Ok((stream, _)) if socket::is_trusted(&stream) => self.welcome(stream, now),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Ok(_) | Err(_) => self.paused_until = Some(now + PAUSE),
+                Ok(None) => return,
+                Ok(Some(Accepted::Peer(socket, peer))) => self.welcome(socket, peer.process, now),
+                Ok(Some(Accepted::Stranger)) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a control connection cannot be accepted");
+                    self.paused_until = Some(now + PAUSE);
+                    return;
+                }
             }
         }
     }
 
-    fn welcome(&mut self, stream: UnixStream, now: Instant) {
-        if stream.set_nonblocking(true).is_err() {
-            return;
-        }
+    /// Makes room where there is none: the process that has most connections loses its oldest request.
+    fn welcome(&mut self, socket: PeerSocket, process: ProcessIdentity, now: Instant) {
         if self.peers.len() == PEERS_MAX {
-            let longest = (0..PEERS_MAX).min_by_key(|index| self.peers[*index].deadline);
-            drop(longest.map(|index| self.peers.remove(index)));
+            let share = |peer: &Peer| {
+                let others = self.peers.iter().filter(|other| other.process == peer.process);
+                others.count() + usize::from(peer.process == process)
+            };
+            let last = (0..PEERS_MAX).max_by_key(|index| {
+                let peer = &self.peers[*index];
+                (share(peer), Reverse(peer.deadline))
+            });
+            drop(last.map(|index| self.peers.remove(index)));
         }
-        self.peers.push(Peer::new(stream, now));
+        self.peers.push(Peer::new(socket, process, now));
     }
 }
 
 /// Somebody who is connected: reads a request, or takes the answer; never both.
 struct Peer {
-    stream: UnixStream,
+    stream: PeerSocket,
+    process: ProcessIdentity,
     request: [u8; REQUEST_BYTES_MAX],
     received: usize,
     answer: Vec<u8>,
@@ -147,9 +162,10 @@ struct Peer {
 struct Over;
 
 impl Peer {
-    fn new(stream: UnixStream, now: Instant) -> Self {
+    fn new(stream: PeerSocket, process: ProcessIdentity, now: Instant) -> Self {
         Self {
             stream,
+            process,
             request: [0; REQUEST_BYTES_MAX],
             received: 0,
             answer: Vec::new(),

@@ -26,6 +26,7 @@
 
 mod connector;
 mod driver;
+mod file;
 mod frame;
 mod management;
 mod pcapng;

@@ -8,7 +8,10 @@ mod address;
 pub mod capture;
 #[cfg(all(test, not(loom)))]
 mod conformance;
+mod origin;
 mod peer;
+#[cfg(any(feature = "sim", feature = "verbs"))]
+mod send_queue;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -17,6 +20,7 @@ pub mod verbs;
 mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
+pub use origin::Origin;
 pub use peer::Peer;
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
@@ -136,7 +140,9 @@ pub trait Fabric: Sized + 'static {
     fn close(&mut self, qp: QpId);
 
     /// Memory of this connection that may be exposed to its peer, its length set to `bytes`; `None`
-    /// when no block is that long or all are lent out.
+    /// when no block is that long or all are lent out. Where the peer has it mapped
+    /// ([`Bulk::is_exposed`]), it reaches the memory without a key, too: what a key permits is checked
+    /// by the peer itself.
     fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk>;
 
     /// Lets the peer reach the leased bytes with one right, under a key never used before.

@@ -162,7 +162,9 @@ impl Buf {
     /// # Panics
     /// If the buffer is chained already, or cannot hold all that the two take.
     pub fn chain(&mut self, head_bytes: usize, tail: Bulk) {
-        assert!(head_bytes + tail.len() <= self.capacity(), "the chain is longer than its buffer");
+        let chain_bytes = head_bytes.checked_add(tail.len());
+        let fits = chain_bytes.is_some_and(|bytes| bytes <= self.capacity());
+        assert!(fits, "the chain is longer than its buffer");
         let place = self.make_tail();
         assert!(place.is_none(), "chained already");
         *place = Some(tail);

@@ -89,6 +89,11 @@ impl BulkPool {
         Some(Bulk::new(BlockRef::first(&self.0, index), bytes))
     }
 
+    /// Whether a peer can write the blocks at any time ([`Region::is_exposed`]).
+    pub fn is_exposed(&self) -> bool {
+        self.0.region.is_exposed()
+    }
+
     /// The region all blocks lie in.
     pub fn region_id(&self) -> RegionId {
         self.0.region.id()
@@ -168,6 +173,8 @@ struct Block {
     class: u32,
     block_bytes: usize,
     first_byte: NonNull<u8>,
+    /// A peer can write it at any time.
+    is_exposed: bool,
 }
 
 // SAFETY: the address is that of the pool's region, which any thread may know; a block touches none
@@ -177,8 +184,9 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    fn new(class: u32, block_bytes: usize, first_byte: NonNull<u8>) -> Self {
-        Self { references: AtomicU32::new(0), class, block_bytes, first_byte }
+    fn new(region: &Region, class: u32, block_bytes: usize, first_byte: NonNull<u8>) -> Self {
+        let is_exposed = region.is_exposed();
+        Self { references: AtomicU32::new(0), class, block_bytes, first_byte, is_exposed }
     }
 }
 
@@ -193,7 +201,7 @@ impl PoolCore {
             for _ in 0..class.count {
                 // SAFETY: `new` checked that all strides lie within the region.
                 let first_byte = unsafe { region.as_ptr().add(offset) };
-                blocks.push(Block::new(number, class.block_bytes, first_byte));
+                blocks.push(Block::new(&region, number, class.block_bytes, first_byte));
                 offset += stride_bytes(class.block_bytes);
             }
             carved.push(Class { block_bytes: class.block_bytes, free });
@@ -204,7 +212,7 @@ impl PoolCore {
     /// The one block that is all of `region`.
     fn whole(region: Region) -> Self {
         let block_bytes = region.len();
-        let block = Block::new(0, block_bytes, region.as_ptr());
+        let block = Block::new(&region, 0, block_bytes, region.as_ptr());
         let free = FreeList::full(0, 1);
         free.take();
         let class = Class { block_bytes, free };
@@ -265,6 +273,12 @@ impl BlockRef {
     #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.block().block_bytes
+    }
+
+    /// A peer can write the block at any time.
+    #[inline]
+    pub(super) fn is_exposed(&self) -> bool {
+        self.block().is_exposed
     }
 
     /// First byte of the block.

@@ -4,6 +4,7 @@
 use super::RegionHold;
 use super::bulk::BlockRef;
 use super::{Region, RegionId, Witness};
+use crate::sync::copy::copy_bytes;
 #[cfg(feature = "file-io")]
 use crate::sys::file_ring::{StableBytes, StableMemory};
 use std::fmt;
@@ -12,7 +13,9 @@ use std::ptr::NonNull;
 use std::slice;
 
 /// The exclusive owner of a block. It reads and writes the bytes, or lends ranges of them to a
-/// driver; while a [`Lease`] is out it does neither.
+/// driver; while a [`Lease`] is out it does neither. Memory that a peer can write at any time
+/// ([`Bulk::is_exposed`]) is only copied in and out; clients and services get such memory as an
+/// [`ExposedBulk`](super::ExposedBulk), never as this type.
 pub struct Bulk {
     block: BlockRef,
     len: usize,
@@ -65,24 +68,79 @@ impl Bulk {
     /// The bytes in use.
     ///
     /// # Panics
-    /// If a lease is out ([`Bulk::is_leased`]): a driver may be writing there.
+    /// If a lease is out ([`Bulk::is_leased`]): a driver may be writing there. If the memory
+    /// [is exposed](Bulk::is_exposed): the peer may be.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.assert_home();
-        // SAFETY: `len` initialised bytes of this block, which has no other handle, as was just
-        // checked; a lease, through which a driver could write, takes `&mut self`.
+        self.assert_private();
+        // SAFETY: `len` initialised bytes of this block, which has no other handle and no peer, as
+        // was just checked; a lease, through which a driver could write, takes `&mut self`.
         unsafe { slice::from_raw_parts(self.block.first_byte().as_ptr(), self.len) }
     }
 
     /// The bytes in use, to write to.
     ///
     /// # Panics
-    /// If a lease is out ([`Bulk::is_leased`]): a driver may be reading or writing there.
+    /// If a lease is out ([`Bulk::is_leased`]): a driver may be reading or writing there. If the
+    /// memory [is exposed](Bulk::is_exposed): the peer may be.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.assert_home();
+        self.assert_private();
         // SAFETY: as in `bytes`, and `&mut self` keeps readers out while the slice lives.
         unsafe { slice::from_raw_parts_mut(self.block.first_byte().as_ptr(), self.len) }
+    }
+
+    /// Whether the peer of a connection can write the memory at any time.
+    #[inline]
+    pub fn is_exposed(&self) -> bool {
+        self.block.is_exposed()
+    }
+
+    /// Copies bytes from byte `at` on, of those in use, to `into`. For any memory: a peer that writes
+    /// meanwhile tears the copy, and can do no more.
+    ///
+    /// # Panics
+    /// If a lease is out ([`Bulk::is_leased`]), or if fewer bytes than `into` takes are in use there.
+    pub fn copy_to(&self, at: usize, into: &mut [u8]) {
+        let (from, length) = (self.part(at, into.len()), into.len());
+        // SAFETY: `part` has found as many initialised bytes, to which there is no reference: of this
+        // block only `self` makes any, none that can be written through while `&self` lives. `into` is
+        // a reference, so it is memory of others.
+        unsafe { copy_bytes(from, NonNull::from(into).cast(), length) };
+    }
+
+    /// Copies `bytes` to byte `at` and on, all within those in use. For any memory.
+    ///
+    /// # Panics
+    /// As [`Bulk::copy_to`].
+    pub fn copy_from(&mut self, at: usize, bytes: &[u8]) {
+        let to = self.part(at, bytes.len());
+        // SAFETY: as in `copy_to`, and `&mut self` keeps all references to the block away.
+        unsafe { copy_bytes(NonNull::from(bytes).cast(), to, bytes.len()) };
+    }
+
+    /// Copies the first `length` bytes of another block here. For any memory on either side.
+    ///
+    /// # Panics
+    /// If a lease of either is out, or if fewer bytes are in use in either.
+    pub fn copy_from_bulk(&mut self, other: &Self, length: usize) {
+        let (from, to) = (other.part(0, length), self.part(0, length));
+        // SAFETY: as in `copy_to` and `copy_from`; blocks do not overlap.
+        unsafe { copy_bytes(from, to, length) };
+    }
+
+    /// First byte, and how many are in use, once no lease is out.
+    pub(super) fn address(&self) -> (NonNull<u8>, usize) {
+        (self.part(0, self.len), self.len)
+    }
+
+    /// First of `bytes` bytes in use from `at` on.
+    fn part(&self, at: usize, bytes: usize) -> NonNull<u8> {
+        self.assert_home();
+        let fits = at <= self.len && bytes <= self.len - at;
+        assert!(fits, "{bytes} bytes at {at} are not within the {} in use", self.len);
+        // SAFETY: `at` is within the block.
+        unsafe { self.block.first_byte().add(at) }
     }
 
     /// Lends `range` of the whole block, in use or not, to a driver that reads or writes it.
@@ -111,9 +169,10 @@ impl Bulk {
     /// Gives up writing for good, so that many can read.
     ///
     /// # Panics
-    /// If a lease is out ([`Bulk::is_leased`]): a driver may be writing there.
+    /// If a lease is out ([`Bulk::is_leased`]): a driver may be writing there. If the memory
+    /// [is exposed](Bulk::is_exposed): the peer may be.
     pub fn freeze(self) -> SharedBulk {
-        self.assert_home();
+        self.assert_private();
         SharedBulk { block: self.block, len: self.len }
     }
 
@@ -139,6 +198,12 @@ impl Bulk {
     #[inline]
     fn assert_home(&self) {
         assert!(!self.is_leased(), "the block is lent to a driver");
+    }
+
+    #[inline]
+    fn assert_private(&self) {
+        self.assert_home();
+        assert!(!self.is_exposed(), "a peer can write the block: copy its bytes");
     }
 }
 
@@ -315,10 +380,10 @@ impl Lease {
     /// If the lease has fewer bytes behind `at` than `into` takes.
     pub fn read_at(&self, at: usize, into: &mut [u8]) {
         let (from, length) = (self.part(at, into.len()), into.len());
-        // SAFETY: `part` has found as many initialised bytes; while the lease is out nobody writes
-        // them but through `write_at`, which takes it exclusively. `into` is a reference, so it is
-        // no leased memory.
-        unsafe { from.copy_to_nonoverlapping(NonNull::from(into).cast(), length) };
+        // SAFETY: `part` has found as many initialised bytes; while the lease is out this process
+        // writes them through `write_at` only, which takes it exclusively. `into` is a reference, so
+        // it is no leased memory.
+        unsafe { copy_bytes(from, NonNull::from(into).cast(), length) };
     }
 
     /// Copies to byte `at` of the lease and on, for a driver that moves bytes itself.
@@ -331,7 +396,7 @@ impl Lease {
         // SAFETY: `part` has found as many bytes. Nobody else has them: leases of a `Bulk` do not
         // overlap, its owner makes no reference while one is out, and `&mut self` keeps `read_at`
         // away. `bytes` is a reference, so it is no leased memory.
-        unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        unsafe { copy_bytes(NonNull::from(bytes).cast(), to, bytes.len()) };
     }
 
     /// First of `bytes` bytes of this lease from `at` on.

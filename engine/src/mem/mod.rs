@@ -6,11 +6,14 @@
 //!
 //! * [`Buf`]: an inline message buffer; belongs to one core ([`BufPool`]).
 //! * [`Bulk`], [`SharedBulk`], [`Lease`]: memory for one-sided transfers; any thread ([`BulkPool`]).
+//! * [`ExposedBulk`]: such memory where a peer can write it at any time. Safe code gets no reference
+//!   to it.
 #![allow(unsafe_code)]
 
 pub mod budget;
 mod buf;
 mod bulk;
+mod exposed;
 mod keys;
 mod loan;
 mod pool;
@@ -19,6 +22,7 @@ mod witness;
 
 pub use buf::{Buf, Parts};
 pub use bulk::{BulkClass, BulkPool, ClassStats};
+pub use exposed::ExposedBulk;
 pub use keys::KeyGenerator;
 pub use loan::{Bulk, Lease, SharedBulk};
 pub use pool::BufPool;
@@ -40,6 +44,9 @@ pub enum PoolError {
     /// Sizes or counts are beyond what a pool can number.
     #[error("the pool's sizes or counts are too large")]
     TooLarge,
+    /// The region is memory that a peer can write, and message buffers must be private.
+    #[error("a peer can write the region's memory")]
+    Exposed,
     /// The region cannot hold what was asked for.
     #[error("the pool needs {needed_bytes} bytes, its region has {region_bytes}")]
     RegionTooSmall {

@@ -21,9 +21,12 @@ impl BufPool {
     ///
     /// # Errors
     /// [`PoolError`] if a number is zero or too large, or the region is smaller than
-    /// [`BufPool::region_bytes`].
+    /// [`BufPool::region_bytes`] or [exposed](Region::is_exposed).
     pub fn new(region: Region, buf_bytes: usize, count: usize) -> Result<Self, PoolError> {
         let needed_bytes = Self::region_bytes(buf_bytes, count)?;
+        if region.is_exposed() {
+            return Err(PoolError::Exposed);
+        }
         let capacity = u32::try_from(buf_bytes).map_err(|_| PoolError::TooLarge)?;
         let count = u32::try_from(count).map_err(|_| PoolError::TooLarge)?;
         let lead_in = region.as_ptr().align_offset(LINE_BYTES);

@@ -41,6 +41,9 @@ struct Memory {
 /// What keeps the bytes alive.
 enum Backing {
     Mapping(Mapping),
+    /// A peer reaches it by a key that outlives what the key was given for.
+    #[cfg(feature = "verbs")]
+    Reachable(Mapping),
     Shared(Arc<SharedMemory>),
     /// A box in raw form: moving a `Box` would claim that nobody else points into it.
     Boxed(*mut [u8]),
@@ -59,6 +62,13 @@ impl Region {
         Self::new(base, len, Backing::Mapping(mapping))
     }
 
+    /// A mapping that a device lets a peer write at any time: it is [exposed](Region::is_exposed).
+    #[cfg(feature = "verbs")]
+    pub(crate) fn from_reachable_mapping(mapping: Mapping) -> Self {
+        let (base, len) = (mapping.as_ptr(), mapping.len());
+        Self::new(base, len, Backing::Reachable(mapping))
+    }
+
     /// An application's own memory as a region.
     pub fn from_boxed(bytes: Box<[u8]>) -> Self {
         let len = bytes.len();
@@ -68,17 +78,12 @@ impl Region {
         Self::new(base, len, Backing::Boxed(raw))
     }
 
-    /// A range of memory that another process has mapped, too.
-    ///
-    /// # Safety
-    /// Pools give out references into their region. As long as such a reference exists, the other
-    /// process must not write those bytes: either it is trusted not to, or this side never asks a
-    /// handle for a reference and goes through [`Lease::as_ptr`](crate::mem::Lease::as_ptr) only.
-    /// The same holds for this process: the range is not used in any other way.
+    /// A range of memory that another process has mapped, too, and can write at any time: it is
+    /// [exposed](Region::is_exposed).
     ///
     /// # Errors
     /// [`RegionError`] if the range is not within the memory.
-    pub unsafe fn from_shared(
+    pub fn from_shared(
         memory: Arc<SharedMemory>,
         range: Range<usize>,
     ) -> Result<Self, RegionError> {
@@ -138,6 +143,17 @@ impl Region {
     #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(crate) fn hold(&self) -> RegionHold {
         RegionHold { memory: Arc::clone(&self.memory), parts: Arc::downgrade(&self.parts) }
+    }
+
+    /// Whether a peer can write the bytes at any time. No handle to such memory gives out a
+    /// reference to them: they are copied in and out ([`Bulk::copy_to`](crate::mem::Bulk::copy_to)).
+    pub fn is_exposed(&self) -> bool {
+        match self.memory.backing {
+            Backing::Mapping(_) | Backing::Boxed(_) => false,
+            #[cfg(feature = "verbs")]
+            Backing::Reachable(_) => true,
+            Backing::Shared(_) => true,
+        }
     }
 
     /// The first byte of this part.
@@ -243,6 +259,8 @@ impl fmt::Debug for Backing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mapping(mapping) => mapping.fmt(f),
+            #[cfg(feature = "verbs")]
+            Self::Reachable(mapping) => mapping.fmt(f),
             Self::Shared(memory) => memory.fmt(f),
             Self::Boxed(_) => f.write_str("Boxed"),
         }

@@ -86,6 +86,12 @@ impl CallHold {
     }
 }
 
+/// What came in a Reply chunk. Nothing while that lies where the peer can write: the reply came
+/// another way then, or the chunk would have been copied.
+pub(super) fn private_bytes(reply: Option<&Bulk>) -> &[u8] {
+    reply.filter(|memory| !memory.is_exposed()).map_or(&[], Bulk::bytes)
+}
+
 /// See the module.
 pub(crate) struct CallTable {
     holds: Box<[Option<Box<CallHold>>]>,

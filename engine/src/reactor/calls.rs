@@ -1,6 +1,6 @@
 //! The client half of a core: starting calls, and bringing their replies back to the application.
 
-use super::call_table::CallHold;
+use super::call_table::{CallHold, private_bytes};
 use super::connection::Conn;
 use super::core::{CoreCell, Reactor};
 use super::memory::longest_block_bytes;
@@ -12,7 +12,7 @@ use super::ops::{
 use super::options::is_optional;
 use crate::config::BulkView;
 use crate::fabric::{ConnId, Fabric, SendWr};
-use crate::mem::{Buf, Bulk};
+use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
@@ -159,24 +159,44 @@ impl<F: Fabric> CoreCell<F> {
         }
         let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
         let mut whole = self
-            .bulk_of(conn, needed_bytes)
+            .private_bulk(conn, needed_bytes)
             .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config)))?;
         let shape = Shape::unpadded(Placement::Inline);
         let encoded = encode_call(whole.bytes_mut(), spec, write, &shape);
         if !encoded.fits {
             return Err(Backpressure::Misuse("the stream changed while it was encoded again"));
         }
+        if !encoded.reduced().is_empty() {
+            return Err(Backpressure::Misuse(
+                "an exposed argument with others too long to be inline",
+            ));
+        }
         whole.set_len(encoded.stream_bytes);
         self.reactor().send_call(conn, stage, &encoded, Some(whole), start, spec)
     }
 
-    /// Memory for the application's arguments and results: that of the connection, or with
-    /// `shm.bulk = copy`, `verbs.bulk = copy`, private memory that is copied into and out of it.
+    /// Memory for the application's arguments and results: that of the connection if its peer cannot
+    /// write it at any time, and the configuration allows it; else private memory, which is copied
+    /// into and out of it.
     pub(super) fn application_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         if self.reactor().config.bulk_view() == BulkView::Lent {
-            return self.bulk_of(conn, bytes);
+            return self.private_bulk(conn, bytes);
         }
         self.reactor().bulk.take(bytes)
+    }
+
+    /// Memory of the connection, or of the core if a peer can write that of the connection.
+    pub(super) fn private_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        let mut reactor = self.reactor();
+        reactor.conns.find(conn)?;
+        let is_exposed = reactor.fabric.connection_memory(conn).is_some_and(BulkPool::is_exposed);
+        if is_exposed { reactor.bulk.take(bytes) } else { reactor.fabric.bulk(conn, bytes) }
+    }
+
+    /// Memory of the connection for the application, if the configuration allows it.
+    pub(super) fn exposed_bulk(&self, conn: ConnId, bytes: usize) -> Option<ExposedBulk> {
+        let is_lent = self.reactor().config.bulk_view() == BulkView::Lent;
+        self.bulk_of(conn, bytes).filter(|_| is_lent).map(ExposedBulk::new)
     }
 
     pub(super) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
@@ -228,7 +248,7 @@ impl<F: Fabric> CoreCell<F> {
         let mut from_chunk: &[u8] = &[];
         let mut buffers = None;
         if let Some(hold) = hold.as_deref_mut() {
-            from_chunk = hold.reply.as_ref().map_or(&[], Bulk::bytes);
+            from_chunk = private_bytes(hold.reply.as_ref());
             let (arguments, results) = (&mut hold.arguments[..], &mut hold.results[..]);
             let pulled = PulledChunks::default();
             buffers = Some(ReplyBuffers { arguments, results, pulled });
@@ -444,10 +464,11 @@ impl<F: Fabric> Reactor<F> {
         }
         let Some(hold) = hold else { return Ok(()) };
         self.stats.copies += hold.take_results(&reply.placed);
-        match self.config.bulk_view() {
-            BulkView::Copy => self.copy_reply_chunk(hold, reply),
-            BulkView::Lent => Ok(()),
+        let is_exposed = hold.reply.as_ref().is_some_and(Bulk::is_exposed);
+        if is_exposed || self.config.bulk_view() == BulkView::Copy {
+            return self.copy_reply_chunk(hold, reply);
         }
+        Ok(())
     }
 
     pub(super) fn recycle_hold(&mut self, conn: ConnId, hold: Option<Box<CallHold>>) {
@@ -469,7 +490,7 @@ impl<F: Fabric> Reactor<F> {
             self.stats.no_buffer += 1;
             return Err(CallFailure::NoMemory);
         };
-        private.bytes_mut().copy_from_slice(&shared.bytes()[..length]);
+        private.copy_from_bulk(&shared, length);
         self.stats.copies += 1;
         hold.reply = Some(private);
         Ok(())
@@ -513,7 +534,7 @@ impl Stage {
         let items = encoded.reduced().iter();
         let items_bytes: usize = items.map(|item| roundup4(item.length as usize)).sum();
         let needed_bytes = self.header_bytes + encoded.stream_bytes + items_bytes;
-        if needed_bytes <= self.threshold_bytes {
+        if needed_bytes <= self.threshold_bytes && encoded.reduced().is_empty() {
             return Ok(());
         }
         match self.is_inline {
@@ -540,7 +561,11 @@ fn encode_call(stream: &mut [u8], spec: &CallSpec, write: Encode<'_>, shape: &Sh
     let mut items = shape.placements.map(|placement| Item { bytes: &[], placement });
     let mut count = 0;
     for (argument, item) in spec.arguments.iter().flatten().zip(&mut items) {
-        item.bytes = argument.bytes();
+        if argument.is_exposed() {
+            item.placement = Placement::Unseen(argument.len() as u32);
+        } else {
+            item.bytes = argument.bytes();
+        }
         count += 1;
     }
     encode_items(stream, &items[..count], write, shape)
@@ -595,7 +620,7 @@ impl CallHold {
             result.set_len(length.min(result.capacity()));
             if let Some(copy) = copy {
                 let length = result.len().min(copy.len());
-                result.bytes_mut()[..length].copy_from_slice(&copy.bytes()[..length]);
+                result.copy_from_bulk(copy, length);
                 copied += 1;
             }
         }

@@ -6,6 +6,7 @@ use super::chains::ReceiveChains;
 use super::deadlines::Expiry;
 use super::exports::{ExportHold, KeptReply};
 use super::fenced::FencedReply;
+use super::leaving::Goodbye;
 use super::negotiate::{Negotiated, Terms};
 use super::reply_pulls::ReplyPull;
 use super::reverse::{ReverseState, Roles};
@@ -20,7 +21,7 @@ use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::connection::Connection;
 use spinrpc_proto::limits::READ_CHUNKS_MAX;
 use spinrpc_proto::output::SlotId;
-use spinrpc_proto::pull::Pull;
+use spinrpc_proto::pull::PullChunk;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::TransportVersion;
@@ -30,6 +31,37 @@ use std::collections::VecDeque;
 /// Protocol state with slots on the heap, allocated when the connection opens.
 pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
 
+/// Memory that Read chunks are fetched to.
+#[derive(Clone, Copy)]
+pub(super) struct SinkPools<'a> {
+    /// Where RDMA Reads end, if that is not `private` ([`Fabric::read_sinks`]).
+    sinks: Option<&'a BulkPool>,
+    /// The core's.
+    private: &'a BulkPool,
+}
+
+impl<'a> SinkPools<'a> {
+    pub(super) fn of(fabric: &'a impl Fabric, conn: ConnId, private: &'a BulkPool) -> Self {
+        Self { sinks: fabric.read_sinks(conn), private }
+    }
+
+    /// A block for an RDMA Read, and one for its bytes afterwards if the peer can write the first.
+    fn take(self, bytes: usize) -> Option<(Bulk, Option<Bulk>)> {
+        let sink = self.sinks.unwrap_or(self.private).take(bytes)?;
+        match sink.is_exposed() {
+            true => Some((sink, Some(self.private.take(bytes)?))),
+            false => Some((sink, None)),
+        }
+    }
+
+    /// See [`BulkPool::could_hold`].
+    pub(super) fn could_hold(self, lengths: impl Iterator<Item = usize> + Clone) -> bool {
+        let sinks = self.sinks.unwrap_or(self.private);
+        sinks.could_hold(lengths.clone())
+            && (!sinks.is_exposed() || self.private.could_hold(lengths))
+    }
+}
+
 /// The Read chunks of one message being fetched, and where their bytes are.
 #[derive(Default)]
 pub(crate) struct Sinks {
@@ -37,6 +69,8 @@ pub(crate) struct Sinks {
     pub(crate) chunks: [(u32, u32); READ_CHUNKS_MAX],
     pub(crate) count: usize,
     pub(crate) bulks: [Option<Bulk>; READ_CHUNKS_MAX],
+    /// Private memory for what was fetched to where the peer can write.
+    homes: [Option<Bulk>; READ_CHUNKS_MAX],
     /// Parts of the message were copied together while it was decoded.
     pub(crate) joined: Cell<bool>,
 }
@@ -44,31 +78,43 @@ pub(crate) struct Sinks {
 impl Sinks {
     /// Memory for all Read chunks of a message: all at once or none, so that two messages cannot
     /// wait for each other. True if they have it.
-    pub(crate) fn fill(&mut self, plan: &Pull, pool: &BulkPool) -> bool {
-        if self.count == plan.chunks().len() {
+    pub(super) fn fill(&mut self, chunks: &[PullChunk], pools: SinkPools<'_>) -> bool {
+        if self.count == chunks.len() {
             return true;
         }
-        self.count = plan.chunks().len();
-        for (index, chunk) in plan.chunks().iter().enumerate() {
-            let Some(bulk) = pool.take(chunk.length as usize) else {
+        self.count = chunks.len();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let Some((bulk, home)) = pools.take(chunk.length as usize) else {
                 self.clear();
                 return false;
             };
-            self.bulks[index] = Some(bulk);
+            (self.bulks[index], self.homes[index]) = (Some(bulk), home);
             self.chunks[index] = (chunk.position, chunk.length);
         }
         true
     }
 
+    /// All has been fetched: copies it to where the peer cannot write. Returns the number of copies.
+    pub(super) fn take_home(&mut self) -> u64 {
+        let mut copies = 0;
+        for (bulk, home) in self.bulks.iter_mut().zip(&mut self.homes).take(self.count) {
+            if let (Some(fetched), Some(mut home)) = (&mut *bulk, home.take()) {
+                home.copy_from_bulk(fetched, fetched.len());
+                *bulk = Some(home);
+                copies += 1;
+            }
+        }
+        copies
+    }
+
     /// Blocks of registered memory that it holds.
     pub(super) fn blocks(&self) -> usize {
-        self.bulks.iter().flatten().count()
+        self.bulks.iter().chain(&self.homes).flatten().count()
     }
 
     pub(crate) fn clear(&mut self) {
-        for bulk in &mut self.bulks[..self.count] {
-            *bulk = None;
-        }
+        self.bulks[..self.count].fill_with(|| None);
+        self.homes[..self.count].fill_with(|| None);
         self.count = 0;
         self.joined.set(false);
     }
@@ -85,6 +131,8 @@ pub(crate) struct ServeHold {
     pub(crate) put_off: bool,
     /// When the time of the call that named it is over.
     pub(super) expiry: Expiry,
+    /// When it has waited for memory for long enough, if it waits.
+    pub(super) patience: Expiry,
 }
 
 /// Bytes that this side moved over a connection beside messages, whose bytes only the core counts: to
@@ -133,12 +181,14 @@ pub(crate) struct Conn {
     pub(super) reverse: ReverseState,
     /// The first call, while another version than its own may have to be tried.
     pub(super) offer: Option<Box<Offered>>,
-    /// RDMA_ERROR messages that wait for a buffer; at most one for each slot.
-    pub(crate) errors_owed: usize,
+    /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
+    pub(crate) answers_owed: usize,
     /// The call that tries whether the peer knows that calls say how much time they have.
     pub(super) trial: Option<Box<Offered>>,
     /// Why this side began to close it; the first cause stands.
     pub(crate) closing: Option<DownCause>,
+    /// The last message of a connection whose server shuts down gracefully.
+    pub(super) goodbye: Goodbye,
 }
 
 impl Conn {
@@ -162,7 +212,7 @@ impl Conn {
             .with_exports(config.exports_max());
         let has_reads = config.protocol().has_reads_in_replies();
         let (pulls, exports) = if has_reads { (calls, serves) } else { (0, 0) };
-        let recvs = config.recv_budget_with(roles.reverse_calls).total();
+        let recvs = config.recv_budget_with(roles.reverse_receives()).total();
         let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, recvs));
         let chains = chains.transpose()?;
         let extra_bytes = chains.as_ref().map_or(0, ReceiveChains::extra_bytes);
@@ -193,9 +243,10 @@ impl Conn {
             sends_left_by_calls: u32::from(roles.reverse_calls > 0),
             reverse: ReverseState::default(),
             offer: None,
-            errors_owed: 0,
+            answers_owed: 0,
             trial: None,
             closing: None,
+            goodbye: Goodbye::default(),
         })
     }
 
@@ -295,6 +346,7 @@ impl ServeHold {
             reserved: 0,
             put_off: false,
             expiry: Expiry::NONE,
+            patience: Expiry::NONE,
         }
     }
 }
@@ -307,7 +359,11 @@ fn protocol(
 ) -> Protocol {
     let (limits, profile) = (config.peer_limits(), config.protocol());
     let connection = Connection::new(roles.side, requester, responder, limits, profile);
-    if roles.reverse_calls > 0 { connection.two_way() } else { connection }
+    match (roles.reverse_calls, roles.refuses_reverse) {
+        (0, false) => connection,
+        (0, true) => connection.refusing_reverse(),
+        _ => connection.two_way(),
+    }
 }
 
 /// Buffers of a connection. Those that the driver gives no memory for take address space when it
@@ -339,7 +395,10 @@ fn buffers(
 mod tests {
     use super::super::negotiate::Offer;
     use super::*;
+    use crate::mem::BulkClass;
     use crate::reactor::instance::Instance;
+    use crate::sys::mmap::SharedMemory;
+    use std::sync::Arc;
 
     fn served(reads_max: u16) -> Conn {
         let config = Config::default();
@@ -347,6 +406,36 @@ mod tests {
             Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
         let roles = Roles::accepted(&config);
         Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, None).unwrap()
+    }
+
+    fn pool(region: Region, count: usize) -> BulkPool {
+        BulkPool::new(region, &[BulkClass { block_bytes: 64, count }]).unwrap()
+    }
+
+    /// Over iWARP a peer is told a key to write where our RDMA Reads end (RFC 5040 section 4.4).
+    #[test]
+    fn chunks_that_were_fetched_to_memory_that_a_peer_can_write_are_delivered_as_private_copies() {
+        let (memory, _) = SharedMemory::create("test", 4096).unwrap();
+        let sinks = pool(Region::from_shared(Arc::new(memory), 0..4096).unwrap(), 2);
+        let private = pool(Region::from_boxed(vec![0; 256].into()), 2);
+        let pools = SinkPools { sinks: Some(&sinks), private: &private };
+        let mut chunks = [PullChunk::default(); 2];
+        (chunks[0].length, chunks[1].length) = (5, 3);
+        let free = |pool: &BulkPool| pool.classes().map(|class| class.free).sum::<usize>();
+        let mut fetch = Sinks::default();
+        assert!(fetch.fill(&chunks, pools));
+        assert!(fetch.bulks.iter().flatten().all(Bulk::is_exposed));
+        assert!(!Sinks::default().fill(&chunks, pools), "all at once or none");
+        fetch.bulks[0].as_mut().unwrap().copy_from(0, b"first");
+        fetch.bulks[1].as_mut().unwrap().copy_from(0, b"2nd");
+        assert_eq!((fetch.take_home(), fetch.take_home()), (2, 0));
+        let delivered = fetch.bulks.iter().flatten().map(Bulk::bytes);
+        assert!(delivered.eq([&b"first"[..], b"2nd"]));
+        assert_eq!((free(&sinks), free(&private)), (2, 0));
+        fetch.clear();
+        assert_eq!((free(&sinks), free(&private)), (2, 2));
+        assert!(pools.could_hold([64, 64].into_iter()));
+        assert!(!pools.could_hold([64, 64, 1].into_iter()));
     }
 
     /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued

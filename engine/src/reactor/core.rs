@@ -15,8 +15,9 @@ use super::mailbox::{Inbox, Mail};
 use super::memory::message_bytes;
 use super::negotiate::{Negotiated, Offer, Terms};
 use super::ops::{CallEnd, CallFrame, Progress, Upcalls};
+use super::panics::PanicLog;
 use super::pulls::Pulling;
-use super::refusals::OwedError;
+use super::refusals::OwedAnswer;
 use super::replies::SYSTEM_ERR;
 use super::resend::Interrupted;
 use super::reverse::Roles;
@@ -69,14 +70,17 @@ pub(crate) struct Reactor<F: Fabric> {
     pub(super) next_deadline: Instant,
     pub(super) default_timeout_ticks: u64,
     pub(super) done_timeout_ticks: u64,
+    pub(super) memory_wait_ticks: u64,
     pub(super) put_off: VecDeque<(ConnId, Pulling)>,
     pub(super) given_up: VecDeque<GivenUp>,
-    pub(super) owed_errors: VecDeque<OwedError>,
+    pub(super) owed_answers: VecDeque<OwedAnswer>,
     pub(super) interrupted: Interrupted,
     /// Connections asked for on which the peer may call.
     pub(super) reverse_requests: Vec<u64>,
     /// The extensions of version two that its connections know.
     pub(super) options: Options,
+    /// Panics of handlers of all cores.
+    pub(super) panics: Arc<PanicLog>,
     /// No lost connection is made anew.
     ending: bool,
     /// Calls deferred whose answers have not come by mail, where each has its place.
@@ -243,7 +247,7 @@ impl<F: Fabric> CoreCell<F> {
     fn attend(&self, up: &mut impl Upcalls) -> usize {
         let letters = self.read_mail(up);
         self.end_overdue(up);
-        self.reactor().send_owed_errors();
+        self.reactor().send_owed_answers();
         self.resume(up);
         self.attend_interrupted(up);
         self.reactor().go_on_leaving();
@@ -317,11 +321,12 @@ impl<F: Fabric> CoreCell<F> {
         if !self.reactor().ending && up.wants_another(conn) {
             return self.suspend(*gone, &cause, up);
         }
-        gone.proto.requester.on_down(|_, token| {
-            if let Some(token) = token {
-                up.on_call_failed(conn, token, CallEnd::Down(cause.clone()));
-            }
-        });
+        let mut ended = Vec::new();
+        gone.proto.requester.on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
+        for (slot, token) in ended {
+            let end = CallEnd::of(gone.proves_unexecuted(slot), &cause);
+            up.on_call_failed(conn, token, end);
+        }
         up.on_down(conn, &cause);
     }
 
@@ -337,13 +342,13 @@ impl<F: Fabric> CoreCell<F> {
         }
     }
 
-    /// The core moves no more: its peers hear that now. Nothing is done while a panic unwinds
-    /// through a step that holds the state.
+    /// The core moves no more: its peers hear that now.
     pub(crate) fn end(&self) {
         if let Ok(mut reactor) = self.state.try_borrow_mut() {
+            // First: whatever fails below, no connection is assigned to this core from here on.
+            reactor.inbox.close();
             reactor.close_all();
             reactor.leaving = None;
-            reactor.inbox.close();
             // Last: a device may take seconds, in which nobody is to wait for this core.
             reactor.fabric.end();
         }
@@ -376,12 +381,14 @@ impl<F: Fabric> Reactor<F> {
                 None => u64::MAX,
             },
             done_timeout_ticks: clock.from_duration(config.done_timeout()),
+            memory_wait_ticks: clock.from_duration(config.memory_wait()),
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
-            owed_errors: VecDeque::with_capacity(config.slots_per_conn()),
+            owed_answers: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: Interrupted::default(),
             reverse_requests: Vec::new(),
             options: Options::NONE,
+            panics: Arc::default(),
             ending: false,
             conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
@@ -407,6 +414,11 @@ impl<F: Fabric> Reactor<F> {
         Self { options, ..self }
     }
 
+    /// With a log of panics that its engine's cores share.
+    pub(crate) fn with_panics(self, panics: Arc<PanicLog>) -> Self {
+        Self { panics, ..self }
+    }
+
     #[inline]
     fn begin_turn(&mut self, batch: &mut Completions) -> usize {
         self.in_turn = true;
@@ -419,7 +431,7 @@ impl<F: Fabric> Reactor<F> {
             || self.now.0 >= self.next_deadline.0
             || !self.given_up.is_empty()
             || !self.put_off.is_empty()
-            || !self.owed_errors.is_empty()
+            || !self.owed_answers.is_empty()
     }
 
     /// Flushes, and stamps the time: after the work and not before it, so that a message does not
@@ -492,7 +504,12 @@ impl<F: Fabric> Reactor<F> {
             self.begin_pull(qp, slot, message);
             return None;
         }
+        let dropped = if let Event::Dropped(why) = event { Some(why) } else { None };
+        let is_goodbye = dropped.is_some_and(|why| self.hear_goodbye(qp, message.bytes(), why));
         self.repost(qp, message);
+        if is_goodbye {
+            return None;
+        }
         let ended = match event {
             Event::Failed { slot, .. } | Event::Released(slot) => Some(slot),
             _ => None,
@@ -507,6 +524,7 @@ impl<F: Fabric> Reactor<F> {
                 self.stats.calls_refused += 1;
                 self.send_refusal(qp, xid, version, &SYSTEM_ERR);
             }
+            Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
                 self.stats.messages_dropped += 1;
                 tracing::debug!(?why, "dropped a message");
@@ -626,10 +644,13 @@ impl<F: Fabric> Reactor<F> {
     }
 
     /// A call that was given up leaves its memory exposed, because the responder may still write
-    /// there: nothing is to be done.
+    /// there. What was kept to send it again is of no use any more.
     #[cfg(not(feature = "canary"))]
-    #[inline(always)]
-    pub(super) fn keep_fenced(&mut self, _: ConnId, _: SlotId) {}
+    pub(super) fn keep_fenced(&mut self, conn: ConnId, slot: SlotId) {
+        if let Some(c) = self.conns.find(conn) {
+            c.calls.forget(slot);
+        }
+    }
 
     /// The bug that the canary plants, which a simulation has to find: the memory of a call that
     /// was given up goes back at once, and the late reply of an honest responder is written to

@@ -36,6 +36,14 @@ pub(super) struct Expiry {
 impl Expiry {
     /// Of no call: the first of a slot has generation one.
     pub(super) const NONE: Self = Self { generation: 0, at: Instant(u64::MAX) };
+
+    /// That of the call in this slot: the one that is known, or this one from now on.
+    pub(super) fn of(&mut self, slot: SlotId, at: Instant) -> Instant {
+        if self.generation != slot.generation {
+            *self = Self { generation: slot.generation, at };
+        }
+        self.at
+    }
 }
 
 impl Conn {

@@ -95,7 +95,7 @@ impl<F: Fabric> CoreCell<F> {
                 return self.reactor().post_read_reply(to, stage, &encoded, data);
             }
         }
-        let Some(mut whole) = self.bulk_of(to.conn, first.stream_bytes) else {
+        let Some(mut whole) = self.private_bulk(to.conn, first.stream_bytes) else {
             drop(stage);
             return self.reactor().refuse_for_memory(to);
         };
@@ -240,7 +240,7 @@ impl<F: Fabric> Reactor<F> {
                     // It lies elsewhere than in memory of the connection: a copy is reached there.
                     let copy = self.fabric.bulk(conn, bytes);
                     let mut copy = copy.ok_or(CannotExport::NoMemory)?;
-                    copy.bytes_mut().copy_from_slice(item.bytes());
+                    copy.copy_from(0, item.bytes());
                     self.stats.copies += 1;
                     self.export(conn, read.position, &mut copy, exported)?;
                 }
@@ -264,7 +264,7 @@ impl<F: Fabric> Reactor<F> {
             Err(ExposeError::Foreign) => {
                 let copy = self.fabric.bulk(conn, memory.len());
                 let mut copy = copy.ok_or(CannotExport::NoMemory)?;
-                copy.bytes_mut().copy_from_slice(memory.bytes());
+                copy.copy_from_bulk(memory, memory.len());
                 self.stats.copies += 1;
                 let lease = copy.lease(0..copy.len());
                 self.fabric.expose(conn, lease, Access::RemoteRead)

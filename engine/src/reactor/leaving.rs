@@ -8,11 +8,15 @@
 
 use super::connection::Conn;
 use super::core::Reactor;
+use super::instance::Instance;
 use super::ops::ReplyTarget;
-use super::replies::release;
-use crate::fabric::{DownCause, Fabric};
+use super::replies::{release, version_of};
+use crate::fabric::{ConnId, DownCause, Fabric, SendWr};
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::goodbye;
 use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{Dropped, SlotId};
+use spinrpc_proto::version::TransportVersion;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -26,6 +30,27 @@ pub(crate) struct Farewell {
     /// Gets core and calls that it still has to finish, when they change; is dropped when there are
     /// none, and the connections of clients are down, or when the core is shut down.
     pub(crate) report: Sender<(usize, usize)>,
+}
+
+/// The message of [`goodbye`] on one connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Goodbye {
+    /// The server said it: the calls in flight were not executed on this connection.
+    is_heard: bool,
+    /// A message was dropped that may have been the answer to one of those calls.
+    is_doubtful: bool,
+    is_sent: bool,
+    /// A call was executed, and its answer not sent: the message would not be true.
+    pub(super) is_false: bool,
+    /// The version of the last call that was left.
+    version: Option<TransportVersion>,
+}
+
+impl Goodbye {
+    /// The calls in flight were not executed.
+    pub(super) fn is_believed(&self) -> bool {
+        self.is_heard && !self.is_doubtful
+    }
 }
 
 /// A core that ends in good order.
@@ -84,7 +109,47 @@ impl<F: Fabric> Reactor<F> {
             let look_at = self.read_clock().0.saturating_add(self.clock.from_duration(LOOK_EVERY));
             self.next_deadline = self.next_deadline.min(Instant(look_at));
         }
-        done.into_iter().for_each(|id| self.begin_close(id, DownCause::Local));
+        for id in done {
+            if self.say_goodbye(id) {
+                self.begin_close(id, DownCause::Local);
+            }
+        }
+    }
+
+    /// Tells a client whose calls are all answered that no other one was executed. `true` when the
+    /// connection may be closed: that has left, or cannot be said.
+    fn say_goodbye(&mut self, conn: ConnId) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        // No document has the message: only our own ends know it.
+        let is_understood = c.negotiated.peer().instance != Instance::Unknown;
+        if !is_understood || c.goodbye.is_sent || c.goodbye.is_false {
+            return true;
+        }
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return false;
+        }
+        let Some(mut message) = c.sends.take() else { return false };
+        let only_two = !c.proto.limits().versions.speaks(TransportVersion::One);
+        let spoken = if only_two { TransportVersion::Two } else { TransportVersion::One };
+        let version = c.goodbye.version.unwrap_or(spoken);
+        let length = goodbye::emit(message.whole_mut(), version, c.proto.responder.grant());
+        message.set_range(0..length);
+        c.goodbye.is_sent = true;
+        if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
+            return true;
+        }
+        self.fabric.flush();
+        !self.fabric.has_unsent(conn)
+    }
+
+    /// Takes a message that the protocol core has dropped. `true` if the server says by it that the calls
+    /// in flight are not executed on this connection; any other may have been the answer to one of them.
+    pub(super) fn hear_goodbye(&mut self, conn: ConnId, message: &[u8], why: Dropped) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        let is_heard = c.proto.side() == Side::Client && goodbye::is_goodbye(message);
+        c.goodbye.is_heard |= is_heard;
+        c.goodbye.is_doubtful |= !is_heard && why.may_be_answer();
+        is_heard
     }
 
     /// Calls deferred, of whatever kind, that are not answered.
@@ -97,15 +162,24 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(to.conn) else { return };
         if c.proto.responder.abandon(to.slot) {
             release(c, to.slot);
+            c.goodbye.version = Some(version_of(to.message));
             self.stats.calls_left += 1;
         }
     }
 }
 
 impl Conn {
+    /// Whether a call that the connection took with it, and of which no part of a reply has come, was
+    /// executed neither on it nor on one before.
+    pub(super) fn proves_unexecuted(&self, slot: SlotId) -> bool {
+        let pull = self.pulls.get(usize::from(slot.index));
+        let is_unknown = self.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
+        self.goodbye.is_believed() && pull.is_none_or(Option::is_none) && !is_unknown
+    }
+
     /// Replies that wait for more than the send queue: errors for a buffer, those that are left to be
     /// fetched for their RDMA_DONE, or for that of another.
     fn replies_held(&self) -> usize {
-        self.errors_owed + self.kept.len() + self.proto.responder.dones_owed() as usize
+        self.answers_owed + self.kept.len() + self.proto.responder.dones_owed() as usize
     }
 }

@@ -76,6 +76,12 @@ impl<E> Inbox<E> {
         self.waker.get().is_some() && !self.is_closed.load(Ordering::Relaxed)
     }
 
+    /// Whether its core has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Relaxed: as above.
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
     /// The core reads no more; what is left is dropped, and what comes.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);

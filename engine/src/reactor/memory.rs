@@ -4,8 +4,9 @@ use crate::config::{Config, NumaPolicy, Want};
 use crate::fabric::FabricError;
 use crate::mem::budget::Budget;
 use crate::mem::{BufPool, BulkClass, BulkPool, Region};
-use crate::sys::mmap::{Mapping, PageRequest};
+use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use crate::sys::topology::Topology;
+use std::io;
 
 /// Letters a core's mailbox holds: deferred replies, new connections, and shutdown.
 pub(crate) const MAILBOX_LETTERS: usize = 4096;
@@ -56,7 +57,7 @@ pub(crate) fn message_bytes(config: &Config) -> usize {
 /// The private registered memory of a core, for RDMA Read sinks, long replies and the
 /// application's results. Called on the core's own thread, which is pinned already.
 pub(crate) fn core_pool(config: &Config, cpu: usize) -> Result<BulkPool, FabricError> {
-    let failed = |reason: String, source: Option<std::io::Error>| FabricError {
+    let failed = |reason: String, source: Option<io::Error>| FabricError {
         op: format!("map {} MiB of registered memory (mem.arena_mib)", config.arena_bytes() >> 20),
         reason,
         source,
@@ -69,7 +70,8 @@ pub(crate) fn core_pool(config: &Config, cpu: usize) -> Result<BulkPool, FabricE
         lock: config.lock() != Want::Off,
         node: numa_node(config, cpu),
     };
-    let mapping = Mapping::anonymous(bytes, request).map_err(|e| failed(e.to_string(), Some(e)))?;
+    let mapping = Mapping::anonymous(bytes, request)
+        .map_err(|error| failed(why_unmapped(&error, config), Some(error)))?;
     if config.lock() == Want::Require && !mapping.is_locked() {
         return Err(failed(LOCK_REMEDY.into(), None));
     }
@@ -78,6 +80,16 @@ pub(crate) fn core_pool(config: &Config, cpu: usize) -> Result<BulkPool, FabricE
 
 const LOCK_REMEDY: &str = "mem.lock = require, and the memory cannot be locked: raise the limit \
      (ulimit -l; LimitMEMLOCK= for a service), shrink mem.arena_mib, or set mem.lock = try";
+
+fn why_unmapped(error: &io::Error, config: &Config) -> String {
+    match config.hugepages() {
+        HugePages::Require => format!("mem.hugepages = require: {error}; {HUGE_PAGES_REMEDY}"),
+        HugePages::Try | HugePages::Off => error.to_string(),
+    }
+}
+
+const HUGE_PAGES_REMEDY: &str = "reserve enough huge pages of 2 MiB (sysctl vm.nr_hugepages; HugePages_Free \
+     in /proc/meminfo tells how many are left), shrink mem.arena_mib, or set mem.hugepages = try";
 
 fn numa_node(config: &Config, cpu: usize) -> Option<u32> {
     match config.numa() {

@@ -37,9 +37,9 @@ impl<F: Fabric> Offering<'_, F> {
             Some(mut message) => {
                 // The stream's first word is the XID, which must be right before the peer may look.
                 put_xid(message.bytes_mut(), xid);
-                let offer = self.expose(&mut message, Access::RemoteRead)?;
+                let (offer, copy) = self.expose_item(&mut message, Access::RemoteRead)?;
                 require_room(self.chunks.push_read(0, offer))?;
-                self.hold.message = Some(message);
+                self.hold.message = copy.or(Some(message));
             }
             None => self.offer_reads(encoded, spec)?,
         }
@@ -121,7 +121,7 @@ impl<F: Fabric> Offering<'_, F> {
         }
         let mut copy = self.lend(item.len())?;
         if access == Access::RemoteRead {
-            copy.bytes_mut().copy_from_slice(item.bytes());
+            copy.copy_from_bulk(item, item.len());
             self.copies += 1;
         }
         let offer = self.expose(&mut copy, access)?;

@@ -6,11 +6,12 @@ use super::deferred::DeferTicket;
 use super::instance::Instance;
 use super::negotiate::Negotiated;
 use super::options::OptionMessage;
+use super::panics::PanicPlace;
 use super::reply_plan::ReplyData;
 use super::reverse::NoReverse;
 pub(crate) use super::versions::Settled;
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
-use crate::mem::{Buf, Bulk, BulkPool};
+use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -18,6 +19,7 @@ use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use spinrpc_proto::version::{Negotiation, Verdict};
+use std::any::Any;
 use std::time::Duration;
 
 /// Writes a stream; may be asked to do it again with more room.
@@ -66,6 +68,13 @@ pub(crate) trait CoreOps: ReplyOps {
     ) -> Result<(), Backpressure>;
     /// Answers a call of an extension with an error of the transport.
     fn refuse_option(&self, to: &ReplyTarget<'_>);
+    /// Counts and logs the panic of a handler.
+    ///
+    /// # Panics
+    /// With the same, if `rpc.on_panic` says so.
+    fn take_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>);
+    /// Answers a call whose handler panicked with SYSTEM_ERR, unless it was answered before.
+    fn fail_call(&self, to: &ReplyTarget<'_>);
     /// A call of an extension is answered later: by the next.
     fn defer_option(&self);
     /// As [`CoreOps::reply_option`], or without an answer as [`CoreOps::refuse_option`], of a call that
@@ -79,8 +88,10 @@ pub(crate) trait CoreOps: ReplyOps {
     ) -> Result<(), Backpressure>;
     /// Gives up the call that carries `token`.
     fn cancel(&self, conn: ConnId, token: u64) -> bool;
-    /// Memory the peer of `conn` can be given access to.
+    /// Memory for arguments and results of calls to the peer of `conn`.
     fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk>;
+    /// The memory of the connection itself, where the configuration allows it.
+    fn exposed_bulk(&self, conn: ConnId, bytes: usize) -> Option<ExposedBulk>;
     /// The core's own registered memory.
     fn pool(&self) -> BulkPool;
     /// Calls of `conn` that wait for their replies; `None` when it is down.
@@ -201,13 +212,15 @@ pub struct CallSpec {
 /// executed it cannot be known then (RFC 5531 section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resend {
-    /// It ends with [`CallError::Disconnected`](crate::CallError::Disconnected).
+    /// It ends with [`CallError::Disconnected`](crate::CallError::Disconnected), or
+    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted) where that is known.
     #[default]
     Never,
     /// It is sent again with the XID it had, to a server that keeps replies by that
     /// ([`Engine::serve_once`](crate::Engine::serve_once)), and so executes it once at most. If
     /// another server has taken its place, or it says that it keeps none, the call ends as with
-    /// `Never`. Of a server of another make the caller knows that it keeps replies. So it does of the
+    /// `Never`, unless the server before has said that it did not execute it, as one that shuts down
+    /// gracefully does ([`Engine::drain`](crate::Engine::drain)). Of another implementation's server the caller knows that it keeps replies. So it does of the
     /// program: an engine says that it keeps replies, not for which of its programs, and one served
     /// by [`Engine::serve`](crate::Engine::serve) executes the call again.
     AtMostOnce,
@@ -355,6 +368,15 @@ pub(crate) enum CallEnd {
     Failed(CallFailure),
     /// The connection went down.
     Down(DownCause),
+    /// So it did, and the server said before that it did not execute the call.
+    NotExecuted(DownCause),
+}
+
+impl CallEnd {
+    /// That of a call whose connection went down.
+    pub(crate) fn of(is_unexecuted: bool, cause: &DownCause) -> Self {
+        if is_unexecuted { Self::NotExecuted(cause.clone()) } else { Self::Down(cause.clone()) }
+    }
 }
 
 /// What the reactor tells the api; the api runs the application's handlers. No borrow of the

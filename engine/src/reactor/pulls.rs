@@ -2,11 +2,13 @@
 //! Reads, never more than the queue pair may have outstanding. What cannot go on now is put off
 //! and tried again each turn; the calls in progress bound how much that can be.
 
-use super::connection::Sinks;
+use super::connection::{SinkPools, Sinks};
 use super::core::{CoreCell, Reactor};
 use super::ops::{CallFrame, ReplyTarget, Upcalls};
+use super::replies::SYSTEM_ERR;
 use crate::fabric::{ConnId, Fabric, RemoteSlice, SendWr, WrError, WrId};
 use crate::mem::Buf;
+use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{Output, ReadRequest, SlotId};
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::responder::Pulled;
@@ -110,19 +112,48 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
-    /// A call whose chunks can be held waits until others give memory back; one whose chunks cannot
-    /// be held by all the memory there is gets ERR_CHUNK (`mem.arena_mib`, over iWARP
-    /// `verbs.arena_mib`).
+    /// A call whose chunks can be held waits until others give memory back, for so long
+    /// (`rpc.memory_wait_ms`): what they hold may wait for an answer of the peer, which waits for this
+    /// one. One whose chunks cannot be held by all the memory there is gets ERR_CHUNK
+    /// (`mem.arena_mib`, over iWARP `verbs.arena_mib`).
     #[cold]
     fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
         let Some(c) = self.conns.find(conn) else { return };
         let Some(plan) = c.proto.responder.pull_plan(slot) else { return };
-        let pool = self.fabric.read_sinks(conn).unwrap_or(&self.bulk);
-        if pool.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+        let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
+        if !pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+            return self.refuse_pull(conn, slot);
+        }
+        if self.has_patience(conn, slot) {
             return self.put_off(conn, slot);
         }
-        self.refuse_pull(conn, slot);
+        self.refuse_starved(conn, slot);
+    }
+
+    /// Says if a call may wait for memory any longer.
+    fn has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let now = self.time();
+        let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
+        let Some(c) = self.conns.find(conn) else { return false };
+        Instant(now.0) < c.serves[usize::from(slot.index)].patience.of(slot, ends)
+    }
+
+    /// A call that has waited for memory for too long is answered, or put off while there is no room
+    /// for that.
+    #[cold]
+    fn refuse_starved(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return self.put_off(conn, slot);
+        }
+        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
+        if let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) {
+            let (xid, version) = (view.xid(), view.transport_version());
+            c.proto.responder.abandon(slot);
+            self.send_refusal(conn, xid, version, &SYSTEM_ERR);
+        }
+        self.repost(conn, message);
     }
 
     /// The peer has said that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
@@ -153,7 +184,7 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(plan) = c.proto.responder.pull_plan(slot) else { return false };
         let Some(sinks) = &mut c.serves[usize::from(slot.index)].sinks else { return false };
-        sinks.fill(plan, self.fabric.read_sinks(conn).unwrap_or(&self.bulk))
+        sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
 
     /// An RDMA Read completed. A failed one means that the queue pair goes down, which ends the

@@ -7,29 +7,32 @@ use super::ops::RpcRefusal;
 use crate::fabric::{ConnId, Fabric};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::{RdmaError, emit_msg_header, v1};
-use spinrpc_proto::rpc::{Direction, ReplyHeader};
+use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};
 use spinrpc_proto::version::TransportVersion;
 
-/// An RDMA_ERROR that found no buffer.
-pub(super) struct OwedError {
+/// An answer that found no buffer.
+pub(super) struct OwedAnswer {
     conn: ConnId,
     xid: Xid,
-    version: u32,
-    error: RdmaError,
+    kind: OwedKind,
 }
+
+enum OwedKind {
+    /// RDMA_ERROR, to a message with that version word.
+    Error(u32, RdmaError),
+    /// PROG_UNAVAIL.
+    NoProgram(TransportVersion),
+}
+
+const PROG_UNAVAIL: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::ProgUnavail);
 
 impl<F: Fabric> Reactor<F> {
     /// Answers with RDMA_ERROR. Without a free buffer it is put off, because a requester waits for
-    /// it as for a reply; one to whom as many are owed as it has credits has sent more rubbish, and
-    /// gets none.
+    /// it as for a reply.
     pub(super) fn send_error(&mut self, conn: ConnId, xid: Xid, version: u32, error: RdmaError) {
         let Some(c) = self.conns.find(conn) else { return };
         if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
-            if c.errors_owed < c.serves.len() {
-                c.errors_owed += 1;
-                self.owed_errors.push_back(OwedError { conn, xid, version, error });
-            }
-            return;
+            return self.owe(OwedAnswer { conn, xid, kind: OwedKind::Error(version, error) });
         }
         let Some(mut message) = c.sends.take() else { return };
         let grant = c.proto.responder.grant();
@@ -39,14 +42,41 @@ impl<F: Fabric> Reactor<F> {
         self.post_answer(conn, message, None);
     }
 
-    /// Tries again to send the errors that found no buffer.
+    /// Answers a call in reverse that this client does not take. Put off as an error is.
     #[cold]
-    pub(super) fn send_owed_errors(&mut self) {
-        for _ in 0..self.owed_errors.len() {
-            let Some(owed) = self.owed_errors.pop_front() else { return };
-            let Some(c) = self.conns.find(owed.conn) else { continue };
-            c.errors_owed = c.errors_owed.saturating_sub(1);
-            self.send_error(owed.conn, owed.xid, owed.version, owed.error);
+    pub(super) fn refuse_program(&mut self, conn: ConnId, xid: Xid, version: TransportVersion) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return self.owe(OwedAnswer { conn, xid, kind: OwedKind::NoProgram(version) });
+        }
+        self.stats.calls_refused += 1;
+        self.send_refusal(conn, xid, version, &PROG_UNAVAIL);
+    }
+
+    /// Puts an answer off. A peer to which as many are owed as it has credits has exceeded them, and
+    /// gets none.
+    #[cold]
+    fn owe(&mut self, answer: OwedAnswer) {
+        let Some(c) = self.conns.find(answer.conn) else { return };
+        if c.answers_owed < c.serves.len().max(1) {
+            c.answers_owed += 1;
+            self.owed_answers.push_back(answer);
+        }
+    }
+
+    /// Tries again to send the answers that found no buffer.
+    #[cold]
+    pub(super) fn send_owed_answers(&mut self) {
+        for _ in 0..self.owed_answers.len() {
+            let Some(OwedAnswer { conn, xid, kind }) = self.owed_answers.pop_front() else {
+                return;
+            };
+            let Some(c) = self.conns.find(conn) else { continue };
+            c.answers_owed = c.answers_owed.saturating_sub(1);
+            match kind {
+                OwedKind::Error(version, error) => self.send_error(conn, xid, version, error),
+                OwedKind::NoProgram(version) => self.refuse_program(conn, xid, version),
+            }
         }
     }
 
@@ -59,10 +89,11 @@ impl<F: Fabric> Reactor<F> {
         answer: &RpcRefusal,
     ) {
         let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+        let has_room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
+        let Some(mut message) = c.sends.take().filter(|_| has_room) else {
+            c.goodbye.is_false = true;
             return;
-        }
-        let Some(mut message) = c.sends.take() else { return };
+        };
         let header = match *answer {
             RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
             RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),

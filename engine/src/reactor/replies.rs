@@ -216,7 +216,9 @@ impl<F: Fabric> Reactor<F> {
         if admitted.plain {
             return None;
         }
-        self.conns.find(conn)?.serves[usize::from(slot.index)].sinks.take()
+        let mut sinks = self.conns.find(conn)?.serves[usize::from(slot.index)].sinks.take()?;
+        self.stats.copies += sinks.take_home();
+        Some(sinks)
     }
 
     /// A call that waited goes to its handler, if there is room now.
@@ -513,7 +515,7 @@ impl Conn {
 
 /// The version of a call whose header was checked when it came.
 #[inline]
-fn version_of(call: &[u8]) -> TransportVersion {
+pub(super) fn version_of(call: &[u8]) -> TransportVersion {
     const TWO: u8 = TransportVersion::Two as u8;
     match call.get(7) {
         Some(&TWO) => TransportVersion::Two,

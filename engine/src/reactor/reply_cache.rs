@@ -316,7 +316,9 @@ impl Share {
     }
 
     /// A call arrived that may be executed twice. Of a client of ours it says that a slot is used
-    /// again: what was kept there has arrived. `false` if its client has another connection now.
+    /// again: what was kept there has arrived. One by a connection that has not taken the place of
+    /// the one before says nothing: by that one the call which had the slot may still come. `false`
+    /// if its client has another connection now.
     pub(crate) fn pass(&self, connection: u64, procedure: Procedure, xid: Xid) -> bool {
         if connection == UNNUMBERED {
             return true;
@@ -325,9 +327,9 @@ impl Share {
         if !state.admits(connection, procedure) {
             return false;
         }
-        let index = state.home_of(xid);
+        let (index, is_current) = (state.home_of(xid), connection == state.newest);
         let displaced = match state.places[index].call {
-            Some(call) if call.xid != xid => {
+            Some(call) if call.xid != xid && is_current => {
                 state.places[index].call = None;
                 state.places[index].generation = 0;
                 state.vacate(index, State::EMPTY)
@@ -494,15 +496,10 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// Keeps the reply that `data` and `encode` make.
     pub(crate) fn record(mut self, data: &ReplyData, encode: Encode<'_>) {
-        let kept = self.bytes.take().map(|bytes| Kept::encode(bytes, data, encode));
-        match kept {
-            Some(Ok(kept)) => self.finish(State::Replied(kept)),
-            Some(Err(bytes)) => {
-                self.bytes = Some(bytes);
-                self.finish(State::Refused(SYSTEM_ERR));
-            }
-            None => self.finish(State::Refused(SYSTEM_ERR)),
-        }
+        // It keeps its memory until there is a reply: the encoder may panic.
+        let kept = self.bytes.as_mut().and_then(|bytes| Kept::encode(bytes, data, encode));
+        self.bytes.take_if(|_| kept.is_some());
+        self.finish(kept.map_or(State::Refused(SYSTEM_ERR), State::Replied));
     }
 
     /// Keeps an RPC error.
@@ -537,189 +534,25 @@ impl Drop for Ticket {
 }
 
 impl Kept {
-    /// Gives the memory back if the reply does not fit, or names items that are not there.
-    fn encode(
-        mut bytes: Box<[u8]>,
-        data: &ReplyData,
-        encode: Encode<'_>,
-    ) -> Result<Self, Box<[u8]>> {
-        let (encoded, cuts) = Cuts::encode(&mut bytes, data.item_bytes(), encode);
+    /// Takes the memory, unless the reply does not fit, or names items that are not there.
+    fn encode(bytes: &mut Box<[u8]>, data: &ReplyData, encode: Encode<'_>) -> Option<Self> {
+        let (encoded, cuts) = Cuts::encode(bytes, data.item_bytes(), encode);
         if encoded.items_missing || !encoded.fits {
-            return Err(bytes);
+            return None;
         }
         let mut items = [0; ITEMS_MAX];
         let mut at = roundup4(encoded.stream_bytes);
         for (item, length) in data.item_bytes().take(cuts.count()).zip(&mut items) {
-            let Some(room) = bytes.get_mut(at..at + item.len()) else { return Err(bytes) };
+            let room = bytes.get_mut(at..at + item.len())?;
             room.copy_from_slice(item);
             *length = item.len() as u32;
             at += roundup4(item.len());
         }
         let (stream_bytes, allows_read_chunks) = (encoded.stream_bytes, data.allows_read_chunks());
-        Ok(Self { bytes, stream_bytes, cuts, items, allows_read_chunks })
+        let bytes = std::mem::take(bytes);
+        Some(Self { bytes, stream_bytes, cuts, items, allows_read_chunks })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::RawConfig;
-
-    const ENTRIES: u32 = 2;
-    const KEEP: Duration = Duration::from_secs(1);
-
-    fn cache_of(clients: u64) -> Arc<ReplyCache> {
-        let mut raw = RawConfig::default();
-        (raw.rpc.reply_cache_clients, raw.rpc.reply_cache_keep_ms) = (clients, 1000);
-        ReplyCache::new(&raw.validate().unwrap(), 1).unwrap()
-    }
-
-    fn client(identity: u64, number: u64) -> PeerId {
-        PeerId { identity, instance: Instance::Lasting(number) }
-    }
-
-    /// Whether there is a share for it.
-    fn is_seated(cache: &ReplyCache, client: PeerId, now: Duration) -> bool {
-        matches!(cache.attach(client, now), Standing::Kept(_))
-    }
-
-    /// Before a program knows whether it serves a peer at all, that has a share.
-    #[test]
-    fn a_peer_that_says_it_is_many_clients_expect_shares_left_for_others() {
-        let (cache, start) = (cache_of(16), Duration::ZERO);
-        let seated = (1..=16).filter(|number| is_seated(&cache, client(7, *number), start));
-        assert_eq!(seated.count(), 2);
-        assert!(is_seated(&cache, client(8, 1), start));
-        cache.detach(client(8, 1), start);
-        cache.detach(client(7, 2), start);
-        assert!(is_seated(&cache, client(7, 2), start), "comes back");
-        assert!(!is_seated(&cache, client(7, 3), KEEP), "both are in use");
-        cache.detach(client(7, 2), start);
-        assert!(is_seated(&cache, client(7, 3), KEEP), "in the place of one that has gone");
-        assert!(!is_seated(&cache, client(7, 2), KEEP));
-        let others = (9..=21).filter(|identity| is_seated(&cache, client(*identity, 1), start));
-        assert_eq!(others.count(), 13);
-        assert!(is_seated(&cache, client(22, 1), KEEP), "in the place of one that has gone");
-    }
-
-    #[test]
-    fn a_client_has_a_place_for_as_many_replies_as_configured() {
-        let mut raw = RawConfig::default();
-        (raw.rpc.reply_cache_clients, raw.rpc.reply_cache_entries) = (1, 512);
-        let cache = ReplyCache::new(&raw.validate().unwrap(), 1).unwrap();
-        let Standing::Kept(share) = cache.attach(client(1, 1), KEEP) else {
-            panic!("the only client has no share");
-        };
-        assert_eq!(lock(&share.0).places.len(), 512);
-    }
-
-    /// A driver may know nothing of its peers: then nobody can be told from another.
-    #[test]
-    fn clients_whose_driver_knows_nothing_of_them_expect_a_share_for_each() {
-        let cache = cache_of(4);
-        assert!((1..=4).all(|number| is_seated(&cache, client(0, number), KEEP)));
-        assert!(!is_seated(&cache, client(0, 5), KEEP));
-    }
-
-    fn call_of(xid: u32) -> CallKey {
-        CallKey {
-            xid: Xid(xid),
-            program: Program(1),
-            version: Version(1),
-            procedure: Procedure(1),
-            credential: 0,
-            arguments: None,
-        }
-    }
-
-    fn share_of(entries: u32) -> Arc<Share> {
-        let share = Arc::new(Share::default());
-        share.furnish(entries as usize, 64);
-        share
-    }
-
-    #[track_caller]
-    fn begin(share: &Arc<Share>, xid: u32) -> Ticket {
-        match share.meet(UNNUMBERED, call_of(xid), |_| ()) {
-            Verdict::Execute(ticket) => ticket,
-            _ => panic!("call {xid} is not executed"),
-        }
-    }
-
-    /// Whether a call by this connection is executed; it is refused then.
-    fn is_executed(share: &Arc<Share>, connection: u64, xid: u32) -> bool {
-        match share.meet(connection, call_of(xid), |_| ()) {
-            Verdict::Execute(ticket) => {
-                ticket.refuse(SYSTEM_ERR);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    #[test]
-    fn receive_a_call_by_a_replaced_connection_expect_it_not_executed_behind_newer_ones() {
-        let share = share_of(ENTRIES);
-        assert!(is_executed(&share, 1, 0));
-        assert!(!is_executed(&share, 2, 0), "sent again, and answered");
-        assert!(is_executed(&share, 2, ENTRIES), "has the place of the one before");
-        assert!(!is_executed(&share, 1, 0), "arrives late by the first connection");
-        assert!(!share.pass(1, Procedure(2), Xid(0)));
-    }
-
-    #[test]
-    fn receive_a_null_call_by_a_newer_connection_expect_calls_by_the_one_before_executed() {
-        let share = share_of(ENTRIES);
-        assert!(is_executed(&share, 1, 0));
-        assert!(share.pass(2, NULL, Xid(1)));
-        assert!(is_executed(&share, 1, 3));
-    }
-
-    /// A client that counts its XIDs up gets to those with the same home while a call is executed.
-    #[test]
-    fn receive_many_calls_while_one_is_executed_expect_it_still_known() {
-        let share = share_of(16);
-        let first = begin(&share, 5);
-        for round in 1..100 {
-            assert!(share.pass(UNNUMBERED, Procedure(2), Xid(5 + 16 * round)));
-            assert!(is_executed(&share, UNNUMBERED, 5 + 16 * round));
-        }
-        let again = |share: &Arc<Share>| share.meet(UNNUMBERED, call_of(5), |_| ());
-        assert!(matches!(again(&share), Verdict::Running));
-        first.refuse(SYSTEM_ERR);
-        assert!(matches!(again(&share), Verdict::Answered));
-    }
-
-    #[test]
-    fn receive_calls_that_may_be_executed_twice_expect_replies_of_others_still_kept() {
-        let share = share_of(16);
-        assert!(is_executed(&share, UNNUMBERED, 7));
-        for xid in 8..1000 {
-            assert!(share.pass(UNNUMBERED, Procedure(2), Xid(xid)));
-        }
-        assert!(!is_executed(&share, UNNUMBERED, 7));
-    }
-
-    /// Connections of one client count from anywhere, so that their XIDs may have the same homes.
-    #[test]
-    fn receive_calls_with_homes_in_common_expect_the_oldest_displaced() {
-        let share = share_of(16);
-        let calls: Vec<u32> = (0..NEARBY as u32).map(|round| 3 + 16 * round).collect();
-        assert!(calls.iter().all(|xid| is_executed(&share, UNNUMBERED, *xid)));
-        assert!(!calls.iter().any(|xid| is_executed(&share, UNNUMBERED, *xid)));
-        assert!(is_executed(&share, UNNUMBERED, 1003 & !15 | 3));
-        assert!(is_executed(&share, UNNUMBERED, calls[0]), "was the oldest");
-        assert!(!is_executed(&share, UNNUMBERED, calls[NEARBY - 1]));
-    }
-
-    #[test]
-    fn as_many_calls_executed_as_there_are_places_expect_a_further_one_refused() {
-        let share = share_of(16);
-        let mut tickets: Vec<_> = (0..16).map(|round| begin(&share, 2 + 16 * round)).collect();
-        let again = share.meet(UNNUMBERED, call_of(2 + 16 * 15), |_| ());
-        assert!(matches!(again, Verdict::Running), "found beyond those nearby");
-        assert!(matches!(share.meet(UNNUMBERED, call_of(1), |_| ()), Verdict::Full));
-        tickets.swap_remove(9).refuse(SYSTEM_ERR);
-        drop(begin(&share, 1));
-    }
-}
+mod tests;

@@ -6,9 +6,9 @@
 //! Whatever becomes of the call, RDMA_DONE is sent once. After a deadline or a cancel nothing more is
 //! fetched, but what was asked for arrives first.
 
-use super::call_table::CallHold;
+use super::call_table::{CallHold, private_bytes};
 use super::chains::Padded;
-use super::connection::Sinks;
+use super::connection::{SinkPools, Sinks};
 use super::core::{CoreCell, Reactor};
 use super::fenced::FencedReply;
 use super::ops::{PulledChunks, ReplyBuffers, ReplyFrame, Upcalls};
@@ -68,13 +68,14 @@ impl<F: Fabric> CoreCell<F> {
     }
 
     fn deliver_pulled(&self, conn: ConnId, mut pull: ReplyPull, up: &mut impl Upcalls) {
-        let Sinks { chunks, count, bulks, joined } = &mut pull.sinks;
+        let copies = pull.sinks.take_home();
+        let Sinks { chunks, count, bulks, joined, .. } = &mut pull.sinks;
         let (chunks, pulled) = (&chunks[..*count], &mut bulks[..*count]);
         let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
             (&mut [], &mut []);
         let mut from_chunk: &[u8] = &[];
         if let Some(hold) = pull.hold.as_deref_mut() {
-            from_chunk = hold.reply.as_ref().map_or(&[], Bulk::bytes);
+            from_chunk = private_bytes(hold.reply.as_ref());
             (arguments, results) = (&mut hold.arguments, &mut hold.results);
         }
         let mut padded = None;
@@ -97,6 +98,7 @@ impl<F: Fabric> CoreCell<F> {
         let mut buffers = ReplyBuffers { arguments, results, pulled };
         let (buffers, padded) = (Some(&mut buffers), padded.as_mut());
         up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+        self.reactor().stats.copies += copies;
         self.reactor().stats.joins += u64::from(pull.sinks.joined.get());
         self.reactor().finish_reply(conn, pull.message, pull.hold);
     }
@@ -196,7 +198,7 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(plan) = c.proto.requester.pull_plan(slot) else { return false };
         let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
-        pull.sinks.fill(plan, self.fabric.read_sinks(conn).unwrap_or(&self.bulk))
+        pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
 
     /// A reply whose chunks can be held waits until others give memory back; one that all the
@@ -206,8 +208,8 @@ impl<F: Fabric> Reactor<F> {
         self.stats.no_buffer += 1;
         let Some(c) = self.conns.find(conn) else { return };
         let Some(plan) = c.proto.requester.pull_plan(slot) else { return };
-        let pool = self.fabric.read_sinks(conn).unwrap_or(&self.bulk);
-        if pool.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+        let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
+        if pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
             return self.put_off_reply(conn, slot);
         }
         self.give_up_reply(conn, slot, CallFailure::NoMemory);

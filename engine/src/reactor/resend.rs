@@ -41,6 +41,8 @@ struct Kept {
     resends: u8,
     /// Sent on the present connection.
     in_flight: bool,
+    /// A connection was lost on which it may have been executed.
+    is_unknown: bool,
     /// Rises from call to call.
     order: u64,
     reply_bytes_max: usize,
@@ -79,6 +81,27 @@ impl Lasting {
 
     fn put(&mut self, slot: SlotId, kept: Kept) {
         self.kept[usize::from(slot.index)] = Some(kept);
+    }
+
+    /// The connection of this call is gone; what is known of its execution there.
+    fn note_loss(&mut self, slot: SlotId, is_unexecuted: bool) {
+        let Some(kept) = self.kept_mut(slot).filter(|kept| kept.in_flight) else { return };
+        if is_unexecuted {
+            // It did not bring the connection down.
+            kept.resends = kept.resends.saturating_sub(1);
+        } else {
+            kept.is_unknown = true;
+        }
+    }
+
+    /// A connection was lost that may have executed the call in this slot.
+    pub(super) fn is_unknown(&self, slot: SlotId) -> bool {
+        self.kept(slot).is_some_and(|kept| kept.is_unknown)
+    }
+
+    /// Whether no connection executed the call in this slot.
+    fn is_unexecuted(&self, slot: SlotId) -> bool {
+        self.kept(slot).is_some_and(|kept| !kept.is_unknown)
     }
 
     /// Whether the call in this slot, whose connection is gone, may be sent again. "A bound on
@@ -164,6 +187,11 @@ impl<F: Fabric> CoreCell<F> {
     }
 
     fn keep(&self, spec: &CallSpec, write: Encode<'_>) -> Result<Kept, Backpressure> {
+        if spec.arguments.iter().flatten().any(Bulk::is_exposed) {
+            return Err(Backpressure::Misuse(
+                "an exposed argument in a call that may be sent again",
+            ));
+        }
         let (pool, first_bytes, order) = {
             let reactor = self.reactor();
             let (config, order) = (&reactor.config, reactor.stats.calls_sent);
@@ -194,8 +222,8 @@ impl<F: Fabric> CoreCell<F> {
     pub(super) fn suspend(&self, gone: Conn, cause: &DownCause, up: &mut impl Upcalls) {
         let lost = gone.id;
         let ended = self.reactor().suspend(gone, cause);
-        for token in ended {
-            up.on_call_failed(lost, token, CallEnd::Down(cause.clone()));
+        for (token, end) in ended {
+            up.on_call_failed(lost, token, end);
         }
         up.on_lost(lost, cause);
     }
@@ -266,10 +294,12 @@ fn may_pass(refused: &Backpressure) -> bool {
 
 /// No other connection will come: every held call ends.
 fn end_all(mut client: Suspended, up: &mut impl Upcalls) {
-    let (lost, cause) = (client.lost, client.cause);
-    client.requester.on_down(|_, token| {
+    let (lost, cause, calls) = (client.lost, client.cause, client.calls);
+    let lasting = calls.lasting.as_deref();
+    client.requester.on_down(|slot, token| {
         if let Some(token) = token {
-            up.on_call_failed(lost, token, CallEnd::Down(cause.clone()));
+            let is_unexecuted = lasting.is_some_and(|lasting| lasting.is_unexecuted(slot));
+            up.on_call_failed(lost, token, CallEnd::of(is_unexecuted, &cause));
         }
     });
     up.on_gone(lost, &cause);
@@ -292,20 +322,28 @@ impl<F: Fabric> Reactor<F> {
         lasting.resends_max = resends_max;
     }
 
-    /// Takes the calls out of a connection that is gone; gives the tokens of those that end.
-    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<u64> {
-        let Conn { id: lost, proto, mut calls, mut pulls, negotiated, .. } = gone;
+    /// Takes the calls out of a connection that is gone; gives the tokens of those that end, and how.
+    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(u64, CallEnd)> {
+        let Conn { id: lost, proto, mut calls, mut pulls, negotiated, goodbye, .. } = gone;
         let mut requester = proto.requester;
         let mut ended = Vec::new();
         requester.suspend(|slot, token| {
+            let has_reply = pulls.get(usize::from(slot.index)).is_some_and(Option::is_some);
+            let is_unexecuted = goodbye.is_believed() && !has_reply;
+            if let Some(lasting) = &mut calls.lasting {
+                lasting.note_loss(slot, is_unexecuted);
+            }
             let pull = pulls.get_mut(usize::from(slot.index)).and_then(Option::take);
             if let Some(hold) = pull.and_then(ReplyPull::into_hold) {
                 calls.put(slot, hold);
             }
             let held = token.is_some() && calls.detach(slot);
             if !held {
+                let lasting = calls.lasting.as_deref();
+                let kept = lasting.and_then(|lasting| lasting.kept(slot));
+                let is_unexecuted = kept.map_or(is_unexecuted, |kept| !kept.is_unknown);
                 calls.free(slot);
-                ended.extend(token);
+                ended.extend(token.map(|token| (token, CallEnd::of(is_unexecuted, cause))));
             }
             held
         });
@@ -340,12 +378,13 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
-    /// Another server answers now, which cannot know what the one before has executed.
+    /// Another server answers now, which cannot know what the one before has executed: calls end that
+    /// it may have.
     fn fail_at_most_once(&mut self, conn: &mut Conn, cause: &DownCause) {
         let lasting = conn.calls.lasting.as_deref();
         let at_most_once = |slot: &SlotId| {
             let kept = lasting.and_then(|lasting| lasting.kept(*slot));
-            kept.is_none_or(|kept| kept.resend == Resend::AtMostOnce)
+            kept.is_none_or(|kept| kept.resend == Resend::AtMostOnce && kept.is_unknown)
         };
         let ended: Vec<SlotId> = conn.proto.requester.held().filter(at_most_once).collect();
         for slot in ended {
@@ -437,9 +476,10 @@ impl<F: Fabric> Reactor<F> {
         let Some(c) = self.conns.find(conn) else { return };
         let lasting = c.calls.lasting.as_deref();
         let cause = lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone());
+        let is_unexecuted = lasting.is_some_and(|lasting| lasting.is_unexecuted(slot));
         let token = c.proto.requester.release_held(slot);
         c.calls.free(slot);
-        let end = CallEnd::Down(cause);
+        let end = CallEnd::of(is_unexecuted, &cause);
         self.given_up.extend(token.map(|token| GivenUp { conn, fenced: None, token, end }));
     }
 
@@ -497,6 +537,7 @@ impl Kept {
             resend: spec.resend,
             resends: 0,
             in_flight: true,
+            is_unknown: false,
             order,
             reply_bytes_max: spec.reply_bytes_max,
             result_bytes,

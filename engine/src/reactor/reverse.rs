@@ -4,7 +4,8 @@
 //! Who connects says for each connection whether it takes such calls, and then has slots, receives
 //! and send buffers for them from the first message on; who accepts has them on every connection, if
 //! they are configured at all (`rpc.reverse_calls`). Nothing on the wire says whether the other end
-//! takes them: that is for the upper layer. On a new connection the first call in
+//! takes them: that is for the upper layer. Version two asks every end to answer them, so that a client
+//! which takes none refuses them there. On a new connection the first call in
 //! reverse goes alone, until its reply brings more credits (section 4).
 //!
 //! Everything else is the same code in both directions. Calls in reverse end with the connection, and
@@ -23,12 +24,20 @@ pub(crate) struct Roles {
     pub(crate) side: Side,
     /// Calls in reverse at a time; 0: none.
     pub(crate) reverse_calls: usize,
+    /// A client that takes none answers those of version two all the same, with a refusal.
+    pub(crate) refuses_reverse: bool,
 }
 
 impl Roles {
     /// Of a connection that was accepted.
     pub(super) fn accepted(config: &Config) -> Self {
-        Self { side: Side::Server, reverse_calls: config.reverse_calls() }
+        let reverse_calls = config.reverse_calls();
+        Self { side: Side::Server, reverse_calls, refuses_reverse: false }
+    }
+
+    /// Receives for messages of the reverse direction.
+    pub(super) fn reverse_receives(&self) -> usize {
+        self.reverse_calls + usize::from(self.refuses_reverse)
     }
 
     /// Slots for calls of this side and for those of its peer. A client has one slot beyond the
@@ -104,7 +113,8 @@ impl<F: Fabric> Reactor<F> {
             self.reverse_requests.swap_remove(place);
         }
         let reverse_calls = place.map_or(0, |_| self.config.reverse_calls());
-        Roles { side: Side::Client, reverse_calls }
+        let refuses_reverse = place.is_none() && self.config.refuses_reverse();
+        Roles { side: Side::Client, reverse_calls, refuses_reverse }
     }
 
     /// The application of a server has a client on this connection from now on; its calls stay

@@ -8,15 +8,17 @@ use super::ops::{
     Backpressure, CallSpec, CallTarget, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal, Settled,
 };
 use super::options::OptionMessage;
+use super::panics::PanicPlace;
 use super::replies::SYSTEM_ERR;
 use super::reply_plan::ReplyData;
 use super::reverse::NoReverse;
 use crate::fabric::{ConnId, DownCause, Fabric};
-use crate::mem::{Bulk, BulkPool};
+use crate::mem::{Bulk, BulkPool, ExposedBulk};
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::version::Negotiation;
+use std::any::Any;
 use std::time::Duration;
 
 impl<F: Fabric> CoreOps for CoreCell<F> {
@@ -65,12 +67,24 @@ impl<F: Fabric> CoreOps for CoreCell<F> {
         self.reactor().refuse_option(to);
     }
 
+    fn take_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
+        self.take_panic(place, payload);
+    }
+
+    fn fail_call(&self, to: &ReplyTarget<'_>) {
+        self.reactor().fail_call(to);
+    }
+
     fn cancel(&self, conn: ConnId, token: u64) -> bool {
         self.cancel_call(conn, token)
     }
 
     fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         self.application_bulk(conn, bytes)
+    }
+
+    fn exposed_bulk(&self, conn: ConnId, bytes: usize) -> Option<ExposedBulk> {
+        self.exposed_bulk(conn, bytes)
     }
 
     fn pool(&self) -> BulkPool {

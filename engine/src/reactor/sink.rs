@@ -29,6 +29,7 @@ pub(crate) enum Event {
     Released(SlotId),
     Error(Xid, u32, RdmaError),
     Refuse(Xid, TransportVersion),
+    RefuseProgram(Xid, TransportVersion),
     Dropped(Dropped),
 }
 
@@ -100,6 +101,10 @@ impl Output for EventSink {
 
     fn refuse_call(&mut self, xid: Xid, version: TransportVersion) {
         self.event = Event::Refuse(xid, version);
+    }
+
+    fn refuse_program(&mut self, xid: Xid, version: TransportVersion) {
+        self.event = Event::RefuseProgram(xid, version);
     }
 
     fn dropped(&mut self, why: Dropped) {

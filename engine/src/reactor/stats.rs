@@ -86,6 +86,8 @@ counters! {
     calls_late,
     /// Calls answered with SYSTEM_ERR because the handler dropped them.
     calls_dropped,
+    /// Panics of handlers of the application that were caught (`rpc.on_panic`).
+    handler_panics,
     /// Calls answered with an error because they went beyond the grant.
     calls_refused,
     /// RDMA_ERROR messages sent.

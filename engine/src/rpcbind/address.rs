@@ -262,6 +262,19 @@ mod tests {
         assert_eq!((endpoint.to_string().as_str(), endpoint.port()), ("shm:echo", None));
     }
 
+    /// RFC 5666 section 10: a network without the port addressing of `rdma` has a netid of its own.
+    #[test]
+    fn shared_memory_has_a_netid_of_its_own() {
+        let all = [Netid::Rdma, Netid::Rdma6, Netid::Tcp, Netid::Tcp6, Netid::Shm];
+        let names = all.map(Netid::name);
+        assert_eq!(names, ["rdma", "rdma6", "tcp", "tcp6", "spinrpc-shm"]);
+        let shm = Endpoint::literal(&Address::parse("shm:echo").unwrap()).unwrap();
+        assert_eq!(shm.netid().name(), "spinrpc-shm");
+        for other in [Netid::Rdma, Netid::Rdma6, Netid::Tcp, Netid::Tcp6] {
+            assert!(Endpoint::parse(other, "shm:echo").is_err(), "{other}");
+        }
+    }
+
     #[test]
     fn a_listener_has_the_endpoint_that_its_address_leads_to() {
         for (address, netid, universal) in [

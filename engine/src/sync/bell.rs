@@ -1,8 +1,8 @@
 //! A bell: one bit per connection that wants to be looked at, so that looking costs O(ringing).
 //!
 //! Two levels: a summary word says which of 64 words have bits set. Any number of threads and
-//! processes ring, one core listens. A hostile ringer can set bits (a look for nothing) or clear
-//! them (a delay until the listener's own rounds); it cannot do more.
+//! processes ring, one core listens. A hostile ringer can set bits (a look for nothing), clear
+//! them, or keep the listener asleep (a delay until the listener's own rounds); it cannot do more.
 
 use super::atomic::{Ordering, fence};
 use super::words::{PADDED_WORDS, Words};

@@ -121,6 +121,16 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Lets the calling thread run on `cpus`.
+///
+/// # Errors
+/// What sched_setaffinity(2) reports: `InvalidInput` if this process may use none of them.
+pub fn run_current_thread_on(cpus: &CpuSet) -> io::Result<()> {
+    let mut set = KernelSet::new();
+    cpus.iter().for_each(|cpu| set.set(cpu));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 fn is_pinned_to(cpu: usize) -> io::Result<bool> {
     Ok(allowed()?.iter().eq([cpu]))
 }

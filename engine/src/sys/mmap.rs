@@ -154,12 +154,13 @@ impl SharedMemory {
     }
 
     /// Maps memory that a peer made and passed, having checked that it can do no harm: it is a sealed
-    /// memfd of usual pages, and not larger than `len_max` bytes.
+    /// memfd of usual pages, and not larger than `len_max` bytes. Asks the descriptor nothing that could
+    /// block.
     ///
     /// # Errors
     /// `InvalidData` if it is anything else; otherwise what the kernel reports, such as
     /// `PermissionDenied` for a descriptor that is not open for writing.
-    pub fn from_fd(fd: OwnedFd, len_max: usize) -> io::Result<Self> {
+    pub fn from_fd(fd: impl AsFd, len_max: usize) -> io::Result<Self> {
         check_seals(fd.as_fd())?;
         let len = checked_len(fd.as_fd(), len_max)?;
         Ok(Self { span: Span::shared(fd.as_fd(), len)? })

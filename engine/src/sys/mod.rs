@@ -9,12 +9,17 @@
 
 pub mod affinity;
 pub mod clock;
+mod closer;
+pub mod cpu_claim;
+pub mod credentials;
 #[cfg(feature = "file-io")]
 pub mod file_handle;
 #[cfg(feature = "file-io")]
 pub mod file_ring;
 pub mod latency;
 pub mod mmap;
+pub mod peer_socket;
+pub mod pinning;
 pub mod random;
 #[cfg(feature = "file-io")]
 pub mod thread_identity;

@@ -71,7 +71,10 @@ pub(crate) fn one_opaque(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
 
 /// On the second CPU, if there is one.
 pub(crate) fn client_config() -> RawConfig {
-    small_with(|raw| raw.cores.skip = 1)
+    small_with(|raw| {
+        raw.cores.skip = 1;
+        raw.mem.arena_mib = 32;
+    })
 }
 
 impl<T: 'static> Caller<T> {
@@ -153,7 +156,7 @@ impl<T: 'static> Caller<T> {
 
     /// Blocks of `bytes` that the connection has left.
     pub(crate) fn free_blocks(&self, bytes: usize) -> usize {
-        let blocks: Vec<_> = std::iter::from_fn(|| self.client.bulk(bytes)).collect();
+        let blocks: Vec<_> = std::iter::from_fn(|| self.client.exposed_bulk(bytes)).collect();
         blocks.len()
     }
 }

@@ -159,7 +159,7 @@ impl RawPeer {
     /// Memory with these bytes that the other side may read, or write.
     pub(crate) fn expose(&mut self, bytes: &[u8], access: Access) -> RemoteSlice {
         let mut bulk: Bulk = self.fabric.bulk(self.qp, bytes.len()).unwrap();
-        bulk.bytes_mut().copy_from_slice(bytes);
+        bulk.copy_from(0, bytes);
         let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access).unwrap();
         self.exposed.push(slice);
         slice
@@ -185,7 +185,11 @@ impl RawPeer {
         }
         let is_ok = self.read_result.take().unwrap();
         let memory = self.reading.take().unwrap();
-        is_ok.then(|| memory.bytes().to_vec())
+        is_ok.then(|| {
+            let mut bytes = vec![0; memory.len()];
+            memory.copy_to(0, &mut bytes);
+            bytes
+        })
     }
 
     /// Ends the connection.

@@ -4,6 +4,7 @@ use super::common::caller::{Caller, MixCall, client_config};
 use super::common::{Server, small_with};
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::{Backpressure, ConnectionEvent, Negotiated};
+use spinrpc_proto::profile::Profile;
 
 /// Connects engines that are configured as the closures say.
 fn pair(
@@ -59,6 +60,25 @@ fn a_connection_is_configured_when_one_end_asks_and_the_other_serves() {
         assert_eq!(up(&caller).is_configured(), configured, "{serves:?} {asks:?}");
         expect_traffic(&mut caller);
         assert_eq!(server.stats().connections_opened, 1);
+    }
+}
+
+/// draft-ietf-nfsv4-rpcrdma-00 and -03 section 6.1: "This protocol will be used for connection setup
+/// prior to the use of another RPC protocol".
+#[test]
+fn under_the_drafts_a_connection_is_configured_unless_it_is_switched_off() {
+    use ConfigRole::{Auto, Off};
+    for (protocol, ccp, configured) in [
+        (Profile::Draft00, Auto, true),
+        (Profile::Draft03, Auto, true),
+        (Profile::Draft03, Off, false),
+        (Profile::Rfc5666, Auto, false),
+        (Profile::Rfc8166, Auto, false),
+    ] {
+        let set = |raw: &mut RawConfig| (raw.rpc.protocol, raw.rpc.ccp) = (protocol, ccp);
+        let (_server, mut caller) = pair(set, set);
+        assert_eq!(up(&caller).is_configured(), configured, "{protocol:?} {ccp:?}");
+        expect_traffic(&mut caller);
     }
 }
 

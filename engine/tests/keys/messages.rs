@@ -162,8 +162,14 @@ fn silent(address: &str) -> OwnedFd {
 
 /// Whether the engine has ended the handshake.
 fn is_over(socket: &OwnedFd) -> bool {
-    let mut packet = [0; 1];
-    net::recv(socket, &mut packet[..], RecvFlags::empty()) != Err(rustix::io::Errno::AGAIN)
+    let mut packet = [0; 256];
+    loop {
+        match net::recv(socket, &mut packet[..], RecvFlags::empty()) {
+            // That the engine is ready for its part.
+            Ok((1.., _)) => {}
+            ended => return ended != Err(rustix::io::Errno::AGAIN),
+        }
+    }
 }
 
 /// Handshakes last a second by themselves, so that a machine that stood still proves nothing.

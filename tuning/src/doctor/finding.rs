@@ -73,15 +73,6 @@ pub struct Remedy {
     pub commands: Vec<String>,
 }
 
-/// A name that a host gave, as one word of a command: it may be anything, and people will copy it.
-pub(super) fn word(name: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:/@-".contains(letter);
-    if name.chars().all(is_plain) && !name.is_empty() {
-        return name.to_owned();
-    }
-    format!("'{}'", name.replace('\'', r"'\''"))
-}
-
 impl Finding {
     pub(super) fn new(verdict: Verdict, says: impl Into<String>) -> Self {
         Self { verdict, says: says.into(), evidence: Vec::new(), remedy: None }
@@ -111,19 +102,5 @@ impl Finding {
     pub(super) fn command(mut self, command: impl Into<String>) -> Self {
         self.remedy.get_or_insert_default().commands.push(command.into());
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_hosts_are_one_word_of_a_command() {
-        assert_eq!(word("ens8np0"), "ens8np0");
-        assert_eq!(word("0000:98:00.0"), "0000:98:00.0");
-        assert_eq!(word("a; rm -rf $x"), "'a; rm -rf $x'");
-        assert_eq!(word("it's"), r"'it'\''s'");
-        assert_eq!(word(""), "''");
     }
 }

@@ -1,6 +1,7 @@
 //! A report for people: a line for each check, a summary, and what to do, the worst first.
 
 use super::{Check, Report, Verdict};
+use crate::text::printable;
 use std::fmt::Write;
 
 impl Report {
@@ -21,8 +22,8 @@ impl Report {
         let tried = if self.tried { "" } else { ", only read, nothing tried" };
         format!(
             "host {}{tried}\nprofile {} ({}): polls on {} ({}), goes by {}\n",
-            self.host,
-            self.profile,
+            printable(&self.host),
+            printable(&self.profile),
             self.profile_hash,
             cores.join(","),
             self.poll_mode,
@@ -39,7 +40,7 @@ impl Report {
                 group = check.group;
                 let _ = writeln!(text, "\n{group}");
             }
-            let (id, says) = (check.id, &check.finding.says);
+            let (id, says) = (check.id, printable(&check.finding.says));
             let _ = writeln!(text, "  {:<7}  {id:<width$}  {says}", check.finding.verdict);
         }
         text
@@ -62,7 +63,8 @@ impl Report {
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let counts = if parts.is_empty() { "all is well".to_owned() } else { parts.join(", ") };
-        format!("doctor: {counts} on {} for profile {}", self.host, self.profile)
+        let (host, profile) = (printable(&self.host), printable(&self.profile));
+        format!("doctor: {counts} on {host} for profile {profile}")
     }
 
     fn remedies(&self, from: Verdict) -> String {
@@ -77,22 +79,28 @@ impl Report {
 
 fn advice(check: &Check) -> String {
     let finding = &check.finding;
-    let mut text = format!("\n  {} {}: {}\n", finding.verdict, check.id, finding.says);
+    let says = printable(&finding.says);
+    let mut text = format!("\n  {} {}: {says}\n", finding.verdict, check.id);
     for evidence in &finding.evidence {
-        let _ = writeln!(text, "    seen  {}: {}", evidence.source, one_line(&evidence.value));
+        let _ = writeln!(
+            text,
+            "    seen  {}: {}",
+            printable(&evidence.source),
+            one_line(&evidence.value)
+        );
     }
     let Some(remedy) = &finding.remedy else { return text };
     if !remedy.says.is_empty() {
-        let _ = writeln!(text, "    do    {}", remedy.says);
+        let _ = writeln!(text, "    do    {}", printable(&remedy.says));
     }
     for command in &remedy.commands {
-        let _ = writeln!(text, "      $ {command}");
+        let _ = writeln!(text, "      $ {}", printable(command));
     }
     text
 }
 
 fn one_line(value: &str) -> String {
-    value.lines().collect::<Vec<_>>().join("; ")
+    value.lines().map(printable).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

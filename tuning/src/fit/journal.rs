@@ -155,6 +155,12 @@ impl Turn {
     pub(super) fn take(site: &Site) -> Result<Self, FitError> {
         let path = site.path(FOLDER);
         let file = path.display().to_string();
+        // The first folders of a copy may be links to those of this host, whose journal is not the copy's.
+        let escapes = path.ancestors().find_map(|folder| folder.canonicalize().ok());
+        if escapes.is_some_and(|folder| !folder.starts_with(site.path(""))) {
+            let source = io::ErrorKind::PermissionDenied.into();
+            return Err(FitError::File { file, source });
+        }
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
         let opened = made.and_then(|()| {
             let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,7 +1,9 @@
 //! The files that are changed, below a root.
 
 use crate::host::Tree;
-use std::fs::{self, File, OpenOptions};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -59,7 +61,7 @@ impl Site {
 
     /// Whether anybody may write to a file: the kernel takes that away from what cannot be set.
     pub(super) fn may_be_set(&self, path: &str) -> bool {
-        fs::metadata(self.path(path)).is_ok_and(|metadata| !metadata.permissions().readonly())
+        std::fs::metadata(self.path(path)).is_ok_and(|metadata| !metadata.permissions().readonly())
     }
 
     /// Sets a value; a copy gets the form that the kernel gives its own file.
@@ -67,27 +69,41 @@ impl Site {
     /// # Errors
     /// What the system reports; `PermissionDenied` also for a link that leads out of a copy.
     pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
-        let full = self.path(path).canonicalize()?;
-        if !full.starts_with(&self.root) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
         let text = match self.is_this_host() {
             true => format!("{value}\n"),
             false => as_kernel(&self.text(path)?, value),
         };
-        let mut file = OpenOptions::new().write(true).truncate(true).open(full)?;
+        let within = match self.is_this_host() {
+            true => ResolveFlags::empty(),
+            false => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        };
+        let mut file = self.open(path, OFlags::WRONLY | OFlags::TRUNC, within)?;
         // One write: the kernel takes each as a value of its own.
         file.write_all(text.as_bytes())
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
-        let full = self.path(path);
-        if !fs::metadata(&full)?.is_file() {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
         let mut text = String::new();
-        File::open(full)?.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
+        let file = self.open(path, OFlags::RDONLY, ResolveFlags::empty())?;
+        file.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
         Ok(text)
+    }
+
+    /// Opens a plain file. The kernel itself keeps `within` the root: the owner of a copy could replace a
+    /// file, or a folder, by a link between a check and its use.
+    fn open(&self, path: &str, how: OFlags, within: ResolveFlags) -> io::Result<File> {
+        let root = fs::open(&self.root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        // What is not a plain file is known before it is changed, and does not block.
+        let how = how | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = fs::openat2(&root, path, how, Mode::empty(), within);
+        let file = File::from(file.map_err(|error| match error {
+            Errno::XDEV => io::ErrorKind::PermissionDenied.into(),
+            error => io::Error::from(error),
+        })?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 }
 
@@ -107,7 +123,9 @@ fn as_kernel(before: &str, value: &str) -> String {
 /// One short line of plain letters, as all values here are.
 pub(super) fn is_value(text: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_,.+".contains(letter);
-    (1..=VALUE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain)
+    // Of `-n`, the echo of a script would make an option.
+    let is_option = text.starts_with('-');
+    (1..=VALUE_BYTES_MAX).contains(&text.len()) && !is_option && text.chars().all(is_plain)
 }
 
 /// A list of every second CPU of the largest hosts is not longer.
@@ -128,7 +146,9 @@ mod tests {
     #[test]
     fn values_are_short_and_plain() {
         assert!(["0", "0-3,8", "performance", "defer+madvise"].into_iter().all(is_value));
-        assert!(["", "a b", "$(x)", "'", "\n", "a\n"].into_iter().all(|text| !is_value(text)));
+        assert!(
+            ["", "a b", "$(x)", "'", "\n", "a\n", "-n"].into_iter().all(|text| !is_value(text))
+        );
         assert!(!is_value(&"1".repeat(VALUE_BYTES_MAX + 1)));
     }
 }

@@ -7,8 +7,8 @@
 //! proc/self/limits = Limit  Soft  Hard  Units\nMax locked memory  8388608  8388608  bytes
 //! dev/infiniband/rdma_cm
 //! ```
-//! A line each: a file with its text (`\n` and `\\` stand for a line's end and a backslash), a
-//! symbolic link, or something that is there. Lines that begin with `#` are for people, the first
+//! A line each: a file with its text (`\n` and `\\` stand for a line's end and a backslash, as in the
+//! target of a link), a symbolic link, or something that is there. Lines that begin with `#` are for people, the first
 //! excepted.
 
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ fn entry(line: &str) -> (&str, Entry) {
         return (path, Entry::Text(unescape(text.trim_start())));
     }
     match line.split_once(" -> ") {
-        Some((path, target)) => (path, Entry::Link(target.trim().to_owned())),
+        Some((path, target)) => (path, Entry::Link(unescape(target.trim()))),
         None => (line.trim_end(), Entry::Present),
     }
 }
@@ -118,7 +118,7 @@ impl fmt::Display for Record {
             match entry {
                 Entry::Text(text) if text.is_empty() => writeln!(out, "{path} =")?,
                 Entry::Text(text) => writeln!(out, "{path} = {}", escape(text))?,
-                Entry::Link(target) => writeln!(out, "{path} -> {target}")?,
+                Entry::Link(target) => writeln!(out, "{path} -> {}", escape(target))?,
                 Entry::Present => writeln!(out, "{path}")?,
             }
         }

@@ -5,7 +5,8 @@
 //! differ in what they tell.
 
 use super::record::{Entry, Record};
-use rustix::fs::Access;
+use crate::text::is_harmless;
+use rustix::fs::{Access, Mode, OFlags};
 use spinrpc::sys::affinity::CpuSet;
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -149,7 +150,7 @@ impl Tree {
             Source::Directory(root) => names_in(&root.join(path)),
             Source::Record(record) => record.names(path),
         };
-        names.retain(|name| !name.chars().any(char::is_control));
+        names.retain(|name| name.chars().all(is_harmless));
         names.sort_by_cached_key(|name| natural(name));
         names.truncate(NAMES_MAX);
         names
@@ -175,7 +176,7 @@ impl Tree {
             Source::Directory(root) => {
                 clean(fs::read_link(root.join(path)).ok()?.to_string_lossy().as_bytes())
             }
-            Source::Record(record) => record.link(path)?.to_owned(),
+            Source::Record(record) => clean(record.link(path)?.as_bytes()),
         };
         self.note(path, || Entry::Link(target.clone()));
         Some(target.rsplit('/').next()?.to_owned())
@@ -223,11 +224,14 @@ pub const NAMES_MAX: usize = 1 << 16;
 
 /// Only of plain files: a pipe would block, a device do something.
 fn read(path: &Path, bytes_max: usize) -> Option<Vec<u8>> {
-    if !fs::metadata(path).ok()?.is_file() {
+    // Opened before it is looked at: what is there may change in between.
+    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, how, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
         return None;
     }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(bytes_max as u64).read_to_end(&mut bytes).ok()?;
+    file.take(bytes_max as u64).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
@@ -238,7 +242,7 @@ fn names_in(folder: &Path) -> Vec<String> {
 
 /// Rid of what is no text, and of control characters that a terminal would obey.
 fn clean(bytes: &[u8]) -> String {
-    let disturbs = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let disturbs = |letter: char| !is_harmless(letter) && !matches!(letter, '\n' | '\t');
     let text = String::from_utf8_lossy(bytes);
     text.trim_end()
         .chars()

@@ -3,17 +3,20 @@
 //! Programs that make many calls use `Core::connect` and a `ReplyHandler` instead.
 
 use crate::{ECHO, PROGRAM, TEXT_BYTES_MAX, VERSION};
-use spinrpc::blocking;
+use spinrpc::{Config, blocking};
+use spinrpc_apps::command_line::say;
+use spinrpc_tuning::text::printable_lines;
 use std::error::Error;
 
 /// Prints what the server makes of `text`.
-pub(crate) fn run(address: &str, text: &str) -> Result<(), Box<dyn Error>> {
-    let mut client = blocking::Client::connect(address, PROGRAM, VERSION)?;
+pub(crate) fn run(config: Config, address: &str, text: &str) -> Result<(), Box<dyn Error>> {
+    let mut client = blocking::Client::connect_with(config, address, PROGRAM, VERSION)?;
     let echoed = client.call(
         ECHO,
         |args| args.string(text),
         |results| results.string(TEXT_BYTES_MAX).map(str::to_owned),
     )?;
-    println!("{echoed}");
+    // A server may answer anything: nothing that a terminal obeys.
+    say(printable_lines(&echoed))?;
     Ok(())
 }

@@ -7,10 +7,11 @@ mod call;
 mod rpcbind;
 mod serve;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use spinrpc::rpcbind::Daemon;
 use spinrpc::{Procedure, Program, Version};
-use spinrpc_apps::command_line;
+use spinrpc_apps::command_line::{self, Side};
+use spinrpc_tuning::ProfileArgs;
 use std::process::ExitCode;
 
 /// Numbers from 0x20000000 to 0x3fffffff are for everybody's own use (RFC 5531 section 13.3).
@@ -28,7 +29,24 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Sends a text to another process and back, by RPC-over-RDMA.
 #[derive(Parser)]
-#[command(name = "spin-echo", version, arg_required_else_help = false)]
+#[command(name = "spin-echo", version, arg_required_else_help = false, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  spin-echo serve shm:echo
+  spin-echo call shm:echo hello
+  spin-echo serve shm:echo --set rpc.protocol=rfc5666
+  spin-echo call shm:echo hello --profile ./site.toml --set rpc.protocol=rfc5666
+
+Exit status: 0 done, 1 it failed, 2 the command line or the profile is wrong.";
+
+#[derive(Subcommand)]
 enum Command {
     /// Echoes texts until it is interrupted.
     Serve {
@@ -62,11 +80,15 @@ fn text(text: &str) -> Result<String, String> {
 }
 
 fn main() -> ExitCode {
-    command_line::run(|command| match command {
-        Command::Serve { address, rpcbind: daemon } => serve::run(&address, daemon.as_ref()),
+    command_line::run(|Arguments { command, profile }| match command {
+        Command::Serve { address, rpcbind: daemon } => {
+            let config = command_line::config(&profile, &address, Side::Server, &[])?;
+            serve::run(config, &address, daemon.as_ref())
+        }
         Command::Call { address, text, rpcbind: daemon } => {
             let address = address.map_or_else(|| rpcbind::find(&daemon.unwrap_or_default()), Ok)?;
-            call::run(&address, &text)
+            let config = command_line::config(&profile, &address, Side::Client, &[])?;
+            call::run(config, &address, &text)
         }
     })
 }

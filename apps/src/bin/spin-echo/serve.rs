@@ -3,23 +3,31 @@
 use crate::rpcbind::{register, shut_down_on_signals};
 use crate::{ECHO, NULL, PROGRAM, TEXT_BYTES_MAX, VERSION};
 use spinrpc::rpcbind::Daemon;
-use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service, driver_of};
+use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service};
+use spinrpc_apps::command_line::say;
 use std::error::Error;
 
 /// Echoes until the process is ended. Nothing is left behind then, not even after a kill, but what
 /// rpcbind was told; and that is taken back on SIGINT and SIGTERM.
-pub(crate) fn run(address: &str, rpcbind: Option<&Daemon>) -> Result<(), Box<dyn Error>> {
-    let engine = Engine::new(Config::default().with_driver(driver_of(address)?)?)?;
+pub(crate) fn run(
+    config: Config,
+    address: &str,
+    rpcbind: Option<&Daemon>,
+) -> Result<(), Box<dyn Error>> {
+    let engine = Engine::new(config)?;
     engine.serve(PROGRAM, VERSION, |_core| Echo);
     engine.listen(address)?;
     let Some(daemon) = rpcbind else {
-        println!("listening on {address}");
-        return Ok(engine.run()?);
+        let running = engine.start()?;
+        // Its cores run: it answers from here on.
+        say(format_args!("listening on {address}"))?;
+        return Ok(running.join()?);
     };
     shut_down_on_signals(engine.clone())?;
+    let running = engine.start()?;
     let registration = register(daemon, address)?;
-    println!("listening on {address}");
-    engine.run()?;
+    say(format_args!("listening on {address}"))?;
+    running.join()?;
     registration.end().map_err(|error| format!("the registration was not taken back: {error}"))?;
     Ok(())
 }

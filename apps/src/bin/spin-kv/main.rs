@@ -2,10 +2,12 @@
 //!
 //! The store and its protocol are in the library of this package; here is the command line only.
 
-use clap::Parser;
-use spinrpc_apps::command_line;
+use clap::{Parser, Subcommand};
+use spinrpc_apps::command_line::{self, Side, Usage, say};
 use spinrpc_apps::kv::protocol::KEY_BYTES_MAX;
 use spinrpc_apps::kv::{self, Client};
+use spinrpc_tuning::ProfileArgs;
+use spinrpc_tuning::text::printable;
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +19,24 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Keeps values in the memory of one process for others, of this host or by RDMA.
 #[derive(Parser)]
-#[command(name = "spin-kv", version, arg_required_else_help = false)]
+#[command(name = "spin-kv", version, arg_required_else_help = false, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  spin-kv serve shm:kv
+  spin-kv put shm:kv colour blue
+  spin-kv serve rdma://0.0.0.0:20049 --profile verbs-mlx5 --set rpc.credits=128
+  spin-kv get shm:kv colour --set rpc.protocol=rfc5666
+
+Exit status: 0 done, 1 it failed, 2 the command line or the profile is wrong.";
+
+#[derive(Subcommand)]
 enum Command {
     /// Serves an empty store until it is interrupted.
     Serve {
@@ -101,18 +120,38 @@ impl Source {
 }
 
 fn main() -> ExitCode {
-    command_line::run(|command| match command {
-        Command::Serve { address } => kv::serve(&address),
-        Command::Get { place, file } => get(&place, file),
-        Command::Put { place, source } => put(&place, source),
-        Command::Delete { place } => delete(&place),
-        Command::Watch { place, lines } => watch(&place, lines),
-        Command::Scan { address, prefix } => scan(&address, prefix.as_bytes()),
+    command_line::run(|Arguments { command, profile }| match command {
+        Command::Serve { address } => serve(&profile, &address),
+        Command::Get { place, file } => get(&profile, &place, file),
+        Command::Put { place, source } => put(&profile, &place, source),
+        Command::Delete { place } => delete(&profile, &place),
+        Command::Watch { place, lines } => watch(&profile, &place, lines),
+        Command::Scan { address, prefix } => scan(&profile, &address, prefix.as_bytes()),
     })
 }
 
-fn get(place: &Place, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
-    let mut client = Client::connect(&place.address)?;
+/// One core has all keys.
+fn serve(profile: &ProfileArgs, address: &str) -> Result<(), Box<dyn Error>> {
+    let calls = format!("rpc.reverse_calls={}", kv::WATCHES_MAX);
+    let config = command_line::config(profile, address, Side::Server, &["cores.max=1", &calls])?;
+    match config.cores() {
+        1 => kv::serve(address, config),
+        cores => {
+            let wrong = format!(
+                "a store is on one core, and the profile names {cores}: --set cores.list=CPU"
+            );
+            Err(Usage(wrong).into())
+        }
+    }
+}
+
+fn client(profile: &ProfileArgs, address: &str) -> Result<Client, Box<dyn Error>> {
+    let config = command_line::config(profile, address, Side::Client, &[])?;
+    Ok(Client::connect_with(config, address)?)
+}
+
+fn get(profile: &ProfileArgs, place: &Place, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
+    let mut client = client(profile, &place.address)?;
     client.get(place.key.as_bytes(), |value| match file {
         Some(path) => fs::write(path, value),
         None => io::stdout().write_all(value),
@@ -120,38 +159,41 @@ fn get(place: &Place, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn put(place: &Place, source: Source) -> Result<(), Box<dyn Error>> {
+fn put(profile: &ProfileArgs, place: &Place, source: Source) -> Result<(), Box<dyn Error>> {
     let value = source.read()?;
-    Ok(Client::connect(&place.address)?.put(place.key.as_bytes(), &value)?)
+    Ok(client(profile, &place.address)?.put(place.key.as_bytes(), &value)?)
 }
 
-fn delete(place: &Place) -> Result<(), Box<dyn Error>> {
-    Ok(Client::connect(&place.address)?.delete(place.key.as_bytes())?)
+fn delete(profile: &ProfileArgs, place: &Place) -> Result<(), Box<dyn Error>> {
+    Ok(client(profile, &place.address)?.delete(place.key.as_bytes())?)
 }
 
-fn watch(place: &Place, lines: Option<u64>) -> Result<(), Box<dyn Error>> {
+fn watch(profile: &ProfileArgs, place: &Place, lines: Option<u64>) -> Result<(), Box<dyn Error>> {
+    let own = ["cores.max=1", "rpc.reverse_calls=1"];
+    let config = command_line::config(profile, &place.address, Side::Client, &own)?;
     let mut left = lines.unwrap_or(u64::MAX);
-    kv::watch(&place.address, place.key.as_bytes(), |value_bytes| {
-        match value_bytes {
-            Some(bytes) => println!("{bytes:>8} {}", place.key),
-            None => println!("       - {}", place.key),
-        }
+    let mut printed = Ok(true);
+    kv::watch(config, &place.address, place.key.as_bytes(), |value_bytes| {
+        let bytes = value_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        printed = say(format_args!("{bytes:>8} {}", printable(&place.key)));
         left -= 1;
-        left > 0
+        left > 0 && matches!(printed, Ok(true))
     })?;
-    Ok(())
+    printed.map(drop).map_err(Into::into)
 }
 
 /// Page by page, each from behind the last key of the one before.
-fn scan(address: &str, prefix: &[u8]) -> Result<(), Box<dyn Error>> {
-    let mut client = Client::connect(address)?;
+fn scan(profile: &ProfileArgs, address: &str, prefix: &[u8]) -> Result<(), Box<dyn Error>> {
+    let mut client = client(profile, address)?;
     let (mut after, mut more) = (Vec::new(), true);
     while more {
         let page = client.scan(prefix, &after)?;
         for entry in &page.entries {
             let (key, bytes, crc) =
                 (entry.key.escape_ascii(), entry.value_bytes, entry.value_crc32);
-            println!("{bytes:>8} {crc:08x} {key}");
+            if !say(format_args!("{bytes:>8} {crc:08x} {key}"))? {
+                return Ok(());
+            }
         }
         let last = page.entries.into_iter().last();
         more = page.more && last.is_some();

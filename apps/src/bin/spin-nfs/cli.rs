@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use spinrpc::IdlePolicy;
 use spinrpc::config::Versions;
 use spinrpc_apps::nfs::client::{MountBy, Options, Target, User};
+use spinrpc_tuning::ProfileArgs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,11 +36,12 @@ Examples:
   spin-nfs getattr shm:nfs//export/file --stats
   spin-nfs bench read rdma://10.8.0.1/srv/data/file --size 4K --depth 16
   spin-nfs bench write shm:nfs//export/new --size 1M --stable data --duration 10s --json
+  spin-nfs cat shm:nfs//export/file --profile ./site.toml --set rpc.protocol=rfc5666
 
 Exit codes:
   0  done
   1  this host: a file, memory, or the engine
-  2  the command line is wrong
+  2  the command line or the profile is wrong
   3  no connection: to the NFS server, to rpcbind, or to the MOUNT service
   4  the server refused (NFS3ERR_..., MNT3ERR_..., or the call itself)
   5  no answer in time, or the connection was lost
@@ -180,9 +182,9 @@ pub(crate) struct BenchOptions {
     #[arg(long, value_enum, default_value = "unstable")]
     pub(crate) stable: Stable,
     /// What the client's core does while it waits: busy, which takes all of a CPU, shows what the
-    /// server takes and no more
-    #[arg(long, value_enum, default_value = "adaptive")]
-    poll: Poll,
+    /// server takes and no more [default: the profile's, or adaptive]
+    #[arg(long, value_enum)]
+    poll: Option<Poll>,
     /// Writes over a file that is there already, and not empty
     #[arg(long)]
     pub(crate) overwrite: bool,
@@ -226,13 +228,15 @@ pub(crate) enum Stable {
 /// How the session is to be.
 #[derive(Args)]
 pub(crate) struct Session {
+    #[command(flatten)]
+    profile: ProfileArgs,
     /// Longest message sent and received inline, in bytes: 1024 to 65536, a multiple of 1024
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, global = true,
-        value_parser = inline_bytes)]
-    inline: u32,
-    /// Version of RPC-over-RDMA; auto offers version two, and falls back
-    #[arg(long, value_enum, default_value = "1", global = true)]
-    rpc_version: RpcVersion,
+    /// [default: the profile's, or 4096]
+    #[arg(long, value_name = "BYTES", global = true, value_parser = inline_bytes)]
+    inline: Option<u32>,
+    /// Version of RPC-over-RDMA; auto offers version two, and falls back [default: the profile's, or 1]
+    #[arg(long, value_enum, global = true)]
+    rpc_version: Option<RpcVersion>,
     /// Calls in flight: 8 for cat and put, 1 for bench
     #[arg(long, value_name = "CALLS", global = true,
         value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -300,12 +304,13 @@ impl Session {
             _ => (0, self.block),
         };
         let idle = match command {
-            Command::Bench { bench, .. } => bench.poll.policy(),
-            _ => IdlePolicy::Adaptive,
+            Command::Bench { bench, .. } => bench.poll.map(Poll::policy),
+            _ => None,
         };
-        let (inline_bytes, versions) = (self.inline, self.rpc_version.versions());
+        let profile = self.profile.clone();
+        let (inline_bytes, versions) = (self.inline, self.rpc_version.map(RpcVersion::versions));
         let timeout = self.timeout;
-        Options { inline_bytes, versions, timeout, user, depth, block_bytes, idle }
+        Options { profile, inline_bytes, versions, timeout, user, depth, block_bytes, idle }
     }
 
     /// Calls that a benchmark has in flight.

@@ -14,6 +14,7 @@ use cli::{Cli, Command, Place};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc_apps::command_line;
 use spinrpc_apps::nfs::client::{Error, Mount, Nfs, Root, Target};
+use spinrpc_tuning::text::printable;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -93,7 +94,8 @@ impl<'a> Opened<'a> {
     /// Gives the directory back. The server would forget it anyway, so that what was done is done.
     fn close(self) {
         if let Some(Err(error)) = self.mount.map(Mount::end) {
-            eprintln!("spin-nfs: the directory was not given back: {error}");
+            let why = printable(&error.to_string());
+            eprintln!("spin-nfs: the directory was not given back: {why}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfstime3};
 use serde_json::{Map, Value, json};
 use spinrpc_apps::nfs::client::{Entry, Found, Nfs, RoundTrips};
+use spinrpc_tuning::text;
 use std::fmt::Write;
 
 /// All that is known of a file, a line each.
@@ -35,7 +36,7 @@ pub(crate) fn json_file(path: &str, found: &Found) -> String {
     let mut object = json_attributes(&found.attributes);
     object.insert("path".to_owned(), path.into());
     object.insert("handle".to_owned(), hex(&found.handle).into());
-    Value::Object(object).to_string()
+    text::json(&Value::Object(object).to_string())
 }
 
 /// A line of a listing.
@@ -69,7 +70,7 @@ pub(crate) fn json_entry(entry: &Entry, target: Option<&[u8]>) -> String {
     if let Some(target) = target {
         object.insert("target".to_owned(), String::from_utf8_lossy(target).into());
     }
-    Value::Object(object).to_string()
+    text::json(&Value::Object(object).to_string())
 }
 
 fn json_attributes(a: &fattr3) -> Map<String, Value> {
@@ -240,5 +241,15 @@ mod tests {
         let name = b"a\x1b[31m\n\xff".to_vec();
         let shown = entry(&Entry { name, fileid: 1, attributes: None, handle: None }, None);
         assert!(shown.ends_with("a\\x1b[31m\\n\\xff"), "{shown}");
+    }
+
+    #[test]
+    fn json_of_a_name_with_bytes_for_the_terminal_is_harmless_and_means_the_same() {
+        let name = "a\u{9b}2J\u{202e}\u{7f}\n";
+        let entry = Entry { name: name.into(), fileid: 1, attributes: None, handle: None };
+        let shown = json_entry(&entry, Some(name.as_bytes()));
+        assert!(shown.chars().all(text::is_harmless), "{shown:?}");
+        let read: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!((&read["name"], &read["target"]), (&name.into(), &name.into()));
     }
 }

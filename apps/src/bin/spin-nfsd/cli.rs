@@ -48,9 +48,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DAEMON")]
     pub(crate) register: Option<Register>,
     /// Profile of the engine: a name, or the path of a TOML file [default: base]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME|FILE")]
     pub(crate) profile: Option<String>,
-    /// A key of the profile, over what it says; `spintune keys` has them
+    /// A key of the profile with another value, such as rpc.version=2; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// CPUs to poll on, 2,3 or 4-7, one core each [default: the profile's]

@@ -39,11 +39,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
     if only_check { check(&setup) } else { serve::run(&setup) }
 }
 
-/// What it has to say besides, on standard error; RUST_LOG chooses.
+/// Logs to standard error; RUST_LOG chooses what. A line that cannot be written, as its
+/// reader has gone, is lost: the complaint about that would be a panic of the thread that logs.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    log.without_time().with_target(false).init();
+    log.without_time().with_target(false).log_internal_errors(false).init();
 }
 
 /// Makes ready what would serve, and says what that would be.

@@ -5,10 +5,9 @@ use crate::config_file;
 use crate::export_spec::ExportSpec;
 use crate::failure::Failure;
 use crate::state;
-use spinrpc::config::{Choice, Driver, Host};
+use spinrpc::config::{Driver, Host};
 use spinrpc::{Config, driver_of};
-use spinrpc_tuning::Loader;
-use std::fmt::Display;
+use spinrpc_tuning::{DEFAULT_PROFILE, Loader, load_for_program};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,7 +18,6 @@ const REPLY_CACHE_CLIENTS: u64 = 128;
 /// credits on each of up to 16 connections (`nconnect`), which share the places: of eight there are
 /// enough. With a KiB for each that is 0.5 MiB of a client, from its first call on.
 const REPLY_CACHE_ENTRIES: u64 = 512;
-const PROFILE: &str = "base";
 const THREADS: u16 = 4;
 
 /// What the program does.
@@ -78,21 +76,18 @@ fn driver(listen: &[String]) -> Result<Driver, String> {
 }
 
 fn config(options: &Options, driver: Driver) -> Result<Config, String> {
-    let name = options.profile.as_deref().unwrap_or(PROFILE);
+    let name = options.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
     let host = Host::current();
-    let mut loader = Loader::new(&host).set(format!("fabric.driver={}", driver.name()));
-    for assignment in &options.set {
-        loader = loader.set(assignment);
-    }
-    if let Some(cores) = &options.cores {
-        loader = loader.set(format!("cores.list={cores}"));
-    }
-    let unusable = |error: &dyn Display| format!("profile {name}: {error}").replace('\n', "; ");
-    let profile = loader.load(name).map_err(|error| unusable(&error))?;
+    let own = Loader::new(&host);
+    let own = match &options.cores {
+        Some(cores) => own.set(format!("cores.list={cores}")),
+        None => own,
+    };
+    let profile = load_for_program(name, &options.set, own, driver)?;
     let mut raw = profile.config().raw().clone();
     if raw.rpc.reply_cache_clients == 0 {
         raw.rpc.reply_cache_clients = REPLY_CACHE_CLIENTS;
         raw.rpc.reply_cache_entries = raw.rpc.reply_cache_entries.max(REPLY_CACHE_ENTRIES);
     }
-    raw.validate_for(&host).map_err(|error| unusable(&error))
+    raw.validate_for(&host).map_err(|error| format!("profile {name}: {error}"))
 }

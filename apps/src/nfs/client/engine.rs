@@ -4,8 +4,10 @@
 
 use super::Options;
 use super::error::Error;
+use spinrpc::config::{Choice, Host, Versions};
 use spinrpc::fabric::Address;
 use spinrpc::{Config, Engine, RawConfig, driver_of};
+use spinrpc_tuning::Loader;
 
 /// Memory for what is not data of READ and WRITE: listings above all, in MiB.
 const OTHER_MIB: u64 = 4;
@@ -14,6 +16,9 @@ const OTHER_CALLS: u64 = 4;
 /// Bytes of a message for each slot of a ring that takes it: a message fills half of the slots at most,
 /// and most of their 256 bytes.
 const RING_SLOT_BYTES: u64 = 64;
+
+/// Longest message sent and received inline, in bytes, unless the session or the profile has another.
+const INLINE_BYTES: u32 = 4096;
 
 /// An engine that reaches `server`.
 ///
@@ -24,27 +29,57 @@ pub(super) fn engine_for(server: &Address, options: &Options) -> Result<Engine, 
 }
 
 fn config(server: &Address, options: &Options) -> Result<Config, Error> {
-    let mut raw = RawConfig::default();
+    let host = Host::current();
     let driver = driver_of(&server.to_string());
-    raw.fabric.driver = driver.map_err(|error| Error::Local(error.to_string()))?;
+    let driver = driver.map_err(|error| Error::Local(error.to_string()))?;
+    let loader = needs(options).iter().fold(Loader::new(&host), |loader, (key, value)| {
+        loader.unless_set(format!("{key}={value}"))
+    });
+    let loader = asked(options)
+        .iter()
+        .fold(loader, |loader, (key, value)| loader.set(format!("{key}={value}")));
+    let profile = options.profile.load(loader, driver).map_err(Error::Usage)?;
+    Ok(profile.config().clone())
+}
+
+/// Values that the session asks for, whatever the profile says.
+fn asked(options: &Options) -> Vec<(&'static str, String)> {
+    let asked = [
+        ("rpc.version", options.versions.map(|versions| versions.name().to_owned())),
+        ("rpc.inline_send_bytes", options.inline_bytes.map(|bytes| bytes.to_string())),
+        ("rpc.inline_recv_bytes", options.inline_bytes.map(|bytes| bytes.to_string())),
+        ("poll.mode", options.idle.map(|idle| idle.name().to_owned())),
+        ("rpc.timeout_ms", Some(options.timeout.as_millis().to_string())),
+    ];
+    asked.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+/// Values that suit the session, for keys that the profile does not set.
+fn needs(options: &Options) -> Vec<(&'static str, String)> {
+    let usual = RawConfig::default();
     // Two blocks for each call in flight, so that one may be in use while the next arrives. All of
     // it is locked for a device, which takes time: a tool that lives for a moment takes no more.
     let data_bytes = 2 * options.depth as u64 * u64::from(options.block_bytes);
     let arena_mib = data_bytes.div_ceil(1 << 20) + OTHER_MIB;
-    raw.shm.arena_mib = arena_mib;
-    raw.verbs.arena_mib = arena_mib;
-    raw.mem.arena_mib = arena_mib;
     // Calls with a chunk have one, of one segment; its key may take its time to end.
-    raw.rpc.credits = options.depth as u64 + OTHER_CALLS;
-    raw.verbs.keys = 2 * raw.rpc.credits;
-    raw.rpc.version = options.versions;
-    raw.rpc.inline_send_bytes = u64::from(options.inline_bytes);
-    raw.rpc.inline_recv_bytes = u64::from(options.inline_bytes);
-    let ring_slots = raw.rpc.inline_send_bytes.div_ceil(RING_SLOT_BYTES).next_power_of_two();
-    raw.shm.ring_slots = raw.shm.ring_slots.max(ring_slots);
-    raw.rpc.max_read_bytes = raw.rpc.max_read_bytes.max(options.block_bytes.into());
-    raw.rpc.max_write_bytes = raw.rpc.max_write_bytes.max(options.block_bytes.into());
-    raw.poll.mode = options.idle;
-    raw.rpc.timeout_ms = options.timeout.as_millis() as u64;
-    raw.validate().map_err(|error| Error::Local(error.to_string()))
+    let credits = options.depth as u64 + OTHER_CALLS;
+    let inline_bytes = u64::from(options.inline_bytes.unwrap_or(INLINE_BYTES));
+    let ring_slots = inline_bytes.div_ceil(RING_SLOT_BYTES).next_power_of_two();
+    let block_bytes = u64::from(options.block_bytes);
+    let needs = [
+        ("cores.skip", 1),
+        ("shm.arena_mib", arena_mib),
+        ("verbs.arena_mib", arena_mib),
+        ("mem.arena_mib", arena_mib),
+        ("rpc.credits", credits),
+        ("verbs.keys", 2 * credits),
+        ("rpc.inline_send_bytes", inline_bytes),
+        ("rpc.inline_recv_bytes", inline_bytes),
+        ("shm.ring_slots", usual.shm.ring_slots.max(ring_slots)),
+        ("rpc.max_read_bytes", usual.rpc.max_read_bytes.max(block_bytes)),
+        ("rpc.max_write_bytes", usual.rpc.max_write_bytes.max(block_bytes)),
+    ];
+    let mut needs: Vec<_> = needs.map(|(key, value)| (key, value.to_string())).into();
+    needs.push(("rpc.version", Versions::One.name().to_owned()));
+    needs
 }

@@ -14,6 +14,9 @@ pub enum Error {
     /// This host: memory, or the engine.
     #[error("{0}")]
     Local(String),
+    /// The profile, or a value of a key, cannot be used.
+    #[error("{0}")]
+    Usage(String),
     /// A file of this host.
     #[error("{subject}: {source}")]
     File {
@@ -115,10 +118,11 @@ impl Error {
     }
 
     /// For scripts: 1 this host, 3 no connection, 4 the server refused, 5 no answer, 6 the server
-    /// broke the protocol. (0 is success, 2 a wrong command line.)
+    /// broke the protocol. (0 is success, 2 a wrong command line or profile.)
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Local(_) | Self::File { .. } => 1,
+            Self::Usage(_) => 2,
             Self::Connect { .. } | Self::MountUnreachable(_) => 3,
             Self::MountRefused { .. } | Self::Status { .. } | Self::Path(_) => 4,
             Self::Call { source, .. } => code_of_call(source),
@@ -131,7 +135,8 @@ impl Error {
 fn code_of_call(error: &CallError) -> u8 {
     match error {
         CallError::Accepted(_) | CallError::Rejected(_) | CallError::Rdma(_) => 4,
-        CallError::TimedOut | CallError::Cancelled | CallError::Disconnected(_) => 5,
+        CallError::TimedOut | CallError::Cancelled => 5,
+        CallError::Disconnected(_) | CallError::NotExecuted(_) => 5,
         CallError::Decode(_) | CallError::PeerMisbehaved(_) => 6,
         _ => 1,
     }

@@ -43,6 +43,7 @@ use spinrpc::{
     CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, IdlePolicy,
     StatsSnapshot,
 };
+use spinrpc_tuning::ProfileArgs;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -55,10 +56,14 @@ const TURNS_MAX: usize = 1000;
 /// How a session is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Longest message sent and received inline, in bytes; both sides keep to the smaller.
-    pub inline_bytes: u32,
-    /// Versions of RPC-over-RDMA that are spoken; the highest is offered.
-    pub versions: Versions,
+    /// Profile of the engine, and values of its keys.
+    pub profile: ProfileArgs,
+    /// Longest message sent and received inline, in bytes; both sides keep to the smaller. `None`:
+    /// what the profile sets, or 4096.
+    pub inline_bytes: Option<u32>,
+    /// Versions of RPC-over-RDMA that are spoken; the highest is offered. `None`: what the profile sets,
+    /// or version one.
+    pub versions: Option<Versions>,
     /// Deadline of a call, and how long a server is asked again that needs more time.
     pub timeout: Duration,
     /// Who calls; `None` is nobody (AUTH_NONE).
@@ -68,20 +73,21 @@ pub struct Options {
     pub depth: usize,
     /// Most bytes of one READ or WRITE; the server may take less.
     pub block_bytes: u32,
-    /// What the core does while it waits.
-    pub idle: IdlePolicy,
+    /// Idle policy of the core. `None`: what the profile sets, or adaptive.
+    pub idle: Option<IdlePolicy>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            inline_bytes: 4096,
-            versions: Versions::One,
+            profile: ProfileArgs::default(),
+            inline_bytes: None,
+            versions: None,
             timeout: Duration::from_secs(30),
             user: Some(User::current()),
             depth: 8,
             block_bytes: 1 << 20,
-            idle: IdlePolicy::Adaptive,
+            idle: None,
         }
     }
 }

@@ -55,6 +55,11 @@ impl Registry {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Returns whether any export names the peer as a client.
+    fn has_client(&self, peer: &Peer) -> bool {
+        self.exports.iter().any(|export| export.has_client(peer))
+    }
+
     /// What a call of `peer` is answered, unless it is no call that can be.
     fn answer(
         &self,

@@ -157,7 +157,7 @@ fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
         let point = |window: &SoakWindow| (window.start_s + window.elapsed_s / 2.0, of(window));
         let points: Vec<(f64, f64)> = soak.windows.iter().map(point).collect();
         plot.line(&points, &colour, "", name);
-        if let Some(end) = points.last() {
+        if let Some(end) = points.iter().rev().find(|point| point.1.is_finite()) {
             plot.name(*end, &colour, name);
         }
     }
@@ -205,6 +205,7 @@ mod tests {
         let step = |rate: f64, held| SaturationStep {
             target_per_second: rate,
             achieved_per_second: rate,
+            lost: 0,
             p99_ns: rate,
             adherence_percent: 100.0,
             held,
@@ -235,7 +236,8 @@ mod tests {
         };
         let windows = vec![window(0.0), window(1.0)];
         let html =
-            soak(&Soak { windows, refused_windows: 0, trends: Vec::new(), held: true }).unwrap();
+            soak(&Soak { windows, refused_windows: 0, lost: 0, trends: Vec::new(), held: true })
+                .unwrap();
         assert_eq!(data_points(&html), [2, 2, 2, 2, 2]);
     }
 }

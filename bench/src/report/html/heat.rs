@@ -1,6 +1,7 @@
 //! Latency over time: a column for each interval, coloured by how many of its calls took so long.
 
 use super::plot::{Axis, Plot, show_time};
+use crate::latency::has_calls_beyond;
 use crate::report::Row;
 use hdrhistogram::Histogram;
 
@@ -34,11 +35,14 @@ pub(super) fn figure(row: &Row) -> Option<String> {
         show_time(low),
         show_time(high)
     );
-    let repeats = match course.repeats_s.len() {
+    let mut detail = match course.repeats_s.len() {
         0 => String::new(),
         further => format!("{} repeats, one after the other", further + 1),
     };
-    Some(plot.figure(&row.name, &repeats, &description))
+    if row.median.lost > 0 {
+        detail += &format!(" without {} calls that were never answered", row.median.lost);
+    }
+    Some(plot.figure(&row.name, &detail, &description))
 }
 
 /// What the colours mean.
@@ -98,7 +102,12 @@ impl Course {
     }
 
     fn line(&self, quantile: f64) -> Vec<(f64, f64)> {
-        let filled = self.columns.iter().filter(|column| !column.samples.is_empty());
+        // Of fewer calls it would be their maximum by another name.
+        let is_known = |column: &&Column| {
+            let calls = column.samples.len();
+            calls > 0 && (quantile <= 0.5 || has_calls_beyond(quantile * 100.0, calls))
+        };
+        let filled = self.columns.iter().filter(is_known);
         let point = |column: &Column| {
             let middle_s = f64::midpoint(column.start_s, column.end_s);
             (middle_s, column.samples.value_at_quantile(quantile) as f64)
@@ -182,7 +191,8 @@ mod tests {
         let html = figure(&row).unwrap();
         let course = Course::of(&row);
         assert_eq!(course.columns.len(), 20);
-        assert_eq!(data_points(&html), [20, 20]);
+        // 50 calls of an interval have no 99th percentile.
+        assert_eq!(data_points(&html), [20, 10]);
         assert!(cells(&html) >= 20, "{html}");
         assert_eq!(html.matches("class=\"repeat\"").count(), 1);
     }

@@ -29,6 +29,7 @@ pub(crate) fn render(report: &Report) -> String {
     let mut body = header(report);
     body += &tiles(report);
     push_grid(&mut body, grid::results(report));
+    push_grid(&mut body, grid::lost(report));
     push_grid(&mut body, grid::ratios(report));
     push_grid(&mut body, grid::goals(report));
     body += &plots(report);
@@ -86,7 +87,9 @@ fn tiles(report: &Report) -> String {
     let p50 = |row: &&Row| row.median.latency.p50_ns;
     let quickest =
         rows.iter().filter(|row| p50(row) > 0.0).min_by(|a, b| p50(a).total_cmp(&p50(b)));
-    let best = |of: fn(&Row) -> f64| rows.iter().max_by(|a, b| of(a).total_cmp(&of(b)));
+    let best = |of: fn(&Row) -> f64| {
+        rows.iter().filter(|row| of(row) > 0.0).max_by(|a, b| of(a).total_cmp(&of(b)))
+    };
     let mut html = String::new();
     if let Some(row) = quickest {
         push_tile(&mut html, "lowest median round trip", &show_time(p50(&row)), &row.name);
@@ -96,7 +99,7 @@ fn tiles(report: &Report) -> String {
         push_tile(&mut html, "highest rate of calls", &rate, &row.name);
     }
     let moved = best(|row| row.median.bytes_per_second);
-    if let Some(row) = moved.filter(|row| row.median.bytes_per_second > 0.0) {
+    if let Some(row) = moved {
         let rate = format!("{:.2} GB/s", row.median.bytes_per_second / 1e9);
         push_tile(&mut html, "most payload", &rate, &row.name);
     }

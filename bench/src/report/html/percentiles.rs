@@ -4,7 +4,7 @@
 use super::family::{Family, Member};
 use super::plot::{Axis, Plot, Scale, show_time};
 use crate::floor::Probe;
-use crate::latency::{is_supported, median};
+use crate::latency::{is_supported, upper_median};
 use crate::report::Row;
 use hdrhistogram::Histogram;
 
@@ -47,9 +47,12 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// `None` without samples.
+    /// `None` without samples, and where calls were lost: the percentiles would be those of the others.
     fn of(member: &'a Member<'a>) -> Option<Self> {
         let samples = member.row.samples().filter(|samples| !samples.is_empty())?;
+        if member.row.median.lost > 0 {
+            return None;
+        }
         Some(Self { member, points: spectrum(&samples), samples: samples.len() })
     }
 
@@ -82,14 +85,13 @@ fn spoken(member: &Member<'_>) -> String {
 
 /// The limits of the machine that are round trips, with their medians.
 fn limits(row: &Row) -> Vec<(String, f64)> {
-    let is_round_trip =
-        |probe: &Probe| matches!(probe, Probe::CacheLine | Probe::RingRoundTrip { .. });
+    let is_round_trip = |probe: &Probe| probe.is_time();
     let first = row.repeats.first().map_or(&[][..], |repeat| &repeat.floor);
     let probes = first.iter().map(|value| value.probe).filter(is_round_trip);
     let value = |probe: Probe| {
         let all = row.repeats.iter().flat_map(|repeat| &repeat.floor);
         let values = all.filter(move |value| value.probe == probe).map(|value| value.value);
-        (probe.short_name().to_owned(), median(values))
+        (probe.short_name().to_owned(), upper_median(values))
     };
     probes.map(value).collect()
 }

@@ -90,6 +90,7 @@ impl Plot {
 
     /// A line through points, with what it is for those who hover over it; `extra` are classes.
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, extra: &str, title: &str) {
+        let points: Vec<(f64, f64)> = points.iter().copied().filter(is_known).collect();
         let path: Vec<String> = points.iter().map(|point| pair(self.at(*point))).collect();
         push!(
             self.body,
@@ -115,6 +116,9 @@ impl Plot {
 
     /// Marks with a text for those who hover over them; hollow ones stand for what failed.
     pub(super) fn dot(&mut self, point: (f64, f64), colour: &str, filled: bool, title: &str) {
+        if !is_known(&point) {
+            return;
+        }
         let (x, y) = self.at(point);
         let paint = match filled {
             true => format!("class=\"dot\" style=\"fill:var({colour})\""),
@@ -129,6 +133,9 @@ impl Plot {
 
     /// A small text below a point, to the right.
     pub(super) fn note(&mut self, point: (f64, f64), text: &str) {
+        if !is_known(&point) {
+            return;
+        }
         let (x, y) = self.at(point);
         push!(
             self.body,
@@ -141,6 +148,9 @@ impl Plot {
 
     /// Gives the line that ends at this height a name in the margin.
     pub(super) fn name(&mut self, end: (f64, f64), colour: &str, name: &str) {
+        if !is_known(&end) {
+            return;
+        }
         let (_, y) = self.at(end);
         self.names.push((y, colour.to_owned(), name.to_owned()));
     }
@@ -298,6 +308,11 @@ fn shortened(name: &str) -> String {
     }
 }
 
+/// Returns false for a figure that was refused, or not measured: it has no place in a plot.
+fn is_known(&(x, y): &(f64, f64)) -> bool {
+    x.is_finite() && y.is_finite()
+}
+
 fn pair((x, y): (f64, f64)) -> String {
     format!("{x:.1},{y:.1}")
 }
@@ -335,6 +350,7 @@ fn linear_ticks(high: f64) -> Vec<f64> {
 /// A time with the unit that suits it, in few digits.
 pub(super) fn show_time(ns: f64) -> String {
     let (value, unit) = match ns {
+        _ if ns.is_nan() => return "-".to_owned(),
         _ if ns < 999.5 => (ns, "ns"),
         _ if ns < 999.5e3 => (ns / 1e3, "µs"),
         _ if ns < 999.5e6 => (ns / 1e6, "ms"),
@@ -404,6 +420,18 @@ mod tests {
         [150.0, 160.0, 1e5].iter().for_each(|ns| plot.level(*ns, "floor", "a limit"));
         let [near, beside, far] = plot.levels[..] else { panic!("{:?}", plot.levels) };
         assert!(beside.1 < near.1 - 40.0 && far.1 == near.1, "{:?}", plot.levels);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_drawn() {
+        let mut plot = Plot::new(Axis::time(1.0), Axis::latency([100.0, 1000.0].into_iter()));
+        plot.line(&[(0.1, 200.0), (0.2, f64::NAN), (0.3, 300.0)], "--s0", "", "");
+        plot.dot((0.5, f64::NAN), "--s0", true, "");
+        plot.note((f64::NAN, 1.0), "note");
+        plot.name((0.5, f64::NAN), "--s0", "name");
+        let html = plot.figure("", "", "");
+        assert!(html.contains("data-points=\"2\"") && !html.contains("<circle"), "{html}");
+        assert!(!html.contains(">note<") && !html.contains(">name<"), "{html}");
     }
 
     #[test]

@@ -104,7 +104,10 @@ fn fall_behind(
 }
 
 impl Node {
-    fn change(&mut self, change: impl FnOnce(&mut RawConfig)) -> Result<(), ConfigError> {
+    pub(crate) fn change(
+        &mut self,
+        change: impl FnOnce(&mut RawConfig),
+    ) -> Result<(), ConfigError> {
         let mut raw = self.config.raw().clone();
         change(&mut raw);
         self.config = raw.validate_for(&super::scenario::host())?;

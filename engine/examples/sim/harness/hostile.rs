@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// RFC 8797: 4096 bytes each way, remote invalidation.
-const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+pub(crate) const PRIVATE_DATA: PrivateData = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+pub(crate) type PrivateData = [u8; 8];
 /// A sender that keeps to what was agreed does not need more.
 const BUFFER_BYTES: usize = 8192;
 const BUFFERS: usize = 24;
@@ -46,7 +47,7 @@ pub(crate) struct Hostile {
 }
 
 enum Role {
-    Client { address: String },
+    Client { address: String, said: PrivateData },
     Server { accepted: Accepted, _listening: Box<dyn Send> },
 }
 
@@ -67,15 +68,25 @@ impl Acceptor<SimEndpoint> for Hand {
 }
 
 impl Hostile {
-    pub(crate) fn client(world: &World, address: String, rng: Rng) -> Option<Self> {
-        Self::new(world, rng, |_, _| Some(Role::Client { address }))
+    pub(crate) fn client(
+        world: &World,
+        address: String,
+        said: PrivateData,
+        rng: Rng,
+    ) -> Option<Self> {
+        Self::new(world, rng, |_, _| Some(Role::Client { address, said }))
     }
 
-    pub(crate) fn server(world: &World, address: &str, rng: Rng) -> Option<Self> {
+    pub(crate) fn server(
+        world: &World,
+        address: &str,
+        said: PrivateData,
+        rng: Rng,
+    ) -> Option<Self> {
         Self::new(world, rng, |connector, waker| {
             let accepted = Accepted::default();
             let hand = Box::new(Hand(Arc::clone(&accepted), waker));
-            let listening = connector.listen(address, &PRIVATE_DATA, hand).ok()?;
+            let listening = connector.listen(address, &said, hand).ok()?;
             Some(Role::Server { accepted, _listening: listening })
         })
     }
@@ -131,6 +142,10 @@ impl Hostile {
     pub(crate) fn turn(&mut self) {
         self.adopt_accepted();
         self.fabric.poll(&mut self.batch);
+        // Polling takes the wake of a connection that came together with the one adopted here.
+        if self.has_accepted() {
+            self.fabric.waker().wake();
+        }
         let mut batch = std::mem::replace(&mut self.batch, Completions::with_limit(0));
         for completion in batch.drain() {
             match completion.kind {
@@ -158,8 +173,8 @@ impl Hostile {
     }
 
     fn connect(&mut self) {
-        let Role::Client { address } = &self.role else { return };
-        let made = self.connector.connect(address, 0, &PRIVATE_DATA, Duration::ZERO);
+        let Role::Client { address, said } = &self.role else { return };
+        let made = self.connector.connect(address, 0, said, Duration::ZERO);
         if let Ok(endpoint) = made {
             self.adopt(endpoint);
         }
@@ -170,9 +185,13 @@ impl Hostile {
         let endpoint = accepted.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(endpoint) = endpoint {
             self.adopt(endpoint);
-            // There may be another one.
-            self.fabric.waker().wake();
         }
+    }
+
+    /// A connection waits for its turn.
+    fn has_accepted(&self) -> bool {
+        let Role::Server { accepted, .. } = &self.role else { return false };
+        !accepted.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The ends of connections that have become its own since the last time.

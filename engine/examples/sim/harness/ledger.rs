@@ -156,6 +156,7 @@ impl Entry {
             CallError::Late { .. } if self.honest => return self.wrong_lateness(now_ns),
             CallError::Cancelled => self.cancelled,
             CallError::Disconnected(_) => true,
+            CallError::NotExecuted(_) => !self.honest || self.executions == 0,
             // Of the server's memory, or of the client's for a private copy: there may be none.
             CallError::Accepted(AcceptStatus::SystemErr) | CallError::NoMemory => true,
             CallError::Rdma(_) => !self.honest || self.plan.is_cramped,

@@ -19,6 +19,7 @@ pub(crate) mod scenario;
 pub(crate) mod setup;
 pub(crate) mod terms;
 pub(crate) mod times;
+pub(crate) mod wide;
 pub(crate) mod words;
 
 pub(crate) use run::run_seed;

@@ -7,7 +7,8 @@ use super::terms::Terms;
 use super::times::{Times, is_late};
 use super::words::{DONE, ERROR, MSGP, NOMSG, word};
 use spinrpc::fabric::Access;
-use spinrpc::fabric::sim::{Observed, SideId, What};
+use spinrpc::fabric::sim::{NO_RECEIVE, Observed, SideId, Violation, What};
+use spinrpc_proto::goodbye::is_goodbye;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::HeaderView;
@@ -20,6 +21,8 @@ use std::fmt;
 pub(crate) struct Oracle {
     lanes: Vec<Lane>,
     keys: Vec<Vec<(u32, Access)>>,
+    /// Keys of which sides died at that time.
+    revoked: (u64, Vec<(SideId, u32)>),
     hostile: Vec<SideId>,
     /// Whose rules all ends go by, if they agree on that.
     pub(crate) profile: Option<Profile>,
@@ -53,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) timed: u64,
     /// ... and those that were refused because it was over.
     pub(crate) late: u64,
+    /// Servers that shut down gracefully and were replaced.
+    pub(crate) restarts: u64,
     /// Connections of mixed fleets that were lost before their version was known.
     pub(crate) cuts: Cuts,
 }
@@ -60,7 +65,8 @@ pub(crate) struct Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replies, padded, configured, to_fetch, dones, .. } = self;
-        let Self { resent, replayed, reversed, in_version_two, timed, late, cuts, .. } = self;
+        let Self { resent, replayed, reversed, in_version_two, timed, late, .. } = self;
+        let Self { restarts, cuts, .. } = self;
         write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
         write!(
             f,
@@ -69,6 +75,7 @@ impl fmt::Display for Seen {
         )?;
         writeln!(f, "{resent} calls sent again, {replayed} of them answered from a cache")?;
         writeln!(f, "  {timed} calls said how much time they have, {late} were refused as late")?;
+        writeln!(f, "  {restarts} servers were replaced by their next process")?;
         write!(f, "  connections lost before their version was known:")?;
         cuts.iter().try_for_each(|(step, count)| write!(f, " {step:?} {count}"))
     }
@@ -88,6 +95,7 @@ impl Seen {
         self.in_version_two += other.in_version_two;
         self.timed += other.timed;
         self.late += other.late;
+        self.restarts += other.restarts;
         self.cuts.add(&other.cuts);
     }
 }
@@ -103,6 +111,8 @@ struct Lane {
     is_cut: bool,
     terms: Terms,
     step: Step,
+    /// RDMA_DONE was sent for the Read chunks of a call.
+    has_done_of_call: bool,
 }
 
 /// One direction of a connection.
@@ -176,6 +186,15 @@ impl Oracle {
         self.is_honest(side) && self.is_honest(side.peer())
     }
 
+    /// Says if a rule may be broken between these ends. A responder of draft 00 sends RDMA_DONE for the
+    /// Read chunks of a call, and a requester by another document posts no receive for that, which
+    /// neither can know: such a message waits until there is one, or costs them the connection.
+    pub(crate) fn excuses(&self, violation: &Violation) -> bool {
+        let lane = self.lanes.get(violation.side.0 / 2);
+        let has_done = lane.is_some_and(|lane| lane.has_done_of_call);
+        self.profile.is_none() && violation.what == NO_RECEIVE && has_done
+    }
+
     /// A service got the call of this end with that XID.
     pub(crate) fn execute(&mut self, at_ns: u64, caller: SideId, xid: u32) -> Option<String> {
         let problem = self.lane(caller).flow(caller, Way::Call).times.execute(at_ns, xid);
@@ -185,6 +204,12 @@ impl Oracle {
     /// What is wrong with what was seen, if anything is.
     pub(crate) fn see(&mut self, seen: &Observed) -> Option<String> {
         let side = seen.side;
+        if let What::Sent { message, .. } | What::Received { message } = &seen.what
+            && is_goodbye(message)
+        {
+            // It belongs to no call.
+            return None;
+        }
         let lane = self.lane(side);
         lane.step = lane.step.after(side, &seen.what);
         match &seen.what {
@@ -205,6 +230,10 @@ impl Oracle {
             }
             What::Revoked { handle } => {
                 self.keys(side).retain(|(of, _)| of != handle);
+                if self.revoked.0 != seen.at_ns {
+                    self.revoked = (seen.at_ns, Vec::new());
+                }
+                self.revoked.1.push((side, *handle));
                 None
             }
             What::Down { .. } => {
@@ -251,9 +280,10 @@ impl Oracle {
         let is_done = word(message, 3) == DONE;
         let way = self.lane(side).way_of(side, message, &view);
         let is_call = way == Way::Call;
-        let problem = self.outdated(message).or_else(|| self.unexposed(side, &view, is_call));
         // Which of a hostile server's messages count as replies is not for this side to say.
         let checked = self.is_honest(side.peer());
+        let problem =
+            self.outdated(message).or_else(|| self.unexposed(at_ns, side, &view, is_call));
         let lane = self.lane(side);
         let broken = lane.terms.on_sent(end_of(side), message, &view);
         let accounts = match way {
@@ -339,14 +369,26 @@ impl Oracle {
     }
 
     /// A chunk of a message names memory of its sender that the peer may not reach.
-    fn unexposed(&mut self, side: SideId, view: &HeaderView<'_>, is_call: bool) -> Option<String> {
+    fn unexposed(
+        &mut self,
+        at_ns: u64,
+        side: SideId,
+        view: &HeaderView<'_>,
+        is_call: bool,
+    ) -> Option<String> {
         let reads = view.reads().map(|read| (read.target.handle, Access::RemoteRead));
         let writes = view.writes().chain(view.reply_chunk()).flat_map(|chunk| chunk.segments());
         let writes = writes.map(|segment| (segment.handle, Access::RemoteWrite));
         // The Write chunks of a reply are those of the call, which are the caller's.
         let writes = writes.filter(|_| is_call);
+        // A hostile peer may answer a call, or claim by RDMA_DONE to have fetched a reply, that is about to
+        // leave: the key dies in the turn that sends it.
+        let is_forced = !self.is_honest(side.peer()) && self.revoked.0 == at_ns;
+        let forced = if is_forced { self.revoked.1.clone() } else { Vec::new() };
         let alive = self.keys(side);
-        let dead = reads.chain(writes).find(|key| !alive.contains(key));
+        let is_dead =
+            |key: &(u32, Access)| !alive.contains(key) && !forced.contains(&(side, key.0));
+        let dead = reads.chain(writes).find(is_dead);
         dead.map(|(handle, _)| format!("sent a chunk under key {handle:#x}, which is not alive"))
     }
 }
@@ -401,6 +443,7 @@ impl Lane {
             let fetched = if of_reply { &mut flow.owed } else { &mut flow.pulled };
             if let Some(at) = fetched.iter().position(|of| *of == xid) {
                 fetched.swap_remove(at);
+                self.has_done_of_call |= !of_reply;
                 return None;
             }
         }

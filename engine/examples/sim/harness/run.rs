@@ -8,7 +8,7 @@ use super::ledger::Ledger;
 use super::negotiation::Step;
 use super::oracle::{Oracle, Seen};
 use super::program::{HostileSides, Waiting};
-use super::scenario::{Fault, Scenario};
+use super::scenario::{Fault, Node, Scenario};
 use super::setup;
 use spinrpc::fabric::sim::{Observed, Rng, SideId, SimConnector, What, World};
 use spinrpc::{Core, Engine};
@@ -101,6 +101,10 @@ pub(crate) enum Action {
     Cut(SideId),
     /// A core looks at its clock.
     Wake(usize),
+    /// A server that ends gracefully is shut down.
+    ShutDown(usize),
+    /// The next process of a server.
+    Revive(usize),
 }
 
 /// Everything of one run.
@@ -111,6 +115,7 @@ pub(crate) struct Simulation {
     pub(crate) oracle: Oracle,
     pub(crate) trace: bool,
     pub(crate) engines: Vec<Engine>,
+    pub(crate) servers: Vec<Server>,
     pub(crate) places: Vec<Place>,
     pub(crate) callers: Vec<Seat>,
     pub(crate) hostile: Vec<Hostile>,
@@ -130,6 +135,15 @@ pub(crate) struct Simulation {
     next_beat_ns: u64,
     heartbeat_ns: u64,
     failures: Vec<String>,
+}
+
+/// A server, which may be replaced by the next one.
+pub(crate) struct Server {
+    pub(crate) node: Node,
+    /// Which of the engines it is now.
+    pub(crate) engine: usize,
+    /// It ends, and is to be replaced.
+    pub(crate) is_leaving: bool,
 }
 
 /// A caller, where it sits and whom it calls.
@@ -152,6 +166,7 @@ impl Simulation {
             oracle: Oracle::default(),
             trace,
             engines: Vec::new(),
+            servers: Vec::new(),
             places: Vec::new(),
             callers: Vec::new(),
             hostile: Vec::new(),
@@ -254,7 +269,9 @@ impl Simulation {
             self.failures.extend(problem);
         }
         for violation in self.world.take_violations() {
-            self.fail(violation.to_string());
+            if !self.oracle.excuses(&violation) {
+                self.fail(violation.to_string());
+            }
         }
     }
 
@@ -309,8 +326,23 @@ impl Simulation {
             }
             Some(Action::Fault(_) | Action::Cut(_)) | None => {}
             Some(Action::Wake(place)) => self.places[place].turns = TURNS_TO_SEE_ALL,
+            Some(Action::ShutDown(server)) => {
+                self.say(|| format!("server {server} is shut down"));
+                self.engines[self.servers[server].engine].shutdown();
+            }
+            Some(Action::Revive(server)) => self.revive(server),
         }
         true
+    }
+
+    fn revive(&mut self, number: usize) {
+        self.say(|| format!("server {number} is there again"));
+        self.oracle.seen.restarts += 1;
+        let first = self.places.len();
+        if let Err(error) = self.start_server(number) {
+            self.fail(format!("a server does not start again: {error}"));
+        }
+        (first..self.places.len()).for_each(|place| self.plan_in(0, Action::Wake(place)));
     }
 
     fn call(&mut self, number: usize) {
@@ -397,6 +429,15 @@ impl Simulation {
             Fault::Leave(which) => {
                 let number = which as usize % self.callers.len();
                 self.callers[number].caller.client.reconnect();
+            }
+            Fault::Restart { which, grace_ns, away_ns } => {
+                let number = which as usize % self.servers.len();
+                let server = &mut self.servers[number];
+                if !std::mem::replace(&mut server.is_leaving, true) {
+                    self.engines[server.engine].begin_drain();
+                    self.plan_in(grace_ns, Action::ShutDown(number));
+                    self.plan_in(grace_ns + away_ns, Action::Revive(number));
+                }
             }
             Fault::Stall(which, ns) => {
                 let number = which as usize % self.places.len();

@@ -1,11 +1,13 @@
 //! What a seed stands for: who is there, how they are configured, what they do, what goes wrong.
 
 use super::fleet::Fleet;
+use super::wide::Wide;
 use spinrpc::Config;
 use spinrpc::config::{
-    BulkView, ConfigError, ConfigRole, CoreList, Host, NumaPolicy, Protection, RawConfig, Want,
+    BulkView, ConfigError, ConfigRole, CoreList, Host, NumaPolicy, OnPanic, Protection, RawConfig,
+    Want,
 };
-use spinrpc::fabric::sim::{Device, Network, Rng};
+use spinrpc::fabric::sim::{Device, EarlyCompletion, Network, Rng};
 use spinrpc::mem::BulkClass;
 use spinrpc::{Reconnect, Resend};
 use spinrpc_proto::profile::Profile;
@@ -27,10 +29,12 @@ pub(crate) struct Scenario {
     pub(crate) reverse_calls: usize,
     pub(crate) faults: Vec<(u64, Fault)>,
     pub(crate) fleet: Fleet,
+    /// Decides what hostile peers do beyond the rest.
+    pub(crate) wild: Option<u64>,
 }
 
 /// An engine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) config: Config,
     /// As a server it keeps its replies.
@@ -47,6 +51,7 @@ pub(crate) struct DevicePlan {
     reads_max: u16,
     remote_invalidate: bool,
     revoke_ns: u64,
+    early: Option<EarlyCompletion>,
 }
 
 /// A connection of a client, and what it is used for.
@@ -115,6 +120,8 @@ pub(crate) enum Fault {
     Stall(u64, u64),
     /// An application closes a connection.
     Close(u64),
+    /// A server shuts down gracefully for so long, and is away for so long; then comes the next one.
+    Restart { which: u64, grace_ns: u64, away_ns: u64 },
 }
 
 impl Scenario {
@@ -144,6 +151,7 @@ impl Scenario {
             links.iter_mut().for_each(|link| link.is_cramped = true);
         }
         slow_keys(seed, servers.iter_mut().chain(&mut clients));
+        early_completions(seed, servers.iter_mut().chain(&mut clients));
         // Ends that go by different rules do not agree on which way a message goes.
         let reverse_calls = profile.map_or(0, |_| reverse_calls(seed));
         for node in servers.iter_mut().chain(&mut clients) {
@@ -151,7 +159,9 @@ impl Scenario {
         }
         let fleet = Fleet::of(seed, &mut servers, &mut clients)?;
         let has_comeback = links.iter().any(|link| link.comeback.is_some());
-        let faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
+        let mut faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
+        let wide = Wide::of(seed, is_calm, &mut servers, &mut clients)?;
+        faults.extend(wide.faults);
         Ok(Self {
             network,
             profile,
@@ -163,6 +173,7 @@ impl Scenario {
             reverse_calls,
             faults,
             fleet,
+            wild: wide.wild,
         })
     }
 }
@@ -271,6 +282,8 @@ impl Node {
 /// A valid configuration with small memory.
 fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, ConfigError> {
     let mut raw = RawConfig::default();
+    // A handler's failed assertion fails the run.
+    raw.rpc.on_panic = OnPanic::End;
     raw.cores.list = CoreList::Cpus((0..rng.pick(&[1, 1, 2])).collect());
     raw.poll.budget = rng.pick(&[1, 2, 8, 32]);
     raw.mem.arena_mib = rng.pick(&[1, 4]);
@@ -287,6 +300,7 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.limits.exports = rng.pick(&[1, 4, 64]);
     // Longer than anybody who keeps the rules takes to fetch a reply.
     raw.rpc.done_timeout_ms = rng.pick(&[20, 40]);
+    raw.rpc.memory_wait_ms = 10;
     raw.rpc.credits = rng.pick(&[1, 2, 3, 4, 8, 16]);
     raw.rpc.inline_send_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
     raw.rpc.inline_recv_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
@@ -315,6 +329,20 @@ fn slow_keys<'a>(seed: u64, nodes: impl Iterator<Item = &'a mut Node>) {
     }
 }
 
+/// Gives some devices requests that complete before their memory is read. Decided apart, too.
+fn early_completions<'a>(seed: u64, nodes: impl Iterator<Item = &'a mut Node>) {
+    let mut rng = Rng::new(seed ^ 0x6561_726c_795f_7773);
+    for node in nodes {
+        let late_from_bytes = rng.pick(&[64, 512, 4096]);
+        let early = EarlyCompletion {
+            late_from_bytes,
+            signal_every: rng.pick(&[2, 4, 16]),
+            signal_from_bytes: late_from_bytes,
+        };
+        node.device.early = rng.chance(150).then_some(early);
+    }
+}
+
 impl DevicePlan {
     fn draw(rng: &mut Rng) -> Self {
         Self {
@@ -324,6 +352,7 @@ impl DevicePlan {
             reads_max: rng.pick(&[1, 2, 16]),
             remote_invalidate: rng.chance(700),
             revoke_ns: 0,
+            early: None,
         }
     }
 
@@ -334,6 +363,7 @@ impl DevicePlan {
         device.reads_max = self.reads_max;
         device.remote_invalidate = self.remote_invalidate;
         device.revoke_ns = self.revoke_ns;
+        device.early = self.early;
         if self.small_arena {
             device.arena = vec![
                 BulkClass { block_bytes: 4 << 10, count: 4 },

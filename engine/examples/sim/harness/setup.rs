@@ -1,12 +1,12 @@
 //! Makes the engines, callers and hostile peers of a scenario.
 
 use super::caller::Caller;
-use super::hostile::Hostile;
+use super::hostile::{Hostile, PRIVATE_DATA, PrivateData};
 use super::ledger::Ledger;
 use super::program::{PROGRAM, VERSION, Worker};
-use super::run::{Action, Place, Seat, Simulation};
+use super::run::{Action, Place, Seat, Server, Simulation};
 use super::scenario::{LinkPlan, Node, Scenario, Target};
-use spinrpc::fabric::sim::{SimConnector, World};
+use spinrpc::fabric::sim::{Rng, SimConnector, World};
 use spinrpc::{Bulk, ConnectionId, Core, CoreContext, Engine, EngineError};
 
 /// A run at its beginning.
@@ -47,6 +47,17 @@ fn server_address(index: usize) -> String {
     format!("server-{index}")
 }
 
+/// What a hostile node says of itself while connecting: now and then that it takes, or sends, messages
+/// of any length, or something that is no private data at all.
+fn draw_private_data(wild: &mut Option<Rng>) -> PrivateData {
+    let mut said = PRIVATE_DATA;
+    if let Some(rng) = wild {
+        let at = rng.pick(&[4, 5, 6, 7, 6, 7, 0]);
+        said[at] = rng.pick(&[0, 1, 2, 7, 63, 255]);
+    }
+    said
+}
+
 fn hostile_address(index: usize) -> String {
     format!("hostile-{index}")
 }
@@ -54,10 +65,8 @@ fn hostile_address(index: usize) -> String {
 impl Simulation {
     fn add_engines(&mut self, scenario: &Scenario) -> Result<(), EngineError> {
         for (index, node) in scenario.servers.iter().enumerate() {
-            let (engine, connector) = self.add_engine(node)?;
-            self.serve(&engine, node, Some(self.places.len()))?;
-            engine.listen(&server_address(index))?;
-            self.start_cores(&engine, &connector)?;
+            self.servers.push(Server { node: node.clone(), engine: 0, is_leaving: false });
+            self.start_server(index)?;
         }
         for node in &scenario.clients {
             let (engine, connector) = self.add_engine(node)?;
@@ -66,6 +75,17 @@ impl Simulation {
             }
             self.start_cores(&engine, &connector)?;
         }
+        Ok(())
+    }
+
+    /// Makes a server, in the place of one that is shut down.
+    pub(crate) fn start_server(&mut self, index: usize) -> Result<(), EngineError> {
+        let node = self.servers[index].node.clone();
+        let (engine, connector) = self.add_engine(&node)?;
+        self.serve(&engine, &node, Some(self.places.len()))?;
+        engine.listen(&server_address(index))?;
+        self.start_cores(&engine, &connector)?;
+        self.servers[index] = Server { node, engine: self.engines.len() - 1, is_leaving: false };
         Ok(())
     }
 
@@ -123,14 +143,18 @@ impl Simulation {
 
     /// Hostile servers first, so that clients find them.
     fn add_hostile(&mut self, scenario: &Scenario) {
+        let mut wild = scenario.wild.map(Rng::new);
         for index in 0..scenario.hostile_servers {
             let rng = self.rng.fork();
-            self.hostile.extend(Hostile::server(&self.world, &hostile_address(index), rng));
+            let said = draw_private_data(&mut wild);
+            let address = hostile_address(index);
+            self.hostile.extend(Hostile::server(&self.world, &address, said, rng));
         }
         for _ in 0..scenario.hostile_clients {
             let server = self.rng.below(scenario.servers.len() as u64) as usize;
             let rng = self.rng.fork();
-            self.hostile.extend(Hostile::client(&self.world, server_address(server), rng));
+            let said = draw_private_data(&mut wild);
+            self.hostile.extend(Hostile::client(&self.world, server_address(server), said, rng));
         }
         for index in 0..self.hostile.len() {
             let at_ns = self.rng.below(50_000);

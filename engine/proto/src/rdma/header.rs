@@ -150,7 +150,9 @@ impl<'a> HeaderView<'a> {
         let [xid, version_word, credits, message_type] =
             first_words(bytes).ok_or(HeaderError::TooShort)?;
         let xid = Xid(xid);
-        if is_too_short(bytes.len(), version_word, message_type) {
+        let is_two = version_word == v2::VERSION && limits.versions.speaks(TransportVersion::Two);
+        let drops_short = is_two || !limits.answers_short;
+        if drops_short && is_too_short(bytes.len(), version_word, message_type) {
             return Err(HeaderError::TooShort);
         }
         if message_type == MessageType::Error.to_wire() {
@@ -541,7 +543,8 @@ const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize
 /// answered: the same error in a reply means that it is dropped (RFC 8166 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Too short to be anything, to be dropped silently (RFC 8166 section 4.5).
+    /// Too short to be anything, to be dropped silently (RFC 8166 section 4.5). Under older rules only
+    /// what has not the four words of every header: it cannot be told from an RDMA_ERROR.
     TooShort,
     /// Another version: to be answered with ERR_VERS (RFC 5666 section 4.2), see [`v1::emit_error`].
     Version {

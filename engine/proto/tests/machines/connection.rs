@@ -22,13 +22,17 @@ const ERR_CHUNK: Event = Event::Error(XID, 1, RdmaError::Chunk);
 type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
 
 fn connection(side: Side) -> Proto {
+    under(side, Profile::Rfc8166)
+}
+
+fn under(side: Side, profile: Profile) -> Proto {
     let (calls, serves) = match side {
         Side::Client => (4, 0),
         Side::Server => (0, 4),
     };
     let requester = Requester::new(vec![CallSlot::FREE; calls], 5);
     let responder = Responder::new(vec![ServeSlot::FREE; serves]);
-    Connection::new(side, requester, responder, Limits::DEFAULT, Profile::Rfc8166)
+    Connection::new(side, requester, responder, Limits::DEFAULT, profile)
 }
 
 fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
@@ -40,6 +44,8 @@ fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
 fn server_receives(message: &[u8]) -> Vec<Event> {
     receive(&mut connection(Side::Server), message)
 }
+
+const OLDER: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Draft00];
 
 /// Messages that deserve an answer from a server, with that answer.
 fn answered() -> Vec<(Vec<u8>, Event)> {
@@ -92,6 +98,46 @@ fn an_error_is_never_answered() {
         for body in [&[][..], &[1], &[1, 1], &[1, 1, 2], &[2], &[3], &[9; 9]] {
             let events = server_receives(&rdma_error(XID, version, body));
             assert_eq!(events, [Event::Dropped(Dropped::UnexpectedError)], "{version} {body:?}");
+        }
+    }
+}
+
+#[test]
+fn short_requests_are_answered_under_older_rules() {
+    // RFC 5666 section 4.2: "If such errors are detected in the request, an RDMA_ERROR reply MUST be
+    // generated"; no rule
+    // leaves out short ones, as RFC 8166 section 4.5 does.
+    let supported = RdmaError::Version { low: 1, high: 1 };
+    for profile in OLDER {
+        for length in 16..28 {
+            for message_type in [0, 1, 2, 5, u32::MAX] {
+                let request = &wire(&[XID.0, 1, 32, message_type, 0, 0, 0])[..length];
+                assert_eq!(receive(&mut under(Side::Server, profile), request), [ERR_CHUNK]);
+                let request = &wire(&[XID.0, 3, 32, message_type, 0, 0, 0])[..length];
+                let answer = Event::Error(XID, 3, supported);
+                assert_eq!(receive(&mut under(Side::Server, profile), request), [answer]);
+            }
+        }
+    }
+}
+
+#[test]
+fn short_errors_dones_and_fragments_are_never_answered() {
+    for profile in OLDER {
+        for length in 0..28 {
+            let error = &wire(&[XID.0, 1, 32, 4, 2, 0, 0])[..length];
+            let done = &wire(&[XID.0, 1, 32, 3, 0, 0, 0])[..length];
+            for message in [error, done] {
+                let events = receive(&mut under(Side::Server, profile), message);
+                assert!(matches!(events[..], [Event::Dropped(_)]), "{length}: {events:?}");
+            }
+            let reply = &wire(&[XID.0, 1, 32, 0, 0, 0, 0])[..length];
+            let events = receive(&mut under(Side::Client, profile), reply);
+            assert_eq!(events, [Event::Dropped(Dropped::MalformedReply)]);
+            if length < 16 {
+                let events = receive(&mut under(Side::Server, profile), reply);
+                assert_eq!(events, [Event::Dropped(Dropped::TooShort)]);
+            }
         }
     }
 }
@@ -170,4 +216,11 @@ fn the_limits_are_those_of_the_connection() {
     let events = receive(&mut server, &one.msg(XID, 32, &rpc_call(XID)));
     assert!(matches!(events[..], [Event::Call(_)]));
     assert_eq!(receive(&mut server, &two.msg(XID, 32, &rpc_call(XID))), [ERR_CHUNK]);
+}
+
+#[test]
+fn a_connection_says_whose_rules_it_goes_by() {
+    for profile in [Profile::Rfc8166, Profile::Rfc5666, Profile::Draft03, Profile::Draft00] {
+        assert_eq!(under(Side::Server, profile).profile(), profile);
+    }
 }

@@ -93,10 +93,90 @@ fn receive_rdma_done_expect_the_exports_to_end_and_no_answer() {
     let mut server = Server::under(Profile::Rfc5666, 4, 4);
     let (first, second) = (server.owe(7, 100), server.owe(8, 100));
     assert_eq!(server.responder.dones_owed(), 2);
+    assert_eq!(server.responder.grant(), 3);
     assert_eq!(server.receive(&rdma_done(Xid(8))), [Event::FreeExports(second.slot)]);
     assert_eq!(server.receive(&rdma_done(Xid(8))), [Event::Dropped(Dropped::Done)]);
     assert_eq!(server.receive(&rdma_done(Xid(7))), [Event::FreeExports(first.slot)]);
     assert_eq!((server.responder.dones_owed(), server.responder.in_progress()), (0, 0));
+}
+
+#[test]
+fn receive_rdma_done_expect_its_credit_in_the_next_credit_word() {
+    // R5666-28: "the server SHOULD replenish any credit consumed by its use of such exchanges at its
+    // earliest opportunity": the next message that leaves has it, whatever that is.
+    let mut server = Server::under(Profile::Rfc5666, 8, 8);
+    for xid in 0..4 {
+        server.owe(xid, 100);
+    }
+    for (xid, grant) in [(0, 5), (1, 6), (2, 7), (3, 8)] {
+        server.receive(&rdma_done(Xid(xid)));
+        let message = plain_call(Xid(9));
+        let slot = server.deliver(&message);
+        let mut plain = [0; 28];
+        server.responder.reply_plain(slot, Xid(9), &mut plain).unwrap();
+        assert_eq!(view(&plain).credits(), grant, "after RDMA_DONE of {xid}");
+        let slot = server.deliver(&message);
+        let Server { responder, out } = &mut server;
+        let mut whole = [0; 28];
+        responder.reply(slot, &view(&message), &SHORT, &mut whole, out).unwrap();
+        assert_eq!(view(&whole).credits(), grant);
+        assert_eq!(server.responder.grant(), grant, "of refusals and errors");
+    }
+}
+
+/// A step of a server: a call answered in one of three ways, or what ends an export.
+fn step(server: &mut Server, kind: u32, xid: u32) -> Option<u32> {
+    let (message, out_of_time) = (plain_call(Xid(xid)), Instant(u64::from(xid) + 1));
+    match kind {
+        0 => server.responder.overdue_export(out_of_time).map(|_| server.responder.grant()),
+        1 => {
+            server.receive(&rdma_done(Xid(xid.wrapping_sub(3))));
+            None
+        }
+        2 => {
+            let [Event::Call(slot)] = server.receive(&message)[..] else {
+                return Some(server.responder.grant());
+            };
+            let mut header = [0; 28];
+            server.responder.reply_plain(slot, Xid(xid), &mut header).unwrap();
+            Some(view(&header).credits())
+        }
+        _ => {
+            let [Event::Call(slot)] = server.receive(&message)[..] else {
+                return Some(server.responder.grant());
+            };
+            let call = view(&message);
+            let mut header = vec![0; ReplyRepr::bytes_of(&call, 1)];
+            let Server { responder, out } = server;
+            let deadline = Instant(u64::from(xid) + 20);
+            let reads = [item(24)];
+            let reply =
+                responder.reply_by_read(slot, &call, &SHORT, &reads, deadline, &mut header, out);
+            out.take();
+            reply.ok().filter(|reply| !reply.kept).map(|_| view(&header).credits())
+        }
+    }
+}
+
+#[test]
+fn a_client_with_nothing_outstanding_always_has_a_credit() {
+    // R5666-8: "an RPC server MUST always provide at least one credit to each connected RPC client from
+    // which no requests are outstanding". RDMA_DONEs take a credit each (section 3.8), so that what is
+    // granted has to exceed those that are owed, unless the only slot is owed for.
+    for slots in 1..6_u32 {
+        let mut server = Server::under(Profile::Rfc5666, slots as usize, 8);
+        let mut random = 0x2545_f491_u32;
+        for xid in 0..2000 {
+            random = random.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
+            if let Some(credits) = step(&mut server, random >> 29 & 3, xid) {
+                let owed = server.responder.dones_owed();
+                assert!(credits >= 1 && credits <= slots, "{slots} slots: {credits}");
+                assert!(credits > owed || slots == owed, "{slots} slots: {credits}, {owed} owed");
+            }
+        }
+        while server.responder.overdue_export(NEVER).is_some() {}
+        assert_eq!(server.responder.grant(), slots, "with nothing owed all of them");
+    }
 }
 
 #[test]
@@ -176,6 +256,35 @@ fn a_reply_is_kept_back_when_no_slot_would_be_left() {
     assert_eq!(view(&third.header).credits(), server.responder.grant());
     assert_eq!(server.responder.dones_owed(), 2);
     assert_eq!(server.responder.send_kept(third.slot, Instant(200)), None, "sent once");
+}
+
+#[test]
+fn a_kept_reply_carries_the_credit_word_of_when_it_leaves() {
+    // R5666-68: it is "the next credit" that it brings, not that of when it was written.
+    let mut server = Server::under(Profile::Rfc5666, 8, 8);
+    (0..7).for_each(|xid| drop(server.owe(xid, 100)));
+    let mut kept = server.owe(7, 100);
+    assert!(kept.kept);
+    assert_eq!(view(&kept.header).credits(), 8);
+    let before = kept.header.clone();
+    (0..5).for_each(|xid| drop(server.receive(&rdma_done(Xid(xid)))));
+    let credits = server.responder.send_kept(kept.slot, Instant(200)).unwrap();
+    assert_eq!(credits, 5, "three are owed now");
+    set_credits(&mut kept.header, credits);
+    assert_eq!(view(&kept.header).credits(), 5);
+    assert_eq!((&kept.header[..8], &kept.header[12..]), (&before[..8], &before[12..]));
+    set_credits(&mut kept.header[..11], 6);
+    assert_eq!(view(&kept.header).credits(), 5, "a message that is too short is left alone");
+}
+
+#[test]
+fn kept_replies_count_among_those_that_may_be_exported() {
+    let mut server = Server::under(Profile::Rfc5666, 3, 4);
+    (0..2).for_each(|xid| drop(server.owe(xid, 100)));
+    assert!(server.owe(2, 100).kept && server.responder.may_export());
+    let mut server = Server::under(Profile::Rfc5666, 3, 3);
+    (0..2).for_each(|xid| drop(server.owe(xid, 100)));
+    assert!(server.owe(2, 100).kept && !server.responder.may_export());
 }
 
 #[test]

@@ -309,3 +309,46 @@ fn a_reply_has_to_return_the_chunks_of_its_call_as_any() {
     let closed = Event::Closed(PeerMisbehaved::ReplyChunkChanged);
     assert!(receive(&mut client, &message).contains(&closed));
 }
+
+#[test]
+fn another_option_is_not_taken_for_one_of_the_extension() {
+    let mut server = end(Side::Server).with_options(two::options());
+    let message = optional(Call, two::ALONE, &[7], &[]);
+    assert!(matches!(receive(&mut server, &message)[..], [Event::Optional(_)]));
+    let mut client = client().with_options(two::options());
+    let (started, _) = client_option(&mut client);
+    let mut answer = optional(Reply, two::ALONE, &[7], &[]);
+    answer[..4].copy_from_slice(&started.xid.0.to_be_bytes());
+    let events = receive(&mut client, &answer);
+    assert!(matches!(events[..], [Event::Optional(_)]), "{events:?}");
+    let mut call_of_reply = optional(Reply, DEADLINE_CALL, &[0, 1, 0, 0, 0], &[]);
+    call_of_reply[..4].copy_from_slice(&started.xid.0.to_be_bytes());
+    assert!(HeaderView::new_checked(&call_of_reply, &KNOWING).unwrap().remaining_us().is_none());
+    let other = optional(Call, two::ALONE, &[0, 5000, 0, 0, 0], &rpc_call(XID));
+    assert!(HeaderView::new_checked(&other, &KNOWING).unwrap().remaining_us().is_none());
+}
+
+fn client_option(client: &mut Proto) -> (StartedCall, usize) {
+    let mut room = [0; 64];
+    client.requester.start_optional(3, NEVER, two::ALONE, b"inform", &mut room).unwrap()
+}
+
+#[test]
+fn a_time_beyond_32_bits_is_what_was_said() {
+    let info = [1, 2, 0, 0, 0];
+    let message = optional(Call, DEADLINE_CALL, &info, &rpc_call(XID));
+    assert_eq!(view(&message).remaining_us(), Some((1 << 32) + 2));
+}
+
+#[test]
+fn a_call_that_is_late_is_answered_without_its_read_chunks() {
+    let mut server = end(Side::Server);
+    let lists = [1, 40, 9, 8, 0, 0, 0, 0, 0];
+    let [Event::Pull(slot)] = receive(&mut server, &deadline_call(&lists))[..] else {
+        panic!("a call to fetch")
+    };
+    let mut header = [0; LATE_HEADER_BYTES];
+    let length = server.responder.reply_late(slot, XID, 9, &mut header);
+    assert_eq!(length, Ok(LATE_HEADER_BYTES));
+    assert_eq!(server.responder.in_progress(), 0);
+}

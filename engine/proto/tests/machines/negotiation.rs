@@ -13,7 +13,7 @@ use spinrpc_proto::responder::Responder;
 use spinrpc_proto::version::TransportVersion::{One, Two};
 use spinrpc_proto::version::{InlineThresholds, Negotiation, Stage, Verdict, Versions};
 
-use crate::messages::{self, Chunks, wire};
+use crate::messages::{self, Chunks, segment, wire};
 use crate::recorder::{Event, Recorder};
 use crate::two::{BOTH, Proto, call, end, error, plain_call, plain_reply, receive, view};
 
@@ -292,6 +292,31 @@ fn receive_a_version_one_reply_beyond_the_limits_expect_nothing_settled_and_noth
     assert_eq!(stage(&client), (Stage::Settled, 1));
 }
 
+/// RFC 8166 section 4.3.1: a responder leaves the Read list of a reply empty. Expect the same end for one
+/// beyond the limits as for a short one: its sender goes by older rules, and sends no other answer.
+#[test]
+fn receive_a_read_list_beyond_the_limits_in_a_reply_expect_the_call_and_the_connection_to_end() {
+    let limits = Limits { payload_bytes_max: 100, versions: Versions::One, ..BOTH };
+    let requester = Requester::new(vec![CallSlot::FREE; 4], 0);
+    let responder = Responder::new(Vec::new());
+    let mut client: Proto =
+        Connection::new(Side::Client, requester, responder, limits, Profile::Rfc8166);
+    let (started, _) = call(&mut client, 7);
+    let reads = Chunks::none().read(24, 1, 101);
+    let writes = Chunks::none().write(&[segment(1, 101)]);
+    let message = messages::rpc_reply(started.xid);
+    // No responder that has seen the call sends a Write list that long.
+    let stray = receive(&mut client, &writes.msg(started.xid, 4, &message));
+    assert_eq!(stray, [Event::Dropped(Dropped::MalformedReply)]);
+    let other = receive(&mut client, &reads.msg(Xid(started.xid.0 ^ 1), 4, &message));
+    assert_eq!(other, [Event::Dropped(Dropped::MalformedReply)]);
+    let why = PeerMisbehaved::ReadListInReply;
+    let failure = CallFailure::Misbehaved(why);
+    let failed = Event::Failed { slot: started.slot, token: 7, failure, fenced: false };
+    let events = receive(&mut client, &reads.msg(started.xid, 4, &message));
+    assert_eq!(events, [failed, Event::Closed(why)]);
+}
+
 #[test]
 fn lose_the_connection_expect_what_to_remember_of_the_responder() {
     let fresh = end(Side::Client, Versions::Both, 4);
@@ -391,4 +416,22 @@ fn the_sides_versions_are_what_they_speak() {
         [0, 1, 2, 3].map(spinrpc_proto::version::TransportVersion::from_wire),
         [None, Some(One), Some(Two), None]
     );
+}
+
+#[test]
+fn both_versions_include_each_and_each_includes_itself() {
+    use Versions::{Both, One, Two};
+    for (all, some, included) in [
+        (Both, One, true),
+        (Both, Two, true),
+        (Both, Both, true),
+        (One, One, true),
+        (Two, Two, true),
+        (One, Two, false),
+        (Two, One, false),
+        (One, Both, false),
+        (Two, Both, false),
+    ] {
+        assert_eq!(all.include(some), included, "{all:?} {some:?}");
+    }
 }

@@ -15,7 +15,7 @@ use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Versions};
 use crate::messages::{self, NEVER, rpc_call, rpc_reply, wire};
 use crate::recorder::{Event, Recorder};
 use crate::two::{
-    ALONE, Proto, UNKNOWN, WITH_MESSAGE, WITH_PART, both_ways, call, end, error, optional,
+    ALONE, Proto, UNKNOWN, WITH_MESSAGE, WITH_PART, both_ways, call, end, error, optional, options,
     plain_call, plain_reply, receive, view,
 };
 
@@ -331,4 +331,14 @@ fn connections_know_no_options_unless_told() {
     let mut client = client();
     client.requester.negotiate(Negotiation::settled(TransportVersion::One));
     assert!(client.requester.start_optional(1, NEVER, ALONE, &[], &mut [0; 28]).is_err());
+}
+
+#[test]
+fn a_connection_can_be_told_of_options_later() {
+    let mut server = end(Side::Server, Versions::Two, 2).with_options(Options::NONE);
+    let message = optional(Call, ALONE, XID, &[]);
+    let unknown = Event::Error(XID, 2, RdmaError::InvalidOption);
+    assert_eq!(receive(&mut server, &message), [unknown]);
+    server.know_options(options());
+    assert_eq!(delivered(&mut server, &message).1, ALONE);
 }

@@ -362,3 +362,78 @@ proptest! {
         prop_assert!(outside.iter().all(|byte| *byte == 0xee));
     }
 }
+
+/// An item of 16 bytes behind a stream of so many words that is the first of its reader, with these
+/// chunks.
+fn behind(base: usize, beside: Beside<'_>) -> (Option<usize>, Option<usize>) {
+    let alignment = Alignment::new(256, 10);
+    let bytes = written(alignment, 100, &[&[2; 16]]);
+    let xdr = Reader::aligned(&bytes[..256 - 100], alignment, 100);
+    let reader = StreamReader::over(xdr, base, beside);
+    (reader.item_behind(), reader.opaque_behind())
+}
+
+#[test]
+fn an_item_is_behind_the_stream_unless_it_is_in_a_chunk() {
+    let here = Some(16);
+    assert_eq!(behind(40, Beside::Writes(&[0])), (here, here));
+    assert_eq!(behind(40, Beside::Writes(&[1])), (None, here));
+    assert_eq!(behind(40, Beside::Writes(&[7, 0])), (None, here));
+    // A Read chunk whose position is that of the data, 4 bytes behind the count.
+    assert_eq!(behind(40, Beside::Reads(&[(44, 16)])), (None, None));
+    for elsewhere in [4, 36, 40, 48, 160].map(|position| [(position, 16)]) {
+        assert_eq!(behind(40, Beside::Reads(&elsewhere)), (here, here), "{elsewhere:?}");
+    }
+    assert_eq!(behind(0, Beside::Reads(&[(4, 16)])), (None, None));
+}
+
+#[test]
+fn an_item_behind_the_stream_takes_its_entry_of_the_write_list() {
+    let alignment = Alignment::new(256, 10);
+    let bytes = written(alignment, 100, &[&[2; 16]]);
+    let (first, second) = bytes.split_at(256 - 100);
+    let rest = [&second[16..], &[0, 0, 0, 5]].concat();
+    let xdr = Reader::aligned(first, alignment, 100);
+    let mut reader = StreamReader::over(xdr, 0, Beside::Writes(&[0, 5]));
+    assert_eq!(reader.item_behind(), Some(16));
+    reader.pass_item(16, &rest);
+    assert_eq!(reader.item(ANY_LENGTH), Ok(Found::Chunk { index: 1, length: 5 }));
+    assert_eq!(reader.finish(), Ok(()));
+}
+
+/// After a chunk was taken out, positions go on behind its roundup.
+#[test]
+fn an_item_behind_the_stream_is_looked_for_behind_the_chunks_before_it() {
+    let alignment = Alignment::new(256, 10);
+    let mut buf = vec![0; 1024];
+    let mut padding = Padding::new(alignment, 100);
+    let mut writer = Writer::aligned(&mut buf, &mut padding);
+    writer.u32(5);
+    writer.opaque(&[2; 16]);
+    let first = &buf[..256 - 100];
+    for (position, expected) in [(16, None), (12, Some(16)), (24, Some(16))] {
+        let chunks = [(4, 5), (position, 16)];
+        let xdr = Reader::aligned(first, alignment, 100);
+        let mut reader = StreamReader::over(xdr, 0, Beside::Reads(&chunks));
+        assert_eq!(reader.item(ANY_LENGTH), Ok(Found::Chunk { index: 0, length: 5 }));
+        assert_eq!(reader.opaque_behind(), expected, "{position}");
+    }
+}
+
+#[test]
+fn data_of_no_bytes_are_not_behind_the_stream() {
+    assert_eq!(Reader::new(&[0; 4]).opaque_at_end(), None);
+    assert_eq!(Reader::new(&[0, 0, 0, 1]).opaque_at_end(), Some(1));
+}
+
+#[test]
+fn padding_can_be_stopped() {
+    let (mut buf, alignment) = ([0; 100], Alignment::new(16, 3));
+    let mut padding = Padding::new(alignment, 0);
+    let mut writer = Writer::aligned(&mut buf, &mut padding);
+    assert!(writer.is_empty() && !writer.is_padded());
+    writer.stop_padding();
+    writer.opaque(b"abcd");
+    assert_eq!((writer.len(), writer.is_padded(), writer.is_empty()), (8, false, false));
+    assert!(!Writer::new(&mut [0; 4]).is_padded());
+}

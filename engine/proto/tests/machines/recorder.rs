@@ -22,6 +22,7 @@ pub(crate) enum Event {
     Released(SlotId),
     Error(Xid, u32, RdmaError),
     Refused(Xid, TransportVersion),
+    ProgramRefused(Xid, TransportVersion),
     Optional(DeliveredOptional),
     Resend(SlotId),
     Dropped(Dropped),
@@ -90,6 +91,10 @@ impl Output for Recorder {
 
     fn refuse_call(&mut self, xid: Xid, version: TransportVersion) {
         self.0.push(Event::Refused(xid, version));
+    }
+
+    fn refuse_program(&mut self, xid: Xid, version: TransportVersion) {
+        self.0.push(Event::ProgramRefused(xid, version));
     }
 
     fn dropped(&mut self, why: Dropped) {

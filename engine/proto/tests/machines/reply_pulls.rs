@@ -306,3 +306,26 @@ fn when_the_connection_goes_every_call_ends_once() {
     assert_eq!(ended, [(abandoned.slot, None), (pulling.slot, Some(1))]);
     assert_eq!(caller.end(pulling), None);
 }
+
+#[test]
+fn an_abandoned_reply_is_over_when_no_read_is_on_its_way() {
+    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    let call = caller.call(5);
+    let message = items(call.xid, 4);
+    caller.pull(&message);
+    assert_eq!(caller.ask(call, &message, 9).len(), 2);
+    assert!(caller.requester.cancel(call.slot, &mut caller.out));
+    caller.out.take();
+    assert_eq!(caller.requester.on_read_done(call.slot), Pulled::More, "one is on its way");
+    assert_eq!(caller.requester.on_read_done(call.slot), Pulled::Complete);
+}
+
+#[test]
+fn rdma_dones_that_are_owed_are_counted() {
+    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    for count in 1..4 {
+        let call = caller.call(5);
+        caller.pull(&items(call.xid, 4));
+        assert_eq!(caller.requester.credits().dones(), count);
+    }
+}

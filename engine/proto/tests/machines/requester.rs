@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{Dropped, ReplyStream};
-use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::output::{Dropped, PeerMisbehaved, ReplyStream};
+use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, SLOTS_MAX};
 
-use crate::messages::{Caller, NEVER, plain_reply, view};
+use crate::messages::{Caller, Chunks, NEVER, plain_reply, rpc_reply, segment, view};
 use crate::recorder::Event;
 
 /// Starts calls until one is refused; how many there were, and why no more.
@@ -177,4 +177,55 @@ fn slots_beyond_the_most_an_xid_can_name_are_not_used() {
 fn a_buffer_too_short_for_the_header_is_a_mistake_of_the_caller() {
     let mut requester = Requester::new(vec![CallSlot::FREE; 1], 0);
     let _ = requester.start_call(0, NEVER, &CallChunks::EMPTY, &mut [0; 27]);
+}
+
+#[test]
+fn a_call_is_not_held_to_the_chunks_of_an_earlier_one_in_its_slot() {
+    // RFC 8166 section 4.3: a reply returns the chunks of its own call, of which there are none here.
+    let offer =
+        ChunkOffer { handle: 7, length: 64, offset: segment(7, 0).offset, segment_bytes: 0 };
+    let of_reply = ChunkOffer { handle: 8, offset: segment(8, 0).offset, ..offer };
+    let mut chunks = CallChunks::EMPTY;
+    assert!(chunks.push_write(offer) && chunks.set_reply(of_reply));
+    let mut caller = Caller::granted(1);
+    let (with_chunks, _) = caller.call_with(1, NEVER, &chunks);
+    let lists = Chunks::none().write(&[segment(7, 5)]).reply(&[segment(8, 0)]);
+    let reply = lists.msg(with_chunks.xid, 1, &rpc_reply(with_chunks.xid));
+    assert!(matches!(caller.receive(&reply)[..], [Event::Reply(reply)] if reply.placed[0] == 5));
+    for (lists, why) in [
+        (Chunks::none().write(&[segment(7, 5)]), PeerMisbehaved::WriteListChanged),
+        (Chunks::none().reply(&[segment(8, 5)]), PeerMisbehaved::ReplyChunkChanged),
+    ] {
+        let plain = caller.call(2);
+        assert_eq!(plain.slot.index, with_chunks.slot.index);
+        let events = caller.receive(&lists.msg(plain.xid, 1, &rpc_reply(plain.xid)));
+        assert_eq!(events.last(), Some(&Event::Closed(why)), "{events:?}");
+    }
+}
+
+#[test]
+fn calls_are_counted() {
+    let mut caller = Caller::granted(4);
+    for count in 2..6 {
+        let call = caller.call(0);
+        assert_eq!(caller.requester.calls_started(), count);
+        caller.receive(&plain_reply(call.xid, 4));
+    }
+}
+
+#[test]
+fn a_kept_reply_keeps_its_credit() {
+    let mut caller = Caller::granted(2);
+    let call = caller.call(0);
+    caller.receive(&plain_reply(call.xid, 2));
+    caller.requester.keep_credit();
+    assert_eq!(caller.requester.credits().in_flight(), 1);
+    assert_eq!(start_all(&mut caller), (1, CallRefused::NoCredit));
+    caller.requester.release_credit();
+    assert_eq!(caller.requester.credits().in_flight(), 1);
+}
+
+#[test]
+fn a_requester_has_as_many_slots_as_indices() {
+    assert_eq!(SLOTS_MAX, 2048);
 }

@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::output::{CallFailure, Dropped, SlotId};
-use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, SlotId};
+use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
 
-use crate::messages::{Caller, NEVER, plain_reply, view};
+use crate::messages::{Caller, Chunks, NEVER, plain_reply, rpc_reply, segment, view};
 use crate::recorder::{Event, Recorder};
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
@@ -136,4 +136,24 @@ proptest! {
         prop_assert!(held <= SLOTS && requester.held().count() == 0);
         prop_assert_eq!(requester.check_room(), Ok(()));
     }
+}
+
+#[test]
+fn a_call_sent_again_is_held_to_the_chunks_of_the_new_connection() {
+    let offer =
+        ChunkOffer { handle: 7, length: 64, offset: segment(7, 0).offset, segment_bytes: 0 };
+    let mut chunks = CallChunks::EMPTY;
+    assert!(chunks.push_write(offer));
+    let lists = Chunks::none().write(&[segment(7, 5)]);
+    let resent = |chunks: &CallChunks| {
+        let (mut caller, calls) = full(1);
+        caller.requester.suspend(|_, _| true);
+        caller.requester.resend(calls[0].0, chunks, &mut [0; 200]).unwrap();
+        caller.receive(&lists.msg(calls[0].1, 1, &rpc_reply(calls[0].1)))
+    };
+    let events = resent(&chunks);
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.placed[0] == 5), "{events:?}");
+    let events = resent(&NO_CHUNKS);
+    let changed = Event::Closed(PeerMisbehaved::WriteListChanged);
+    assert_eq!(events.last(), Some(&changed), "{events:?}");
 }

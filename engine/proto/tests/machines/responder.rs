@@ -236,3 +236,20 @@ fn receive_calls_that_ask_for_any_number_of_credits() {
         assert_eq!(server.responder.grant(), 4);
     }
 }
+
+#[test]
+fn calls_taken_are_counted() {
+    let mut server = Server::new(2);
+    assert!(!server.responder.was_called());
+    for count in 1..4 {
+        let events = server.receive(&plain_call(XID));
+        let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+        assert_eq!(server.responder.calls_taken(), count);
+        assert!(server.responder.was_called() && server.responder.abandon(slot));
+    }
+}
+
+#[test]
+fn a_responder_has_as_many_slots_as_indices() {
+    assert_eq!(SLOTS_MAX, 65_536);
+}

@@ -168,3 +168,32 @@ fn a_chunk_within_a_word_that_is_no_roundup_is_err_chunk() {
     assert_eq!(planned(Profile::Rfc8166, &roundup, &body), None);
     assert_eq!(planned(Profile::Rfc5666, &roundup, &body), Some(vec![(44, 8)]));
 }
+
+#[test]
+fn a_chunk_behind_another_is_not_its_roundup() {
+    // Positions within a word belong to the chunk before; those of the next words never do.
+    for next in [44, 48, 100, 400] {
+        let lists = Chunks::none().read(40, 1, 4).read(next, 2, 8);
+        let body = vec![0; 400];
+        for profile in READ_PROFILES {
+            let planned = planned(profile, &lists, &body);
+            assert_eq!(planned, Some(vec![(40, 4), (next, 8)]), "{profile:?} {next}");
+        }
+    }
+}
+
+#[test]
+fn a_long_message_may_have_its_roundup_in_a_chunk_of_its_own() {
+    for profile in READ_PROFILES {
+        let mut server = Server::under(profile, 2, 0);
+        let message = Chunks::none().read(0, 1, 78).read(78, 2, 2).nomsg(Xid(7), 8);
+        let [Event::Pull(slot)] = server.receive(&message)[..] else { panic!("{profile:?}") };
+        let Server { responder, out } = &mut server;
+        assert_eq!(responder.pull(slot, &view(&message), 9, out), 2);
+        let read = |at, handle, length| {
+            let from = segment(handle, length);
+            Event::Read(ReadRequest { slot, chunk: 0, at, from })
+        };
+        assert_eq!(out.take(), [read(0, 1, 78), read(78, 2, 2)]);
+    }
+}

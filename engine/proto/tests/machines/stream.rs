@@ -120,6 +120,20 @@ fn reduced_index(parts: &[Part], encoded: &Encoded) -> Vec<Option<usize>> {
         .collect()
 }
 
+#[test]
+fn an_item_that_the_writer_does_not_see_is_a_chunk_of_its_length() {
+    let item = |length| Item { bytes: &[], placement: Placement::Unseen(length) };
+    let items = [item(9), item(0)];
+    let mut buf = [0; 64];
+    let mut writer = StreamWriter::new(&mut buf, &items);
+    writer.bulk();
+    writer.bulk();
+    let encoded = writer.finish();
+    assert!(encoded.fits && !encoded.items_missing);
+    assert_eq!(encoded.reduced(), [Reduced { index: 0, position: 4, length: 9 }]);
+    assert_eq!((encoded.stream_bytes, &buf[..8]), (8, &[0, 0, 0, 9, 0, 0, 0, 0][..]));
+}
+
 proptest! {
     #[test]
     fn what_is_taken_out_is_what_stood_at_its_position(parts in stream(), room in 0..700_usize) {
@@ -153,6 +167,7 @@ proptest! {
                 Placement::Inline => prop_assert_eq!(in_chunk, None),
                 Placement::Chunk => prop_assert_eq!(in_chunk.is_none(), item.bytes.is_empty()),
                 Placement::InlineIfRoom => {}
+                Placement::Unseen(length) => prop_assert_eq!(in_chunk.is_none(), length == 0),
             }
         }
         let (roomy, _) = encode(&parts, unreduced(&parts).len());
@@ -345,4 +360,53 @@ fn a_failed_read_leaves_the_reader_as_it_was() {
     let mut reader = StreamReader::new(&count, 0, Beside::Reads(&[(4, 4)]));
     assert_eq!(reader.item(3), Err(too_long));
     assert_eq!(reader.item(4), Ok(Found::Chunk { index: 0, length: 4 }));
+}
+
+/// The writer of a stream that may have items writes everything else as the plain one does.
+#[test]
+fn what_has_no_items_is_plain_xdr() {
+    let (mut plain, mut stream) = ([0xee; 64], [0xee; 64]);
+    let mut writer = Writer::new(&mut plain);
+    writer.i32(-5);
+    writer.i64(-6);
+    writer.bool(true);
+    writer.fixed(b"abcde");
+    writer.string("text");
+    let length = writer.finish().unwrap();
+    let mut writer = StreamWriter::new(&mut stream, &[]);
+    writer.i32(-5);
+    writer.i64(-6);
+    writer.bool(true);
+    writer.fixed(b"abcde");
+    writer.string("text");
+    assert_eq!(writer.plain_bytes(), Some(length));
+    assert_eq!((writer.finish().stream_bytes, stream), (length, plain));
+}
+
+#[test]
+fn a_stream_is_plain_if_it_fits_and_asks_for_no_item() {
+    let item = [Item { bytes: &[1; 4], placement: Placement::Inline }];
+    let mut room = [0; 8];
+    let mut fits = StreamWriter::new(&mut room, &item);
+    assert_eq!(fits.plain_bytes(), Some(0));
+    fits.u64(7);
+    assert_eq!(fits.plain_bytes(), Some(8));
+    fits.u32(7);
+    assert_eq!(fits.plain_bytes(), None, "12 bytes do not fit 8");
+    let mut has_item = StreamWriter::new(&mut room, &item);
+    has_item.bulk();
+    assert_eq!(has_item.plain_bytes(), None, "an item");
+    let mut misses_item = StreamWriter::new(&mut room, &[]);
+    misses_item.bulk();
+    assert_eq!(misses_item.plain_bytes(), None, "an item that is not there");
+}
+
+#[test]
+fn a_reader_says_whether_a_read_chunk_is_left() {
+    let bytes = [0, 0, 0, 8];
+    let mut reader = StreamReader::new(&bytes, 0, Beside::Reads(&[(4, 8)]));
+    assert!(reader.has_reads());
+    assert_eq!(reader.item(ANY_LENGTH), Ok(Found::Chunk { index: 0, length: 8 }));
+    assert!(!reader.has_reads());
+    assert!(!StreamReader::new(&bytes, 0, Beside::Writes(&[8])).has_reads());
 }

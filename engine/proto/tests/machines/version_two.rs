@@ -15,7 +15,8 @@ use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 use crate::messages::{self, Chunks, NEVER, rdma_done, rpc_call, rpc_reply, segment, wire};
 use crate::recorder::{Event, Recorder};
 use crate::two::{
-    BOTH, Proto, both_ways, call, end, error, msg, nomsg, plain_call, plain_reply, receive, view,
+    ALONE, BOTH, Proto, UNKNOWN, both_ways, call, end, error, msg, nomsg, optional, plain_call,
+    plain_reply, receive, view,
 };
 
 const XID: Xid = Xid(0xaabb_ccdd);
@@ -370,4 +371,74 @@ fn a_reply_with_a_read_list_breaks_the_rules_of_version_two_under_any_profile() 
     let events = receive(&mut client, &msg(Reply, &lists, started.xid, &rpc_reply(started.xid)));
     let why = PeerMisbehaved::ReadListInReply;
     assert!(matches!(events[..], [Event::Failed { .. }, Event::Closed(closed)] if closed == why));
+}
+
+/// A client with a call in flight that takes no calls in reverse; the XID of its call.
+fn refusing() -> (Proto, Xid) {
+    let mut client = client().refusing_reverse();
+    let (started, _) = call(&mut client, 5);
+    (client, started.xid)
+}
+
+/// Section 4.2.2: "REQUIRED to support backwards direction operation". A refusal is an answer.
+#[test]
+fn a_client_that_takes_no_calls_in_reverse_answers_that_it_has_no_program() {
+    let (mut client, ours) = refusing();
+    for xid in [XID, ours] {
+        let refused = Event::ProgramRefused(xid, TransportVersion::Two);
+        assert_eq!(receive(&mut client, &plain_call(xid)), [refused]);
+    }
+    assert_eq!(client.responder.calls_taken(), 0);
+    assert_eq!(client.requester.credits().granted(), 1, "a call grants nothing");
+    assert!(!client.is_two_way());
+    let events = receive(&mut client, &plain_reply(ours));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 5), "{events:?}");
+}
+
+#[test]
+fn a_client_that_takes_no_calls_in_reverse_answers_bad_header_to_chunks_and_rubbish() {
+    let (mut client, _) = refusing();
+    let one = [segment(1, 8)];
+    for message in [
+        msg(Call, &Chunks::none().read(40, 1, 8), XID, &rpc_call(XID)),
+        msg(Call, &Chunks::none().write(&one), XID, &rpc_call(XID)),
+        msg(Call, &Chunks::none().reply(&one), XID, &rpc_call(XID)),
+        nomsg(Call, &Chunks::none().read(0, 1, 80), XID),
+        msg(Call, &Chunks::none(), XID, &rpc_reply(XID)),
+        msg(Call, &Chunks::none(), XID, &rpc_call(Xid(1))),
+        wire(&[XID.0, 2, 4, 0, 0, 2, 0, 0]),
+    ] {
+        assert_eq!(receive(&mut client, &message), [BAD_HEADER]);
+    }
+}
+
+/// Section 3.1: INVALID_OPTION is a MUST. This end supports no extension in reverse, and those of its
+/// own calls as before.
+#[test]
+fn a_client_that_takes_no_calls_in_reverse_answers_invalid_option() {
+    let (mut client, ours) = refusing();
+    for option in [UNKNOWN, ALONE] {
+        let refused = Event::Error(XID, 2, RdmaError::InvalidOption);
+        assert_eq!(receive(&mut client, &optional(Call, option, XID, &[])), [refused]);
+    }
+    let unknown = receive(&mut client, &optional(Reply, UNKNOWN, ours, &[]));
+    assert_eq!(unknown, [Event::Dropped(Dropped::UnknownOption)]);
+    let answer = receive(&mut client, &optional(Reply, ALONE, ours, &[]));
+    assert!(matches!(answer[..], [Event::Optional(_)]), "{answer:?}");
+}
+
+/// RFC 8167 section 4: version one has no calls in reverse before the upper layer says so.
+#[test]
+fn a_client_that_takes_no_calls_in_reverse_answers_none_of_version_one() {
+    let (mut client, ours) = refusing();
+    for xid in [XID, ours] {
+        let unknown_type = wire(&[xid.0, 1, 4, 9, 0, 0, 0]);
+        let broken = wire(&[xid.0, 1, 4, 0, 2, 0, 0]);
+        let long = Chunks::none().read(0, 1, 80).nomsg(xid, 4);
+        for message in [messages::plain_call(xid), long, broken, unknown_type] {
+            let events = receive(&mut client, &message);
+            assert!(matches!(events[..], [Event::Dropped(_)]), "{events:?}");
+        }
+    }
+    assert_eq!(client.requester.credits().in_flight(), 1);
 }

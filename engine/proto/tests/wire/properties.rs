@@ -21,6 +21,7 @@ use spinrpc_proto::xdr::{Reader, Writer, padding, roundup4};
 const WIDE: Limits = Limits {
     versions: Versions::Both,
     deadlines: false,
+    answers_short: false,
     read_segments_max: 128,
     read_chunks_max: READ_CHUNKS_MAX as u16,
     write_chunks_max: WRITE_CHUNKS_MAX as u16,

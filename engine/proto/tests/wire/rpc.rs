@@ -232,3 +232,52 @@ fn a_buffer_that_is_too_short_takes_part_of_a_header() {
     assert_eq!(ReplyHeader::success(Xid(1)).emit(&mut bytes), 24);
     assert_eq!(bytes[..], wire(&[1, 1]));
 }
+
+#[test]
+fn errors_say_what_is_wrong_with_a_call() {
+    use std::error::Error as _;
+    let cut = CallHeader::parse(&[0; 4]).unwrap_err();
+    assert!(cut.to_string().starts_with("malformed RPC call: "), "{cut}");
+    assert!(cut.source().is_some());
+    assert_eq!(CallError::NotACall.to_string(), "RPC message is a reply, not a call");
+    assert!(CallError::NotACall.source().is_none());
+}
+
+/// Words whose bytes are zero at some places and not at others.
+const WORDS: [u32; 7] = [0, 1, 0x0200, 0x0003_0000, 0x0400_0000, 0x0506_0708, 0x0900_0a00];
+
+#[test]
+fn every_byte_of_a_call_without_credentials_is_read_from_its_place() {
+    for [xid, program, version, procedure] in
+        (0..7 * 7 * 7 * 7).map(|n| [n % 7, n / 7 % 7, n / 49 % 7, n / 343].map(|at| WORDS[at]))
+    {
+        let words = [xid, 0, 2, program, version, procedure, 0, 0, 0, 0];
+        let (header, at) =
+            CallHeader::parse(&wire(&words)).map(|(h, at)| (emitted_call(&h), at)).unwrap();
+        assert_eq!((header, at), (wire(&words), 40));
+    }
+    for word in [1, 2] {
+        for bit in 0..32 {
+            for xid in WORDS {
+                let mut words = [xid, 0, 2, 7, 8, 9, 0, 0, 0, 0];
+                words[word] ^= 1 << bit;
+                assert!(CallHeader::parse(&wire(&words)).is_err(), "{words:x?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_byte_of_a_reply_without_verifier_is_read_from_its_place() {
+    let xids = WORDS.into_iter().chain((0..4).map(|byte| 1 << (8 * byte)));
+    for xid in xids {
+        let words = [xid, 1, 0, 0, 0, 0];
+        let success = ReplyHeader::success(Xid(xid));
+        assert_eq!(ReplyHeader::parse(&wire(&words)), Ok((success, 24)));
+        for bit in 0..32 {
+            let mut words = words;
+            words[1] ^= 1 << bit;
+            assert!(ReplyHeader::parse(&wire(&words)).is_err(), "{words:x?}");
+        }
+    }
+}

@@ -424,6 +424,7 @@ fn limits_above_their_bounds_count_as_the_bounds() {
     let limits = Limits {
         versions: Versions::One,
         deadlines: false,
+        answers_short: false,
         read_segments_max: u16::MAX,
         read_chunks_max: u16::MAX,
         write_chunks_max: u16::MAX,
@@ -459,6 +460,7 @@ fn limits_of_zero_accept_no_chunks() {
     let limits = Limits {
         versions: Versions::One,
         deadlines: false,
+        answers_short: false,
         read_segments_max: 0,
         read_chunks_max: 0,
         write_chunks_max: 0,
@@ -475,4 +477,28 @@ fn limits_of_zero_accept_no_chunks() {
 #[test]
 fn a_view_is_small() {
     assert!(size_of::<HeaderView<'_>>() <= 32);
+}
+
+#[test]
+fn lists_say_how_long_they_are() {
+    let reads = [1, 40, 9, 100, 0, 0, 1, 44, 9, 8, 0, 0, 0];
+    let mut words = reads.to_vec();
+    words.extend(&write_list(&[&[5], &[6], &[7]])[1..]);
+    let bytes = message(MSG, &words);
+    let view = check(&bytes).unwrap();
+    let (mut reads, mut writes) = (view.reads(), view.writes());
+    assert_eq!((reads.size_hint(), writes.size_hint()), ((2, Some(2)), (3, Some(3))));
+    assert!(reads.next().is_some() && writes.next().is_some());
+    assert_eq!((reads.size_hint(), writes.size_hint()), ((1, Some(1)), (2, Some(2))));
+}
+
+#[test]
+fn errors_say_what_is_wrong_with_a_header() {
+    use std::error::Error as _;
+    let broken = check(&message(MSG, &[2, 0, 0])).unwrap_err();
+    assert!(broken.to_string().contains("malformed transport header"), "{broken}");
+    assert!(broken.source().is_some());
+    let version = check(&wire(&[XID, 9, 1, 0, 0, 0, 0])).unwrap_err();
+    assert!(version.to_string().ends_with("has transport version 9"), "{version}");
+    assert!(version.source().is_none());
 }

@@ -223,3 +223,31 @@ fn zero_credits_are_never_sent() {
     // RFC 8166 section 3.3.1.
     emit_msg_header(&mut [0; MSG_HEADER_BYTES], XID, 0);
 }
+
+#[test]
+fn a_list_without_entries_is_one_word_of_zero() {
+    // D5666-14: "If the Read chunk list is null (a 32-bit word of zeros)"; the other lists likewise.
+    let one = segment(7, 8);
+    let write: &[Segment] = &[one];
+    let words = segment_words(7, 8);
+    let read = ReadSegment { position: 40, target: one };
+    let read_words = [&[1, 40][..], &words].concat();
+    let write_words = [&[1, 1][..], &words].concat();
+    let reply_words = [&[1, 1][..], &words].concat();
+    for has in 0..8_u32 {
+        let [has_read, has_write, has_reply] = [has & 1 != 0, has & 2 != 0, has & 4 != 0];
+        let lists = Lists {
+            reads: if has_read { &[read] } else { &[] },
+            writes: if has_write { &[write] } else { &[] },
+            reply: has_reply.then_some(write),
+        };
+        let mut expected = vec![XID.0, 1, 16, 0];
+        expected.extend(if has_read { &read_words[..] } else { &[] });
+        expected.push(0);
+        expected.extend(if has_write { &write_words[..] } else { &[] });
+        expected.push(0);
+        expected.extend(if has_reply { &reply_words[..] } else { &[0] });
+        assert_eq!(emitted(Body::Msg(lists)), wire(&expected), "{has:03b}");
+    }
+    assert_eq!(wire(&[0, 0, 0]), emitted(Body::Msg(Lists::EMPTY))[16..]);
+}

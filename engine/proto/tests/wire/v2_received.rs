@@ -63,6 +63,20 @@ fn receive_rdma2_msg_with_three_null_lists() {
     }
 }
 
+/// RFC 5666 section 4.2 has a bad request answered however short it is. Version two builds upon RFC 8166,
+/// whose section 4.5 has a short one dropped.
+#[test]
+fn receive_a_short_request_where_version_one_answers_it_expect_that_of_version_two_dropped() {
+    let limits = Limits { answers_short: true, ..BOTH };
+    for length in 16..28 {
+        let [one, two] = [1, 2].map(|version| wire(&[XID, version, 32, MSG, 0, 0, 0]));
+        let one = HeaderView::new_checked(&one[..length], &limits);
+        assert!(matches!(one, Err(HeaderError::Malformed { version: One, .. })), "{one:?}");
+        let two = HeaderView::new_checked(&two[..length], &limits);
+        assert_eq!(two.err(), Some(HeaderError::TooShort), "{length}");
+    }
+}
+
 #[test]
 fn the_short_way_takes_nothing_else() {
     let plain = message(MSG, &[REPLY, 0, 0, 0]);

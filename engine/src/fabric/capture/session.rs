@@ -42,7 +42,7 @@ const _: () = assert!(RING_SLOTS_MIN / 2 * (SLOT_BYTES - WORD_BYTES) > 2 * PATH_
 /// # let dir = std::env::temp_dir().join(format!("doc-capture-{}", std::process::id()));
 /// # std::fs::create_dir_all(&dir)?;
 /// # let path = dir.join("rpc.pcapng");
-/// let sink = CaptureSink::new(std::fs::File::create(&path)?).snap_bytes(4096);
+/// let sink = CaptureSink::create(&path)?.snap_bytes(4096);
 /// let counters = sink.counters();
 /// let engine = Engine::with_capture(Config::default(), sink)?;
 /// // ... serve, connect, call; drop the cores ...
@@ -60,6 +60,17 @@ pub struct CaptureSink {
 }
 
 impl CaptureSink {
+    /// A capture to this file, which only its owner can read, as it has the data of all calls. An
+    /// earlier capture of the same user is overwritten, and gets the mode 0600 as well. Blocks while the
+    /// file is opened.
+    ///
+    /// # Errors
+    /// It cannot be opened, or it is there and is a symbolic link, has several names, belongs to another
+    /// user, or is not a regular file: then someone else has chosen where the capture would go.
+    pub fn create(path: &std::path::Path) -> std::io::Result<Self> {
+        super::file::create(path).map(Self::new)
+    }
+
     /// A capture into `output`, in large pieces. It may block, as only the capture's own thread calls
     /// it; but the end of a core waits until what it noted is written.
     pub fn new(output: impl Write + Send + 'static) -> Self {

@@ -53,8 +53,6 @@ pub(in crate::fabric) struct Limits {
     pub(in crate::fabric) keys_stay: bool,
     /// An exposure is a work request: a key is alive when what is sent behind it arrives.
     pub(in crate::fabric) exposes_by_request: bool,
-    /// All memory can be exposed on each connection.
-    pub(in crate::fabric) exposes_any_memory: bool,
     /// Invalidating a key that is not alive ends the connection.
     pub(in crate::fabric) invalidates_strictly: bool,
     /// Exposed memory is not leased: the peer is trusted.
@@ -167,7 +165,7 @@ impl<F: Fabric> End<F> {
     /// Memory of the connection that holds `bytes`.
     pub(in crate::fabric) fn bulk(&mut self, qp: QpId, bytes: &[u8]) -> Bulk {
         let mut bulk = self.fabric.bulk(qp, bytes.len()).expect("the arena is used up");
-        bulk.bytes_mut().copy_from_slice(bytes);
+        bulk.copy_from(0, bytes);
         bulk
     }
 
@@ -379,6 +377,13 @@ impl<C: Connector> Pair<C> {
         self.near.send(self.at_near, b"alive");
         assert_eq!(self.next_far(self.at_far), Event::Message(b"alive".to_vec(), None));
     }
+}
+
+/// The bytes in use, which a peer may be able to write.
+pub(in crate::fabric) fn bytes_of(bulk: &Bulk) -> Vec<u8> {
+    let mut bytes = vec![0; bulk.len()];
+    bulk.copy_to(0, &mut bytes);
+    bytes
 }
 
 fn down(mut next: impl FnMut() -> Event) -> DownCause {

@@ -2,7 +2,7 @@
 //!
 //! Each request asks for something, so that one side drives and the other one obeys.
 
-use super::pair::pattern;
+use super::pair::{bytes_of, pattern};
 use super::{End, Event, Provider, accept_into_channel};
 use crate::fabric::{Access, Connector, Fabric, QpId, RemoteSlice, SendWr, WrId};
 use std::thread;
@@ -43,7 +43,9 @@ fn reverse<F: Fabric>(end: &mut End<F>, qp: QpId, request: &[u8]) {
         end.next(qp)
     });
     assert_eq!(done, Some(Event::Read(WrId(1), Ok(()))));
-    bulk.bytes_mut().reverse();
+    let mut reversed = bytes_of(&bulk);
+    reversed.reverse();
+    bulk.copy_from(0, &reversed);
     end.post(qp, SendWr::Write { from: bulk.lease(0..from.length as usize), to });
 }
 
@@ -83,7 +85,8 @@ fn drive_transfer<F: Fabric>(end: &mut End<F>, qp: QpId, seed: usize) {
     end.post_recvs(qp, 1);
     end.revoke(qp, from.handle);
     end.revoke(qp, to.handle);
-    assert!(target.bytes().iter().rev().eq(source.bytes()), "transfer {seed} is not whole");
+    let (target, source) = (bytes_of(&target), bytes_of(&source));
+    assert!(target.iter().rev().eq(&source), "transfer {seed} is not whole");
 }
 
 fn encode(slice: RemoteSlice) -> [u8; 16] {

@@ -62,6 +62,22 @@ impl Address {
         }
     }
 
+    /// Another user with a listener at such an address: that of the file, or the one under whose number the
+    /// kernel lists the name. For errors.
+    pub(super) fn owner(&self) -> Option<u32> {
+        use std::os::unix::fs::MetadataExt;
+        let own = rustix::process::geteuid().as_raw();
+        let mut owners = match self {
+            Self::Path(path) => vec![std::fs::metadata(path).ok()?.uid()],
+            Self::Name(name) => {
+                let table = std::fs::read("/proc/net/unix").ok()?;
+                owners_of(name, &String::from_utf8_lossy(&table))
+            }
+        };
+        owners.retain(|owner| *owner != own);
+        owners.first().copied()
+    }
+
     /// The socket file, if it is one.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
@@ -69,6 +85,16 @@ impl Address {
             Self::Path(path) => Some(path),
         }
     }
+}
+
+/// Users with a socket of that name, in what `/proc/net/unix` says.
+fn owners_of(name: &str, table: &str) -> Vec<u32> {
+    let owner = |line: &str| {
+        let listed = line.split_whitespace().nth(7)?.strip_prefix("@spinrpc/")?;
+        let (uid, other) = listed.split_once('/')?;
+        uid.parse().ok().filter(|_| other == name)
+    };
+    table.lines().filter_map(owner).collect()
 }
 
 fn not_shm(address: &str) -> &'static str {
@@ -86,6 +112,17 @@ mod tests {
     fn names_and_absolute_paths_are_addresses() {
         assert_eq!(Address::parse("shm:echo-1.a_B"), Ok(Address::Name("echo-1.a_B".into())));
         assert_eq!(Address::parse("shm:/run/x"), Ok(Address::Path("/run/x".into())));
+    }
+
+    #[test]
+    fn users_of_a_name_are_found_in_the_kernels_table() {
+        let table = "Num RefCount Protocol Flags Type St Inode Path\n\
+                     00: 00000002 00000000 00010000 0005 01 77 @spinrpc/1000/kv\n\
+                     00: 00000002 00000000 00010000 0005 01 78 @spinrpc/0/kv2\n\
+                     00: 00000003 00000000 00000000 0001 03 79\n";
+        assert_eq!(owners_of("kv", table), [1000]);
+        assert_eq!(owners_of("kv2", table), [0]);
+        assert!(owners_of("k", table).is_empty());
     }
 
     #[test]

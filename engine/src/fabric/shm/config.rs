@@ -9,13 +9,19 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
     /// Slots of 256 bytes per ring, of which a connection has two: a power of two, 16 to 65536.
-    /// The connecting side decides. The longest message takes half of a ring.
+    /// The listener decides; a connector with smaller rings is refused. The longest message takes half
+    /// of a ring.
     pub ring_slots: u32,
     /// What a connection's memory for RDMA Reads and Writes is cut into. It takes address space
     /// when a connection is made, and memory when it is used.
     pub arena: Vec<BulkClass>,
-    /// Largest arena of a peer that is accepted, in bytes.
+    /// Largest arena of a peer that is accepted, in bytes. One as large as this side's is accepted,
+    /// too.
     pub peer_arena_bytes_max: usize,
+    /// Shared memory of all connections with one process, in bytes: rings and both arenas.
+    pub peer_memory_bytes_max: usize,
+    /// Shared memory of all connections of one core, in bytes.
+    pub core_memory_bytes_max: usize,
     /// Receives one queue pair may have posted.
     pub recv_queue_depth: u16,
     /// Work requests one queue pair holds that found no room at the peer.
@@ -31,12 +37,13 @@ pub struct ShmConfig {
     /// Bytes that Reads and Writes of one queue pair copy per flush, so that long transfers of one
     /// do not hold up short messages of others.
     pub copy_bytes_per_flush: usize,
-    /// Have the pages of the rings in place when a connection is adopted.
+    /// Have the pages of the rings in place when a connection is made. The control thread does that, or
+    /// the thread that connects.
     pub prefault: bool,
     /// How long a peer may take for its part of the handshake.
     pub handshake_timeout: Duration,
-    /// Handshakes that may be open at a time. One more, and the oldest has to go: it is the one
-    /// whose peer has been silent for longest.
+    /// Handshakes that may be open at a time. One more, and a silent one has to go: the oldest of the
+    /// process that has most of them.
     pub handshakes_max: usize,
 }
 
@@ -49,7 +56,9 @@ impl Default for ShmConfig {
                 BulkClass { block_bytes: 64 << 10, count: 40 },
                 BulkClass { block_bytes: (1 << 20) + (64 << 10), count: 12 },
             ],
-            peer_arena_bytes_max: 1 << 30,
+            peer_arena_bytes_max: 64 << 20,
+            peer_memory_bytes_max: 16 << 30,
+            core_memory_bytes_max: 36 << 30,
             recv_queue_depth: 256,
             send_queue_depth: 256,
             conns_max: BELL_BITS as u32,

@@ -2,18 +2,22 @@
 
 use super::super::{Acceptor, Connector, FabricError};
 use super::address::Address;
+use super::budget::{MemoryBudget, MemoryLease};
 use super::config::ShmConfig;
 use super::control::{self, Control, Watch};
 use super::core::CoreShared;
 use super::driver::ShmFabric;
 use super::endpoint::{Link, PRIVATE_DATA_BYTES, PeerState, ShmEndpoint};
-use super::handshake::{self, Kind, Own, OwnError, Packet};
+use super::handshake::{self, HandshakeError, Kind, Own, OwnError, Packet};
 use super::layout::{Layout, Side};
-use super::socket::{self, Credentials};
+use super::socket;
 use super::window::Window;
+use crate::mem::BulkPool;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
+use crate::sys::credentials::{self, Credentials};
 use crate::sys::mmap::SharedMemory;
+use crate::sys::peer_socket::{PeerFd, PeerSocket};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -33,7 +37,8 @@ pub struct ShmConnector {
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) config: ShmConfig,
-    layout: Layout,
+    pub(super) layout: Layout,
+    memory: Arc<MemoryBudget>,
     cores: Mutex<HashMap<usize, Arc<CoreShared>>>,
 }
 
@@ -44,18 +49,16 @@ impl ShmConnector {
     /// # Errors
     /// A setting out of its limits, or no thread or descriptors to be had.
     pub fn new(config: ShmConfig) -> Result<Self, FabricError> {
-        let failed = |reason: String, source| FabricError {
-            op: "start the shm fabric".into(),
-            reason,
-            source,
-        };
-        config.validate().map_err(|error| failed(error.to_string(), None))?;
+        let attempt = Attempt { op: "start the shm fabric".into() };
+        config.validate().map_err(|error| attempt.failed(error, None))?;
         let layout =
-            Layout::new(config.ring_slots).ok_or_else(|| failed("ring_slots".into(), None))?;
+            Layout::new(config.ring_slots).ok_or_else(|| attempt.failed("ring_slots", None))?;
         raise_descriptor_limit(config.conns_max.into());
         let control = Control::start()
-            .map_err(|error| failed("its control thread cannot start".into(), Some(error)))?;
-        let environment = Environment { config, layout, cores: Mutex::new(HashMap::new()) };
+            .map_err(|error| attempt.failed("its control thread cannot start", Some(error)))?;
+        let memory = MemoryBudget::new(config.core_memory_bytes_max, config.peer_memory_bytes_max);
+        let (memory, cores) = (Arc::new(memory), Mutex::new(HashMap::new()));
+        let environment = Environment { config, layout, memory, cores };
         Ok(Self { environment: Arc::new(environment), control })
     }
 }
@@ -63,7 +66,8 @@ impl ShmConnector {
 /// A wish: a connection for which there is no descriptor in the end is an error of its own.
 fn raise_descriptor_limit(conns_max: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    const OTHERS: u64 = 256;
+    // Those that peers keep from closing, those of handshakes, and the program's own.
+    const OTHERS: u64 = 2048;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let needed = conns_max + OTHERS;
     if current.is_some_and(|current| current < needed) {
@@ -80,14 +84,46 @@ impl Environment {
         if let Some(core) = cores.get(&index) {
             return Ok(Arc::clone(core));
         }
-        let core = CoreShared::new(self.config.conns_max).map_err(|error| FabricError {
-            op: format!("make the bell of core {index}"),
-            reason: "no shared memory".into(),
-            source: Some(error),
-        })?;
+        let attempt = Attempt { op: format!("make the bell of core {index}") };
+        let core = CoreShared::new(self.config.conns_max)
+            .map_err(|error| attempt.failed("no shared memory", Some(error)))?;
         let core = Arc::new(core);
         cores.insert(index, Arc::clone(&core));
         Ok(core)
+    }
+
+    /// Largest arena of a peer: as configured, and not less than that of this side.
+    pub(super) fn arena_bytes_max(&self) -> usize {
+        self.own_arena_bytes().max(self.config.peer_arena_bytes_max)
+    }
+
+    fn own_arena_bytes(&self) -> usize {
+        let page = rustix::param::page_size();
+        // The configuration has been checked.
+        BulkPool::region_bytes(&self.config.arena).unwrap_or(0).next_multiple_of(page)
+    }
+
+    /// What a listener tells trusted peers first.
+    pub(super) fn ready(&self) -> Packet {
+        Packet {
+            kind: Kind::Ready,
+            slots: self.config.ring_slots,
+            place: 0,
+            arena_bytes: self.arena_bytes_max() as u64,
+            private_data: [0; PRIVATE_DATA_BYTES],
+        }
+    }
+
+    /// Takes memory of a connection with `peer`, whose arena has so many bytes, out of the budget.
+    pub(super) fn take_memory(
+        &self,
+        core: usize,
+        peer: Credentials,
+        layout: Layout,
+        arena_bytes: usize,
+    ) -> Option<MemoryLease> {
+        let bytes = layout.bytes().checked_add(self.own_arena_bytes())?.checked_add(arena_bytes)?;
+        self.memory.take(core, peer, bytes)
     }
 }
 
@@ -123,39 +159,41 @@ impl Connector for ShmConnector {
         let attempt = Attempt { op: format!("connect {address}") };
         let address = Address::parse(address).map_err(|error| attempt.failed(error, None))?;
         let private_data = attempt.padded(private_data)?;
-        let core = self.environment.core(core)?;
-        let config = &self.environment.config;
+        attempt.check_own_user()?;
+        let environment = &self.environment;
+        let (config, core_index, core) = (&environment.config, core, environment.core(core)?);
+        let (mut socket, credentials) = attempt.connect(&address, deadline)?;
+        let layout = attempt.await_ready(&mut socket, environment, deadline)?;
         let own = Own::new(&core, &config.arena).map_err(|error| attempt.no_memory(error))?;
-        let layout = self.environment.layout;
-        let (memory, connection) = SharedMemory::create("spinrpc-connection", layout.bytes())
-            .map_err(|error| attempt.failed("no shared memory", Some(error)))?;
-        let socket = attempt.connect(&address, deadline)?;
-        let credentials = attempt.check_peer(&socket)?;
+        let (rings, connection) = attempt.make_rings(layout, config.prefault)?;
         let hello = Packet {
             kind: Kind::Hello,
-            slots: config.ring_slots,
+            slots: layout.slots(),
             place: own.place.index(),
             arena_bytes: own.arena_bytes as u64,
             private_data,
         };
         let fds = [connection.as_fd(), own.arena.as_fd(), core.bell_fd.as_fd()];
         socket::send(socket.as_fd(), &hello.encode(), &fds)
-            .and_then(|()| socket::wait_readable(socket.as_fd(), deadline))
-            .map_err(|error| attempt.failed("the listener does not answer", Some(error)))?;
-        let refused = |refusal| attempt.failed(refusal, None);
-        let (accept, [arena, bell]) =
-            handshake::receive(socket.as_fd(), Kind::Accept).map_err(refused)?;
-        let arena_max = config.peer_arena_bytes_max;
-        let peer_arena =
-            handshake::map_arena(arena, accept.arena_bytes, arena_max).map_err(refused)?;
+            .map_err(|error| attempt.failed("the handshake cannot be sent", Some(error)))?;
+        let (accept, [arena, bell]) = attempt.receive(&socket, Kind::Accept, deadline)?;
+        let refused = |error| attempt.refused(error);
+        let (arena_bytes, arena_max) = (accept.arena_bytes, environment.arena_bytes_max());
+        let bytes = arena_max.min(arena_bytes as usize);
+        let memory = environment
+            .take_memory(core_index, credentials, layout, bytes)
+            .ok_or_else(|| attempt.failed(MEMORY_LIMIT, None))?;
+        let peer_arena = handshake::map_arena(arena, arena_bytes, arena_max).map_err(refused)?;
         let peer_bell = handshake::map_bell(bell).map_err(refused)?;
+        handshake::take(&socket).map_err(|error| refused(error.into()))?;
+        socket.refuse_descriptors();
         let peer = Arc::new(PeerState::default());
         let place = own.place.index();
         let watch = Watch { socket, peer: Arc::clone(&peer), core, place, credentials };
         let link = Link {
             side: Side::Connector,
             layout,
-            window: Window::new(Arc::new(memory)),
+            window: rings,
             bulk: own.bulk,
             peer_arena,
             peer_bell,
@@ -164,6 +202,7 @@ impl Connector for ShmConnector {
             closed: false,
             watch: self.control.mailbox().watch(watch),
             place: own.place,
+            memory,
         };
         Ok(ShmEndpoint { link, private_data: accept.private_data, peer: credentials })
     }
@@ -177,8 +216,11 @@ impl Connector for ShmConnector {
         let attempt = Attempt { op: format!("listen {address}") };
         let address = Address::parse(address).map_err(|error| attempt.failed(error, None))?;
         let private_data = attempt.padded(private_data)?;
+        attempt.check_own_user()?;
         let socket = socket::listen(&address).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => attempt.failed("somebody listens there already", None),
+            io::ErrorKind::AddrInUse => {
+                attempt.failed("another server listens there already", Some(error))
+            }
             _ => attempt.failed("the address cannot be bound", Some(error)),
         })?;
         let path = address.path().map(Into::into);
@@ -187,6 +229,9 @@ impl Connector for ShmConnector {
     }
 }
 
+const MEMORY_LIMIT: &str = "the shared memory of this core, or of the connections with that process, \
+                            would exceed limits.core_mib or limits.peer_mib";
+
 /// What is being attempted, for errors.
 struct Attempt {
     op: String,
@@ -194,13 +239,23 @@ struct Attempt {
 
 impl Attempt {
     fn failed(&self, reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {
-        FabricError::because(&self.op, reason, source)
+        let remedy = source.as_ref().and_then(remedy);
+        let mut failed = FabricError::because(&self.op, reason, source);
+        failed.reason.extend(remedy);
+        failed
     }
 
     fn no_memory(&self, error: OwnError) -> FabricError {
         match error {
-            OwnError::Full => self.failed("the core has conns_max connections already", None),
+            OwnError::Full => self.failed("the core has limits.conns connections already", None),
             OwnError::Resources(error) => self.failed("no shared memory", Some(error)),
+        }
+    }
+
+    fn refused(&self, error: HandshakeError) -> FabricError {
+        match error {
+            HandshakeError::Refused(refusal) => self.failed(refusal, None),
+            HandshakeError::System(error) => self.failed("the handshake failed", Some(error)),
         }
     }
 
@@ -212,21 +267,111 @@ impl Attempt {
         Ok(padded)
     }
 
-    fn connect(&self, address: &Address, deadline: Instant) -> Result<OwnedFd, FabricError> {
-        socket::connect(address, deadline).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                self.failed("nobody listens there", None)
+    fn check_own_user(&self) -> Result<(), FabricError> {
+        credentials::check_own_user()
+            .map_err(|error| self.failed("the peer's user cannot be checked", Some(error)))
+    }
+
+    /// Connects to a listener that is trusted.
+    fn connect(
+        &self,
+        address: &Address,
+        deadline: Instant,
+    ) -> Result<(PeerSocket, Credentials), FabricError> {
+        use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+        let (socket, peer) = socket::connect(address, deadline).map_err(|error| {
+            let is_refused = matches!(error.kind(), ConnectionRefused | NotFound);
+            let other = (is_refused || error.kind() == PermissionDenied).then(|| address.owner());
+            match other.flatten() {
+                Some(owner) => self.belongs_to(owner, Some(error)),
+                None if is_refused => self.failed("no server listens there", Some(error)),
+                None => self.failed("no connection", Some(error)),
             }
-            _ => self.failed("no connection", Some(error)),
+        })?;
+        if !peer.is_trusted() {
+            return Err(self.belongs_to(peer.uid, None));
+        }
+        if socket.is_peer_full() {
+            let (process, count) = (peer.pid, socket.descriptors_closing());
+            let reason = format!(
+                "too many descriptors that peers have sent cannot be closed, {count} of them sent by \
+                 process {process}"
+            );
+            return Err(self.failed(reason, None));
+        }
+        Ok((socket, peer))
+    }
+
+    fn belongs_to(&self, owner: u32, source: Option<io::Error>) -> FabricError {
+        let own = rustix::process::geteuid().as_raw();
+        let reason = format!(
+            "it belongs to user {owner}, and this process runs as user {own}; run as that user"
+        );
+        FabricError { op: self.op.clone(), reason, source }
+    }
+
+    /// Waits until the listener lets this side send, and returns the layout that it asks for.
+    fn await_ready(
+        &self,
+        socket: &mut PeerSocket,
+        environment: &Environment,
+        deadline: Instant,
+    ) -> Result<Layout, FabricError> {
+        socket.accept_descriptors();
+        let (ready, []) = self.receive(socket, Kind::Ready, deadline)?;
+        handshake::take(socket).map_err(|error| self.refused(error.into()))?;
+        let own = environment.own_arena_bytes() as u64;
+        if own > ready.arena_bytes {
+            return Err(self.failed(
+                format_args!(
+                    "the listener accepts arenas of {} bytes, and shm.arena_mib makes {own}; \
+                     lower it, or raise limits.peer_arena_mib there",
+                    ready.arena_bytes
+                ),
+                None,
+            ));
+        }
+        let layout =
+            Layout::new(ready.slots).filter(|_| ready.slots <= environment.config.ring_slots);
+        layout.ok_or_else(|| {
+            self.failed(
+                format_args!(
+                    "the listener's rings have {} slots, and shm.ring_slots is {}; raise it",
+                    ready.slots, environment.config.ring_slots
+                ),
+                None,
+            )
         })
     }
 
-    fn check_peer(&self, socket: &OwnedFd) -> Result<Credentials, FabricError> {
-        let peer = Credentials::of_peer(socket.as_fd())
-            .map_err(|error| self.failed("the peer is unknown", Some(error)))?;
-        if peer.is_trusted() {
-            return Ok(peer);
+    fn make_rings(&self, layout: Layout, prefault: bool) -> Result<(Window, OwnedFd), FabricError> {
+        let (memory, fd) = SharedMemory::create("spinrpc-connection", layout.bytes())
+            .map_err(|error| self.failed("no shared memory", Some(error)))?;
+        let rings = Window::new(Arc::new(memory));
+        if prefault {
+            // Without it the first lap takes page faults; nothing else is lost.
+            let _ = rings.prefault();
         }
-        Err(self.failed(format!("the listener belongs to another user ({})", peer.uid), None))
+        Ok((rings, fd))
     }
+
+    fn receive<const N: usize>(
+        &self,
+        socket: &PeerSocket,
+        kind: Kind,
+        deadline: Instant,
+    ) -> Result<(Packet, [PeerFd; N]), FabricError> {
+        socket::wait_readable(socket.as_fd(), deadline)
+            .map_err(|error| self.failed("the listener does not answer", Some(error)))?;
+        handshake::peek(socket, kind).map_err(|error| self.refused(error))
+    }
+}
+
+/// What to do about an error of the system, where that is known.
+fn remedy(error: &io::Error) -> Option<String> {
+    use rustix::process::{Resource, getrlimit};
+    (error.raw_os_error() == Some(libc::EMFILE)).then(|| {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        format!("; this process may open {limit} files at a time: raise that limit (ulimit -n)")
+    })
 }

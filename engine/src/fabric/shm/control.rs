@@ -11,8 +11,10 @@ pub(super) use mailbox::{Mailbox, WatchLease};
 
 use super::core::CoreShared;
 use super::endpoint::PeerState;
-use super::socket::{self, Credentials};
-use listener::Pending;
+use super::socket;
+use crate::sys::credentials::{Credentials, ProcessIdentity};
+use crate::sys::peer_socket::PeerSocket;
+use listener::{Pending, Strangers};
 use mailbox::Command;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -67,7 +69,7 @@ impl Drop for Control {
 /// An established connection's socket, and whom to tell when the peer is gone.
 #[derive(Debug)]
 pub(super) struct Watch {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: PeerSocket,
     pub(super) peer: Arc<PeerState>,
     pub(super) core: Arc<CoreShared>,
     pub(super) place: u32,
@@ -84,13 +86,11 @@ impl Watch {
 /// A process at the other end of some connections.
 struct Process {
     pidfd: OwnedFd,
-    pid: u32,
+    identity: ProcessIdentity,
     watches: Vec<u64>,
 }
 
 enum Entry {
-    Listener(Listener),
-    Pending(Pending),
     Watch(Watch),
     Process(Process),
 }
@@ -100,14 +100,26 @@ struct State {
     epoll: OwnedFd,
     mailbox: Arc<Mailbox>,
     entries: HashMap<u64, Entry>,
-    /// Tokens of processes, by process id.
-    processes: HashMap<u32, u64>,
+    listeners: HashMap<u64, Listener>,
+    /// Handshakes that are not over, as few as `handshakes_max` allows.
+    pending: HashMap<u64, Pending>,
+    strangers: Strangers,
+    /// Tokens of processes.
+    processes: HashMap<ProcessIdentity, u64>,
 }
 
 impl State {
     fn new(mailbox: Arc<Mailbox>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let state = Self { epoll, mailbox, entries: HashMap::new(), processes: HashMap::new() };
+        let state = Self {
+            epoll,
+            mailbox,
+            entries: HashMap::new(),
+            listeners: HashMap::new(),
+            pending: HashMap::new(),
+            strangers: Strangers::default(),
+            processes: HashMap::new(),
+        };
         state.add(Mailbox::TOKEN, state.mailbox.event())?;
         Ok(state)
     }
@@ -121,10 +133,17 @@ impl State {
             });
             // Nothing but a signal ends the wait early.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
+            let mut calling = Vec::new();
             for event in events.drain(..) {
-                self.handle(event.data.u64());
+                let token = event.data.u64();
+                match self.listeners.contains_key(&token) {
+                    true => calling.push(token),
+                    false => self.handle(token),
+                }
             }
             self.expire(Instant::now());
+            // Last, so that new connections do not delay handshakes in progress.
+            calling.into_iter().for_each(|token| self.accept(token));
         }
     }
 
@@ -132,9 +151,10 @@ impl State {
         if token == Mailbox::TOKEN {
             return self.obey();
         }
+        if self.pending.contains_key(&token) {
+            return self.answer(token);
+        }
         match self.entries.get(&token) {
-            Some(Entry::Listener(_)) => self.accept(token),
-            Some(Entry::Pending(_)) => self.answer(token),
             // Nothing is sent after the handshake, so whatever happens here is the end.
             Some(Entry::Watch(watch)) => {
                 watch.report();
@@ -174,11 +194,11 @@ impl State {
     }
 
     fn watch_process(&mut self, token: u64, watch: &Watch, peer: Credentials) -> io::Result<()> {
-        if peer.pid == std::process::id() {
+        if peer.process == ProcessIdentity::Pid(std::process::id()) {
             return Ok(());
         }
         if let Some(Entry::Process(process)) =
-            self.processes.get(&peer.pid).and_then(|known| self.entries.get_mut(known))
+            self.processes.get(&peer.process).and_then(|known| self.entries.get_mut(known))
             // The id may belong to another process by now.
             && !socket::is_readable(process.pidfd.as_fd())
         {
@@ -188,16 +208,16 @@ impl State {
         let pidfd = socket::peer_pidfd(watch.socket.as_fd(), peer)?;
         let own = self.mailbox.next_token();
         self.add(own, pidfd.as_fd())?;
-        self.processes.insert(peer.pid, own);
-        let process = Process { pidfd, pid: peer.pid, watches: vec![token] };
+        self.processes.insert(peer.process, own);
+        let process = Process { pidfd, identity: peer.process, watches: vec![token] };
         self.entries.insert(own, Entry::Process(process));
         Ok(())
     }
 
     fn process_ended(&mut self, token: u64) {
         let Some(Entry::Process(process)) = self.remove(token) else { return };
-        if self.processes.get(&process.pid) == Some(&token) {
-            self.processes.remove(&process.pid);
+        if self.processes.get(&process.identity) == Some(&token) {
+            self.processes.remove(&process.identity);
         }
         for watch in process.watches {
             if let Some(Entry::Watch(watch)) = self.remove(watch) {
@@ -206,23 +226,30 @@ impl State {
         }
     }
 
-    /// Forgets an entry, closing what it held.
+    /// Forgets an entry or a listener, closing what it held.
     fn remove(&mut self, token: u64) -> Option<Entry> {
+        self.listeners.remove(&token);
         let entry = self.entries.remove(&token)?;
         if let Entry::Watch(watch) = &entry {
-            self.unwatch_process(token, watch.credentials.pid);
+            self.forget(&watch.socket);
+            self.unwatch_process(token, watch.credentials.process);
         }
         Some(entry)
     }
 
+    /// Waits no longer for a socket, which may stay open for a while after it is dropped.
+    fn forget(&self, socket: &PeerSocket) {
+        let _ = epoll::delete(&self.epoll, socket);
+    }
+
     /// A process without connections need not be watched.
-    fn unwatch_process(&mut self, watch: u64, pid: u32) {
-        let Some(token) = self.processes.get(&pid).copied() else { return };
-        let Some(Entry::Process(process)) = self.entries.get_mut(&token) else { return };
-        process.watches.retain(|other| *other != watch);
-        if process.watches.is_empty() {
+    fn unwatch_process(&mut self, watch: u64, process: ProcessIdentity) {
+        let Some(token) = self.processes.get(&process).copied() else { return };
+        let Some(Entry::Process(watched)) = self.entries.get_mut(&token) else { return };
+        watched.watches.retain(|other| *other != watch);
+        if watched.watches.is_empty() {
             self.entries.remove(&token);
-            self.processes.remove(&pid);
+            self.processes.remove(&process);
         }
     }
 
@@ -233,11 +260,8 @@ impl State {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let deadlines = self.entries.values().filter_map(|entry| match entry {
-            Entry::Pending(pending) => Some(pending.deadline),
-            Entry::Listener(listener) => listener.paused_until,
-            Entry::Watch(_) | Entry::Process(_) => None,
-        });
+        let pending = self.pending.values().map(|pending| pending.deadline);
+        let deadlines = pending.chain(self.listeners.values().filter_map(|l| l.paused_until));
         deadlines.min()
     }
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// One core as others see it.
 #[derive(Debug)]
 pub(super) struct CoreShared {
-    /// Rung by peers. In shared memory: any peer of this core can clear what others rang, so it is
-    /// a hint, and the core makes rounds besides.
+    /// Rung by peers. In shared memory: any peer of this core can clear what others rang, or keep
+    /// them from ending its sleep. So it is a hint, and the core makes rounds besides.
     pub(super) bell: PeerBell,
     /// The bell's memory, to be passed to peers.
     pub(super) bell_fd: OwnedFd,
@@ -63,16 +63,18 @@ impl CoreShared {
         debug_assert!(!parked, "only the core itself calls this");
     }
 
-    /// Sleeps until rung, notified, woken, or `at_most` is over.
-    pub(super) fn park(&self, at_most: Duration) {
+    /// Sleeps until rung, notified, woken, or `at_most` is over: true if that was all.
+    pub(super) fn park(&self, at_most: Duration) -> bool {
+        let mut is_over = false;
         // The shared word first: whoever sees the private one sees this one, too, and can end the
         // sleep by changing it.
         if self.bell.bell.park() && self.notices.park() && !self.take_wake_request() {
-            self.bell.sleep(at_most);
-            self.take_wake_request();
+            let slept = self.bell.sleep(at_most);
+            is_over = !self.take_wake_request() && slept;
         }
         self.notices.awake();
         self.bell.bell.awake();
+        is_over
     }
 
     fn take_wake_request(&self) -> bool {
@@ -142,18 +144,19 @@ impl PeerBell {
         unsafe { libc::syscall(libc::SYS_futex, self.futex(), libc::FUTEX_WAKE, 1, nothing) };
     }
 
-    /// However it ends (woken, time over, a signal, a word that is no longer 1), the caller goes on.
-    fn sleep(&self, at_most: Duration) {
+    /// Sleeps until woken, a signal, or a word that is no longer 1. True if the time was over.
+    fn sleep(&self, at_most: Duration) -> bool {
         let timeout = libc::timespec {
             tv_sec: at_most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: at_most.subsec_nanos().into(),
         };
         let nothing: *mut u32 = null_mut();
         // SAFETY: the futex word is mapped as long as `self` lives, and `timeout` is on the stack.
-        unsafe {
+        let result = unsafe {
             let word = self.futex();
             libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 1, &timeout, nothing, 0)
         };
+        result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT)
     }
 }
 

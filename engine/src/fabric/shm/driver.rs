@@ -2,8 +2,11 @@
 //!
 //! A core looks at its hot connections in every poll, by the header of their next ring slot. One
 //! that stays empty for long goes cold: its peer must ring the bell from then on, so that a poll
-//! costs O(active). Besides, the core looks at one connection of all every few polls, whatever the
-//! bell says, as any peer of the core can spoil the bell.
+//! costs O(active).
+//!
+//! The bell is a hint: every peer of the core can write all of it. So the core also looks at each of
+//! its connections once in [`ROUND_TIME`], busy or parked, and then finds a message or an end whose
+//! ring was lost.
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
@@ -17,15 +20,21 @@ use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::{Ordering, fence};
+use crate::sys::clock::{Clock, Ticks};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Reads that may be over before the reactor asks; further ones wait.
 const READS_DONE_MAX: usize = 1024;
 
-/// Polls between two looks at a connection that nobody rang for.
-const ROUND_POLLS: u32 = 256;
+/// Time in which every connection is looked at once, whatever the bell says. Together with the turns
+/// between two readings of the clock that is 10 ms at most, unless a turn takes a quarter of a
+/// millisecond or more.
+const ROUND_TIME: Duration = Duration::from_millis(8);
+
+/// Polls between two readings of the clock: it costs as much as a look.
+const CLOCK_POLLS: u32 = 8;
 
 /// Looks of one poll at the hot connections while they are silent ...
 const QUICK_LOOKS: u32 = 8;
@@ -54,8 +63,14 @@ pub struct ShmFabric {
     /// Reads that are over.
     done: VecDeque<(QpId, WrId, Result<(), WrError>)>,
     polls: u32,
-    /// The place of the next round.
+    /// Places with a connection, in no order.
+    live: Vec<u32>,
+    /// Where in `live` the next look of the round goes.
     round: usize,
+    /// Time until which the round has got so far.
+    round_at: Ticks,
+    clock: Clock,
+    round_ticks: u64,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +89,7 @@ impl ShmFabric {
     ) -> Self {
         let conns = config.conns_max as usize;
         let places = (0..conns).map(|_| Place::default()).collect();
+        let clock = Clock::shared();
         Self {
             caps: Caps {
                 message_bytes_max: layout.message_bytes_max(),
@@ -91,7 +107,11 @@ impl ShmFabric {
             ending: VecDeque::with_capacity(conns),
             done: VecDeque::with_capacity(READS_DONE_MAX),
             polls: 0,
+            live: Vec::with_capacity(conns),
             round: 0,
+            round_at: clock.now(),
+            clock,
+            round_ticks: clock.from_duration(ROUND_TIME).max(1),
             core,
             control,
             config,
@@ -220,6 +240,7 @@ impl ShmFabric {
     fn forget(&mut self, qp: QpId) {
         let place = &mut self.places[qp.index() as usize];
         place.generation = place.generation.wrapping_add(1);
+        self.live.retain(|live| *live != qp.index());
         if let Some(pair) = place.pair.take() {
             self.control.mailbox().retire(pair.into_link());
         }
@@ -263,12 +284,44 @@ impl ShmFabric {
         }
     }
 
-    /// One connection of all in turn, in case somebody spoilt the bell.
+    /// Looks at as many connections, in turn, as the time since the last call allows for.
     #[cold]
-    fn make_round(&mut self, out: &mut Completions) {
-        let place = self.round;
-        self.round = if place + 1 < self.places.len() { place + 1 } else { 0 };
-        self.answer(place as u32, out);
+    fn go_round(&mut self, out: &mut Completions) {
+        for _ in 0..self.looks_due() {
+            self.round = if self.round + 1 < self.live.len() { self.round + 1 } else { 0 };
+            let place = self.live[self.round];
+            // Hot connections are looked at in every poll.
+            if self.pair_at(place).is_some_and(|pair| !pair.hot) {
+                self.answer(place, out);
+            }
+        }
+    }
+
+    /// Looks of the round that are due now; never more than there are connections.
+    fn looks_due(&mut self) -> u64 {
+        let now = self.clock.now();
+        let live = self.live.len() as u64;
+        let elapsed = now.0.saturating_sub(self.round_at.0);
+        if live == 0 || elapsed >= self.round_ticks {
+            self.round_at = now;
+            return live;
+        }
+        let due = elapsed * live / self.round_ticks;
+        self.round_at.0 += due * self.round_ticks / live;
+        due
+    }
+
+    /// Notifies the core of each connection with a message or an end. True if there was one.
+    fn look_at_all(&self) -> bool {
+        let mut found = false;
+        for place in &self.live {
+            let pair = self.places[*place as usize].pair.as_deref();
+            if pair.is_some_and(|pair| pair.has_arrival() || pair.check_end().is_err()) {
+                self.core.notify_self(*place);
+                found = true;
+            }
+        }
+        found
     }
 
     /// Ends a connection; its completions come with later polls.
@@ -364,8 +417,8 @@ impl Fabric for ShmFabric {
         self.wait_a_little();
         self.poll_hot(out);
         self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(ROUND_POLLS) {
-            self.make_round(out);
+        if self.polls.is_multiple_of(CLOCK_POLLS) {
+            self.go_round(out);
         }
         room - out.room()
     }
@@ -426,14 +479,11 @@ impl Fabric for ShmFabric {
             return Err(failed("it was made for another core", None));
         }
         let index = link.place.index();
-        if self.config.prefault {
-            // Without it the first lap takes page faults; nothing else is lost.
-            let _ = link.window.prefault();
-        }
         let id = QpId::new(index, self.places[index as usize].generation);
         let pair = QueuePair::new(id, link, &self.config)
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
         self.places[index as usize].pair = Some(Box::new(pair));
+        self.live.push(index);
         // It starts out cold; what came before now has rung for nobody.
         self.core.notify_self(index);
         Ok(id)
@@ -471,8 +521,19 @@ impl Fabric for ShmFabric {
 
     fn park(&mut self, at_most: Duration) {
         self.flush();
-        if self.go_all_idle() {
+        if !self.go_all_idle() {
+            return;
+        }
+        if self.live.is_empty() {
             self.core.park(at_most);
+            return;
+        }
+        // A peer can keep the others' rings from ending a sleep: none is longer than a round.
+        let start = Instant::now();
+        while let Some(left) = at_most.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            if !self.core.park(left.min(ROUND_TIME)) || self.look_at_all() {
+                return;
+            }
         }
     }
 

@@ -1,15 +1,16 @@
 //! A finished connection on its way to its core, and the part of it that lives as long as it does.
 
 use super::super::{Endpoint, Peer};
+use super::budget::MemoryLease;
 use super::control::WatchLease;
 use super::core::{PeerBell, PlaceLease};
 use super::layout::{Layout, Side};
 use super::queue_pair::CLOSED_IN_GOOD_ORDER;
-use super::socket::Credentials;
 use super::window::Window;
 use crate::mem::BulkPool;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::ring::Producer;
+use crate::sys::credentials::Credentials;
 use std::sync::Arc;
 
 /// Bytes of private data that a handshake carries (RFC 8797 needs fewer; rdma_cm allows 56).
@@ -56,6 +57,9 @@ pub(super) struct Link {
     pub(super) watch: WatchLease,
     /// Our own place.
     pub(super) place: PlaceLease,
+    /// Share of the process's memory, given back after all of it is unmapped.
+    #[expect(dead_code, reason = "held to be dropped")]
+    pub(super) memory: MemoryLease,
 }
 
 impl Link {
@@ -94,6 +98,6 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn peer_identity(&self) -> u64 {
-        u64::from(self.peer.uid) << 32 | u64::from(self.peer.pid)
+        u64::from(self.peer.uid) << 32 | u64::from(self.peer.process.low_bits())
     }
 }

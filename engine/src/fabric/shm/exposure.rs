@@ -164,3 +164,177 @@ impl PeerTable {
         covered.then_some(usize::try_from(slice.offset).ok()?..usize::try_from(end).ok()?)
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::mem::{Bulk, BulkClass, BulkPool, Region};
+    use crate::sys::mmap::SharedMemory;
+    use std::sync::Arc;
+
+    const TABLE: usize = 3;
+    const HANDLE: u32 = 0xabcd_0005;
+    const ARENA_BYTES: usize = 4096;
+
+    fn window(bytes: usize) -> Window {
+        let (memory, _fd) = SharedMemory::create("exposure", bytes).unwrap();
+        Window::new(Arc::new(memory))
+    }
+
+    /// A peer that says it exposes `length` bytes from `offset` on, and its table.
+    fn peer(offset: u64, length: u64, access: Access) -> (PeerTable, Window) {
+        let words = window((TABLE + TABLE_WORDS) * 8);
+        let entry = TABLE + (HANDLE as usize % EXPOSURES_MAX) * ENTRY_WORDS;
+        words.store(entry + OFFSET, offset, Ordering::Relaxed);
+        words.store(entry + LENGTH, length, Ordering::Relaxed);
+        words.store(entry + STATE, state_word(HANDLE, access), Ordering::Relaxed);
+        (PeerTable::new(words.clone(), TABLE, window(ARENA_BYTES)), words)
+    }
+
+    fn slice(offset: u64, length: u32) -> RemoteSlice {
+        RemoteSlice { handle: HANDLE, length, offset }
+    }
+
+    #[test]
+    fn a_peer_is_reached_within_what_it_exposes_and_not_a_byte_beyond() {
+        let (peer, _words) = peer(100, 60, Access::RemoteRead);
+        let at = |offset, length| peer.check(slice(offset, length), Access::RemoteRead);
+        let start = peer.arena.bytes(0..0).unwrap().addr().get();
+        for (offset, length) in [(100, 60), (100, 1), (159, 1), (130, 0), (100, 0), (160, 0)] {
+            let found = at(offset, length).unwrap().addr().get();
+            assert_eq!(found - start, offset as usize, "{offset} {length}");
+        }
+        for (offset, length) in [
+            (99, 1),
+            (99, 61),
+            (100, 61),
+            (159, 2),
+            (160, 1),
+            (0, 4096),
+            (0, 0),
+            (u64::MAX, 1),
+            (u64::MAX - 8, 9),
+            (u64::MAX - 8, 200),
+        ] {
+            assert!(at(offset, length).is_err(), "{offset} {length}");
+        }
+    }
+
+    #[test]
+    fn a_key_has_one_right_and_dies() {
+        for (exposed, other) in
+            [(Access::RemoteRead, Access::RemoteWrite), (Access::RemoteWrite, Access::RemoteRead)]
+        {
+            let (peer, words) = peer(0, 8, exposed);
+            assert!(peer.check(slice(0, 8), exposed).is_ok());
+            assert!(peer.check(slice(0, 8), other).is_err());
+            for handle in [HANDLE + EXPOSURES_MAX as u32, HANDLE + 1, HANDLE ^ (1 << 31)] {
+                assert!(peer.check(RemoteSlice { handle, ..slice(0, 8) }, exposed).is_err());
+            }
+            let entry = TABLE + (HANDLE as usize % EXPOSURES_MAX) * ENTRY_WORDS;
+            words.store(entry + STATE, 0, Ordering::Relaxed);
+            assert!(peer.check(slice(0, 8), exposed).is_err());
+        }
+    }
+
+    #[test]
+    fn a_place_without_a_key_exposes_nothing_be_it_to_key_zero() {
+        let (_, _, peer) = both_ends();
+        for access in [Access::RemoteRead, Access::RemoteWrite] {
+            for handle in [0, 1, EXPOSURES_MAX as u32] {
+                let nothing = RemoteSlice { handle, length: 0, offset: 0 };
+                assert!(peer.check(nothing, access).is_err(), "{handle} {access:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_peer_says_it_exposes_ends_with_its_arena() {
+        let arena = ARENA_BYTES as u64;
+        let (beyond, _words) = peer(arena - 8, 100, Access::RemoteWrite);
+        assert!(beyond.check(slice(arena - 8, 8), Access::RemoteWrite).is_ok());
+        assert!(beyond.check(slice(arena - 8, 9), Access::RemoteWrite).is_err());
+        assert!(beyond.check(slice(arena, 1), Access::RemoteWrite).is_err());
+        let (wrapped, _words) = peer(u64::MAX, 2, Access::RemoteWrite);
+        assert!(wrapped.check(slice(u64::MAX, 1), Access::RemoteWrite).is_err());
+        assert!(wrapped.check(slice(0, 1), Access::RemoteWrite).is_err());
+    }
+
+    /// An arena whose owner exposes parts of it, the owner's table, and the peer's view of both.
+    fn both_ends() -> (BulkPool, Exposures, PeerTable) {
+        let words = window((TABLE + TABLE_WORDS) * 8);
+        let (memory, _fd) = SharedMemory::create("arena", ARENA_BYTES).unwrap();
+        let memory = Arc::new(memory);
+        let region = Region::from_shared(Arc::clone(&memory), 0..ARENA_BYTES).unwrap();
+        let pool = BulkPool::new(region, &[BulkClass { block_bytes: 64, count: 8 }]).unwrap();
+        let exposures = Exposures::new(words.clone(), TABLE, pool.region_id()).unwrap();
+        (pool, exposures, PeerTable::new(words, TABLE, Window::new(memory)))
+    }
+
+    fn lease(bulk: &mut Bulk) -> Lease {
+        bulk.lease(8..40)
+    }
+
+    #[test]
+    fn memory_is_reached_from_its_exposure_until_its_key_is_revoked() {
+        let (pool, mut exposures, peer) = both_ends();
+        let mut bulks: Vec<Bulk> = (0..4).map(|_| pool.take(64).unwrap()).collect();
+        let slices: Vec<RemoteSlice> = bulks
+            .iter_mut()
+            .map(|bulk| exposures.expose(lease(bulk), Access::RemoteWrite).unwrap())
+            .collect();
+        let is_reached = |at: usize| peer.check(slices[at], Access::RemoteWrite).is_ok();
+        assert!((0..4).all(is_reached));
+        let start = |at: usize| peer.check(slices[at], Access::RemoteWrite).unwrap().addr().get();
+        for (at, slice) in slices.iter().enumerate() {
+            assert_eq!(slice.length, 32);
+            assert_eq!(start(at) - start(0), (slice.offset - slices[0].offset) as usize);
+            assert!(peer.check(*slice, Access::RemoteRead).is_err());
+            let more = RemoteSlice { length: 33, ..*slice };
+            assert!(peer.check(more, Access::RemoteWrite).is_err());
+        }
+        for ended in [2, 0] {
+            let handle = slices[ended].handle;
+            assert!(exposures.revoke(handle) && !exposures.revoke(handle), "once only");
+            assert!(!is_reached(ended) && !bulks[ended].is_leased());
+        }
+        assert!(!exposures.revoke(slices[1].handle ^ 1 << 31), "a key that was never given");
+        assert!(is_reached(1) && is_reached(3) && bulks[1].is_leased() && bulks[3].is_leased());
+        let again = exposures.expose(lease(&mut bulks[0]), Access::RemoteWrite).unwrap();
+        assert_ne!(again.handle, slices[0].handle);
+        assert!(!is_reached(0), "its key names the place, and is dead");
+    }
+
+    #[test]
+    fn memory_of_others_and_shared_memory_to_write_to_are_refused() {
+        let ((_, mut exposures, _), (elsewhere, ..)) = (both_ends(), both_ends());
+        let mut foreign = elsewhere.take(64).unwrap();
+        let refused = exposures.expose(lease(&mut foreign), Access::RemoteRead);
+        assert_eq!(refused, Err(ExposeError::Foreign));
+        // An arena that only this process maps: its blocks are not shared memory.
+        let arena = Region::from_boxed(vec![0; ARENA_BYTES].into());
+        let pool = BulkPool::new(arena, &[BulkClass { block_bytes: 64, count: 1 }]).unwrap();
+        let words = window((TABLE + TABLE_WORDS) * 8);
+        let mut exposures = Exposures::new(words, TABLE, pool.region_id()).unwrap();
+        let shared = pool.take(64).unwrap().freeze();
+        let refused = exposures.expose(shared.lease(0..64), Access::RemoteWrite);
+        assert_eq!(refused, Err(ExposeError::Foreign));
+        assert!(exposures.expose(shared.lease(0..64), Access::RemoteRead).is_ok());
+    }
+
+    #[test]
+    fn as_many_keys_are_alive_as_there_are_places_and_all_are_revoked_at_once() {
+        let (pool, mut exposures, peer) = both_ends();
+        let mut bulk = pool.take(64).unwrap();
+        for _ in 0..2 {
+            let mut expose = || exposures.expose(bulk.lease(0..0), Access::RemoteRead);
+            let slices: Vec<_> = (0..EXPOSURES_MAX).map(|_| expose().unwrap()).collect();
+            assert_eq!(expose(), Err(ExposeError::NoKey));
+            let is_reached = |slice: &RemoteSlice| peer.check(*slice, Access::RemoteRead).is_ok();
+            assert!(slices.iter().all(is_reached));
+            exposures.revoke_all();
+            assert!(!slices.iter().any(is_reached) && !bulk.is_leased());
+        }
+    }
+}

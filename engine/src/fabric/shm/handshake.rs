@@ -1,60 +1,66 @@
-//! The handshake: one packet each way, with the memory of the connection.
+//! The handshake: three packets, two of them with the memory of the connection.
 //!
-//! The connector sends HELLO with the connection's memory, its arena and its core's bell; the
-//! listener answers ACCEPT with its own arena and bell, or REJECT. Everything that arrives is
-//! checked before it is mapped.
+//! The listener sends READY as soon as it knows that the peer is trusted: only then does it let
+//! descriptors in. The connector sends HELLO with the connection's memory, its arena and its core's
+//! bell; the listener answers ACCEPT with its own arena and bell, or REJECT. Everything that arrives is
+//! looked at while the socket still holds it, and taken once it is checked and mapped, so that this
+//! thread closes no descriptor that could make it wait.
 
 use super::core::{CoreShared, PeerBell, PlaceLease};
 use super::endpoint::PRIVATE_DATA_BYTES;
 use super::layout::Layout;
-use super::socket::{self, Received};
 use super::window::Window;
 use crate::mem::{BulkClass, BulkPool, Region};
 use crate::sync::bell::BELL_BITS;
 use crate::sys::mmap::SharedMemory;
+use crate::sys::peer_socket::{Peeked, PeerFd, PeerSocket};
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"spinshm\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// Bytes of either packet.
+/// Bytes of each packet.
 pub(super) const PACKET_BYTES: usize = 32 + PRIVATE_DATA_BYTES;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// With the listener's number of slots, and the largest arena that it accepts.
+    Ready,
     Hello,
     Accept,
     Reject(Refusal),
 }
 
-/// Why a listener refuses a connection.
+/// Reason of a listener for refusing a connection, with its number in packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(super) enum Refusal {
     /// The packet, or a descriptor with it, is not what the handshake says.
-    Malformed,
+    Malformed = 0,
     /// Another version of the handshake.
-    Version,
-    /// Another user.
-    Credentials,
+    Version = 1,
+    // 2 was for other users, whose connections are closed without a packet.
     /// A size is beyond the listener's limits.
-    Limits,
+    Limits = 3,
     /// The listener has as many connections as it takes.
-    Full,
+    Full = 4,
     /// The listener could not, for want of memory or descriptors.
-    Resources,
+    Resources = 5,
+    /// The connections of the process, or of the core, have as much memory as they may have.
+    Memory = 6,
 }
 
 const REFUSALS: [Refusal; 6] = [
     Refusal::Malformed,
     Refusal::Version,
-    Refusal::Credentials,
     Refusal::Limits,
     Refusal::Full,
     Refusal::Resources,
+    Refusal::Memory,
 ];
 
 impl fmt::Display for Refusal {
@@ -62,19 +68,25 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::Malformed => "the handshake is malformed",
             Self::Version => "it speaks another version of the handshake",
-            Self::Credentials => "the processes belong to different users",
-            Self::Limits => "rings or arena are outside of the listener's limits",
+            Self::Limits => {
+                "the rings are not of the listener's size (shm.ring_slots), or the arena is larger \
+                 than it accepts (limits.peer_arena_mib)"
+            }
             Self::Full => "the listener has as many connections as it takes",
             Self::Resources => "the listener is out of memory or descriptors",
+            Self::Memory => {
+                "the listener's limit on the shared memory of a process or a core is reached \
+                 (limits.peer_mib, limits.core_mib)"
+            }
         })
     }
 }
 
-/// Either packet of the handshake.
+/// Packet of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) kind: Kind,
-    /// Of each ring; the connector decides.
+    /// Of each ring; the listener decides and READY says how many.
     pub(super) slots: u32,
     /// What the receiver of this packet rings at the sender's bell.
     pub(super) place: u32,
@@ -92,6 +104,7 @@ impl Packet {
         let kind = match self.kind {
             Kind::Hello => 1,
             Kind::Accept => 2,
+            Kind::Ready => 3,
             Kind::Reject(refusal) => 16 + refusal as u32,
         };
         let mut packet = [0; PACKET_BYTES];
@@ -119,6 +132,7 @@ impl Packet {
         let kind = match word(12) {
             1 => Kind::Hello,
             2 => Kind::Accept,
+            3 => Kind::Ready,
             other => {
                 let refusal = REFUSALS.into_iter().find(|refusal| 16 + *refusal as u32 == other);
                 Kind::Reject(refusal.ok_or(Refusal::Malformed)?)
@@ -143,24 +157,60 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// Takes the packet that has arrived at `socket`, with exactly `N` descriptors if it is of `kind`.
-pub(super) fn receive<const N: usize>(
-    socket: BorrowedFd<'_>,
+/// Why nothing came of a packet.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    /// The peer broke the handshake, or refused it.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The system did.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl From<Refusal> for HandshakeError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl HandshakeError {
+    /// What a listener tells the peer.
+    pub(super) fn refusal(&self) -> Refusal {
+        match self {
+            Self::Refused(refusal) => *refusal,
+            Self::System(_) => Refusal::Resources,
+        }
+    }
+}
+
+/// Looks at the packet that has arrived at `socket`, with exactly `N` descriptors if it is of `kind`. It
+/// stays there until [`take`].
+pub(super) fn peek<const N: usize>(
+    socket: &PeerSocket,
     kind: Kind,
-) -> Result<(Packet, [OwnedFd; N]), Refusal> {
+) -> Result<(Packet, [PeerFd; N]), HandshakeError> {
     // One byte more, so that a longer packet shows.
     let mut bytes = [0; PACKET_BYTES + 1];
-    let got = socket::receive(socket, &mut bytes).map_err(|_| Refusal::Malformed)?;
-    let Received { length, fds } = got;
+    let Peeked { length, fds, is_whole } = socket.peek(&mut bytes)?;
+    if length == 0 && fds.is_empty() {
+        let why = "the other side hung up during the handshake";
+        return Err(io::Error::new(io::ErrorKind::ConnectionReset, why).into());
+    }
     let packet = Packet::decode(&bytes[..length])?;
     if let Kind::Reject(refusal) = packet.kind {
-        return Err(refusal);
+        return Err(refusal.into());
     }
     let fds = fds.try_into().map_err(|_| Refusal::Malformed)?;
-    if packet.kind != kind || packet.place as usize >= BELL_BITS {
-        return Err(Refusal::Malformed);
+    if !is_whole || packet.kind != kind || packet.place as usize >= BELL_BITS {
+        return Err(Refusal::Malformed.into());
     }
     Ok((packet, fds))
+}
+
+/// Takes the packet that [`peek`] has shown, all of whose descriptors have been mapped.
+pub(super) fn take(socket: &PeerSocket) -> io::Result<()> {
+    socket.take(PACKET_BYTES)
 }
 
 /// One side's own memory for a new connection.
@@ -182,9 +232,7 @@ impl Own {
         let (memory, arena) =
             SharedMemory::create("spinrpc-arena", bytes).map_err(OwnError::Resources)?;
         let arena_bytes = memory.len();
-        // SAFETY: the range is used by this pool only. The peer is a process of the same user, and
-        // is trusted not to write to memory that it has no live key for (module `exposure`).
-        let region = unsafe { Region::from_shared(Arc::new(memory), 0..arena_bytes) };
+        let region = Region::from_shared(Arc::new(memory), 0..arena_bytes);
         let region = region.map_err(|error| OwnError::Resources(io::Error::other(error)))?;
         let bulk = BulkPool::new(region, classes).map_err(other)?;
         Ok(Self { arena, arena_bytes, bulk, place })
@@ -201,32 +249,48 @@ pub(super) enum OwnError {
 }
 
 /// Maps the rings and tables that the connector made.
-pub(super) fn map_connection(fd: OwnedFd, layout: Layout) -> Result<Window, Refusal> {
+pub(super) fn map_connection(fd: PeerFd, layout: Layout) -> Result<Window, HandshakeError> {
     let bytes_max = layout.bytes().next_multiple_of(rustix::param::page_size());
-    let memory = SharedMemory::from_fd(fd, bytes_max).map_err(|_| Refusal::Malformed)?;
+    let memory = map(fd, bytes_max, Refusal::Malformed)?;
     if memory.len() < layout.bytes() {
-        return Err(Refusal::Malformed);
+        return Err(Refusal::Malformed.into());
     }
     Ok(Window::new(Arc::new(memory)))
 }
 
 /// Maps the peer's arena.
-pub(super) fn map_arena(fd: OwnedFd, bytes: u64, bytes_max: usize) -> Result<Window, Refusal> {
-    let memory = SharedMemory::from_fd(fd, bytes_max).map_err(|_| Refusal::Limits)?;
+pub(super) fn map_arena(
+    fd: PeerFd,
+    bytes: u64,
+    bytes_max: usize,
+) -> Result<Window, HandshakeError> {
+    let memory = map(fd, bytes_max, Refusal::Limits)?;
     if memory.len() as u64 != bytes {
-        return Err(Refusal::Malformed);
+        return Err(Refusal::Malformed.into());
     }
     Ok(Window::new(Arc::new(memory)))
 }
 
 /// Maps the bell of the peer's core.
-pub(super) fn map_bell(fd: OwnedFd) -> Result<PeerBell, Refusal> {
+pub(super) fn map_bell(fd: PeerFd) -> Result<PeerBell, HandshakeError> {
     let bytes_max = PeerBell::BYTES.next_multiple_of(rustix::param::page_size());
-    let memory = SharedMemory::from_fd(fd, bytes_max).map_err(|_| Refusal::Malformed)?;
-    PeerBell::new(Arc::new(memory)).map_err(|_| Refusal::Malformed)
+    let memory = map(fd, bytes_max, Refusal::Malformed)?;
+    Ok(PeerBell::new(Arc::new(memory)).map_err(|_| Refusal::Malformed)?)
 }
 
-#[cfg(all(test, not(loom)))]
+/// Maps what the peer has sent; `refusal` if it is not memory as it should be.
+fn map(fd: PeerFd, bytes_max: usize, refusal: Refusal) -> Result<SharedMemory, HandshakeError> {
+    let memory = SharedMemory::from_fd(&fd, bytes_max).map_err(|error| match error.kind() {
+        io::ErrorKind::OutOfMemory => HandshakeError::from(error),
+        _ => refusal.into(),
+    })?;
+    // Memory it is: closing it takes no time.
+    drop(fd.into_fd());
+    Ok(memory)
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -237,11 +301,22 @@ mod tests {
 
     #[test]
     fn packets_come_back_as_they_were() {
-        let kinds = REFUSALS.map(Kind::Reject).into_iter().chain([Kind::Hello, Kind::Accept]);
+        let kinds =
+            REFUSALS.map(Kind::Reject).into_iter().chain([Kind::Hello, Kind::Accept, Kind::Ready]);
         for kind in kinds {
             let packet = Packet { kind, ..hello() };
             assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
         }
+    }
+
+    /// Connectors of an earlier build know them.
+    #[test]
+    fn refusals_keep_their_numbers() {
+        let numbers = REFUSALS.map(|refusal| Packet::reject(refusal).encode()[12]);
+        assert_eq!(numbers, [16, 17, 19, 20, 21, 22]);
+        let mut packet = Packet::reject(Refusal::Version).encode();
+        packet[12] = 18;
+        assert_eq!(Packet::decode(&packet), Err(Refusal::Malformed));
     }
 
     #[test]
@@ -256,5 +331,18 @@ mod tests {
             bad[at] ^= 0x40;
             assert_eq!(Packet::decode(&bad), Err(refusal));
         }
+    }
+
+    /// A user sees why a connection was refused, and which setting decides it.
+    #[test]
+    fn each_refusal_has_a_text_of_its_own_that_names_the_settings() {
+        let texts = REFUSALS.map(|refusal| HandshakeError::from(refusal).to_string());
+        for (at, text) in texts.iter().enumerate() {
+            assert!(!text.is_empty() && !texts[..at].contains(text), "{text:?}");
+        }
+        let limits = Refusal::Limits.to_string();
+        assert!(limits.contains("shm.ring_slots") && limits.contains("limits.peer_arena_mib"));
+        let memory = Refusal::Memory.to_string();
+        assert!(memory.contains("limits.peer_mib") && memory.contains("limits.core_mib"));
     }
 }

@@ -45,6 +45,11 @@ impl Layout {
         allowed.then_some(Self { slots })
     }
 
+    /// Slots of each ring.
+    pub(super) fn slots(self) -> u32 {
+        self.slots
+    }
+
     /// Bytes of the memory.
     pub(super) fn bytes(self) -> usize {
         (RINGS_AT + 2 * self.ring_words()) * WORD_BYTES

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 mod address;
+mod budget;
 mod config;
 mod connector;
 mod control;

@@ -1,11 +1,11 @@
 //! A window on memory that another process writes: the only way this driver touches such memory.
 //!
-//! Words go through relaxed atomics, long copies through an instruction the compiler cannot look
-//! into, so that nothing the other side does meanwhile is undefined behaviour here. No reference to
-//! the bytes ever exists.
+//! Words go through relaxed atomics, long copies through [`copy_bytes`], so that nothing the other
+//! side does meanwhile is undefined behaviour here. No reference to the bytes ever exists.
 
 use crate::sync::atomic::Ordering;
 use crate::sync::atomic::mapped::AtomicU64;
+pub(super) use crate::sync::copy::copy_bytes;
 use crate::sync::words::{WORD_BYTES, Words, tail_of_word, word_of_tail};
 use crate::sys::mmap::SharedMemory;
 use std::ops::Range;
@@ -181,62 +181,6 @@ impl Words for Window {
     }
 }
 
-/// Copies `len` bytes, of which either side may be written by others meanwhile.
-///
-/// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, and no Rust reference to either
-/// exists. The two do not overlap.
-#[inline]
-pub(super) unsafe fn copy_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: as the caller promises; the compiler sees an opaque instruction, so a race on the
-    // bytes is one of the hardware's memory, where it only tears the copy. Stores after `rep movs`
-    // are not seen before its own, so a later Release store publishes them.
-    unsafe {
-        std::arch::asm!(
-            "rep movsb",
-            inout("rcx") len => _,
-            inout("rsi") from.as_ptr() => _,
-            inout("rdi") to.as_ptr() => _,
-            options(nostack, preserves_flags)
-        );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller promises.
-    unsafe {
-        copy_bytes_atomically(from, to, len);
-    }
-}
-
-/// The same by relaxed atomics: words where both sides are aligned to each other, else bytes.
-///
-/// # Safety
-/// As [`copy_bytes`].
-#[cfg(any(not(target_arch = "x86_64"), all(test, not(loom))))]
-unsafe fn copy_bytes_atomically(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
-    use crate::sync::atomic::mapped::AtomicU8;
-    let byte = |at: usize| {
-        // SAFETY: `at` is below `len`, for which the caller vouches.
-        let (from, to) = unsafe {
-            (&*from.as_ptr().add(at).cast::<AtomicU8>(), &*to.as_ptr().add(at).cast::<AtomicU8>())
-        };
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    };
-    let skew = (from.as_ptr() as usize ^ to.as_ptr() as usize) % WORD_BYTES;
-    let lead = if skew == 0 { from.as_ptr().align_offset(WORD_BYTES).min(len) } else { len };
-    (0..lead).for_each(byte);
-    let words = (len - lead) / WORD_BYTES;
-    for index in 0..words {
-        let at = lead + index * WORD_BYTES;
-        // SAFETY: within `len`; both are aligned, as the lead made one and the skew is zero.
-        let (from, to) = unsafe {
-            (&*from.as_ptr().add(at).cast::<AtomicU64>(), &*to.as_ptr().add(at).cast::<AtomicU64>())
-        };
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-    (lead + words * WORD_BYTES..len).for_each(byte);
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -257,29 +201,6 @@ mod tests {
             assert_eq!(got, sent);
             assert_eq!(window.load(0, Ordering::Relaxed), u64::MAX);
             assert_eq!(window.load(after, Ordering::Relaxed), u64::MAX);
-        }
-    }
-
-    #[test]
-    fn both_copies_copy_every_length_at_every_alignment() {
-        let from: Vec<u8> = (0..200).collect();
-        for (start, at, len) in (0..9).flat_map(|a| (0..9).map(move |b| (a, b, 170 - a * b))) {
-            let (mut by_string, mut by_atomics) = (vec![0; 200], vec![0; 200]);
-            for (to, atomics) in [(&mut by_string, false), (&mut by_atomics, true)] {
-                let source = NonNull::from(&from[start..start + len]).cast();
-                let target = NonNull::from(&mut to[at..at + len]).cast();
-                // SAFETY: both ranges are `len` bytes of different live vectors.
-                unsafe {
-                    if atomics {
-                        copy_bytes_atomically(source, target, len);
-                    } else {
-                        copy_bytes(source, target, len);
-                    }
-                }
-            }
-            assert_eq!(by_string[at..at + len], from[start..start + len]);
-            assert!(by_string[at + len..].iter().chain(&by_string[..at]).all(|byte| *byte == 0));
-            assert_eq!(by_string, by_atomics);
         }
     }
 }

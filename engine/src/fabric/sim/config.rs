@@ -44,6 +44,19 @@ impl Default for Network {
     }
 }
 
+/// A device that completes requests when TCP has taken them, as siw does: it copies the source of a request
+/// that is short or signalled, and reads that of another one when it is transmitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlyCompletion {
+    /// Unsignalled requests with a source of this many bytes or more are read late.
+    pub late_from_bytes: u32,
+    /// The driver has at least each so manyth request reported, ...
+    pub signal_every: u16,
+    /// ... and each with a source of this many bytes or more. More than `late_from_bytes` is the mistake
+    /// that makes a peer receive wrong data.
+    pub signal_from_bytes: u32,
+}
+
 /// What the device of one node has.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -69,6 +82,8 @@ pub struct Device {
     pub remote_invalidate: bool,
     /// Ending an exposure takes it this long at most, in virtual nanoseconds; zero: no time at all.
     pub revoke_ns: u64,
+    /// It completes requests before it has read their memory.
+    pub early: Option<EarlyCompletion>,
 }
 
 impl Default for Device {
@@ -87,6 +102,7 @@ impl Default for Device {
             conns_max: 64,
             remote_invalidate: true,
             revoke_ns: 0,
+            early: None,
         }
     }
 }

@@ -158,7 +158,7 @@ impl Connector for SimConnector {
             listener.map(|it| (Arc::clone(&it.device), it.private_data, Arc::clone(&it.accept)))
         };
         let Some((device, theirs, accept)) = found else {
-            return Err(failed(op(), "nobody listens there"));
+            return Err(failed(op(), "no server listens there"));
         };
         let mut accept = lock(&accept);
         let Some(core) = accept.pick_core() else { return Err(failed(op(), "refused")) };
@@ -178,7 +178,7 @@ impl Connector for SimConnector {
             padded(private_data).ok_or_else(|| failed(op(), PRIVATE_DATA_TOO_LONG))?;
         let mut state = self.world.state();
         if state.listeners.contains_key(address) {
-            return Err(failed(op(), "somebody listens there already"));
+            return Err(failed(op(), "another server listens there already"));
         }
         let device = Arc::clone(&self.device);
         let listener = Listener { device, private_data, accept: Arc::new(Mutex::new(accept)) };

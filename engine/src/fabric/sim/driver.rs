@@ -94,6 +94,7 @@ impl Place {
             let number = self.launched;
             self.launched += 1;
             let (flying, sent) = Flying::of(wr);
+            let sent = sent.filter(|buf| !state.side(side).copies(buf.len()));
             self.sends.extend(sent.map(|buf| (number, buf)));
             state.launch(side, flying);
         }

@@ -15,6 +15,7 @@
 mod config;
 mod connector;
 mod driver;
+mod early;
 mod exposure;
 mod observed;
 mod rng;
@@ -24,9 +25,9 @@ mod state;
 mod tests;
 mod world;
 
-pub use config::{Device, Network};
+pub use config::{Device, EarlyCompletion, Network};
 pub use connector::{SimConnector, SimEndpoint};
 pub use driver::SimFabric;
-pub use observed::{Observed, SideId, Violation, What};
+pub use observed::{NO_RECEIVE, Observed, SideId, Violation, What};
 pub use rng::Rng;
 pub use world::{Holding, World};

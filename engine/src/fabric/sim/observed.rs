@@ -124,6 +124,9 @@ impl fmt::Display for Violation {
     }
 }
 
+/// A [`Violation`]: of who sends by a grant, or of who receives.
+pub const NO_RECEIVE: &str = "a message found no receive: more is granted than posted";
+
 /// A digest of everything that happened, in order. Two runs with the same digest went the same way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Digest(u64);

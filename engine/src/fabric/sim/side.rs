@@ -3,6 +3,7 @@
 use super::super::{DownCause, RemoteSlice, SendWr, WrError, WrId};
 use super::config::Device;
 use super::connector::Waker;
+use super::early::Early;
 use super::exposure::Exposures;
 use crate::mem::{Buf, BulkPool, Lease};
 use std::collections::VecDeque;
@@ -71,6 +72,8 @@ fn copy_of(lease: &Lease) -> Vec<u8> {
 pub(super) struct Side {
     pub(super) device: Arc<Device>,
     pub(super) pool: BulkPool,
+    /// Receives that its owner posted at first, in one go; none before.
+    pub(super) first_receives: Option<usize>,
     pub(super) exposures: Exposures,
     /// The core that adopted it.
     pub(super) waker: Option<Arc<Waker>>,
@@ -91,6 +94,8 @@ pub(super) struct Side {
     pub(super) done_at: u64,
     /// Work requests that have completed.
     pub(super) done: u64,
+    /// Its send queue, if its device completes requests early.
+    pub(super) early: Option<Early>,
     /// Reads that have not completed, in order.
     pub(super) reads: VecDeque<WrId>,
 
@@ -113,8 +118,10 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn new(device: Arc<Device>, pool: BulkPool, exposures: Exposures) -> Self {
         Self {
+            early: device.early.map(|early| Early::new(early, device.send_queue_depth)),
             device,
             pool,
+            first_receives: None,
             exposures,
             waker: None,
             cause: None,
@@ -134,6 +141,11 @@ impl Side {
             revoked_at: 0,
             revoked: VecDeque::new(),
         }
+    }
+
+    /// Its device copies a message of this length when it is posted.
+    pub(super) fn copies(&self, bytes: usize) -> bool {
+        self.early.as_ref().is_some_and(|early| early.copies(bytes))
     }
 
     pub(super) fn is_down(&self) -> bool {

@@ -3,7 +3,8 @@
 use super::super::{DownCause, RemoteSlice, Revoked, WrError, WrId};
 use super::config::Network;
 use super::connector::{Listener, Waker};
-use super::observed::{Digest, Observed, SideId, Violation, What};
+use super::early::Early;
+use super::observed::{Digest, NO_RECEIVE, Observed, SideId, Violation, What};
 use super::rng::Rng;
 use super::side::{Flying, Side, Source};
 use crate::mem::Lease;
@@ -40,6 +41,8 @@ enum Due {
     Land,
     /// A work request of the side completes.
     Complete,
+    /// A device that completes early reports the work request of this number.
+    Report(u32),
     /// A message has waited for a receive of this side for too long, if it is still this one.
     GiveUp(u64),
     /// The side learns that a request of it failed: a Read of this id, or another one.
@@ -114,6 +117,7 @@ impl State {
                 self.side(side).done += 1;
                 self.side(side).wake();
             }
+            Due::Report(number) => self.report(side, number),
             Due::GiveUp(stall) => self.give_up(side, stall),
             Due::Nak(read) => {
                 if let Some(id) = read {
@@ -172,7 +176,13 @@ impl State {
 
     fn fly(&mut self, at: u64, from: SideId, flying: Flying) {
         let ticket = self.schedule(at, from, Due::Land);
+        let mut flying = flying;
+        let early = self.side(from).early.as_mut();
+        let reported = early.and_then(|early| early.take(ticket, &mut flying));
         self.side(from).flying.push((ticket, flying));
+        if let Some(number) = reported {
+            self.complete_as(from, Due::Report(number));
+        }
     }
 
     fn land(&mut self, from: SideId, ticket: u64) {
@@ -183,7 +193,10 @@ impl State {
                 into.write_at(0, &bytes);
                 drop(into);
                 self.side(from).end_read(id, Ok(()));
-                self.complete(from);
+                match self.side(from).early.as_mut().and_then(Early::read_back) {
+                    Some(number) => self.complete_as(from, Due::Report(number)),
+                    None => self.complete(from),
+                }
                 self.side(from).wake();
             }
             _ if self.side(to).is_down() => {}
@@ -194,10 +207,30 @@ impl State {
 
     /// A work request of `side` has done its work; its place in the queue is free a little later.
     fn complete(&mut self, side: SideId) {
+        if self.side(side).early.is_none() {
+            self.complete_as(side, Due::Complete);
+        }
+    }
+
+    fn complete_as(&mut self, side: SideId, due: Due) {
         let lag = self.rng.within(self.network.completion_ns);
         let at = (self.now() + lag).max(self.side(side).done_at);
         self.side(side).done_at = at;
-        self.schedule(at, side, Due::Complete);
+        self.schedule(at, side, due);
+    }
+
+    /// Releases what the report says is done. What the device has still to read of that is spoilt.
+    fn report(&mut self, id: SideId, number: u32) {
+        let (at_ns, mut unread) = (self.now(), Vec::new());
+        let side = &mut self.sides[id.0];
+        let Some(early) = &mut side.early else { return };
+        side.done += early.report(number, &mut unread);
+        side.wake();
+        for (_, flying) in side.flying.iter_mut().filter(|(ticket, _)| unread.contains(ticket)) {
+            flying.spoil();
+            let what = "memory was released before the device had read it";
+            self.violations.push(Violation { at_ns, side: id, what });
+        }
     }
 
     /// Something of the peer's arrives at `to`, which is up.
@@ -235,7 +268,7 @@ impl State {
         // before it accepts.
         if side.waker.is_some() {
             self.see(to, What::NotReady);
-            self.blame(to, "a message found no receive: more is granted than posted");
+            self.blame(to, NO_RECEIVE);
             self.lose_patience(to);
         }
     }
@@ -269,6 +302,7 @@ impl State {
             return;
         }
         side.receives.extend(lengths);
+        side.first_receives.get_or_insert(side.receives.len());
         let mut waiting = std::mem::take(&mut side.stalled);
         if !waiting.is_empty() && !side.receives.is_empty() {
             side.stall += 1;

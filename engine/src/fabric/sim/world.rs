@@ -42,8 +42,8 @@ pub struct Holding {
     pub is_down: bool,
     /// Receives posted and not used, ...
     pub receives: usize,
-    /// ... of so many that the device takes.
-    pub receive_queue_depth: usize,
+    /// ... of so many that its owner posted at first.
+    pub first_receives: usize,
     /// Keys alive.
     pub keys: usize,
     /// Blocks of the connection's memory that are lent out.
@@ -117,7 +117,7 @@ impl World {
                 side: SideId(index),
                 is_down: side.is_down(),
                 receives: side.receives.len(),
-                receive_queue_depth: usize::from(side.device.recv_queue_depth),
+                first_receives: side.first_receives.unwrap_or(0),
                 keys: side.exposures.alive(),
                 blocks: side.pool.classes().map(|class| class.total - class.free).sum(),
                 flying: side.flying.len(),

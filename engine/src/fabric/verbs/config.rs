@@ -11,13 +11,15 @@ pub enum Registration {
     Auto,
     /// Each block of a connection's own arena is registered when the connection is made, once for
     /// reading and once for writing. The keys live as long as the connection: what a peer may still
-    /// reach after a call is memory that only calls to this peer use.
+    /// reach after a call is memory that only calls to this peer use, and to which nobody gets a
+    /// reference ([`Bulk::is_exposed`](crate::mem::Bulk::is_exposed)).
     Buffer,
     /// A type-2 memory window is bound for each exposure, and its key dies with it. Not for rxe with
     /// peers that are not trusted: it does not check a window's bounds, so that a key opens the whole
     /// region that the window lies in, which is all private memory of a core.
     Window,
-    /// One key for all private memory of a core, with every right: for peers that are trusted.
+    /// One key for all private memory of a core, with every right, also while safe code has references
+    /// to it: for peers that are trusted with the memory of this process.
     Pool,
 }
 
@@ -75,6 +77,8 @@ pub struct VerbsConfig {
     pub backlog: u16,
     /// Handshakes that may be open at a time; with one host a quarter of them, and one at the least.
     pub handshakes_max: usize,
+    /// Connections that are accepted from one host, see [`Origin`](crate::fabric::Origin).
+    pub host_conns_max: usize,
     /// Longest wait for the peer's address and for the route to it, each, when connecting; and for
     /// the whole handshake when accepting. A connecting side waits for the answer as long as it is
     /// told to ([`Connector::connect`]).
@@ -115,6 +119,7 @@ impl Default for VerbsConfig {
             conns_max: 256,
             backlog: 128,
             handshakes_max: 64,
+            host_conns_max: 256,
             handshake_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(1),
         }
@@ -154,7 +159,8 @@ impl VerbsConfig {
         within("keys_max", self.keys_max as u64, (1, 1 << 20))?;
         within("conns_max", self.conns_max as u64, (1, 1 << 20))?;
         within("backlog", self.backlog.into(), WORDS)?;
-        within("handshakes_max", self.handshakes_max as u64, (1, 4096))
+        within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
+        within("host_conns_max", self.host_conns_max as u64, (1, 65_536))
     }
 }
 

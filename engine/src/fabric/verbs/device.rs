@@ -56,6 +56,21 @@ const fn invalidated_flags(vendor_id: u32) -> u32 {
     }
 }
 
+/// What siw says as its vendor ("bmt"). Its device can have any name.
+const SIW_VENDOR: u32 = 0x0062_6d74;
+
+/// The smallest page of any architecture: siw decides by the page of this host, which is as long or longer.
+const PAGE_BYTES: u32 = 4096;
+
+/// Source bytes from which on a request must be signalled; see `send_queue`. Other devices, those of iWARP
+/// among them, keep the contract of verbs: they copy or hold what they may have to send again.
+const fn signal_from_bytes(vendor_id: u32) -> u32 {
+    match vendor_id {
+        SIW_VENDOR => PAGE_BYTES,
+        _ => u32::MAX,
+    }
+}
+
 /// What a device can do, as its driver says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -74,6 +89,9 @@ pub struct DeviceCaps {
     pub cq_entries_max: u32,
     /// What its driver says in a completion when a key of ours was invalidated.
     pub(super) invalidated_flags: u32,
+    /// A request with a source of this many bytes or more must be signalled, or its memory is still read
+    /// after later requests have completed.
+    pub(super) signal_from_bytes: u32,
     /// RDMA Reads that may be outstanding at this side of a connection.
     pub reads_in_max: u8,
     /// RDMA Reads that may be outstanding from this side of a connection.
@@ -166,6 +184,7 @@ impl DeviceCaps {
             read_sge_max: said.max_sge_rd.unsigned_abs(),
             cq_entries_max: said.max_cqe.unsigned_abs(),
             invalidated_flags: invalidated_flags(said.vendor_id),
+            signal_from_bytes: signal_from_bytes(said.vendor_id),
             reads_in_max: u8::try_from(said.max_qp_rd_atom).unwrap_or(u8::MAX),
             reads_out_max: u8::try_from(said.max_qp_init_rd_atom).unwrap_or(u8::MAX),
             // SAFETY: the context is open.
@@ -188,6 +207,7 @@ impl DeviceCaps {
             read_sge_max: one.read_sge_max.min(other.read_sge_max),
             cq_entries_max: one.cq_entries_max.min(other.cq_entries_max),
             invalidated_flags: one.invalidated_flags & other.invalidated_flags,
+            signal_from_bytes: one.signal_from_bytes.min(other.signal_from_bytes),
             reads_in_max: one.reads_in_max.min(other.reads_in_max),
             reads_out_max: one.reads_out_max.min(other.reads_out_max),
             message_bytes_max: one.message_bytes_max.min(other.message_bytes_max),
@@ -290,6 +310,7 @@ pub(super) mod tests {
             read_sge_max: 4,
             cq_entries_max: 1000,
             invalidated_flags: invalidated_flags(0),
+            signal_from_bytes: signal_from_bytes(0),
             reads_in_max: 16,
             reads_out_max: 16,
             message_bytes_max: 1 << 30,
@@ -316,6 +337,15 @@ pub(super) mod tests {
         let hint = ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
         assert_eq!(invalidated_flags(0x02c9) & hint, 0);
         assert_eq!(invalidated_flags(RXE_VENDOR) & hint, hint);
+    }
+
+    #[test]
+    fn siw_has_every_request_signalled_that_it_would_not_copy() {
+        assert_eq!(signal_from_bytes(SIW_VENDOR), 4096);
+        // Chelsio, iWARP; Intel, iWARP and RoCE; Mellanox; rxe.
+        for vendor in [0x1425, 0x8086, 0x02c9, RXE_VENDOR] {
+            assert_eq!(signal_from_bytes(vendor), u32::MAX);
+        }
     }
 
     #[test]

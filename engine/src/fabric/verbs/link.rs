@@ -38,6 +38,8 @@ pub(super) struct LinkLimits {
     pub(super) send_sge: u32,
     /// RDMA Reads that may be outstanding from this side: what both ends agreed on.
     pub(super) reads_out: u16,
+    /// See [`DeviceCaps`](super::device::DeviceCaps).
+    pub(super) signal_from_bytes: u32,
     /// What a completion says when a key was invalidated: one of these flags.
     pub(super) invalidated_flags: u32,
     /// The connection is one of iWARP: whoever connected sends the first message (RFC 6581

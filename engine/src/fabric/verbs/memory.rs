@@ -102,7 +102,8 @@ impl LinkMemory {
         let pool = match (mode, lent) {
             (Mode::Window | Mode::Pool, Some(LentMemory(lent))) if !caps.is_iwarp => lent.clone(),
             _ => {
-                let arena = arena(&config.arena)?;
+                let is_reachable = caps.is_iwarp || mode != Mode::Window;
+                let arena = arena(&config.arena, is_reachable)?;
                 // Blocks have keys of their own.
                 let is_sink = caps.is_iwarp && mode != Mode::Buffer;
                 let sink = if is_sink { REMOTE_WRITE } else { 0 };
@@ -288,9 +289,8 @@ impl Registered {
             });
         }
         // SAFETY: `hold` keeps the memory mapped and goes after the registration. The peer gets
-        // rights on a whole region only where it is trusted (`Pool`), and over iWARP on an arena that
-        // nobody but this connection uses; who holds bytes of that relies on the peer, as the
-        // settings say.
+        // rights on a whole region only where it is trusted (`Pool`), and over iWARP on an arena of this
+        // connection's own, to which there are no references.
         let region =
             unsafe { MemoryRegion::register(&self.domain, hold.as_ptr(), hold.len(), access) };
         let region = region.map_err(|error| cannot_register(hold.len(), error))?;
@@ -299,8 +299,8 @@ impl Registered {
     }
 }
 
-/// An arena of a connection's own.
-fn arena(classes: &[BulkClass]) -> Result<BulkPool, FabricError> {
+/// An arena of a connection's own. Keys of it outlive calls if it `is_reachable`.
+fn arena(classes: &[BulkClass], is_reachable: bool) -> Result<BulkPool, FabricError> {
     let failed = |reason: String, source: Option<io::Error>| FabricError {
         op: "make the arena of a connection".into(),
         reason,
@@ -309,7 +309,11 @@ fn arena(classes: &[BulkClass]) -> Result<BulkPool, FabricError> {
     let bytes = BulkPool::region_bytes(classes).map_err(|e| failed(e.to_string(), None))?;
     let mapping = Mapping::anonymous(bytes, PageRequest::default())
         .map_err(|error| failed(error.to_string(), Some(error)))?;
-    BulkPool::new(Region::from_mapping(mapping), classes).map_err(|e| failed(e.to_string(), None))
+    let region = match is_reachable {
+        true => Region::from_reachable_mapping(mapping),
+        false => Region::from_mapping(mapping),
+    };
+    BulkPool::new(region, classes).map_err(|e| failed(e.to_string(), None))
 }
 
 /// Memory for messages, registered whole; `None` if none is configured.

@@ -24,7 +24,6 @@ mod post;
 mod queue_pair;
 mod recv_queue;
 mod reminder;
-mod send_queue;
 mod work_id;
 
 pub use config::{Registration, VerbsConfig, VerbsConfigError};

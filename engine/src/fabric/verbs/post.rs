@@ -37,6 +37,22 @@ pub(super) enum Operation {
     Mark,
 }
 
+impl Operation {
+    /// Bytes of memory that the device reads after the request was posted.
+    #[inline]
+    pub(super) fn source_bytes(&self) -> u32 {
+        match self {
+            Self::Send { message, inline: false, .. } => message.bytes,
+            Self::Write { from, .. } => from.bytes,
+            Self::Send { inline: true, .. }
+            | Self::Read { .. }
+            | Self::Bind(_)
+            | Self::Invalidate { .. }
+            | Self::Mark => 0,
+        }
+    }
+}
+
 /// The memory that a window lets the peer reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
@@ -370,6 +386,17 @@ mod tests {
             (ibv_send_flags::IBV_SEND_SIGNALED.0, ibv_send_flags::IBV_SEND_INLINE.0);
         assert_eq!(flags, [0, 0, inline, signalled]);
         assert_eq!(post(&mut chain, 3, 1).1.len(), 1);
+    }
+
+    #[test]
+    fn a_device_reads_the_sources_of_messages_and_of_writes_that_are_not_copied() {
+        let (message, remote) = (piece(4096), RemoteSlice { handle: 3, length: 4096, offset: 0 });
+        let send = |inline| Operation::Send { message, inline, invalidate: None };
+        assert_eq!(send(false).source_bytes(), 4096);
+        assert_eq!(send(true).source_bytes(), 0);
+        assert_eq!(Operation::Write { from: piece(4095), to: remote }.source_bytes(), 4095);
+        assert_eq!(Operation::Read { from: remote, into: piece(4096) }.source_bytes(), 0);
+        assert_eq!(Operation::Mark.source_bytes(), 0);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! of it when the connection ends.
 //!
 //! A buffer is given back when the device has reported its work request, or a later one of the same
-//! queue, or when the queue pair is destroyed: never before.
+//! queue, or when the queue pair is destroyed: never before. For devices of which that is not enough,
+//! see `send_queue`.
 
+use super::super::send_queue::SendQueue;
 use super::super::{
     Access, CompletionKind, DownCause, ExposeError, Full, QpId, RemoteSlice, Revoked, SendWr,
     WrError, WrId,
@@ -13,7 +15,6 @@ use super::link::{Link, Side};
 use super::poll::{Arrived, Outbox, Outcome};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
-use super::send_queue::SendQueue;
 use super::work_id::{Queue, WorkId};
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use std::ptr::NonNull;
@@ -144,7 +145,7 @@ impl QueuePair {
         let limits = link.limits;
         // However many requests of the driver's own it holds, the reactor's must not run out first.
         let signal_every = signal_every.min(asked_max / 4).max(1);
-        let sends = SendQueue::new(limits.send_depth, signal_every);
+        let sends = SendQueue::new(limits.send_depth, signal_every, limits.signal_from_bytes);
         // SAFETY: the queue pair is alive as long as the link is not destroyed.
         let send_chain = unsafe { SendChain::new(link.qp, sends.places()) }?;
         // SAFETY: as above.
@@ -253,7 +254,7 @@ impl QueuePair {
 
     #[inline]
     fn queue(&mut self, sent: Sent, operation: &Operation, signal: bool) {
-        let queued = self.sends.push(sent, signal);
+        let queued = self.sends.push(sent, signal, operation.source_bytes());
         debug_assert!(queued.is_ok(), "the send queue holds all that is counted");
         if let Ok(queued) = queued {
             let id = WorkId::new(self.id, Queue::Send, queued.number);

@@ -2,16 +2,15 @@
 //! keeps it. An index and a generation, never a pointer: one that is stale finds nobody.
 
 use super::super::QpId;
+use super::super::send_queue::POSITIONS_MAX;
 
-const POSITION_BITS: u32 = 20;
+const POSITION_BITS: u32 = POSITIONS_MAX.trailing_zeros();
 const QUEUE_BITS: u32 = 1;
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = u64::BITS - POSITION_BITS - QUEUE_BITS - INDEX_BITS;
 
 /// Connections a core can tell apart.
 pub(super) const PLACES_MAX: usize = 1 << INDEX_BITS;
-/// Work requests of one queue that can be told apart.
-pub(super) const POSITIONS_MAX: u32 = 1 << POSITION_BITS;
 
 /// Which queue of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! What holds across the module: memory has one owner at a time, and comes back.
 
+mod extremes;
 #[cfg(feature = "file-io")]
 mod files;
 mod oracle;

@@ -191,10 +191,7 @@ fn parts_of_a_region_share_the_id_and_no_byte() {
 #[test]
 fn shared_memory_makes_a_region_within_its_bounds() {
     let memory = Arc::new(SharedMemory::create("test", 8192).unwrap().0);
-    let region = |range| {
-        // SAFETY: no other process has the memory, and ranges made by this test do not overlap.
-        unsafe { Region::from_shared(Arc::clone(&memory), range) }
-    };
+    let region = |range| Region::from_shared(Arc::clone(&memory), range);
     assert!(region(0..8193).is_err());
     assert!(region(8193..8193).is_err());
     let region = region(4096..8192).unwrap();
@@ -203,6 +200,32 @@ fn shared_memory_makes_a_region_within_its_bounds() {
     let lease = pool.take(4096).unwrap().lease(0..4096);
     assert_eq!(lease.region_offset(), 0);
     assert_eq!(lease.as_ptr().as_ptr().addr(), memory.as_ptr().as_ptr().addr() + 4096);
+}
+
+#[test]
+fn no_reference_is_made_to_memory_that_a_peer_can_write() {
+    let memory = Arc::new(SharedMemory::create("test", 4096).unwrap().0);
+    let region = |range| Region::from_shared(Arc::clone(&memory), range).unwrap();
+    assert_eq!(BufPool::new(region(0..2048), 64, 1).err(), Some(PoolError::Exposed));
+    let pool = BulkPool::new(region(0..4096), &[BulkClass { block_bytes: 64, count: 1 }]).unwrap();
+    let mut bulk = pool.take(10).unwrap();
+    assert!(pool.is_exposed() && bulk.is_exposed());
+    assert!(panics(|| bulk.bytes().len()));
+    assert!(panics(|| bulk.bytes_mut().len()));
+    bulk.copy_from(2, b"abc");
+    let mut out = [0; 4];
+    bulk.copy_to(2, &mut out);
+    assert_eq!(&out[..3], b"abc");
+    assert!(panics(|| bulk.copy_to(7, &mut [0; 4])));
+    assert!(panics(|| bulk.copy_from(usize::MAX, b"abcd")));
+    let mut private = bulk_pool(&[(64, 1)]).take(10).unwrap();
+    private.copy_from_bulk(&bulk, 10);
+    assert_eq!(&private.bytes()[2..5], b"abc");
+    assert!(panics(|| private.copy_from_bulk(&bulk, 11)));
+    let lease = bulk.lease(0..10);
+    assert!(panics(|| bulk.copy_to(0, &mut [0; 4])));
+    drop(lease);
+    assert!(panics(|| bulk.freeze()));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use super::super::words::HeapWords;
 use super::*;
 use proptest::prelude::*;
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 const SLOTS: u32 = 16;
 const PLACE: RingPlace = RingPlace { control: 0, slots_at: CONTROL_WORDS, slots: SLOTS };
@@ -189,4 +191,176 @@ fn what_was_sent_before_the_close_is_still_there_after_it() {
     producer.close(3);
     assert_eq!(consumer.closed(), 3);
     assert_eq!(take(&mut consumer), Ok(Some((None, b"last words".to_vec()))));
+}
+
+/// "Half of the ring: less than a quarter is read but not yet published, so such a message always finds
+/// room in the end."
+#[test]
+fn the_longest_message_fills_half_of_the_ring() {
+    let (mut producer, ..) = ring();
+    let longest = SLOTS as usize / 2 * 31 * 8 - 4;
+    assert_eq!(PLACE.message_bytes_max(), longest);
+    assert_eq!(producer.push(None, &vec![0; longest + 1]), Err(PushError::TooLong));
+    assert_eq!(producer.push(None, &vec![0; longest]), Ok(()));
+    assert_eq!(producer.push(None, &vec![0; longest]), Ok(()));
+    assert_eq!(producer.push(None, &[]), Err(PushError::Full));
+}
+
+#[test]
+fn a_consumer_says_how_far_it_has_read_every_quarter_of_the_ring() {
+    let (mut producer, mut consumer, words) = ring();
+    for taken in 1..=40 {
+        producer.push(None, &[1]).unwrap();
+        take(&mut consumer).unwrap();
+        assert_eq!(words.load(CONSUMED, Ordering::Relaxed), taken / 4 * 4);
+    }
+}
+
+/// What is done to words, hints included, besides loads and stores of single ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Touch {
+    FetchToWrite(usize),
+    Fetch(usize),
+    Write(usize, usize),
+}
+
+#[derive(Clone)]
+struct Watched {
+    words: HeapWords,
+    touches: Rc<RefCell<Vec<Touch>>>,
+}
+
+impl Watched {
+    fn ring() -> (Producer<Self>, Consumer<Self>, Self) {
+        let words = Self { words: HeapWords::new(WORDS), touches: Rc::default() };
+        let producer = Producer::new(words.clone(), PLACE).unwrap();
+        (producer, Consumer::new(words.clone(), PLACE).unwrap(), words)
+    }
+
+    fn took(&self) -> Vec<Touch> {
+        self.touches.take()
+    }
+}
+
+impl Words for Watched {
+    fn count(&self) -> usize {
+        self.words.count()
+    }
+
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.words.load(at, order)
+    }
+
+    fn store(&self, at: usize, value: u64, order: Ordering) {
+        self.words.store(at, value, order);
+    }
+
+    fn swap(&self, at: usize, value: u64, order: Ordering) -> u64 {
+        self.words.swap(at, value, order)
+    }
+
+    fn fetch_or(&self, at: usize, bits: u64, order: Ordering) -> u64 {
+        self.words.fetch_or(at, bits, order)
+    }
+
+    fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64 {
+        self.words.fetch_and(at, bits, order)
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        self.touches.borrow_mut().push(Touch::Write(at, bytes.len()));
+        self.words.write(at, bytes);
+    }
+
+    fn prefetch_write(&self, at: usize) {
+        self.touches.borrow_mut().push(Touch::FetchToWrite(at));
+    }
+
+    fn prefetch(&self, at: usize) {
+        self.touches.borrow_mut().push(Touch::Fetch(at));
+    }
+}
+
+/// The first two lines of a slot.
+fn lines_of(slot: u64, touch: fn(usize) -> Touch) -> [Touch; 2] {
+    [touch(PLACE.slot(slot)), touch(PLACE.slot(slot) + LINE_WORDS)]
+}
+
+#[test]
+fn a_message_alone_fetches_the_next_slot_and_one_under_load_those_to_come() {
+    let (mut producer, _, words) = Watched::ring();
+    let under_load =
+        |next| [2, 4].map(|ahead| lines_of(next + ahead, Touch::FetchToWrite)).concat();
+    for run in 0..3 {
+        let next = run * 3 + 1;
+        producer.push(None, &[]).unwrap();
+        assert_eq!(words.took(), [Touch::FetchToWrite(PLACE.slot(next))]);
+        producer.push(None, &[]).unwrap();
+        assert_eq!(words.took(), under_load(next + 1));
+        producer.push(None, &[]).unwrap();
+        assert_eq!(words.took(), under_load(next + 2));
+        producer.end_run();
+    }
+}
+
+#[test]
+fn a_consumer_fetches_the_lines_behind_the_header_until_it_is_there() {
+    let (mut producer, mut consumer, words) = Watched::ring();
+    for next in 0..3 {
+        assert!(!consumer.has_arrival());
+        let at = PLACE.slot(next);
+        let behind = [Touch::Fetch(at + LINE_WORDS), Touch::Fetch(at + 2 * LINE_WORDS)];
+        assert_eq!(words.took(), behind);
+        producer.push(None, &[]).unwrap();
+        words.took();
+        assert!(consumer.has_arrival());
+        assert_eq!(words.took(), []);
+        consumer.fetch_ahead();
+        assert_eq!(words.took(), [1, 2].map(|ahead| lines_of(next + ahead, Touch::Fetch)).concat());
+        let arrival = consumer.arrival().unwrap().unwrap();
+        consumer.take(arrival, &mut []).unwrap();
+    }
+}
+
+/// "The lines behind it are filled first, and that line last and at once."
+#[test]
+fn the_line_of_the_header_is_filled_last() {
+    // The line has the header, the lead with four bytes, and six words more.
+    for (length, expected) in [
+        (4, &[(2, 0)][..]),
+        (4 + 47, &[(2, 47)]),
+        (4 + 48, &[(LINE_WORDS, 0), (2, 48)]),
+        (244, &[(LINE_WORDS, 192), (2, 48)]),
+    ] {
+        let (mut producer, _, words) = Watched::ring();
+        producer.push(None, &vec![1; length]).unwrap();
+        let is_write = |touch: &Touch| matches!(touch, Touch::Write(..));
+        let writes: Vec<Touch> = words.took().into_iter().filter(is_write).collect();
+        let at = PLACE.slot(0);
+        let expected = expected.iter().map(|(word, bytes)| Touch::Write(at + word, *bytes));
+        assert_eq!(writes, expected.collect::<Vec<_>>(), "{length}");
+    }
+}
+
+/// Each side writes words of its own, apart from the other's and from all slots.
+#[test]
+fn the_control_block_has_a_line_for_each_writer_and_none_of_a_slot() {
+    assert_eq!([CONSUMED, NEED_BELL, CLOSED].map(|at| at / PADDED_WORDS), [0, 1, 2]);
+    let (mut producer, mut consumer, _) = ring();
+    for lap in 0..2 {
+        for slot in 0..SLOTS as u8 {
+            producer.push(Some(7), &pattern(FIRST_PAYLOAD_BYTES, slot)).unwrap();
+        }
+        consumer.go_busy();
+        if lap == 1 {
+            producer.close(u64::MAX);
+        }
+        assert_eq!(consumer.closed(), lap * u64::MAX);
+        for slot in 0..SLOTS as u8 {
+            let message = (Some(7), pattern(FIRST_PAYLOAD_BYTES, slot));
+            assert_eq!(take(&mut consumer), Ok(Some(message)));
+        }
+        assert!(consumer.go_idle() && producer.wants_bell());
+        assert_eq!(consumer.closed(), lap * u64::MAX);
+    }
 }

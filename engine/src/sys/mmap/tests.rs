@@ -226,7 +226,7 @@ fn memory_that_cannot_be_written_is_refused() {
 
     let writable = memfd(page_multiple(PAGE) as u64, SEALS);
     let read_only = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd())).unwrap();
-    let error = SharedMemory::from_fd(read_only.into(), 1 << 20).unwrap_err();
+    let error = SharedMemory::from_fd(read_only, 1 << 20).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 }
 

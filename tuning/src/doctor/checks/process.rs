@@ -1,7 +1,7 @@
 //! What this process is let do: containers and seccomp filters take away more than they say.
 
-use crate::doctor::finding::word;
 use crate::doctor::{Finding, Patient, Permission, Verdict};
+use crate::text::shell_word;
 use spinrpc::config::Driver;
 
 pub(super) fn memfd(patient: &Patient<'_>) -> Finding {
@@ -55,5 +55,5 @@ pub(super) fn sockets(patient: &Patient<'_>) -> Finding {
         .stale_sockets
         .iter()
         .take(4)
-        .fold(finding, |finding, path| finding.command(format!("rm {}", word(path))))
+        .fold(finding, |finding, path| finding.command(format!("rm {}", shell_word(path))))
 }

@@ -1,9 +1,9 @@
 //! RDMA devices: whether they can be used, and how well.
 
 use super::{not_tried, some_of};
-use crate::doctor::finding::word;
 use crate::doctor::{Caps, Finding, Patient, Verdict, counters_risen};
 use crate::host::{Adapter, PciLink};
+use crate::text::shell_word;
 use spinrpc::Config;
 use spinrpc::config::Registration;
 use spinrpc::mem::budget::Budget;
@@ -42,12 +42,8 @@ fn none(patient: &Patient<'_>) -> Finding {
     if !patient.goes_by_rdma() {
         return Finding::ok("none, and none is needed: the profile goes by shared memory");
     }
-    let netdev = patient
-        .facts
-        .rdma
-        .interfaces_up
-        .first()
-        .map_or_else(|| "eth0".to_owned(), |name| word(name));
+    let netdev =
+        patient.facts.rdma.interfaces_up.first().map_or_else(|| "eth0".to_owned(), shell_word);
     Finding::new(Verdict::Fail, "no RDMA device, and the profile goes by them (fabric.driver)")
         .seen("/sys/class/infiniband", "nothing")
         .remedy("Load the driver of the adapter, make a device in software, or go by shm")
@@ -103,7 +99,7 @@ fn slow_link(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
         )
         .seen(format!("{folder}/current_link_*, max_link_*"), parts.join(", "))
         .remedy("Put it into a slot that has them all, seat it anew, or look into the BIOS")
-        .command(format!("lspci -vv -s {} | grep Lnk", word(&link.address)))
+        .command(format!("lspci -vv -s {} | grep Lnk", shell_word(&link.address)))
     })
 }
 
@@ -113,7 +109,7 @@ fn short_reads(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
     let finding = Finding::new(Verdict::Info, says)
         .seen(format!("/sys/class/infiniband/{}/device/config", adapter.device.name), bytes)
         .remedy("Let it read 4096 bytes at a time: more throughput of large transfers")
-        .command(format!("setpci -s {} CAP_EXP+8.w=5000:7000", word(&link.address)));
+        .command(format!("setpci -s {} CAP_EXP+8.w=5000:7000", shell_word(&link.address)));
     Some(finding)
 }
 

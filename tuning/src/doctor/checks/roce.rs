@@ -1,9 +1,9 @@
 //! RoCE: identifiers and packet sizes, which come from the network interface.
 
-use crate::doctor::finding::word;
 use crate::doctor::{Finding, Patient, Verdict};
 use crate::host::Adapter;
 use crate::rdma::{Port, Transport};
+use crate::text::shell_word;
 
 pub(super) fn gids(patient: &Patient<'_>) -> Finding {
     let ports = ports(patient);
@@ -21,7 +21,7 @@ pub(super) fn gids(patient: &Patient<'_>) -> Finding {
         Finding::new(patient.rdma_failure(), format!("port {name} has no address for it"))
             .seen(format!("{folder}/gid_attrs/types"), super::some_of(&kinds, 4))
             .remedy("Give its network interface an address, and bring it up");
-    port.netdevs.iter().map(|netdev| word(netdev)).fold(finding, |finding, netdev| {
+    port.netdevs.iter().map(shell_word).fold(finding, |finding, netdev| {
         finding
             .command(format!("ip link set dev {netdev} up"))
             .command(format!("ip address add ADDRESS/24 dev {netdev}"))
@@ -48,7 +48,7 @@ pub(super) fn mtu(patient: &Patient<'_>) -> Finding {
     adapter.mtu_bytes.iter().fold(finding, |finding, (netdev, bytes)| {
         finding
             .seen(format!("/sys/class/net/{netdev}/mtu"), bytes)
-            .command(format!("ip link set dev {} mtu 9000", word(netdev)))
+            .command(format!("ip link set dev {} mtu 9000", shell_word(netdev)))
     })
 }
 

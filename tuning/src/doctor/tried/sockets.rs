@@ -19,7 +19,8 @@ pub(super) fn look(tree: &Tree) -> (Vec<String>, Vec<String>) {
     let is_bound = |path: &PathBuf| path.to_str().is_some_and(|path| names.contains(path));
     let files = folders().into_iter().flat_map(sockets_in);
     let stale = files.filter(|path| !is_bound(path) && refuses(path));
-    (listeners, stale.map(|path| path.display().to_string()).collect())
+    // A name that is not text would be another one in the remedy.
+    (listeners, stale.filter_map(|path| path.to_str().map(str::to_owned)).collect())
 }
 
 /// `@spinrpc/0/echo` is `shm:echo`.

@@ -1,5 +1,6 @@
 //! Who is at the other end of a connection, and who may be.
 
+use spinrpc::sys::credentials::check_own_user;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -129,6 +130,9 @@ pub enum ParseClientError {
         "{0:?} is no network: it has bits set beyond the first {1}; write ADDRESS for one host"
     )]
     NotANetwork(String, u8),
+    /// The user of this process cannot be told from others, which `local` would let in.
+    #[error("client=local: {0}")]
+    OwnUser(String),
 }
 
 impl FromStr for Client {
@@ -138,7 +142,10 @@ impl FromStr for Client {
         let unknown = || ParseClientError::Unknown(text.to_owned());
         match text.split_once(':') {
             _ if text == "any" => Ok(Self::Any),
-            _ if text == "local" => Ok(Self::Local { uid: rustix::process::geteuid().as_raw() }),
+            _ if text == "local" => {
+                check_own_user().map_err(|error| ParseClientError::OwnUser(error.to_string()))?;
+                Ok(Self::Local { uid: rustix::process::geteuid().as_raw() })
+            }
             Some(("local", uid)) => Ok(Self::Local { uid: decimal(uid).ok_or_else(unknown)? }),
             _ => network(text),
         }

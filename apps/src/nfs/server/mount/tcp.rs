@@ -2,7 +2,9 @@
 //!
 //! One thread takes connections, and each connection has one: calls are few and far between. All is
 //! bounded: connections, those of one host, the length of a call, and the time in which one must have
-//! come whole. A connection that breaks the protocol is closed, and nobody else notices.
+//! come whole. Hosts that no export names get no connection. A new connection of a client never finds the
+//! server full: an idle one is closed for it. A connection that breaks the protocol is closed without
+//! effect on others.
 
 use super::{Answer, Registry, path_of};
 use crate::nfs::mount3::{PROGRAM, VERSION};
@@ -12,22 +14,24 @@ use crate::nfs::xdr::to_bytes;
 use nfs3_types::mount::mountstat3;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use spinrpc::fabric::Origin;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{CallHeader, CallHeaderError, ReplyHeader};
 use spinrpc::sync::lock;
 use spinrpc::{AcceptStatus, Decoder, RejectStatus};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Most connections; a further one is closed.
+/// Most connections. A further one takes the place of one of the host that has most of them.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Most connections of one host, or one /64 of IPv6, so that it does not take all; a further one is
-/// closed.
+/// Most connections of one host, or one /64 of IPv6 ([`Origin`]). A further one takes the place of
+/// another one of that host.
 pub const CONNECTIONS_OF_HOST_MAX: usize = 16;
 /// Longest call taken, in bytes: a path of 1024, two credentials of 400, and some words.
 const CALL_BYTES_MAX: usize = 2048;
@@ -37,6 +41,8 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long no connections are taken when there is no descriptor or thread for one.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Shortest time between two log lines about strangers, who can connect as often as they like.
+const STRANGERS_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const BACKLOG: i32 = 64;
 const RPC_VERSION: u32 = 2;
 
@@ -60,16 +66,20 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Places {
     next: u64,
-    taken: BTreeMap<u64, (Origin, Arc<TcpStream>)>,
+    taken: BTreeMap<u64, Place>,
+    /// When a stranger was last logged.
+    logged: Option<Instant>,
 }
 
-/// Whose connections are counted together: those of an address of IPv4, and of the first half of one of
-/// IPv6, as a host gives itself any number of addresses that differ in the second (RFC 4291 section
-/// 2.5.4, RFC 8981).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    Address(Ipv4Addr),
-    Network([u16; 4]),
+/// One connection.
+#[derive(Debug)]
+struct Place {
+    origin: Origin,
+    stream: Arc<TcpStream>,
+    /// A call has arrived whole, and its answer is not sent yet.
+    is_busy: bool,
+    /// When it was taken, or sent its last answer.
+    since: Instant,
 }
 
 impl TcpServer {
@@ -102,8 +112,8 @@ impl Drop for TcpServer {
         // Linux lets a listener's accept return by this.
         let _ = net::shutdown(&self.shared.listener, net::Shutdown::Both);
         drop(self.acceptor.take().map(JoinHandle::join));
-        for (_, stream) in lock(&self.shared.places).taken.values() {
-            drop(stream.shutdown(Shutdown::Both));
+        for place in lock(&self.shared.places).taken.values() {
+            drop(place.stream.shutdown(Shutdown::Both));
         }
     }
 }
@@ -148,16 +158,20 @@ impl Shared {
         }
     }
 
-    /// Gives a connection a thread, if it finds a place.
+    /// Gives the connection of a client a thread. One of a stranger is closed.
     fn take(self: &Arc<Self>, stream: TcpStream, host: IpAddr) -> io::Result<()> {
         let (host, stream) = (host.to_canonical(), Arc::new(stream));
-        let Some(place) = lock(&self.places).take(Origin::of(host), &stream) else {
-            tracing::debug!(%host, "too many connections to MOUNT");
+        let peer = Peer::Host(host);
+        if !self.registry.has_client(&peer) {
+            if lock(&self.places).may_log() {
+                tracing::info!(%host, "refused a connection to MOUNT: no export names this address");
+            }
             return Ok(());
-        };
+        }
+        let place = lock(&self.places).take(Origin::of(host), &stream);
         let shared = Arc::clone(self);
         let serve = move || {
-            let ended = shared.serve(&stream, &Peer::Host(host));
+            let ended = shared.serve(&stream, &peer, place);
             tracing::debug!(%host, cause = ?ended.err(), "a connection to MOUNT ended");
             lock(&shared.places).taken.remove(&place);
         };
@@ -165,39 +179,72 @@ impl Shared {
         spawned.map(drop).inspect_err(|_| drop(lock(&self.places).taken.remove(&place)))
     }
 
-    /// Answers calls until the client goes, rests too long, or breaks the protocol.
-    fn serve(&self, stream: &TcpStream, peer: &Peer) -> Result<(), record::RecordError> {
+    /// Answers calls until the client goes, rests too long, breaks the protocol, or loses its place.
+    fn serve(
+        &self,
+        stream: &TcpStream,
+        peer: &Peer,
+        place: u64,
+    ) -> Result<(), record::RecordError> {
         while !self.is_stopped.load(Ordering::Acquire) {
             let mut incoming = DeadlineStream::new(stream, IDLE_MAX);
             let call = record::read_within(&mut incoming, CALL_BYTES_MAX)?;
+            lock(&self.places).set_busy(place, true);
             let Some(answer) = answer(&self.registry, peer, &call) else { break };
             DeadlineStream::new(stream, ANSWER_TIMEOUT).write_all(&answer)?;
+            lock(&self.places).set_busy(place, false);
         }
         Ok(())
     }
 }
 
 impl Places {
-    fn take(&mut self, origin: Origin, stream: &Arc<TcpStream>) -> Option<u64> {
-        let of_origin = self.taken.values().filter(|(other, _)| *other == origin).count();
-        if self.taken.len() >= CONNECTIONS_MAX || of_origin >= CONNECTIONS_OF_HOST_MAX {
-            return None;
+    /// A place for a connection of this host, for which another connection may be closed.
+    fn take(&mut self, origin: Origin, stream: &Arc<TcpStream>) -> u64 {
+        let from = if self.count(origin) >= CONNECTIONS_OF_HOST_MAX {
+            Some(origin)
+        } else if self.taken.len() >= CONNECTIONS_MAX {
+            let all = self.taken.values().map(|place| place.origin);
+            all.max_by_key(|origin| self.count(*origin))
+        } else {
+            None
+        };
+        if let Some(origin) = from {
+            self.close_one_of(origin);
         }
         self.next += 1;
-        self.taken.insert(self.next, (origin, Arc::clone(stream)));
-        Some(self.next)
+        let (stream, since) = (Arc::clone(stream), Instant::now());
+        self.taken.insert(self.next, Place { origin, stream, is_busy: false, since });
+        self.next
     }
-}
 
-impl Origin {
-    fn of(host: IpAddr) -> Self {
-        match host.to_canonical() {
-            IpAddr::V4(address) => Self::Address(address),
-            IpAddr::V6(address) => {
-                let [a, b, c, d, ..] = address.segments();
-                Self::Network([a, b, c, d])
-            }
+    fn count(&self, origin: Origin) -> usize {
+        self.taken.values().filter(|place| place.origin == origin).count()
+    }
+
+    /// Closes the connection that has been idle for longest; a busy one only where all are.
+    fn close_one_of(&mut self, origin: Origin) {
+        let places = self.taken.iter().filter(|(_, place)| place.origin == origin);
+        let idle = |(_, place): &(&u64, &Place)| (!place.is_busy, Reverse(place.since));
+        let Some(number) = places.max_by_key(idle).map(|(number, _)| *number) else { return };
+        if let Some(place) = self.taken.remove(&number) {
+            // Its thread ends by it.
+            drop(place.stream.shutdown(Shutdown::Both));
         }
+    }
+
+    fn set_busy(&mut self, number: u64, is_busy: bool) {
+        if let Some(place) = self.taken.get_mut(&number) {
+            (place.is_busy, place.since) = (is_busy, Instant::now());
+        }
+    }
+
+    fn may_log(&mut self) -> bool {
+        let may = self.logged.is_none_or(|logged| logged.elapsed() >= STRANGERS_LOG_INTERVAL);
+        if may {
+            self.logged = Some(Instant::now());
+        }
+        may
     }
 }
 
@@ -252,27 +299,50 @@ fn reply(header: &ReplyHeader<'_>, results: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn addresses_of_one_64_count_together_and_mapped_ones_as_ipv4() {
-        let origin = |address: &str| Origin::of(address.parse().unwrap());
-        assert_eq!(origin("2001:db8:0:1::1"), origin("2001:db8:0:1:ffff:0:0:2"));
-        assert_ne!(origin("2001:db8:0:1::1"), origin("2001:db8:0:2::1"));
-        assert_eq!(origin("::ffff:192.0.2.1"), origin("192.0.2.1"));
-        assert_ne!(origin("::ffff:192.0.2.1"), origin("::ffff:192.0.2.2"));
+    /// The end of a connection that the server closes, or not.
+    fn stream() -> (TcpListener, Arc<TcpStream>) {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = Arc::new(TcpStream::connect(server.local_addr().unwrap()).unwrap());
+        (server, stream)
     }
+
+    fn origin(address: u128) -> Origin {
+        Origin::of(std::net::Ipv6Addr::from_bits(address).into())
+    }
+
+    const NETWORK: u128 = 0x2001_0db8 << 96;
 
     #[test]
     fn many_addresses_of_one_64_expect_no_more_places_than_one_has() {
-        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let stream = Arc::new(TcpStream::connect(server.local_addr().unwrap()).unwrap());
+        let (_server, stream) = stream();
         let mut places = Places::default();
-        let mut take = |address: u128| {
-            let host = IpAddr::from(std::net::Ipv6Addr::from_bits(address));
-            places.take(Origin::of(host), &stream).is_some()
-        };
-        let network = 0x2001_0db8_u128 << 96;
-        let taken = (1..=2 * CONNECTIONS_OF_HOST_MAX as u128).filter(|host| take(network | host));
-        assert_eq!(taken.count(), CONNECTIONS_OF_HOST_MAX);
-        assert!(take(network | 1 << 64));
+        for host in 1..=2 * CONNECTIONS_OF_HOST_MAX as u128 {
+            places.take(origin(NETWORK | host), &stream);
+        }
+        assert_eq!(places.taken.len(), CONNECTIONS_OF_HOST_MAX);
+        places.take(origin(NETWORK | 1 << 64), &stream);
+        assert_eq!(places.taken.len(), CONNECTIONS_OF_HOST_MAX + 1);
+    }
+
+    #[test]
+    fn when_all_places_are_taken_the_host_with_most_loses_the_one_idle_for_longest() {
+        let (_server, stream) = stream();
+        let mut places = Places::default();
+        let host = |number: u128| origin(NETWORK | number << 64);
+        let first = places.take(host(0), &stream);
+        let many: Vec<_> = (0..9).map(|_| places.take(host(1), &stream)).collect();
+        let mut others = (2..).flat_map(|number| [host(number); 2]);
+        while places.taken.len() < CONNECTIONS_MAX {
+            places.take(others.next().unwrap(), &stream);
+        }
+        places.set_busy(many[0], true);
+        places.set_busy(many[1], true);
+        places.set_busy(many[1], false);
+        let new = places.take(host(99), &stream);
+        assert_eq!(places.taken.len(), CONNECTIONS_MAX);
+        for number in [first, new, many[0], many[1], many[3]] {
+            assert!(places.taken.contains_key(&number), "{number} of {many:?}");
+        }
+        assert!(!places.taken.contains_key(&many[2]));
     }
 }

@@ -4,7 +4,7 @@ use super::super::CaptureSink;
 use super::super::frame::invariant_crc;
 use super::reader::{Capture, Packet, icrc_of};
 use super::{CapturedPair, Memory, captured};
-use crate::fabric::conformance::{Event, expose, pattern, read, write};
+use crate::fabric::conformance::{Event, bytes_of, expose, pattern, read, write};
 use crate::fabric::{Access, Fabric, SendWr, WrId};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -203,7 +203,7 @@ fn a_read_has_its_request_and_what_it_brought() {
             let targets = [0, 1].map(|at| read(pair, at as u64, exposed[at].1));
             for (at, target) in targets.iter().enumerate() {
                 assert_eq!(pair.next_near(pair.at_near), Event::Read(WrId(at as u64), Ok(())));
-                assert_eq!(target.bytes(), data[at], "the memory is home when the Read is over");
+                assert_eq!(bytes_of(target), data[at], "the memory is home when the Read is over");
             }
             slices.extend(exposed.iter().map(|(_, s)| (s.offset, s.handle, s.length)));
         },

@@ -4,6 +4,7 @@
 
 mod conformance;
 mod contents;
+mod file;
 mod losses;
 mod reader;
 

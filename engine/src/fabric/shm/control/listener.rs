@@ -1,27 +1,35 @@
 //! Accepting: from a socket that becomes readable to an endpoint in the hands of its core.
 
 use super::super::super::{Acceptor, FabricError};
+use super::super::budget::MemoryLease;
 use super::super::connector::Environment;
 use super::super::core::CoreShared;
 use super::super::endpoint::{Link, PRIVATE_DATA_BYTES, PeerState, ShmEndpoint};
-use super::super::handshake::{self, Kind, Own, OwnError, Packet, Refusal};
+use super::super::handshake::{self, HandshakeError, Kind, Own, OwnError, Packet, Refusal};
 use super::super::layout::{Layout, Side};
-use super::super::socket::{self, Credentials};
+use super::super::socket;
 use super::mailbox::Command;
-use super::{Control, Entry, State, Watch};
+use super::{Control, State, Watch};
+use crate::sys::credentials::Credentials;
+use crate::sys::peer_socket::{Accepted as Connection, PeerListener, PeerSocket};
 use rustix::event::epoll;
-use std::os::fd::{AsFd, OwnedFd};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Connections taken from a listener before others are looked after again.
+const ACCEPT_BATCH: usize = 64;
 
 /// How long a listener rests when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening socket and who wants its connections.
 pub(in super::super) struct Listener {
-    pub(in super::super) socket: OwnedFd,
+    pub(in super::super) socket: PeerListener,
     pub(in super::super) acceptor: Box<dyn Acceptor<ShmEndpoint>>,
     pub(in super::super) private_data: [u8; PRIVATE_DATA_BYTES],
     pub(in super::super) environment: Arc<Environment>,
@@ -30,9 +38,29 @@ pub(in super::super) struct Listener {
 
 /// A connection whose handshake is not over.
 pub(super) struct Pending {
-    socket: OwnedFd,
+    socket: PeerSocket,
+    peer: Credentials,
     listener: u64,
     pub(super) deadline: Instant,
+}
+
+/// Connections of untrusted users.
+#[derive(Default)]
+pub(super) struct Strangers {
+    refused: u64,
+    told: Option<Instant>,
+}
+
+impl Strangers {
+    /// Counts one, and logs the count once a second at most.
+    fn refuse(&mut self) {
+        const INTERVAL: Duration = Duration::from_secs(1);
+        self.refused += 1;
+        if self.told.is_none_or(|told| told.elapsed() >= INTERVAL) {
+            self.told = Some(Instant::now());
+            tracing::info!(refused = self.refused, "shm connections of other users were refused");
+        }
+    }
 }
 
 /// Ends a listener when dropped: then the address is free, and the socket file is gone.
@@ -46,7 +74,7 @@ struct ListenGuard {
 pub(in super::super) fn listen(
     control: &Arc<Control>,
     environment: Arc<Environment>,
-    socket: OwnedFd,
+    socket: PeerListener,
     path: Option<PathBuf>,
     private_data: [u8; PRIVATE_DATA_BYTES],
     acceptor: Box<dyn Acceptor<ShmEndpoint>>,
@@ -77,20 +105,22 @@ impl State {
         if let Err(error) = self.add(token, listener.socket.as_fd()) {
             tracing::error!(%error, "a listener cannot be waited for; it accepts nothing");
         }
-        self.entries.insert(token, Entry::Listener(listener));
+        self.listeners.insert(token, listener);
     }
 
-    /// Takes what waits at a listener.
+    /// Takes some of what waits at a listener; what is left keeps it readable.
     pub(super) fn accept(&mut self, token: u64) {
-        loop {
-            let Some(Entry::Listener(listener)) = self.entries.get_mut(&token) else { return };
-            let config = &listener.environment.config;
-            let (deadline, max) =
-                (Instant::now() + config.handshake_timeout, config.handshakes_max);
-            match socket::accept(listener.socket.as_fd()) {
+        for _ in 0..ACCEPT_BATCH {
+            let Some(listener) = self.listeners.get_mut(&token) else { return };
+            match listener.socket.accept() {
                 Ok(None) => return,
-                Ok(Some(socket)) => {
-                    self.start_handshake(Pending { socket, listener: token, deadline }, max);
+                Ok(Some(Connection::Stranger)) => self.strangers.refuse(),
+                Ok(Some(Connection::Peer(socket, peer))) => {
+                    let config = &listener.environment.config;
+                    let deadline = Instant::now() + config.handshake_timeout;
+                    let (max, ready) = (config.handshakes_max, listener.environment.ready());
+                    let pending = Pending { socket, peer, listener: token, deadline };
+                    self.start_handshake(pending, max, &ready);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection cannot be accepted; trying again soon");
@@ -103,43 +133,74 @@ impl State {
         }
     }
 
-    fn start_handshake(&mut self, pending: Pending, handshakes_max: usize) {
-        let open = self.entries.iter().filter_map(|(token, entry)| match entry {
-            Entry::Pending(pending) => Some((pending.deadline, *token)),
-            _ => None,
-        });
-        let (count, oldest) = open.fold((0, None), |(count, oldest), one| {
-            (count + 1, Some(oldest.map_or(one, |oldest| one.min(oldest))))
-        });
-        if let Some((_, oldest)) = oldest.filter(|_| count >= handshakes_max) {
-            self.remove(oldest);
+    /// Tells a trusted peer that it may send its part.
+    fn start_handshake(&mut self, mut pending: Pending, max: usize, ready: &Packet) {
+        if pending.socket.is_peer_full() {
+            tracing::info!(
+                peer = pending.peer.pid,
+                "refused: too many descriptors of peers cannot be closed"
+            );
+            return;
         }
+        self.make_room(pending.peer, max);
+        pending.socket.accept_descriptors();
+        // A peer that has gone meanwhile does not care.
+        let _ = socket::send(pending.socket.as_fd(), &ready.encode(), &[]);
         let token = self.mailbox.next_token();
         if self.add(token, pending.socket.as_fd()).is_ok() {
-            self.entries.insert(token, Entry::Pending(pending));
+            self.pending.insert(token, pending);
         }
+    }
+
+    /// Ends handshakes until there is room for one of `newcomer`: those of the process that has most of
+    /// them, oldest first. One that has sent its part is answered instead.
+    fn make_room(&mut self, newcomer: Credentials, max: usize) {
+        while self.pending.len() >= max {
+            let mut by_process = HashMap::from([(newcomer.process, 1_usize)]);
+            for pending in self.pending.values() {
+                *by_process.entry(pending.peer.process).or_default() += 1;
+            }
+            let share = |pending: &Pending| by_process.get(&pending.peer.process).copied();
+            let last = self
+                .pending
+                .iter()
+                .max_by_key(|(_, pending)| (share(pending), Reverse(pending.deadline)));
+            let Some((&token, pending)) = last else { return };
+            match socket::is_readable(pending.socket.as_fd()) {
+                true => self.answer(token),
+                false => drop(self.end_handshake(token)),
+            }
+        }
+    }
+
+    fn end_handshake(&mut self, token: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&token)?;
+        self.forget(&pending.socket);
+        Some(pending)
     }
 
     /// Answers a HELLO that has arrived.
     pub(super) fn answer(&mut self, token: u64) {
-        let Some(Entry::Pending(Pending { socket, listener, .. })) = self.remove(token) else {
-            return;
-        };
         // It will be watched under another token.
-        let _ = epoll::delete(&self.epoll, &socket);
-        let Some(Entry::Listener(mut accepting)) = self.entries.remove(&listener) else { return };
-        if let Err(refusal) = self.welcome(socket, &mut accepting) {
-            tracing::info!(%refusal, "a shm connection was refused");
+        let Some(pending) = self.end_handshake(token) else { return };
+        let at = pending.listener;
+        let Some(mut listener) = self.listeners.remove(&at) else { return };
+        if let Err(error) = self.welcome(pending, &mut listener) {
+            tracing::info!(%error, "a shm connection was refused");
         }
-        self.entries.insert(listener, Entry::Listener(accepting));
+        self.listeners.insert(at, listener);
     }
 
-    fn welcome(&mut self, socket: OwnedFd, listener: &mut Listener) -> Result<(), Refusal> {
-        let accepted = accept_hello(&socket, listener).inspect_err(|refusal| {
+    fn welcome(&mut self, pending: Pending, listener: &mut Listener) -> Result<(), HandshakeError> {
+        let Pending { mut socket, peer: credentials, .. } = pending;
+        let accepted = accept_hello(&socket, credentials, listener).inspect_err(|error| {
             // A peer that has gone meanwhile does not care.
-            let _ = socket::send(socket.as_fd(), &Packet::reject(*refusal).encode(), &[]);
+            let reject = Packet::reject(error.refusal()).encode();
+            let _ = socket::send(socket.as_fd(), &reject, &[]);
         })?;
-        let Accepted { core_index, core, own, parts, hello, credentials } = accepted;
+        handshake::take(&socket)?;
+        socket.refuse_descriptors();
+        let Accepted { core_index, core, own, parts, hello, memory } = accepted;
         let peer = Arc::new(PeerState::default());
         let answer = Packet {
             kind: Kind::Accept,
@@ -149,7 +210,7 @@ impl State {
             private_data: listener.private_data,
         };
         let fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
-        socket::send(socket.as_fd(), &answer.encode(), &fds).map_err(|_| Refusal::Resources)?;
+        socket::send(socket.as_fd(), &answer.encode(), &fds)?;
         let watch = Watch {
             socket,
             peer: Arc::clone(&peer),
@@ -169,6 +230,7 @@ impl State {
             closed: false,
             watch: self.mailbox.watch(watch),
             place: own.place,
+            memory,
         };
         let endpoint = ShmEndpoint { link, private_data: hello.private_data, peer: credentials };
         listener.acceptor.accepted(core_index, endpoint);
@@ -177,24 +239,16 @@ impl State {
 
     /// Ends handshakes that took too long, and rests that took long enough.
     pub(super) fn expire(&mut self, now: Instant) {
-        let late = |(token, entry): (&u64, &Entry)| match entry {
-            Entry::Pending(pending) if pending.deadline <= now => Some(*token),
-            _ => None,
-        };
-        let late: Vec<u64> = self.entries.iter().filter_map(late).collect();
+        let late = self.pending.iter().filter(|(_, pending)| pending.deadline <= now);
+        let late: Vec<u64> = late.map(|(token, _)| *token).collect();
         for token in late {
-            self.remove(token);
+            self.end_handshake(token);
         }
-        let mut rested = Vec::new();
-        for (token, entry) in &mut self.entries {
-            if let Entry::Listener(listener) = entry
-                && listener.paused_until.take_if(|until| *until <= now).is_some()
-            {
-                rested.push(*token);
-            }
-        }
-        for token in rested {
-            if let Some(Entry::Listener(listener)) = self.entries.get(&token) {
+        let rested = self.listeners.iter_mut().filter_map(|(token, listener)| {
+            listener.paused_until.take_if(|until| *until <= now).map(|_| *token)
+        });
+        for token in rested.collect::<Vec<_>>() {
+            if let Some(listener) = self.listeners.get(&token) {
                 let _ = self.add(token, listener.socket.as_fd());
             }
         }
@@ -208,7 +262,7 @@ struct Accepted {
     own: Own,
     parts: Parts,
     hello: Packet,
-    credentials: Credentials,
+    memory: MemoryLease,
 }
 
 /// What the peer has sent, mapped.
@@ -219,26 +273,35 @@ struct Parts {
     bell: super::super::core::PeerBell,
 }
 
-fn accept_hello(socket: &OwnedFd, listener: &mut Listener) -> Result<Accepted, Refusal> {
-    let credentials = Credentials::of_peer(socket.as_fd()).map_err(|_| Refusal::Credentials)?;
-    if !credentials.is_trusted() {
-        return Err(Refusal::Credentials);
-    }
-    let (hello, [connection, arena, bell]) = handshake::receive(socket.as_fd(), Kind::Hello)?;
+fn accept_hello(
+    socket: &PeerSocket,
+    peer: Credentials,
+    listener: &mut Listener,
+) -> Result<Accepted, HandshakeError> {
+    let (hello, [connection, arena, bell]) = handshake::peek(socket, Kind::Hello)?;
     let environment = &listener.environment;
-    // Rings smaller than our own would not take the messages that our `Caps` promise.
-    let layout = Layout::new(hello.slots).filter(|_| hello.slots >= environment.config.ring_slots);
-    let layout = layout.ok_or(Refusal::Limits)?;
-    let window = handshake::map_connection(connection, layout)?;
-    let arena_max = environment.config.peer_arena_bytes_max;
-    let arena = handshake::map_arena(arena, hello.arena_bytes, arena_max)?;
-    let bell = handshake::map_bell(bell)?;
+    // Smaller rings would not take the messages that our `Caps` promise, and larger ones are memory
+    // that this side has not configured.
+    let layout = environment.layout;
+    let arena_max = environment.arena_bytes_max() as u64;
+    if hello.slots != environment.config.ring_slots || hello.arena_bytes > arena_max {
+        return Err(Refusal::Limits.into());
+    }
     let core_index = listener.acceptor.pick_core().ok_or(Refusal::Full)?;
+    let memory = environment.take_memory(core_index, peer, layout, hello.arena_bytes as usize);
+    let memory = memory.ok_or(Refusal::Memory)?;
+    let window = handshake::map_connection(connection, layout)?;
+    let arena = handshake::map_arena(arena, hello.arena_bytes, hello.arena_bytes as usize)?;
+    let bell = handshake::map_bell(bell)?;
+    if environment.config.prefault {
+        // Without it the first lap takes page faults; nothing else is lost.
+        let _ = window.prefault();
+    }
     let core = environment.core(core_index).map_err(|_: FabricError| Refusal::Resources)?;
     let own = Own::new(&core, &environment.config.arena).map_err(|error| match error {
-        OwnError::Full => Refusal::Full,
-        OwnError::Resources(_) => Refusal::Resources,
+        OwnError::Full => HandshakeError::from(Refusal::Full),
+        OwnError::Resources(error) => error.into(),
     })?;
     let parts = Parts { layout, window, arena, bell };
-    Ok(Accepted { core_index, core, own, parts, hello, credentials })
+    Ok(Accepted { core_index, core, own, parts, hello, memory })
 }

@@ -129,6 +129,11 @@ impl Connection {
         matches!(self.state, State::AwaitingReceives | State::Accepting)
     }
 
+    /// The peer asked for it, and it is not gone.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.side == Side::Accepting && !self.is_gone()
+    }
+
     /// Time left until the deadline, `at_most`.
     pub(super) fn time_left(&self, at_most: Duration) -> Duration {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));

@@ -61,13 +61,13 @@ fn no_address(status: i32, peer: SocketAddr) -> String {
 fn rejected(status: i32, said: &[u8]) -> String {
     let said = printable(said);
     match status {
-        INVALID_SERVICE_ID => "nobody listens there".into(),
+        INVALID_SERVICE_ID => "no server listens there".into(),
         _ if !said.is_empty() => format!("the peer refused: {said}"),
         STALE_CONNECTION => {
             "the peer has not forgotten an earlier connection yet; try again".into()
         }
         CONSUMER_DEFINED => "the peer refused".into(),
-        _ if status == -libc::ECONNREFUSED => "nobody listens there, or the peer refused".into(),
+        _ if status == -libc::ECONNREFUSED => "no server listens there, or the peer refused".into(),
         status if status < 0 => format!("the connection was refused{}", in_words(status)),
         status => format!("the connection manager refused, reason {status}"),
     }
@@ -100,14 +100,14 @@ mod tests {
 
     #[test]
     fn nobody_listening_and_being_refused_differ() {
-        assert_eq!(error(Step::Rejected, 8, &[0; 148]), "connect: nobody listens there");
+        assert_eq!(error(Step::Rejected, 8, &[0; 148]), "connect: no server listens there");
         let refused = error(Step::Rejected, 28, b"no room\0\0\0");
         assert_eq!(refused, "connect: the peer refused: no room");
         let iwarp = error(Step::Rejected, -libc::ECONNREFUSED, b"no room");
         assert_eq!(iwarp, "connect: the peer refused: no room");
         assert_eq!(
             error(Step::Rejected, -libc::ECONNREFUSED, b""),
-            "connect: nobody listens there, or the peer refused"
+            "connect: no server listens there, or the peer refused"
         );
     }
 

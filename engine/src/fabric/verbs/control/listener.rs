@@ -1,6 +1,6 @@
 //! Accepting: from a connection request to an endpoint in the hands of its core.
 
-use super::super::super::{Acceptor, FabricError};
+use super::super::super::{Acceptor, FabricError, Origin};
 use super::super::cm::{CmEvent, CmId};
 use super::super::connector::Environment;
 use super::super::endpoint::VerbsEndpoint;
@@ -10,7 +10,7 @@ use super::mailbox::Job;
 use super::requests::Reads;
 use super::{Control, ControlThread, next_number};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 /// What refused peers are told: see `failure`, which shows it to people.
 const FULL: &[u8] = b"no room for more connections";
 const BUSY: &[u8] = b"too many handshakes at once";
+const HOST_FULL: &[u8] = b"no room for more connections of one host";
 const UNABLE: &[u8] = b"no resources for the connection";
 const WRONG_DEVICE: &[u8] = b"not served on this device";
 
@@ -156,10 +157,8 @@ impl ControlThread {
 
     fn welcome(&mut self, mut id: CmId, event: &mut CmEvent, listener: &mut Listener) {
         let environment = Arc::clone(&self.environment);
-        let handshakes = self.connections.values().filter(|one| one.is_handshake());
-        let peers = handshakes.map(|one| one.peer.ip());
-        if is_crowded(peers, asking_peer(&id).ip(), environment.config.handshakes_max) {
-            return id.reject(BUSY);
+        if let Some(reason) = self.refusal(Origin::of(asking_peer(&id).ip())) {
+            return id.reject(reason);
         }
         let picked = guarded(&listener.op, || listener.acceptor.pick_core());
         let Some(picked) = picked else { return id.reject(UNABLE) };
@@ -180,6 +179,14 @@ impl ControlThread {
         self.connections.insert(number, connection);
         // If it panics, the endpoint is dropped, which refuses the request.
         let _ = guarded(&listener.op, || listener.acceptor.accepted(index, endpoint));
+    }
+
+    /// Reason to refuse one more connection of this host.
+    fn refusal(&self, host: Origin) -> Option<&'static [u8]> {
+        let config = &self.environment.config;
+        let accepted = self.connections.values().filter(|one| one.is_accepted());
+        let origins = accepted.map(|one| (Origin::of(one.peer.ip()), one.is_handshake()));
+        refusal(origins, host, config.handshakes_max, config.host_conns_max)
     }
 
     fn prepare_answer(
@@ -206,9 +213,26 @@ impl ControlThread {
     }
 }
 
+/// Reason to refuse one more connection of `host`, by those that were accepted: each with its host, and
+/// with `true` for a handshake.
+fn refusal(
+    accepted: impl Iterator<Item = (Origin, bool)> + Clone,
+    host: Origin,
+    handshakes_max: usize,
+    host_conns_max: usize,
+) -> Option<&'static [u8]> {
+    let of_host = accepted.clone().filter(|(other, _)| *other == host).count();
+    let mut handshakes = accepted.filter(|(_, is_handshake)| *is_handshake).map(|(host, _)| host);
+    match () {
+        () if of_host >= host_conns_max => Some(HOST_FULL),
+        () if is_crowded(&mut handshakes, host, handshakes_max) => Some(BUSY),
+        () => None,
+    }
+}
+
 /// Whether one more handshake, with `peer`, is too many next to those with the `others`. A single
 /// host has no more than a quarter of the room, so that it does not keep everybody else out.
-fn is_crowded(others: impl Iterator<Item = IpAddr>, peer: IpAddr, most: usize) -> bool {
+fn is_crowded(others: impl Iterator<Item = Origin>, peer: Origin, most: usize) -> bool {
     let (all, same) =
         others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
     all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
@@ -228,7 +252,7 @@ fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
 fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricError {
     let ip = address.ip();
     let reason = match error.raw_os_error() {
-        Some(libc::EADDRINUSE) => "somebody listens there already".into(),
+        Some(libc::EADDRINUSE) => "another server listens there already".into(),
         Some(libc::EADDRNOTAVAIL | libc::ENODEV | libc::ENOENT) => format!(
             "{ip} belongs to no RDMA device of this host; use the address of a network interface \
              that has one (rdma link), or 0.0.0.0 for all of them"
@@ -242,12 +266,13 @@ fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricErr
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     /// Ask for connections from one host, then from others. Expect a quarter of the room for each,
     /// and no more than all of it.
     #[test]
     fn one_host_does_not_take_the_room_of_others() {
-        let host = |number: u8| IpAddr::from([10, 0, 0, number]);
+        let host = |number: u8| Origin::of([10, 0, 0, number].into());
         let two_each = |hosts: u8| (0..hosts).flat_map(move |number| [host(number); 2]);
         let crowded = |hosts, peer| is_crowded(two_each(hosts), host(peer), 8);
         assert!(!crowded(0, 0));
@@ -265,8 +290,20 @@ mod tests {
 
     #[test]
     fn a_host_has_room_for_one_handshake_however_little_there_is() {
-        let host = IpAddr::from([10, 0, 0, 1]);
+        let host = Origin::of([10, 0, 0, 1].into());
         assert!(!is_crowded([].into_iter(), host, 1));
         assert!(is_crowded([host].into_iter(), host, 3));
+    }
+
+    #[test]
+    fn established_connections_of_one_host_are_limited_whatever_their_addresses_within_a_64() {
+        let network = |interface: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, interface]);
+        let accepted: Vec<_> =
+            (0..3).map(|interface| (Origin::of(network(interface)), false)).collect();
+        let refusal =
+            |host: IpAddr, most| refusal(accepted.iter().copied(), Origin::of(host), 64, most);
+        assert_eq!(refusal(network(9), 3), Some(HOST_FULL));
+        assert_eq!(refusal(network(9), 4), None);
+        assert_eq!(refusal([10, 0, 0, 1].into(), 3), None, "another host");
     }
 }

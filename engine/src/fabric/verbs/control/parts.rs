@@ -141,6 +141,7 @@ impl Maker<'_> {
             inline_bytes: made.max_inline_data,
             send_sge: SEND_SGE,
             reads_out: reads_out.into(),
+            signal_from_bytes: caps.signal_from_bytes,
             invalidated_flags: caps.invalidated_flags,
             is_iwarp: caps.is_iwarp,
         };

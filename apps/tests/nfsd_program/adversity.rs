@@ -1,0 +1,65 @@
+//! A server whose process has limits, or whose log has lost its reader.
+
+use crate::mount::status_of_mnt;
+use crate::server::{PROGRAM, Place, Server, answer, file, refused};
+use rustix::process::Signal;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+/// The same command, in a process whose files have at most 65,536 blocks of 512 bytes: enough for the
+/// memory of a connection.
+fn with_short_files(command: &Command) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 65536; exec \"$0\" \"$@\"", PROGRAM]).args(command.get_args());
+    limited
+}
+
+#[test]
+fn a_write_beyond_the_size_limit_of_the_process_is_fbig_and_the_server_goes_on() -> io::Result<()> {
+    let place = Place::new("ulimit")?;
+    let _server = Server::start(&mut with_short_files(&place.command(&[&place.export("")])))?;
+    let source = place.root.join("source");
+    let path = source.display().to_string();
+    file(&source, 34 << 20)?;
+    let (code, line) = refused(&["put", &place.target("/long"), &path])?;
+    assert_eq!(code, Some(4), "{line}");
+    assert!(line.contains("NFS3ERR_FBIG"), "{line}");
+    let content = file(&source, 300_000)?;
+    answer(&["put", &place.target("/short"), &path])?;
+    assert!(fs::read(place.data().join("short"))? == content);
+    Ok(())
+}
+
+/// A connection's memory is a file to the kernel.
+#[test]
+fn a_limit_below_the_memory_of_a_connection_refuses_it_and_the_server_goes_on() -> io::Result<()> {
+    let place = Place::new("ulimit-small")?;
+    let mut command = place.command(&[&place.export("")]);
+    command = with_short_files(&command);
+    command.args(["--set", "shm.arena_mib=64"]);
+    let server = Server::start(&mut command)?;
+    let (code, line) = refused(&["null", &place.target("")])?;
+    assert_eq!(code, Some(3), "{line}");
+    assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
+    Ok(())
+}
+
+/// Standard error is a socket whose other end is closed, as of a logger that has died.
+#[test]
+fn log_lines_without_a_reader_end_no_thread() -> io::Result<()> {
+    let place = Place::new("no-log")?;
+    let others = "--memory=others:client=192.0.2.1";
+    let export = place.export(",client=127.0.0.1");
+    let mut command = place.command(&[&export, others, "--mount=127.0.0.1:0"]);
+    let (ours, theirs) = UnixStream::pair()?;
+    drop(ours);
+    let server = Server::start(command.stderr(Stdio::from(OwnedFd::from(theirs))))?;
+    for _ in 0..3 {
+        // Refused, and logged.
+        assert_eq!(status_of_mnt(server.mount_address(), "/others")?, 13);
+    }
+    answer(&["ls", &place.target("")]).map(drop)
+}

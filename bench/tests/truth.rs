@@ -1,0 +1,383 @@
+//! Figures of runs in which something goes wrong: a server that is stopped for a while or for good, an
+//! interrupt, a time too short for a call. Counts, relations and exit codes are asserted, never speeds.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+#[path = "common/schema.rs"]
+mod schema;
+
+use common::{Server, command, cores, spinperf, text, wait_at_most};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+const REPORT: &str = include_str!("../schema/spinperf-2.schema.json");
+const TIMES: [&str; 4] = ["--warmup", "0ms", "--duration", "2s"];
+/// Longer than what is measured: it lasts until after the end whenever it begins.
+const STALL: Duration = Duration::from_millis(2500);
+
+/// Files of a run; gone when dropped.
+struct Files {
+    json: PathBuf,
+    csv: PathBuf,
+    html: PathBuf,
+    hgrm: PathBuf,
+}
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let path = |end: &str| {
+            let file = format!("spinperf-truth-{name}-{}.{end}", std::process::id());
+            std::env::temp_dir().join(file)
+        };
+        Self { json: path("json"), csv: path("csv"), html: path("html"), hgrm: path("hgrm") }
+    }
+
+    fn all(&self) -> [&PathBuf; 4] {
+        [&self.json, &self.csv, &self.html, &self.hgrm]
+    }
+
+    fn report(&self) -> Value {
+        let report = serde_json::from_str(&fs::read_to_string(&self.json).unwrap()).unwrap();
+        assert_eq!(schema::violations(&report, REPORT), [""; 0]);
+        report
+    }
+
+    /// A column of the first line.
+    fn column(&self, name: &str) -> String {
+        let text = fs::read_to_string(&self.csv).unwrap();
+        let plain = text.replace(", ", " ");
+        let lines: Vec<Vec<&str>> = plain.lines().map(|line| line.split(',').collect()).collect();
+        let at = lines[0].iter().position(|column| *column == name).unwrap();
+        lines[1][at].to_owned()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for file in self.all() {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// A run that has started.
+fn start(server: &Server, files: &Files, options: &[&str]) -> Child {
+    let [json, csv, html, hgrm] = files.all().map(|path| path.to_str().unwrap());
+    command(&["run", "--address", &server.address, "--profile", "dev-vm"])
+        .args(["--json", json, "--csv", csv, "--report", html, "--hgrm", hgrm])
+        .args(options)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn run(server: &Server, files: &Files, options: &[&str]) -> Output {
+    start(server, files, options).wait_with_output().unwrap()
+}
+
+/// Waits until a run calls the server, stops the server, and, unless it is to stay so until the test
+/// ends, lets it go on after a time longer than what is measured. It is a child of this test.
+fn stop_while_called(server: &Server, time: Option<Duration>) -> JoinHandle<()> {
+    let pid = Pid::from_child(&server.child);
+    spawn(move || {
+        wait_for_calls(pid);
+        kill_process(pid, Signal::STOP).unwrap();
+        if let Some(time) = time {
+            sleep(time);
+            kill_process(pid, Signal::CONT).unwrap();
+        }
+    })
+}
+
+/// Waits until a server answers more calls than those that come before a measurement.
+fn wait_for_calls(server: Pid) {
+    let pid = server.as_raw_nonzero().to_string();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let output = spinperf(&["top", &pid, "--json", "--count", "1", "--interval", "100ms"]);
+        let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let per_second = &seen["engines"][0]["cores"][0]["per_second"];
+        if per_second["calls_received"].as_f64().is_some_and(|rate| rate > 150.0) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no calls: {}", text(&output.stderr));
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+/// Expect calls, time and rate to agree in a row with one repeat.
+fn assert_agreement(row: &Value) {
+    for one in [&row["repeats"][0], &row["median"]] {
+        let (calls, elapsed_s) = (number(&one["calls"]), number(&one["elapsed_s"]));
+        let rate = number(&one["calls_per_second"]);
+        assert!((calls / elapsed_s / rate - 1.0).abs() < 1e-6, "{calls} / {elapsed_s}: {rate}");
+    }
+    let open = &row["repeats"][0]["open"];
+    if !open.is_null() {
+        let (achieved, target) =
+            (number(&open["achieved_per_second"]), number(&open["target_per_second"]));
+        assert_eq!(achieved, number(&row["repeats"][0]["calls_per_second"]));
+        assert!(achieved <= target, "{achieved} of {target}");
+    }
+}
+
+/// Stop the server within the measured time, and let it go on when that is over: in a closed loop of a
+/// mix, on several connections and with a cool-down, in an open loop, and in both directions, where one
+/// of the loops is the stopped server's own. Expect the stall in every maximum, the time until it ended
+/// in the rate, and a success.
+#[test]
+fn a_stall_at_the_end_of_the_measured_time_is_in_the_figures() {
+    let _cores = cores();
+    let mix = ["--op", "echo:1,null:1", "--size", "echo=64", "--depth", "4", "--connections", "2"];
+    for (name, options) in [
+        ("mix", &[&mix[..], &["--cooldown", "10ms"]].concat()[..]),
+        ("open", &["--rate", "2000", "--force", "--in-flight-max", "64"]),
+        ("bidir", &["--bidir", "--depth", "2"]),
+    ] {
+        let server = Server::start(&format!("stall-{name}"));
+        let files = Files::new(&format!("stall-{name}"));
+        let stopped = stop_while_called(&server, Some(STALL));
+        let output = run(&server, &files, &[&TIMES, options].concat());
+        stopped.join().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
+        let report = files.report();
+        for row in report["rows"].as_array().unwrap() {
+            let repeat = &row["repeats"][0];
+            let stall_s = STALL.as_secs_f64();
+            assert!(number(&repeat["latency"]["max_ns"]) > stall_s * 0.9e9, "{name}: {row}");
+            assert!(number(&repeat["elapsed_s"]) > stall_s * 0.9, "{name}: {row}");
+            assert_eq!(repeat["lost"], 0, "{name}: {row}");
+            assert_agreement(row);
+        }
+    }
+}
+
+/// Stop the server for longer than calls are waited for. Expect a bounded wait, exit code 1, a table,
+/// columns and a page that name the calls that were never answered, no maximum, and no spectrum.
+#[test]
+fn calls_that_are_never_answered_are_a_row_of_their_own_and_exit_code_1() {
+    let _cores = cores();
+    for (name, options, lost) in [
+        ("closed", &["--depth", "3"][..], 3),
+        ("open", &["--rate", "1000", "--force", "--in-flight-max", "5"], 5),
+    ] {
+        let server = Server::start(&format!("lost-{name}"));
+        let files = Files::new(&format!("lost-{name}"));
+        let stopped = stop_while_called(&server, None);
+        let times = [&TIMES[..], &["--grace", "300ms", "--repeats", "2"]].concat();
+        let mut child = start(&server, &files, &[&times, options].concat());
+        let code = wait_at_most(&mut child, Duration::from_secs(60));
+        let output = child.wait_with_output().unwrap();
+        stopped.join().unwrap();
+        let (said, error) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(code, Some(1), "{name}: {error}");
+        assert!(
+            error.contains("spinperf: ") && error.contains("never answered"),
+            "{name}: {error}"
+        );
+        assert!(said.contains("calls never answered"), "{name}: {said}");
+        let report = files.report();
+        let row = &report["rows"][0];
+        // No second repeat with a server that does not answer.
+        assert_eq!(row["repeats"].as_array().unwrap().len(), 1, "{name}: {row}");
+        assert_eq!(row["median"]["lost"], lost, "{name}: {row}");
+        assert_eq!(row["repeats"][0]["lost"], lost, "{name}: {row}");
+        assert!(row["repeats"][0]["latency"]["max_ns"].is_null(), "{name}: {row}");
+        assert!(row["bounded_by"].is_null(), "{name}: {row}");
+        assert_eq!(files.column("lost"), lost.to_string(), "{name}");
+        assert_eq!(files.column("max_ns"), "", "{name}");
+        assert!(
+            fs::read_to_string(&files.html).unwrap().contains("Calls never answered"),
+            "{name}"
+        );
+        assert!(!files.hgrm.exists(), "{name}");
+        assert_agreement(row);
+    }
+}
+
+/// A report with a call that was never answered, as the later of two. Expect every condition about the
+/// row to be met, and a note.
+#[test]
+fn a_comparison_with_calls_that_were_never_answered_meets_its_conditions() {
+    let [good, bad] = ["good", "bad"].map(Files::new);
+    for (files, lost) in [(&good, 0), (&bad, 1)] {
+        let repeat = format!(
+            r#"{{"calls_per_second": 100.0, "bytes_per_second": null, "lost": {lost}, "ratios": [],
+                "elapsed_s": {}, "latency": {{"samples": 100, "p50_ns": 9.0}}}}"#,
+            lost + 1
+        );
+        let report = format!(
+            r#"{{"schema": "spinperf/2", "environment": {{}}, "rows":
+                [{{"name": "echo", "workload": {{"op": "echo"}}, "repeats": [{repeat}]}}]}}"#
+        );
+        fs::write(&files.json, report).unwrap();
+    }
+    let [good, bad] = [&good.json, &bad.json].map(|path| path.to_str().unwrap());
+    let output = spinperf(&["compare", good, bad, "--fail-if", "p50>+10%"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    let told = text(&output.stderr);
+    assert_eq!(told, "spinperf: p50>+10%: echo has calls that were never answered\n");
+    let table = text(&output.stdout);
+    assert!(table.contains("echo: 0 before, 1 after") && table.contains("longer tail"), "{table}");
+    assert!(spinperf(&["compare", bad, good, "--fail-if", "p50>+10%"]).status.success());
+}
+
+/// Measure for a time without a call. Expect empty figures rather than zeroes, and exit code 1 with what
+/// to do about it.
+#[test]
+fn a_run_too_short_for_a_call_has_no_figures_and_fails() {
+    let _cores = cores();
+    let server = Server::start("short");
+    let files = Files::new("short");
+    let options = ["--warmup", "0ms", "--rate", "10", "--duration", "20ms"];
+    let output = run(&server, &files, &options);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("no call completed") && error.contains("increase --rate or --duration"),
+        "{error}"
+    );
+    let report = files.report();
+    for one in [&report["rows"][0]["repeats"][0], &report["rows"][0]["median"]] {
+        assert_eq!(one["calls"], 0, "{one}");
+        for key in ["p50_ns", "p99_ns", "max_ns", "mean_ns"] {
+            assert!(one["latency"][key].is_null(), "{key}: {one}");
+        }
+        assert!(one["calls_per_second"].is_null(), "{one}");
+    }
+    assert_eq!((files.column("p50_ns"), files.column("max_ns")), (String::new(), String::new()));
+    let (table, page) = (text(&output.stdout), fs::read_to_string(&files.html).unwrap());
+    let line = table.lines().find(|line| line.contains("echo 64 B, 10/s  ")).unwrap();
+    let cells: Vec<&str> = line.split("  ").filter(|cell| !cell.is_empty()).collect();
+    assert!(cells[3..].iter().all(|cell| cell.trim() == "-"), "{table}");
+    assert!(!page.contains("<figure") && !page.contains("NaN"), "{page}");
+}
+
+/// Measure 100 calls twice. Expect the median to be the worse figure of the two repeats, and no
+/// percentile that 100 calls cannot tell from the maximum.
+#[test]
+fn a_median_is_a_measured_figure_and_few_calls_have_no_far_percentiles() {
+    let _cores = cores();
+    let server = Server::start("median");
+    let files = Files::new("median");
+    let options = ["--warmup", "0ms", "--calls", "100", "--duration", "60s", "--repeats", "2"];
+    let output = run(&server, &files, &options);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let row = &files.report()["rows"][0];
+    let repeats = row["repeats"].as_array().unwrap();
+    for (figure, worse) in [
+        ("/latency/p50_ns", f64::max as fn(f64, f64) -> f64),
+        ("/latency/p99_ns", f64::max),
+        ("/calls_per_second", f64::min),
+    ] {
+        let of = |one: &Value| number(one.pointer(figure).unwrap());
+        let measured: Vec<f64> = repeats.iter().map(of).collect();
+        let expected = measured.iter().copied().reduce(worse).unwrap();
+        assert_eq!(of(&row["median"]), expected, "{figure}: {measured:?}");
+    }
+    for repeat in repeats {
+        assert!(repeat["latency"]["p99_9_ns"].is_null(), "{repeat}");
+        assert!(repeat["latency"]["p99_99_ns"].is_null(), "{repeat}");
+    }
+}
+
+/// Ask for rates that do not divide the time evenly, of both kinds of arrivals. Expect an achieved rate
+/// that is not above the target, and calls that the rate brings.
+#[test]
+fn an_open_loop_never_achieves_more_than_its_target() {
+    let _cores = cores();
+    let server = Server::start("target");
+    for (rate, options) in [
+        (7.0, &["--duration", "500ms"][..]),
+        (333.0, &["--duration", "301ms"]),
+        (2000.0, &["--duration", "250ms", "--arrivals", "poisson"]),
+        (2000.0, &["--duration", "60s", "--calls", "100", "--arrivals", "poisson"]),
+        (100.0, &["--duration", "60s", "--calls", "20"]),
+    ] {
+        let files = Files::new("target");
+        let asked = rate.to_string();
+        let asked = ["--rate", &asked, "--force", "--warmup", "33ms"];
+        let output = run(&server, &files, &[&asked, options].concat());
+        assert_eq!(output.status.code(), Some(0), "{options:?}: {}", text(&output.stderr));
+        let report = files.report();
+        let row = &report["rows"][0];
+        assert_eq!(row["repeats"][0]["open"]["target_per_second"], rate);
+        assert_agreement(row);
+    }
+}
+
+/// Interrupt runs of one workload and of many. Expect the figures until then, marked, and the exit code
+/// of an interrupted program.
+#[test]
+fn an_interrupted_run_prints_what_was_measured() {
+    let _cores = cores();
+    for (name, options, signal, code) in [
+        ("closed", &["--depth", "4"][..], Signal::INT, 130),
+        ("open", &["--rate", "500"], Signal::TERM, 143),
+        ("bidir", &["--bidir", "--depth", "2"], Signal::INT, 130),
+        ("sweep", &["--depth", "1,2", "--repeats", "9"], Signal::INT, 130),
+    ] {
+        let server = Server::start(&format!("interrupt-{name}"));
+        let files = Files::new(&format!("interrupt-{name}"));
+        let times = ["--warmup", "0ms", "--duration", "60s"];
+        let mut child = start(&server, &files, &[&times, options].concat());
+        wait_for_calls(Pid::from_child(&server.child));
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let ended = wait_at_most(&mut child, Duration::from_secs(30));
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(ended, Some(code), "{name}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("spinperf: interrupted by SIG"), "{name}");
+        assert!(text(&output.stdout).contains("INTERRUPTED"), "{name}: {}", text(&output.stdout));
+        let report = files.report();
+        assert_eq!(report["interrupted"], true, "{name}");
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), if name == "bidir" { 2 } else { 1 }, "{name}: {rows:?}");
+        for row in rows {
+            assert!(number(&row["median"]["calls"]) > 0.0, "{name}: {row}");
+            assert!(number(&row["median"]["elapsed_s"]) < 50.0, "{name}: {row}");
+            assert_agreement(row);
+        }
+    }
+}
+
+/// Have the document go to standard output. Expect nothing else there, the table on standard error, and
+/// a refusal of two such documents.
+#[test]
+fn a_minus_is_standard_output_for_one_document() {
+    let _cores = cores();
+    let server = Server::start("minus");
+    let plain = ["run", "--address", &server.address, "--profile", "dev-vm", "--calls", "300"];
+    let run = |options: &[&str]| spinperf(&[&plain[..], &["--warmup", "0ms"], options].concat());
+    let json = run(&["--json", "-"]);
+    assert!(json.status.success(), "{}", text(&json.stderr));
+    let report: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
+    assert!(text(&json.stderr).contains("calls/s"), "{}", text(&json.stderr));
+    for (option, begin, end) in [
+        ("--csv", "row,repeat,", "\r\n"),
+        ("--hgrm", "       Value", "]\n"),
+        ("--hlog", "#[Histogram log", "\n"),
+        ("--report", "<!doctype html>", "</html>\n"),
+    ] {
+        let output = run(&[option, "-"]);
+        let said = text(&output.stdout);
+        assert!(said.starts_with(begin) && said.ends_with(end), "{option}: {said}");
+        assert!(text(&output.stderr).contains("calls/s"), "{option}");
+    }
+    let twice = run(&["--json", "-", "--csv", "-"]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(text(&twice.stderr).contains("only one of"), "{}", text(&twice.stderr));
+    assert!(twice.stdout.is_empty() && !std::path::Path::new("-").exists());
+    let devices = spinperf(&["devices", "--json", "-"]);
+    assert!(serde_json::from_slice::<Value>(&devices.stdout).is_ok(), "{}", text(&devices.stdout));
+}

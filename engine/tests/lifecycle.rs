@@ -1,0 +1,189 @@
+//! Threads and engines end as they began: CPUs are given back, helpers stay off the cores that poll,
+//! a core outlives its engine's last handle, and errors keep their source.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{all_words, open};
+use common::program::ECHO;
+use common::{PROGRAM, Server, VERSION, small, small_with, unique_address, valid};
+use spinrpc::config::{CoreList, Host};
+use spinrpc::sys::affinity::{CpuSet, allowed, pin_current_thread};
+use spinrpc::{Call, Engine, Procedure, blocking, spawn_helper};
+use std::error::Error;
+use std::io;
+use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Which CPUs are polled on is a matter of the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// On a thread of its own, whose affinity is its own.
+fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    thread::spawn(run).join().unwrap()
+}
+
+#[test]
+fn a_blocking_client_gives_its_threads_cpus_back() {
+    let _alone = alone();
+    let server = Server::start();
+    let address = server.address.clone();
+    let (before, after) = on_a_thread(move || {
+        let before = allowed().unwrap();
+        drop(blocking::Client::connect_with(valid(small()), &address, PROGRAM, VERSION).unwrap());
+        (before, allowed().unwrap())
+    });
+    assert_eq!(after, before);
+    server.stop();
+}
+
+/// Also one that does not come up, and the first of two that live at a time.
+#[test]
+fn cores_of_one_thread_end_in_any_order_and_give_its_cpus_back() {
+    let _alone = alone();
+    let (before, after) = on_a_thread(|| {
+        let before = allowed().unwrap();
+        let failed = blocking::Client::connect_with(valid(small()), "shm:absent", PROGRAM, VERSION);
+        assert!(failed.is_err());
+        let (one, two) =
+            (Engine::new(valid(small())).unwrap(), Engine::new(valid(small())).unwrap());
+        let first = one.core(0).unwrap();
+        let second = two.core(0).unwrap();
+        drop(first);
+        assert_eq!(allowed().unwrap().len(), 1, "the second core lives");
+        drop(second);
+        (before, allowed().unwrap())
+    });
+    assert_eq!(after, before);
+}
+
+#[test]
+fn a_thread_that_was_pinned_elsewhere_since_stays_there() {
+    let _alone = alone();
+    let last = allowed().unwrap().iter().last().unwrap();
+    let after = on_a_thread(move || {
+        let engine = Engine::new(valid(small())).unwrap();
+        let core = engine.core(0).unwrap();
+        pin_current_thread(last).unwrap();
+        drop(core);
+        allowed().unwrap()
+    });
+    assert_eq!(after.iter().collect::<Vec<_>>().last(), Some(&last));
+}
+
+/// CPUs of the threads that a service's factory starts.
+fn cpus_of_factory_threads(config: spinrpc::Config) -> CpuSet {
+    let engine = Engine::new(config).unwrap();
+    let (report, reports) = mpsc::channel();
+    engine.serve(PROGRAM, VERSION, move |_| {
+        let report = report.clone();
+        thread::spawn(move || report.send(allowed().unwrap()).unwrap());
+        |call: Call<'_>| call.reply(|_| {})
+    });
+    let running = engine.start().unwrap();
+    let cpus = reports.recv().unwrap();
+    engine.shutdown();
+    running.join().unwrap();
+    cpus
+}
+
+/// With one CPU there is no other for them.
+#[test]
+fn threads_of_a_factory_keep_off_the_cores_that_poll() {
+    let _alone = alone();
+    let all = allowed().unwrap();
+    let cpu = all.iter().next().unwrap();
+    let config = valid(small_with(|raw| raw.cores.list = CoreList::Cpus(vec![cpu])));
+    let cpus = cpus_of_factory_threads(config);
+    // Of a NUMA host with one node for each CPU there is no other near.
+    assert_eq!(cpus.contains(cpu), all.len() == 1, "{cpus}");
+}
+
+#[test]
+fn a_core_goes_on_when_the_last_handle_of_its_engine_is_dropped() {
+    let _alone = alone();
+    let server = Server::start();
+    let engine = Engine::new(valid(small())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    drop(engine);
+    let (client, heard) = open(&mut core, &server.address, all_words).unwrap();
+    client.call(ECHO, spinrpc::Token(1), &mut spinrpc::CallSpec::new(), |_| {}).unwrap();
+    common::caller::run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
+    drop(core);
+    server.stop();
+}
+
+/// The innermost error.
+fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    error.source().map_or(error, root)
+}
+
+fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
+    root(error).downcast_ref::<io::Error>().and_then(io::Error::raw_os_error)
+}
+
+#[test]
+fn errors_lead_to_the_error_of_the_operating_system() {
+    let _alone = alone();
+    let absent = blocking::Client::connect_with(valid(small()), "shm:absent", PROGRAM, VERSION);
+    let absent = absent.unwrap_err();
+    assert!(os_error(&absent).is_some(), "{absent:?}");
+    let address = unique_address();
+    let engine = Engine::new(valid(small())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let Err(error) = open(&mut core, &address, all_words) else { panic!("{address} connects") };
+    assert!(os_error(&error).is_some(), "{error:?}");
+    let error = engine.listen("shm:/absent/socket").unwrap_err();
+    assert!(os_error(&error).is_some(), "{error:?}");
+}
+
+/// From the thread of a core, whose one CPU other threads would inherit.
+#[test]
+fn helpers_of_a_handler_keep_off_the_cores_that_poll() {
+    let _alone = alone();
+    let all = allowed().unwrap();
+    let cpu = all.iter().next().unwrap();
+    let config = valid(small_with(|raw| raw.cores.list = CoreList::Cpus(vec![cpu])));
+    let engine = Engine::new(config).unwrap();
+    let (report, reports) = mpsc::channel();
+    engine.serve(PROGRAM, VERSION, move |_| {
+        let report = report.clone();
+        move |call: Call<'_>| {
+            call.reply(|_| {});
+            let report = report.clone();
+            let tell =
+                move || report.send((thread::current().name().map(str::to_owned), allowed()));
+            drop(spawn_helper("helper", tell).unwrap());
+        }
+    });
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let mut client =
+        blocking::Client::connect_with(valid(small()), &address, PROGRAM, VERSION).unwrap();
+    client.call(Procedure(1), |_| {}, |_| Ok(())).unwrap();
+    let (name, cpus) = reports.recv().unwrap();
+    assert_eq!(name.as_deref(), Some("helper"));
+    assert_eq!(cpus.unwrap().iter().eq([cpu]), all.len() == 1, "its core's CPU alone");
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+/// Of two CPUs that no host has, so that engines elsewhere on this one do not matter.
+#[test]
+fn engines_of_one_host_take_cpus_of_their_own_by_default() {
+    let _alone = alone();
+    let first = 100_000 + 2 * std::process::id() as usize;
+    let host = Host { allowed: vec![first, first + 1], ..Host::default() };
+    let make = || Engine::new(small().validate_for(&host).unwrap()).unwrap();
+    let (server, client) = (make(), make());
+    assert_eq!((server.config().cpus(), client.config().cpus()), (&[first][..], &[first + 1][..]));
+    let third = make();
+    assert_eq!(third.config().cpus(), [first], "there is no other");
+    drop((server, third));
+    assert_eq!(make().config().cpus(), [first]);
+}

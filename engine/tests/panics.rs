@@ -1,0 +1,328 @@
+//! Handlers that panic: the call is answered, the core goes on, and a core that ends all the same gets
+//! no more connections.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, all_words, client_config, open, run_core};
+use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
+use spinrpc::config::{CoreList, OnPanic, RawConfig};
+use spinrpc::{
+    AcceptStatus, Call, CallError, CallSpec, Client, ConnectionEvent, Deferred, Engine,
+    HandlerKind, Procedure, Progress, Reply, ReplyHandler, Running, Service, Token,
+};
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+const CREDITS: u64 = 8;
+/// What a service says that panics in every turn.
+const EVERY_POLL: &str = "in every poll";
+/// Two calls of each kind for each slot.
+const ROUNDS: u64 = 2 * CREDITS;
+const FINE: Procedure = Procedure(0);
+const BEFORE: Procedure = Procedure(1);
+const WHILE: Procedure = Procedure(2);
+const AFTER: Procedure = Procedure(3);
+const DEFERRED: Procedure = Procedure(4);
+const POLL: Procedure = Procedure(5);
+
+/// Panics in each place where an application can.
+#[derive(Default)]
+struct Panics {
+    poll: bool,
+    kept: Option<Deferred>,
+}
+
+impl Service for Panics {
+    fn call(&mut self, call: Call<'_>) {
+        match call.procedure() {
+            BEFORE => panic!("before the reply"),
+            WHILE => call.reply(|_| panic!("in the encoder")),
+            AFTER => {
+                call.reply(|results| results.u32(3));
+                panic!("after the reply");
+            }
+            DEFERRED => {
+                let _deferred = call.defer();
+                panic!("with the call deferred");
+            }
+            POLL => {
+                (self.poll, self.kept) = (true, call.defer());
+            }
+            _ => call.reply(|results| results.u32(0)),
+        }
+    }
+
+    fn polls(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self) -> Progress {
+        if std::mem::take(&mut self.poll) {
+            let kept = self.kept.take();
+            kept.unwrap().reply(|_| panic!("in the poll"));
+        }
+        Progress::default()
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if matches!(event, ConnectionEvent::Up { .. }) {
+            panic!("at an event");
+        }
+    }
+}
+
+/// Has panics told past the harness. What that captures, from threads of several cores here, is behind a
+/// lock of std that ThreadSanitizer does not see.
+fn tell_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        // Of that one there are thousands.
+        if panic.payload().downcast_ref::<&str>() != Some(&EVERY_POLL) {
+            let _ = writeln!(io::stderr(), "{panic}");
+        }
+    }));
+}
+
+fn start(raw: RawConfig, once: bool) -> (Engine, Running, String) {
+    tell_panics();
+    let engine = Engine::new(valid(raw)).unwrap();
+    let factory = |_: &_| Panics::default();
+    match once {
+        true => engine.serve_once(PROGRAM, VERSION, factory).unwrap(),
+        false => engine.serve(PROGRAM, VERSION, factory),
+    }
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    (engine, running, address)
+}
+
+fn answering() -> RawConfig {
+    small_with(|raw| {
+        (raw.rpc.reply_cache_clients, raw.rpc.on_panic) = (2, OnPanic::Answer);
+        raw.rpc.credits = CREDITS;
+    })
+}
+
+fn answer(caller: &mut Caller<Vec<u32>>, procedure: Procedure) -> Result<Vec<u32>, CallError> {
+    caller.start(procedure, 1, |_| {}).unwrap();
+    caller.reply()
+}
+
+/// More calls of each kind than the connection has slots: none may be lost.
+#[test]
+fn panic_in_a_handler_expect_system_err_and_a_core_that_goes_on() {
+    for once in [false, true] {
+        let (engine, running, address) = start(answering(), once);
+        let mut caller = Caller::connect(&address, all_words);
+        for round in 0..ROUNDS {
+            for procedure in [BEFORE, WHILE, DEFERRED, POLL] {
+                let answer = answer(&mut caller, procedure);
+                let refused = matches!(answer, Err(CallError::Accepted(AcceptStatus::SystemErr)));
+                assert!(refused, "once: {once}, round {round}, {procedure:?}: {answer:?}");
+            }
+            assert_eq!(answer(&mut caller, AFTER).unwrap(), [3]);
+            assert_eq!(answer(&mut caller, FINE).unwrap(), [0]);
+        }
+        check_counts(&engine);
+        engine.shutdown();
+        running.join().unwrap();
+    }
+}
+
+/// Each panic is counted with its program and procedure, and its message.
+fn check_counts(engine: &Engine) {
+    let panics = engine.panics();
+    let of = |handler, procedure| {
+        let mut same = panics.iter().filter(|panic| panic.handler == handler);
+        let found = same.find(|panic| panic.procedure == procedure).unwrap();
+        assert_eq!(found.program, Some((PROGRAM, VERSION)));
+        (found.count, found.message.as_str())
+    };
+    assert_eq!(of(HandlerKind::Call, Some(BEFORE)), (ROUNDS, "before the reply"));
+    assert_eq!(of(HandlerKind::Call, Some(WHILE)), (ROUNDS, "in the encoder"));
+    assert_eq!(of(HandlerKind::Call, Some(AFTER)), (ROUNDS, "after the reply"));
+    assert_eq!(of(HandlerKind::Call, Some(DEFERRED)), (ROUNDS, "with the call deferred"));
+    assert_eq!(of(HandlerKind::Poll, None), (ROUNDS, "in the poll"));
+    assert_eq!(of(HandlerKind::Event, None), (1, "at an event"));
+    wait_until("the statistics", || engine.stats(0).handler_panics == 5 * ROUNDS + 1);
+}
+
+/// Panics each time that it is polled.
+struct Restless;
+
+impl Service for Restless {
+    fn call(&mut self, _: Call<'_>) {}
+
+    fn polls(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self) -> Progress {
+        std::panic::panic_any(EVERY_POLL);
+    }
+}
+
+/// Counts the lines about panics that one thread logs, and the panics that they tell of.
+#[derive(Clone, Default)]
+struct Lines(Arc<AtomicU64>, Arc<AtomicU64>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+impl tracing::field::Visit for Lines {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        let is_panic = format!("{value:?}") == "a handler panicked";
+        self.0.fetch_add(u64::from(field.name() == "message" && is_panic), Ordering::Relaxed);
+    }
+
+    fn record_u64(&mut self, field: &tracing::field::Field, value: u64) {
+        if field.name() == "panics" {
+            self.1.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Panic in every turn for more than a second. Expect one line of log a second, which counts them all.
+#[test]
+fn panics_of_one_place_are_logged_once_a_second_and_all_are_counted() {
+    tell_panics();
+    let engine = Engine::new(valid(answering())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| Restless);
+    let mut core = engine.core(0).unwrap();
+    let count = || engine.panics().first().map_or(0, |panic| panic.count);
+    let (lines, began) = (Lines::default(), Instant::now());
+    tracing::subscriber::with_default(lines.clone(), || {
+        core.run_until(|| count() >= 100 && began.elapsed() > Duration::from_millis(1200));
+    });
+    let logged = lines.0.load(Ordering::Relaxed);
+    assert!((2..=began.elapsed().as_secs() + 1).contains(&logged), "{logged} of {}", count());
+    let told = lines.1.load(Ordering::Relaxed);
+    assert!((2..=count()).contains(&told), "{told} of {}", count());
+}
+
+/// Panics in every reply and event.
+struct Clumsy {
+    client: Client,
+    replies: Rc<Cell<u32>>,
+}
+
+impl ReplyHandler for Clumsy {
+    fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {
+        self.replies.set(self.replies.get() + 1);
+        let _ =
+            self.client.call(FINE, Token(9), &mut CallSpec::new(), |_| panic!("a call's encoder"));
+    }
+
+    fn on_event(&mut self, _: &ConnectionEvent) {
+        panic!("an event of the client");
+    }
+}
+
+#[test]
+fn panic_in_a_reply_handler_expect_its_core_to_go_on() {
+    let (engine, running, address) = start(answering(), false);
+    let mut raw = client_config();
+    (raw.rpc.on_panic, raw.rpc.credits) = (OnPanic::Answer, CREDITS);
+    let client_engine = Engine::new(valid(raw)).unwrap();
+    let mut core = client_engine.core(0).unwrap();
+    let replies = Rc::new(Cell::new(0));
+    let of_handler = Rc::clone(&replies);
+    let make = |client| Clumsy { client, replies: of_handler };
+    let client = core.connect(&address, PROGRAM, VERSION, make).unwrap();
+    run_core(&mut core, "the connection", || client.is_up());
+    for round in 1..=2 * CREDITS as u32 {
+        client.call(FINE, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+        run_core(&mut core, "the reply", || replies.get() == round);
+        assert_eq!(client.in_flight(), 0);
+    }
+    drop(core);
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+fn ending() -> RawConfig {
+    small_with(|raw| (raw.cores.list, raw.rpc.on_panic) = (two_cores(), OnPanic::End))
+}
+
+/// Two cores, of one CPU if there is only one.
+fn two_cores() -> CoreList {
+    let allowed: Vec<usize> = spinrpc::sys::affinity::allowed().unwrap().iter().collect();
+    CoreList::Cpus(vec![allowed[0], *allowed.get(1).unwrap_or(&allowed[0])])
+}
+
+#[test]
+fn panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live() {
+    let engine = Engine::new(valid(ending())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| {
+        |call: Call<'_>| match call.procedure() {
+            BEFORE => panic!("it broke"),
+            _ => call.reply(|_| {}),
+        }
+    });
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let (done, ended) = mpsc::channel();
+    let runs = engine.clone();
+    std::thread::spawn(move || done.send(runs.run()));
+    let mut caller = Caller::connect(&address, all_words);
+    caller.start(BEFORE, 1, |_| {}).unwrap();
+    assert!(caller.reply().is_err());
+    let error = ended.recv_timeout(LIMIT).expect("run() does not return").unwrap_err();
+    assert!(error.to_string().contains("it broke"), "{error}");
+}
+
+/// The first core's thread panics in code of its own; the second one serves on.
+#[test]
+fn a_dead_core_gets_no_more_connections() {
+    let engine = Engine::new(valid(ending())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.reply(|_| {}));
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let dead = engine.clone();
+    let died = std::thread::spawn(move || {
+        let mut core = dead.core(0).unwrap();
+        core.run_until(|| panic!("a thread of the application"));
+    });
+    died.join().unwrap_err();
+    let (is_done, alive) = (Arc::new(AtomicBool::new(false)), engine.clone());
+    let done = Arc::clone(&is_done);
+    let serving = std::thread::spawn(move || {
+        let mut core = alive.core(1).unwrap();
+        core.run_until(|| done.load(Ordering::Relaxed));
+    });
+    wait_until("the second core", || engine.stats(1).polls > 0);
+    let mut connected = 0;
+    for _ in 0..6 {
+        let client = Engine::new(valid(client_config())).unwrap();
+        let mut core = client.core(0).unwrap();
+        connected += usize::from(open(&mut core, &address, all_words).is_ok());
+    }
+    is_done.store(true, Ordering::Relaxed);
+    serving.join().unwrap();
+    assert_eq!(connected, 6, "connections by the core that lives");
+}
