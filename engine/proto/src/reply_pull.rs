@@ -71,12 +71,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         });
     }
 
-    /// Whether a header beyond the limits may be that of a version-one reply with a Read list. What the
+    /// Whether a header beyond the limits is that of a version-one reply with a Read list. What the
     /// responder places stays within what was offered; what it exports need not.
     #[cold]
     pub(crate) fn may_be_too_long(&self, xid: Xid, message: &[u8]) -> bool {
-        let may_read = self.profile.has_reads_in_replies() || opens_with_reads(message);
-        may_read && self.matching_slot(xid).is_some()
+        opens_with_reads(message) && self.matching_slot(xid).is_some()
     }
 
     /// A reply is more than this side will ever hold: nothing of it is to be fetched, and its RDMA_DONE
@@ -208,13 +207,19 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 }
 
-/// An RDMA_MSG or RDMA_NOMSG whose Read list is not empty (RFC 5666 section 4.2), read from words behind
-/// which nothing needs to make sense.
+/// An RDMA_MSG, RDMA_NOMSG or RDMA_MSGP whose Read list is not empty (RFC 5666 section 4.2), read from
+/// words behind which nothing needs to make sense.
 fn opens_with_reads(message: &[u8]) -> bool {
     let word = |index: usize| {
         message.get(index * 4..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
     };
-    matches!((word(3), word(4)), (Some(0 | 1), Some(1)))
+    let lists_at = match word(3) {
+        Some(0 | 1) => 4,
+        // Behind alignment and threshold.
+        Some(2) => 6,
+        _ => return false,
+    };
+    word(lists_at) == Some(1)
 }
 
 /// The lists of a reply with a Read list: where its RPC message is, what was placed in each Write

@@ -10,6 +10,7 @@ use crate::mem::Bulk;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded};
 use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::xdr::roundup4;
 
 /// Makes the memory of one call reachable, chunk by chunk.
 pub(super) struct Offering<'a, F: Fabric> {
@@ -90,10 +91,11 @@ impl<F: Fabric> Offering<'_, F> {
         self.chunks.reads().iter().map(|(_, offer)| offer.length as usize).sum()
     }
 
-    /// Bytes that the Write list or the Reply chunk names, whichever names more. The reply returns
-    /// both, and a list beyond our own limits would not be taken back.
+    /// Bytes that the Write list or the Reply chunk names, whichever names more, when the reply returns
+    /// them, each length with its roundup (RFC 5666 section 3.7). A list beyond our own limits would not
+    /// be taken back.
     fn result_list_bytes(&self) -> usize {
-        let bytes = |offer: &ChunkOffer| offer.length as usize;
+        let bytes = |offer: &ChunkOffer| roundup4(offer.length as usize);
         let writes: usize = self.chunks.writes().iter().map(bytes).sum();
         writes.max(self.chunks.reply().map_or(0, bytes))
     }

@@ -229,10 +229,20 @@ impl Caller {
         }
     }
 
-    /// As many short calls as the connection takes, `most` at the most; says how many.
-    pub(crate) fn fill(&self, most: usize) -> usize {
+    /// As many short calls as the connection takes, `most` at the most; says how many. `None` if the
+    /// connection is gone and the application has not heard it yet: before it the core takes all that
+    /// was flushed, which may be hundreds of receives and one of them in a turn.
+    pub(crate) fn fill(&self, most: usize) -> Option<usize> {
         let start = || self.client.call(NULL, Token(FILLERS), &mut CallSpec::new(), |_| {});
-        std::iter::from_fn(|| start().ok()).take(most).count()
+        let mut count = 0;
+        while count < most {
+            match start() {
+                Ok(_) => count += 1,
+                Err(Backpressure::Down) if count == 0 => return None,
+                Err(_) => break,
+            }
+        }
+        Some(count)
     }
 }
 

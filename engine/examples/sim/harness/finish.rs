@@ -155,7 +155,7 @@ impl Simulation {
         let mut sent = Vec::new();
         for seat in &self.callers {
             let is_open = seat.caller.honest && seat.caller.client.is_up();
-            sent.push(is_open.then(|| seat.caller.fill(most)));
+            sent.push(if is_open { seat.caller.fill(most) } else { None });
         }
         let due: Vec<usize> =
             before.iter().zip(&sent).map(|(before, sent)| before + sent.unwrap_or(0)).collect();

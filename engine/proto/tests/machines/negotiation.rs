@@ -317,6 +317,38 @@ fn receive_a_read_list_beyond_the_limits_in_a_reply_expect_the_call_and_the_conn
     assert_eq!(events, [failed, Event::Closed(why)]);
 }
 
+/// RFC 5666 section 3.8: RDMA_DONE says that a Read list was fetched. Expect it owed for a Read list
+/// beyond the limits in each kind of message, and not for a Write list beyond them.
+#[test]
+fn receive_a_reply_beyond_the_limits_under_rfc_5666_expect_rdma_done_owed_for_reads_only() {
+    let limits = Limits { payload_bytes_max: 100, versions: Versions::One, ..BOTH };
+    let receive_one = |message: &dyn Fn(Xid) -> Vec<u8>| {
+        let requester = Requester::new(vec![CallSlot::FREE; 4], 0);
+        let responder = Responder::new(Vec::new());
+        let mut client: Proto =
+            Connection::new(Side::Client, requester, responder, limits, Profile::Rfc5666);
+        let (started, _) = call(&mut client, 7);
+        receive(&mut client, &message(started.xid))
+    };
+    let reads = Chunks::none().read(24, 1, 101);
+    let writes = Chunks::none().write(&[segment(1, 101)]);
+    let reply = messages::rpc_reply;
+    let owing: [&dyn Fn(Xid) -> Vec<u8>; 3] =
+        [&|xid| reads.msg(xid, 4, &reply(xid)), &|xid| reads.msgp(xid, 4, &reply(xid)), &|xid| {
+            reads.nomsg(xid, 4)
+        }];
+    for message in owing {
+        assert!(matches!(receive_one(message)[..], [Event::PullReply(_)]));
+    }
+    let owing_nothing: [&dyn Fn(Xid) -> Vec<u8>; 3] =
+        [&|xid| writes.msg(xid, 4, &reply(xid)), &|xid| writes.msgp(xid, 4, &reply(xid)), &|xid| {
+            writes.nomsg(xid, 4)
+        }];
+    for message in owing_nothing {
+        assert_eq!(receive_one(message), [Event::Dropped(Dropped::MalformedReply)]);
+    }
+}
+
 #[test]
 fn lose_the_connection_expect_what_to_remember_of_the_responder() {
     let fresh = end(Side::Client, Versions::Both, 4);
