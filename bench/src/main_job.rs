@@ -20,12 +20,14 @@ use crate::progress::Progress;
 use crate::report::{FloorValue, Goal, Ratio, Repeat, Report, Row};
 use crate::run::limits_note;
 use spinrpc::config::Driver;
+use spinrpc::sys::random::Random;
 use std::time::Duration;
 
 /// Measures everything and prints it.
 pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
+    args.output.check_files(None)?;
     let pair = CorePair::choose(args.cores.as_ref())?;
-    let address = args.address.clone().unwrap_or_else(own_address);
+    let address = args.address.clone().map_or_else(own_address, Ok)?;
     let fabric = Fabric::of(&address)?;
     fabric::raise_limits(fabric.driver);
     let client_core = CoreList::from(pair.client);
@@ -163,9 +165,12 @@ fn measure(
     Ok(measurement)
 }
 
-/// A name that no other process of this user has.
-fn own_address() -> String {
-    format!("shm:spinperf-{}", std::process::id())
+/// A name that no other process has, and that none can guess and take first: the kernel gives names to
+/// whoever asks.
+fn own_address() -> Result<String, Failure> {
+    let random = Random::from_system().map(|mut random| random.next_u64());
+    let number = random.map_err(|error| Failure::system("asking for a random number", error))?;
+    Ok(format!("shm:spinperf-{number:016x}"))
 }
 
 /// A connection by a device registers its memory with it, which takes time and may be limited.

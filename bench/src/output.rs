@@ -83,6 +83,46 @@ pub(crate) struct Outputs {
     conditions: Vec<Condition>,
 }
 
+impl OutputArgs {
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.json, &self.csv, &self.hgrm, &self.hlog, &self.report].into_iter().flatten()
+    }
+
+    /// Refuses one file for two outputs, before any of them is written to.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`], with both names.
+    pub(crate) fn check_files(&self, capture: Option<&PathBuf>) -> Result<(), Failure> {
+        let files = self.files().filter(|path| !is_standard_output(path)).chain(capture);
+        let mut seen: Vec<(PathBuf, &PathBuf)> = Vec::new();
+        for path in files {
+            let Some(place) = place_of(path) else { continue };
+            if let Some((_, other)) = seen.iter().find(|(taken, _)| *taken == place) {
+                return Err(Failure::Usage(format!(
+                    "{} and {} are one file; each output needs one of its own",
+                    other.display(),
+                    path.display()
+                )));
+            }
+            seen.push((place, path));
+        }
+        Ok(())
+    }
+}
+
+/// The same for all names of one file, be it there or not; `None` for pipes and devices, which may
+/// take several.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    match path.canonicalize() {
+        Ok(there) => there.is_file().then_some(there),
+        Err(_) => {
+            let folder = path.parent().filter(|folder| *folder != Path::new(""));
+            let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+            Some(folder.join(path.file_name()?))
+        }
+    }
+}
+
 impl Outputs {
     /// Opens every file, and reads the baseline.
     pub(crate) fn open(args: &OutputArgs) -> Result<Self, Failure> {
@@ -90,8 +130,7 @@ impl Outputs {
             let document = Document::read(path).map_err(Failure::Usage)?;
             Ok::<_, Failure>((path.display().to_string(), document))
         };
-        let files = [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.report];
-        let to_output = files.into_iter().flatten().filter(|path| is_standard_output(path)).count();
+        let to_output = args.files().filter(|path| is_standard_output(path)).count();
         if to_output > 1 {
             return Err(Failure::Usage(ONE_OUTPUT.to_owned()));
         }

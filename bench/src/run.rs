@@ -21,6 +21,7 @@ use std::time::Instant;
 
 /// Measures what the options say and prints it.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    args.output.check_files(args.capture.as_ref())?;
     let fabric = Fabric::of(&args.address)?;
     fabric::raise_limits(fabric.driver);
     let cores = args.cores.as_ref();

@@ -378,6 +378,14 @@ fn a_minus_is_standard_output_for_one_document() {
     assert_eq!(twice.status.code(), Some(2));
     assert!(text(&twice.stderr).contains("only one of"), "{}", text(&twice.stderr));
     assert!(twice.stdout.is_empty() && !std::path::Path::new("-").exists());
+    let file = std::env::temp_dir().join(format!("spinperf-one-file-{}", std::process::id()));
+    let (name, other_name) = (file.to_str().unwrap(), format!("/tmp/../{}", file.display()));
+    for other in ["--csv", "--hgrm", "--capture"] {
+        let refused = run(&["--json", name, other, &other_name]);
+        assert_eq!(refused.status.code(), Some(2), "{other}");
+        assert!(text(&refused.stderr).contains("are one file"), "{}", text(&refused.stderr));
+        assert!(!file.exists(), "nothing is written");
+    }
     let devices = spinperf(&["devices", "--json", "-"]);
     assert!(serde_json::from_slice::<Value>(&devices.stdout).is_ok(), "{}", text(&devices.stdout));
 }

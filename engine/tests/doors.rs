@@ -16,8 +16,8 @@ use rustix::net::{
 };
 use spinrpc::ConnectionEvent;
 use spinrpc::control::NAME_PREFIX;
-use spinrpc::fabric::shm::{ShmConfig, ShmConnector};
-use spinrpc::fabric::{Connector, FabricError};
+use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint};
+use spinrpc::fabric::{Acceptor, Connector, FabricError};
 use spinrpc::mem::BulkClass;
 use std::collections::VecDeque;
 use std::error::Error;
@@ -155,6 +155,7 @@ fn peer() {
         ["flood", at, name] => flood(name, door(at)),
         ["serve"] => serve_few(),
         ["hold", address] => hold(address),
+        ["squat", name] => squat(name),
         ["connect", address] => {
             println!("\npeer: {}", outcome(address));
             // Before the harness hears of it: without descriptors ThreadSanitizer cannot look up the names of
@@ -236,6 +237,15 @@ fn hold(address: &str) {
     let raw = small_with(|raw| raw.shm.arena_mib = 4);
     let _caller = Caller::connect_with(raw, address, all_words);
     println!("\npeer: up");
+    thread::sleep(LINGER);
+}
+
+/// Takes a name, whoever's number is in it.
+fn squat(name: &str) {
+    let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+    net::listen(&socket, 16).unwrap();
+    println!("\npeer: there");
     thread::sleep(LINGER);
 }
 
@@ -405,6 +415,41 @@ fn a_server_of_another_user_is_told_from_none() {
         server.address
     );
     assert_eq!(said, expected);
+}
+
+/// Names are the kernel's, which gives them to whoever asks. Expect errors to name the user who has one,
+/// not the user whose number is in it.
+#[test]
+fn a_name_that_another_user_has_taken_is_told_with_that_user() {
+    if !rustix::process::geteuid().is_root() {
+        return not_tested("another user, which only root can become");
+    }
+    let name = format!("squatted-{}", std::process::id());
+    let address = format!("shm:{name}");
+    let (_own, _) = Peer::start(By::Stranger, &format!("squat spinrpc/0/{name}"));
+    let error = ShmConnector::new(ShmConfig::default())
+        .and_then(|connector| connector.listen(&address, &[], Box::new(Nobody)).map(drop))
+        .unwrap_err();
+    let says = format!("user {STRANGER} listens there already; choose another name");
+    assert!(error.to_string().contains(&says), "{error}");
+    assert_eq!(source(&error), "source Some(98)");
+    let told = outcome(&address);
+    assert!(told.contains(&format!("it belongs to user {STRANGER}")), "{told}");
+    let ghost = format!("ghost-{name}");
+    let (_other, _) = Peer::start(By::Stranger, &format!("squat spinrpc/1000/{ghost}"));
+    let told = outcome(&format!("shm:{ghost}"));
+    assert!(told.contains(&format!("it belongs to user {STRANGER}")), "{told}");
+}
+
+/// Takes no connection.
+struct Nobody;
+
+impl Acceptor<ShmEndpoint> for Nobody {
+    fn pick_core(&mut self) -> Option<usize> {
+        None
+    }
+
+    fn accepted(&mut self, _: usize, _: ShmEndpoint) {}
 }
 
 /// Connect two processes to a server in another PID namespace, where neither has an id, and kill one.

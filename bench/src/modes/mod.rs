@@ -85,6 +85,8 @@ pub(crate) struct Soak {
     /// Nothing drifted, nothing leaked, every call was answered, and every window kept to its rate, if it
     /// had one.
     pub(crate) held: bool,
+    /// Why the server's buffers were not watched for leaks, if they were not.
+    pub(crate) buffers_not_watched: Option<String>,
 }
 
 /// A part of a soak.

@@ -63,8 +63,8 @@ struct Watch {
     samples: Vec<Histogram<u64>>,
     /// All of it and its operations: the sums of their counts, and what else the last window said.
     sums: Vec<Measured>,
-    /// The server's engine by its control socket, if it is on this host and may be looked at.
-    server: Option<Watched>,
+    /// The server's engine by its control socket, or why it cannot be looked at.
+    server: Result<Watched, String>,
     /// What that has in use after each window; not a number where it did not tell.
     buffers: Vec<f64>,
     said: Instant,
@@ -88,7 +88,8 @@ impl Watch {
             samples: samples
                 .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))?,
             sums: Vec::new(),
-            server: Watched::find(Some(&Target::Address(address.to_owned()))).ok(),
+            server: Watched::find(Some(&Target::Address(address.to_owned())))
+                .map_err(|failure| failure.to_string()),
             buffers: Vec::with_capacity(planned),
             said: Instant::now(),
         })
@@ -121,7 +122,7 @@ impl Watch {
                 let _ = samples.add(&all.samples.latency);
             }
             self.windows.push(window);
-            let buffers = self.server.as_ref().and_then(Watched::buffers_in_use);
+            let buffers = self.server.as_ref().ok().and_then(Watched::buffers_in_use);
             self.buffers.push(buffers.map_or(f64::NAN, |count| count as f64));
         }
         self.sums = match std::mem::take(&mut self.sums) {
@@ -166,7 +167,14 @@ impl Watch {
         }
         Ok(Outcome {
             rows: rows(vec![self.sums]),
-            soak: Some(Soak { windows: self.windows, refused_windows, lost, trends, held }),
+            soak: Some(Soak {
+                windows: self.windows,
+                refused_windows,
+                lost,
+                trends,
+                held,
+                buffers_not_watched: self.server.err(),
+            }),
             verdict: match held {
                 true => Ok(()),
                 false => Err(format!("the soak did not hold: {}", reasons.join("; "))),
@@ -473,6 +481,13 @@ mod tests {
         assert_eq!((open.intended, open.late, open.overran, open.never_sent), (3000, 15, 6, 100));
         assert!((open.adherence_percent - 290.0 / 3.0).abs() < 1e-9, "{open:?}");
         assert_eq!((open.achieved_per_second, open.refused), (725.0, Some("behind")));
+    }
+
+    #[test]
+    fn a_soak_whose_server_cannot_be_looked_at_says_so() {
+        let soak = soaked([open_window(100, 1.0), open_window(0, 1.0), open_window(0, 2.0)]).soak;
+        let why = soak.unwrap().buffers_not_watched.unwrap();
+        assert!(why.contains("shm:nobody"), "{why}");
     }
 
     #[test]

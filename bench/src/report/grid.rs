@@ -259,7 +259,10 @@ pub(crate) fn soak(report: &Report) -> Option<Grid> {
         0 => String::new(),
         count => format!(" ({count} fell behind their rate)"),
     };
-    let lead = format!("{} windows{behind}: {verdict}", soak.windows.len());
+    let unwatched = soak.buffers_not_watched.as_ref();
+    let unwatched = unwatched
+        .map_or_else(String::new, |why| format!("; the server's buffers were not watched: {why}"));
+    let lead = format!("{} windows{behind}: {verdict}{unwatched}", soak.windows.len());
     let header = SOAK.map(str::to_owned).to_vec();
     Some(Grid { title: "soak", lead, header, rows: rows.collect() })
 }

@@ -14,6 +14,9 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+/// Longest wait for room in a socket's queue. An engine's is empty nearly always; another user's may be
+/// full for ever, and there may be many of them.
+const QUEUE_PATIENCE: Duration = Duration::from_millis(2);
 /// In which an engine must have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest answer: two hundred cores with all their connections.
@@ -61,7 +64,7 @@ fn connect(name: &str) -> Result<(PeerSocket, Owner), Silence> {
         net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(gone)?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(gone)?;
-    let (socket, peer) = PeerSocket::connect(socket, &address, Instant::now() + PATIENCE)
+    let (socket, peer) = PeerSocket::connect(socket, &address, Instant::now() + QUEUE_PATIENCE)
         .map_err(|_| Silence::Gone)?;
     let owner = Owner { pid: peer.pid, user: peer.uid };
     if !peer.is_trusted() && !geteuid().is_root() {
@@ -163,6 +166,21 @@ mod tests {
              0000000000000000: 00000002 00000000 00010000 0005 01 125 @spinrpc/0/echo\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 126 /run/spinrpc-control/x\n";
         assert_eq!(names_in(table), ["spinrpc-control/0/1/0"]);
+    }
+
+    /// There may be hundreds of those, and all of them are asked.
+    #[test]
+    fn a_socket_whose_queue_is_full_is_not_waited_for() {
+        let name = format!("spinrpc-control/test-full/{}", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let full = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        net::bind(&full, &address).unwrap();
+        net::listen(&full, 0).unwrap();
+        let queued = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        net::connect(&queued, &address).unwrap();
+        let begin = Instant::now();
+        assert!(matches!(ask(&name), Err(Silence::Gone)));
+        assert!(begin.elapsed() < PATIENCE, "waited {:?}", begin.elapsed());
     }
 
     /// A peer that says so once to whoever connects.

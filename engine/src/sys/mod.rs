@@ -21,6 +21,7 @@ pub mod mmap;
 pub mod peer_socket;
 pub mod pinning;
 pub mod random;
+pub mod socket_file;
 #[cfg(feature = "file-io")]
 pub mod thread_identity;
 pub mod topology;

@@ -235,9 +235,15 @@ mod tests {
             server: holdings,
         };
         let windows = vec![window(0.0), window(1.0)];
-        let html =
-            soak(&Soak { windows, refused_windows: 0, lost: 0, trends: Vec::new(), held: true })
-                .unwrap();
+        let soaked = Soak {
+            windows,
+            refused_windows: 0,
+            lost: 0,
+            trends: Vec::new(),
+            held: true,
+            buffers_not_watched: None,
+        };
+        let html = soak(&soaked).unwrap();
         assert_eq!(data_points(&html), [2, 2, 2, 2, 2]);
     }
 }

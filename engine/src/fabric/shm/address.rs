@@ -62,20 +62,18 @@ impl Address {
         }
     }
 
-    /// Another user with a listener at such an address: that of the file, or the one under whose number the
-    /// kernel lists the name. For errors.
-    pub(super) fn owner(&self) -> Option<u32> {
-        use std::os::unix::fs::MetadataExt;
+    /// Socket addresses of other users' listeners of that name, as the kernel lists them. Whose they are
+    /// only the kernel knows: anybody may take a name with another user's number in it.
+    pub(super) fn namesakes(&self) -> Vec<SocketAddrUnix> {
+        let Self::Name(name) = self else { return Vec::new() };
+        let table = std::fs::read("/proc/net/unix").unwrap_or_default();
         let own = rustix::process::geteuid().as_raw();
-        let mut owners = match self {
-            Self::Path(path) => vec![std::fs::metadata(path).ok()?.uid()],
-            Self::Name(name) => {
-                let table = std::fs::read("/proc/net/unix").ok()?;
-                owners_of(name, &String::from_utf8_lossy(&table))
-            }
+        let mut users = users_of(name, &String::from_utf8_lossy(&table));
+        users.retain(|user| *user != own);
+        let address = |user| {
+            SocketAddrUnix::new_abstract_name(format!("spinrpc/{user}/{name}").as_bytes()).ok()
         };
-        owners.retain(|owner| *owner != own);
-        owners.first().copied()
+        users.into_iter().filter_map(address).collect()
     }
 
     /// The socket file, if it is one.
@@ -87,8 +85,8 @@ impl Address {
     }
 }
 
-/// Users with a socket of that name, in what `/proc/net/unix` says.
-fn owners_of(name: &str, table: &str) -> Vec<u32> {
+/// Numbers of users in sockets of that name, in what `/proc/net/unix` says.
+fn users_of(name: &str, table: &str) -> Vec<u32> {
     let owner = |line: &str| {
         let listed = line.split_whitespace().nth(7)?.strip_prefix("@spinrpc/")?;
         let (uid, other) = listed.split_once('/')?;
@@ -120,9 +118,9 @@ mod tests {
                      00: 00000002 00000000 00010000 0005 01 77 @spinrpc/1000/kv\n\
                      00: 00000002 00000000 00010000 0005 01 78 @spinrpc/0/kv2\n\
                      00: 00000003 00000000 00000000 0001 03 79\n";
-        assert_eq!(owners_of("kv", table), [1000]);
-        assert_eq!(owners_of("kv2", table), [0]);
-        assert!(owners_of("k", table).is_empty());
+        assert_eq!(users_of("kv", table), [1000]);
+        assert_eq!(users_of("kv2", table), [0]);
+        assert!(users_of("k", table).is_empty());
     }
 
     #[test]

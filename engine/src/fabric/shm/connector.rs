@@ -63,6 +63,13 @@ impl ShmConnector {
     }
 }
 
+#[cfg(test)]
+impl ShmConnector {
+    pub(super) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+}
+
 /// A wish: a connection for which there is no descriptor in the end is an error of its own.
 fn raise_descriptor_limit(conns_max: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -217,15 +224,21 @@ impl Connector for ShmConnector {
         let address = Address::parse(address).map_err(|error| attempt.failed(error, None))?;
         let private_data = attempt.padded(private_data)?;
         attempt.check_own_user()?;
-        let socket = socket::listen(&address).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                attempt.failed("another server listens there already", Some(error))
-            }
+        let (socket, file) = socket::listen(&address).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => match socket::other_owner(&address) {
+                Some(owner) => attempt.failed(
+                    format_args!(
+                        "user {owner} listens there already; choose another name, or a socket file \
+                         in a folder of your own (shm:/path)"
+                    ),
+                    Some(error),
+                ),
+                None => attempt.failed("another server listens there already", Some(error)),
+            },
             _ => attempt.failed("the address cannot be bound", Some(error)),
         })?;
-        let path = address.path().map(Into::into);
         let environment = Arc::clone(&self.environment);
-        Ok(control::listen(&self.control, environment, socket, path, private_data, accept))
+        Ok(control::listen(&self.control, environment, socket, file, private_data, accept))
     }
 }
 
@@ -278,11 +291,12 @@ impl Attempt {
         address: &Address,
         deadline: Instant,
     ) -> Result<(PeerSocket, Credentials), FabricError> {
-        use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+        use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied, TimedOut};
         let (socket, peer) = socket::connect(address, deadline).map_err(|error| {
             let is_refused = matches!(error.kind(), ConnectionRefused | NotFound);
-            let other = (is_refused || error.kind() == PermissionDenied).then(|| address.owner());
-            match other.flatten() {
+            let is_full = error.kind() == TimedOut;
+            let other = is_refused || is_full || error.kind() == PermissionDenied;
+            match other.then(|| socket::other_owner(address)).flatten() {
                 Some(owner) => self.belongs_to(owner, Some(error)),
                 None if is_refused => self.failed("no server listens there", Some(error)),
                 None => self.failed("no connection", Some(error)),

@@ -3,51 +3,39 @@
 use super::address::Address;
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::peer_socket::{DESCRIPTORS_MAX, PeerListener, PeerSocket};
+use crate::sys::socket_file::SocketFile;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType,
+    self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const BACKLOG: i32 = 1024;
+/// Longest wait for room in the queue of a listener that is only asked whose it is.
+const QUEUE_PATIENCE: Duration = Duration::from_millis(2);
 
 fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Listens at `address`. A socket file that nobody listens at any more is replaced.
-pub(super) fn listen(address: &Address) -> io::Result<PeerListener> {
+/// Listens at `address`, with its file, if it has one.
+pub(super) fn listen(address: &Address) -> io::Result<(PeerListener, Option<SocketFile>)> {
     let socket = socket()?;
-    // The file gets the mode that the socket has when it is bound: no moment with another one.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    let name = address.socket_address()?;
-    match net::bind(&socket, &name) {
-        Err(Errno::ADDRINUSE) if is_stale(address)? => {
-            if let Some(path) = address.path() {
-                std::fs::remove_file(path)?;
-            }
-            net::bind(&socket, &name)?;
+    let file = match address.path() {
+        Some(path) => Some(SocketFile::bind(&socket, path)?),
+        None => {
+            net::bind(&socket, &address.socket_address()?)?;
+            None
         }
-        other => other?,
-    }
-    PeerListener::listen(socket, BACKLOG)
-}
-
-/// A socket file whose owner is dead refuses connections. A file that is no socket is never stale.
-fn is_stale(address: &Address) -> io::Result<bool> {
-    use std::os::unix::fs::FileTypeExt;
-    let Some(path) = address.path() else { return Ok(false) };
-    let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
-    let refused = net::connect(&socket()?, &address.socket_address()?) == Err(Errno::CONNREFUSED);
-    Ok(is_socket && refused)
+    };
+    Ok((PeerListener::listen(socket, BACKLOG)?, file))
 }
 
 /// Connects, waiting while the listener's queue is full, and asks for the listener's credentials.
@@ -56,6 +44,21 @@ pub(super) fn connect(
     deadline: Instant,
 ) -> io::Result<(PeerSocket, Credentials)> {
     PeerSocket::connect(socket()?, &address.socket_address()?, deadline)
+}
+
+/// Another user who has the address, or a listener of that name: by the kernel's word, for errors. Does
+/// not wait for a listener whose queue is full, and does not know its user.
+pub(super) fn other_owner(address: &Address) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    let listener = |at: &SocketAddrUnix| {
+        let deadline = Instant::now() + QUEUE_PATIENCE;
+        Some(PeerSocket::connect(socket().ok()?, at, deadline).ok()?.1.uid)
+    };
+    let file = address.path().and_then(|path| Some(std::fs::metadata(path).ok()?.uid()));
+    let own_name = address.socket_address().ok();
+    let mut listeners = own_name.into_iter().chain(address.namesakes());
+    file.into_iter().chain(listeners.by_ref().filter_map(|at| listener(&at))).find(|it| *it != own)
 }
 
 /// Sends one packet with `fds`; it fits the buffer of a fresh socket, so this does not wait.

@@ -12,11 +12,11 @@ use super::mailbox::Command;
 use super::{Control, State, Watch};
 use crate::sys::credentials::Credentials;
 use crate::sys::peer_socket::{Accepted as Connection, PeerListener, PeerSocket};
+use crate::sys::socket_file::SocketFile;
 use rustix::event::epoll;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,31 +66,29 @@ impl Strangers {
 /// Ends a listener when dropped: then the address is free, and the socket file is gone.
 struct ListenGuard {
     token: u64,
-    path: Option<PathBuf>,
+    file: Option<SocketFile>,
     control: Arc<Control>,
 }
 
-/// Has the control thread accept at `socket`; `path` is its file, if it has one.
+/// Has the control thread accept at `socket`; `file` is its file, if it has one.
 pub(in super::super) fn listen(
     control: &Arc<Control>,
     environment: Arc<Environment>,
     socket: PeerListener,
-    path: Option<PathBuf>,
+    file: Option<SocketFile>,
     private_data: [u8; PRIVATE_DATA_BYTES],
     acceptor: Box<dyn Acceptor<ShmEndpoint>>,
 ) -> Box<dyn Send> {
     let token = control.mailbox.next_token();
     let listener = Listener { socket, acceptor, private_data, environment, paused_until: None };
     control.mailbox.post(Command::Listen(token, Box::new(listener)));
-    Box::new(ListenGuard { token, path, control: Arc::clone(control) })
+    Box::new(ListenGuard { token, file, control: Arc::clone(control) })
 }
 
 impl Drop for ListenGuard {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Somebody else may have removed it.
-            let _ = std::fs::remove_file(path);
-        }
+        // Before the socket, which the control thread has.
+        drop(self.file.take());
         let (done, wait) = mpsc::channel();
         self.control.mailbox.post(Command::Remove(self.token, Some(done)));
         if thread::current().name() != Some(Control::THREAD_NAME) {
@@ -287,9 +285,8 @@ fn accept_hello(
     if hello.slots != environment.config.ring_slots || hello.arena_bytes > arena_max {
         return Err(Refusal::Limits.into());
     }
-    let core_index = listener.acceptor.pick_core().ok_or(Refusal::Full)?;
-    let memory = environment.take_memory(core_index, peer, layout, hello.arena_bytes as usize);
-    let memory = memory.ok_or(Refusal::Memory)?;
+    let Seat { core_index, core, own, memory } =
+        take_seat(environment, listener.acceptor.as_mut(), peer, hello.arena_bytes as usize)?;
     let window = handshake::map_connection(connection, layout)?;
     let arena = handshake::map_arena(arena, hello.arena_bytes, hello.arena_bytes as usize)?;
     let bell = handshake::map_bell(bell)?;
@@ -297,11 +294,89 @@ fn accept_hello(
         // Without it the first lap takes page faults; nothing else is lost.
         let _ = window.prefault();
     }
+    let parts = Parts { layout, window, arena, bell };
+    Ok(Accepted { core_index, core, own, parts, hello, memory })
+}
+
+/// What a connection takes of a core: a place, and memory.
+struct Seat {
+    core_index: usize,
+    core: Arc<CoreShared>,
+    own: Own,
+    memory: MemoryLease,
+}
+
+/// A seat at the next core that has one: connections end at different times, so that one core may be
+/// full while others are not.
+fn take_seat(
+    environment: &Environment,
+    acceptor: &mut dyn Acceptor<ShmEndpoint>,
+    peer: Credentials,
+    arena_bytes: usize,
+) -> Result<Seat, HandshakeError> {
+    let mut tried = Vec::new();
+    let mut refused = HandshakeError::from(Refusal::Full);
+    while let Some(core) = acceptor.pick_core().filter(|core| !tried.contains(core)) {
+        match try_seat(environment, core, peer, arena_bytes) {
+            Err(full @ HandshakeError::Refused(Refusal::Full | Refusal::Memory)) => refused = full,
+            other => return other,
+        }
+        tried.push(core);
+    }
+    Err(refused)
+}
+
+fn try_seat(
+    environment: &Environment,
+    core_index: usize,
+    peer: Credentials,
+    arena_bytes: usize,
+) -> Result<Seat, HandshakeError> {
+    let memory = environment.take_memory(core_index, peer, environment.layout, arena_bytes);
+    let memory = memory.ok_or(Refusal::Memory)?;
     let core = environment.core(core_index).map_err(|_: FabricError| Refusal::Resources)?;
     let own = Own::new(&core, &environment.config.arena).map_err(|error| match error {
         OwnError::Full => HandshakeError::from(Refusal::Full),
         OwnError::Resources(error) => error.into(),
     })?;
-    let parts = Parts { layout, window, arena, bell };
-    Ok(Accepted { core_index, core, own, parts, hello, memory })
+    Ok(Seat { core_index, core, own, memory })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::super::config::ShmConfig;
+    use super::super::super::connector::ShmConnector;
+    use super::*;
+
+    /// Cores 0 and 1, by turns.
+    #[derive(Default)]
+    struct Two(usize);
+
+    impl Acceptor<ShmEndpoint> for Two {
+        fn pick_core(&mut self) -> Option<usize> {
+            self.0 += 1;
+            Some((self.0 - 1) % 2)
+        }
+
+        fn accepted(&mut self, _: usize, _: ShmEndpoint) {}
+    }
+
+    #[test]
+    fn a_core_that_is_full_leaves_connections_to_one_that_is_not() {
+        let config = ShmConfig { conns_max: 1, ..ShmConfig::default() };
+        let connector = ShmConnector::new(config).unwrap();
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let peer = Credentials::of_peer(&socket).unwrap();
+        let mut cores = Two::default();
+        let mut take = || take_seat(connector.environment(), &mut cores, peer, 4096);
+        let (first, second) = (take().unwrap(), take().unwrap());
+        assert_eq!((first.core_index, second.core_index), (0, 1));
+        let full = HandshakeError::Refused(Refusal::Full);
+        assert_eq!(take().err().map(|error| error.to_string()), Some(full.to_string()));
+        drop(second);
+        // Whichever of them is next.
+        for _ in 0..4 {
+            assert_eq!(take().unwrap().core_index, 1);
+        }
+    }
 }

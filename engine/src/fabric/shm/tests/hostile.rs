@@ -336,7 +336,7 @@ fn silent_peers_hold_up_nobody_and_are_let_go() {
 fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
     let connector = ShmConnector::new(ShmConfig::default()).unwrap();
     let address = format!("shm:hostile-{}-listener", std::process::id());
-    let listener = socket::listen(&Address::parse(&address).unwrap()).unwrap();
+    let (listener, _) = socket::listen(&Address::parse(&address).unwrap()).unwrap();
     let accept = Packet { kind: Kind::Accept, ..hello() }.encode();
     let (_, memory) = SharedMemory::create("attack", 4096).unwrap();
     let ready = Packet { kind: Kind::Ready, ..hello() };
@@ -373,7 +373,7 @@ fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
 #[test]
 fn memory_that_the_system_cannot_map_is_no_malformed_handshake() {
     let address = format!("shm:hostile-{}-mapping", std::process::id());
-    let listener = socket::listen(&Address::parse(&address).unwrap()).unwrap();
+    let (listener, _) = socket::listen(&Address::parse(&address).unwrap()).unwrap();
     let mut receiver = silent(&address);
     receiver.accept_descriptors();
     socket::wait_readable(listener.as_fd(), Instant::now() + PATIENCE).unwrap();
