@@ -101,11 +101,19 @@ await() {
     wait_for "${2:-60}" test -e "/pair/$1"
 }
 
+# rpcbind_up [OPTION]: it runs as a user of its own, which its package makes on the host, if it is
+# installed there.
+rpcbind_up() {
+    id _rpc >/dev/null 2>&1 || echo '_rpc:x:107:65534::/run/rpcbind:/usr/sbin/nologin' >>/etc/passwd
+    mkdir -p /run/rpcbind
+    rpcbind "$@"
+}
+
 # nfsd_up: the kernel's NFS server, on RDMA port 20049 of every device and TCP port 2049.
 # Exports the tmpfs /run/export, which is the root for version 4.
 nfsd_up() {
     modules rpcrdma nfsd
-    mkdir -p /run/export /run/rpcbind /var/lib/nfs
+    mkdir -p /run/export /var/lib/nfs
     mount -t tmpfs export /run/export
     chmod 777 /run/export
     # The server's state must not be on the overlay, whose file system knows no leases.
@@ -114,7 +122,7 @@ nfsd_up() {
     touch /var/lib/nfs/etab /var/lib/nfs/rmtab
     mount -t nfsd nfsd /proc/fs/nfsd
     echo '/run/export *(rw,no_root_squash,insecure,no_subtree_check,fsid=0)' >/etc/exports
-    rpcbind -w
+    rpcbind_up -w
     exportfs -ar
     rpc.mountd -p 20048
     rpc.nfsd --rdma=20049 4

@@ -43,8 +43,7 @@ server_up() {
         *)
             mount -t tmpfs export /run/export
             chmod 777 /run/export
-            mkdir -p /run/rpcbind
-            rpcbind -w
+            rpcbind_up -w
             server_start
             ;;
     esac
