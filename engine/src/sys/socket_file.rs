@@ -123,8 +123,11 @@ mod tests {
         let refused = |socket: &OwnedFd| SocketFile::bind(socket, &path).unwrap_err().kind();
         assert_eq!(refused(&second), io::ErrorKind::AddrInUse);
         assert_eq!(refused(&socket(SocketType::STREAM)), io::ErrorKind::AddrInUse);
-        std::mem::forget(file); // as one that is killed
-        drop(first);
+        // As one that is killed: its file stays.
+        let aside = folder.0.join("aside");
+        fs::rename(&path, &aside).unwrap();
+        drop((file, first));
+        fs::rename(&aside, &path).unwrap();
         drop(SocketFile::bind(&second, &path).unwrap());
         assert!(!path.exists());
         fs::write(&path, "no socket").unwrap();
