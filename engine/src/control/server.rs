@@ -41,16 +41,8 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     pub(crate) fn start(source: impl Source) -> io::Result<Self> {
-        let (listener, number) = socket::listen()?;
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let answers = Answers { source, number };
-        let server = Server {
-            listener,
-            stop: Arc::clone(&stop),
-            answers,
-            peers: Vec::with_capacity(PEERS_MAX),
-            paused_until: None,
-        };
+        let server = Server::new(source)?;
+        let stop = Arc::clone(&server.stop);
         let thread = std::thread::Builder::new().name("spinrpc-stats".into());
         let thread = Some(thread.spawn(move || server.run())?);
         Ok(Self { stop, thread })
@@ -74,6 +66,13 @@ struct Server<S> {
 }
 
 impl<S: Source> Server<S> {
+    fn new(source: S) -> io::Result<Self> {
+        let (listener, number) = socket::listen()?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (answers, peers) = (Answers { source, number }, Vec::with_capacity(PEERS_MAX));
+        Ok(Self { listener, stop, answers, peers, paused_until: None })
+    }
+
     fn run(mut self) {
         loop {
             match self.wait() {
@@ -84,14 +83,19 @@ impl<S: Source> Server<S> {
                     return;
                 }
             }
-            let now = Instant::now();
-            self.paused_until.take_if(|until| *until <= now);
-            // Requests are answered before new connections can evict them.
-            let answers = &mut self.answers;
-            self.peers.retain_mut(|peer| peer.deadline > now && peer.go_on(answers).is_ok());
-            if self.paused_until.is_none() {
-                self.accept(now);
-            }
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.paused_until.take_if(|until| *until <= now);
+        // Requests are answered before new connections can evict them, and before anybody is hung up on:
+        // answering the others may have taken all the time that one has to ask.
+        let answers = &mut self.answers;
+        self.peers.retain_mut(|peer| peer.go_on(answers).is_ok() && peer.deadline > now);
+        if self.paused_until.is_none() {
+            self.accept();
         }
     }
 
@@ -113,7 +117,9 @@ impl<S: Source> Server<S> {
         }
     }
 
-    fn accept(&mut self, now: Instant) {
+    fn accept(&mut self) {
+        // The time after the answers: who comes now is not the first to make room for the next one.
+        let now = Instant::now();
         for _ in 0..ACCEPT_BATCH {
             match self.listener.accept() {
                 Ok(None) => return,
@@ -299,8 +305,14 @@ fn with_end(mut line: String) -> Vec<u8> {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use super::super::NAME_PREFIX;
     use super::*;
+    use rustix::process::geteuid;
+    use std::io::{Read, Write};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixStream};
 
     /// Says how many connections it was asked for.
     struct Echoes;
@@ -322,5 +334,50 @@ mod tests {
         assert_eq!(shown("snapshot"), format!("{CONNECTIONS_SHOWN}\n"));
         assert_eq!(shown("snapshot 1000"), "1000\n");
         assert_eq!(shown("snapshot 1000000000"), format!("{CONNECTIONS_SHOWN_MAX}\n"));
+    }
+
+    fn connect(server: &Server<Echoes>) -> UnixStream {
+        let (user, process) = (geteuid().as_raw(), std::process::id());
+        let name = format!("{NAME_PREFIX}{user}/{process}/{}", server.answers.number);
+        UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+    }
+
+    fn ask(server: &Server<Echoes>) -> UnixStream {
+        let mut stream = connect(server);
+        stream.write_all(b"snapshot 7\n").unwrap();
+        stream
+    }
+
+    fn is_answered(mut stream: UnixStream) -> bool {
+        // Without waiting: the server is this thread.
+        stream.set_nonblocking(true).unwrap();
+        let mut answer = [0; 2];
+        stream.read_exact(&mut answer).is_ok() && answer == *b"7\n"
+    }
+
+    /// Those who were answered in the same turn had their answers before it came.
+    #[test]
+    fn who_comes_last_is_not_the_first_to_be_hung_up_on() {
+        let mut server = Server::new(Echoes).unwrap();
+        let _others: Vec<_> = (0..PEERS_MAX).map(|_| ask(&server)).collect();
+        server.turn();
+        let (asking, _later) = (ask(&server), connect(&server));
+        server.turn();
+        server.turn();
+        assert!(is_answered(asking));
+    }
+
+    #[test]
+    fn a_request_that_came_while_others_were_answered_for_long_is_answered() {
+        let mut server = Server::new(Echoes).unwrap();
+        let (silent, asking) = (connect(&server), ask(&server));
+        server.turn();
+        for peer in &mut server.peers {
+            peer.deadline = Instant::now();
+        }
+        server.turn();
+        assert!(is_answered(asking));
+        assert!(!is_answered(silent));
+        assert_eq!(server.peers.len(), 1, "who has said nothing is hung up on");
     }
 }
