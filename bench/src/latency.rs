@@ -72,7 +72,7 @@ impl Recorder {
     }
 
     /// The percentiles, with `ns_per_tick` of the clock that gave the samples, of these calls and of
-    /// `lost` ones that were never answered.
+    /// `lost` ones that were never answered, or never sent in their time.
     pub(crate) fn summary(&self, ns_per_tick: f64, lost: u64) -> LatencySummary {
         LatencySummary::of(&self.total(), ns_per_tick, lost)
     }
@@ -103,7 +103,7 @@ impl LatencySummary {
         if answered == 0 {
             return Self::refused(0);
         }
-        let at = |percent: f64| match rank(percent, answered + lost) {
+        let at = |percent: f64| match rank(percent, answered.saturating_add(lost)) {
             Some(rank) if rank <= answered => {
                 // Half a sample below, so that rounding cannot make it the next rank.
                 let quantile = (rank as f64 - 0.5) / answered as f64;

@@ -51,6 +51,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     report.notes = notes(args, &plan, fabric.driver);
     report.notes.extend(paths);
     report.notes.extend(outcome.rows.first().and_then(others_note));
+    if fabric.driver == Driver::Shm {
+        report.notes.extend(outcome.rows.first().and_then(shared_cpu_note));
+    }
     if let Some(capture) = capture {
         report.notes.push(capture.outcome()?);
     }
@@ -142,6 +145,17 @@ fn others_note(row: &Row) -> Option<String> {
              its busy share and polls are of all of them"
         )
     })
+}
+
+/// Says so where both ends of one host poll on the same CPU, by turns of the scheduler's.
+fn shared_cpu_note(row: &Row) -> Option<String> {
+    let one = &row.repeats.first()?.measurement;
+    let mut servers = one.server_cores.iter().filter_map(|core| core.cpu);
+    let cpu = servers.find(|cpu| one.client_cores.iter().any(|core| core.cpu == Some(*cpu)))?;
+    Some(format!(
+        "client and server share CPU {cpu}: most of a round trip is the scheduler's time; give them \
+         CPUs of their own (--cores)"
+    ))
 }
 
 /// Says so where a call from before the measured time, which is not counted, took a good part of it.
@@ -245,7 +259,21 @@ const QUESTIONS: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
-    use super::clock_note;
+    use super::*;
+    use crate::load::CoreUse;
+    use crate::report::tests::repeat;
+
+    #[test]
+    fn ends_that_share_a_cpu_are_told_of() {
+        let on = |cpu| vec![CoreUse { cpu: Some(cpu), ..CoreUse::default() }];
+        let mut both =
+            Row::new(Workload::ping_pong(Operation::Echo, 64), vec![repeat(1, 1.0, &[])]);
+        both.repeats[0].measurement.client_cores = on(3);
+        both.repeats[0].measurement.server_cores = on(2);
+        assert!(shared_cpu_note(&both).is_none());
+        both.repeats[0].measurement.server_cores = on(3);
+        assert!(shared_cpu_note(&both).unwrap().contains("share CPU 3"));
+    }
 
     #[test]
     fn a_clock_that_runs_at_another_rate_is_told_of() {

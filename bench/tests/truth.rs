@@ -133,7 +133,7 @@ fn assert_agreement(row: &Value) {
 
 /// Stop the server within the measured time, and let it go on when that is over: in a closed loop of a
 /// mix, on several connections and with a cool-down, in an open loop, and in both directions, where one
-/// of the loops is the stopped server's own. Expect the stall in every maximum, the time until it ended
+/// of the loops is the stopped server's own. Expect the stall in every maximum that is known, the time until it ended
 /// in the rate, and a success.
 #[test]
 fn a_stall_at_the_end_of_the_measured_time_is_in_the_figures() {
@@ -154,7 +154,11 @@ fn a_stall_at_the_end_of_the_measured_time_is_in_the_figures() {
         for row in report["rows"].as_array().unwrap() {
             let repeat = &row["repeats"][0];
             let stall_s = STALL.as_secs_f64();
-            assert!(number(&repeat["latency"]["max_ns"]) > stall_s * 0.9e9, "{name}: {row}");
+            // Calls that were to be sent meanwhile, and were not, are slower still, by nobody knows how much.
+            let never_sent = &repeat["open"]["never_sent"];
+            let of = if never_sent.as_u64() > Some(0) { "service" } else { "latency" };
+            assert!(number(&repeat[of]["max_ns"]) > stall_s * 0.9e9, "{name}: {row}");
+            assert_eq!(repeat["latency"]["max_ns"].is_null(), of == "service", "{name}: {row}");
             assert!(number(&repeat["elapsed_s"]) > stall_s * 0.9, "{name}: {row}");
             assert_eq!(repeat["lost"], 0, "{name}: {row}");
             assert_agreement(row);

@@ -4,17 +4,23 @@
 
 mod common;
 
-use common::caller::{all_words, open};
+use common::caller::{Heard, all_words, open, recorder, run_core};
 use common::program::ECHO;
 use common::{PROGRAM, Server, VERSION, small, small_with, unique_address, valid};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::geteuid;
 use spinrpc::config::{CoreList, Host};
 use spinrpc::sys::affinity::{CpuSet, allowed, pin_current_thread};
-use spinrpc::{Call, Engine, Procedure, blocking, spawn_helper};
+use spinrpc::{Call, ConnectionEvent, Engine, Procedure, blocking, spawn_helper};
+use std::cell::RefCell;
 use std::error::Error;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Which CPUs are polled on is a matter of the whole process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -186,4 +192,40 @@ fn engines_of_one_host_take_cpus_of_their_own_by_default() {
     assert_eq!(third.config().cpus(), [first], "there is no other");
     drop((server, third));
     assert_eq!(make().config().cpus(), [first]);
+}
+
+/// A listener that never says a word, as one that is stopped.
+fn silent_listener() -> (OwnedFd, String) {
+    let address = unique_address();
+    let name = address.strip_prefix("shm:").unwrap();
+    let name = format!("spinrpc/{}/{name}", geteuid().as_raw());
+    let socket =
+        net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap();
+    net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+    net::listen(&socket, 64).unwrap();
+    (socket, address)
+}
+
+/// Connect often to a listener that does not answer, and then to a server. Expect the server's connection
+/// while the others wait, and an engine that ends without trying them all: each waits for 5 s.
+#[test]
+fn a_listener_that_does_not_answer_delays_neither_other_connections_nor_the_end() {
+    let _alone = alone();
+    let (_silent, address) = silent_listener();
+    let server = Server::start();
+    on_a_thread(move || {
+        let engine = Engine::new(valid(small())).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let heard: Rc<RefCell<Heard<Vec<u32>>>> = Rc::default();
+        for to in [&address; 6].into_iter().chain([&server.address]) {
+            core.connect(to, PROGRAM, VERSION, |_| recorder(&heard, all_words)).unwrap();
+        }
+        run_core(&mut core, "the first event", || !heard.borrow().events.is_empty());
+        let first = heard.borrow().events[0].clone();
+        assert!(matches!(first, ConnectionEvent::Up { .. }), "{first:?}");
+        let start = Instant::now();
+        drop((core, engine));
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    });
 }

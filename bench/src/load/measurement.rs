@@ -123,12 +123,13 @@ pub(crate) struct OpenLoop {
     pub(crate) refused: Option<&'static str>,
 }
 
-/// What the cores of one side, or one of them, did during a measurement.
+/// What the cores of one side, or one of them, did from the first call of a run to the last, with its ramp
+/// and warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct CoreUse {
     /// The CPU it is pinned to; absent for several together.
     pub(crate) cpu: Option<usize>,
-    /// Calls it made or answered, warm-up included; a server's include those of other clients.
+    /// Calls it made or answered; a server's include those of other clients.
     pub(crate) calls: u64,
     pub(crate) calls_per_second: f64,
     /// Clock ticks of turns that found work, for each call; absent without calls.

@@ -176,10 +176,13 @@ impl Sum {
         let open = self.open.as_ref();
         let open = open.map(|open| self.open_loop(workload, limits, open, calls_per_second));
         let refused = open.is_some_and(|open| open.refused.is_some());
-        let summary = |recorder: &Recorder| match refused {
+        let summary = |recorder: &Recorder, unknown: u64| match refused {
             true => LatencySummary::refused(recorder.samples()),
-            false => recorder.summary(ns_per_tick, lost),
+            false => recorder.summary(ns_per_tick, unknown),
         };
+        // Those that were never sent have waited for longest. Which operation of a mix they were to be is
+        // not known, so that they count for each.
+        let never_sent = open.map_or(0, |open| open.never_sent);
         // Neither the service time of a part is kept apart, nor how well it kept to its rate.
         let service = self.open.as_ref().filter(|_| !workload.of_mix);
         Ok(Measurement {
@@ -189,10 +192,10 @@ impl Sum {
             calls_per_second,
             // A null call moves nothing, which is a figure.
             bytes_per_second: if bytes > 0.0 { rate(bytes, self.elapsed_s) } else { 0.0 },
-            latency: summary(&all),
+            latency: summary(&all, lost + never_sent),
             carried_in_ns: self.carried_in_ns,
             cut_short: self.cut_short,
-            service: service.map(|open| summary(&open.service)),
+            service: service.map(|open| summary(&open.service, lost)),
             open: open.filter(|_| !workload.of_mix),
             client: CoreUse::sum(&sides.client),
             server: sides.server.as_deref().map(CoreUse::sum),
@@ -365,7 +368,18 @@ mod tests {
         assert!(fell_behind.open.unwrap().refused.is_some());
         assert!(fell_behind.latency.p99_ns.is_nan() && fell_behind.samples.latency.is_empty());
         assert_eq!((fell_behind.calls, fell_behind.latency.samples), (900, 900));
-        assert!(open(900, 100, true).latency.p99_ns > 0.0);
+        let forced = open(900, 100, true);
+        assert!(forced.latency.p50_ns > 0.0);
+        assert!(forced.latency.p99_ns.is_nan(), "it lies among those that were never sent");
+    }
+
+    /// 0.1 % were never sent: the percentiles that lie among them are not known, nor is the longest.
+    #[test]
+    fn calls_that_were_never_sent_are_slower_than_every_sample() {
+        let measured = open(9990, 10, false);
+        assert!(measured.open.unwrap().refused.is_none(), "{measured:?}");
+        assert!(measured.latency.p99_ns > 0.0);
+        assert!(measured.latency.p99_99_ns.is_nan() && measured.latency.max_ns.is_nan());
     }
 
     #[test]

@@ -18,9 +18,7 @@ use spinrpc::{
 /// Answers the benchmark program on every core of `engine`, at `address`. Returns when it listens.
 pub(crate) fn serve(engine: &Engine, config: &Config, address: &str) -> Result<(), Failure> {
     register(engine, config);
-    engine
-        .listen(address)
-        .map_err(|error| Failure::Measurement(format!("listening on {address}: {error}")))
+    engine.listen(address).map_err(|error| Failure::Measurement(error.to_string()))
 }
 
 /// Answers the benchmark program on every core of `engine`, by whatever connections it has.

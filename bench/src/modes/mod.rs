@@ -106,14 +106,25 @@ pub(crate) struct SoakWindow {
     pub(crate) server: Holdings,
 }
 
+/// What a figure of windows is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TrendUnit {
+    Number,
+    Ns,
+    Bytes,
+}
+
 /// A straight line through a figure of all windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Trend {
     /// Which figure: `p50`, `server memory` and so on.
     pub(crate) what: &'static str,
-    /// Its mean over the windows, in nanoseconds, calls per second, bytes, or a number.
+    /// Of its mean and change.
+    pub(crate) unit: TrendUnit,
+    /// Its mean over the windows.
     pub(crate) mean: f64,
-    /// What the line changes by from the first window to the last, in the same unit.
+    /// What the line changes by from the first window to the last.
     pub(crate) change: f64,
     /// Standard error of that.
     pub(crate) change_error: f64,

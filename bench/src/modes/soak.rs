@@ -4,7 +4,7 @@
 
 use super::rows::rows;
 use super::trend::Line;
-use super::{Outcome, Soak, SoakWindow, Trend};
+use super::{Outcome, Soak, SoakWindow, Trend, TrendUnit};
 use crate::cli::Plan;
 use crate::env::{Holdings, holdings};
 use crate::failure::Failure;
@@ -157,6 +157,9 @@ impl Watch {
         if lost > 0 {
             reasons.push(format!("{lost} calls were never answered"));
         }
+        if count < self.planned {
+            reasons.push(format!("it ended after {count} of {} windows", self.planned));
+        }
         let held = reasons.is_empty();
         let intervals = samples(&self.windows, self.samples, self.planned);
         if let Some((_, all)) = self.sums.first_mut() {
@@ -189,7 +192,8 @@ fn summarise(one: &mut Measurement, is_refused: bool) -> Result<(), Failure> {
     if is_refused {
         (one.samples, one.latency) = (Samples::none()?, LatencySummary::refused(one.calls));
     } else {
-        one.latency = LatencySummary::of(&one.samples.latency, 1.0, one.lost);
+        let never_sent = one.open.map_or(0, |open| open.never_sent);
+        one.latency = LatencySummary::of(&one.samples.latency, 1.0, one.lost + never_sent);
     }
     Ok(())
 }
@@ -280,6 +284,7 @@ type Figure = fn(&SoakWindow) -> f64;
 /// How much of a change of a figure is a drift.
 struct Bounds {
     what: &'static str,
+    unit: TrendUnit,
     /// Falling is bad, rather than growing.
     falls: bool,
     /// Part of its mean, and at least so much.
@@ -291,17 +296,23 @@ fn figures() -> [(Bounds, Figure); 7] {
     let (memory, descriptors) = ((0.02, LEAK_BYTES), (0.0, LEAK_COUNT));
     [
         (rate, |w| w.calls_per_second),
-        (grows("p50", (0.1, 100.0)), |w| w.p50_ns),
-        (grows("p99", (0.2, 1000.0)), |w| w.p99_ns),
-        (grows("client memory", memory), |w| w.client.resident_bytes as f64),
-        (grows("server memory", memory), |w| w.server.resident_bytes as f64),
+        (grows("p50", (0.1, 100.0)).of(TrendUnit::Ns), |w| w.p50_ns),
+        (grows("p99", (0.2, 1000.0)).of(TrendUnit::Ns), |w| w.p99_ns),
+        (grows("client memory", memory).of(TrendUnit::Bytes), |w| w.client.resident_bytes as f64),
+        (grows("server memory", memory).of(TrendUnit::Bytes), |w| w.server.resident_bytes as f64),
         (grows("client descriptors", descriptors), |w| w.client.descriptors as f64),
         (grows("server descriptors", descriptors), |w| w.server.descriptors as f64),
     ]
 }
 
 fn grows(what: &'static str, tolerance: (f64, f64)) -> Bounds {
-    Bounds { what, falls: false, tolerance }
+    Bounds { what, unit: TrendUnit::Number, falls: false, tolerance }
+}
+
+impl Bounds {
+    fn of(self, unit: TrendUnit) -> Self {
+        Self { unit, ..self }
+    }
 }
 
 /// How each figure went. The first window is left out: what is there for the first time is no drift.
@@ -325,7 +336,7 @@ fn trend(bounds: &Bounds, points: impl Iterator<Item = (f64, f64)>) -> Option<Tr
     let is_clear = worse > line.change_error * ERRORS_CLEAR;
     let is_drift = is_clear && worse > (line.mean.abs() * part).max(least);
     let Line { mean, change, change_error } = line;
-    Some(Trend { what: bounds.what, mean, change, change_error, is_drift })
+    Some(Trend { what: bounds.what, unit: bounds.unit, mean, change, change_error, is_drift })
 }
 
 /// A line about a window.
@@ -467,7 +478,11 @@ mod tests {
     }
 
     fn soaked(windows: [Measured; 3]) -> Outcome {
-        let mut watch = Watch::new(5, "shm:nobody").unwrap();
+        soaked_of(3, windows)
+    }
+
+    fn soaked_of(planned: usize, windows: [Measured; 3]) -> Outcome {
+        let mut watch = Watch::new(planned, "shm:nobody").unwrap();
         let holdings = window(0).server;
         windows.into_iter().for_each(|one| watch.add(vec![one], Some(holdings)));
         watch.outcome().unwrap()
@@ -498,6 +513,14 @@ mod tests {
         assert!(outcome.verdict.unwrap_err().contains("1 of 3 windows did not keep to the rate"));
         let kept = soaked([open_window(0, 1.0), open_window(0, 1.0), open_window(0, 1.0)]);
         assert!(kept.soak.unwrap().held && kept.verdict.is_ok());
+    }
+
+    #[test]
+    fn a_soak_that_ended_early_did_not_hold() {
+        let windows = [open_window(0, 1.0), open_window(0, 1.0), open_window(0, 1.0)];
+        let early = soaked_of(60, windows);
+        assert!(!early.soak.unwrap().held);
+        assert!(early.verdict.unwrap_err().contains("it ended after 3 of 60 windows"));
     }
 
     #[test]

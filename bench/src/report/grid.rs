@@ -4,6 +4,7 @@
 use super::{FloorRow, Goal, Report, Row, spread};
 use crate::latency::{LatencySummary, is_supported, median, upper_median};
 use crate::load::CoreUse;
+use crate::modes::{Trend, TrendUnit};
 use crate::units::{show_count, show_us};
 
 /// A table: a title, what to know before reading, and cells.
@@ -59,7 +60,11 @@ fn result_cells(row: &Row) -> Vec<String> {
         median.calls.to_string(),
         show_seconds(median.elapsed_s),
         show_rate(median.calls_per_second),
-        if rate > 0.0 { format!("{rate:.0}") } else { "-".to_owned() },
+        match rate {
+            _ if rate >= 10.0 => format!("{rate:.0}"),
+            _ if rate > 0.0 => format!("{rate:.2}"),
+            _ => "-".to_owned(),
+        },
     ];
     cells.extend(latency_cells(&median.latency, median.samples_min));
     cells
@@ -133,7 +138,10 @@ pub(crate) fn ratios(report: &Report) -> Option<Grid> {
 /// How open loops kept to their rates, and what calls took from their actual start.
 pub(crate) fn loops(report: &Report) -> Option<Grid> {
     let rows = report.rows.iter().filter_map(loop_cells).collect();
-    let lead = "latency counts from the intended start of a call, service time from the actual one";
+    let lead = "latency counts from the intended start of a call, service time from the actual one; \
+                adherence: calls that started before the measured time was over; late: of them, those \
+                that started 5 µs or more after their time; overran and never sent: those that started \
+                after the end, and those that did not";
     Some(Grid::new("open loops", &LOOPS, rows)?.led_by(lead))
 }
 
@@ -168,7 +176,8 @@ pub(crate) fn cores(report: &Report) -> Option<Grid> {
         let server = core_rows(row, "server", |m| &m.server_cores);
         client.into_iter().chain(server)
     });
-    let lead = "cycles/RPC: clock ticks of turns that found work, by the calls of the core; they and busy \
+    let lead = "from the first call to the last, ramp and warm-up included; a server's calls are those of all \
+                its clients; cycles/RPC: clock ticks of turns that found work, by the calls of the core; they and busy \
                 include what else ran on the core within such a turn; \
                 useful and empty: polls that found work, and those that did not; stolen: by the \
                 hypervisor, in all repeats";
@@ -238,16 +247,24 @@ pub(crate) fn saturation(report: &Report) -> Option<Grid> {
     Some(Grid::new("highest rate", &SATURATION, rows.collect())?.led_by(lead))
 }
 
+fn show_mean(trend: &Trend) -> String {
+    match trend.unit {
+        TrendUnit::Number => show_count(trend.mean),
+        TrendUnit::Ns => format!("{} µs", show_us(trend.mean)),
+        TrendUnit::Bytes => format!("{:.1} MiB", trend.mean / f64::from(1 << 20)),
+    }
+}
+
 /// What changed in the course of a soak.
 pub(crate) fn soak(report: &Report) -> Option<Grid> {
     let soak = report.soak.as_ref()?;
     let rows = soak.trends.iter().map(|trend| {
         vec![
             trend.what.to_owned(),
-            show_count(trend.mean),
+            show_mean(trend),
             format!("{:+.1}%", trend.change / trend.mean.abs().max(f64::MIN_POSITIVE) * 100.0),
             format!("{:.1}%", trend.change_error / trend.mean.abs().max(f64::MIN_POSITIVE) * 100.0),
-            if trend.is_drift { "DRIFT" } else { "steady" }.to_owned(),
+            if trend.is_drift { "DRIFT" } else { "no drift" }.to_owned(),
         ]
     });
     let verdict = match (soak.trends.is_empty(), soak.held) {

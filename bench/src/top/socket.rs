@@ -52,13 +52,21 @@ pub(crate) fn names() -> io::Result<Vec<String>> {
 fn names_in(table: &str) -> Vec<String> {
     let name = |line: &str| {
         let name = line.split_whitespace().nth(7)?.strip_prefix('@')?;
-        name.starts_with(NAME_PREFIX).then(|| name.to_owned())
+        is_control_name(name).then(|| name.to_owned())
     };
     table.lines().filter_map(name).collect()
 }
 
-/// Connects, and checks the server's credentials before anything is read.
-fn connect(name: &str) -> Result<(PeerSocket, Owner), Silence> {
+/// Whether an engine may have that name: user, process and a number below 256, each written in one way.
+fn is_control_name(name: &str) -> bool {
+    let Some(numbers) = name.strip_prefix(NAME_PREFIX) else { return false };
+    let is_number = |text: &str| text.parse::<u32>().is_ok_and(|it| it.to_string() == text);
+    let parts: Vec<&str> = numbers.split('/').collect();
+    parts.len() == 3 && parts.iter().all(|part| is_number(part)) && parts[2].parse::<u8>().is_ok()
+}
+
+/// Connects, and checks the server's credentials before anything is sent or read.
+fn connect(name: &str, is_meant: impl Fn(Owner) -> bool) -> Result<(PeerSocket, Owner), Silence> {
     let gone = |_| Silence::Gone;
     let socket =
         net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -67,22 +75,19 @@ fn connect(name: &str) -> Result<(PeerSocket, Owner), Silence> {
     let (socket, peer) = PeerSocket::connect(socket, &address, Instant::now() + QUEUE_PATIENCE)
         .map_err(|_| Silence::Gone)?;
     let owner = Owner { pid: peer.pid, user: peer.uid };
-    if !peer.is_trusted() && !geteuid().is_root() {
+    if !is_meant(owner) || (!peer.is_trusted() && !geteuid().is_root()) {
         return Err(Silence::Refused(owner));
     }
     Ok((socket, owner))
 }
 
-/// Asks whoever listens under that name.
-pub(crate) fn ask(name: &str) -> Result<(Owner, Snapshot), Silence> {
-    let (socket, owner) = connect(name)?;
-    let answer = exchange(&socket, "snapshot").map_err(|error| match error.kind() {
-        io::ErrorKind::TimedOut => {
-            Silence::Broken(owner, "it does not answer; is it stopped?".to_owned())
-        }
-        io::ErrorKind::InvalidData => Silence::Broken(owner, error.to_string()),
-        _ => Silence::Refused(owner),
-    })?;
+/// Asks who listens under that name, if that is one who is meant.
+pub(crate) fn ask(
+    name: &str,
+    is_meant: impl Fn(Owner) -> bool,
+) -> Result<(Owner, Snapshot), Silence> {
+    let (socket, owner) = connect(name, is_meant)?;
+    let answer = exchange(&socket, "snapshot").map_err(|error| silence(owner, &error))?;
     let snapshot: Snapshot = serde_json::from_slice(&answer).map_err(|error| {
         Silence::Broken(owner, format!("its answer is not a snapshot: {error}"))
     })?;
@@ -93,13 +98,30 @@ pub(crate) fn ask(name: &str) -> Result<(Owner, Snapshot), Silence> {
     Ok((owner, snapshot))
 }
 
-/// Has the cores of an engine idle like this.
-pub(crate) fn set_idle(name: &str, policy: IdlePolicy) -> io::Result<()> {
-    let (socket, _) = connect(name).map_err(|silence| match silence {
-        Silence::Refused(_) => io::Error::from(io::ErrorKind::PermissionDenied),
-        _ => io::ErrorKind::NotConnected.into(),
-    })?;
-    exchange(&socket, &format!("idle {}", policy.name())).map(drop)
+/// Has the cores of an engine idle like this, if its process is meant.
+pub(crate) fn set_idle(
+    name: &str,
+    policy: IdlePolicy,
+    is_meant: impl Fn(Owner) -> bool,
+) -> Result<(), Silence> {
+    let (socket, owner) = connect(name, is_meant)?;
+    let request = format!("idle {}", policy.name());
+    let answer = exchange(&socket, &request).map_err(|error| silence(owner, &error))?;
+    let is_done = |answer: &serde_json::Value| answer["idle"] == policy.name();
+    match serde_json::from_slice(&answer) {
+        Ok(answer) if is_done(&answer) => Ok(()),
+        _ => Err(Silence::Broken(owner, String::from_utf8_lossy(&answer).trim_end().to_owned())),
+    }
+}
+
+fn silence(owner: Owner, error: &io::Error) -> Silence {
+    match error.kind() {
+        io::ErrorKind::TimedOut => {
+            Silence::Broken(owner, "it does not answer; is it stopped?".to_owned())
+        }
+        io::ErrorKind::InvalidData => Silence::Broken(owner, error.to_string()),
+        _ => Silence::Refused(owner),
+    }
 }
 
 /// Sends a request and takes one line.
@@ -158,12 +180,19 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
     use std::thread;
 
+    fn anybody(_: Owner) -> bool {
+        true
+    }
+
     #[test]
     fn control_sockets_are_found_among_others() {
         let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 123 @spinrpc-control/0/1/0\n\
              0000000000000000: 00000003 00000000 00000000 0001 03 124\n\
              0000000000000000: 00000002 00000000 00010000 0005 01 125 @spinrpc/0/echo\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 126 @spinrpc-control/0/1/00\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 126 @spinrpc-control/0/1/256\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 126 @spinrpc-control/0/1/x\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 126 /run/spinrpc-control/x\n";
         assert_eq!(names_in(table), ["spinrpc-control/0/1/0"]);
     }
@@ -179,7 +208,7 @@ mod tests {
         let queued = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         net::connect(&queued, &address).unwrap();
         let begin = Instant::now();
-        assert!(matches!(ask(&name), Err(Silence::Gone)));
+        assert!(matches!(ask(&name, anybody), Err(Silence::Gone)));
         assert!(begin.elapsed() < PATIENCE, "waited {:?}", begin.elapsed());
     }
 
@@ -204,7 +233,7 @@ mod tests {
         ] {
             let name = format!("spinperf-test/{}/{number}", std::process::id());
             let peer = answering(&name, answer);
-            match ask(&name) {
+            match ask(&name, anybody) {
                 Err(Silence::Broken(owner, what)) => {
                     assert!(what.contains(expected), "{what}");
                     assert_eq!(owner.pid, std::process::id());
@@ -253,7 +282,7 @@ mod tests {
             (far, kept)
         });
         let began = Instant::now();
-        let answer = ask(&name);
+        let answer = ask(&name, anybody);
         let elapsed = began.elapsed();
         drop(server.join().unwrap());
         assert!(answer.is_err());
@@ -290,7 +319,7 @@ mod tests {
             });
             let client = thread::spawn(move || {
                 become_user(client);
-                ask(&name).map(drop)
+                ask(&name, anybody).map(drop)
             });
             match client.join().unwrap() {
                 Err(Silence::Refused(owner)) => assert_eq!((owner.user, is_asked), (12_345, false)),
@@ -305,8 +334,8 @@ mod tests {
     fn a_peer_that_hangs_up_refuses_and_a_name_without_one_is_gone() {
         let name = format!("spinperf-test/{}/closed", std::process::id());
         let peer = answering(&name, b"");
-        assert!(matches!(ask(&name), Err(Silence::Refused(_))));
+        assert!(matches!(ask(&name, anybody), Err(Silence::Refused(_))));
         peer.join().unwrap();
-        assert!(matches!(ask(&name), Err(Silence::Gone)));
+        assert!(matches!(ask(&name, anybody), Err(Silence::Gone)));
     }
 }

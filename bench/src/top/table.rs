@@ -1,5 +1,6 @@
 //! A view as lines of text, for people.
 
+use super::target::total;
 use super::view::{BlocksView, ConnectionView, CoreView, EngineView, View};
 use crate::units::{show_count, show_size};
 use spinrpc_tuning::text::printable;
@@ -28,7 +29,7 @@ fn engine_lines(engine: &EngineView, connections: usize) -> Vec<String> {
     if !rows.is_empty() {
         lines.extend(aligned(with_head(&CONNECTION_HEAD, rows.into_iter())));
     }
-    let open: u64 = engine.cores.iter().map(|core| core.connections_open).sum();
+    let open = total(engine.cores.iter().map(|core| core.connections_open));
     let shown: usize =
         engine.cores.iter().map(|core| core.connections.len().min(connections)).sum();
     if open > shown as u64 {
@@ -150,7 +151,7 @@ fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
         format!("{}/{}", row.serving, row.credits_given),
         format!("{}/{}", row.credits_in_flight, row.credits_granted),
         format!("{}/{}", row.receives_kept, row.receives),
-        format!("{}/{}", row.sends_out + row.sends_kept, row.sends),
+        format!("{}/{}", row.sends_out.saturating_add(row.sends_kept), row.sends),
         held.join("/"),
         memory(row),
     ]

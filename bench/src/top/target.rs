@@ -4,10 +4,12 @@
 use super::snapshot::{Core, Snapshot};
 use super::socket::{self, Owner, Silence};
 use crate::failure::Failure;
+use rustix::process::geteuid;
 use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
 use spinrpc_tuning::text::printable;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,19 +50,19 @@ impl Found {
     fn buffers_in_use(&self) -> Option<u64> {
         let running = || self.snapshot.cores.iter().filter(|core| core.running);
         let blocks = |core: &Core| {
-            sum(core.memory.iter().map(|class| class.total.saturating_sub(class.free)))
+            total(core.memory.iter().map(|class| class.total.saturating_sub(class.free)))
         };
         let sends = |core: &Core| {
             let sends = core.connections.iter().map(|one| one.sends);
-            sum(sends.map(|buffers| buffers.total.saturating_sub(buffers.free)))
+            total(sends.map(|buffers| buffers.total.saturating_sub(buffers.free)))
         };
         let told = running().all(|core| core.answered);
-        told.then(|| sum(running().map(|core| blocks(core).saturating_add(sends(core)))))
+        told.then(|| total(running().map(|core| blocks(core).saturating_add(sends(core)))))
     }
 }
 
 /// What another process says need not add up.
-fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
@@ -77,12 +79,17 @@ impl Watched {
     /// # Errors
     /// [`Failure::Measurement`]: there is none, with the reason.
     pub(crate) fn find(target: Option<&Target>) -> Result<Self, Failure> {
-        let names =
+        let mut names =
             socket::names().map_err(|error| Failure::system("reading /proc/net/unix", error))?;
+        if let Some(Target::Process(pid)) = target {
+            // Its own come first: other users may have taken more names than there is time for. Those of
+            // another process namespace say another number.
+            names.sort_by_key(|name| !name.contains(&format!("/{pid}/")));
+        }
         let mut watched = Self { stems: Vec::new(), owners: Vec::new() };
         let mut silent = Vec::new();
         for name in in_time(names, Instant::now() + FIND_PATIENCE) {
-            match socket::ask(&name) {
+            match socket::ask(&name, |_| true) {
                 Ok((owner, snapshot)) if is_meant(target, owner, &snapshot) => {
                     watched.add(&name, owner);
                 }
@@ -106,34 +113,54 @@ impl Watched {
         }
     }
 
-    /// Names of their engines' sockets now.
-    fn names(&self) -> Vec<String> {
+    /// Names of their engines' sockets now, as far as there is time: any user may take such names, too.
+    fn names(&self) -> impl Iterator<Item = String> {
         let is_watched = |name: &String| {
-            name.rsplit_once('/').is_some_and(|(stem, _)| self.stems.iter().any(|s| s == stem))
+            let is_of = |(stem, _)| self.stems.iter().any(|watched| watched == stem);
+            name.rsplit_once('/').is_some_and(is_of)
         };
         // Without the table nobody can be seen any more.
-        socket::names().unwrap_or_default().into_iter().filter(is_watched).collect()
+        let names = socket::names().unwrap_or_default().into_iter().filter(is_watched).collect();
+        in_time(names, Instant::now() + FIND_PATIENCE)
+    }
+
+    fn is_watched(&self, owner: Owner) -> bool {
+        self.owners.contains(&owner)
     }
 
     /// Has all their cores idle like this.
     ///
     /// # Errors
-    /// The first engine that does not answer.
+    /// [`Failure::Measurement`]: the first engine that does not do it, or that none is there any more.
     pub(crate) fn set_idle(&self, policy: IdlePolicy) -> Result<(), Failure> {
-        let failed = |name| move |error| Failure::system(format!("asking {name}"), error);
-        let names = self.names();
-        names.iter().try_for_each(|name| socket::set_idle(name, policy).map_err(failed(name)))
+        let mut told = 0;
+        for name in self.names() {
+            match socket::set_idle(&name, policy, |owner| self.is_watched(owner)) {
+                Ok(()) => told += 1,
+                Err(Silence::Broken(owner, what)) => {
+                    let what = printable(&what);
+                    let text = format!("process {} does not idle as it is told: {what}", owner.pid);
+                    return Err(Failure::Measurement(text));
+                }
+                // Another process under a name like theirs, or an engine that has just ended.
+                Err(Silence::Refused(_) | Silence::Gone) => {}
+            }
+        }
+        match told {
+            0 => Err(Failure::Measurement(format!("{} has ended", self.who()))),
+            _ => Ok(()),
+        }
     }
 
     /// Their engines that answer now; `None` when all have ended.
     pub(crate) fn look(&self) -> Option<Vec<Found>> {
         let (mut found, mut is_anybody_there) = (Vec::new(), false);
         for name in self.names() {
-            match socket::ask(&name) {
-                Ok((owner, snapshot)) if self.owners.contains(&owner) => {
+            match socket::ask(&name, |owner| self.is_watched(owner)) {
+                Ok((owner, snapshot)) => {
                     found.push(Found { owner, program: program(owner.pid), snapshot });
                 }
-                Err(Silence::Broken(owner, what)) if self.owners.contains(&owner) => {
+                Err(Silence::Broken(owner, what)) => {
                     eprintln!("spinperf: process {}: {}", owner.pid, printable(&what));
                     is_anybody_there = true;
                 }
@@ -178,7 +205,20 @@ fn is_meant(target: Option<&Target>, owner: Owner, snapshot: &Snapshot) -> bool 
     match target {
         None => true,
         Some(Target::Process(pid)) => owner.pid == *pid,
-        Some(Target::Address(address)) => snapshot.listens.contains(address),
+        Some(Target::Address(address)) => {
+            snapshot.listens.contains(address) && may_listen(owner.user, address)
+        }
+    }
+}
+
+/// Whether that user's process can be the one at `address` for this user: any engine says what it likes.
+fn may_listen(user: u32, address: &str) -> bool {
+    match address.strip_prefix("shm:") {
+        None => true,
+        Some(path) if path.starts_with('/') => {
+            fs::metadata(path).is_ok_and(|file| file.uid() == user)
+        }
+        Some(_) => user == geteuid().as_raw(),
     }
 }
 
@@ -253,8 +293,20 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_that_of_its_own_user() {
+        let own = geteuid().as_raw();
+        assert!(may_listen(own, "shm:echo"));
+        assert!(!may_listen(own + 1, "shm:echo"));
+        let file = std::env::current_exe().unwrap();
+        let (path, user) = (format!("shm:{}", file.display()), file.metadata().unwrap().uid());
+        assert!(may_listen(user, &path));
+        assert!(!may_listen(user + 1, &path));
+        assert!(may_listen(own + 1, "rdma://192.0.2.1:20049"));
+    }
+
+    #[test]
     fn counts_of_another_process_that_do_not_add_up_do_not_end_this_one() {
-        assert_eq!(sum([u64::MAX, 2].into_iter()), u64::MAX);
+        assert_eq!(total([u64::MAX, 2].into_iter()), u64::MAX);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! described in `bench/schema/spinperf-top-1.schema.json`.
 
 use super::snapshot::{Blocks, Connection, Core, Snapshot};
-use super::target::Found;
+use super::target::{Found, total};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -215,7 +215,9 @@ impl Span {
             Order::Calls => {
                 views.sort_by(|a, b| b.calls_per_second().total_cmp(&a.calls_per_second()))
             }
-            Order::InFlight => views.sort_by_key(|c| Reverse(c.credits_in_flight + c.serving)),
+            Order::InFlight => {
+                views.sort_by_key(|c| Reverse(c.credits_in_flight.saturating_add(c.serving)))
+            }
             Order::Memory => views.sort_by_key(|c| Reverse(c.held())),
             Order::Place => views.sort_by_key(|c| place(&c.id)),
         }
@@ -265,7 +267,7 @@ impl ConnectionView {
     }
 
     fn held(&self) -> u64 {
-        self.receives_kept + self.sends_out + self.blocks.values().sum::<u64>()
+        total([self.receives_kept, self.sends_out].into_iter().chain(self.blocks.values().copied()))
     }
 }
 

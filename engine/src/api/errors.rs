@@ -126,7 +126,7 @@ pub enum ConnectError {
     #[error("a version that is not spoken here was asked for: see rpc.version")]
     VersionNotConfigured,
     /// The server does not serve this program and version.
-    #[error("the server does not serve the program: {0:?}")]
+    #[error("the server does not serve the program in this version: {0}")]
     NotServed(AcceptStatus),
     /// The server speaks no version of RPC-over-RDMA that is spoken here (`rpc.version`).
     #[error("the server speaks versions {low} to {high} of RPC-over-RDMA, and none of those here")]

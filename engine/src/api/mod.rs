@@ -12,6 +12,7 @@ mod codec;
 mod config_protocol;
 mod contained;
 mod core;
+mod dialing;
 mod directory;
 mod dispatch;
 mod driver;

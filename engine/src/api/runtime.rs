@@ -4,6 +4,7 @@
 use super::client_entry::ClientEntry;
 use super::config_protocol::{Asking, ConfigService, SERVED_AS};
 use super::core::{Core, CoreContext};
+use super::dialing::{Dialer, Dialing, Job, Request};
 use super::directory::Directory;
 use super::dispatch::{Dispatch, ServiceEntry};
 use super::errors::EngineError;
@@ -14,7 +15,7 @@ use super::service::Service;
 use super::versions::Responders;
 use crate::config::{Config, StatsExport};
 use crate::control::ControlSocket;
-use crate::fabric::{Acceptor, Completions, Connector, Fabric, FabricError};
+use crate::fabric::{Acceptor, Completions, Connector, Fabric};
 use crate::reactor::core::{ConnectRequests, CoreCell, Reactor};
 use crate::reactor::idle::IdleSwitch;
 use crate::reactor::instance::Instance;
@@ -36,7 +37,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -109,20 +110,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often, when the mailbox of one of them was full.
 const POST_EVERY: Duration = Duration::from_millis(1);
 
-/// What the control thread is asked for.
-enum Job {
-    Connect {
-        core: usize,
-        request: u64,
-        address: String,
-        timeout: Duration,
-        instance: Instance,
-    },
-    /// The engine is gone. Cores that outlive it keep their end of the queue, so that the end of
-    /// the queue cannot be the signal.
-    Stop,
-}
-
 /// An engine over one driver.
 pub(super) struct Runtime<C: Connector> {
     connector: Arc<C>,
@@ -177,9 +164,12 @@ impl<C: Connector> Runtime<C> {
         let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let (jobs, work) = channel();
         let dialer = Dialer { connector: Arc::clone(&connector), config: config.clone() };
-        let runner = ControlThread { dialer, inboxes };
+        let shut_down = Arc::default();
+        let is_over = Arc::clone(&shut_down);
         let control = match threads {
-            Threads::Own => Some(runner.spawn(work)?),
+            Threads::Own => {
+                Some(Dialing { dialer, inboxes, jobs: jobs.clone(), is_over }.spawn(work)?)
+            }
             #[cfg(feature = "sim")]
             Threads::Callers => None,
         };
@@ -200,7 +190,7 @@ impl<C: Connector> Runtime<C> {
             listeners: Mutex::default(),
             jobs: Mutex::new(jobs),
             control: Mutex::new(control),
-            shut_down: Arc::default(),
+            shut_down,
             unfinished: Mutex::default(),
             threads,
             reply_cache,
@@ -323,10 +313,13 @@ impl<C: Connector> Runtime<C> {
         let inbox = Arc::clone(&self.cores[core].inbox);
         let next = Cell::new(0);
         Box::new(move |address, timeout, instance| {
-            let request = next.replace(next.get() + 1);
-            let result = dialer.connect(core, address, timeout, instance);
-            deliver(&inbox, Mail::Connected { request, result });
-            request
+            let number = next.replace(next.get() + 1);
+            let address = address.to_owned();
+            let mut mail = dialer.connect(&Request { core, number, address, timeout, instance });
+            while let Err(back) = inbox.post(mail) {
+                mail = back;
+            }
+            number
         })
     }
 
@@ -334,11 +327,12 @@ impl<C: Connector> Runtime<C> {
         let jobs = lock(&self.jobs).clone();
         let next = Cell::new(0);
         Box::new(move |address, timeout, instance| {
-            let request = next.replace(next.get() + 1);
+            let number = next.replace(next.get() + 1);
             let address = address.to_owned();
             // If the control thread is gone so is the engine; the request is never answered.
-            drop(jobs.send(Job::Connect { core, request, address, timeout, instance }));
-            request
+            let request = Request { core, number, address, timeout, instance };
+            drop(jobs.send(Job::Connect(request)));
+            number
         })
     }
 }
@@ -553,48 +547,6 @@ impl<F: Fabric> CoreDriver for Runner<F> {
     }
 }
 
-/// Makes connections, so that no core waits for a peer.
-struct ControlThread<C: Connector> {
-    dialer: Dialer<C>,
-    inboxes: Vec<Arc<Inbox<EndpointOf<C>>>>,
-}
-
-/// Connects, and says who asks.
-struct Dialer<C> {
-    connector: Arc<C>,
-    config: Config,
-}
-
-impl<C: Connector> Dialer<C> {
-    fn connect(
-        &self,
-        core: usize,
-        address: &str,
-        timeout: Duration,
-        instance: Instance,
-    ) -> Result<EndpointOf<C>, FabricError> {
-        let invalidate = self.connector.remote_invalidate();
-        let private_data = Negotiated::private_data(&self.config, invalidate, instance);
-        self.connector.connect(address, core, &private_data, timeout)
-    }
-}
-
-impl<C: Connector> ControlThread<C> {
-    fn spawn(self, jobs: Receiver<Job>) -> Result<JoinHandle<()>, EngineError> {
-        let thread = std::thread::Builder::new().name("spinrpc-control".into());
-        let spawned = thread.spawn(move || self.run(&jobs));
-        spawned.map_err(|error| EngineError::host("no control thread", error))
-    }
-
-    fn run(&self, jobs: &Receiver<Job>) {
-        for job in jobs {
-            let Job::Connect { core, request, address, timeout, instance } = job else { return };
-            let result = self.dialer.connect(core, &address, timeout, instance);
-            deliver(&self.inboxes[core], Mail::Connected { request, result });
-        }
-    }
-}
-
 /// Spreads accepted connections over the cores in turn.
 struct Spread<E> {
     inboxes: Vec<Arc<Inbox<E>>>,
@@ -616,14 +568,5 @@ impl<E: Send> Acceptor<E> for Spread<E> {
         if self.inboxes[core].post(Mail::Accepted(endpoint)).is_err() {
             tracing::warn!(core, "a connection was closed: the core's mailbox is full");
         }
-    }
-}
-
-/// Puts mail in; waits (on the control thread) while the core's mailbox is full.
-fn deliver<E>(inbox: &Inbox<E>, mail: Mail<E>) {
-    let mut mail = mail;
-    while let Err(back) = inbox.post(mail) {
-        mail = back;
-        std::thread::yield_now();
     }
 }

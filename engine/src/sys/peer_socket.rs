@@ -71,7 +71,9 @@ impl PeerListener {
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let trusted = Credentials::of_peer(&fd).ok().filter(|peer| peer.is_trusted());
+        // None, too, where urgent bytes cannot be shown.
+        let of_peer = || show_urgent(fd.as_fd()).then(|| Credentials::of_peer(&fd).ok())?;
+        let trusted = of_peer().filter(|peer| peer.is_trusted());
         let origin = trusted.map_or(Origin::Strangers, |peer| Origin::Process(peer.process));
         let socket = PeerSocket { fd: Some(fd), origin, may_hold: !self.is_fenced };
         Ok(Some(trusted.map_or(Accepted::Stranger, |peer| Accepted::Peer(socket, peer))))
@@ -108,6 +110,9 @@ impl PeerSocket {
     ) -> io::Result<(Self, Credentials)> {
         let is_fenced = pass_rights(fd.as_fd(), false);
         check_strangers(is_fenced)?;
+        if !show_urgent(fd.as_fd()) {
+            return Err(io::Error::last_os_error());
+        }
         connect(&fd, address, deadline)?;
         let mut socket = Self { fd: Some(fd), origin: Origin::Strangers, may_hold: !is_fenced };
         let peer = Credentials::of_peer(&socket)?;
@@ -283,6 +288,12 @@ fn pass_rights(socket: BorrowedFd<'_>, allowed: bool) -> bool {
     set_flag(socket, SO_PASSRIGHTS, allowed)
 }
 
+/// Has urgent bytes of a stream seen in their place, false where the kernel refuses. Otherwise looking passes
+/// over them, and taking what is behind them closes the descriptors that they came with.
+fn show_urgent(socket: BorrowedFd<'_>) -> bool {
+    set_flag(socket, libc::SO_OOBINLINE, true)
+}
+
 /// Sets an option of a socket; false where the kernel does not know it.
 fn set_flag(socket: BorrowedFd<'_>, option: libc::c_int, value: bool) -> bool {
     let value = libc::c_int::from(value);
@@ -309,9 +320,8 @@ fn check_strangers(is_fenced: bool) -> io::Result<()> {
 
 /// Whether nothing is left in a socket that is shut down: closing it does not block.
 fn is_empty(socket: BorrowedFd<'_>) -> bool {
-    // Urgent bytes are to be seen, too. Packets, but not the end, come with a time, which does not fit:
-    // that tells an empty one from the end.
-    if !set_flag(socket, libc::SO_OOBINLINE, true) || !set_flag(socket, libc::SO_TIMESTAMP, true) {
+    // Packets, but not the end, come with a time, which does not fit: that tells an empty one from the end.
+    if !show_urgent(socket) || !set_flag(socket, libc::SO_TIMESTAMP, true) {
         return false;
     }
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -400,18 +410,22 @@ mod tests {
     }
 
     /// Listener as before Linux 6.16.
-    fn unfenced() -> (PeerListener, SocketAddrUnix) {
-        let name = format!("spinrpc-test-unfenced/{}", std::process::id());
+    fn unfenced(kind: SocketType) -> (PeerListener, SocketAddrUnix) {
+        let name = format!("spinrpc-test-unfenced/{}/{kind:?}", std::process::id());
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
-        let fd = seqpacket();
+        let fd = socket(kind);
         net::bind(&fd, &address).unwrap();
         net::listen(&fd, 1024).unwrap();
         (PeerListener { fd, is_fenced: false }, address)
     }
 
-    fn seqpacket() -> OwnedFd {
+    fn socket(kind: SocketType) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+        net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap()
+    }
+
+    fn seqpacket() -> OwnedFd {
+        socket(SocketType::SEQPACKET)
     }
 
     fn pair() -> (PeerSocket, OwnedFd) {
@@ -445,6 +459,35 @@ mod tests {
             assert!(matches!(end, Ok((_, 0)) | Err(Errno::CONNRESET)), "{end:?}");
         }
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    }
+
+    /// Expect urgent bytes to be seen, and so the descriptors with them: to both ends of a connection.
+    #[test]
+    fn a_descriptor_that_comes_with_an_urgent_byte_is_not_closed_by_who_reads_the_next_one() {
+        let (listener, address) = unfenced(SocketType::STREAM);
+        let deadline = Instant::now() + SOON;
+        for accepts in [true, false] {
+            let (mut connected, _) =
+                PeerSocket::connect(socket(SocketType::STREAM), &address, deadline).unwrap();
+            let Some(Accepted::Peer(mut accepted, _)) = listener.accept().unwrap() else {
+                panic!()
+            };
+            let (reader, writer) = match accepts {
+                true => (&mut accepted, &mut connected),
+                false => (&mut connected, &mut accepted),
+            };
+            reader.accept_descriptors();
+            let (near, _far) = lingering();
+            let urgent = SendFlags::NOSIGNAL | SendFlags::OOB;
+            send_with(urgent, &*writer, b"!", &[near.as_fd()]).unwrap();
+            drop(near);
+            send(&*writer, b"x", &[]).unwrap();
+            let start = Instant::now();
+            let read = reader.read(&mut [0; 8]);
+            assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
+            drop((accepted, connected));
+            assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        }
     }
 
     #[test]
@@ -515,7 +558,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return eprintln!("not tested: another user, which only root can become");
         }
-        let (listener, address) = unfenced();
+        let (listener, address) = unfenced(SocketType::SEQPACKET);
         let open = |sent: Option<BorrowedFd<'_>>| {
             let socket = seqpacket();
             net::connect(&socket, &address).unwrap();

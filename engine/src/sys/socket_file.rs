@@ -3,6 +3,7 @@
 //!
 //! May be called by everyone. Nothing here waits for a peer.
 
+use super::peer_socket::PeerListener;
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, sockopt};
@@ -22,12 +23,28 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Binds `socket`, which must not listen yet, to a file with mode 0600. A socket file whose server
-    /// is dead is replaced.
+    /// Binds `socket`, which must not listen yet, to a file with mode 0600, and listens. A socket file whose
+    /// server is dead is replaced.
     ///
     /// # Errors
-    /// `AddrInUse` for anything else that is there; or what the kernel reports.
-    pub fn bind(socket: &OwnedFd, path: &Path) -> io::Result<Self> {
+    /// `AddrInUse` for anything else that is there, and for a server that takes the place in the same
+    /// moment; or what the kernel reports.
+    pub fn listen(socket: OwnedFd, path: &Path, backlog: i32) -> io::Result<(PeerListener, Self)> {
+        let file = Self::bind(&socket, path)?;
+        let listener = PeerListener::listen(socket, backlog)?;
+        // Until it listens, another server takes it for dead.
+        file.check()?;
+        Ok((listener, file))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match identity_of(&self.path) {
+            Ok(there) if there == self.identity => Ok(()),
+            _ => Err(Errno::ADDRINUSE.into()),
+        }
+    }
+
+    fn bind(socket: &OwnedFd, path: &Path) -> io::Result<Self> {
         let name = SocketAddrUnix::new(path)?;
         // The file gets the mode that the socket has when it is bound: no moment with another one, and
         // no path that could lead to another file meanwhile.
@@ -45,7 +62,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity_of(&self.path).is_ok_and(|there| there == self.identity) {
+        if self.check().is_ok() {
             // Somebody may remove it in this moment.
             let _ = fs::remove_file(&self.path);
         }
@@ -60,11 +77,13 @@ fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
 /// A socket file whose server is dead refuses connections. A file that is no socket is never stale, and
 /// a server with a full queue is alive.
 fn is_stale(socket: &OwnedFd, path: &Path, name: &SocketAddrUnix) -> io::Result<bool> {
+    let before = identity_of(path)?;
     let is_socket = fs::symlink_metadata(path)?.file_type().is_socket();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let kind = sockopt::socket_type(socket)?;
     let asking = net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    Ok(is_socket && net::connect(&asking, name) == Err(Errno::CONNREFUSED))
+    let is_dead = is_socket && net::connect(&asking, name) == Err(Errno::CONNREFUSED);
+    Ok(is_dead && identity_of(path)? == before)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -145,6 +164,19 @@ mod tests {
         let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
         let refused = SocketFile::bind(&socket(SocketType::STREAM), &path).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    /// Two that start at once: the second takes the first, which does not listen yet, for dead.
+    #[test]
+    fn a_server_whose_file_was_replaced_before_it_listened_does_not_start() {
+        let folder = Folder::new("both");
+        let path = folder.0.join("socket");
+        let (first, second) = (socket(SocketType::STREAM), socket(SocketType::STREAM));
+        let early = SocketFile::bind(&first, &path).unwrap();
+        let (_listener, _file) = SocketFile::listen(second, &path, 1).unwrap();
+        assert_eq!(early.check().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(early);
+        assert!(path.exists(), "it is the second server's");
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(crate) fn run(
     let stop = || is_interrupted.load(Ordering::Relaxed);
     let loaded = nfs.load(&opened.root, &file, &load, stop).map_err(|e| e.at(opened.path))?;
     let shown = if options.json { json } else { text };
-    print(&shown(opened.path, &load, &loaded))
+    print(&shown(opened.path, &load, &loaded))?;
+    if stop() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 fn work(operation: Operation, stable: Stable) -> Work {

@@ -45,7 +45,8 @@ Exit codes:
   3  no connection: to the NFS server, to rpcbind, or to the MOUNT service
   4  the server refused (NFS3ERR_..., MNT3ERR_..., or the call itself)
   5  no answer in time, or the connection was lost
-  6  the server broke the protocol";
+  6  the server broke the protocol
+130  bench was interrupted (Ctrl-C, SIGTERM); it has printed what was measured until then";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

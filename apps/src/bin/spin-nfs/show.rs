@@ -109,16 +109,21 @@ pub(crate) fn stats(nfs: &Nfs) -> String {
 
 /// A line of how long calls took, with the line feed before it; nothing of none.
 pub(crate) fn round_trips(times: &RoundTrips) -> String {
-    let all = times.summary().into_iter().map(|(name, ns)| format!("{name} {}", time(ns)));
+    let known = |ns: Option<f64>| ns.map_or("-".to_owned(), time);
+    let all = times.summary().into_iter().map(|(name, ns)| format!("{name} {}", known(ns)));
     match times.is_empty() {
         true => String::new(),
         false => format!("\nround trip: {}", all.collect::<Vec<_>>().join("  ")),
     }
 }
 
-/// The same in nanoseconds, the mean with its fraction.
+/// The same in nanoseconds, the mean with its fraction; null for what is not known.
 pub(crate) fn json_round_trips(times: &RoundTrips) -> Map<String, Value> {
-    let value = |name, ns| if name == "mean" { Value::from(ns) } else { Value::from(ns as u64) };
+    let value = |name, ns: Option<f64>| match ns {
+        None => Value::Null,
+        Some(ns) if name == "mean" => Value::from(ns),
+        Some(ns) => Value::from(ns as u64),
+    };
     let all = times.summary().into_iter();
     all.map(|(name, ns)| (name.replace('.', "_"), value(name, ns))).collect()
 }

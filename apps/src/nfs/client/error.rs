@@ -14,6 +14,9 @@ pub enum Error {
     /// This host: memory, or the engine.
     #[error("{0}")]
     Local(String),
+    /// A signal ended it before its time; what was measured until then is said.
+    #[error("interrupted; the figures are of the time until then")]
+    Interrupted,
     /// The profile, or a value of a key, cannot be used.
     #[error("{0}")]
     Usage(String),
@@ -127,6 +130,7 @@ impl Error {
             Self::MountRefused { .. } | Self::Status { .. } | Self::Path(_) => 4,
             Self::Call { source, .. } => code_of_call(source),
             Self::Misbehaved { .. } => 6,
+            Self::Interrupted => 130,
             Self::At { source, .. } => source.exit_code(),
         }
     }

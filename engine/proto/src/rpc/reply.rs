@@ -4,6 +4,7 @@ use super::auth::{AuthStat, OpaqueAuth};
 use super::{REPLY, word};
 use crate::ids::Xid;
 use crate::xdr::{DecodeError, Reader, Writer};
+use core::fmt;
 
 /// Bytes of a header that says success, with AUTH_NONE as verifier.
 const PLAIN_BYTES: usize = 24;
@@ -54,6 +55,22 @@ pub enum AcceptStatus {
     GarbageArgs,
     /// SYSTEM_ERR, 5: the responder is in trouble, for example out of memory.
     SystemErr,
+}
+
+/// The name of the RFC, and the versions that are served instead.
+impl fmt::Display for AcceptStatus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Success => out.write_str("SUCCESS"),
+            Self::ProgUnavail => out.write_str("PROG_UNAVAIL"),
+            Self::ProgMismatch { low, high } => {
+                write!(out, "PROG_MISMATCH, it serves versions {low} to {high}")
+            }
+            Self::ProcUnavail => out.write_str("PROC_UNAVAIL"),
+            Self::GarbageArgs => out.write_str("GARBAGE_ARGS"),
+            Self::SystemErr => out.write_str("SYSTEM_ERR"),
+        }
+    }
 }
 
 /// Why a call was denied (`reject_stat`).

@@ -281,3 +281,20 @@ fn every_byte_of_a_reply_without_verifier_is_read_from_its_place() {
         }
     }
 }
+
+#[test]
+fn a_status_is_named_as_in_rfc_5531() {
+    for (status, name) in [
+        (AcceptStatus::Success, "SUCCESS"),
+        (AcceptStatus::ProgUnavail, "PROG_UNAVAIL"),
+        (
+            AcceptStatus::ProgMismatch { low: 2, high: 4 },
+            "PROG_MISMATCH, it serves versions 2 to 4",
+        ),
+        (AcceptStatus::ProcUnavail, "PROC_UNAVAIL"),
+        (AcceptStatus::GarbageArgs, "GARBAGE_ARGS"),
+        (AcceptStatus::SystemErr, "SYSTEM_ERR"),
+    ] {
+        assert_eq!(status.to_string(), name);
+    }
+}

@@ -70,10 +70,12 @@ impl Address {
         let own = rustix::process::geteuid().as_raw();
         let mut users = users_of(name, &String::from_utf8_lossy(&table));
         users.retain(|user| *user != own);
+        users.sort_unstable();
+        users.dedup();
         let address = |user| {
             SocketAddrUnix::new_abstract_name(format!("spinrpc/{user}/{name}").as_bytes()).ok()
         };
-        users.into_iter().filter_map(address).collect()
+        users.into_iter().filter_map(address).take(NAMESAKES_MAX).collect()
     }
 
     /// The socket file, if it is one.
@@ -85,12 +87,15 @@ impl Address {
     }
 }
 
+/// Most listeners of other users that are asked whose they are: anybody may have thousands.
+const NAMESAKES_MAX: usize = 32;
+
 /// Numbers of users in sockets of that name, in what `/proc/net/unix` says.
 fn users_of(name: &str, table: &str) -> Vec<u32> {
     let owner = |line: &str| {
         let listed = line.split_whitespace().nth(7)?.strip_prefix("@spinrpc/")?;
         let (uid, other) = listed.split_once('/')?;
-        uid.parse().ok().filter(|_| other == name)
+        uid.parse().ok().filter(|user: &u32| other == name && user.to_string() == uid)
     };
     table.lines().filter_map(owner).collect()
 }
@@ -116,6 +121,8 @@ mod tests {
     fn users_of_a_name_are_found_in_the_kernels_table() {
         let table = "Num RefCount Protocol Flags Type St Inode Path\n\
                      00: 00000002 00000000 00010000 0005 01 77 @spinrpc/1000/kv\n\
+                     00: 00000002 00000000 00010000 0005 01 77 @spinrpc/0999/kv\n\
+                     00: 00000002 00000000 00010000 0005 01 77 @spinrpc/+999/kv\n\
                      00: 00000002 00000000 00010000 0005 01 78 @spinrpc/0/kv2\n\
                      00: 00000003 00000000 00000000 0001 03 79\n";
         assert_eq!(users_of("kv", table), [1000]);

@@ -28,14 +28,12 @@ fn socket() -> io::Result<OwnedFd> {
 /// Listens at `address`, with its file, if it has one.
 pub(super) fn listen(address: &Address) -> io::Result<(PeerListener, Option<SocketFile>)> {
     let socket = socket()?;
-    let file = match address.path() {
-        Some(path) => Some(SocketFile::bind(&socket, path)?),
-        None => {
-            net::bind(&socket, &address.socket_address()?)?;
-            None
-        }
-    };
-    Ok((PeerListener::listen(socket, BACKLOG)?, file))
+    if let Some(path) = address.path() {
+        let (listener, file) = SocketFile::listen(socket, path, BACKLOG)?;
+        return Ok((listener, Some(file)));
+    }
+    net::bind(&socket, &address.socket_address()?)?;
+    Ok((PeerListener::listen(socket, BACKLOG)?, None))
 }
 
 /// Connects, waiting while the listener's queue is full, and asks for the listener's credentials.

@@ -122,6 +122,5 @@ fn listen(path: &Path) -> io::Result<(PeerListener, SocketFile)> {
     check_own_user()?;
     let socket =
         net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let file = SocketFile::bind(&socket, path)?;
-    Ok((PeerListener::listen(socket, BACKLOG)?, file))
+    SocketFile::listen(socket, path, BACKLOG)
 }

@@ -246,8 +246,12 @@ impl State {
             listener.paused_until.take_if(|until| *until <= now).map(|_| *token)
         });
         for token in rested.collect::<Vec<_>>() {
-            if let Some(listener) = self.listeners.get(&token) {
-                let _ = self.add(token, listener.socket.as_fd());
+            if let Some(listener) = self.listeners.get(&token)
+                && let Err(error) = self.add(token, listener.socket.as_fd())
+                && let Some(listener) = self.listeners.get_mut(&token)
+            {
+                tracing::warn!(%error, "a listener cannot be watched; trying again soon");
+                listener.paused_until = Some(now + PAUSE);
             }
         }
     }

@@ -1,0 +1,130 @@
+//! Connects for the cores, so that none of them waits for a peer. `runtime` is the caller; it calls the
+//! driver's connector, and answers by the cores' mailboxes.
+//!
+//! What is connected to has a thread of its own meanwhile. A listener that does not answer delays
+//! connections to its address, and to no other.
+
+use super::errors::EngineError;
+use crate::config::Config;
+use crate::fabric::{Connector, Fabric, FabricError};
+use crate::reactor::Negotiated;
+use crate::reactor::instance::Instance;
+use crate::reactor::mailbox::{Inbox, Mail};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread::{Builder, JoinHandle, Scope};
+use std::time::Duration;
+
+/// Addresses that are connected to at a time; requests for further ones wait.
+const ADDRESSES_MAX: usize = 16;
+
+type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
+
+/// What the control thread is asked for.
+pub(super) enum Job {
+    Connect(Request),
+    /// A request for this address is answered.
+    Answered(String),
+    /// The engine is gone. Cores that outlive it keep their end of the queue, so that the end of
+    /// the queue cannot be the signal.
+    Stop,
+}
+
+/// A connection that a core wants.
+#[derive(Clone)]
+pub(super) struct Request {
+    pub(super) core: usize,
+    pub(super) number: u64,
+    pub(super) address: String,
+    pub(super) timeout: Duration,
+    pub(super) instance: Instance,
+}
+
+/// Connects, and says who asks.
+pub(super) struct Dialer<C> {
+    pub(super) connector: Arc<C>,
+    pub(super) config: Config,
+}
+
+impl<C: Connector> Dialer<C> {
+    pub(super) fn connect(&self, request: &Request) -> Mail<EndpointOf<C>> {
+        let Request { core, number, address, timeout, instance } = request;
+        let invalidate = self.connector.remote_invalidate();
+        let private_data = Negotiated::private_data(&self.config, invalidate, *instance);
+        let result: Result<_, FabricError> =
+            self.connector.connect(address, *core, &private_data, *timeout);
+        Mail::Connected { request: *number, result }
+    }
+}
+
+/// The control thread, which lets others wait for peers.
+pub(super) struct Dialing<C: Connector> {
+    pub(super) dialer: Dialer<C>,
+    pub(super) inboxes: Vec<Arc<Inbox<EndpointOf<C>>>>,
+    /// Its own queue.
+    pub(super) jobs: Sender<Job>,
+    /// Nobody waits for connections any more.
+    pub(super) is_over: Arc<AtomicBool>,
+}
+
+impl<C: Connector> Dialing<C> {
+    pub(super) fn spawn(self, jobs: Receiver<Job>) -> Result<JoinHandle<()>, EngineError> {
+        let thread = Builder::new().name("spinrpc-control".into());
+        let spawned = thread.spawn(move || std::thread::scope(|scope| self.run(scope, &jobs)));
+        spawned.map_err(|error| EngineError::host("no control thread", error))
+    }
+
+    fn run<'a>(&'a self, scope: &'a Scope<'a, '_>, jobs: &Receiver<Job>) {
+        let (mut waiting, mut dialed) = (VecDeque::new(), Vec::new());
+        for job in jobs {
+            match job {
+                Job::Connect(request) => waiting.push_back(request),
+                Job::Answered(address) => dialed.retain(|other| *other != address),
+                Job::Stop => return,
+            }
+            while let Some(request) = self.next(&mut waiting, &dialed) {
+                dialed.push(request.address.clone());
+                self.dial_apart(scope, request);
+            }
+        }
+    }
+
+    /// The first request whose address no thread connects to.
+    fn next(&self, waiting: &mut VecDeque<Request>, dialed: &[String]) -> Option<Request> {
+        if dialed.len() == ADDRESSES_MAX || self.is_over() {
+            return None;
+        }
+        let index = waiting.iter().position(|request| !dialed.contains(&request.address))?;
+        waiting.remove(index)
+    }
+
+    fn dial_apart<'a>(&'a self, scope: &'a Scope<'a, '_>, request: Request) {
+        let thread = Builder::new().name("spinrpc-connect".into());
+        let own = request.clone();
+        if thread.spawn_scoped(scope, move || self.dial(&own)).is_err() {
+            // One thread too many: others wait after all.
+            self.dial(&request);
+        }
+    }
+
+    fn dial(&self, request: &Request) {
+        let mut mail = self.dialer.connect(request);
+        // A mailbox that is full is being read, unless the engine ends.
+        while let Err(back) = self.inboxes[request.core].post(mail) {
+            if self.is_over() {
+                break;
+            }
+            mail = back;
+            std::thread::yield_now();
+        }
+        // It has ended if it does not take that.
+        let _ = self.jobs.send(Job::Answered(request.address.clone()));
+    }
+
+    fn is_over(&self) -> bool {
+        // Relaxed: who asks can always be too early.
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
