@@ -1,8 +1,8 @@
 //! Connects for the cores, so that none of them waits for a peer. `runtime` is the caller; it calls the
 //! driver's connector, and answers by the cores' mailboxes.
 //!
-//! What is connected to has a thread of its own meanwhile. A listener that does not answer delays
-//! connections to its address, and to no other.
+//! Each address has a thread of its own while a connection to it is being made. A listener that does
+//! not answer delays connections to its address, and to no other.
 
 use super::errors::EngineError;
 use crate::config::Config;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Addresses that are connected to at a time; requests for further ones wait.
 const ADDRESSES_MAX: usize = 16;
 
-type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
+pub(super) type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
 
 /// What the control thread is asked for.
 pub(super) enum Job {
@@ -65,7 +65,7 @@ pub(super) struct Dialing<C: Connector> {
     pub(super) inboxes: Vec<Arc<Inbox<EndpointOf<C>>>>,
     /// Its own queue.
     pub(super) jobs: Sender<Job>,
-    /// Nobody waits for connections any more.
+    /// The engine is shut down: its cores take no more connections.
     pub(super) is_over: Arc<AtomicBool>,
 }
 

@@ -4,7 +4,7 @@
 use super::client_entry::ClientEntry;
 use super::config_protocol::{Asking, ConfigService, SERVED_AS};
 use super::core::{Core, CoreContext};
-use super::dialing::{Dialer, Dialing, Job, Request};
+use super::dialing::{Dialer, Dialing, EndpointOf, Job, Request};
 use super::directory::Directory;
 use super::dispatch::{Dispatch, ServiceEntry};
 use super::errors::EngineError;
@@ -75,8 +75,6 @@ pub(super) trait CoreDriver {
 /// Makes a program's service for one core.
 pub(super) type ServiceFactory =
     Box<dyn Fn(&CoreContext, &Rc<dyn CoreOps>) -> Box<dyn Service> + Send + Sync>;
-
-type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
 
 /// On whose threads an engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

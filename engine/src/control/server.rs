@@ -90,8 +90,8 @@ impl<S: Source> Server<S> {
     fn turn(&mut self) {
         let now = Instant::now();
         self.paused_until.take_if(|until| *until <= now);
-        // Requests are answered before new connections can evict them, and before anybody is hung up on:
-        // answering the others may have taken all the time that one has to ask.
+        // Requests are answered before new connections can evict them, and before idle peers are
+        // disconnected: answering the others may have taken all the time that a peer has to ask.
         let answers = &mut self.answers;
         self.peers.retain_mut(|peer| peer.go_on(answers).is_ok() && peer.deadline > now);
         if self.paused_until.is_none() {
@@ -357,7 +357,7 @@ mod tests {
 
     /// Those who were answered in the same turn had their answers before it came.
     #[test]
-    fn who_comes_last_is_not_the_first_to_be_hung_up_on() {
+    fn the_newest_connection_is_not_evicted_first() {
         let mut server = Server::new(Echoes).unwrap();
         let _others: Vec<_> = (0..PEERS_MAX).map(|_| ask(&server)).collect();
         server.turn();
@@ -378,6 +378,6 @@ mod tests {
         server.turn();
         assert!(is_answered(asking));
         assert!(!is_answered(silent));
-        assert_eq!(server.peers.len(), 1, "who has said nothing is hung up on");
+        assert_eq!(server.peers.len(), 1, "the silent peer is disconnected");
     }
 }
