@@ -13,6 +13,7 @@ use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, Config, ConnectError, ConnectionEvent,
     Core, Engine, Procedure, Program, Reply, ReplyData, ReplyHandler, Token, Version,
 };
+use spinrpc_proto::profile::Profile;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -53,9 +54,9 @@ fn no_seed_breaks_a_rule() {
 /// its slot; one that waited for memory which its caller held, for ever; a client that was closed while
 /// it was to start over; one that offered version one to a server that had refused it; and two of the
 /// harness, which lost a wake, and took an RDMA_DONE by draft 00 for more than was granted. Then servers
-/// that are flooded, and hear of their end late. The last three: two calls whose results, with their
-/// roundup, were more than their client takes back, and a client of a server that was shut down, which the
-/// harness took for open.
+/// that are flooded, and hear of their end late. Then two calls whose results, with their roundup,
+/// were more than their client takes back, and a client of a server that was shut down, which the harness
+/// took for open. The last: replies to be fetched, for which the calls that waited held all memory.
 #[cfg(not(feature = "canary"))]
 #[test]
 fn seeds_that_broke_a_rule_break_none() {
@@ -82,6 +83,7 @@ fn seeds_that_broke_a_rule_break_none() {
         1_000_770_524,
         3_609_949_505,
         1_000_946_301,
+        2_101_467_024,
     ];
     for seed in early.into_iter().chain(later) {
         let failures = run_seed(seed, false).failures;
@@ -375,6 +377,51 @@ fn a_call_that_waits_for_memory_too_long_is_answered_system_err_and_the_next_one
     let first = ends.0.take();
     assert!(first.len() == 1 && first.iter().all(refused), "{first:?}");
     assert_eq!(client.in_flight(), 0);
+    drop(held);
+    call();
+    run_for(&world, 100_000, &mut cores);
+    assert!(matches!(ends.0.borrow()[..], [Ok(())]), "{:?}", ends.0.borrow());
+}
+
+/// Replies by Read list, and their callers have all blocks that these would fit into: in the end as
+/// arguments and results of calls that wait for replies, too (seed 2101467024). Expect the call to end,
+/// without a deadline of its own, RDMA_DONE sent, and the next reply fetched when the memory is back.
+#[test]
+fn a_reply_that_waits_for_memory_too_long_fails_its_call_and_the_next_one_is_fetched() {
+    const RESULT_BYTES: usize = 100_000;
+    let world = World::new(Network::default());
+    let engine = || {
+        let rules = config_with(4, |raw| {
+            raw.rpc.protocol = Profile::Draft03;
+            raw.rpc.memory_wait_ms = 2;
+        });
+        Engine::simulated(rules, |device| world.connector(device)).unwrap()
+    };
+    let (server, caller) = (engine(), engine());
+    server.serve(PROGRAM, Version(1), |_| {
+        |call: Call<'_>| {
+            let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; RESULT_BYTES]));
+            call.reply_with(data, |results| results.bulk());
+        }
+    });
+    server.listen("server").unwrap();
+    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let ends = Ends::default();
+    let client = cores[1].connect("server", PROGRAM, Version(1), |_| ends.clone()).unwrap();
+    run_for(&world, 100_000, &mut cores);
+    let held: Vec<Bulk> = std::iter::from_fn(|| cores[1].bulk(RESULT_BYTES)).collect();
+    assert!(!held.is_empty());
+    let call = || {
+        let mut spec = CallSpec::new().no_deadline();
+        client.call(Procedure(1), Token(1), &mut spec, |_| {}).unwrap();
+    };
+    call();
+    run_for(&world, 1_900_000, &mut cores);
+    assert!(ends.0.borrow().is_empty(), "it waits");
+    run_for(&world, 200_000, &mut cores);
+    let first = ends.0.take();
+    assert!(matches!(first[..], [Err(CallError::NoMemory)]), "{first:?}");
+    assert_eq!(caller.stats(0).dones_sent, 1, "the server has its memory back");
     drop(held);
     call();
     run_for(&world, 100_000, &mut cores);

@@ -61,7 +61,8 @@ pub enum CallError {
     #[error("the server's transport refused the call: {0:?}")]
     Rdma(RdmaError),
     /// The reply came, and no private buffer was free for it (over shared memory, and with
-    /// `verbs.bulk = copy`): enlarge `mem.arena_mib`, or keep fewer results.
+    /// `verbs.bulk = copy`), or became free in time where it is fetched (`rpc.memory_wait_ms`): enlarge
+    /// `mem.arena_mib`, keep fewer results, or have fewer calls with data in flight.
     #[error("the reply came, but no private memory was free to copy it to")]
     NoMemory,
     /// The server's reply cannot be decoded.

@@ -451,9 +451,10 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "rpc.memory_wait_ms",
         unit: "ms",
-        effect: "How long a call that arrives with Read chunks waits for memory for them \
-                 (`mem.arena_mib`); after that it is answered SYSTEM_ERR, and not executed.",
-        reason: "Shorter than the deadline of a call, so that its client hears of it; two ends that \
+        effect: "How long a call or a reply that arrives with Read chunks waits for memory for them \
+                 (`mem.arena_mib`); after that a call is answered SYSTEM_ERR, and not executed, and \
+                 a reply ends its call with `CallError::NoMemory`.",
+        reason: "Shorter than the deadline of a call, so that its client hears of it; those that \
                  wait for each other's memory go on.",
         field: |raw| Field::Integer(&mut raw.rpc.memory_wait_ms, Limits::between(1, 3_600_000)),
     },

@@ -385,8 +385,10 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
+    /// By the clock, and not by the turn's time stamp: a client that reads on after its window loses its
+    /// connection.
     fn export_deadline(&self) -> Instant {
-        Instant(self.time().0.saturating_add(self.done_timeout_ticks))
+        Instant(self.read_clock().0.saturating_add(self.done_timeout_ticks))
     }
 
     fn revoke_exports(&mut self, conn: ConnId, hold: &ExportHold) {

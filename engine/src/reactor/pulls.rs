@@ -133,7 +133,7 @@ impl<F: Fabric> Reactor<F> {
 
     /// Says if a call may wait for memory any longer.
     fn has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let now = self.time();
+        let now = self.read_clock();
         let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
         let Some(c) = self.conns.find(conn) else { return false };
         Instant(now.0) < c.serves[usize::from(slot.index)].patience.of(slot, ends)

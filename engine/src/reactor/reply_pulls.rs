@@ -1,7 +1,8 @@
 //! Fetching replies (RFC 5666 sections 3.5, 3.8 and 5.1): a reply with a Read list waits in its slot
 //! while RDMA Reads bring its chunks into private memory of the core; then RDMA_DONE is sent and the
 //! application gets the reply, its items as buffers of its own. As with calls there is memory for all
-//! chunks or none, and what cannot go on is put off until the next turn.
+//! chunks or none; what cannot go on is put off until the next turn, and waits for memory for so long
+//! (`rpc.memory_wait_ms`).
 //!
 //! Whatever becomes of the call, RDMA_DONE is sent once. After a deadline or a cancel nothing more is
 //! fetched, but what was asked for arrives first.
@@ -16,6 +17,7 @@ use super::pulls::{Pulling, ReadSink};
 use crate::fabric::{ConnId, Fabric};
 use crate::mem::{Buf, Bulk};
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream, SlotId};
 use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView};
@@ -29,9 +31,15 @@ pub(crate) struct ReplyPull {
     hold: Option<Box<CallHold>>,
     sinks: Sinks,
     put_off: bool,
+    /// When it has waited for memory for long enough, if it waits.
+    patience: Option<Instant>,
 }
 
 impl ReplyPull {
+    fn new(message: Buf, reply: DeliveredReply, hold: Option<Box<CallHold>>) -> Self {
+        Self { message, reply, hold, sinks: Sinks::default(), put_off: false, patience: None }
+    }
+
     /// The memory of its call, when the connection is gone before the reply is here.
     pub(super) fn into_hold(self) -> Option<Box<CallHold>> {
         self.hold
@@ -143,7 +151,7 @@ impl<F: Fabric> Reactor<F> {
         let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(place) = c.pulls.get_mut(usize::from(reply.slot.index)) else { return false };
-        *place = Some(ReplyPull { message, reply, hold, sinks: Sinks::default(), put_off: false });
+        *place = Some(ReplyPull::new(message, reply, hold));
         let plan = self.conns.find(conn).and_then(|c| c.proto.requester.pull_plan(reply.slot));
         let too_long = plan.is_some_and(|plan| plan.chunks().is_empty());
         match fetched {
@@ -201,18 +209,29 @@ impl<F: Fabric> Reactor<F> {
         pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
 
-    /// A reply whose chunks can be held waits until others give memory back; one that all the
-    /// memory there is cannot hold fails (`mem.arena_mib`).
+    /// A reply whose chunks can be held waits until others give memory back, for so long
+    /// (`rpc.memory_wait_ms`): they may wait for a reply, too, and all the memory there is may be that of
+    /// their arguments and results. One that all of it cannot hold fails (`mem.arena_mib`).
     #[cold]
     fn wait_for_reply_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
         let Some(c) = self.conns.find(conn) else { return };
         let Some(plan) = c.proto.requester.pull_plan(slot) else { return };
         let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
-        if pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+        let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
+        if could_hold && self.reply_has_patience(conn, slot) {
             return self.put_off_reply(conn, slot);
         }
         self.give_up_reply(conn, slot, CallFailure::NoMemory);
+    }
+
+    /// Says if a reply may wait for memory any longer.
+    fn reply_has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let now = self.read_clock();
+        let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
+        let Some(c) = self.conns.find(conn) else { return false };
+        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
+        Instant(now.0) < *pull.patience.get_or_insert(ends)
     }
 
     /// It is tried again each turn. It stands in the list once.

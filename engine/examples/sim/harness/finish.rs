@@ -10,8 +10,8 @@ const CALLS_END_NS: u64 = 100_000_000;
 /// Virtual time in which what was on its way arrives and completes.
 const WIRE_RESTS_NS: u64 = 50_000_000;
 /// Virtual time in which a server takes back what it exports to a hostile client that fetches nothing: 64
-/// replies that are sent one after the other, each of which may be fetched for 40 ms (`rpc.done_timeout_ms`).
-const EXPORTS_END_NS: u64 = 64 * 40_000_000;
+/// replies that are sent one after the other, each of which may be fetched for 60 ms (`rpc.done_timeout_ms`).
+const EXPORTS_END_NS: u64 = 64 * 60_000_000;
 /// Virtual time in which everything that has arrived completes.
 const COMPLETIONS_NS: u64 = 500_000;
 

@@ -298,8 +298,9 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.rpc.reply_cache_entries = rng.pick(&[32, 64]);
     raw.rpc.reply_cache_bytes = rng.pick(&[64, 1024]);
     raw.limits.exports = rng.pick(&[1, 4, 64]);
-    // Longer than anybody who keeps the rules takes to fetch a reply.
-    raw.rpc.done_timeout_ms = rng.pick(&[20, 40]);
+    // Longer than anybody who keeps the rules takes to fetch a reply: who has waited for memory for so
+    // long may stop for a while, and looks at the clock at heartbeats only.
+    raw.rpc.done_timeout_ms = rng.pick(&[40, 60]);
     raw.rpc.memory_wait_ms = 10;
     raw.rpc.credits = rng.pick(&[1, 2, 3, 4, 8, 16]);
     raw.rpc.inline_send_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
