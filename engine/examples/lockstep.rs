@@ -1,24 +1,74 @@
-//! Both ends of a connection on one thread, in turns: what a call costs in
-//! nanoseconds of CPU time when no cache line travels between cores.
+//! Both ends of connections on one thread, in turns: what a call costs when no cache line travels
+//! between cores, in nanoseconds of CPU time, or, under valgrind, in instructions
+//! (`bench/instructions/run`).
 //!
-//! `cargo run --release -p spinrpc --example lockstep -- [ROUNDS [DEPTH [VERSION]]]`, VERSION being that of RPC-over-RDMA, 1 or 2
+//! `cargo run --release -p spinrpc --example lockstep -- --depth 32 --bytes 64`
 
+use clap::Parser;
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::{
-    Call, CallError, CallSpec, Client, Core, CoreContext, Engine, IdlePolicy, Procedure, Program,
-    Reply, ReplyHandler, Service, Token, Version,
+    AuthSys, Call, CallError, CallSpec, Client, Core, CoreContext, Engine, IdlePolicy, Procedure,
+    Program, Reply, ReplyHandler, Service, Token, Version,
 };
 use std::cell::Cell;
+use std::error::Error;
 use std::rc::Rc;
 
 const PROGRAM: Program = Program(0x2000_0002);
 const VERSION: Version = Version(1);
+const NULL: Procedure = Procedure(0);
+const ECHO: Procedure = Procedure(1);
+const DEFERRED: Procedure = Procedure(2);
+/// Bytes of the largest echo.
+const ECHO_BYTES_MAX: usize = 4_096;
+/// Bytes of a message that has room for it.
+const INLINE_BYTES: u64 = 8_192;
+/// Rounds before those that count.
+const WARM_UP: u64 = 100;
 
-struct Null;
+/// What is called, and how.
+#[derive(Parser)]
+#[command(about = "What a call costs, both ends on one thread")]
+struct Args {
+    /// Rounds; each makes as many calls as `--depth` on each connection, and waits for them
+    #[arg(long, default_value_t = 200_000)]
+    rounds: u64,
+    /// Calls of a round on each connection
+    #[arg(long, default_value_t = 1)]
+    depth: u64,
+    /// Connections
+    #[arg(long, default_value_t = 1)]
+    connections: u64,
+    /// Echo so many bytes; without it, the null call
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=ECHO_BYTES_MAX as u64))]
+    bytes: Option<u64>,
+    /// The handler defers each call, and answers it then
+    #[arg(long, conflicts_with = "bytes")]
+    deferred: bool,
+    /// Calls carry an AUTH_SYS credential
+    #[arg(long)]
+    auth_sys: bool,
+    /// Version of RPC-over-RDMA
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    version: u8,
+}
 
-impl Service for Null {
-    fn call(&mut self, call: Call<'_>) {
-        call.reply(|_| {});
+struct Answers;
+
+impl Service for Answers {
+    fn call(&mut self, mut call: Call<'_>) {
+        match call.procedure() {
+            ECHO => match call.args().opaque(ECHO_BYTES_MAX) {
+                Ok(bytes) => call.reply(|results| results.opaque(bytes)),
+                Err(_) => drop(call),
+            },
+            DEFERRED => {
+                if let Some(deferred) = call.defer() {
+                    deferred.reply(|_| {});
+                }
+            }
+            _ => call.reply(|_| {}),
+        }
     }
 }
 
@@ -30,34 +80,31 @@ impl ReplyHandler for Count {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
-    let rounds = numbers.next().transpose()?.unwrap_or(200_000);
-    let depth = numbers.next().transpose()?.unwrap_or(1);
-    let versions = match numbers.next().transpose()? {
-        Some(2) => Versions::Two,
-        _ => Versions::One,
-    };
-    let address = format!("shm:lockstep-{}", std::process::id());
-    let server_engine = engine(versions)?;
-    server_engine.serve(PROGRAM, VERSION, |_: &CoreContext| Null);
-    server_engine.listen(&address)?;
-    let mut server = server_engine.core(0)?;
-    let client_engine = engine(versions)?;
-    let mut core = client_engine.core(0)?;
-    let replies = Rc::new(Cell::new(0));
-    let handler = Count(Rc::clone(&replies));
-    let client = core.connect(&address, PROGRAM, VERSION, |_| handler)?;
-    while !client.is_up() {
-        server.poll_once();
-        core.poll_once();
-    }
-    run(&client, &mut core, &mut server, &replies, rounds / 10, depth)?;
+/// Both ends.
+struct Bench {
+    server: Core,
+    core: Core,
+    clients: Vec<Client>,
+    replies: Rc<Cell<u64>>,
+    _engines: [Engine; 2],
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let mut bench = Bench::new(&args)?;
+    bench.run(&args, WARM_UP)?;
     let start = cpu_ns();
-    run(&client, &mut core, &mut server, &replies, rounds, depth)?;
-    let per_call = (cpu_ns() - start) as f64 / (rounds * depth) as f64;
-    println!("{per_call:.1} ns per call, both ends together, depth {depth}");
+    measured(&mut bench, &args)?;
+    let calls = args.rounds * args.depth * args.connections;
+    let per_call = (cpu_ns() - start) as f64 / calls as f64;
+    println!("{per_call:.1} ns per call, both ends together, {calls} calls");
     Ok(())
+}
+
+/// By this name `bench/instructions/run` finds what to count.
+#[inline(never)]
+fn measured(bench: &mut Bench, args: &Args) -> Result<(), Box<dyn Error>> {
+    bench.run(args, args.rounds)
 }
 
 /// CPU time of this thread: what others do on the same CPU does not count.
@@ -66,32 +113,71 @@ fn cpu_ns() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-fn engine(versions: Versions) -> Result<Engine, Box<dyn std::error::Error>> {
+impl Bench {
+    fn new(args: &Args) -> Result<Self, Box<dyn Error>> {
+        let address = format!("shm:lockstep-{}", std::process::id());
+        let engines = [engine(args)?, engine(args)?];
+        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| Answers);
+        engines[0].listen(&address)?;
+        let (mut server, mut core) = (engines[0].core(0)?, engines[1].core(0)?);
+        let replies = Rc::new(Cell::new(0));
+        let mut clients = Vec::new();
+        for _ in 0..args.connections {
+            let client =
+                core.connect(&address, PROGRAM, VERSION, |_| Count(Rc::clone(&replies)))?;
+            while !client.is_up() {
+                server.poll_once();
+                core.poll_once();
+            }
+            if args.auth_sys {
+                client.set_auth_sys(Some(&somebody()));
+            }
+            clients.push(client);
+        }
+        Ok(Self { server, core, clients, replies, _engines: engines })
+    }
+
+    fn run(&mut self, args: &Args, rounds: u64) -> Result<(), Box<dyn Error>> {
+        let data = vec![7; args.bytes.unwrap_or(0) as usize];
+        let mut spec = CallSpec::new();
+        for _ in 0..rounds {
+            let due = self.replies.get() + args.depth * args.connections;
+            for token in (0..args.depth).map(Token) {
+                for client in &self.clients {
+                    match (args.bytes, args.deferred) {
+                        (Some(_), _) => {
+                            client.call(ECHO, token, &mut spec, |args| args.opaque(&data))?;
+                        }
+                        (None, true) => client.call(DEFERRED, token, &mut spec, |_| {})?,
+                        (None, false) => client.call(NULL, token, &mut spec, |_| {})?,
+                    }
+                }
+            }
+            while self.replies.get() < due {
+                self.server.poll_once();
+                self.core.poll_once();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn engine(args: &Args) -> Result<Engine, Box<dyn Error>> {
     let mut raw = RawConfig::default();
     raw.poll.mode = IdlePolicy::Busy;
-    raw.rpc.version = versions;
+    raw.rpc.version = if args.version == 2 { Versions::Two } else { Versions::One };
+    (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (INLINE_BYTES, INLINE_BYTES);
+    raw.limits.conns = raw.limits.conns.max(args.connections);
     raw.mem.arena_mib = 8;
     Ok(Engine::new(raw.validate()?)?)
 }
 
-fn run(
-    client: &Client,
-    core: &mut Core,
-    server: &mut Core,
-    replies: &Cell<u64>,
-    rounds: u64,
-    depth: u64,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let mut spec = CallSpec::new();
-    for _ in 0..rounds {
-        let before = replies.get();
-        for token in 0..depth {
-            client.call(Procedure(0), Token(token), &mut spec, |_| {})?;
-        }
-        while replies.get() < before + depth {
-            server.poll_once();
-            core.poll_once();
-        }
+fn somebody() -> AuthSys<'static> {
+    AuthSys {
+        stamp: 1,
+        machine_name: b"lockstep",
+        uid: 1000,
+        gid: 1000,
+        groups: Default::default(),
     }
-    Ok(())
 }
