@@ -12,6 +12,7 @@ pub mod handshake;
 pub mod nfs;
 pub mod pair;
 pub mod payload;
+pub mod plain;
 pub mod profile;
 pub mod requester;
 pub mod responder;

@@ -21,6 +21,7 @@ pub mod limits;
 pub mod options;
 pub mod output;
 pub mod payload;
+pub mod plain;
 pub mod profile;
 pub mod pull;
 pub mod rdma;

@@ -7,6 +7,8 @@
 mod pair;
 #[path = "../../../fuzz/bodies/payload.rs"]
 mod payload;
+#[path = "../../../fuzz/bodies/plain.rs"]
+mod plain;
 #[path = "../../../fuzz/bodies/plan.rs"]
 mod plan;
 #[path = "machines/recorder.rs"]
@@ -32,6 +34,9 @@ mod wire;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
+
+use spinrpc_proto::plain::CALL_BYTES;
 
 use replay::replay;
 
@@ -61,6 +66,11 @@ fn payload() {
 }
 
 #[test]
+fn plain() {
+    replay("plain", plain::run);
+}
+
+#[test]
 fn requester() {
     replay("requester", requester::run);
 }
@@ -75,7 +85,39 @@ fn pair() {
     replay("pair", pair::run);
 }
 
+/// Calls, or replies, that are plain but for a word or two: those of the transport header, then those of
+/// the RPC message behind their XID.
+fn nearly_plain(rpc: &'static [u32]) -> impl Strategy<Value = Vec<u8>> {
+    let word = || prop_oneof![select(&[0_u32, 1, 2, 3, 4, 6][..]), any::<u32>()];
+    let changes = vec((0..8 + rpc.len(), word()), 0..3);
+    let free = (any::<[u32; 5]>(), changes, vec(any::<u8>(), 0..40));
+    free.prop_map(move |([xid, credits, program, version, procedure], changes, rest)| {
+        let mut words = vec![xid, 1, credits, 0, 0, 0, 0, xid];
+        words.extend(rpc);
+        if words.len() == CALL_BYTES / 4 {
+            words[10..13].copy_from_slice(&[program, version, procedure]);
+        }
+        for (at, word) in changes {
+            words[at] = word;
+        }
+        let bytes = words.into_iter().flat_map(u32::to_be_bytes);
+        bytes.chain(rest).collect()
+    })
+}
+
 proptest! {
+    /// What the fuzzer of plain messages looks for, around those that are plain.
+    #[test]
+    fn plain_functions_agree_with_the_general_parsers(
+        call in nearly_plain(&[0, 2, 0, 0, 0, 0, 0, 0, 0]),
+        reply in nearly_plain(&[1, 0, 0, 0, 0]),
+        cut in 0..CALL_BYTES,
+    ) {
+        plain::run(&call);
+        plain::run(&reply);
+        plain::run(&call[..cut]);
+    }
+
     /// What the fuzzer of version two looks for, a little of it each time: scripts of small bytes, which
     /// decide something, and of any.
     #[test]

@@ -20,8 +20,8 @@ use crate::ids::Xid;
 /// The version of RPC itself which this crate speaks (RFC 5531 section 9).
 pub const RPC_VERSION: u32 = 2;
 
-const CALL: u32 = 0;
-const REPLY: u32 = 1;
+pub(crate) const CALL: u32 = 0;
+pub(crate) const REPLY: u32 = 1;
 
 /// Which way an RPC message goes (`msg_type` of RFC 5531 section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 mod boundary;
 mod config_proto;
 mod deadlines_xdr;
+mod plain;
 mod properties;
 mod rpc;
 mod v1_received;

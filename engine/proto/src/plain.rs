@@ -1,0 +1,154 @@
+//! The plain call and the plain reply, which most messages are: an RDMA_MSG of version one without
+//! chunks (RFC 5666 section 4.1), and in it an RPC message with AUTH_NONE for credential and verifier
+//! (RFC 5531 section 9).
+//!
+//! ```text
+//! call   xid | 1 credits | RDMA_MSG - | - - | xid CALL | 2 program | version procedure | 0 0 | 0 0
+//! reply  xid | 1 credits | RDMA_MSG - | - - | xid REPLY | MSG_ACCEPTED 0 | 0 SUCCESS
+//! ```
+//!
+//! Pure functions over the words of both headers as they lie in memory: whoever has them in registers,
+//! because another process may rewrite the memory, checks them there. The XID stands alone and the other
+//! words in pairs, two in one `u64`. What is taken here, the general parsers take with the same fields,
+//! and what is emitted here, they emit byte for byte; nothing else is taken. Uses the numbers of `ids`.
+
+use crate::ids::{Procedure, Program, Version, Xid};
+use crate::rdma::v1;
+use crate::rpc::{CALL, REPLY, RPC_VERSION};
+
+/// Two words of a header, the first of them first in memory.
+pub type Pair = u64;
+
+/// Pairs of a plain call behind its XID.
+pub const CALL_PAIRS: usize = 8;
+
+/// Pairs of a plain reply behind its XID.
+pub const REPLY_PAIRS: usize = 6;
+
+/// Bytes of both headers of a plain call; its arguments begin there.
+pub const CALL_BYTES: usize = 4 + 8 * CALL_PAIRS;
+
+/// Bytes of both headers of a plain reply; its results begin there.
+pub const REPLY_BYTES: usize = 4 + 8 * REPLY_PAIRS;
+
+const NOTHING: Pair = 0;
+/// The word that comes first in memory.
+const FIRST: Pair = pair(u32::MAX, 0);
+
+/// A call of version one without chunks, credential and verifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainCall {
+    /// Pairs the reply with it; the same in both headers.
+    pub xid: Xid,
+    /// Credits that the requester asks for.
+    pub credits: u32,
+    /// Program that is called.
+    pub program: Program,
+    /// Version of the program.
+    pub version: Version,
+    /// Procedure within that version.
+    pub procedure: Procedure,
+}
+
+impl PlainCall {
+    /// Reads the words of both headers, as they lie in memory; `None` if they are those of anything
+    /// else, valid or not.
+    #[must_use]
+    #[inline(always)]
+    pub const fn parse(xid: [u8; 4], pairs: &[Pair; CALL_PAIRS]) -> Option<Self> {
+        let [version, kind, lists, direction, program, procedure, credential, verifier] = *pairs;
+        let xid = u32::from_be_bytes(xid);
+        let other = ((version ^ pair(v1::VERSION, 0)) & FIRST)
+            | kind
+            | lists
+            | (direction ^ pair(xid, CALL))
+            | ((program ^ pair(RPC_VERSION, 0)) & FIRST)
+            | credential
+            | verifier;
+        if other != NOTHING {
+            return None;
+        }
+        let (version_of_program, procedure) = words(procedure);
+        Some(Self {
+            xid: Xid(xid),
+            credits: words(version).1,
+            program: Program(words(program).1),
+            version: Version(version_of_program),
+            procedure: Procedure(procedure),
+        })
+    }
+
+    /// The words of both headers, as they lie in memory.
+    #[must_use]
+    #[inline(always)]
+    pub const fn emit(&self) -> ([u8; 4], [Pair; CALL_PAIRS]) {
+        let pairs = [
+            pair(v1::VERSION, self.credits),
+            NOTHING,
+            NOTHING,
+            pair(self.xid.0, CALL),
+            pair(RPC_VERSION, self.program.0),
+            pair(self.version.0, self.procedure.0),
+            NOTHING,
+            NOTHING,
+        ];
+        (self.xid.0.to_be_bytes(), pairs)
+    }
+}
+
+/// A reply of version one without chunks and verifier, which says SUCCESS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainReply {
+    /// That of the call; the same in both headers.
+    pub xid: Xid,
+    /// Credits that the responder grants.
+    pub credits: u32,
+}
+
+impl PlainReply {
+    /// As [`PlainCall::parse`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn parse(xid: [u8; 4], pairs: &[Pair; REPLY_PAIRS]) -> Option<Self> {
+        let [version, kind, lists, direction, accepted, success] = *pairs;
+        let xid = u32::from_be_bytes(xid);
+        let other = ((version ^ pair(v1::VERSION, 0)) & FIRST)
+            | kind
+            | lists
+            | (direction ^ pair(xid, REPLY))
+            | accepted
+            | success;
+        if other != NOTHING {
+            return None;
+        }
+        Some(Self { xid: Xid(xid), credits: words(version).1 })
+    }
+
+    /// As [`PlainCall::emit`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn emit(&self) -> ([u8; 4], [Pair; REPLY_PAIRS]) {
+        let pairs = [
+            pair(v1::VERSION, self.credits),
+            NOTHING,
+            NOTHING,
+            pair(self.xid.0, REPLY),
+            NOTHING,
+            NOTHING,
+        ];
+        (self.xid.0.to_be_bytes(), pairs)
+    }
+}
+
+/// The pair that lies in memory as these two words do on the wire.
+#[inline(always)]
+const fn pair(first: u32, second: u32) -> Pair {
+    Pair::from_be((first as u64) << 32 | second as u64)
+}
+
+/// The two words of a pair.
+#[inline(always)]
+const fn words(pair: Pair) -> (u32, u32) {
+    let both = Pair::to_be(pair);
+    ((both >> 32) as u32, both as u32)
+}

@@ -1,0 +1,69 @@
+//! The plain call and the plain reply. That their functions agree with the general parsers on everything
+//! else is in `tests/fuzz.rs`.
+
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use spinrpc_proto::plain::{CALL_BYTES, Pair, PlainCall, PlainReply, REPLY_BYTES};
+
+use super::wire;
+
+const CALL: [u32; CALL_BYTES / 4] = [7, 1, 32, 0, 0, 0, 0, 7, 0, 2, 100_003, 3, 1, 0, 0, 0, 0];
+const REPLY: [u32; REPLY_BYTES / 4] = [7, 1, 32, 0, 0, 0, 0, 7, 1, 0, 0, 0, 0];
+
+/// These words as they lie in memory: the first alone, the others in pairs.
+fn in_memory<const PAIRS: usize>(words: &[u32]) -> ([u8; 4], [Pair; PAIRS]) {
+    let bytes = wire(words);
+    let (xid, rest) = bytes.split_first_chunk().unwrap();
+    (*xid, rest.as_chunks().0.first_chunk().unwrap().map(Pair::from_ne_bytes))
+}
+
+fn call(words: &[u32]) -> Option<PlainCall> {
+    let (xid, pairs) = in_memory(words);
+    PlainCall::parse(xid, &pairs)
+}
+
+fn reply(words: &[u32]) -> Option<PlainReply> {
+    let (xid, pairs) = in_memory(words);
+    PlainReply::parse(xid, &pairs)
+}
+
+/// RFC 5666 section 4.1: version one, RDMA_MSG, no chunks; RFC 5531 section 9: a call of RPC version 2,
+/// flavor AUTH_NONE. Receive it, expect its numbers; send it, expect the same words.
+#[test]
+fn a_plain_call_is_taken_with_its_numbers() {
+    let plain = PlainCall {
+        xid: Xid(7),
+        credits: 32,
+        program: Program(100_003),
+        version: Version(3),
+        procedure: Procedure(1),
+    };
+    assert_eq!(call(&CALL), Some(plain));
+    assert_eq!(plain.emit(), in_memory(&CALL));
+}
+
+/// The same of its reply: MSG_ACCEPTED, verifier AUTH_NONE, SUCCESS.
+#[test]
+fn a_plain_reply_is_taken_with_its_numbers() {
+    let plain = PlainReply { xid: Xid(7), credits: 32 };
+    assert_eq!(reply(&REPLY), Some(plain));
+    assert_eq!(plain.emit(), in_memory(&REPLY));
+}
+
+/// All words are fixed but credits, program, version, procedure, and the XID, which is the same twice.
+#[test]
+fn what_differs_in_a_bit_is_not_plain_unless_it_is_a_number_of_the_call() {
+    let taken_changed = |words: &[u32], take: &dyn Fn(&[u32]) -> bool| -> Vec<usize> {
+        let changed = |at: usize, bit: u32| {
+            let mut words = words.to_vec();
+            words[at] ^= 1 << bit;
+            words
+        };
+        let taken = |at: &usize| (0..32).all(|bit| take(&changed(*at, bit)));
+        let refused = |at: &usize| (0..32).all(|bit| !take(&changed(*at, bit)));
+        assert!((0..words.len()).all(|at| taken(&at) || refused(&at)));
+        (0..words.len()).filter(taken).collect()
+    };
+    let of_calls = taken_changed(&CALL, &|words| call(words).is_some());
+    let of_replies = taken_changed(&REPLY, &|words| reply(words).is_some());
+    assert_eq!((of_calls, of_replies), (vec![2, 10, 11, 12], vec![2]));
+}
