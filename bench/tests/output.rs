@@ -85,6 +85,19 @@ fn every_file_that_is_asked_for_is_written_and_valid() {
     }
 }
 
+/// Nobody is there to be measured. Expect no new file, and one that was there as it was.
+#[test]
+fn a_run_that_fails_leaves_no_empty_document() {
+    let folder = Folder::new("failed");
+    let (new, old) = (folder.file("new.json"), folder.file("old.csv"));
+    fs::write(&old, "kept").unwrap();
+    let nobody = format!("shm:spinperf-nobody-{}", std::process::id());
+    let output = spinperf(&["run", "--address", &nobody, "--json", &new, "--csv", &old]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(!Path::new(&new).exists());
+    assert_eq!(read(&old), "kept");
+}
+
 /// A line for each repeat, with as many fields as the header.
 fn assert_csv(text: &str) {
     let lines: Vec<&str> = text.split_terminator("\r\n").collect();

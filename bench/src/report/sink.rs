@@ -4,17 +4,18 @@
 use crate::failure::Failure;
 use crate::output::write_document;
 use serde::Serialize;
-use std::fs::File;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file to be written at the end, if one was asked for.
+/// A file to be written at the end, if one was asked for. A new one to which nothing was written goes
+/// when this is dropped: an empty document would be none.
 pub(crate) struct Sink(Target);
 
 enum Target {
     Nothing,
     StandardOutput,
-    File(PathBuf, File),
+    File { path: PathBuf, file: File, is_new: bool },
 }
 
 /// Returns true for the path that stands for standard output. A file of that name is `./-`.
@@ -29,10 +30,9 @@ impl Sink {
         if is_standard_output(path) {
             return Ok(Self(Target::StandardOutput));
         }
-        let opened = File::options().create(true).truncate(false).write(true).open(path);
-        let file = opened
+        let (file, is_new) = open_file(path)
             .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
-        Ok(Self(Target::File(path.to_owned(), file)))
+        Ok(Self(Target::File { path: path.to_owned(), file, is_new }))
     }
 
     /// Writes a report, or whatever else a command has found out, as JSON.
@@ -46,19 +46,40 @@ impl Sink {
 
     /// Writes a text, which is made only if there is a file for it.
     pub(crate) fn write(
-        self,
+        mut self,
         text: impl FnOnce() -> Result<String, Failure>,
     ) -> Result<(), Failure> {
-        let (path, mut file) = match self.0 {
+        let (path, file, is_new) = match &mut self.0 {
             Target::Nothing => return Ok(()),
             Target::StandardOutput => return write_document(&text()?),
-            Target::File(path, file) => (path, file),
+            Target::File { path, file, is_new } => (path, file, is_new),
         };
         let text = text()?;
+        *is_new = false;
         // Devices and pipes cannot be cut, and need not be.
         let regular = file.metadata().is_ok_and(|meta| meta.is_file());
         let cut = if regular { file.set_len(0) } else { Ok(()) };
         cut.and_then(|()| file.write_all(text.as_bytes()))
             .map_err(|error| Failure::system(format!("writing {}", path.display()), error))
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if let Target::File { path, is_new: true, .. } = &self.0 {
+            // The command ends with an error already.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Opens a file for writing, with what is in it; says if it was not there before.
+fn open_file(path: &Path) -> io::Result<(File, bool)> {
+    match File::options().create_new(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let file = File::options().create(true).truncate(false).write(true).open(path)?;
+            Ok((file, false))
+        }
+        opened => opened.map(|file| (file, true)),
     }
 }

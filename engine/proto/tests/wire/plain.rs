@@ -49,6 +49,29 @@ fn a_plain_reply_is_taken_with_its_numbers() {
     assert_eq!(plain.emit(), in_memory(&REPLY));
 }
 
+/// Two faults of the same bits do not make up for each other. (Two XIDs with the same fault are one XID.)
+#[test]
+fn what_differs_in_the_same_bit_of_two_words_is_not_plain() {
+    let fixed = |words: &[u32], numbers: &[usize]| -> Vec<usize> {
+        (1..words.len()).filter(|at| !numbers.contains(at)).collect()
+    };
+    let changed = |words: &[u32], places: [usize; 2]| {
+        let mut words = words.to_vec();
+        places.into_iter().for_each(|at| words[at] ^= 1);
+        words
+    };
+    let pairs = |places: Vec<usize>| {
+        let all = places.clone();
+        places.into_iter().flat_map(move |a| all.clone().into_iter().map(move |b| [a, b]))
+    };
+    for places in pairs(fixed(&CALL, &[2, 10, 11, 12])).filter(|[a, b]| a < b) {
+        assert_eq!(call(&changed(&CALL, places)), None, "{places:?}");
+    }
+    for places in pairs(fixed(&REPLY, &[2])).filter(|[a, b]| a < b) {
+        assert_eq!(reply(&changed(&REPLY, places)), None, "{places:?}");
+    }
+}
+
 /// All words are fixed but credits, program, version, procedure, and the XID, which is the same twice.
 #[test]
 fn what_differs_in_a_bit_is_not_plain_unless_it_is_a_number_of_the_call() {
