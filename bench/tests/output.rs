@@ -126,7 +126,7 @@ fn documents_of_floor_and_of_the_whole_job_are_valid() {
     let json = folder.file("r.json");
     for arguments in [
         &["floor", "--duration", "2ms", "--repeats", "1"][..],
-        &["--profile", "dev-vm", "--repeats", "1", "--duration", "60ms"],
+        &["--profile", "dev-vm", "--repeats", "1", "--duration", "200ms"],
     ] {
         let output = spinperf(&[arguments, &["--json", &json]].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));

@@ -249,7 +249,7 @@ fn an_attached_server_ends_with_its_standard_input() {
 #[test]
 fn the_whole_job_verifies_measures_and_judges() {
     let _cores = two_cores();
-    let output = spinperf(&["--profile", "dev-vm", "--repeats", "1", "--duration", "60ms"]);
+    let output = spinperf(&["--profile", "dev-vm", "--repeats", "1", "--duration", "200ms"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
     for part in [
