@@ -12,8 +12,8 @@ use common::raw::{RawListener, RawPeer};
 use common::{LIMIT, PROGRAM, Server, VERSION, set_bulk_view, small_with, unique_address, valid};
 use spinrpc::config::{BulkView, RawConfig, Versions};
 use spinrpc::{
-    Backpressure, CallError, CallSpec, ConnectOptions, ConnectionEvent, DownCause, Engine,
-    Procedure, Reconnect, Resend, Token,
+    Backpressure, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, DownCause, Engine,
+    Procedure, Reconnect, Reply, ReplyHandler, Resend, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::time::{Duration, Instant};
@@ -274,12 +274,16 @@ struct RawServer {
 impl RawServer {
     /// Up, with so many credits granted.
     fn new(grant: u32) -> Self {
+        Self::of(grant, |raw, address| connecting(raw, address, &at_once(), all_words))
+    }
+
+    fn of(grant: u32, connect: impl FnOnce(RawConfig, &str) -> Caller<Vec<u32>>) -> Self {
         let address = unique_address();
         let listener = RawListener::at(&address);
         let mut raw = client_config();
         // The one that the raw server speaks.
         raw.rpc.version = Versions::One;
-        let caller = connecting(raw, &address, &at_once(), all_words);
+        let caller = connect(raw, &address);
         let peer = Some(listener.accept());
         let mut server = Self { listener, peer, caller };
         server.answer_first(grant);
@@ -382,6 +386,44 @@ fn calls_are_sent_again_in_order_with_their_xids_within_the_new_credits() {
     start(&server.caller, 8).unwrap();
     let next = server.hear();
     assert!(next[0] != own && first.iter().all(|call| call[0] != next[0]), "a new call, a new XID");
+}
+
+/// Starts calls 10 and 11 when call 1 is answered.
+struct StartsTwo(Client);
+
+impl ReplyHandler for StartsTwo {
+    fn on_reply(&mut self, token: Token, _: Result<Reply<'_>, CallError>) {
+        for next in [10, 11].into_iter().filter(|_| token == Token(1)) {
+            let mut spec = CallSpec::new().resend(Resend::AtLeastOnce);
+            self.0.call(Procedure(5), Token(next), &mut spec, |args| args.u32(7)).unwrap();
+        }
+    }
+}
+
+/// Call 11 takes the slot of one that was cancelled, before the application has heard of its end. Expect
+/// both calls sent again.
+#[test]
+fn a_call_in_the_slot_of_a_cancelled_one_is_sent_again() {
+    let mut server = RawServer::of(8, |raw, address| {
+        let engine = Engine::new(valid(raw)).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let client = core.connect_with(address, PROGRAM, VERSION, &at_once(), StartsTwo).unwrap();
+        Caller { client, heard: SharedHeard::default(), core, engine }
+    });
+    for token in 0..3 {
+        start(&server.caller, token).unwrap();
+    }
+    let [cancelled, answered, before] = [(); 3].map(|()| server.hear());
+    // A message behind silence comes alone, the next two come in one turn.
+    server.reply(before[0], 8);
+    server.caller.core.poll_once();
+    assert!(server.caller.client.cancel(Token(0)));
+    server.reply(cancelled[0], 8);
+    server.reply(answered[0], 8);
+    let next = [server.hear(), server.hear()];
+    server.break_and_accept();
+    server.answer_first(8);
+    assert_eq!([server.hear(), server.hear()], next);
 }
 
 /// RFC 8166 section 4.5.3: a call that ends the connection each time must not do so for ever.

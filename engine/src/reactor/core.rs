@@ -642,24 +642,4 @@ impl<F: Fabric> Reactor<F> {
         self.stats.connections_closed += 1;
         Some(gone)
     }
-
-    /// A call that was given up leaves its memory exposed, because the responder may still write
-    /// there. What was kept to send it again is of no use any more.
-    #[cfg(not(feature = "canary"))]
-    pub(super) fn keep_fenced(&mut self, conn: ConnId, slot: SlotId) {
-        if let Some(c) = self.conns.find(conn) {
-            c.calls.forget(slot);
-        }
-    }
-
-    /// The bug that the canary plants, which a simulation has to find: the memory of a call that
-    /// was given up goes back at once, and the late reply of an honest responder is written to
-    /// whatever lies there, or finds its key dead.
-    #[cfg(feature = "canary")]
-    pub(super) fn keep_fenced(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if let Some(hold) = c.end_call(slot, &mut self.fabric) {
-            c.calls.recycle(hold);
-        }
-    }
 }

@@ -12,11 +12,24 @@ use std::collections::VecDeque;
 
 /// A call whose end the application has not been told of yet.
 pub(super) struct GivenUp {
-    pub(super) conn: ConnId,
+    conn: ConnId,
+    token: u64,
+    end: CallEnd,
     /// The slot that keeps its memory until the responder answers.
-    pub(super) fenced: Option<SlotId>,
-    pub(super) token: u64,
-    pub(super) end: CallEnd,
+    #[cfg(feature = "canary")]
+    fenced: Option<SlotId>,
+}
+
+impl GivenUp {
+    pub(super) fn new(conn: ConnId, token: u64, end: CallEnd) -> Self {
+        Self {
+            conn,
+            token,
+            end,
+            #[cfg(feature = "canary")]
+            fenced: None,
+        }
+    }
 }
 
 /// Collects the calls of one connection that are given up.
@@ -27,12 +40,20 @@ struct GiveUp<'a> {
 }
 
 impl Output for GiveUp<'_> {
+    /// The memory of a fenced call stays where it is, because the responder may still write there. What
+    /// was kept to send it again goes now: the answer may come, and another call take the slot, before
+    /// the application hears of the end.
     fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
-        if !fenced {
+        if fenced {
+            self.calls.forget(slot);
+        } else {
             self.calls.free(slot);
         }
-        let (fenced, end) = (fenced.then_some(slot), CallEnd::Failed(failure));
-        self.given_up.push_back(GivenUp { conn: self.conn, fenced, token, end });
+        self.given_up.push_back(GivenUp {
+            #[cfg(feature = "canary")]
+            fenced: fenced.then_some(slot),
+            ..GivenUp::new(self.conn, token, CallEnd::Failed(failure))
+        });
     }
 }
 
@@ -45,12 +66,11 @@ impl<F: Fabric> CoreCell<F> {
     }
 
     pub(super) fn end_given_up(&self, up: &mut impl Upcalls) {
+        #[cfg(feature = "canary")]
+        self.reactor().free_fenced();
         loop {
             let ended = self.reactor().given_up.pop_front();
-            let Some(GivenUp { conn, fenced, token, end }) = ended else { return };
-            if let Some(slot) = fenced {
-                self.reactor().keep_fenced(conn, slot);
-            }
+            let Some(GivenUp { conn, token, end, .. }) = ended else { return };
             up.on_call_failed(conn, token, end);
         }
     }
@@ -69,6 +89,20 @@ impl<F: Fabric> CoreCell<F> {
 }
 
 impl<F: Fabric> Reactor<F> {
+    /// The bug that the canary plants, which a simulation has to find: the memory of a call that
+    /// was given up goes back at once, and the late reply of an honest responder is written to
+    /// whatever lies there, or finds its key dead.
+    #[cfg(feature = "canary")]
+    fn free_fenced(&mut self) {
+        for ended in &mut self.given_up {
+            let Some(slot) = ended.fenced.take() else { continue };
+            let Some(c) = self.conns.find(ended.conn) else { continue };
+            if let Some(hold) = c.end_call(slot, &mut self.fabric) {
+                c.calls.recycle(hold);
+            }
+        }
+    }
+
     /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
     /// of connections, but runs only when some deadline was reached.
     fn expire(&mut self) {

@@ -391,7 +391,7 @@ impl<F: Fabric> Reactor<F> {
             let token = conn.proto.requester.release_held(slot);
             conn.calls.free(slot);
             let end = CallEnd::Down(cause.clone());
-            let ended = token.map(|token| GivenUp { conn: conn.id, fenced: None, token, end });
+            let ended = token.map(|token| GivenUp::new(conn.id, token, end));
             self.given_up.extend(ended);
         }
     }
@@ -480,7 +480,7 @@ impl<F: Fabric> Reactor<F> {
         let token = c.proto.requester.release_held(slot);
         c.calls.free(slot);
         let end = CallEnd::of(is_unexecuted, &cause);
-        self.given_up.extend(token.map(|token| GivenUp { conn, fenced: None, token, end }));
+        self.given_up.extend(token.map(|token| GivenUp::new(conn, token, end)));
     }
 
     pub(super) fn retry_after(&mut self, lost: ConnId, after: Duration) {
