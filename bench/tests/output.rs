@@ -85,7 +85,7 @@ fn every_file_that_is_asked_for_is_written_and_valid() {
     }
 }
 
-/// Nobody is there to be measured. Expect no new file, and one that was there as it was.
+/// No server listens at the address. Expect no new file, and one that was there as it was.
 #[test]
 fn a_run_that_fails_leaves_no_empty_document() {
     let folder = Folder::new("failed");

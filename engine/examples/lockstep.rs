@@ -28,16 +28,16 @@ const WARM_UP: u64 = 100;
 
 /// What is called, and how.
 #[derive(Parser)]
-#[command(about = "What a call costs, both ends on one thread")]
+#[command(about = "Measure the cost of a call with both ends on one thread")]
 struct Args {
     /// Rounds; each makes as many calls as `--depth` on each connection, and waits for them
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     /// Calls of a round on each connection
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     depth: u64,
     /// Connections
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     connections: u64,
     /// Echo so many bytes; without it, the null call
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=ECHO_BYTES_MAX as u64))]
@@ -53,9 +53,9 @@ struct Args {
     version: u8,
 }
 
-struct Answers;
+struct TestService;
 
-impl Service for Answers {
+impl Service for TestService {
     fn call(&mut self, mut call: Call<'_>) {
         match call.procedure() {
             ECHO => match call.args().opaque(ECHO_BYTES_MAX) {
@@ -72,11 +72,14 @@ impl Service for Answers {
     }
 }
 
-struct Count(Rc<Cell<u64>>);
+/// Counts the calls that have ended, and those that failed.
+struct Count(Rc<[Cell<u64>; 2]>);
 
 impl ReplyHandler for Count {
     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-        self.0.set(self.0.get() + u64::from(reply.is_ok()));
+        let [ended, failed] = &*self.0;
+        ended.set(ended.get() + 1);
+        failed.set(failed.get() + u64::from(reply.is_err()));
     }
 }
 
@@ -85,7 +88,7 @@ struct Bench {
     server: Core,
     core: Core,
     clients: Vec<Client>,
-    replies: Rc<Cell<u64>>,
+    counts: Rc<[Cell<u64>; 2]>,
     _engines: [Engine; 2],
 }
 
@@ -101,7 +104,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// By this name `bench/instructions/run` finds what to count.
+/// `bench/instructions/run` counts the instructions of this function, by its name.
 #[inline(never)]
 fn measured(bench: &mut Bench, args: &Args) -> Result<(), Box<dyn Error>> {
     bench.run(args, args.rounds)
@@ -117,31 +120,31 @@ impl Bench {
     fn new(args: &Args) -> Result<Self, Box<dyn Error>> {
         let address = format!("shm:lockstep-{}", std::process::id());
         let engines = [engine(args)?, engine(args)?];
-        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| Answers);
+        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| TestService);
         engines[0].listen(&address)?;
         let (mut server, mut core) = (engines[0].core(0)?, engines[1].core(0)?);
-        let replies = Rc::new(Cell::new(0));
+        let counts = Rc::<[Cell<u64>; 2]>::default();
         let mut clients = Vec::new();
         for _ in 0..args.connections {
-            let client =
-                core.connect(&address, PROGRAM, VERSION, |_| Count(Rc::clone(&replies)))?;
+            let client = core.connect(&address, PROGRAM, VERSION, |_| Count(Rc::clone(&counts)))?;
             while !client.is_up() {
                 server.poll_once();
                 core.poll_once();
             }
             if args.auth_sys {
-                client.set_auth_sys(Some(&somebody()));
+                client.set_auth_sys(Some(&credential()));
             }
             clients.push(client);
         }
-        Ok(Self { server, core, clients, replies, _engines: engines })
+        Ok(Self { server, core, clients, counts, _engines: engines })
     }
 
     fn run(&mut self, args: &Args, rounds: u64) -> Result<(), Box<dyn Error>> {
         let data = vec![7; args.bytes.unwrap_or(0) as usize];
         let mut spec = CallSpec::new();
+        let [ended, failed] = &*self.counts;
         for _ in 0..rounds {
-            let due = self.replies.get() + args.depth * args.connections;
+            let due = ended.get() + args.depth * args.connections;
             for token in (0..args.depth).map(Token) {
                 for client in &self.clients {
                     match (args.bytes, args.deferred) {
@@ -153,10 +156,13 @@ impl Bench {
                     }
                 }
             }
-            while self.replies.get() < due {
+            while ended.get() < due {
                 self.server.poll_once();
                 self.core.poll_once();
             }
+        }
+        if failed.get() > 0 {
+            return Err(format!("{} calls failed", failed.get()).into());
         }
         Ok(())
     }
@@ -172,7 +178,7 @@ fn engine(args: &Args) -> Result<Engine, Box<dyn Error>> {
     Ok(Engine::new(raw.validate()?)?)
 }
 
-fn somebody() -> AuthSys<'static> {
+fn credential() -> AuthSys<'static> {
     AuthSys {
         stamp: 1,
         machine_name: b"lockstep",

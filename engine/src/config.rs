@@ -464,7 +464,7 @@ impl Config {
         Duration::from_millis(self.raw.rpc.done_timeout_ms)
     }
 
-    /// How long a call that arrives with Read chunks waits for memory for them.
+    /// How long a call or a reply that arrives with Read chunks waits for memory for them.
     pub fn memory_wait(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.memory_wait_ms)
     }

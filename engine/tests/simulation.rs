@@ -383,49 +383,110 @@ fn a_call_that_waits_for_memory_too_long_is_answered_system_err_and_the_next_one
     assert!(matches!(ends.0.borrow()[..], [Ok(())]), "{:?}", ends.0.borrow());
 }
 
-/// Replies by Read list, and their callers have all blocks that these would fit into: in the end as
-/// arguments and results of calls that wait for replies, too (seed 2101467024). Expect the call to end,
-/// without a deadline of its own, RDMA_DONE sent, and the next reply fetched when the memory is back.
+/// A client whose replies come by Read list, while its application holds every block they would fit into.
+struct WithoutMemory {
+    world: World,
+    engines: [Engine; 2],
+    cores: [Core; 2],
+    client: Client,
+    ends: Ends,
+    held: Vec<Bulk>,
+}
+
+impl WithoutMemory {
+    const RESULT_BYTES: usize = 100_000;
+
+    fn new() -> Self {
+        let world = World::new(Network::default());
+        let engines = [(); 2].map(|()| {
+            let rules = config_with(4, |raw| {
+                raw.rpc.protocol = Profile::Draft03;
+                raw.rpc.memory_wait_ms = 2;
+            });
+            Engine::simulated(rules, |device| world.connector(device)).unwrap()
+        });
+        engines[0].serve(PROGRAM, Version(1), |_| {
+            |call: Call<'_>| {
+                if call.procedure() == Procedure(0) {
+                    return call.reply(|_| {});
+                }
+                let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; Self::RESULT_BYTES]));
+                call.reply_with(data, |results| results.bulk());
+            }
+        });
+        engines[0].listen("server").unwrap();
+        let mut cores = [engines[0].core(0).unwrap(), engines[1].core(0).unwrap()];
+        let ends = Ends::default();
+        let client = cores[1].connect("server", PROGRAM, Version(1), |_| ends.clone()).unwrap();
+        run_for(&world, 100_000, &mut cores);
+        let held: Vec<Bulk> = std::iter::from_fn(|| cores[1].bulk(Self::RESULT_BYTES)).collect();
+        assert!(!held.is_empty());
+        Self { world, engines, cores, client, ends, held }
+    }
+
+    /// Without a deadline of its own.
+    fn call(&self) {
+        let mut spec = CallSpec::new().no_deadline();
+        self.client.call(Procedure(1), Token(1), &mut spec, |_| {}).unwrap();
+    }
+
+    /// How calls have ended after so much time.
+    fn run_for(&mut self, ns: u64) -> Vec<Result<(), CallError>> {
+        run_for(&self.world, ns, &mut self.cores);
+        self.ends.0.take()
+    }
+
+    /// RDMA_DONEs that the client has sent, and the server received.
+    fn dones(&mut self) -> (u64, u64) {
+        // Counters are published every 1024 idle turns.
+        self.run_for(1_000_000);
+        (self.engines[1].stats(0).dones_sent, self.engines[0].stats(0).dones_received)
+    }
+}
+
+/// All memory may be that of arguments and results of calls that wait for replies, too (seed 2101467024).
+/// Expect the call to end, RDMA_DONE sent, and the next reply fetched when the memory is back.
 #[test]
 fn a_reply_that_waits_for_memory_too_long_fails_its_call_and_the_next_one_is_fetched() {
-    const RESULT_BYTES: usize = 100_000;
-    let world = World::new(Network::default());
-    let engine = || {
-        let rules = config_with(4, |raw| {
-            raw.rpc.protocol = Profile::Draft03;
-            raw.rpc.memory_wait_ms = 2;
-        });
-        Engine::simulated(rules, |device| world.connector(device)).unwrap()
-    };
-    let (server, caller) = (engine(), engine());
-    server.serve(PROGRAM, Version(1), |_| {
-        |call: Call<'_>| {
-            let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; RESULT_BYTES]));
-            call.reply_with(data, |results| results.bulk());
-        }
-    });
-    server.listen("server").unwrap();
-    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
-    let ends = Ends::default();
-    let client = cores[1].connect("server", PROGRAM, Version(1), |_| ends.clone()).unwrap();
-    run_for(&world, 100_000, &mut cores);
-    let held: Vec<Bulk> = std::iter::from_fn(|| cores[1].bulk(RESULT_BYTES)).collect();
-    assert!(!held.is_empty());
-    let call = || {
-        let mut spec = CallSpec::new().no_deadline();
-        client.call(Procedure(1), Token(1), &mut spec, |_| {}).unwrap();
-    };
-    call();
-    run_for(&world, 1_900_000, &mut cores);
-    assert!(ends.0.borrow().is_empty(), "it waits");
-    run_for(&world, 200_000, &mut cores);
-    let first = ends.0.take();
+    let mut short = WithoutMemory::new();
+    short.call();
+    assert!(short.run_for(1_900_000).is_empty(), "it waits");
+    let first = short.run_for(200_000);
     assert!(matches!(first[..], [Err(CallError::NoMemory)]), "{first:?}");
-    assert_eq!(caller.stats(0).dones_sent, 1, "the server has its memory back");
-    drop(held);
-    call();
-    run_for(&world, 100_000, &mut cores);
-    assert!(matches!(ends.0.borrow()[..], [Ok(())]), "{:?}", ends.0.borrow());
+    assert_eq!(short.dones(), (1, 1), "the server has its memory back");
+    short.held.clear();
+    short.call();
+    let second = short.run_for(100_000);
+    assert!(matches!(second[..], [Ok(())]), "{second:?}");
+}
+
+#[test]
+fn a_reply_that_waits_for_memory_is_fetched_when_there_is_some() {
+    let mut short = WithoutMemory::new();
+    short.call();
+    assert!(short.run_for(1_900_000).is_empty(), "it waits");
+    short.held.clear();
+    let first = short.run_for(50_000);
+    assert!(matches!(first[..], [Ok(())]), "{first:?}");
+    short.call();
+    assert!(matches!(short.run_for(100_000)[..], [Ok(())]));
+    assert_eq!(short.dones(), (2, 2));
+}
+
+/// The connection goes meanwhile. Expect one end, and no memory lost.
+#[test]
+fn a_reply_that_waits_for_memory_ends_with_its_connection() {
+    let mut short = WithoutMemory::new();
+    short.call();
+    assert!(short.run_for(1_000_000).is_empty(), "it waits");
+    short.world.kill(SideId(1));
+    let first = short.run_for(3_000_000);
+    assert!(matches!(first[..], [Err(CallError::Disconnected(_))]), "{first:?}");
+    let blocks = short.held.len();
+    short.held.clear();
+    let core = &mut short.cores[1];
+    let free = std::iter::from_fn(|| core.bulk(WithoutMemory::RESULT_BYTES));
+    assert_eq!(free.collect::<Vec<_>>().len(), blocks);
 }
 
 /// The errors with which connections could not be made, in their order.

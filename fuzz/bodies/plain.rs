@@ -13,12 +13,13 @@ pub fn run(message: &[u8]) {
     let (call, reply) = (parse_call(message), parse_reply(message));
     assert_eq!(call, general_call(message));
     assert_eq!(reply, general_reply(message));
-    if let Some(call) = call {
+    // A credit word of zero is taken, and never sent.
+    if let Some(call) = call.filter(|call| call.credits > 0) {
         let bytes = call_bytes(&call);
         assert_eq!(bytes, message[..bytes.len()]);
         assert_eq!(bytes, general_call_bytes(&call));
     }
-    if let Some(reply) = reply {
+    if let Some(reply) = reply.filter(|reply| reply.credits > 0) {
         let bytes = reply_bytes(&reply);
         assert_eq!(bytes, message[..bytes.len()]);
         assert_eq!(bytes, general_reply_bytes(&reply));
@@ -82,12 +83,10 @@ fn general_reply(message: &[u8]) -> Option<PlainReply> {
     (header == ReplyHeader { xid, body: success }).then_some(PlainReply { xid, credits })
 }
 
-/// A credit word of zero is taken, and never sent: it is put there afterwards.
 fn general_bytes(xid: Xid, credits: u32, stream: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let header = HeaderRepr { xid, credits: credits.max(1), body: Body::Msg(Lists::EMPTY) };
+    let header = HeaderRepr { xid, credits, body: Body::Msg(Lists::EMPTY) };
     let mut bytes = vec![0; header.buffer_len()];
     header.emit(&mut bytes);
-    bytes[8..12].copy_from_slice(&credits.to_be_bytes());
     stream(&mut bytes);
     bytes
 }

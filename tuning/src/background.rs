@@ -131,9 +131,9 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
     (
         "rpc.done_timeout_ms",
         "RFC 5666 section 11",
-        &["rpc.protocol", "limits.exports", "rpc.timeout_ms"],
+        &["rpc.protocol", "limits.exports", "rpc.timeout_ms", "rpc.memory_wait_ms"],
     ),
-    ("rpc.memory_wait_ms", "", &["mem.arena_mib", "rpc.timeout_ms"]),
+    ("rpc.memory_wait_ms", "", &["mem.arena_mib", "rpc.timeout_ms", "rpc.done_timeout_ms"]),
     (
         "rpc.reply_cache_clients",
         "RFC 5666 section 8; RFC 5531 section 4",

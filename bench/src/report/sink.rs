@@ -8,14 +8,20 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file to be written at the end, if one was asked for. A new one to which nothing was written goes
-/// when this is dropped: an empty document would be none.
+/// A file to be written at the end, if one was asked for. A run that fails before
+/// there is anything to write leaves no new file: an empty one would look like a document.
 pub(crate) struct Sink(Target);
 
 enum Target {
     Nothing,
     StandardOutput,
-    File { path: PathBuf, file: File, is_new: bool },
+    /// It can be made, and is when there is something to write.
+    New(PathBuf),
+    /// It was there before: a pipe has to stay open, or its reader would see an end.
+    Existing {
+        path: PathBuf,
+        file: File,
+    },
 }
 
 /// Returns true for the path that stands for standard output. A file of that name is `./-`.
@@ -30,9 +36,9 @@ impl Sink {
         if is_standard_output(path) {
             return Ok(Self(Target::StandardOutput));
         }
-        let (file, is_new) = open_file(path)
+        let target = find(path)
             .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
-        Ok(Self(Target::File { path: path.to_owned(), file, is_new }))
+        Ok(Self(target))
     }
 
     /// Writes a report, or whatever else a command has found out, as JSON.
@@ -46,40 +52,48 @@ impl Sink {
 
     /// Writes a text, which is made only if there is a file for it.
     pub(crate) fn write(
-        mut self,
+        self,
         text: impl FnOnce() -> Result<String, Failure>,
     ) -> Result<(), Failure> {
-        let (path, file, is_new) = match &mut self.0 {
+        let (path, written) = match self.0 {
             Target::Nothing => return Ok(()),
             Target::StandardOutput => return write_document(&text()?),
-            Target::File { path, file, is_new } => (path, file, is_new),
+            Target::New(path) => {
+                let text = text()?;
+                let written =
+                    File::create(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+                (path, written)
+            }
+            Target::Existing { path, file } => {
+                let written = replace(file, &text()?);
+                (path, written)
+            }
         };
-        let text = text()?;
-        *is_new = false;
-        // Devices and pipes cannot be cut, and need not be.
-        let regular = file.metadata().is_ok_and(|meta| meta.is_file());
-        let cut = if regular { file.set_len(0) } else { Ok(()) };
-        cut.and_then(|()| file.write_all(text.as_bytes()))
-            .map_err(|error| Failure::system(format!("writing {}", path.display()), error))
+        written.map_err(|error| Failure::system(format!("writing {}", path.display()), error))
     }
 }
 
-impl Drop for Sink {
-    fn drop(&mut self) {
-        if let Target::File { path, is_new: true, .. } = &self.0 {
-            // The command ends with an error already.
-            let _ = fs::remove_file(path);
+/// Finds out if the file can be written, and leaves everything as it was.
+fn find(path: &Path) -> io::Result<Target> {
+    let path = path.to_owned();
+    match File::options().create_new(true).write(true).open(&path) {
+        Ok(_) => {
+            fs::remove_file(&path)?;
+            Ok(Target::New(path))
         }
-    }
-}
-
-/// Opens a file for writing, with what is in it; says if it was not there before.
-fn open_file(path: &Path) -> io::Result<(File, bool)> {
-    match File::options().create_new(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let file = File::options().create(true).truncate(false).write(true).open(path)?;
-            Ok((file, false))
+            // Makes the file that a symbolic link points to, if it has to.
+            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            Ok(Target::Existing { path, file })
         }
-        opened => opened.map(|file| (file, true)),
+        Err(error) => Err(error),
     }
+}
+
+/// Writes `text` in the place of what a file holds. Devices and pipes cannot be cut, and need not be.
+fn replace(mut file: File, text: &str) -> io::Result<()> {
+    if file.metadata().is_ok_and(|meta| meta.is_file()) {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
 }

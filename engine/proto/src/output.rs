@@ -117,7 +117,7 @@ pub enum CallFailure {
     Rdma(RdmaError),
     /// The reply broke the rules; says which.
     Misbehaved(PeerMisbehaved),
-    /// The reply came, and there was no memory to copy it to.
+    /// The reply came, and there was no memory for it.
     NoMemory,
     /// Its time was over when the responder would have executed it: it was not executed
     /// ([`crate::deadlines`]).

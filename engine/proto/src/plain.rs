@@ -1,4 +1,4 @@
-//! The plain call and the plain reply, which most messages are: an RDMA_MSG of version one without
+//! The commonest messages, the plain call and the plain reply: an RDMA_MSG of version one without
 //! chunks (RFC 5666 section 4.1), and in it an RPC message with AUTH_NONE for credential and verifier
 //! (RFC 5531 section 9).
 //!
@@ -7,8 +7,8 @@
 //! reply  xid | 1 credits | RDMA_MSG - | - - | xid REPLY | MSG_ACCEPTED 0 | 0 SUCCESS
 //! ```
 //!
-//! Pure functions over the words of both headers as they lie in memory: whoever has them in registers,
-//! because another process may rewrite the memory, checks them there. The XID stands alone and the other
+//! Pure functions over the words of both headers as they lie in memory. The caller loads them into
+//! registers first, because another process may rewrite the memory. The XID stands alone and the other
 //! words in pairs, two in one `u64`. What is taken here, the general parsers take with the same fields,
 //! and what is emitted here, they emit byte for byte; nothing else is taken. Uses the numbers of `ids`.
 
@@ -35,7 +35,7 @@ const NOTHING: Pair = 0;
 /// The word that comes first in memory.
 const FIRST: Pair = pair(u32::MAX, 0);
 
-/// A call of version one without chunks, credential and verifier.
+/// A call of version one without chunks, with AUTH_NONE for credential and verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainCall {
     /// Pairs the reply with it; the same in both headers.
@@ -51,8 +51,8 @@ pub struct PlainCall {
 }
 
 impl PlainCall {
-    /// Reads the words of both headers, as they lie in memory; `None` if they are those of anything
-    /// else, valid or not.
+    /// Reads the words of both headers, as they lie in memory; `None` for any other message,
+    /// valid or not.
     #[must_use]
     #[inline(always)]
     pub const fn parse(xid: [u8; 4], pairs: &[Pair; CALL_PAIRS]) -> Option<Self> {
@@ -78,10 +78,12 @@ impl PlainCall {
         })
     }
 
-    /// The words of both headers, as they lie in memory.
+    /// The words of both headers, as they lie in memory. The credits are not zero, as those of no message
+    /// sent are (RFC 8166 section 3.3.1), although those of one that came may be.
     #[must_use]
     #[inline(always)]
     pub const fn emit(&self) -> ([u8; 4], [Pair; CALL_PAIRS]) {
+        debug_assert!(self.credits != 0, "no message asks for zero credits");
         let pairs = [
             pair(v1::VERSION, self.credits),
             NOTHING,
@@ -96,7 +98,7 @@ impl PlainCall {
     }
 }
 
-/// A reply of version one without chunks and verifier, which says SUCCESS.
+/// A reply of version one without chunks, with AUTH_NONE for its verifier, which says SUCCESS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainReply {
     /// That of the call; the same in both headers.
@@ -128,6 +130,7 @@ impl PlainReply {
     #[must_use]
     #[inline(always)]
     pub const fn emit(&self) -> ([u8; 4], [Pair; REPLY_PAIRS]) {
+        debug_assert!(self.credits != 0, "no message grants zero credits");
         let pairs = [
             pair(v1::VERSION, self.credits),
             NOTHING,

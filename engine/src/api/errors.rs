@@ -60,10 +60,10 @@ pub enum CallError {
     /// section 4.5). The same call will be refused again.
     #[error("the server's transport refused the call: {0:?}")]
     Rdma(RdmaError),
-    /// The reply came, and no private buffer was free for it (over shared memory, and with
-    /// `verbs.bulk = copy`), or became free in time where it is fetched (`rpc.memory_wait_ms`): enlarge
+    /// The server has executed the call, and no private buffer was free for the reply (over shared memory,
+    /// and with `verbs.bulk = copy`). A reply that is fetched waits `rpc.memory_wait_ms` for one. Enlarge
     /// `mem.arena_mib`, keep fewer results, or have fewer calls with data in flight.
-    #[error("the reply came, but no private memory was free to copy it to")]
+    #[error("the call was executed, but no memory was free for its reply; enlarge mem.arena_mib")]
     NoMemory,
     /// The server's reply cannot be decoded.
     #[error("the reply cannot be decoded: {0}")]

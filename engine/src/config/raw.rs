@@ -131,7 +131,7 @@ pub struct RawRpc {
     pub timeout_ms: u64,
     /// How long memory of a reply stays exported without RDMA_DONE, in milliseconds.
     pub done_timeout_ms: u64,
-    /// How long a call waits for memory for its Read chunks, in milliseconds.
+    /// How long a call or a reply waits for memory for its Read chunks, in milliseconds.
     pub memory_wait_ms: u64,
     /// Clients whose replies are kept; 0 keeps none.
     pub reply_cache_clients: u64,

@@ -454,8 +454,9 @@ pub static KEYS: &[Key] = &[
         effect: "How long a call or a reply that arrives with Read chunks waits for memory for them \
                  (`mem.arena_mib`); after that a call is answered SYSTEM_ERR, and not executed, and \
                  a reply ends its call with `CallError::NoMemory`.",
-        reason: "Shorter than the deadline of a call, so that its client hears of it; those that \
-                 wait for each other's memory go on.",
+        reason: "Shorter than the deadline of a call, so that its client hears of it, and than the \
+                 server's rpc.done_timeout_ms: a reply that is fetched later costs the connection. \
+                 Calls that wait for each other's memory end instead of waiting for ever.",
         field: |raw| Field::Integer(&mut raw.rpc.memory_wait_ms, Limits::between(1, 3_600_000)),
     },
     Key {

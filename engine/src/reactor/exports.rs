@@ -385,7 +385,7 @@ impl<F: Fabric> Reactor<F> {
         }
     }
 
-    /// By the clock, and not by the turn's time stamp: a client that reads on after its window loses its
+    /// Reads the clock: the turn's time stamp may be old, and a client that reads after its window loses its
     /// connection.
     fn export_deadline(&self) -> Instant {
         Instant(self.read_clock().0.saturating_add(self.done_timeout_ticks))

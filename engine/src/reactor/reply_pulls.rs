@@ -1,8 +1,8 @@
 //! Fetching replies (RFC 5666 sections 3.5, 3.8 and 5.1): a reply with a Read list waits in its slot
 //! while RDMA Reads bring its chunks into private memory of the core; then RDMA_DONE is sent and the
 //! application gets the reply, its items as buffers of its own. As with calls there is memory for all
-//! chunks or none; what cannot go on is put off until the next turn, and waits for memory for so long
-//! (`rpc.memory_wait_ms`).
+//! chunks or none; what cannot go on is put off until the next turn, and waits for memory at most
+//! `rpc.memory_wait_ms`.
 //!
 //! Whatever becomes of the call, RDMA_DONE is sent once. After a deadline or a cancel nothing more is
 //! fetched, but what was asked for arrives first.
@@ -31,7 +31,7 @@ pub(crate) struct ReplyPull {
     hold: Option<Box<CallHold>>,
     sinks: Sinks,
     put_off: bool,
-    /// When it has waited for memory for long enough, if it waits.
+    /// Deadline of the wait for memory, once it has begun to wait.
     patience: Option<Instant>,
 }
 
@@ -209,9 +209,9 @@ impl<F: Fabric> Reactor<F> {
         pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
 
-    /// A reply whose chunks can be held waits until others give memory back, for so long
-    /// (`rpc.memory_wait_ms`): they may wait for a reply, too, and all the memory there is may be that of
-    /// their arguments and results. One that all of it cannot hold fails (`mem.arena_mib`).
+    /// A reply whose chunks can be held waits until others give memory back, at most
+    /// `rpc.memory_wait_ms`: the holders may be calls that wait for replies themselves. One that all of the
+    /// memory cannot hold fails (`mem.arena_mib`).
     #[cold]
     fn wait_for_reply_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;

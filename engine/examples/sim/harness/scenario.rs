@@ -298,8 +298,8 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     raw.rpc.reply_cache_entries = rng.pick(&[32, 64]);
     raw.rpc.reply_cache_bytes = rng.pick(&[64, 1024]);
     raw.limits.exports = rng.pick(&[1, 4, 64]);
-    // Longer than anybody who keeps the rules takes to fetch a reply: who has waited for memory for so
-    // long may stop for a while, and looks at the clock at heartbeats only.
+    // Longer than a conforming client needs: one that has waited memory_wait_ms may then stop for a
+    // while, and looks at the clock at heartbeats only.
     raw.rpc.done_timeout_ms = rng.pick(&[40, 60]);
     raw.rpc.memory_wait_ms = 10;
     raw.rpc.credits = rng.pick(&[1, 2, 3, 4, 8, 16]);
