@@ -150,6 +150,18 @@ where
         self.options = options;
     }
 
+    /// Whether calls of version one arrive here.
+    #[inline(always)]
+    pub fn takes_plain_calls(&self) -> bool {
+        matches!(self.traffic_one, Some(Traffic::Calls | Traffic::Both))
+    }
+
+    /// Whether replies of version one arrive here.
+    #[inline(always)]
+    pub fn takes_plain_replies(&self) -> bool {
+        matches!(self.traffic_one, Some(Traffic::Replies | Traffic::Both))
+    }
+
     /// Whether there are calls in reverse.
     #[inline]
     pub fn is_two_way(&self) -> bool {

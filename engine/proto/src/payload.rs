@@ -242,7 +242,8 @@ pub struct StreamWriter<'a> {
     next_item: usize,
     removed_bytes: usize,
     items_missing: bool,
-    reduced: [Reduced; ITEMS_MAX],
+    /// Nothing as long as there are none, as in most streams.
+    reduced: Option<[Reduced; ITEMS_MAX]>,
     reduced_count: u8,
 }
 
@@ -270,7 +271,7 @@ impl<'a> StreamWriter<'a> {
             next_item: 0,
             removed_bytes: 0,
             items_missing: false,
-            reduced: [Reduced::default(); ITEMS_MAX],
+            reduced: None,
             reduced_count: 0,
         }
     }
@@ -365,7 +366,8 @@ impl<'a> StreamWriter<'a> {
     fn reduce(&mut self, index: u8, length: usize) {
         let position = (self.xdr.stream_len() + self.removed_bytes) as u32;
         self.removed_bytes += roundup4(length);
-        self.reduced[usize::from(self.reduced_count)] =
+        let reduced = self.reduced.get_or_insert_default();
+        reduced[usize::from(self.reduced_count)] =
             Reduced { index, position, length: length as u32 };
         self.reduced_count += 1;
     }
@@ -387,7 +389,7 @@ impl<'a> StreamWriter<'a> {
             items_missing: self.items_missing,
             padded: self.xdr.is_padded(),
             unreduced_bytes: self.xdr.stream_len() + self.removed_bytes,
-            reduced: self.reduced,
+            reduced: self.reduced.unwrap_or_default(),
             reduced_count: self.reduced_count,
         }
     }

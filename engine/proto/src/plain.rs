@@ -98,6 +98,15 @@ impl PlainCall {
     }
 }
 
+/// The first pairs of a plain call, which those of its RPC message follow.
+#[must_use]
+#[inline(always)]
+pub const fn call_head(xid: Xid, credits: u32) -> ([u8; 4], [Pair; 4]) {
+    debug_assert!(credits != 0, "no message asks for zero credits");
+    let pairs = [pair(v1::VERSION, credits), NOTHING, NOTHING, pair(xid.0, CALL)];
+    (xid.0.to_be_bytes(), pairs)
+}
+
 /// A reply of version one without chunks, with AUTH_NONE for its verifier, which says SUCCESS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainReply {

@@ -38,6 +38,7 @@ use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
 use crate::payload::{CallChunks, ChunkOffer};
+use crate::plain::PlainReply;
 use crate::profile::Profile;
 use crate::pull::Pull;
 use crate::rdma::RdmaError;
@@ -286,6 +287,16 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             Chunks::Offered(Offered { names_time, ..offered(chunks) });
     }
 
+    /// As [`Requester::start_call`] of a plain call, whose header has [`Requester::next_xid`] and is
+    /// written by the caller.
+    ///
+    /// # Errors
+    /// As [`CallRefused`] says; then nothing was taken.
+    #[inline(always)]
+    pub fn start_plain(&mut self, token: u64, deadline: Instant) -> Result<(), CallRefused> {
+        self.take(token, deadline, false).map(drop)
+    }
+
     /// Takes a slot and a credit.
     #[inline(always)]
     pub(crate) fn take(
@@ -341,6 +352,23 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             // Those whose option is known have gone another way.
             MessageType::Optional => out.dropped(Dropped::UnknownOption),
         }
+    }
+
+    /// The slot that a plain reply ends without anything else to be looked at: that of a call in flight
+    /// without chunks, on a connection that is known to speak version one.
+    #[inline(always)]
+    pub fn plain_slot(&self, reply: &PlainReply) -> Option<SlotId> {
+        let index = self.matching_slot(reply.xid)?;
+        let slot = &self.slots.as_ref()[usize::from(index)];
+        let is_plain = slot.state == State::InFlight && !slot.has_chunks;
+        let is_it = is_plain && self.negotiation.is_settled_on(TransportVersion::One);
+        is_it.then_some(SlotId { index, generation: slot.generation })
+    }
+
+    /// Ends the call in [`Requester::plain_slot`] as its reply does, and says which token it carries.
+    #[inline(always)]
+    pub fn on_plain_reply(&mut self, slot: SlotId, reply: &PlainReply) -> u64 {
+        self.end_call(slot.index, reply.credits).1
     }
 
     /// Whether the version of an answer is that of our calls (version two section 5.3). The first one

@@ -236,6 +236,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
+    /// A slot for a plain call; `None`, and nothing happened, if there is none.
+    #[inline(always)]
+    pub fn take_plain(&mut self) -> Option<SlotId> {
+        self.take(State::Delivered, TransportVersion::One)
+    }
+
     /// The version of the call that is in this slot, if it is in that state.
     #[inline]
     pub(crate) fn version_in(&self, id: SlotId, state: State) -> Option<TransportVersion> {
@@ -327,6 +333,14 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         };
         self.free(id);
         Ok(emit_msg_header(header, version, xid, self.grant(), Direction::Reply))
+    }
+
+    /// As [`Responder::reply_plain`], of a reply whose header the caller has written.
+    #[inline(always)]
+    pub fn end_plain(&mut self, id: SlotId) {
+        if self.is_delivered(id) {
+            self.free(id);
+        }
     }
 
     /// Answers a call: asks for its RDMA Writes, writes the transport header so that it ends where

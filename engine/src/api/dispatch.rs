@@ -25,8 +25,10 @@ use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Program, Version};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::plain::{CALL_BYTES, PlainCall, REPLY_BYTES};
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
-use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus};
+use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, OpaqueAuth, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
@@ -371,6 +373,46 @@ impl Upcalls for Dispatch {
         self.serve(&to, &message[frame.admitted.header_bytes as usize..], &[], &mut [])
     }
 
+    #[inline(always)]
+    fn on_short_call(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        call: Option<&PlainCall>,
+        stream: &[u8],
+    ) -> CallOutcome {
+        let Some(call) = call else { return self.serve(to, stream, &[], &mut []) };
+        let header = CallHeader {
+            xid: call.xid,
+            program: call.program,
+            version: call.version,
+            procedure: call.procedure,
+            credential: OpaqueAuth::NONE,
+            verifier: OpaqueAuth::NONE,
+        };
+        let base = CALL_BYTES - MSG_HEADER_BYTES;
+        let arguments = Arguments { stream: &stream[base..], base, chunks: &[], bulks: &mut [] };
+        self.run(to, header, arguments, None)
+    }
+
+    #[inline(always)]
+    fn on_plain_reply(&mut self, conn: ConnId, token: u64, stream: &[u8]) {
+        let entry = self.client(conn);
+        let Some(entry) = entry.filter(|entry| entry.link.state.get() == LinkState::Up(conn))
+        else {
+            let (placed, buffers, padded) = (&NOTHING_PLACED, None, None);
+            return self.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+        };
+        let reply = Reply {
+            stream: &stream[REPLY_BYTES - MSG_HEADER_BYTES..],
+            placed: &NOTHING_PLACED,
+            arguments: &mut [],
+            results: &mut [],
+            pulled: None,
+            padded: None,
+        };
+        entry.handler.on_reply(Token(token), Ok(reply));
+    }
+
     fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome {
         self.take_option(to, option)
     }
@@ -539,6 +581,9 @@ impl Upcalls for Dispatch {
         }
     }
 }
+
+/// By a reply without Write chunks.
+static NOTHING_PLACED: [u32; ITEMS_MAX] = [0; ITEMS_MAX];
 
 const GARBAGE_ARGS: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::GarbageArgs);
 

@@ -10,6 +10,7 @@ mod endings;
 mod keys;
 mod messages;
 mod pair;
+mod shorts;
 mod traffic;
 mod transfers;
 
@@ -19,6 +20,7 @@ pub(super) use endings::*;
 pub(super) use keys::*;
 pub(super) use messages::*;
 pub(super) use pair::*;
+pub(super) use shorts::*;
 pub(super) use traffic::*;
 pub(super) use transfers::*;
 
@@ -36,6 +38,10 @@ macro_rules! fabric_conformance {
             a_message_runs_on_into_the_second_buffer_of_its_receive,
             single_and_chained_receives_serve_one_queue,
             a_message_longer_than_its_chain_ends_the_connection,
+            short_messages_arrive_in_order_with_long_ones,
+            a_short_message_gives_its_receive_to_who_keeps_it,
+            no_more_short_messages_come_than_receives_are_posted,
+            a_short_message_does_not_overtake_what_was_posted_before,
             bytes_written_before_a_send_are_there_when_it_arrives,
             a_read_brings_what_the_peer_exposes,
             reads_complete_in_order_and_with_their_ids,

@@ -13,6 +13,7 @@ mod peer;
 #[cfg(any(feature = "sim", feature = "verbs"))]
 mod send_queue;
 pub mod shm;
+mod short;
 #[cfg(feature = "sim")]
 pub mod sim;
 #[cfg(feature = "verbs")]
@@ -22,9 +23,10 @@ mod wr;
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub use origin::Origin;
 pub use peer::Peer;
+pub use short::{SHORT_BYTES_MAX, Short};
 pub use wr::{
-    Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
-    WrError, WrId,
+    Arrived, Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice,
+    SendWr, WrError, WrId,
 };
 
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
@@ -68,6 +70,9 @@ pub trait Fabric: Sized + 'static {
     /// A connection that the [`Connector`] made and no core has adopted yet. Dropping it closes it.
     type Endpoint: Endpoint;
 
+    /// Whether [`Fabric::send_short`] is worth trying.
+    const SENDS_SHORTS: bool = false;
+
     /// What this driver can do.
     fn caps(&self) -> &Caps;
 
@@ -93,6 +98,23 @@ pub trait Fabric: Sized + 'static {
     /// as both: what its head does not hold comes to lie at the start of its tail
     /// ([`Buf::set_received`]).
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
+
+    /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by value
+    /// ([`Arrived::Short`]), where the driver can: each as if its receive were posted again in the next
+    /// flush. The receives are not chained.
+    fn take_shorts(&mut self) {}
+
+    /// The receive of a short message of the last poll, for a message that is to stay; one for each, also of
+    /// a connection that has gone down meanwhile. Not posted any more.
+    fn receive_of_short(&mut self, _qp: QpId) -> Option<Buf> {
+        None
+    }
+
+    /// As [`Fabric::post`] of a Send, by value: `false` where that cannot be done now, or ever; then
+    /// nothing has happened, and the message is to be posted.
+    fn send_short(&mut self, _qp: QpId, _message: &Short) -> bool {
+        false
+    }
 
     /// Queues one work request. Requests of a queue pair take effect in the order of posting:
     /// what a Write placed is there when a later Send arrives (RFC 5666 section 2).

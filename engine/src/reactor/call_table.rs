@@ -163,6 +163,12 @@ impl CallTable {
         }
     }
 
+    /// Whether a call has lent any memory.
+    #[inline(always)]
+    pub(super) fn has_hold(&self, slot: SlotId) -> bool {
+        self.holds.get(usize::from(slot.index)).is_some_and(Option::is_some)
+    }
+
     /// The memory of a call, which stays there.
     pub(super) fn hold(&mut self, slot: SlotId) -> Option<&mut CallHold> {
         self.holds.get_mut(usize::from(slot.index))?.as_deref_mut()

@@ -90,11 +90,13 @@ impl<F: Fabric> CoreCell<F> {
         spec: &mut CallSpec,
         encode: Encode<'_>,
     ) -> Result<(), Backpressure> {
-        if spec.is_plain()
-            && !self.names_times
-            && self.start_plain_call(conn, target, spec, encode)?
-        {
-            return Ok(());
+        if spec.is_plain() && !self.names_times {
+            if self.start_short_call(conn, target, spec, encode) {
+                return Ok(());
+            }
+            if self.start_plain_call(conn, target, spec, encode)? {
+                return Ok(());
+            }
         }
         self.start_any_call(conn, target, spec, encode)
     }
@@ -322,6 +324,7 @@ impl<F: Fabric> Reactor<F> {
 
     /// A deadline that the call names counts from now. The configured one, which is long, counts
     /// from the turn's time stamp, which is as old as the application was away.
+    #[inline(always)]
     pub(super) fn deadline(&self, spec: &CallSpec) -> Instant {
         let (from, ticks) = match spec.deadline {
             Deadline::Default => (self.time(), self.default_timeout_ticks),
@@ -590,7 +593,7 @@ fn encode_items(
 /// A transport header of this length has no chunks, in either version: that of an RDMA_MSGP is longer,
 /// and so is one with chunks.
 #[inline]
-const fn is_plain(header_bytes: usize) -> bool {
+pub(super) const fn is_plain(header_bytes: usize) -> bool {
     header_bytes <= TransportVersion::Two.plain_header_bytes()
 }
 

@@ -10,6 +10,7 @@ use super::connection::Conn;
 use super::fenced::FencedReply;
 use super::given_up::GivenUp;
 use super::instance::Instance;
+use super::lane::Lane;
 use super::leaving::Leaving;
 use super::mailbox::{Inbox, Mail};
 use super::memory::message_bytes;
@@ -25,8 +26,8 @@ use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
 use crate::config::Config;
 use crate::fabric::{
-    CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, Peer, QpId,
-    Received,
+    Arrived, CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, Peer,
+    QpId, Received,
 };
 use crate::mem::{Buf, BulkPool};
 use crate::sys::clock::{Clock, Ticks};
@@ -50,6 +51,7 @@ const STAMP_EVERY: u64 = 4;
 /// A core's state behind the seam: what handlers and the turn share.
 pub(crate) struct CoreCell<F: Fabric> {
     state: RefCell<Reactor<F>>,
+    pub(super) lane: Lane,
     pub(super) connect: ConnectRequests,
     /// All calls are to say how much time they have.
     pub(super) names_times: bool,
@@ -107,7 +109,8 @@ pub(crate) struct Reactor<F: Fabric> {
 impl<F: Fabric> CoreCell<F> {
     pub(crate) fn new(reactor: Reactor<F>, connect: ConnectRequests) -> Self {
         let names_times = reactor.config.propagates_deadlines();
-        Self { state: RefCell::new(reactor), connect, names_times }
+        let lane = Lane::new(F::SENDS_SHORTS);
+        Self { state: RefCell::new(reactor), lane, connect, names_times }
     }
 
     /// The state, for one step.
@@ -120,8 +123,11 @@ impl<F: Fabric> CoreCell<F> {
     /// a service has to be polled again.
     pub(crate) fn turn(&self, batch: &mut Completions, up: &mut impl Upcalls) -> Progress {
         let (mut events, mut is_waiting) = (self.reactor().begin_turn(batch), false);
-        while let Some(received) = batch.next_received() {
-            self.on_message(received, up);
+        while let Some(arrived) = batch.next_received() {
+            match arrived {
+                Arrived::Short(conn, short) => self.on_short(conn, short, up),
+                Arrived::Message(received) => self.on_message(received, up),
+            }
         }
         if batch.has_others() {
             for completion in batch.drain_others() {
@@ -169,6 +175,19 @@ impl<F: Fabric> CoreCell<F> {
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
         c.proto.on_receive(message.bytes(), &mut sink);
+        self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
+    }
+
+    /// What followed from a message.
+    #[inline(always)]
+    pub(super) fn on_event(
+        &self,
+        mut reactor: RefMut<'_, Reactor<F>>,
+        received: Received,
+        sink: EventSink,
+        up: &mut impl Upcalls,
+    ) {
+        let Received { qp, message, invalidated } = received;
         match &sink.event {
             Event::Call(slot) => {
                 let slot = *slot;
@@ -372,10 +391,14 @@ impl<F: Fabric> Reactor<F> {
         let (clock, now) = (fabric.clock(), fabric.now(&fabric.clock()));
         inbox.set_waker(fabric.waker());
         fabric.lend(&bulk);
+        let chained = Self::receive_alignment(&config, &fabric);
+        if chained.is_none() {
+            fabric.take_shorts();
+        }
         Self {
             // Thresholds depend on sizes; who we are goes the other way only.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
-            chained: Self::receive_alignment(&config, &fabric),
+            chained,
             default_timeout_ticks: match config.timeout() {
                 Some(timeout) => clock.from_duration(timeout),
                 None => u64::MAX,

@@ -17,6 +17,7 @@ mod fenced;
 mod given_up;
 pub(crate) mod idle;
 pub(crate) mod instance;
+mod lane;
 pub(crate) mod leaving;
 pub(crate) mod mailbox;
 pub(crate) mod memory;

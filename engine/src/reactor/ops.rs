@@ -17,6 +17,7 @@ use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::plain::PlainCall;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use spinrpc_proto::version::{Negotiation, Verdict};
 use std::any::Any;
@@ -391,6 +392,15 @@ pub(crate) trait Upcalls {
     fn on_leave(&mut self);
     /// A call arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
+    /// A plain call arrived, or any without chunks: its RPC message.
+    fn on_short_call(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        call: Option<&PlainCall>,
+        stream: &[u8],
+    ) -> CallOutcome;
+    /// A plain reply arrived: its RPC message.
+    fn on_plain_reply(&mut self, conn: ConnId, token: u64, stream: &[u8]);
     /// A call of an extension arrived. It is answered, left or deferred when this returns.
     fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome;
     /// A call was answered by a message of an extension.

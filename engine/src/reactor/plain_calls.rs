@@ -69,6 +69,9 @@ impl<F: Fabric> CoreCell<F> {
         target.header.write(target.procedure, &mut writer);
         encode(&mut writer);
         let Some(stream_bytes) = writer.plain_bytes() else { return Ok(false) };
+        if version == TransportVersion::One {
+            self.lane.note_call(header_bytes + stream_bytes);
+        }
         let message = (message, header_bytes);
         self.reactor().send_plain_call(conn, message, stream_bytes, target, spec)?;
         Ok(true)

@@ -63,6 +63,7 @@ impl<F: Fabric> CoreCell<F> {
     #[inline]
     pub(super) fn send_plain_reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
         match version_of(to.message) {
+            TransportVersion::One if self.send_short_reply(to, encode) => {}
             // In place, where all lengths are constant.
             TransportVersion::One => self.send_plain_reply_in(TransportVersion::One, to, encode),
             TransportVersion::Two => self.send_plain_reply_in_two(to, encode),
@@ -89,6 +90,9 @@ impl<F: Fabric> CoreCell<F> {
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
         if let Some(stream_bytes) = writer.plain_bytes() {
+            if version == TransportVersion::One {
+                self.lane.note_reply(header_bytes + stream_bytes);
+            }
             return self.reactor().post_plain_reply(to, message, header_bytes, stream_bytes);
         }
         // It does not fit inline, or names a data item: errors both, which the general case knows.
@@ -183,7 +187,13 @@ impl<F: Fabric> Reactor<F> {
     /// Keeps so many places in the send queue for the reply of a call; its RDMA_DONE needs none any
     /// more, but has to find one.
     #[inline(always)]
-    fn reserve(&mut self, conn: ConnId, slot: SlotId, needed: usize, dones: usize) -> Option<()> {
+    pub(super) fn reserve(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        needed: usize,
+        dones: usize,
+    ) -> Option<()> {
         let c = self.conns.find(conn)?;
         let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
         if c.send_room(&self.fabric) < needed + dones || spare_sends <= dones {
@@ -525,7 +535,7 @@ pub(super) fn version_of(call: &[u8]) -> TransportVersion {
 
 /// Length of a transport header that was checked when it came, if it has no lists.
 #[inline]
-fn plain_header_bytes(message: &[u8]) -> Option<u32> {
+pub(super) fn plain_header_bytes(message: &[u8]) -> Option<u32> {
     let view = HeaderView::plain(message).or_else(|| HeaderView::plain_two(message))?;
     Some(view.header_bytes() as u32)
 }

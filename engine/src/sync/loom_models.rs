@@ -160,6 +160,29 @@ fn loom_messages_arrive_whole_and_in_order_also_those_of_several_slots() {
 }
 
 #[test]
+fn loom_messages_that_go_by_words_arrive_whole_and_in_order() {
+    bounded(|| {
+        let (mut producer, mut consumer) = ring();
+        let sender = thread::spawn(move || {
+            for number in 1..=2_u64 {
+                // Half a word, and half of the number in each of the others.
+                let words = [number as u32, number as u32].map(u32::to_ne_bytes).concat();
+                producer.push_words(&words, 4).unwrap();
+            }
+        });
+        for number in 1..=2 {
+            while !consumer.has_arrival() {
+                thread::yield_now();
+            }
+            let mut words = [0; 8];
+            consumer.take_words(&mut words);
+            assert_eq!(words[4..], u32::to_ne_bytes(number));
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
 fn loom_a_full_ring_goes_on_when_the_consumer_says_how_far_it_is() {
     bounded(|| {
         let (mut producer, mut consumer) = ring();

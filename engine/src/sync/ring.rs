@@ -118,6 +118,14 @@ pub struct Arrival {
     pub lead: Option<u32>,
 }
 
+impl Arrival {
+    /// Nothing came before the message, and one slot holds all of it.
+    #[inline(always)]
+    pub fn is_short(&self) -> bool {
+        self.lead.is_none() && self.length <= FIRST_PAYLOAD_BYTES
+    }
+}
+
 /// The sending end of a ring.
 #[derive(Debug)]
 pub struct Producer<W> {
@@ -220,6 +228,24 @@ impl<W: Words> Producer<W> {
         Ok(())
     }
 
+    /// As [`Producer::push`], of a message that one slot holds and nothing travels in front of. `words`
+    /// are whole words that hold `length` bytes of message behind half a word.
+    #[inline]
+    pub fn push_words(&mut self, words: &[u8], length: usize) -> Result<(), PushError> {
+        self.reserve(1)?;
+        let at = self.at;
+        // As in `write_lines_from_behind`.
+        match words.split_at_checked((LINE_WORDS - 1) * WORD_BYTES) {
+            Some((line, behind)) => {
+                self.words.write(at + LINE_WORDS, behind);
+                self.words.write(at + 1, line);
+            }
+            None => self.words.write(at + 1, words),
+        }
+        self.show(0, length, 1);
+        Ok(())
+    }
+
     /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
     #[inline]
     fn publish(&mut self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
@@ -229,8 +255,14 @@ impl<W: Words> Producer<W> {
             self.write_lines_from_behind(at, behind);
         }
         self.words.store(at + 1, lead_word(lead.unwrap_or(0), first), Ordering::Relaxed);
-        // Release pairs with the Acquire of `waiting`: the header makes the whole message visible.
-        self.words.store(at, header(self.next, flags, length), Ordering::Release);
+        self.show(flags, length, slots);
+    }
+
+    /// Writes the header of the next slot, which makes the message visible.
+    #[inline(always)]
+    fn show(&mut self, flags: u64, length: usize, slots: usize) {
+        // Release pairs with the Acquire of `waiting`.
+        self.words.store(self.at, header(self.next, flags, length), Ordering::Release);
         self.next += slots as u64;
         self.at = self.place.slot(self.next);
         self.fetch_ahead();
@@ -390,6 +422,14 @@ impl<W: Words> Consumer<W> {
         self.take_rest(rest)?;
         self.free_slots(slots_of(arrival.length));
         Ok(())
+    }
+
+    /// As [`Consumer::take`], of a message that one slot holds, by whole words: into `words`, which hold
+    /// the length of the arrival behind half a word.
+    #[inline]
+    pub fn take_words(&mut self, words: &mut [u8]) {
+        self.words.read(self.at + 1, words);
+        self.free_slots(1);
     }
 
     /// As [`Consumer::take`], into two places: first `head` is filled, then `tail`. Together they

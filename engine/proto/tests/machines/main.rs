@@ -21,6 +21,7 @@ mod model;
 mod negotiation;
 mod options;
 mod padding;
+mod plain;
 mod pulls;
 mod recorder;
 mod replies;

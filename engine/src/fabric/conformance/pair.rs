@@ -1,8 +1,8 @@
 //! Two ends of a connection on one thread, and what a test does with them.
 
 use crate::fabric::{
-    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId, Revoked,
-    SendWr, WrError, WrId,
+    Acceptor, Arrived, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId,
+    Received, Revoked, SendWr, Short, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -107,6 +107,11 @@ pub(in crate::fabric) struct End<F: Fabric> {
     events: VecDeque<(QpId, Event)>,
     /// The second buffers of the chains that came back, in their order.
     pub(in crate::fabric) tails: VecDeque<Bulk>,
+    /// Messages that came by value.
+    pub(in crate::fabric) shorts: usize,
+    /// The receives of those are kept.
+    pub(in crate::fabric) keeps_shorts: bool,
+    kept: Vec<Buf>,
 }
 
 impl<F: Fabric> End<F> {
@@ -117,8 +122,16 @@ impl<F: Fabric> End<F> {
         let region_bytes = BufPool::region_bytes(buf_bytes, BUFFERS).unwrap();
         let region = Mapping::anonymous(region_bytes, PageRequest::default()).unwrap();
         let pool = BufPool::new(Region::from_mapping(region), buf_bytes, BUFFERS).unwrap();
-        let (batch, events) = (Completions::with_limit(16), VecDeque::new());
-        Self { fabric, pool, batch, events, tails: VecDeque::new() }
+        Self {
+            fabric,
+            pool,
+            batch: Completions::with_limit(16),
+            events: VecDeque::new(),
+            tails: VecDeque::new(),
+            shorts: 0,
+            keeps_shorts: false,
+            kept: Vec::new(),
+        }
     }
 
     /// A buffer that holds `bytes`.
@@ -194,15 +207,50 @@ impl<F: Fabric> End<F> {
         self.events.retain(|(of, _)| *of != qp);
     }
 
+    fn take_received(&mut self) {
+        while let Some(arrived) = self.batch.next_received() {
+            let (qp, event) = match arrived {
+                Arrived::Short(qp, short) => {
+                    self.shorts += 1;
+                    if self.keeps_shorts {
+                        self.kept.extend(self.fabric.receive_of_short(qp));
+                    }
+                    (qp, Event::Message(short.bytes().to_vec(), None))
+                }
+                Arrived::Message(Received { qp, mut message, invalidated }) => {
+                    self.tails.extend(message.unchain());
+                    (qp, Event::Message(message.bytes().to_vec(), invalidated))
+                }
+            };
+            self.events.push_back((qp, event));
+        }
+    }
+
+    /// Receives that were kept.
+    pub(in crate::fabric) fn kept(&mut self) -> usize {
+        std::mem::take(&mut self.kept).len()
+    }
+
+    /// Sends by value, where the driver does and there is room; else posts a Send.
+    pub(in crate::fabric) fn send_short(&mut self, qp: QpId, bytes: &[u8]) {
+        let mut short = Short::EMPTY;
+        if let Some(room) = short.whole_mut().get_mut(..bytes.len()) {
+            room.copy_from_slice(bytes);
+            short.set_len(bytes.len());
+            if self.fabric.send_short(qp, &short) {
+                return;
+            }
+        }
+        self.send(qp, bytes);
+    }
+
     /// One turn: what has arrived, then what is to go out.
     pub(in crate::fabric) fn turn(&mut self) {
         self.fabric.poll(&mut self.batch);
+        self.take_received();
         for completion in self.batch.drain() {
             let event = match completion.kind {
-                CompletionKind::Received { mut message, invalidated } => {
-                    self.tails.extend(message.unchain());
-                    Event::Message(message.bytes().to_vec(), invalidated)
-                }
+                CompletionKind::Received { .. } => continue,
                 CompletionKind::Read { id, result } => Event::Read(id, result),
                 CompletionKind::Revoked { handle } => Event::Revoked(handle),
                 CompletionKind::RecvFlushed { mut buf } => {
@@ -247,12 +295,26 @@ pub(in crate::fabric) struct Pair<C: Connector> {
 impl<C: Connector> Pair<C> {
     /// Two ends with one connection.
     pub(in crate::fabric) fn new<P: Provider<Connector = C>>(provider: &P) -> Self {
+        Self::prepared(provider, |_| {})
+    }
+
+    /// The same, whose ends take short messages by value where the driver does.
+    pub(in crate::fabric) fn with_shorts<P: Provider<Connector = C>>(provider: &P) -> Self {
+        Self::prepared(provider, Fabric::take_shorts)
+    }
+
+    fn prepared<P: Provider<Connector = C>>(
+        provider: &P,
+        prepare: impl Fn(&mut C::Fabric),
+    ) -> Self {
         let connector = provider.connector();
         let address = provider.address();
         let (acceptor, endpoints) = accept_into_channel(Some(1));
         let listener = connector.listen(&address, b"from the listener", acceptor).unwrap();
-        let near = End::new(connector.fabric(0).unwrap());
-        let far = End::new(connector.fabric(1).unwrap());
+        let mut near = End::new(connector.fabric(0).unwrap());
+        let mut far = End::new(connector.fabric(1).unwrap());
+        prepare(&mut near.fabric);
+        prepare(&mut far.fabric);
         let nobody = QpId::new(0, 0);
         let mut pair = Self {
             near,

@@ -10,7 +10,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    QpId, RemoteSlice, Revoked, SendWr, Wake, WrError, WrId,
+    QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::control::Control;
@@ -71,6 +71,8 @@ pub struct ShmFabric {
     round_at: Ticks,
     clock: Clock,
     round_ticks: u64,
+    /// Short messages go by value.
+    takes_shorts: bool,
 }
 
 #[derive(Debug, Default)]
@@ -112,6 +114,7 @@ impl ShmFabric {
             round_at: clock.now(),
             clock,
             round_ticks: clock.from_duration(ROUND_TIME).max(1),
+            takes_shorts: false,
             core,
             control,
             config,
@@ -165,9 +168,9 @@ impl ShmFabric {
                 at = 0;
             }
             let Some(place) = self.hot.get(at).copied() else { break };
-            let idle_polls = self.config.idle_polls;
+            let (idle_polls, poll) = (self.config.idle_polls, self.polls);
             let Some(pair) = self.pair_at(place) else { break };
-            match pair.receive(out) {
+            match pair.receive(poll, out) {
                 Ok(Seen::Nothing) => {
                     pair.empty_looks += 1;
                     if pair.empty_looks > idle_polls && self.cool(at, place) {
@@ -260,8 +263,9 @@ impl ShmFabric {
 
     /// Looks at one connection, hot or not: for messages, and whether the peer has ended it.
     fn answer(&mut self, place: u32, out: &mut Completions) {
+        let poll = self.polls;
         let Some(pair) = self.pair_at(place).filter(|pair| pair.cause.is_none()) else { return };
-        match pair.receive(out) {
+        match pair.receive(poll, out) {
             Err(cause) => self.take_down(place, cause),
             Ok(seen) => {
                 self.settle(place, seen);
@@ -403,6 +407,8 @@ impl ShmFabric {
 impl Fabric for ShmFabric {
     type Endpoint = ShmEndpoint;
 
+    const SENDS_SHORTS: bool = true;
+
     fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -410,13 +416,13 @@ impl Fabric for ShmFabric {
     #[inline]
     fn poll(&mut self, out: &mut Completions) -> usize {
         let room = out.room();
+        self.polls = self.polls.wrapping_add(1);
         let ended = !self.done.is_empty() || !self.ending.is_empty();
         if ended || self.core.bell.bits().rings() || self.core.notices.rings() {
             self.poll_news(out);
         }
         self.wait_a_little();
         self.poll_hot(out);
-        self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(CLOCK_POLLS) {
             self.go_round(out);
         }
@@ -429,6 +435,27 @@ impl Fabric for ShmFabric {
             Some(pair) => pair.post_recv(buf),
             None => Err(Full(buf)),
         }
+    }
+
+    fn take_shorts(&mut self) {
+        self.takes_shorts = true;
+    }
+
+    fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
+        self.pair(qp)?.receive_of_short()
+    }
+
+    #[inline]
+    fn send_short(&mut self, qp: QpId, message: &Short) -> bool {
+        let place = self.places.get_mut(qp.index() as usize);
+        let place = place.filter(|place| place.generation == qp.generation());
+        let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else { return false };
+        match pair.send_short(message) {
+            Ok(true) => Self::note_sent(&mut self.sent, pair),
+            Ok(false) => return false,
+            Err(cause) => self.take_down(qp.index(), cause),
+        }
+        true
     }
 
     #[inline]
@@ -480,8 +507,9 @@ impl Fabric for ShmFabric {
         }
         let index = link.place.index();
         let id = QpId::new(index, self.places[index as usize].generation);
-        let pair = QueuePair::new(id, link, &self.config)
+        let mut pair = QueuePair::new(id, link, &self.config)
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
+        pair.takes_shorts = self.takes_shorts;
         self.places[index as usize].pair = Some(Box::new(pair));
         self.live.push(index);
         // It starts out cold; what came before now has rung for nobody.

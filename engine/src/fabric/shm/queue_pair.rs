@@ -5,7 +5,7 @@
 
 use super::super::{
     Access, CompletionKind, Completions, DownCause, ExposeError, Full, QpId, RemoteSlice, SendWr,
-    WrError, WrId,
+    Short, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::endpoint::Link;
@@ -57,6 +57,12 @@ pub(super) struct QueuePair {
     not_ready_since: Option<Instant>,
     /// Looks in a row that found nothing.
     pub(super) empty_looks: u32,
+    /// Short messages go by value.
+    pub(super) takes_shorts: bool,
+    /// The poll in which the last of them came, and receives of this poll that they stand for, which
+    /// are posted all the while.
+    shorts_in: u32,
+    shorts: usize,
     /// The look before this one found something.
     burst: bool,
     /// The peer rings for every message.
@@ -107,6 +113,9 @@ impl QueuePair {
             reads: 0,
             not_ready_since: None,
             empty_looks: 0,
+            takes_shorts: false,
+            shorts_in: 0,
+            shorts: 0,
             idle: false,
             burst: false,
             hot: false,
@@ -125,8 +134,11 @@ impl QueuePair {
     /// The first message after silence comes alone: to look for a second one costs a line that the
     /// peer has just asked for, and the answer to the first would wait for it.
     #[inline]
-    pub(super) fn receive(&mut self, out: &mut Completions) -> Result<Seen, DownCause> {
+    pub(super) fn receive(&mut self, poll: u32, out: &mut Completions) -> Result<Seen, DownCause> {
         let mut seen = Seen::Nothing;
+        if self.shorts_in != poll {
+            (self.shorts_in, self.shorts) = (poll, 0);
+        }
         while let Some(arrival) = self.rx.arrival()? {
             if out.room() == 0 {
                 return Ok(Seen::More);
@@ -134,16 +146,13 @@ impl QueuePair {
             if self.burst {
                 self.rx.fetch_ahead();
             }
-            let Some(mut message) = self.recv_queue.pop() else {
+            if self.recv_queue.len() <= self.shorts {
                 return self.wait_for_receive();
-            };
-            if let Err(cause) = self.take(arrival, &mut message) {
-                self.recv_queue.push(message);
-                return Err(cause);
             }
-            match arrival.lead {
-                None => out.push_received(self.id, message, None),
-                Some(handle) => self.receive_invalidate(message, handle, out),
+            if self.takes_shorts && arrival.is_short() {
+                self.take_short(arrival, out);
+            } else {
+                self.take_posted(arrival, out)?;
             }
             seen = Seen::Messages;
             if !self.burst {
@@ -152,6 +161,35 @@ impl QueuePair {
         }
         self.burst = seen == Seen::Messages;
         Ok(seen)
+    }
+
+    /// Moves a message into a posted receive, of which there is one.
+    #[inline]
+    fn take_posted(&mut self, arrival: Arrival, out: &mut Completions) -> Result<(), DownCause> {
+        let Some(mut message) = self.recv_queue.pop() else { return Ok(()) };
+        if let Err(cause) = self.take(arrival, &mut message) {
+            self.recv_queue.push(message);
+            return Err(cause);
+        }
+        match arrival.lead {
+            None => out.push_received(self.id, message, None),
+            Some(handle) => self.receive_invalidate(message, handle, out),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn take_short(&mut self, arrival: Arrival, out: &mut Completions) {
+        if let Some(short) = out.push_short(self.id) {
+            self.shorts += 1;
+            self.rx.take_words(short.words_mut(arrival.length));
+        }
+    }
+
+    /// A receive that a short message stands for.
+    pub(super) fn receive_of_short(&mut self) -> Option<Buf> {
+        self.shorts = self.shorts.checked_sub(1)?;
+        self.recv_queue.pop()
     }
 
     #[cold]
@@ -182,6 +220,10 @@ impl QueuePair {
     /// Receiver not ready: the message stays in the ring, for a while.
     #[cold]
     fn wait_for_receive(&mut self) -> Result<Seen, DownCause> {
+        if self.shorts > 0 {
+            // There is one again in the next poll, if the messages are not kept.
+            return Ok(Seen::More);
+        }
         let since = *self.not_ready_since.get_or_insert_with(Instant::now);
         if since.elapsed() > self.limits.rnr_timeout {
             return Err(DownCause::ReceiverNotReady);
@@ -250,6 +292,19 @@ impl QueuePair {
                 }
             }
             wr => self.queue(wr),
+        }
+    }
+
+    /// Sends at once if that can be done.
+    #[inline(always)]
+    pub(super) fn send_short(&mut self, message: &Short) -> Result<bool, DownCause> {
+        if !self.send_queue.is_empty() || self.cause.is_some() {
+            return Ok(false);
+        }
+        match self.tx.push_words(message.words(), message.bytes().len()) {
+            Ok(()) => Ok(true),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
+            Err(PushError::Full | PushError::TooLong) => Ok(false),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    QpId, RemoteSlice, Revoked, SendWr, Wake, WrError,
+    QpId, RemoteSlice, Revoked, SHORT_BYTES_MAX, SendWr, Short, Wake, WrError,
 };
 use super::config::Device;
 use super::connector::{SimEndpoint, Waker, failed};
@@ -24,6 +24,8 @@ pub struct SimFabric {
     caps: Caps,
     waker: Arc<Waker>,
     places: Vec<Place>,
+    /// Short messages go by value.
+    takes_shorts: bool,
 }
 
 /// A place for a queue pair. Buffers cannot leave their thread, so they wait here and the world
@@ -33,13 +35,24 @@ struct Place {
     generation: u32,
     side: Option<SideId>,
     /// Posted and not flushed.
-    queued: VecDeque<SendWr>,
+    queued: VecDeque<Queued>,
+    /// Messages by value that were offered.
+    shorts: u32,
     /// Messages that left, by the number of their work request: until it completes.
     sends: VecDeque<(u64, Buf)>,
     launched: u64,
     receives: VecDeque<Buf>,
     /// How many of `receives`, the last ones, are not flushed.
     fresh: usize,
+    /// Those that short messages of the last poll were taken for, to be posted again.
+    of_shorts: VecDeque<Buf>,
+}
+
+/// What is posted.
+#[derive(Debug)]
+enum Queued {
+    Request(SendWr),
+    Short(Arc<[u8]>),
 }
 
 impl SimFabric {
@@ -53,7 +66,7 @@ impl SimFabric {
             recv_buffers_max: 2,
             remote_invalidate: device.remote_invalidate,
         };
-        Self { world, device, caps, waker, places: Vec::new() }
+        Self { world, device, caps, waker, places: Vec::new(), takes_shorts: false }
     }
 
     /// The place of a queue pair that has not gone, and its side.
@@ -82,6 +95,8 @@ impl Place {
 
     /// Receives first, then sends: a grant must not be there before the receive that it promises.
     fn flush(&mut self, state: &mut State, side: SideId) {
+        self.fresh += self.of_shorts.len();
+        self.receives.append(&mut self.of_shorts);
         if state.side(side).is_down() {
             return;
         }
@@ -90,10 +105,13 @@ impl Place {
             state.post_receives(side, self.receives.range(at..).map(room_of));
         }
         while !state.side(side).is_down() {
-            let Some(wr) = self.queued.pop_front() else { return };
+            let Some(queued) = self.queued.pop_front() else { return };
             let number = self.launched;
             self.launched += 1;
-            let (flying, sent) = Flying::of(wr);
+            let (flying, sent) = match queued {
+                Queued::Request(wr) => Flying::of(wr),
+                Queued::Short(message) => (Flying::Send { message, invalidate: None }, None),
+            };
             let sent = sent.filter(|buf| !state.side(side).copies(buf.len()));
             self.sends.extend(sent.map(|buf| (number, buf)));
             state.launch(side, flying);
@@ -101,13 +119,27 @@ impl Place {
     }
 
     /// Moves completions of this place into `out`; true when it is over.
-    fn poll(&mut self, state: &mut State, id: QpId, side: SideId, out: &mut Completions) -> bool {
+    fn poll(
+        &mut self,
+        state: &mut State,
+        (id, side, takes_shorts): (QpId, SideId, bool),
+        out: &mut Completions,
+    ) -> bool {
         while self.sends.front().is_some_and(|(number, _)| *number < state.side(side).done) {
             self.sends.pop_front();
         }
         while out.room() > 0 {
             let Some((message, dead)) = state.side(side).arrived.pop_front() else { break };
             let Some(mut buf) = self.receives.pop_front() else { break };
+            if takes_shorts && dead.is_none() && message.len() <= SHORT_BYTES_MAX {
+                self.of_shorts.push_back(buf);
+                if let Some(short) = out.push_short(id) {
+                    short.set_len(message.len());
+                    short.whole_mut()[..message.len()].copy_from_slice(&message);
+                }
+                state.see(side, What::Received { message });
+                continue;
+            }
             // The world has compared the lengths.
             if buf.set_received(message.len()) {
                 let (head, tail) = buf.received_mut();
@@ -128,15 +160,16 @@ impl Place {
         }
         let it = state.side(side);
         let ended = it.is_down() && it.arrived.is_empty() && it.fetched.is_empty();
-        let ended = ended && it.revoked.is_empty();
+        // The receives of short messages are given out until the next poll.
+        let ended = ended && it.revoked.is_empty() && self.of_shorts.is_empty();
         ended && self.drain(it.cause.clone(), id, out)
     }
 
     /// Gives back what was posted, flushed or not; true when the last completion, `Down`, is out.
     fn drain(&mut self, cause: Option<DownCause>, id: QpId, out: &mut Completions) -> bool {
         while out.room() > 0 {
-            let kind = if let Some(wr) = self.queued.pop_front() {
-                let SendWr::Read { id, .. } = wr else { continue };
+            let kind = if let Some(queued) = self.queued.pop_front() {
+                let Queued::Request(SendWr::Read { id, .. }) = queued else { continue };
                 CompletionKind::Read { id, result: Err(WrError::Flushed) }
             } else if let Some(buf) = self.receives.pop_front() {
                 CompletionKind::RecvFlushed { buf }
@@ -164,6 +197,8 @@ fn room_of(buf: &Buf) -> usize {
 impl Fabric for SimFabric {
     type Endpoint = SimEndpoint;
 
+    const SENDS_SHORTS: bool = true;
+
     fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -189,7 +224,7 @@ impl Fabric for SimFabric {
         for at in (first..count).chain(0..first) {
             let place = &mut self.places[at];
             let Some(side) = place.side else { continue };
-            if place.poll(&mut state, place.id(at), side, out) {
+            if place.poll(&mut state, (place.id(at), side, self.takes_shorts), out) {
                 state.side(side).over = true;
                 place.clear();
             }
@@ -212,12 +247,35 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
+    fn take_shorts(&mut self) {
+        self.takes_shorts = true;
+    }
+
+    fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
+        self.find(qp)?.0.of_shorts.pop_front()
+    }
+
+    /// Refuses every fourth message, as a ring without room does, so that both ways are gone.
+    fn send_short(&mut self, qp: QpId, message: &Short) -> bool {
+        if self.send_room(qp) == 0 {
+            return false;
+        }
+        let Some((place, _)) = self.find(qp) else { return false };
+        place.shorts = place.shorts.wrapping_add(1);
+        if place.shorts.is_multiple_of(4) {
+            return false;
+        }
+        place.queued.push_back(Queued::Short(message.bytes().into()));
+        self.waker.set();
+        true
+    }
+
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
         if self.send_room(qp) == 0 {
             return Err(Full(wr));
         }
         if let Some((place, _)) = self.find(qp) {
-            place.queued.push_back(wr);
+            place.queued.push_back(Queued::Request(wr));
         }
         self.waker.set();
         Ok(())

@@ -27,22 +27,49 @@ fn take(consumer: &mut Consumer<HeapWords>) -> Result<Option<Message>, Corrupt> 
     Ok(Some((arrival.lead, message)))
 }
 
+/// As [`take`], by whole words where that can be.
+fn take_by_words(consumer: &mut Consumer<HeapWords>) -> Result<Option<Message>, Corrupt> {
+    match consumer.arrival()? {
+        Some(arrival) if arrival.is_short() => {
+            let mut words = vec![0; (LEAD_BYTES + arrival.length).next_multiple_of(WORD_BYTES)];
+            consumer.take_words(&mut words);
+            Ok(Some((None, words[LEAD_BYTES..][..arrival.length].to_vec())))
+        }
+        _ => take(consumer),
+    }
+}
+
+/// As [`Producer::push`], by whole words where that can be.
+fn push_by_words(
+    producer: &mut Producer<HeapWords>,
+    lead: Option<u32>,
+    message: &[u8],
+) -> Result<(), PushError> {
+    if lead.is_some() || message.len() > FIRST_PAYLOAD_BYTES {
+        return producer.push(lead, message);
+    }
+    let mut words = vec![0xee; (LEAD_BYTES + message.len()).next_multiple_of(WORD_BYTES)];
+    words[LEAD_BYTES..][..message.len()].copy_from_slice(message);
+    producer.push_words(&words, message.len())
+}
+
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Push { length: usize, lead: Option<u32> },
-    Take,
+    Push { length: usize, lead: Option<u32>, by_words: bool },
+    Take { by_words: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let length = prop_oneof![0..80_usize, 230..270_usize, 0..=PLACE.message_bytes_max()];
     prop_oneof![
-        (length, any::<Option<u32>>()).prop_map(|(length, lead)| Step::Push { length, lead }),
-        Just(Step::Take),
-        Just(Step::Take),
+        (length, any::<Option<u32>>(), any::<bool>())
+            .prop_map(|(length, lead, by_words)| Step::Push { length, lead, by_words }),
+        any::<bool>().prop_map(|by_words| Step::Take { by_words }),
+        any::<bool>().prop_map(|by_words| Step::Take { by_words }),
     ]
 }
 
@@ -75,9 +102,10 @@ proptest! {
         let mut oracle = VecDeque::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Push { length, lead } => {
+                Step::Push { length, lead, by_words } => {
                     let message = pattern(length, number as u8);
-                    match producer.push(lead, &message) {
+                    let push = if by_words { push_by_words } else { Producer::push };
+                    match push(&mut producer, lead, &message) {
                         Ok(()) => oracle.push_back((lead, message)),
                         Err(error) => {
                             prop_assert_eq!(error, PushError::Full);
@@ -85,7 +113,10 @@ proptest! {
                         }
                     }
                 }
-                Step::Take => prop_assert_eq!(take(&mut consumer), Ok(oracle.pop_front())),
+                Step::Take { by_words } => {
+                    let take = if by_words { take_by_words } else { take };
+                    prop_assert_eq!(take(&mut consumer), Ok(oracle.pop_front()));
+                }
             }
         }
     }
@@ -104,6 +135,8 @@ proptest! {
             words.store(PLACE.slot(slot), header, Ordering::Relaxed);
         }
         for _ in 0..SLOTS {
+            let _ = push_by_words(&mut producer, None, &[7; 100]);
+            let _ = take_by_words(&mut consumer);
             let _ = producer.push(None, &[7; 100]);
             let _ = take(&mut consumer);
         }

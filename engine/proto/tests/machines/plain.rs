@@ -1,0 +1,122 @@
+//! The ways of plain calls and replies beside the general ones: the same ends, slots and credits.
+
+use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::plain::{PlainReply, call_head};
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
+
+use crate::messages::{Caller, NEVER, Server, plain_call, plain_reply, view};
+use crate::recorder::Event;
+
+#[test]
+fn a_plain_call_takes_the_next_xid_and_a_credit() {
+    let mut caller = Caller::granted(2);
+    let expected = caller.requester.next_xid();
+    caller.requester.start_plain(7, NEVER).unwrap();
+    assert_eq!(caller.requester.credits().in_flight(), 1);
+    let events = caller.receive(&plain_reply(expected, 2));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
+    caller.requester.start_plain(8, NEVER).unwrap();
+    caller.requester.start_plain(9, NEVER).unwrap();
+    assert_eq!(caller.requester.start_plain(10, NEVER), Err(CallRefused::NoCredit));
+}
+
+/// The words of the transport header, and the direction of the RPC message.
+#[test]
+fn the_head_of_a_plain_call_is_that_of_any_call() {
+    let mut caller = Caller::granted(5);
+    let (started, header) = caller.call_with(7, NEVER, &CallChunks::EMPTY);
+    let (first, pairs) = call_head(started.xid, 5);
+    let bytes: Vec<u8> =
+        first.into_iter().chain(pairs.iter().flat_map(|pair| pair.to_ne_bytes())).collect();
+    let rpc = [started.xid.0.to_be_bytes(), [0; 4]].concat();
+    assert_eq!(bytes, [header, rpc].concat());
+}
+
+#[test]
+fn a_plain_reply_ends_its_call_once_with_its_token_and_grant() {
+    let mut caller = Caller::granted(4);
+    let (first, second) = (caller.call(7), caller.call(8));
+    let reply = PlainReply { xid: second.xid, credits: 3 };
+    let slot = caller.requester.plain_slot(&reply).unwrap();
+    assert_eq!(slot, second.slot);
+    assert_eq!(caller.requester.on_plain_reply(slot, &reply), 8);
+    let credits = caller.requester.credits();
+    assert_eq!((credits.granted(), credits.in_flight()), (3, 1));
+    assert_eq!(caller.requester.plain_slot(&reply), None, "once");
+    let zero = PlainReply { xid: first.xid, credits: 0 };
+    let slot = caller.requester.plain_slot(&zero).unwrap();
+    assert_eq!(caller.requester.on_plain_reply(slot, &zero), 7);
+    assert_eq!(caller.requester.credits().granted(), 1, "zero counts as one");
+}
+
+#[test]
+fn the_general_way_has_replies_that_are_not_awaited_or_have_more_to_them() {
+    let mut caller = Caller::granted(4);
+    let plain = |xid| PlainReply { xid, credits: 4 };
+    let cancelled = caller.call(1);
+    assert!(caller.requester.cancel(cancelled.slot, &mut caller.out));
+    assert_eq!(caller.requester.plain_slot(&plain(cancelled.xid)), None);
+    let mut chunks = CallChunks::EMPTY;
+    let offer = ChunkOffer { handle: 1, length: 100, offset: 0, segment_bytes: 100 };
+    assert!(chunks.set_reply(offer));
+    let with_chunks = caller.call_with(2, NEVER, &chunks).0;
+    assert_eq!(caller.requester.plain_slot(&plain(with_chunks.xid)), None);
+    assert_eq!(caller.requester.plain_slot(&plain(Xid(cancelled.xid.0 ^ 0x8000_0000))), None);
+    let mut unsettled = Caller::new(4);
+    unsettled.requester.negotiate(Negotiation::new(Versions::Both));
+    let first = unsettled.call(3);
+    assert_eq!(unsettled.requester.plain_slot(&plain(first.xid)), None);
+    let at = caller.call_with(4, Instant(50), &CallChunks::EMPTY).0;
+    assert!(caller.requester.plain_slot(&plain(at.xid)).is_some());
+    caller.at(50);
+    assert_eq!(caller.requester.plain_slot(&plain(at.xid)), None, "after its deadline");
+}
+
+#[test]
+fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
+    let mut server = Server::new(2);
+    let first = server.responder.take_plain().unwrap();
+    let second = server.responder.take_plain().unwrap();
+    assert_eq!(server.responder.take_plain(), None);
+    assert_eq!(server.responder.in_progress(), 2);
+    assert!(server.responder.is_delivered(first) && server.responder.is_delivered(second));
+    assert_eq!(server.responder.version(), TransportVersion::One);
+    server.responder.end_plain(first);
+    assert!(!server.responder.is_delivered(first));
+    server.responder.end_plain(first);
+    assert_eq!(server.responder.in_progress(), 1, "once");
+    let message = plain_call(Xid(9));
+    server.responder.on_receive(&view(&message), &mut server.out);
+    assert!(matches!(server.out.take()[..], [Event::Call(_)]));
+}
+
+fn connection(side: Side, versions: Versions) -> Connection<Vec<CallSlot>, Vec<ServeSlot>> {
+    let requester = Requester::new(vec![CallSlot::FREE; 2], 1);
+    let responder = Responder::new(vec![ServeSlot::FREE; 2]);
+    let limits = Limits { versions, ..Limits::DEFAULT };
+    Connection::new(side, requester, responder, limits, Profile::default())
+}
+
+#[test]
+fn plain_messages_arrive_where_version_one_is_spoken_and_they_are_due() {
+    let ways = |side, versions| {
+        let one_way = connection(side, versions);
+        let both = connection(side, versions).two_way();
+        let refusing = connection(side, versions).refusing_reverse();
+        [one_way, both, refusing].map(|end| (end.takes_plain_calls(), end.takes_plain_replies()))
+    };
+    for versions in [Versions::One, Versions::Both] {
+        let client = [(false, true), (true, true), (false, true)];
+        assert_eq!(ways(Side::Client, versions), client);
+        let server = [(true, false), (true, true), (true, false)];
+        assert_eq!(ways(Side::Server, versions), server);
+    }
+    assert_eq!(ways(Side::Client, Versions::Two), [(false, false); 3]);
+    assert_eq!(ways(Side::Server, Versions::Two), [(false, false); 3]);
+}

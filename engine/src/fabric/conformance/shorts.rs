@@ -1,0 +1,89 @@
+//! Messages by value, where the driver has them; elsewhere the same traffic goes in posted buffers.
+
+use super::pair::{bytes_of, pattern};
+use super::transfers::{expose, write};
+use super::{Event, Pair, Provider};
+use crate::fabric::{Access, Fabric, SHORT_BYTES_MAX};
+
+/// Send messages of 0 to 300 bytes and some long ones, by value where that can be, over few receives.
+/// Expect each in order as it was sent, and as many by value as are short enough, if any come so.
+pub(in crate::fabric) fn short_messages_arrive_in_order_with_long_ones<P: Provider>(provider: &P) {
+    let mut pair = Pair::with_shorts(provider);
+    let lengths = || (0..300).flat_map(|length| [length, length * 7 % 300, 1000 + length]);
+    pair.far.post_recvs(pair.at_far, 3);
+    for (number, length) in lengths().enumerate() {
+        let message = pattern(length, number);
+        pair.near.send_short(pair.at_near, &message);
+        let by_value = pair.far.shorts;
+        assert_eq!(pair.next_far(pair.at_far), Event::Message(message, None), "{length} bytes");
+        if pair.far.shorts == by_value {
+            pair.far.post_recvs(pair.at_far, 1);
+        }
+    }
+    let short = lengths().filter(|length| *length <= SHORT_BYTES_MAX).count();
+    assert!([0, short].contains(&pair.far.shorts), "{} of {short} by value", pair.far.shorts);
+}
+
+/// Keep the receives of two short messages of three. Expect them, and room for one message more only.
+pub(in crate::fabric) fn a_short_message_gives_its_receive_to_who_keeps_it<P: Provider>(
+    provider: &P,
+) {
+    let mut pair = Pair::with_shorts(provider);
+    pair.far.post_recvs(pair.at_far, 3);
+    pair.far.keeps_shorts = true;
+    for number in 0..2_u8 {
+        pair.near.send_short(pair.at_near, &[number]);
+        assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![number], None));
+    }
+    pair.far.keeps_shorts = false;
+    if pair.far.shorts == 0 {
+        return assert_eq!(pair.far.kept(), 0);
+    }
+    assert_eq!(pair.far.kept(), 2);
+    assert!(pair.far.fabric.receive_of_short(pair.at_far).is_none_or(|buf| buf.bytes().is_empty()));
+    for number in 0..9_u8 {
+        pair.far.post_recvs(pair.at_far, 1);
+        pair.near.send_short(pair.at_near, &[number]);
+        assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![number], None));
+    }
+}
+
+/// Send three short messages to one receive whose message is kept. Expect the second one when there is
+/// another receive.
+pub(in crate::fabric) fn no_more_short_messages_come_than_receives_are_posted<P: Provider>(
+    provider: &P,
+) {
+    let mut pair = Pair::with_shorts(provider);
+    if pair.limits.never_waits_for_receives {
+        return;
+    }
+    pair.far.post_recvs(pair.at_far, 1);
+    pair.far.keeps_shorts = true;
+    for number in 0..3_u8 {
+        pair.near.send_short(pair.at_near, &[number]);
+    }
+    pair.near.turn();
+    for number in 0..3_u8 {
+        assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![number], None));
+        for _ in 0..10 {
+            pair.turn();
+        }
+        assert_eq!(pair.far.next(pair.at_far), None, "there is no receive");
+        pair.far.post_recvs(pair.at_far, 1);
+    }
+}
+
+/// Post a Write, and send a message by value behind it. Expect the bytes to be there when it arrives.
+pub(in crate::fabric) fn a_short_message_does_not_overtake_what_was_posted_before<P: Provider>(
+    provider: &P,
+) {
+    let mut pair = Pair::with_shorts(provider);
+    let (target, to) = expose(&mut pair, &[0; 4096], Access::RemoteWrite);
+    pair.far.post_recvs(pair.at_far, 1);
+    pair.far.turn();
+    write(&mut pair, &pattern(4096, 5), to);
+    pair.near.send_short(pair.at_near, b"written");
+    assert_eq!(pair.next_far(pair.at_far), Event::Message(b"written".to_vec(), None));
+    pair.far.revoke(pair.at_far, to.handle);
+    assert_eq!(bytes_of(&target), pattern(4096, 5));
+}
