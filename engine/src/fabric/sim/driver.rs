@@ -255,7 +255,7 @@ impl Fabric for SimFabric {
         self.find(qp)?.0.of_shorts.pop_front()
     }
 
-    /// Refuses every fourth message, as a ring without room does, so that both ways are gone.
+    /// Refuses every fourth message, as a ring without room does, so that both paths run.
     fn send_short(&mut self, qp: QpId, message: &Short) -> bool {
         if self.send_room(qp) == 0 {
             return false;
