@@ -156,7 +156,8 @@ pub struct Client(pub(super) Rc<Link>);
 impl Client {
     /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core.
     ///
-    /// `encode` writes the arguments; it may run more than once. Registered buffers move out of `spec` into
+    /// `encode` writes the arguments; it may run more than once, and also for a call that is then
+    /// refused. Registered buffers move out of `spec` into
     /// the call, so that the spec can be used again.
     ///
     /// # Errors

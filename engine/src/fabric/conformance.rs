@@ -41,6 +41,7 @@ macro_rules! fabric_conformance {
             short_messages_arrive_in_order_with_long_ones,
             a_short_message_gives_its_receive_to_who_keeps_it,
             no_more_short_messages_come_than_receives_are_posted,
+            a_burst_of_short_messages_waits_for_its_receives,
             a_short_message_does_not_overtake_what_was_posted_before,
             bytes_written_before_a_send_are_there_when_it_arrives,
             a_read_brings_what_the_peer_exposes,

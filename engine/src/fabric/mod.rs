@@ -100,9 +100,11 @@ pub trait Fabric: Sized + 'static {
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
     /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by value
-    /// ([`Arrived::Short`]), where the driver can: each as if its receive were posted again in the next
-    /// flush. The receives are not chained.
-    fn take_shorts(&mut self) {}
+    /// ([`Arrived::Short`]), where the driver can: each as if its receive were posted again before the next
+    /// poll. The receives are not chained. `false` where the driver cannot.
+    fn take_shorts(&mut self) -> bool {
+        false
+    }
 
     /// The receive of a short message of the last poll, for a message that is to stay; one for each, also of
     /// a connection that has gone down meanwhile. Not posted any more.

@@ -53,7 +53,7 @@ impl Short {
         room.zip(pairs).for_each(|(to, pair)| *to = pair.to_ne_bytes());
     }
 
-    /// All that a message has room in; it becomes so long.
+    /// All that a message has room in.
     #[inline(always)]
     pub fn whole_mut(&mut self) -> &mut [u8; SHORT_BYTES_MAX] {
         // The arrays' lengths are constants, so that this is no check.

@@ -302,7 +302,8 @@ impl Completions {
         self.others.drain(..)
     }
 
-    /// Empties the batch: messages, then the rest.
+    /// Empties the batch: messages, then the rest. Short messages are passed over: who asked for them has
+    /// taken them by [`Completions::next_received`] before.
     pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
         let count = std::mem::take(&mut self.count);
         let next = std::mem::take(&mut self.next);

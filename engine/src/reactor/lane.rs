@@ -27,42 +27,55 @@ pub(super) struct Lane {
     replies: Guess,
 }
 
-/// A message that cannot take the lane is encoded again for the general way. So after one that could not,
-/// because it is too long, or of version two, or finds no room, none is tried until one was sent the
-/// general way that the lane has room for.
+/// A message that the lane cannot take, because it is too long or finds no room at the peer, is encoded
+/// again for the general way. So after one of them none is tried until a short one goes the general way
+/// to a peer for which nothing else waits.
 struct Guess {
     is_possible: bool,
-    is_short: Cell<bool>,
+    is_good: Cell<bool>,
+}
+
+/// What became of a call that was tried.
+enum Try {
+    Sent,
+    /// It is refused.
+    NotNow,
+    /// The lane cannot take it.
+    Wrong,
 }
 
 impl Lane {
+    /// `is_possible`: the driver sends messages by value.
     pub(super) fn new(is_possible: bool) -> Self {
-        let guess = || Guess { is_possible, is_short: Cell::new(is_possible) };
+        let guess = || Guess { is_possible, is_good: Cell::new(is_possible) };
         Self { scratch: RefCell::new(Short::EMPTY), calls: guess(), replies: guess() }
-    }
-
-    /// A plain call of version one, so long, was sent the general way.
-    #[inline(always)]
-    pub(super) fn note_call(&self, bytes: usize) {
-        self.calls.note(bytes);
-    }
-
-    /// As [`Lane::note_call`], of a reply.
-    #[inline(always)]
-    pub(super) fn note_reply(&self, bytes: usize) {
-        self.replies.note(bytes);
     }
 }
 
 impl Guess {
-    #[inline(always)]
-    fn note(&self, bytes: usize) {
-        self.is_short.set(self.is_possible && bytes <= SHORT_BYTES_MAX);
+    fn was_wrong(&self) -> bool {
+        self.is_good.set(false);
+        false
+    }
+}
+
+impl<F: Fabric> CoreCell<F> {
+    /// A plain call of version one, so long, is posted now.
+    #[inline]
+    pub(super) fn note_call(&self, conn: ConnId, bytes: usize) {
+        self.note(&self.lane.calls, conn, bytes);
     }
 
-    fn was_wrong(&self) -> bool {
-        self.is_short.set(false);
-        false
+    /// As [`CoreCell::note_call`], of a reply.
+    #[inline]
+    pub(super) fn note_reply(&self, conn: ConnId, bytes: usize) {
+        self.note(&self.lane.replies, conn, bytes);
+    }
+
+    #[inline]
+    fn note(&self, guess: &Guess, conn: ConnId, bytes: usize) {
+        let is_short = guess.is_possible && bytes <= SHORT_BYTES_MAX;
+        guess.is_good.set(is_short && !self.reactor().fabric.has_unsent(conn));
     }
 }
 
@@ -137,8 +150,7 @@ impl<F: Fabric> CoreCell<F> {
 
 impl<F: Fabric> CoreCell<F> {
     /// Starts a plain call that a short message holds, if it can leave now; if not nothing has happened.
-    /// It is encoded before anything is looked at: most calls can leave. An encoder that starts a call
-    /// itself finds no memory here, and that call goes the general way.
+    /// It is encoded before anything is looked at: most calls can leave. An encoder that starts a call itself finds no memory here, and that call goes the general way.
     #[inline(always)]
     pub(super) fn start_short_call(
         &self,
@@ -148,7 +160,7 @@ impl<F: Fabric> CoreCell<F> {
         encode: Encode<'_>,
     ) -> bool {
         let Lane { scratch, calls, .. } = &self.lane;
-        if !calls.is_short.get() {
+        if !calls.is_good.get() {
             return false;
         }
         let Ok(mut scratch) = scratch.try_borrow_mut() else { return false };
@@ -157,8 +169,12 @@ impl<F: Fabric> CoreCell<F> {
         encode(&mut writer);
         let Some(stream_bytes) = writer.plain_bytes() else { return calls.was_wrong() };
         scratch.set_len(MSG_HEADER_BYTES + stream_bytes);
-        let was_sent = self.reactor().send_short_call(conn, target.token, spec, &mut scratch);
-        was_sent || calls.was_wrong()
+        match self.reactor().send_short_call(conn, target.token, spec, &mut scratch) {
+            Try::Sent => true,
+            // Refused the general way, too, with the reason.
+            Try::NotNow => false,
+            Try::Wrong => calls.was_wrong(),
+        }
     }
 
     /// Answers a plain call of version one with a short message, if it can leave now; if not nothing has
@@ -166,7 +182,7 @@ impl<F: Fabric> CoreCell<F> {
     #[inline(always)]
     pub(super) fn send_short_reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) -> bool {
         let Lane { scratch, replies, .. } = &self.lane;
-        if !replies.is_short.get() {
+        if !replies.is_good.get() {
             return false;
         }
         let Ok(mut scratch) = scratch.try_borrow_mut() else { return false };
@@ -187,29 +203,30 @@ impl<F: Fabric> Reactor<F> {
         token: u64,
         spec: &CallSpec,
         message: &mut Short,
-    ) -> bool {
+    ) -> Try {
         let deadline = self.deadline(spec);
-        let Some(c) = self.conns.find(conn) else { return false };
+        let Some(c) = self.conns.find(conn) else { return Try::NotNow };
         let requester = &mut c.proto.requester;
+        if c.closing.is_some() || requester.check_room().is_err() {
+            return Try::NotNow;
+        }
         let bytes = message.bytes().len();
-        let is_open = c.closing.is_none()
-            && requester.check_room().is_ok()
-            && requester.negotiation().version() == TransportVersion::One
+        let may_leave = requester.negotiation().version() == TransportVersion::One
             && bytes <= c.negotiated.plain_bytes_max(TransportVersion::One)
             && c.send_reserved == 0;
-        if !is_open {
-            return false;
+        if !may_leave {
+            return Try::Wrong;
         }
         let (xid, pairs) = call_head(requester.next_xid(), requester.credits().requested());
         message.set_head(xid, &pairs);
         if !self.fabric.send_short(conn, message) || requester.start_plain(token, deadline).is_err()
         {
-            return false;
+            return Try::Wrong;
         }
         self.next_deadline = self.next_deadline.min(deadline);
         self.stats.calls_sent += 1;
         self.stats.bytes_inline += bytes as u64;
-        true
+        Try::Sent
     }
 
     #[inline(always)]

@@ -70,7 +70,7 @@ impl<F: Fabric> CoreCell<F> {
         encode(&mut writer);
         let Some(stream_bytes) = writer.plain_bytes() else { return Ok(false) };
         if version == TransportVersion::One {
-            self.lane.note_call(header_bytes + stream_bytes);
+            self.note_call(conn, header_bytes + stream_bytes);
         }
         let message = (message, header_bytes);
         self.reactor().send_plain_call(conn, message, stream_bytes, target, spec)?;

@@ -91,7 +91,7 @@ impl<F: Fabric> CoreCell<F> {
         encode(&mut writer);
         if let Some(stream_bytes) = writer.plain_bytes() {
             if version == TransportVersion::One {
-                self.lane.note_reply(header_bytes + stream_bytes);
+                self.note_reply(to.conn, header_bytes + stream_bytes);
             }
             return self.reactor().post_plain_reply(to, message, header_bytes, stream_bytes);
         }

@@ -175,7 +175,7 @@ impl<F: Fabric> CoreCell<F> {
         spec: &mut CallSpec,
         write: Encode<'_>,
     ) -> Result<(), Backpressure> {
-        // Nothing is written for a call that cannot start anyway.
+        // Nothing is kept of a call that cannot start anyway.
         drop(self.reactor().take_send_buffer(conn)?.0);
         let kept = self.keep(spec, write)?;
         let again = |stream: &mut StreamWriter<'_>| kept.cuts.write(kept.stream.bytes(), stream);

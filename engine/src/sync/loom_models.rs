@@ -165,7 +165,7 @@ fn loom_messages_that_go_by_words_arrive_whole_and_in_order() {
         let (mut producer, mut consumer) = ring();
         let sender = thread::spawn(move || {
             for number in 1..=2_u64 {
-                // Half a word, and half of the number in each of the others.
+                // Half a word, which is not looked at, and the number.
                 let words = [number as u32, number as u32].map(u32::to_ne_bytes).concat();
                 producer.push_words(&words, 4).unwrap();
             }

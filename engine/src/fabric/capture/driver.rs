@@ -12,7 +12,7 @@ use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A driver whose traffic is captured. It does what the driver does, and nothing else.
+/// A driver whose traffic is captured. It does what the driver does, but hands no message over by value.
 pub struct Capture<F: Fabric> {
     inner: F,
     tape: Tape,

@@ -107,6 +107,8 @@ pub(in crate::fabric) struct End<F: Fabric> {
     events: VecDeque<(QpId, Event)>,
     /// The second buffers of the chains that came back, in their order.
     pub(in crate::fabric) tails: VecDeque<Bulk>,
+    /// The driver hands short messages over by value.
+    pub(in crate::fabric) takes_shorts: bool,
     /// Messages that came by value.
     pub(in crate::fabric) shorts: usize,
     /// The receives of those are kept.
@@ -128,6 +130,7 @@ impl<F: Fabric> End<F> {
             batch: Completions::with_limit(16),
             events: VecDeque::new(),
             tails: VecDeque::new(),
+            takes_shorts: false,
             shorts: 0,
             keeps_shorts: false,
             kept: Vec::new(),
@@ -295,7 +298,7 @@ pub(in crate::fabric) struct Pair<C: Connector> {
 impl<C: Connector> Pair<C> {
     /// Two ends with one connection.
     pub(in crate::fabric) fn new<P: Provider<Connector = C>>(provider: &P) -> Self {
-        Self::prepared(provider, |_| {})
+        Self::prepared(provider, |_| false)
     }
 
     /// The same, whose ends take short messages by value where the driver does.
@@ -305,7 +308,7 @@ impl<C: Connector> Pair<C> {
 
     fn prepared<P: Provider<Connector = C>>(
         provider: &P,
-        prepare: impl Fn(&mut C::Fabric),
+        prepare: impl Fn(&mut C::Fabric) -> bool,
     ) -> Self {
         let connector = provider.connector();
         let address = provider.address();
@@ -313,8 +316,8 @@ impl<C: Connector> Pair<C> {
         let listener = connector.listen(&address, b"from the listener", acceptor).unwrap();
         let mut near = End::new(connector.fabric(0).unwrap());
         let mut far = End::new(connector.fabric(1).unwrap());
-        prepare(&mut near.fabric);
-        prepare(&mut far.fabric);
+        near.takes_shorts = prepare(&mut near.fabric);
+        far.takes_shorts = prepare(&mut far.fabric);
         let nobody = QpId::new(0, 0);
         let mut pair = Self {
             near,

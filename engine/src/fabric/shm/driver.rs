@@ -437,8 +437,9 @@ impl Fabric for ShmFabric {
         }
     }
 
-    fn take_shorts(&mut self) {
+    fn take_shorts(&mut self) -> bool {
         self.takes_shorts = true;
+        true
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
