@@ -67,7 +67,7 @@ impl<F: Fabric> CoreCell<F> {
 
     pub(super) fn end_given_up(&self, up: &mut impl Upcalls) {
         #[cfg(feature = "canary")]
-        self.reactor().free_fenced();
+        self.reactor().free_given_up();
         loop {
             let ended = self.reactor().given_up.pop_front();
             let Some(GivenUp { conn, token, end, .. }) = ended else { return };
@@ -93,7 +93,7 @@ impl<F: Fabric> Reactor<F> {
     /// was given up goes back at once, and the late reply of an honest responder is written to
     /// whatever lies there, or finds its key dead.
     #[cfg(feature = "canary")]
-    fn free_fenced(&mut self) {
+    fn free_given_up(&mut self) {
         for ended in &mut self.given_up {
             let Some(slot) = ended.fenced.take() else { continue };
             let Some(c) = self.conns.find(ended.conn) else { continue };
