@@ -7,22 +7,27 @@ pub(crate) fn key(token: u64, index: usize) -> u64 {
 
 /// Writes the bytes of `key`.
 pub(crate) fn fill(key: u64, bytes: &mut [u8]) {
-    for (chunk, word) in bytes.chunks_mut(8).zip(words(key)) {
-        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
-    }
+    let mut words = Words::new(key);
+    let (chunks, rest) = bytes.as_chunks_mut();
+    chunks.iter_mut().for_each(|chunk| *chunk = words.next_chunk());
+    rest.copy_from_slice(&words.next_chunk()[..rest.len()]);
 }
 
 /// The bytes of `key`.
 pub(crate) fn bytes(key: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    fill(key, &mut bytes);
+    let mut words = Words::new(key);
+    let chunks = std::iter::repeat_with(|| words.next_chunk()).take(length.div_ceil(CHUNK_BYTES));
+    let mut bytes = chunks.collect::<Vec<_>>().into_flattened();
+    bytes.truncate(length);
     bytes
 }
 
 /// Whether these are the bytes of `key`.
 pub(crate) fn is(key: u64, bytes: &[u8]) -> bool {
-    let mut chunks = bytes.chunks(8).zip(words(key));
-    chunks.all(|(chunk, word)| *chunk == word.to_le_bytes()[..chunk.len()])
+    let mut words = Words::new(key);
+    let (chunks, rest) = bytes.as_chunks();
+    chunks.iter().all(|chunk| *chunk == words.next_chunk())
+        && *rest == words.next_chunk()[..rest.len()]
 }
 
 /// A number that looks like chance.
@@ -31,9 +36,46 @@ pub(crate) fn mix(key: u64) -> u64 {
     mixed ^ mixed >> 27
 }
 
-fn words(key: u64) -> impl Iterator<Item = u64> {
-    let step = |word: &u64| {
-        Some(word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f))
-    };
-    std::iter::successors(Some(key), step)
+/// Numbers made at a time: each is made from the one `LANES` before it, so that they need not wait for
+/// one another.
+const LANES: usize = 8;
+/// Bytes of so many numbers.
+const CHUNK_BYTES: usize = LANES * 8;
+/// One step of the sequence multiplies by the one and adds the other.
+const STEP: (u64, u64) = (0x5851_f42d_4c95_7f2d, 0x1405_7b7e_f767_814f);
+/// `LANES` steps.
+const STRIDE: (u64, u64) = stride();
+
+const fn stride() -> (u64, u64) {
+    let (mut factor, mut summand, mut lane) = (1_u64, 0_u64, 0);
+    while lane < LANES {
+        factor = factor.wrapping_mul(STEP.0);
+        summand = summand.wrapping_mul(STEP.0).wrapping_add(STEP.1);
+        lane += 1;
+    }
+    (factor, summand)
+}
+
+/// The sequence that begins with a key, `LANES` numbers at a time.
+struct Words([u64; LANES]);
+
+impl Words {
+    fn new(key: u64) -> Self {
+        let mut next = key;
+        Self(std::array::from_fn(|_| {
+            let word = next;
+            next = word.wrapping_mul(STEP.0).wrapping_add(STEP.1);
+            word
+        }))
+    }
+
+    fn next_chunk(&mut self) -> [u8; CHUNK_BYTES] {
+        let mut chunk = [0; CHUNK_BYTES];
+        let (places, _) = chunk.as_chunks_mut();
+        for (place, word) in places.iter_mut().zip(&mut self.0) {
+            *place = word.to_le_bytes();
+            *word = word.wrapping_mul(STRIDE.0).wrapping_add(STRIDE.1);
+        }
+        chunk
+    }
 }

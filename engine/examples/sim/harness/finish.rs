@@ -100,7 +100,7 @@ impl Simulation {
     /// An end of a connection between engines that holds more, or less, than it should.
     fn restless(&self) -> Option<Holding> {
         let distrusted = |side: SideId| !self.oracle.is_honest(side);
-        self.world.holdings().into_iter().find(|it| {
+        self.world.find_holding(|it| {
             let receives = if it.is_down { 0 } else { it.first_receives };
             let is_at_rest = it.keys + it.blocks + it.flying + it.stalled == 0;
             let is_open = !distrusted(it.side) && !distrusted(it.side.peer());
@@ -111,7 +111,7 @@ impl Simulation {
     /// A server that exports memory: it ends that by itself, even if its client fetches nothing.
     fn exporting(&self) -> Option<Holding> {
         let exports = |side: SideId| self.oracle.is_honest(side) && !side.is_connector();
-        self.world.holdings().into_iter().find(|it| exports(it.side) && it.keys > 0)
+        self.world.find_holding(|it| exports(it.side) && it.keys > 0)
     }
 
     /// A core some of whose own memory is lent.
@@ -194,7 +194,7 @@ impl Simulation {
     }
 
     fn left_over(&self) -> Option<Holding> {
-        self.world.holdings().into_iter().find(|it| {
+        self.world.find_holding(|it| {
             !it.is_down || it.keys + it.blocks + it.flying + it.stalled + it.receives > 0
         })
     }

@@ -8,7 +8,9 @@ mod server;
 use super::program::PROGRAM;
 use super::program::VERSION;
 use super::words::bytes_of;
-use spinrpc::fabric::sim::{Device, Rng, SideId, SimConnector, SimEndpoint, SimFabric, World};
+use spinrpc::fabric::sim::{
+    Device, Rng, SideId, SimConnector, SimEndpoint, SimFabric, Waker, World,
+};
 use spinrpc::fabric::{
     Acceptor, Access, CompletionKind, Completions, Connector, Fabric, QpId, RemoteSlice, SendWr,
     Wake, WrId,
@@ -27,7 +29,8 @@ const BLOCK_BYTES: usize = 4096;
 
 /// One hostile node.
 pub(crate) struct Hostile {
-    pub(crate) connector: SimConnector,
+    connector: SimConnector,
+    pub(crate) waker: Arc<Waker>,
     fabric: SimFabric,
     rng: Rng,
     role: Role,
@@ -105,6 +108,7 @@ impl Hostile {
         Some(Self {
             role: role(&connector, fabric.waker())?,
             fabric,
+            waker: connector.waker(0),
             connector,
             qp: None,
             sends: pool()?,

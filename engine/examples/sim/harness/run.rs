@@ -10,11 +10,12 @@ use super::oracle::{Oracle, Seen};
 use super::program::{HostileSides, Waiting};
 use super::scenario::{Fault, Node, Scenario};
 use super::setup;
-use spinrpc::fabric::sim::{Observed, Rng, SideId, SimConnector, What, World};
+use spinrpc::fabric::sim::{Observed, Rng, SideId, Waker, What, World};
 use spinrpc::{Core, Engine};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Virtual time that the calls of a scenario may take; then no more are made.
 const TRAFFIC_NS: u64 = 200_000_000;
@@ -75,8 +76,7 @@ pub(crate) fn run_seed(seed: u64, trace: bool) -> Outcome {
 /// A core, and when it runs.
 pub(crate) struct Place {
     pub(crate) core: Core,
-    pub(crate) connector: SimConnector,
-    pub(crate) index: usize,
+    pub(crate) waker: Arc<Waker>,
     /// Not scheduled before this time.
     pub(crate) stalled_until: u64,
     /// Turns it gets whether or not there is anything to do.
@@ -129,6 +129,8 @@ pub(crate) struct Simulation {
     /// Connections to be cut.
     pub(crate) cuts: Vec<Cut>,
     seen: Vec<Observed>,
+    /// Cores and hostile nodes that may be next; kept for its memory.
+    ready: Vec<usize>,
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     actions: Vec<Option<Action>>,
     /// Everybody looks at the clock at this time, and then after so long again.
@@ -176,6 +178,7 @@ impl Simulation {
             reverse_calls: 0,
             cuts: Vec::new(),
             seen: Vec::new(),
+            ready: Vec::new(),
             agenda: BinaryHeap::new(),
             actions: Vec::new(),
             next_beat_ns: HEARTBEAT_NS.0,
@@ -250,7 +253,7 @@ impl Simulation {
     /// Holds what was seen against the rules.
     fn look(&mut self) {
         let mut seen = std::mem::take(&mut self.seen);
-        self.world.take_observed(&mut seen);
+        let violations = self.world.take_observed(&mut seen);
         for it in seen.drain(..) {
             self.say(|| format!("{}  {}", it.side, short(&it.what)));
             let step = self.oracle.step(it.side);
@@ -268,7 +271,7 @@ impl Simulation {
             let problem = self.oracle.execute(at_ns, caller, xid);
             self.failures.extend(problem);
         }
-        for violation in self.world.take_violations() {
+        for violation in violations {
             if !self.oracle.excuses(&violation) {
                 self.fail(violation.to_string());
             }
@@ -453,18 +456,19 @@ impl Simulation {
         let now = self.world.now_ns();
         let is_ready = |place: &Place| {
             let awake = place.stalled_until <= now;
-            awake && (place.turns > 0 || place.connector.is_ready(place.index))
+            awake && (place.turns > 0 || place.waker.is_set())
         };
         let places = (0..self.places.len()).filter(|at| is_ready(&self.places[*at]));
         let count = self.places.len();
         let hostile = (0..self.hostile.len())
-            .filter(|at| self.hostile[*at].connector.is_ready(0))
+            .filter(|at| self.hostile[*at].waker.is_set())
             .map(|at| at + count);
-        let ready: Vec<usize> = places.chain(hostile).collect();
-        if ready.is_empty() {
-            return false;
-        }
-        let next = self.rng.pick(&ready);
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
+        ready.extend(places.chain(hostile));
+        let next = (!ready.is_empty()).then(|| self.rng.pick(&ready));
+        self.ready = ready;
+        let Some(next) = next else { return false };
         match next.checked_sub(count) {
             Some(hostile) => {
                 self.hostile[hostile].turn();

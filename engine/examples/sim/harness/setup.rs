@@ -135,8 +135,8 @@ impl Simulation {
         for index in 0..engine.cores() {
             let core = engine.core(index)?;
             let blocks = free_blocks(&core);
-            let connector = connector.clone();
-            self.places.push(Place { core, connector, index, stalled_until: 0, turns: 1, blocks });
+            let waker = connector.waker(index);
+            self.places.push(Place { core, waker, stalled_until: 0, turns: 1, blocks });
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ pub struct SimConnector {
 
 /// Says that a core should take a turn.
 #[derive(Debug, Default)]
-pub(super) struct Waker(AtomicBool);
+pub struct Waker(AtomicBool);
 
 impl Waker {
     pub(super) fn set(&self) {
@@ -42,7 +42,8 @@ impl Waker {
         self.0.swap(false, Ordering::Acquire)
     }
 
-    fn is_set(&self) -> bool {
+    /// The core has something to do: then it is worth a turn.
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
@@ -72,12 +73,8 @@ impl SimConnector {
         Self { world, device: Arc::new(device), wakers: Arc::default() }
     }
 
-    /// Whether core number `core` of this node has something to do: then it is worth a turn.
-    pub fn is_ready(&self, core: usize) -> bool {
-        self.waker(core).is_set()
-    }
-
-    fn waker(&self, core: usize) -> Arc<Waker> {
+    /// The waker of core number `core` of this node.
+    pub fn waker(&self, core: usize) -> Arc<Waker> {
         let mut wakers = lock(&self.wakers);
         while wakers.len() <= core {
             wakers.push(Arc::default());

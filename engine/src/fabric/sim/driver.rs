@@ -10,7 +10,7 @@ use super::observed::{SideId, What};
 use super::side::Flying;
 use super::state::State;
 use super::world::Shared;
-use crate::mem::{Buf, Bulk, Lease};
+use crate::mem::{Buf, Bulk, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -320,6 +320,10 @@ impl Fabric for SimFabric {
         self.places[index].side = Some(endpoint.side);
         self.world.state().adopt(endpoint.side, Arc::clone(&self.waker));
         Ok(self.places[index].id(index))
+    }
+
+    fn message_memory(&mut self, _: QpId, bytes: usize) -> Option<Region> {
+        self.world.state().message_memory(bytes)
     }
 
     fn close(&mut self, qp: QpId) {

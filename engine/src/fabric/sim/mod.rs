@@ -26,7 +26,7 @@ mod tests;
 mod world;
 
 pub use config::{Device, EarlyCompletion, Network};
-pub use connector::{SimConnector, SimEndpoint};
+pub use connector::{SimConnector, SimEndpoint, Waker};
 pub use driver::SimFabric;
 pub use observed::{NO_RECEIVE, Observed, SideId, Violation, What};
 pub use rng::Rng;

@@ -7,11 +7,16 @@ use super::early::Early;
 use super::observed::{Digest, NO_RECEIVE, Observed, SideId, Violation, What};
 use super::rng::Rng;
 use super::side::{Flying, Side, Source};
-use crate::mem::Lease;
+use crate::mem::{Lease, Region};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sys::mmap::{Mapping, PageRequest};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
+
+/// Address space that is mapped at a time for messages: the system calls of a mapping for each of dozens
+/// of connections would take longer than their traffic.
+const MESSAGE_MAPPING_BYTES: usize = 16 << 20;
 
 /// Everything a world knows.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub(super) struct State {
     agenda: BinaryHeap<Reverse<Entry>>,
     tickets: u64,
     pub(super) sides: Vec<Side>,
+    /// What is left of the last mapping for messages.
+    messages: Option<Region>,
     pub(super) listeners: BTreeMap<String, Listener>,
     pub(super) observed: Vec<Observed>,
     pub(super) violations: Vec<Violation>,
@@ -63,6 +70,7 @@ impl State {
             agenda: BinaryHeap::new(),
             tickets: 0,
             sides: Vec::new(),
+            messages: None,
             listeners: BTreeMap::new(),
             observed: Vec::new(),
             violations: Vec::new(),
@@ -77,6 +85,16 @@ impl State {
 
     pub(super) fn side(&mut self, id: SideId) -> &mut Side {
         &mut self.sides[id.0]
+    }
+
+    /// Memory for the messages of a connection; `None` if there is none.
+    pub(super) fn message_memory(&mut self, bytes: usize) -> Option<Region> {
+        if self.messages.as_ref().is_none_or(|left| left.len() < bytes) {
+            let bytes = bytes.max(MESSAGE_MAPPING_BYTES);
+            let mapping = Mapping::anonymous(bytes, PageRequest::default()).ok()?;
+            self.messages = Some(Region::from_mapping(mapping));
+        }
+        self.messages.as_mut()?.split_to(bytes)
     }
 
     pub(super) fn digest(&self) -> u64 {

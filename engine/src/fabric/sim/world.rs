@@ -3,6 +3,7 @@
 use super::config::{Device, Network};
 use super::connector::SimConnector;
 use super::observed::{Observed, SideId, Violation};
+use super::side::Side;
 use super::state::State;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::lock;
@@ -93,14 +94,12 @@ impl World {
         }
     }
 
-    /// Moves what was seen since the last time to the end of `into`.
-    pub fn take_observed(&self, into: &mut Vec<Observed>) {
-        into.append(&mut self.0.state().observed);
-    }
-
-    /// Rules broken since the last time, between nodes that should keep them.
-    pub fn take_violations(&self) -> Vec<Violation> {
-        std::mem::take(&mut self.0.state().violations)
+    /// Moves what was seen since the last time to the end of `into`. Returns the rules broken since
+    /// then between nodes that should keep them.
+    pub fn take_observed(&self, into: &mut Vec<Observed>) -> Vec<Violation> {
+        let mut state = self.0.state();
+        into.append(&mut state.observed);
+        std::mem::take(&mut state.violations)
     }
 
     /// A digest of everything that happened so far.
@@ -111,18 +110,27 @@ impl World {
     /// What every end holds, those of connections long gone included.
     pub fn holdings(&self) -> Vec<Holding> {
         let state = self.0.state();
-        let sides = state.sides.iter().enumerate();
-        sides
-            .map(|(index, side)| Holding {
-                side: SideId(index),
-                is_down: side.is_down(),
-                receives: side.receives.len(),
-                first_receives: side.first_receives.unwrap_or(0),
-                keys: side.exposures.alive(),
-                blocks: side.pool.classes().map(|class| class.total - class.free).sum(),
-                flying: side.flying.len(),
-                stalled: side.stalled.len(),
-            })
-            .collect()
+        state.sides.iter().enumerate().map(Holding::of).collect()
+    }
+
+    /// The first of [`World::holdings`] that `is_sought` accepts, which must not call the world.
+    pub fn find_holding(&self, is_sought: impl FnMut(&Holding) -> bool) -> Option<Holding> {
+        let state = self.0.state();
+        state.sides.iter().enumerate().map(Holding::of).find(is_sought)
+    }
+}
+
+impl Holding {
+    fn of((index, side): (usize, &Side)) -> Self {
+        Self {
+            side: SideId(index),
+            is_down: side.is_down(),
+            receives: side.receives.len(),
+            first_receives: side.first_receives.unwrap_or(0),
+            keys: side.exposures.alive(),
+            blocks: side.pool.classes().map(|class| class.total - class.free).sum(),
+            flying: side.flying.len(),
+            stalled: side.stalled.len(),
+        }
     }
 }
