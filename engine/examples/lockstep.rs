@@ -7,8 +7,8 @@
 use clap::Parser;
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::{
-    AuthSys, Call, CallError, CallSpec, Client, Core, CoreContext, Engine, IdlePolicy, Procedure,
-    Program, Reply, ReplyHandler, Service, Token, Version,
+    AuthSys, Call, CallError, CallSpec, Client, ConnectionEvent, Core, CoreContext, Engine,
+    IdlePolicy, Procedure, Program, Reply, ReplyHandler, Service, Token, Version,
 };
 use std::cell::Cell;
 use std::error::Error;
@@ -72,7 +72,7 @@ impl Service for TestService {
     }
 }
 
-/// Counts the calls that have ended, and those that failed.
+/// Counts the calls that have ended, and those that failed, as a connection that is not made does.
 struct Count(Rc<[Cell<u64>; 2]>);
 
 impl ReplyHandler for Count {
@@ -80,6 +80,13 @@ impl ReplyHandler for Count {
         let [ended, failed] = &*self.0;
         ended.set(ended.get() + 1);
         failed.set(failed.get() + u64::from(reply.is_err()));
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::ConnectFailed { .. } = event {
+            eprintln!("lockstep: {event:?}");
+            self.0[1].set(self.0[1].get() + 1);
+        }
     }
 }
 
@@ -130,6 +137,9 @@ impl Bench {
             while !client.is_up() {
                 server.poll_once();
                 core.poll_once();
+                if counts[1].get() > 0 {
+                    return Err("not all connections are up".into());
+                }
             }
             if args.auth_sys {
                 client.set_auth_sys(Some(&credential()));

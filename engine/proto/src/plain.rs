@@ -152,6 +152,13 @@ impl PlainReply {
     }
 }
 
+/// Whether a message is a reply, if it is a plain one.
+#[must_use]
+#[inline(always)]
+pub const fn says_reply(pairs: &[Pair; REPLY_PAIRS]) -> bool {
+    words(pairs[3]).1 == REPLY
+}
+
 /// The pair that lies in memory as these two words do on the wire.
 #[inline(always)]
 const fn pair(first: u32, second: u32) -> Pair {

@@ -30,6 +30,22 @@ pub(super) struct CallState<'a> {
     pub(super) outcome: Cell<Option<CallOutcome>>,
 }
 
+impl<'a> CallState<'a> {
+    /// A call that nobody has answered or read.
+    #[inline(always)]
+    pub(super) fn new(
+        ops: &'a dyn ReplyOps,
+        reverse: &'a Reverse,
+        to: ReplyTarget<'a>,
+        header: CallHeader<'a>,
+        arguments: Arguments<'a>,
+        padded: Option<&'a mut Padded<'a>>,
+    ) -> Self {
+        let (arguments, outcome) = (Cell::new(Some(arguments)), Cell::new(None));
+        Self { ops, reverse, to, header, arguments, padded: Cell::new(padded), outcome }
+    }
+}
+
 /// Where the arguments of a call are.
 pub(super) struct Arguments<'a> {
     pub(super) stream: &'a [u8],

@@ -26,12 +26,11 @@ use crate::sys::random::Random;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::plain::{CALL_BYTES, PlainCall, REPLY_BYTES};
+use spinrpc_proto::plain::{CALL_BYTES, PlainCall};
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, OpaqueAuth, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use spinrpc_proto::xdr::Reader;
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -271,15 +270,8 @@ impl Dispatch {
         };
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
-        let state = CallState {
-            ops: &*self.replies,
-            reverse: &self.reverse,
-            to: *to,
-            header,
-            arguments: Cell::new(Some(arguments)),
-            padded: Cell::new(padded.as_mut()),
-            outcome: Cell::new(None),
-        };
+        let (replies, reverse) = (&*self.replies, &*self.reverse);
+        let state = CallState::new(replies, reverse, *to, header, arguments, padded.as_mut());
         self.services[index].call(&*self.ops, &state)
     }
 
@@ -374,13 +366,15 @@ impl Upcalls for Dispatch {
     }
 
     #[inline(always)]
-    fn on_short_call(
+    fn on_plain_call(
         &mut self,
         to: &ReplyTarget<'_>,
-        call: Option<&PlainCall>,
-        stream: &[u8],
+        call: &PlainCall,
+        arguments: &[u8],
     ) -> CallOutcome {
-        let Some(call) = call else { return self.serve(to, stream, &[], &mut []) };
+        let Some(index) = self.find(call.program, call.version) else {
+            return self.turn_away(to, call.program);
+        };
         let header = CallHeader {
             xid: call.xid,
             program: call.program,
@@ -390,27 +384,34 @@ impl Upcalls for Dispatch {
             verifier: OpaqueAuth::NONE,
         };
         let base = CALL_BYTES - MSG_HEADER_BYTES;
-        let arguments = Arguments { stream: &stream[base..], base, chunks: &[], bulks: &mut [] };
-        self.run(to, header, arguments, None)
+        let arguments = Arguments { stream: arguments, base, chunks: &[], bulks: &mut [] };
+        let (replies, reverse) = (&*self.replies, &*self.reverse);
+        let state = CallState::new(replies, reverse, *to, header, arguments, None);
+        self.services[index].call(&*self.ops, &state)
+    }
+
+    fn on_short_call(&mut self, to: &ReplyTarget<'_>, stream: &[u8]) -> CallOutcome {
+        self.serve(to, stream, &[], &mut [])
     }
 
     #[inline(always)]
-    fn on_plain_reply(&mut self, conn: ConnId, token: u64, stream: &[u8]) {
+    fn on_plain_reply(&mut self, conn: ConnId, token: u64, results: &[u8]) -> bool {
         let entry = self.client(conn);
         let Some(entry) = entry.filter(|entry| entry.link.state.get() == LinkState::Up(conn))
         else {
-            let (placed, buffers, padded) = (&NOTHING_PLACED, None, None);
-            return self.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+            return false;
         };
+        let (placed, arguments) = (&NOTHING_PLACED, &mut [][..]);
         let reply = Reply {
-            stream: &stream[REPLY_BYTES - MSG_HEADER_BYTES..],
-            placed: &NOTHING_PLACED,
-            arguments: &mut [],
+            stream: results,
+            placed,
+            arguments,
             results: &mut [],
             pulled: None,
             padded: None,
         };
         entry.handler.on_reply(Token(token), Ok(reply));
+        true
     }
 
     fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome {

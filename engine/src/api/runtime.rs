@@ -15,8 +15,8 @@ use super::service::Service;
 use super::versions::Responders;
 use crate::config::{Config, StatsExport};
 use crate::control::ControlSocket;
-use crate::fabric::{Acceptor, Completions, Connector, Fabric};
-use crate::reactor::core::{ConnectRequests, CoreCell, Reactor};
+use crate::fabric::{Acceptor, Connector, Fabric};
+use crate::reactor::core::{ArrivedMessages, ConnectRequests, CoreCell, Reactor};
 use crate::reactor::idle::IdleSwitch;
 use crate::reactor::instance::Instance;
 use crate::reactor::leaving::Farewell;
@@ -381,8 +381,8 @@ impl<C: Connector> Backend for Runtime<C> {
         let (responders, random) = (Arc::clone(&self.responders), self.connector.random()?);
         let dispatch =
             Dispatch::new(ops, services, asking, responders, random).with_options(options);
-        let batch = Completions::with_limit(self.config.poll_budget());
-        let runner = Box::new(Runner { cell, dispatch, batch });
+        let arrived = ArrivedMessages::with_limit(self.config.poll_budget());
+        let runner = Box::new(Runner { cell, dispatch, arrived });
         Ok(Core::new(runner, &self.config, index, Arc::clone(&place.idle)).pinned(pin))
     }
 
@@ -500,7 +500,7 @@ fn wake_limit(config: &Config) -> Result<Option<WakeLimit>, EngineError> {
 struct Runner<F: Fabric> {
     cell: Rc<CoreCell<F>>,
     dispatch: Dispatch,
-    batch: Completions,
+    arrived: ArrivedMessages,
 }
 
 /// Clients that outlive the core keep its state, but not its connections.
@@ -517,7 +517,7 @@ impl<F: Fabric> Drop for Runner<F> {
 impl<F: Fabric> CoreDriver for Runner<F> {
     #[inline]
     fn turn(&mut self) -> Progress {
-        self.cell.turn(&mut self.batch, &mut self.dispatch)
+        self.cell.turn(&mut self.arrived, &mut self.dispatch)
     }
 
     fn park(&mut self, at_most: Duration) {

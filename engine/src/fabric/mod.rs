@@ -25,8 +25,8 @@ pub use origin::Origin;
 pub use peer::Peer;
 pub use short::{SHORT_BYTES_MAX, Short};
 pub use wr::{
-    Arrived, Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice,
-    SendWr, WrError, WrId,
+    Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
+    WrError, WrId,
 };
 
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
@@ -71,7 +71,7 @@ pub trait Fabric: Sized + 'static {
     type Endpoint: Endpoint;
 
     /// Whether [`Fabric::send_short`] is worth trying.
-    const SENDS_SHORTS: bool = false;
+    const HAS_SHORTS: bool = false;
 
     /// What this driver can do.
     fn caps(&self) -> &Caps;
@@ -100,13 +100,21 @@ pub trait Fabric: Sized + 'static {
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
     /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by value
-    /// ([`Arrived::Short`]), where the driver can: each as if its receive were posted again before the next
-    /// poll. The receives are not chained. `false` where the driver cannot.
+    /// ([`Fabric::next_short`]), where the driver can: each as if its receive were posted again at once.
+    /// The receives are not chained. `false` where the driver cannot.
     fn take_shorts(&mut self) -> bool {
         false
     }
 
-    /// The receive of a short message of the last poll, for a message that is to stay; one for each, also of
+    /// The next short message: by value, of the connections that are looked at in every turn. `None` when
+    /// all of them have been; those which arrive meanwhile, short messages behind others, and those of
+    /// connections that were silent, come with the next poll or behind it.
+    #[inline(always)]
+    fn next_short(&mut self, _message: &mut Short) -> Option<QpId> {
+        None
+    }
+
+    /// The receive of the last short message of a connection, for a message that is to stay: once, also of
     /// a connection that has gone down meanwhile. Not posted any more.
     fn receive_of_short(&mut self, _qp: QpId) -> Option<Buf> {
         None

@@ -1,94 +1,110 @@
-//! Short messages, which most messages are: a driver hands them over by value, and their receives
-//! stay posted. Filled by drivers and by the reactor's lane, which alone asks for them
-//! ([`super::Fabric::take_shorts`]).
+//! Short messages, which most messages are: they go by value between a driver and the reactor's lane,
+//! and their receives stay posted.
+//!
+//! In memory a short message lies as in a slot of a ring over shared memory, so that whole blocks of it
+//! are copied.
+
+use crate::sync::ring::{FIRST_PAYLOAD_BYTES, SLOT_MESSAGE_AT, SlotImage};
+use crate::sync::words::BLOCK_BYTES;
 
 /// Bytes of the longest short message: what one slot of a ring over shared memory holds.
-pub const SHORT_BYTES_MAX: usize = ROOM_BYTES - LEAD_BYTES;
+pub const SHORT_BYTES_MAX: usize = FIRST_PAYLOAD_BYTES;
 
-const ROOM_BYTES: usize = 248;
-/// Where the message begins, so that a transport header of seven XDR words, the XID in front, has
-/// pairs of words at multiples of eight.
-const LEAD_BYTES: usize = 4;
-const PAIR_BYTES: usize = 8;
+const SLOT_BYTES: usize = size_of::<SlotImage>();
+/// Where the words behind the first one begin, in pairs: a transport header of version one is seven words.
+const PAIRS_AT: usize = SLOT_MESSAGE_AT + 4;
+
+const _: () = assert!(SLOT_MESSAGE_AT + SHORT_BYTES_MAX == SLOT_BYTES && PAIRS_AT == BLOCK_BYTES);
 
 /// A message of at most [`SHORT_BYTES_MAX`] bytes in memory of its own.
 #[derive(Clone, Debug)]
-#[repr(C, align(16))]
+#[repr(C, align(64))]
 pub struct Short {
-    bytes: [u8; ROOM_BYTES],
-    /// That of the message and of what is before it.
-    end: usize,
+    /// With a block more, which is not sent.
+    bytes: [u8; SLOT_BYTES + BLOCK_BYTES],
+    length: usize,
 }
 
 impl Short {
     /// An empty message.
-    pub const EMPTY: Self = Self { bytes: [0; ROOM_BYTES], end: LEAD_BYTES };
+    pub const EMPTY: Self = Self { bytes: [0; SLOT_BYTES + BLOCK_BYTES], length: 0 };
 
     /// The message.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[LEAD_BYTES..self.end]
+        &self.bytes[SLOT_MESSAGE_AT..][..self.length]
+    }
+
+    /// Bytes of the message.
+    #[inline(always)]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// What the message has behind so many bytes, if it is that long.
+    #[inline(always)]
+    pub fn behind<const BYTES: usize>(&self) -> Option<&[u8]> {
+        let length = self.length.checked_sub(BYTES)?;
+        self.bytes[SLOT_MESSAGE_AT + BYTES..].get(..length)
     }
 
     /// Its first word, as it lies in memory; what was there before if it has none.
     #[inline(always)]
     pub fn first_word(&self) -> [u8; 4] {
-        let [_, _, _, _, a, b, c, d, ..] = self.bytes;
-        [a, b, c, d]
+        let before = self.bytes.first_chunk::<PAIRS_AT>();
+        before.and_then(|before| before.last_chunk()).map_or([0; 4], |word| *word)
     }
 
     /// The pairs of words behind its first word, as they lie in memory. Behind the end of the message is
     /// what was there before.
     #[inline(always)]
     pub fn pairs<const N: usize>(&self) -> [u64; N] {
-        let pairs = self.bytes[PAIR_BYTES..].as_chunks().0.first_chunk::<N>();
+        let pairs = self.bytes[PAIRS_AT..].as_chunks().0.first_chunk::<N>();
         pairs.map_or([0; N], |pairs| pairs.map(u64::from_ne_bytes))
     }
 
     /// Sets the first word and the pairs behind it.
     #[inline(always)]
     pub fn set_head<const N: usize>(&mut self, first: [u8; 4], pairs: &[u64; N]) {
-        self.bytes[LEAD_BYTES..PAIR_BYTES].copy_from_slice(&first);
-        let room = self.bytes[PAIR_BYTES..].as_chunks_mut().0.iter_mut();
+        self.bytes[SLOT_MESSAGE_AT..PAIRS_AT].copy_from_slice(&first);
+        let room = self.bytes[PAIRS_AT..].as_chunks_mut().0.iter_mut();
         room.zip(pairs).for_each(|(to, pair)| *to = pair.to_ne_bytes());
     }
 
     /// All that a message has room in.
     #[inline(always)]
     pub fn whole_mut(&mut self) -> &mut [u8; SHORT_BYTES_MAX] {
+        let slot = self.bytes.first_chunk_mut::<SLOT_BYTES>();
         // The arrays' lengths are constants, so that this is no check.
-        self.bytes.last_chunk_mut().unwrap_or_else(|| unreachable!())
+        slot.and_then(|slot| slot.last_chunk_mut()).unwrap_or_else(|| unreachable!())
     }
 
-    /// Says how long the message is. What its last word has too much becomes zero: words go out whole, and
-    /// an earlier message, of another connection perhaps, may have been there.
+    /// Says how long the message is. What its last block has too much becomes zero: blocks go out whole,
+    /// and an earlier message, of another connection perhaps, may have been there.
     ///
     /// # Panics
     /// If that is longer than [`SHORT_BYTES_MAX`].
     #[inline(always)]
     pub fn set_len(&mut self, bytes: usize) {
         assert!(bytes <= SHORT_BYTES_MAX, "a short message of {bytes} bytes");
-        self.end = LEAD_BYTES + bytes;
-        let used_bytes = self.end % PAIR_BYTES;
-        let last = self.bytes.as_chunks_mut().0.get_mut(self.end / PAIR_BYTES);
-        if let Some(last) = last.filter(|_| used_bytes > 0) {
-            let keep = !(u64::MAX << (8 * used_bytes));
-            *last = (u64::from_le_bytes(*last) & keep).to_le_bytes();
+        self.length = bytes;
+        let behind = &mut self.bytes[SLOT_MESSAGE_AT + bytes..];
+        if let Some(behind) = behind.first_chunk_mut::<BLOCK_BYTES>() {
+            *behind = [0; BLOCK_BYTES];
         }
     }
 
-    /// Whole words that hold the message, the word before it first.
+    /// The slot that holds the message.
     #[inline(always)]
-    pub(super) fn words(&self) -> &[u8] {
-        &self.bytes[..self.end.next_multiple_of(PAIR_BYTES).min(ROOM_BYTES)]
+    pub(super) fn slot(&self) -> &SlotImage {
+        self.bytes.as_chunks().0.first_chunk().unwrap_or_else(|| unreachable!())
     }
 
-    /// As [`Short::words`], of a message of so many bytes, to be filled.
+    /// As [`Short::slot`], of a message of so many bytes, to be filled.
     #[inline(always)]
-    pub(super) fn words_mut(&mut self, bytes: usize) -> &mut [u8] {
-        assert!(bytes <= SHORT_BYTES_MAX, "a short message of {bytes} bytes");
-        self.end = LEAD_BYTES + bytes;
-        &mut self.bytes[..self.end.next_multiple_of(PAIR_BYTES).min(ROOM_BYTES)]
+    pub(super) fn slot_mut(&mut self, bytes: usize) -> &mut SlotImage {
+        self.length = bytes.min(SHORT_BYTES_MAX);
+        self.bytes.as_chunks_mut().0.first_chunk_mut().unwrap_or_else(|| unreachable!())
     }
 }
 
@@ -97,16 +113,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_message_hold_nothing_of_an_earlier_one() {
+    fn the_blocks_of_a_message_hold_nothing_of_an_earlier_one() {
         for bytes in 0..=SHORT_BYTES_MAX {
             let mut short = Short::EMPTY;
             short.whole_mut().fill(0xee);
             short.set_len(SHORT_BYTES_MAX);
             short.set_len(bytes);
-            let words = short.words();
-            assert_eq!((words.len() - LEAD_BYTES).saturating_sub(bytes) / PAIR_BYTES, 0);
-            assert!(words[..LEAD_BYTES].iter().all(|byte| *byte == 0), "before {bytes} bytes");
-            let (message, behind) = words[LEAD_BYTES..].split_at(bytes);
+            let blocks = (SLOT_MESSAGE_AT + bytes).div_ceil(BLOCK_BYTES);
+            let sent = short.slot()[..blocks].as_flattened();
+            assert!(sent[..SLOT_MESSAGE_AT].iter().all(|byte| *byte == 0), "before {bytes} bytes");
+            let (message, behind) = sent[SLOT_MESSAGE_AT..].split_at(bytes);
             assert!(message.iter().all(|byte| *byte == 0xee), "{bytes} bytes");
             assert!(behind.iter().all(|byte| *byte == 0), "behind {bytes} bytes");
             assert_eq!(short.bytes(), message);
@@ -122,6 +138,6 @@ mod tests {
         assert_eq!(short.first_word(), [1, 2, 3, 4]);
         assert_eq!(short.pairs(), [5, 6, u64::from_ne_bytes([7; 8])]);
         assert_eq!(short.bytes()[20..], [7; 20]);
-        assert_eq!(short.pairs::<31>(), [0; 31], "more than there are");
+        assert_eq!(short.pairs::<40>(), [0; 40], "more than there are");
     }
 }

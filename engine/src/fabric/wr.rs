@@ -4,7 +4,6 @@
 //! safe to use. Ids are index and generation, never pointers: a stale one is counted and dropped.
 
 use super::DownCause;
-use super::short::Short;
 use crate::mem::{Buf, Lease};
 
 /// Names a queue pair of one core's fabric: index and generation, in one word, which is how it is
@@ -157,8 +156,6 @@ pub enum CompletionKind {
 #[derive(Debug)]
 pub struct Completions {
     received: Box<[ReceivedPlace]>,
-    /// By the same numbers: messages whose place has none.
-    shorts: Box<[Short]>,
     count: usize,
     next: usize,
     others: Vec<Completion>,
@@ -190,21 +187,11 @@ pub struct Received {
     pub invalidated: Option<u32>,
 }
 
-/// A message that arrived, in the order of arrival.
-#[derive(Debug)]
-pub enum Arrived<'a> {
-    /// By value, on this queue pair.
-    Short(QpId, &'a Short),
-    /// In a posted buffer.
-    Message(Received),
-}
-
 impl Completions {
     /// A batch of at most `limit`.
     pub fn with_limit(limit: usize) -> Self {
         let received = (0..limit).map(|_| ReceivedPlace::default()).collect();
-        let shorts = (0..limit).map(|_| Short::EMPTY).collect();
-        Self { received, shorts, count: 0, next: 0, others: Vec::with_capacity(limit) }
+        Self { received, count: 0, next: 0, others: Vec::with_capacity(limit) }
     }
 
     /// Adds a received message. The caller has checked [`Completions::room`]: beyond it the
@@ -218,18 +205,6 @@ impl Completions {
             place.message = Some(message);
             self.count += 1;
         }
-    }
-
-    /// Adds a short message, which the caller fills. It has checked [`Completions::room`]: beyond it
-    /// there is none.
-    #[inline(always)]
-    pub fn push_short(&mut self, qp: QpId) -> Option<&mut Short> {
-        debug_assert!(self.room() > 0, "a driver pushed past the batch limit");
-        let at = self.count;
-        let place = self.received.get_mut(at)?;
-        place.qp = qp;
-        self.count += 1;
-        self.shorts.get_mut(at)
     }
 
     /// Adds what is not a message. The caller has checked [`Completions::room`].
@@ -253,20 +228,15 @@ impl Completions {
     /// The next received message. Messages come before everything else of the batch, so that the
     /// end of a connection is seen after what arrived before it.
     #[inline(always)]
-    pub fn next_received(&mut self) -> Option<Arrived<'_>> {
+    pub fn next_received(&mut self) -> Option<Received> {
         if self.next == self.count {
             (self.next, self.count) = (0, 0);
             return None;
         }
-        let at = self.next;
-        let place = &mut self.received[at];
+        let place = &mut self.received[self.next];
         self.next += 1;
-        let Some(message) = place.message.take() else {
-            return Some(Arrived::Short(place.qp, self.shorts.get(at)?));
-        };
-        let key = place.invalidated.checked_sub(1);
-        let invalidated = key.map(|key| key as u32);
-        Some(Arrived::Message(Received { qp: place.qp, message, invalidated }))
+        let invalidated = place.invalidated.checked_sub(1).map(|key| key as u32);
+        Some(Received { qp: place.qp, message: place.message.take()?, invalidated })
     }
 
     /// How far the batch is filled, for [`Completions::received_since`] and its like.
@@ -302,8 +272,7 @@ impl Completions {
         self.others.drain(..)
     }
 
-    /// Empties the batch: messages, then the rest. Short messages are passed over: who asked for them has
-    /// taken them by [`Completions::next_received`] before.
+    /// Empties the batch: messages, then the rest.
     pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
         let count = std::mem::take(&mut self.count);
         let next = std::mem::take(&mut self.next);

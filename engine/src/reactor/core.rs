@@ -26,8 +26,8 @@ use super::sink::{Event, EventSink};
 use super::stats::{StatsCells, StatsSnapshot};
 use crate::config::Config;
 use crate::fabric::{
-    Arrived, CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, Peer,
-    QpId, Received,
+    CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError, Peer, QpId,
+    Received, Short,
 };
 use crate::mem::{Buf, BulkPool};
 use crate::sys::clock::{Clock, Ticks};
@@ -55,6 +55,21 @@ pub(crate) struct CoreCell<F: Fabric> {
     pub(super) connect: ConnectRequests,
     /// All calls are to say how much time they have.
     pub(super) names_times: bool,
+}
+
+/// Where a turn takes what has arrived.
+pub(crate) struct ArrivedMessages {
+    batch: Completions,
+    short: Short,
+    /// Short messages of one turn.
+    shorts_max: usize,
+}
+
+impl ArrivedMessages {
+    /// At most `limit` completions in a turn, and as many short messages.
+    pub(crate) fn with_limit(limit: usize) -> Self {
+        Self { batch: Completions::with_limit(limit), short: Short::EMPTY, shorts_max: limit }
+    }
 }
 
 /// Hands a connection request to the control thread.
@@ -109,7 +124,7 @@ pub(crate) struct Reactor<F: Fabric> {
 impl<F: Fabric> CoreCell<F> {
     pub(crate) fn new(reactor: Reactor<F>, connect: ConnectRequests) -> Self {
         let names_times = reactor.config.propagates_deadlines();
-        let lane = Lane::new(F::SENDS_SHORTS);
+        let lane = Lane::new(F::HAS_SHORTS);
         Self { state: RefCell::new(reactor), lane, connect, names_times }
     }
 
@@ -121,14 +136,15 @@ impl<F: Fabric> CoreCell<F> {
 
     /// One turn. Returns how many completions, letters and events of services it handled, and whether
     /// a service has to be polled again.
-    pub(crate) fn turn(&self, batch: &mut Completions, up: &mut impl Upcalls) -> Progress {
-        let (mut events, mut is_waiting) = (self.reactor().begin_turn(batch), false);
-        while let Some(arrived) = batch.next_received() {
-            match arrived {
-                Arrived::Short(conn, short) => self.on_short(conn, short, up),
-                Arrived::Message(received) => self.on_message(received, up),
-            }
+    pub(crate) fn turn(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Progress {
+        let ArrivedMessages { batch, short, shorts_max } = arrived;
+        self.reactor().in_turn = true;
+        let mut events = self.take_shorts(short, *shorts_max, up);
+        events += self.reactor().fabric.poll(batch);
+        while let Some(received) = batch.next_received() {
+            self.on_message(received, up);
         }
+        let mut is_waiting = false;
         if batch.has_others() {
             for completion in batch.drain_others() {
                 self.on_other(completion.qp, completion.kind, up);
@@ -440,12 +456,6 @@ impl<F: Fabric> Reactor<F> {
     /// With a log of panics that its engine's cores share.
     pub(crate) fn with_panics(self, panics: Arc<PanicLog>) -> Self {
         Self { panics, ..self }
-    }
-
-    #[inline]
-    fn begin_turn(&mut self, batch: &mut Completions) -> usize {
-        self.in_turn = true;
-        self.fabric.poll(batch)
     }
 
     #[inline]

@@ -13,9 +13,10 @@ use super::sink::{Event, EventSink};
 use crate::fabric::{ConnId, Fabric, Received, SHORT_BYTES_MAX, Short};
 use crate::mem::Buf;
 use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::payload::StreamWriter;
-use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, call_head};
+use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, call_head, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
 use std::cell::{Cell, RefCell};
@@ -33,6 +34,14 @@ pub(super) struct Lane {
 struct Guess {
     is_possible: bool,
     is_good: Cell<bool>,
+}
+
+/// A call that is encoded.
+struct ShortCall {
+    conn: ConnId,
+    token: u64,
+    /// Its headers but for XID and credits; `None`: the RPC header is in the message.
+    head: Option<PlainCall>,
 }
 
 /// What became of a call that was tried.
@@ -79,37 +88,70 @@ impl<F: Fabric> CoreCell<F> {
     }
 }
 
+/// What a short message is, and what the state of its connection has made of it.
+enum Step {
+    /// The reply of the call with this token.
+    Reply(ConnId, u64),
+    /// A call, and the place of its reply.
+    Call(ConnId, SlotId, PlainCall),
+    /// Not plain: nothing has happened.
+    Other(ConnId),
+}
+
 impl<F: Fabric> CoreCell<F> {
+    /// Handles the short messages that have arrived, at most so many, and says how many they were.
     #[inline(always)]
-    pub(super) fn on_short(&self, conn: ConnId, short: &Short, up: &mut impl Upcalls) {
-        // The state is borrowed in statements of their own: handlers run behind them.
-        if let Some(reply) = plain_reply(short) {
-            let token = self.reactor().take_plain_reply(conn, &reply);
-            if let Some(token) = token {
-                return up.on_plain_reply(conn, token, &short.bytes()[MSG_HEADER_BYTES..]);
-            }
-        } else if let Some(call) = plain_call(short) {
-            let slot = self.reactor().take_plain_call(conn);
-            if let Some(slot) = slot {
-                return self.deliver_short(conn, slot, short, (Some(&call), MSG_HEADER_BYTES), up);
+    pub(super) fn take_shorts(
+        &self,
+        short: &mut Short,
+        at_most: usize,
+        up: &mut impl Upcalls,
+    ) -> usize {
+        for count in 0..at_most {
+            // The state is borrowed in a statement of its own: a handler runs behind it.
+            let step = self.reactor().next_step(short);
+            match step {
+                None => return count,
+                Some(Step::Reply(conn, token)) => {
+                    let results = short.behind::<REPLY_BYTES>().unwrap_or_default();
+                    if !up.on_plain_reply(conn, token, results) {
+                        self.on_first_plain_reply(conn, token, short, up);
+                    }
+                }
+                Some(Step::Call(conn, slot, call)) => {
+                    let to = ReplyTarget { conn, slot, message: short.bytes(), plain: true };
+                    let arguments = short.behind::<CALL_BYTES>().unwrap_or_default();
+                    if up.on_plain_call(&to, &call, arguments) == CallOutcome::Deferred {
+                        self.reactor().keep_deferred(conn, slot, short);
+                    }
+                }
+                Some(Step::Other(conn)) => self.on_other_short(conn, short, up),
             }
         }
-        self.on_other_short(conn, short, up);
+        at_most
     }
 
-    /// Runs the service of a call that is in the batch.
+    /// A plain reply that its client does not take as any other.
+    #[cold]
+    fn on_first_plain_reply(&self, conn: ConnId, token: u64, short: &Short, up: &mut impl Upcalls) {
+        let stream = short.behind::<MSG_HEADER_BYTES>().unwrap_or_default();
+        let (placed, buffers, padded) = (&[0; ITEMS_MAX], None, None);
+        up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+    }
+
+    /// Runs the service of a call without chunks.
     #[inline(always)]
     fn deliver_short(
         &self,
         conn: ConnId,
         slot: SlotId,
         short: &Short,
-        (call, header_bytes): (Option<&PlainCall>, usize),
+        header_bytes: usize,
         up: &mut impl Upcalls,
     ) {
         let message = short.bytes();
         let to = ReplyTarget { conn, slot, message, plain: true };
-        if up.on_short_call(&to, call, &message[header_bytes..]) == CallOutcome::Deferred {
+        if up.on_short_call(&to, &message[header_bytes..]) == CallOutcome::Deferred {
             self.reactor().keep_deferred(conn, slot, short);
         }
     }
@@ -127,8 +169,7 @@ impl<F: Fabric> CoreCell<F> {
                         return reactor.put_off_short(conn, *slot, short);
                     }
                     drop(reactor);
-                    let rest = (None, header_bytes as usize);
-                    return self.deliver_short(conn, *slot, short, rest, up);
+                    return self.deliver_short(conn, *slot, short, header_bytes as usize, up);
                 }
             }
             Event::Reply(reply) => {
@@ -164,12 +205,27 @@ impl<F: Fabric> CoreCell<F> {
             return false;
         }
         let Ok(mut scratch) = scratch.try_borrow_mut() else { return false };
-        let mut writer = StreamWriter::new(&mut scratch.whole_mut()[MSG_HEADER_BYTES..], &[]);
-        target.header.write(target.procedure, &mut writer);
-        encode(&mut writer);
-        let Some(stream_bytes) = writer.plain_bytes() else { return calls.was_wrong() };
-        scratch.set_len(MSG_HEADER_BYTES + stream_bytes);
-        match self.reactor().send_short_call(conn, target.token, spec, &mut scratch) {
+        let head = match target.header.plain() {
+            Some((program, version)) => {
+                let mut writer = StreamWriter::new(&mut scratch.whole_mut()[CALL_BYTES..], &[]);
+                encode(&mut writer);
+                let Some(argument_bytes) = writer.plain_bytes() else { return calls.was_wrong() };
+                scratch.set_len(CALL_BYTES + argument_bytes);
+                let (xid, credits, procedure) = (Xid(0), 1, target.procedure);
+                Some(PlainCall { xid, credits, program, version, procedure })
+            }
+            None => {
+                let mut writer =
+                    StreamWriter::new(&mut scratch.whole_mut()[MSG_HEADER_BYTES..], &[]);
+                target.header.write(target.procedure, &mut writer);
+                encode(&mut writer);
+                let Some(stream_bytes) = writer.plain_bytes() else { return calls.was_wrong() };
+                scratch.set_len(MSG_HEADER_BYTES + stream_bytes);
+                None
+            }
+        };
+        let call = ShortCall { conn, token: target.token, head };
+        match self.reactor().send_short_call(&call, spec, &mut scratch) {
             Try::Sent => true,
             // Refused the general way, too, with the reason.
             Try::NotNow => false,
@@ -196,29 +252,47 @@ impl<F: Fabric> CoreCell<F> {
 }
 
 impl<F: Fabric> Reactor<F> {
+    /// Takes the next short message, and what a plain one has to do with the state of its connection.
     #[inline(always)]
-    fn send_short_call(
-        &mut self,
-        conn: ConnId,
-        token: u64,
-        spec: &CallSpec,
-        message: &mut Short,
-    ) -> Try {
+    fn next_step(&mut self, short: &mut Short) -> Option<Step> {
+        let conn = self.fabric.next_short(short)?;
+        let step = match says_reply(&short.pairs()) {
+            true => plain_reply(short)
+                .and_then(|reply| self.take_plain_reply(conn, &reply))
+                .map(|token| Step::Reply(conn, token)),
+            false => plain_call(short)
+                .and_then(|call| Some(Step::Call(conn, self.take_plain_call(conn)?, call))),
+        };
+        Some(step.unwrap_or(Step::Other(conn)))
+    }
+
+    #[inline(always)]
+    fn send_short_call(&mut self, call: &ShortCall, spec: &CallSpec, message: &mut Short) -> Try {
         let deadline = self.deadline(spec);
+        let ShortCall { conn, token, head } = *call;
         let Some(c) = self.conns.find(conn) else { return Try::NotNow };
         let requester = &mut c.proto.requester;
         if c.closing.is_some() || requester.check_room().is_err() {
             return Try::NotNow;
         }
-        let bytes = message.bytes().len();
+        let bytes = message.length();
         let may_leave = requester.negotiation().version() == TransportVersion::One
             && bytes <= c.negotiated.plain_bytes_max(TransportVersion::One)
             && c.send_reserved == 0;
         if !may_leave {
             return Try::Wrong;
         }
-        let (xid, pairs) = call_head(requester.next_xid(), requester.credits().requested());
-        message.set_head(xid, &pairs);
+        let (xid, credits) = (requester.next_xid(), requester.credits().requested());
+        match head {
+            Some(call) => {
+                let (first, pairs) = PlainCall { xid, credits, ..call }.emit();
+                message.set_head(first, &pairs);
+            }
+            None => {
+                let (first, pairs) = call_head(xid, credits);
+                message.set_head(first, &pairs);
+            }
+        }
         if !self.fabric.send_short(conn, message) || requester.start_plain(token, deadline).is_err()
         {
             return Try::Wrong;
@@ -234,10 +308,9 @@ impl<F: Fabric> Reactor<F> {
         let (Some(c), Some(xid)) = (self.conns.find(to.conn), to.message.first_chunk()) else {
             return false;
         };
-        let bytes = message.bytes().len();
-        let is_open = c.proto.responder.is_delivered(to.slot)
-            && bytes <= c.negotiated.plain_bytes_max(TransportVersion::One);
-        if !is_open {
+        let bytes = message.length();
+        debug_assert!(c.proto.responder.is_delivered(to.slot), "a plain call is answered once");
+        if bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
             return false;
         }
         let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.proto.responder.grant());
@@ -331,12 +404,12 @@ impl<F: Fabric> Reactor<F> {
 
 #[inline(always)]
 fn plain_reply(short: &Short) -> Option<PlainReply> {
-    let is_long_enough = short.bytes().len() >= REPLY_BYTES;
+    let is_long_enough = short.length() >= REPLY_BYTES;
     PlainReply::parse(short.first_word(), &short.pairs()).filter(|_| is_long_enough)
 }
 
 #[inline(always)]
 fn plain_call(short: &Short) -> Option<PlainCall> {
-    let is_long_enough = short.bytes().len() >= CALL_BYTES;
+    let is_long_enough = short.length() >= CALL_BYTES;
     PlainCall::parse(short.first_word(), &short.pairs()).filter(|_| is_long_enough)
 }

@@ -144,7 +144,11 @@ pub(crate) struct CallTarget<'a> {
 
 /// The RPC header of one client's calls, written once: per call only the XID and the procedure
 /// are put in.
-pub(crate) struct HeaderTemplate(Vec<u8>);
+pub(crate) struct HeaderTemplate {
+    bytes: Vec<u8>,
+    /// What it calls, if it has no credential: then it is that of a plain call.
+    plain: Option<(Program, Version)>,
+}
 
 impl HeaderTemplate {
     pub(crate) fn new(program: Program, version: Version, credential: OpaqueAuth<'_>) -> Self {
@@ -152,14 +156,21 @@ impl HeaderTemplate {
         let header = CallHeader { xid, program, version, procedure, credential, verifier };
         let mut bytes = vec![0; header.buffer_len()];
         header.emit(&mut bytes);
-        Self(bytes)
+        let plain = (credential == OpaqueAuth::NONE).then_some((program, version));
+        Self { bytes, plain }
+    }
+
+    /// Program and version, if the calls have no credential.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<(Program, Version)> {
+        self.plain
     }
 
     /// Writes the header. Its words stand where RFC 5531 section 9 has them: the version is the
     /// fifth, the procedure the sixth.
     #[inline]
     pub(crate) fn write(&self, procedure: Procedure, stream: &mut StreamWriter<'_>) {
-        let (before, behind) = self.0.split_at(16);
+        let (before, behind) = self.bytes.split_at(16);
         let (pair, behind) = behind.split_at(8);
         stream.fixed(before);
         stream.u64(u64::from(word_at(pair)) << 32 | u64::from(procedure.0));
@@ -392,15 +403,18 @@ pub(crate) trait Upcalls {
     fn on_leave(&mut self);
     /// A call arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
-    /// A plain call arrived, or any without chunks: its RPC message.
-    fn on_short_call(
+    /// A plain call arrived: its arguments.
+    fn on_plain_call(
         &mut self,
         to: &ReplyTarget<'_>,
-        call: Option<&PlainCall>,
-        stream: &[u8],
+        call: &PlainCall,
+        arguments: &[u8],
     ) -> CallOutcome;
-    /// A plain reply arrived: its RPC message.
-    fn on_plain_reply(&mut self, conn: ConnId, token: u64, stream: &[u8]);
+    /// A call without chunks arrived: its RPC message.
+    fn on_short_call(&mut self, to: &ReplyTarget<'_>, stream: &[u8]) -> CallOutcome;
+    /// A plain reply arrived: its results. `false` where nothing has happened, because it is to come by
+    /// [`Upcalls::on_reply`].
+    fn on_plain_reply(&mut self, conn: ConnId, token: u64, results: &[u8]) -> bool;
     /// A call of an extension arrived. It is answered, left or deferred when this returns.
     fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome;
     /// A call was answered by a message of an extension.

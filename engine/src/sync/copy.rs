@@ -3,6 +3,7 @@
 
 #[cfg(any(not(target_arch = "x86_64"), all(test, not(loom))))]
 use super::atomic::{Ordering, mapped::AtomicU64};
+use super::words::Block;
 #[cfg(any(not(target_arch = "x86_64"), all(test, not(loom))))]
 use super::words::WORD_BYTES;
 use std::ptr::NonNull;
@@ -32,6 +33,33 @@ pub(crate) unsafe fn copy_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
     // SAFETY: as the caller promises.
     unsafe {
         copy_bytes_atomically(from, to, len);
+    }
+}
+
+/// As [`copy_bytes`], of one block, by one load and one store.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of a block. If others may write one of them meanwhile,
+/// no Rust reference to that one exists. The two do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn copy_block(from: *const Block, to: *mut Block) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `copy_bytes`; any address is aligned enough for these instructions.
+    unsafe {
+        std::arch::asm!(
+            "movups {block}, [{from}]",
+            "movups [{to}], {block}",
+            block = out(xmm_reg) _,
+            from = in(reg) from,
+            to = in(reg) to,
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as the caller promises; neither is null then.
+    unsafe {
+        let (from, to) = (NonNull::new_unchecked(from.cast_mut()), NonNull::new_unchecked(to));
+        copy_bytes_atomically(from.cast(), to.cast(), size_of::<Block>());
     }
 }
 

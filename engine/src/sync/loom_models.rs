@@ -9,7 +9,10 @@
 use super::atomic::{AtomicBool, Ordering, fence};
 use super::bell::{BELL_WORDS, Bell};
 use super::free_list::FreeList;
-use super::ring::{CONTROL_WORDS, Consumer, Producer, PushError, RingPlace, SLOT_WORDS};
+use super::ring::{
+    CONTROL_WORDS, Consumer, Look, Producer, PushError, RingPlace, SLOT_MESSAGE_AT, SLOT_WORDS,
+    SlotImage,
+};
 use super::words::{HeapWords, PADDED_WORDS, Words};
 use loom::sync::Arc;
 use loom::thread;
@@ -160,23 +163,25 @@ fn loom_messages_arrive_whole_and_in_order_also_those_of_several_slots() {
 }
 
 #[test]
-fn loom_messages_that_go_by_words_arrive_whole_and_in_order() {
+fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
     bounded(|| {
         let (mut producer, mut consumer) = ring();
         let sender = thread::spawn(move || {
-            for number in 1..=2_u64 {
-                // Half a word, which is not looked at, and the number.
-                let words = [number as u32, number as u32].map(u32::to_ne_bytes).concat();
-                producer.push_words(&words, 4).unwrap();
+            for number in 1..=2_u32 {
+                let mut slot = SlotImage::default();
+                slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..4]
+                    .copy_from_slice(&number.to_ne_bytes());
+                producer.push_slot(&slot, 4).unwrap();
             }
         });
         for number in 1..=2 {
-            while !consumer.has_arrival() {
+            while consumer.look() == Look::Empty {
                 thread::yield_now();
             }
-            let mut words = [0; 8];
-            consumer.take_words(&mut words);
-            assert_eq!(words[4..], u32::to_ne_bytes(number));
+            assert_eq!(consumer.look(), Look::Short(4));
+            let mut slot = SlotImage::default();
+            consumer.take_slot(4, &mut slot);
+            assert_eq!(slot.as_flattened()[SLOT_MESSAGE_AT..][..4], u32::to_ne_bytes(number));
         }
         sender.join().unwrap();
     });

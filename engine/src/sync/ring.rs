@@ -12,10 +12,11 @@
 //! its own messages; a producer that lies in a header is [`Corrupt`]; neither can do more.
 
 use super::atomic::{Ordering, fence};
-use super::words::{LINE_WORDS, PADDED_WORDS, WORD_BYTES, Words, tail_of_word, word_of_tail};
-
-/// Words of one slot, header included.
-pub const SLOT_WORDS: usize = 32;
+use super::words::{
+    BLOCK_BYTES, LINE_BLOCKS, LINE_WORDS, PADDED_WORDS, WORD_BYTES, Words, tail_of_word,
+    word_of_tail,
+};
+pub use super::words::{SLOT_WORDS, SlotImage};
 
 /// Bytes of a message that a slot holds after the first one.
 pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
@@ -28,6 +29,9 @@ pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
 pub const FIRST_PAYLOAD_BYTES: usize = SLOT_PAYLOAD_BYTES - LEAD_BYTES;
 
 const LEAD_BYTES: usize = WORD_BYTES / 2;
+
+/// Where a message begins in its first slot. What comes before it is not looked at in an image.
+pub const SLOT_MESSAGE_AT: usize = WORD_BYTES + LEAD_BYTES;
 
 /// Words of the control block of one ring.
 pub const CONTROL_WORDS: usize = 4 * PADDED_WORDS;
@@ -43,13 +47,12 @@ const CONSUMED: usize = 0;
 const NEED_BELL: usize = PADDED_WORDS;
 const CLOSED: usize = 2 * PADDED_WORDS;
 
-// How many slots ahead the first two lines of a slot are fetched: those to send in for writing, well
+// How many slots ahead the first two lines of a slot are prefetched: those to send in for writing, well
 // before the consumer looks at them, and those to receive as soon as one message of several has
-// arrived.
-// Each of the four is worth 5 to 30 % of the rate at depth 32, the more the farther the cores are
-// from each other; done for every message they cost the round trip of an echo 19 ns of 254.
-const SEND_AHEAD: [u64; 2] = [2, 4];
-const RECEIVE_AHEAD: [u64; 2] = [1, 2];
+// arrived. Both raise the rate at depth 32, the more the farther the cores are from each other; for
+// every message they would cost the round trip of an echo 19 ns of 254.
+const SEND_AHEAD: u64 = 3;
+const RECEIVE_AHEAD: u64 = 2;
 
 const FLAG_CONTINUED: u64 = 1;
 const FLAG_LEAD: u64 = 2;
@@ -88,9 +91,32 @@ impl RingPlace {
                 .is_some_and(|end| end <= words)
     }
 
-    #[inline]
-    fn slot(&self, index: u64) -> usize {
-        self.slots_at + (index as usize & (self.slots as usize - 1)) * SLOT_WORDS
+    const fn ends(&self) -> RingEnds {
+        RingEnds {
+            control: self.control,
+            slots_at: self.slots_at,
+            index_mask: (self.slots as usize - 1) * SLOT_WORDS,
+            slots: self.slots as u64,
+            message_bytes_max: self.message_bytes_max(),
+        }
+    }
+}
+
+/// What both ends of a ring need for each message of its [`RingPlace`].
+#[derive(Clone, Copy, Debug)]
+struct RingEnds {
+    control: usize,
+    slots_at: usize,
+    /// Of the words before a slot.
+    index_mask: usize,
+    slots: u64,
+    message_bytes_max: usize,
+}
+
+impl RingEnds {
+    #[inline(always)]
+    const fn slot(&self, index: u64) -> usize {
+        self.slots_at + ((index as usize).wrapping_mul(SLOT_WORDS) & self.index_mask)
     }
 }
 
@@ -118,19 +144,22 @@ pub struct Arrival {
     pub lead: Option<u32>,
 }
 
-impl Arrival {
-    /// Nothing came before the message, and one slot holds all of it.
-    #[inline(always)]
-    pub fn is_short(&self) -> bool {
-        self.lead.is_none() && self.length <= FIRST_PAYLOAD_BYTES
-    }
+/// What a look at a ring found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// No message.
+    Empty,
+    /// A message of so many bytes, which one slot holds, and nothing came before it.
+    Short(usize),
+    /// Any other, or a mistake of the producer: [`Consumer::arrival`] tells.
+    Other,
 }
 
 /// The sending end of a ring.
 #[derive(Debug)]
 pub struct Producer<W> {
     words: W,
-    place: RingPlace,
+    place: RingEnds,
     /// Index of the next slot to fill; free-running.
     next: u64,
     /// Where that slot starts.
@@ -145,7 +174,7 @@ pub struct Producer<W> {
 #[derive(Debug)]
 pub struct Consumer<W> {
     words: W,
-    place: RingPlace,
+    place: RingEnds,
     /// Index of the next slot to read; free-running.
     next: u64,
     /// Where that slot starts.
@@ -158,6 +187,13 @@ pub struct Consumer<W> {
 #[inline]
 fn slots_of(length: usize) -> usize {
     (length + LEAD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES)
+}
+
+/// Blocks of the slot that holds a message of `length` bytes, header included.
+#[inline(always)]
+const fn blocks_of(length: usize) -> usize {
+    // `div_ceil` would take the sum apart, as it might be more than there are numbers.
+    (SLOT_MESSAGE_AT + BLOCK_BYTES - 1 + length) / BLOCK_BYTES
 }
 
 /// The word that holds the lead and the first bytes of a message.
@@ -206,7 +242,7 @@ impl<W: Words> Producer<W> {
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
         place.fits(words.count()).then_some(Self {
             words,
-            place,
+            place: place.ends(),
             next: 0,
             at: place.slots_at,
             consumed: 0,
@@ -228,22 +264,25 @@ impl<W: Words> Producer<W> {
         Ok(())
     }
 
-    /// As [`Producer::push`], of a message that one slot holds and nothing travels in front of. `words`
-    /// are whole words that hold `length` bytes of message behind half a word.
-    #[inline]
-    pub fn push_words(&mut self, words: &[u8], length: usize) -> Result<(), PushError> {
-        self.reserve(1)?;
-        let at = self.at;
-        // As in `write_lines_from_behind`.
-        match words.split_at_checked((LINE_WORDS - 1) * WORD_BYTES) {
-            Some((line, behind)) => {
-                self.words.write(at + LINE_WORDS, behind);
-                self.words.write(at + 1, line);
-            }
-            None => self.words.write(at + 1, words),
+    /// As [`Producer::push`], of a message of `length` bytes that one slot holds and nothing travels in
+    /// front of. All of the last block goes out.
+    #[inline(always)]
+    pub fn push_slot(&mut self, slot: &SlotImage, length: usize) -> Result<(), PushError> {
+        let blocks = blocks_of(length);
+        if !(LINE_BLOCKS..=slot.len()).contains(&blocks) {
+            return self.push_part_of_line(slot, length);
         }
-        self.show(0, length, 1);
+        self.reserve(1)?;
+        self.words.put_slot(self.at, slot, blocks, header(self.next, 0, length));
+        self.go_on(1);
         Ok(())
+    }
+
+    /// Shorter than any RPC message.
+    #[cold]
+    fn push_part_of_line(&mut self, slot: &SlotImage, length: usize) -> Result<(), PushError> {
+        let end = SLOT_MESSAGE_AT.saturating_add(length);
+        self.push(None, slot.as_flattened().get(SLOT_MESSAGE_AT..end).ok_or(PushError::TooLong)?)
     }
 
     /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
@@ -263,23 +302,26 @@ impl<W: Words> Producer<W> {
     fn show(&mut self, flags: u64, length: usize, slots: usize) {
         // Release pairs with the Acquire of `waiting`.
         self.words.store(self.at, header(self.next, flags, length), Ordering::Release);
+        self.go_on(slots);
+    }
+
+    #[inline(always)]
+    fn go_on(&mut self, slots: usize) {
         self.next += slots as u64;
         self.at = self.place.slot(self.next);
         self.fetch_ahead();
     }
 
-    /// Under load the slots to come are fetched; a message that is sent alone fetches the next one
+    /// Under load a slot to come is fetched; a message that is sent alone fetches the next one
     /// only, as anything more would compete with its answer for the way between the cores.
-    #[inline]
+    #[inline(always)]
     fn fetch_ahead(&mut self) {
         if !std::mem::replace(&mut self.in_run, true) {
             return self.words.prefetch_write(self.at);
         }
-        for ahead in SEND_AHEAD {
-            let at = self.place.slot(self.next + ahead);
-            self.words.prefetch_write(at);
-            self.words.prefetch_write(at + LINE_WORDS);
-        }
+        let at = self.place.slot(self.next + SEND_AHEAD);
+        self.words.prefetch_write(at);
+        self.words.prefetch_write(at + LINE_WORDS);
     }
 
     /// What was pushed is all for now: the next message may be alone.
@@ -305,7 +347,7 @@ impl<W: Words> Producer<W> {
     /// that header publishes them too.
     #[cold]
     fn push_rest(&mut self, rest: &[u8], length: usize, slots: usize) -> Result<(), PushError> {
-        if length > self.place.message_bytes_max() {
+        if length > self.place.message_bytes_max {
             return Err(PushError::TooLong);
         }
         self.reserve(slots)?;
@@ -319,9 +361,9 @@ impl<W: Words> Producer<W> {
     }
 
     /// Sees to it that `slots` are free.
-    #[inline]
+    #[inline(always)]
     fn reserve(&mut self, slots: usize) -> Result<(), PushError> {
-        let free = u64::from(self.place.slots) - (self.next - self.consumed);
+        let free = self.place.slots - (self.next - self.consumed);
         if slots as u64 <= free { Ok(()) } else { self.reserve_slowly(slots as u64) }
     }
 
@@ -334,7 +376,7 @@ impl<W: Words> Producer<W> {
             return Err(PushError::Corrupt(Corrupt("ring progress out of range")));
         }
         self.consumed = consumed;
-        let free = u64::from(self.place.slots) - (self.next - consumed);
+        let free = self.place.slots - (self.next - consumed);
         if slots <= free { Ok(()) } else { Err(PushError::Full) }
     }
 
@@ -358,11 +400,17 @@ impl<W: Words> Consumer<W> {
     /// The receiving end of a fresh ring. `None` when it does not fit its words.
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
         let fits = place.fits(words.count());
-        fits.then_some(Self { words, place, next: 0, at: place.slots_at, published: 0 })
+        fits.then_some(Self {
+            words,
+            place: place.ends(),
+            next: 0,
+            at: place.slots_at,
+            published: 0,
+        })
     }
 
     /// The header of the message that waits, if one does.
-    #[inline]
+    #[inline(always)]
     fn waiting(&self) -> Option<u64> {
         // Acquire pairs with the Release of `publish`.
         let header = self.words.load(self.at, Ordering::Acquire);
@@ -374,6 +422,17 @@ impl<W: Words> Consumer<W> {
         self.words.prefetch(self.at + LINE_WORDS);
         self.words.prefetch(self.at + 2 * LINE_WORDS);
         None
+    }
+
+    /// Looks for a message that one slot holds.
+    #[inline(always)]
+    pub fn look(&self) -> Look {
+        let Some(header) = self.waiting() else { return Look::Empty };
+        match header as u32 as usize {
+            // No flags, and a length.
+            length @ ..=FIRST_PAYLOAD_BYTES => Look::Short(length),
+            _ => Look::Other,
+        }
     }
 
     /// Whether `arrival` would find something, be it a message or an error.
@@ -391,7 +450,7 @@ impl<W: Words> Consumer<W> {
         if flags & !FLAG_LEAD != 0 {
             return Err(Corrupt("ring slot with flags that no message starts with"));
         }
-        if length > self.place.message_bytes_max() {
+        if length > self.place.message_bytes_max {
             return Err(Corrupt("ring slot with a message longer than the ring takes"));
         }
         let lead = (flags != 0).then(|| self.words.load(self.at + 1, Ordering::Relaxed) as u32);
@@ -400,13 +459,11 @@ impl<W: Words> Consumer<W> {
 
     /// Hints that the messages behind the one that waits will be taken, too: where there were
     /// several there are often more, and they come while this one is copied.
-    #[inline]
+    #[inline(always)]
     pub fn fetch_ahead(&self) {
-        for ahead in RECEIVE_AHEAD {
-            let at = self.place.slot(self.next + ahead);
-            self.words.prefetch(at);
-            self.words.prefetch(at + LINE_WORDS);
-        }
+        let at = self.place.slot(self.next + RECEIVE_AHEAD);
+        self.words.prefetch(at);
+        self.words.prefetch(at + LINE_WORDS);
     }
 
     /// Copies the waiting message out and frees its slots. `into` has the length of `arrival`.
@@ -424,11 +481,11 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    /// As [`Consumer::take`], of a message that one slot holds, by whole words: into `words`, which hold
-    /// the length of the arrival behind half a word.
-    #[inline]
-    pub fn take_words(&mut self, words: &mut [u8]) {
-        self.words.read(self.at + 1, words);
+    /// As [`Consumer::take`], of the message of `length` bytes that [`Consumer::look`] has found. Behind
+    /// it the first line and the last block may hold anything.
+    #[inline(always)]
+    pub fn take_slot(&mut self, length: usize, slot: &mut SlotImage) {
+        self.words.get_slot(self.at, slot, blocks_of(length).clamp(LINE_BLOCKS, slot.len()));
         self.free_slots(1);
     }
 
@@ -489,11 +546,11 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_slots(&mut self, slots: usize) {
         self.next += slots as u64;
         self.at = self.place.slot(self.next);
-        if self.next - self.published >= u64::from(self.place.slots) / 4 {
+        if self.next - self.published >= self.place.slots / 4 {
             self.publish_progress();
         }
     }

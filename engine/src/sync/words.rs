@@ -9,6 +9,21 @@ use std::sync::Arc;
 /// Bytes of one word.
 pub const WORD_BYTES: usize = size_of::<u64>();
 
+/// Two words that are copied together.
+pub type Block = [u8; BLOCK_BYTES];
+
+/// Bytes of a [`Block`].
+pub const BLOCK_BYTES: usize = 2 * WORD_BYTES;
+
+/// Words of one slot of a ring.
+pub const SLOT_WORDS: usize = 32;
+
+/// Copy of a slot in private memory.
+pub type SlotImage = [Block; SLOT_WORDS * WORD_BYTES / BLOCK_BYTES];
+
+/// Blocks of one cache line.
+pub const LINE_BLOCKS: usize = LINE_WORDS * WORD_BYTES / BLOCK_BYTES;
+
 /// Words that destructive interference reaches over: two cache lines, as the adjacent-line
 /// prefetcher pulls them in pairs.
 pub const PADDED_WORDS: usize = 16;
@@ -60,6 +75,24 @@ pub trait Words {
         if !tail.is_empty() {
             tail_of_word(self.load(at + whole.len(), Ordering::Relaxed), tail);
         }
+    }
+
+    /// Fills the slot whose first word is `at` with so many blocks of `image`, which end in its first
+    /// line or behind it: the lines behind the first one first, and `header` in the place of its first
+    /// word last, with Release.
+    #[inline(always)]
+    fn put_slot(&self, at: usize, image: &SlotImage, blocks: usize, header: u64) {
+        let words = image.as_flattened();
+        let (line, behind) = words[..blocks * BLOCK_BYTES].split_at(LINE_WORDS * WORD_BYTES);
+        self.write(at + LINE_WORDS, behind);
+        self.write(at + 1, &line[WORD_BYTES..]);
+        self.store(at, header, Ordering::Release);
+    }
+
+    /// Copies all but the first word of so many blocks of the slot whose first word is `at`.
+    #[inline(always)]
+    fn get_slot(&self, at: usize, image: &mut SlotImage, blocks: usize) {
+        self.read(at + 1, &mut image.as_flattened_mut()[WORD_BYTES..blocks * BLOCK_BYTES]);
     }
 
     /// Asks for the cache line of `at`, to write to it; a hint only.

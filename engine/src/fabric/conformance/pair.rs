@@ -1,8 +1,8 @@
 //! Two ends of a connection on one thread, and what a test does with them.
 
 use crate::fabric::{
-    Acceptor, Arrived, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId,
-    Received, Revoked, SendWr, Short, WrError, WrId,
+    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId, Received,
+    Revoked, SendWr, Short, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -210,22 +210,23 @@ impl<F: Fabric> End<F> {
         self.events.retain(|(of, _)| *of != qp);
     }
 
+    /// As many short messages as a batch would hold.
+    fn take_shorts(&mut self) {
+        let mut short = Short::EMPTY;
+        for _ in 0..self.batch.room() {
+            let Some(qp) = self.fabric.next_short(&mut short) else { return };
+            self.shorts += 1;
+            if self.keeps_shorts {
+                self.kept.extend(self.fabric.receive_of_short(qp));
+            }
+            self.events.push_back((qp, Event::Message(short.bytes().to_vec(), None)));
+        }
+    }
+
     fn take_received(&mut self) {
-        while let Some(arrived) = self.batch.next_received() {
-            let (qp, event) = match arrived {
-                Arrived::Short(qp, short) => {
-                    self.shorts += 1;
-                    if self.keeps_shorts {
-                        self.kept.extend(self.fabric.receive_of_short(qp));
-                    }
-                    (qp, Event::Message(short.bytes().to_vec(), None))
-                }
-                Arrived::Message(Received { qp, mut message, invalidated }) => {
-                    self.tails.extend(message.unchain());
-                    (qp, Event::Message(message.bytes().to_vec(), invalidated))
-                }
-            };
-            self.events.push_back((qp, event));
+        while let Some(Received { qp, mut message, invalidated }) = self.batch.next_received() {
+            self.tails.extend(message.unchain());
+            self.events.push_back((qp, Event::Message(message.bytes().to_vec(), invalidated)));
         }
     }
 
@@ -249,6 +250,7 @@ impl<F: Fabric> End<F> {
 
     /// One turn: what has arrived, then what is to go out.
     pub(in crate::fabric) fn turn(&mut self) {
+        self.take_shorts();
         self.fabric.poll(&mut self.batch);
         self.take_received();
         for completion in self.batch.drain() {

@@ -30,9 +30,9 @@ pub struct ShmConfig {
     pub conns_max: u32,
     /// How long an arrived message may wait for a posted receive.
     pub rnr_timeout: Duration,
-    /// Connections a core looks at in every poll; the others must ring its bell.
-    pub hot_max: u32,
-    /// Polls without a message after which a connection must ring.
+    /// Polls without a message after which a core no longer looks at a connection in every poll: its peer
+    /// must ring the core's bell from then on. Fewer when a core looks at more than 32 connections, so
+    /// that the silent ones among them take no more of its time.
     pub idle_polls: u32,
     /// Bytes that Reads and Writes of one queue pair copy per flush, so that long transfers of one
     /// do not hold up short messages of others.
@@ -63,7 +63,6 @@ impl Default for ShmConfig {
             send_queue_depth: 256,
             conns_max: BELL_BITS as u32,
             rnr_timeout: Duration::from_secs(1),
-            hot_max: 32,
             idle_polls: 2048,
             copy_bytes_per_flush: 256 << 10,
             prefault: true,
@@ -102,7 +101,6 @@ impl ShmConfig {
         within("recv_queue_depth", u64::from(self.recv_queue_depth), (1, u64::from(u16::MAX)))?;
         within("send_queue_depth", u64::from(self.send_queue_depth), (1, u64::from(u16::MAX)))?;
         within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
-        within("hot_max", u64::from(self.hot_max), conns_max)?;
         within("idle_polls", u64::from(self.idle_polls), (1, u64::from(u32::MAX)))?;
         within("copy_bytes_per_flush", self.copy_bytes_per_flush as u64, (4096, 1 << 30))
     }
@@ -137,7 +135,7 @@ mod tests {
                 ShmConfig { conns_max: 4097, ..base() },
                 "conns_max: must be from 1 to 4096, not 4097",
             ),
-            (ShmConfig { hot_max: 0, ..base() }, "hot_max: must be from 1"),
+            (ShmConfig { idle_polls: 0, ..base() }, "idle_polls: must be from 1"),
         ] {
             let error = config.validate().unwrap_err().to_string();
             assert!(error.starts_with(message), "{error}");

@@ -2,7 +2,7 @@
 //!
 //! A core looks at its hot connections in every poll, by the header of their next ring slot. One
 //! that stays empty for long goes cold: its peer must ring the bell from then on, so that a poll
-//! costs O(active).
+//! costs O(active). The more are hot, the earlier one goes cold.
 //!
 //! The bell is a hint: every peer of the core can write all of it. So the core also looks at each of
 //! its connections once in [`ROUND_TIME`], busy or parked, and then finds a message or an end whose
@@ -42,6 +42,12 @@ const QUICK_LOOKS: u32 = 8;
 /// ... if they are no more than this.
 const QUICK_HOT_MAX: usize = 2;
 
+/// Hot connections beyond which silent ones go cold earlier.
+const HOT_FEW: usize = 32;
+
+/// Polls without a message in which a connection stays hot at least.
+const IDLE_POLLS_MIN: u32 = 16;
+
 /// The data plane of one core; see the module. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct ShmFabric {
@@ -52,8 +58,16 @@ pub struct ShmFabric {
     places: Vec<Place>,
     /// Looked at in every poll.
     hot: Vec<u32>,
-    /// Where in `hot` the next poll starts, so that one connection cannot starve the others.
-    hot_start: usize,
+    /// Polls without a message after which one of them goes cold.
+    idle_polls: u32,
+    /// Where in `hot` the next look goes: turns go round, so that one connection cannot starve others.
+    hot_at: usize,
+    /// Looks at hot connections that are left in this turn.
+    looks_left: usize,
+    /// What the looks of this turn have found.
+    turn: Turn,
+    /// Hot connections on which something else than a short message waits, to be received in the poll.
+    longs: Vec<u32>,
     /// Sent something since the last bell check.
     sent: Vec<u32>,
     /// Have a send queue that is not empty.
@@ -73,6 +87,15 @@ pub struct ShmFabric {
     round_ticks: u64,
     /// Short messages go by value.
     takes_shorts: bool,
+}
+
+/// Looks for short messages between two polls.
+#[derive(Debug, Default)]
+struct Turn {
+    /// A message was found at the connection that is looked at.
+    at_message: bool,
+    /// Messages were found, or waited for.
+    is_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -102,8 +125,12 @@ impl ShmFabric {
                 recv_buffers_max: 2,
                 remote_invalidate: true,
             },
-            hot: Vec::with_capacity(config.hot_max as usize),
-            hot_start: 0,
+            hot: Vec::with_capacity(conns),
+            idle_polls: config.idle_polls,
+            hot_at: 0,
+            looks_left: 0,
+            turn: Turn::default(),
+            longs: Vec::with_capacity(conns),
             sent: Vec::with_capacity(conns),
             waiting: Vec::with_capacity(conns),
             ending: VecDeque::with_capacity(conns),
@@ -143,53 +170,133 @@ impl ShmFabric {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }
 
-    /// Looks at the hot connections a few times before it does what else a poll has to do: most
-    /// polls find nothing, and what a message waits for is the length of such a poll.
-    #[inline]
-    fn wait_a_little(&mut self) {
-        if self.hot.len() > QUICK_HOT_MAX {
-            return;
-        }
-        for _ in 0..QUICK_LOOKS {
-            for at in 0..self.hot.len() {
-                let place = self.hot[at];
-                if self.pair_at(place).is_none_or(|pair| pair.has_arrival()) {
-                    return;
+    /// The next short message of the hot connections, which are looked at once in a turn, and on as long
+    /// as there are messages.
+    #[inline(always)]
+    fn next_of_hot(&mut self, message: &mut Short) -> Option<QpId> {
+        loop {
+            while self.looks_left > 0 {
+                let Some(place) = self.hot.get(self.hot_at).copied() else { break };
+                let Some(pair) = self.places.get_mut(place as usize)?.pair.as_deref_mut() else {
+                    break;
+                };
+                match pair.take_short(message, !self.turn.at_message) {
+                    Seen::Messages => {
+                        let id = pair.id;
+                        self.turn = Turn { at_message: true, is_over: true };
+                        if pair.ends_turn() {
+                            self.look_at_next();
+                        }
+                        return Some(id);
+                    }
+                    Seen::Nothing => {
+                        pair.empty_looks += 1;
+                        match pair.empty_looks > self.idle_polls {
+                            true => self.pass_idle(place),
+                            false => self.look_at_next(),
+                        }
+                    }
+                    Seen::More => self.pass_long(place),
                 }
+            }
+            if self.turn.is_over || !self.wait_a_little() {
+                return None;
             }
         }
     }
 
+    #[inline(always)]
+    fn look_at_next(&mut self) {
+        self.looks_left -= 1;
+        self.hot_at += 1;
+        self.keep_in_hot();
+        self.turn.at_message = false;
+    }
+
+    /// A hot connection has been silent for long.
+    #[cold]
+    fn pass_idle(&mut self, place: u32) {
+        if !self.cool(self.hot_at, place) {
+            return self.look_at_next();
+        }
+        // Another one has taken its place.
+        self.looks_left -= 1;
+        self.turn.at_message = false;
+        self.keep_in_hot();
+    }
+
+    #[inline(always)]
+    fn keep_in_hot(&mut self) {
+        if self.hot_at >= self.hot.len() {
+            self.hot_at = 0;
+        }
+    }
+
+    #[cold]
+    fn pass_long(&mut self, place: u32) {
+        self.turn.is_over = true;
+        self.longs.push(place);
+        self.look_at_next();
+    }
+
+    /// Looks at the hot connections a few times before the turn goes on with what else it has to do: most
+    /// turns find nothing, and what a message waits for is the length of such a turn. True if they are to
+    /// be looked at again.
+    #[inline(never)]
+    fn wait_a_little(&mut self) -> bool {
+        self.turn.is_over = true;
+        let hot = self.hot.len();
+        if !self.takes_shorts || hot > QUICK_HOT_MAX {
+            return false;
+        }
+        let arrived = (0..QUICK_LOOKS).any(|_| {
+            let mut places = self.hot.iter().filter_map(|place| self.places.get(*place as usize));
+            places.any(|place| place.pair.as_deref().is_some_and(QueuePair::has_arrival))
+        });
+        self.looks_left = if arrived { hot } else { 0 };
+        arrived
+    }
+
+    /// Receives from the hot connections, or where short messages go by value from those on which
+    /// something else waits.
     #[inline]
     fn poll_hot(&mut self, out: &mut Completions) {
-        let mut at = self.hot_start;
-        for _ in 0..self.hot.len() {
-            if at >= self.hot.len() {
-                at = 0;
+        if !self.takes_shorts {
+            self.longs.extend_from_slice(&self.hot);
+            self.hot_at += 1;
+            self.longs.rotate_left(self.hot_at.min(self.hot.len()));
+        }
+        while let Some(place) = self.longs.pop() {
+            self.receive(place, out);
+        }
+        self.begin_looks();
+    }
+
+    /// The looks of the next turn begin behind those of this one.
+    #[inline(always)]
+    fn begin_looks(&mut self) {
+        if self.turn.at_message {
+            self.hot_at += 1;
+        }
+        self.keep_in_hot();
+        self.looks_left = if self.takes_shorts { self.hot.len() } else { 0 };
+        self.turn = Turn::default();
+    }
+
+    fn receive(&mut self, place: u32, out: &mut Completions) {
+        let idle_polls = self.idle_polls;
+        let Some(pair) = self.pair_at(place) else { return };
+        match pair.receive(out) {
+            Ok(Seen::Nothing) => {
+                pair.empty_looks += 1;
+                let is_cool = pair.empty_looks > idle_polls;
+                if let Some(at) = self.hot.iter().position(|hot| *hot == place).filter(|_| is_cool)
+                {
+                    self.cool(at, place);
+                }
             }
-            let Some(place) = self.hot.get(at).copied() else { break };
-            let (idle_polls, poll) = (self.config.idle_polls, self.polls);
-            let Some(pair) = self.pair_at(place) else { break };
-            match pair.receive(poll, out) {
-                Ok(Seen::Nothing) => {
-                    pair.empty_looks += 1;
-                    if pair.empty_looks > idle_polls && self.cool(at, place) {
-                        continue;
-                    }
-                }
-                Ok(Seen::Messages) => pair.empty_looks = 0,
-                Ok(Seen::More) if out.room() == 0 => {
-                    pair.empty_looks = 0;
-                    self.hot_start = at + 1;
-                    return;
-                }
-                Ok(Seen::More) => {}
-                Err(cause) => {
-                    self.take_down(place, cause);
-                    continue;
-                }
-            }
-            at += 1;
+            Ok(Seen::Messages | Seen::More) => pair.empty_looks = 0,
+            Err(cause) => self.take_down(place, cause),
         }
     }
 
@@ -202,6 +309,7 @@ impl ShmFabric {
         }
         pair.hot = false;
         self.hot.swap_remove(at);
+        self.set_idle_polls();
         // From here on the peer rings for messages, but it may have ended before.
         self.look_for_end(place);
         true
@@ -263,9 +371,8 @@ impl ShmFabric {
 
     /// Looks at one connection, hot or not: for messages, and whether the peer has ended it.
     fn answer(&mut self, place: u32, out: &mut Completions) {
-        let poll = self.polls;
         let Some(pair) = self.pair_at(place).filter(|pair| pair.cause.is_none()) else { return };
-        match pair.receive(poll, out) {
+        match pair.receive(out) {
             Err(cause) => self.take_down(place, cause),
             Ok(seen) => {
                 self.settle(place, seen);
@@ -274,18 +381,24 @@ impl ShmFabric {
         }
     }
 
-    /// After a look: a connection with messages becomes hot if there is room, one without must
-    /// ring, and one that could not be emptied is looked at again.
+    /// After a look: a connection with messages becomes hot, and one without must ring.
     fn settle(&mut self, place: u32, seen: Seen) {
-        let hot_room = self.hot.len() < self.config.hot_max as usize;
         let Some(pair) = self.pair_at(place).filter(|pair| !pair.hot) else { return };
-        if seen != Seen::Nothing && hot_room {
+        if seen != Seen::Nothing {
             pair.hot = true;
             pair.go_busy();
             self.hot.push(place);
-        } else if seen == Seen::More || !pair.go_idle() {
+            self.set_idle_polls();
+        } else if !pair.go_idle() {
             self.core.notify_self(place);
         }
+    }
+
+    /// Silent connections take as much time of each poll as a few do, however many are hot.
+    fn set_idle_polls(&mut self) {
+        let share = self.hot.len().div_ceil(HOT_FEW).max(1) as u32;
+        self.idle_polls =
+            (self.config.idle_polls / share).max(IDLE_POLLS_MIN).min(self.config.idle_polls);
     }
 
     /// Looks at as many connections, in turn, as the time since the last call allows for.
@@ -338,9 +451,10 @@ impl ShmFabric {
         pair.go_down(cause);
         pair.hot = false;
         let id = pair.id;
-        for list in [&mut self.hot, &mut self.sent, &mut self.waiting] {
+        for list in [&mut self.hot, &mut self.longs, &mut self.sent, &mut self.waiting] {
             list.retain(|other| *other != place);
         }
+        self.set_idle_polls();
         self.ending.push_back(id);
     }
 
@@ -407,7 +521,7 @@ impl ShmFabric {
 impl Fabric for ShmFabric {
     type Endpoint = ShmEndpoint;
 
-    const SENDS_SHORTS: bool = true;
+    const HAS_SHORTS: bool = true;
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -421,7 +535,6 @@ impl Fabric for ShmFabric {
         if ended || self.core.bell.bits().rings() || self.core.notices.rings() {
             self.poll_news(out);
         }
-        self.wait_a_little();
         self.poll_hot(out);
         if self.polls.is_multiple_of(CLOCK_POLLS) {
             self.go_round(out);
@@ -442,11 +555,16 @@ impl Fabric for ShmFabric {
         true
     }
 
+    #[inline(always)]
+    fn next_short(&mut self, message: &mut Short) -> Option<QpId> {
+        self.next_of_hot(message)
+    }
+
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
         self.pair(qp)?.receive_of_short()
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_short(&mut self, qp: QpId, message: &Short) -> bool {
         let place = self.places.get_mut(qp.index() as usize);
         let place = place.filter(|place| place.generation == qp.generation());
@@ -508,9 +626,8 @@ impl Fabric for ShmFabric {
         }
         let index = link.place.index();
         let id = QpId::new(index, self.places[index as usize].generation);
-        let mut pair = QueuePair::new(id, link, &self.config)
+        let pair = QueuePair::new(id, link, &self.config)
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
-        pair.takes_shorts = self.takes_shorts;
         self.places[index as usize].pair = Some(Box::new(pair));
         self.live.push(index);
         // It starts out cold; what came before now has rung for nobody.

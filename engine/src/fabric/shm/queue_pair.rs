@@ -13,7 +13,7 @@ use super::exposure::{Exposures, PeerTable};
 use super::layout::Layout;
 use super::window::{Window, copy_bytes};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
-use crate::sync::ring::{Arrival, Consumer, Corrupt, Producer, PushError};
+use crate::sync::ring::{Arrival, Consumer, Corrupt, Look, Producer, PushError};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
@@ -57,13 +57,9 @@ pub(super) struct QueuePair {
     not_ready_since: Option<Instant>,
     /// Looks in a row that found nothing.
     pub(super) empty_looks: u32,
-    /// Short messages go by value.
-    pub(super) takes_shorts: bool,
-    /// The poll in which the last of them came, and receives of this poll that they stand for, which
-    /// are posted all the while.
-    shorts_in: u32,
-    shorts: usize,
-    /// The look before this one found something.
+    /// A short message was taken, and its receive, which is posted all the while, can be had.
+    lends_receive: bool,
+    /// The last turn that looked found something.
     burst: bool,
     /// The peer rings for every message.
     idle: bool,
@@ -113,9 +109,7 @@ impl QueuePair {
             reads: 0,
             not_ready_since: None,
             empty_looks: 0,
-            takes_shorts: false,
-            shorts_in: 0,
-            shorts: 0,
+            lends_receive: false,
             idle: false,
             burst: false,
             hot: false,
@@ -133,12 +127,8 @@ impl QueuePair {
     ///
     /// The first message after silence comes alone: to look for a second one costs a line that the
     /// peer has just asked for, and the answer to the first would wait for it.
-    #[inline]
-    pub(super) fn receive(&mut self, poll: u32, out: &mut Completions) -> Result<Seen, DownCause> {
+    pub(super) fn receive(&mut self, out: &mut Completions) -> Result<Seen, DownCause> {
         let mut seen = Seen::Nothing;
-        if self.shorts_in != poll {
-            (self.shorts_in, self.shorts) = (poll, 0);
-        }
         while let Some(arrival) = self.rx.arrival()? {
             if out.room() == 0 {
                 return Ok(Seen::More);
@@ -146,14 +136,10 @@ impl QueuePair {
             if self.burst {
                 self.rx.fetch_ahead();
             }
-            if self.recv_queue.len() <= self.shorts {
+            if self.recv_queue.is_empty() {
                 return self.wait_for_receive();
             }
-            if self.takes_shorts && arrival.is_short() {
-                self.take_short(arrival, out);
-            } else {
-                self.take_posted(arrival, out)?;
-            }
+            self.take_posted(arrival, out)?;
             seen = Seen::Messages;
             if !self.burst {
                 break;
@@ -161,6 +147,35 @@ impl QueuePair {
         }
         self.burst = seen == Seen::Messages;
         Ok(seen)
+    }
+
+    /// Looks for a short message, and takes one that there is a receive for. `is_first`: it is the first
+    /// look of a turn.
+    #[inline(always)]
+    pub(super) fn take_short(&mut self, message: &mut Short, is_first: bool) -> Seen {
+        match self.rx.look() {
+            Look::Empty => {
+                self.burst &= !is_first;
+                Seen::Nothing
+            }
+            Look::Short(length) if !self.recv_queue.is_empty() => {
+                if self.burst {
+                    self.rx.fetch_ahead();
+                }
+                self.rx.take_slot(length, message.slot_mut(length));
+                self.lends_receive = true;
+                self.empty_looks = 0;
+                Seen::Messages
+            }
+            _ => Seen::More,
+        }
+    }
+
+    /// After a short message the next look is for another turn, as in [`QueuePair::receive`], unless there
+    /// are more of them.
+    #[inline(always)]
+    pub(super) fn ends_turn(&mut self) -> bool {
+        !std::mem::replace(&mut self.burst, true)
     }
 
     /// Moves a message into a posted receive, of which there is one.
@@ -178,18 +193,9 @@ impl QueuePair {
         Ok(())
     }
 
-    #[inline(always)]
-    fn take_short(&mut self, arrival: Arrival, out: &mut Completions) {
-        if let Some(short) = out.push_short(self.id) {
-            self.shorts += 1;
-            self.rx.take_words(short.words_mut(arrival.length));
-        }
-    }
-
-    /// A receive that a short message stands for.
+    /// The receive of the last short message, once.
     pub(super) fn receive_of_short(&mut self) -> Option<Buf> {
-        self.shorts = self.shorts.checked_sub(1)?;
-        self.recv_queue.pop()
+        std::mem::take(&mut self.lends_receive).then(|| self.recv_queue.pop())?
     }
 
     #[cold]
@@ -220,10 +226,6 @@ impl QueuePair {
     /// Receiver not ready: the message stays in the ring, for a while.
     #[cold]
     fn wait_for_receive(&mut self) -> Result<Seen, DownCause> {
-        if self.shorts > 0 {
-            // There is one again in the next poll, if the messages are not kept.
-            return Ok(Seen::More);
-        }
         let since = *self.not_ready_since.get_or_insert_with(Instant::now);
         if since.elapsed() > self.limits.rnr_timeout {
             return Err(DownCause::ReceiverNotReady);
@@ -301,7 +303,7 @@ impl QueuePair {
         if !self.send_queue.is_empty() || self.cause.is_some() {
             return Ok(false);
         }
-        match self.tx.push_words(message.words(), message.bytes().len()) {
+        match self.tx.push_slot(message.slot(), message.length()) {
             Ok(()) => Ok(true),
             Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
             Err(PushError::Full | PushError::TooLong) => Ok(false),

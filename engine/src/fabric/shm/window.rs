@@ -5,8 +5,11 @@
 
 use crate::sync::atomic::Ordering;
 use crate::sync::atomic::mapped::AtomicU64;
+use crate::sync::copy::copy_block;
 pub(super) use crate::sync::copy::copy_bytes;
-use crate::sync::words::{WORD_BYTES, Words, tail_of_word, word_of_tail};
+use crate::sync::words::{
+    Block, LINE_BLOCKS, SlotImage, WORD_BYTES, Words, tail_of_word, word_of_tail,
+};
 use crate::sys::mmap::SharedMemory;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -47,7 +50,7 @@ impl Window {
         self.memory.prefault(0..self.memory.len())
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.count, "word {at} is outside of a window of {}", self.count);
         // SAFETY: within the mapping, as was just checked; mappings start at a page, so the word is
@@ -56,10 +59,11 @@ impl Window {
     }
 
     /// The words from `at` on that `bytes` bytes take.
-    #[inline]
+    #[inline(always)]
     fn span(&self, at: usize, bytes: usize) -> *const AtomicU64 {
-        let end = at.checked_add(bytes.div_ceil(WORD_BYTES));
-        assert!(end.is_some_and(|end| end <= self.count), "{bytes} bytes at word {at} are outside");
+        let room = self.count.checked_sub(at);
+        let fits = room.is_some_and(|room| bytes.div_ceil(WORD_BYTES) <= room);
+        assert!(fits, "{bytes} bytes at word {at} are outside");
         // SAFETY: `at` is at most the count, as was just checked.
         unsafe { self.base.as_ptr().add(at) }
     }
@@ -71,12 +75,12 @@ impl Words for Window {
         self.count
     }
 
-    #[inline]
+    #[inline(always)]
     fn load(&self, at: usize, order: Ordering) -> u64 {
         self.word(at).load(order)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store(&self, at: usize, value: u64, order: Ordering) {
         self.word(at).store(value, order);
     }
@@ -153,7 +157,46 @@ impl Words for Window {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn put_slot(&self, at: usize, image: &SlotImage, blocks: usize, header: u64) {
+        let slot = self.span(at, size_of::<SlotImage>());
+        let second = image[0].last_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+        let to = slot.cast_mut().cast::<Block>();
+        // SAFETY: `span` has checked all words of a slot, of which these are parts: `get` and `first_chunk`
+        // give blocks of the image alone, and the header and the second word are its first block.
+        unsafe {
+            for (block, at) in
+                image.get(LINE_BLOCKS..blocks).unwrap_or_default().iter().zip(LINE_BLOCKS..)
+            {
+                copy_block(block, to.add(at));
+            }
+            for (at, block) in image[..LINE_BLOCKS].iter().enumerate().skip(1) {
+                copy_block(block, to.add(at));
+            }
+            (*slot.add(1)).store(second, Ordering::Relaxed);
+            (*slot).store(header, Ordering::Release);
+        }
+    }
+
+    #[inline(always)]
+    fn get_slot(&self, at: usize, image: &mut SlotImage, blocks: usize) {
+        let slot = self.span(at, size_of::<SlotImage>());
+        let from = slot.cast::<Block>();
+        // SAFETY: `span` has checked all words of a slot, of which these are parts, as in `put_slot`.
+        unsafe {
+            let second = (*slot.add(1)).load(Ordering::Relaxed);
+            image[0][WORD_BYTES..].copy_from_slice(&second.to_ne_bytes());
+            for (at, block) in image[..LINE_BLOCKS].iter_mut().enumerate().skip(1) {
+                copy_block(from.add(at), block);
+            }
+            let behind = image.get_mut(LINE_BLOCKS..blocks).unwrap_or_default();
+            for (block, at) in behind.iter_mut().zip(LINE_BLOCKS..) {
+                copy_block(from.add(at), block);
+            }
+        }
+    }
+
+    #[inline(always)]
     fn prefetch_write(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint, which faults on no address and changes nothing.
@@ -168,7 +211,7 @@ impl Words for Window {
         let _ = at;
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefetch(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint, which faults on no address and changes nothing.
@@ -201,6 +244,30 @@ mod tests {
             assert_eq!(got, sent);
             assert_eq!(window.load(0, Ordering::Relaxed), u64::MAX);
             assert_eq!(window.load(after, Ordering::Relaxed), u64::MAX);
+        }
+    }
+
+    #[test]
+    fn a_slot_comes_back_by_whole_blocks_and_leaves_its_neighbours_alone() {
+        let (memory, _fd) = SharedMemory::create("window", 4096).unwrap();
+        let window = Window::new(Arc::new(memory));
+        let (at, slot_words) = (32, size_of::<SlotImage>() / WORD_BYTES);
+        for blocks in LINE_BLOCKS..=SlotImage::default().len() {
+            (0..3 * slot_words).for_each(|at| window.store(at, u64::MAX, Ordering::Relaxed));
+            let mut sent = SlotImage::default();
+            let bytes = sent.as_flattened_mut().iter_mut().enumerate();
+            bytes.for_each(|(number, byte)| *byte = number as u8 | 1);
+            window.put_slot(at, &sent, blocks, 7);
+            let words = 2 * blocks;
+            assert_eq!(window.load(at, Ordering::Acquire), 7);
+            for other in (0..at).chain(at + words..3 * slot_words) {
+                assert_eq!(window.load(other, Ordering::Relaxed), u64::MAX, "word {other}");
+            }
+            let mut got = SlotImage::default();
+            window.get_slot(at, &mut got, blocks);
+            let (got, sent) = (got.as_flattened(), sent.as_flattened());
+            assert_eq!(got[WORD_BYTES..blocks * 16], sent[WORD_BYTES..blocks * 16]);
+            assert!(got[blocks * 16..].iter().chain(&got[..WORD_BYTES]).all(|byte| *byte == 0));
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct SimFabric {
     places: Vec<Place>,
     /// Short messages go by value.
     takes_shorts: bool,
+    /// Looks for short messages have begun.
+    is_in_turn: bool,
 }
 
 /// A place for a queue pair. Buffers cannot leave their thread, so they wait here and the world
@@ -44,8 +46,10 @@ struct Place {
     receives: VecDeque<Buf>,
     /// How many of `receives`, the last ones, are not flushed.
     fresh: usize,
-    /// Those that short messages of the last poll were taken for, to be posted again.
+    /// Those that short messages were taken for, to be posted again by the next flush.
     of_shorts: VecDeque<Buf>,
+    /// The last of them can be had.
+    lends_receive: bool,
 }
 
 /// What is posted.
@@ -66,7 +70,15 @@ impl SimFabric {
             recv_buffers_max: 2,
             remote_invalidate: device.remote_invalidate,
         };
-        Self { world, device, caps, waker, places: Vec::new(), takes_shorts: false }
+        Self {
+            world,
+            device,
+            caps,
+            waker,
+            places: Vec::new(),
+            takes_shorts: false,
+            is_in_turn: false,
+        }
     }
 
     /// The place of a queue pair that has not gone, and its side.
@@ -74,6 +86,16 @@ impl SimFabric {
         let place = self.places.get_mut(qp.index() as usize)?;
         let side = place.side.filter(|_| place.generation == qp.generation())?;
         Some((place, side))
+    }
+
+    /// The time that a poll takes passes before what it finds: all that a turn takes and sends is seen at one
+    /// time.
+    fn begin_turn(&mut self) {
+        if !std::mem::replace(&mut self.is_in_turn, true) {
+            let mut state = self.world.state();
+            let poll_ns = state.network.poll_ns;
+            state.pass(poll_ns);
+        }
     }
 
     fn side_of(&self, qp: QpId) -> Option<SideId> {
@@ -128,18 +150,11 @@ impl Place {
         while self.sends.front().is_some_and(|(number, _)| *number < state.side(side).done) {
             self.sends.pop_front();
         }
-        while out.room() > 0 {
+        // A short one behind others comes with them, as over shared memory.
+        let waits = takes_shorts && is_short(state.side(side).arrived.front());
+        while out.room() > 0 && !waits {
             let Some((message, dead)) = state.side(side).arrived.pop_front() else { break };
             let Some(mut buf) = self.receives.pop_front() else { break };
-            if takes_shorts && dead.is_none() && message.len() <= SHORT_BYTES_MAX {
-                self.of_shorts.push_back(buf);
-                if let Some(short) = out.push_short(id) {
-                    short.set_len(message.len());
-                    short.whole_mut()[..message.len()].copy_from_slice(&message);
-                }
-                state.see(side, What::Received { message });
-                continue;
-            }
             // The world has compared the lengths.
             if buf.set_received(message.len()) {
                 let (head, tail) = buf.received_mut();
@@ -160,9 +175,25 @@ impl Place {
         }
         let it = state.side(side);
         let ended = it.is_down() && it.arrived.is_empty() && it.fetched.is_empty();
-        // The receives of short messages are given out until the next poll.
         let ended = ended && it.revoked.is_empty() && self.of_shorts.is_empty();
         ended && self.drain(it.cause.clone(), id, out)
+    }
+
+    /// The short message that waits, if there is a receive for it.
+    fn next_short(
+        &mut self,
+        state: &mut State,
+        (id, side): (QpId, SideId),
+        into: &mut Short,
+    ) -> Option<QpId> {
+        let arrived = &mut state.side(side).arrived;
+        let (message, _) = is_short(arrived.front()).then(|| arrived.pop_front())??;
+        self.of_shorts.extend(self.receives.pop_front());
+        self.lends_receive = true;
+        into.set_len(message.len());
+        into.whole_mut()[..message.len()].copy_from_slice(&message);
+        state.see(side, What::Received { message });
+        Some(id)
     }
 
     /// Gives back what was posted, flushed or not; true when the last completion, `Down`, is out.
@@ -189,6 +220,11 @@ impl Place {
     }
 }
 
+/// The next message that arrived goes by value, where messages do.
+fn is_short(next: Option<&(Arc<[u8]>, Option<u32>)>) -> bool {
+    next.is_some_and(|(message, dead)| dead.is_none() && message.len() <= SHORT_BYTES_MAX)
+}
+
 /// Longest message that a receive takes, with the tail of a chain.
 fn room_of(buf: &Buf) -> usize {
     buf.capacity() + buf.tail().map_or(0, Bulk::len)
@@ -197,7 +233,7 @@ fn room_of(buf: &Buf) -> usize {
 impl Fabric for SimFabric {
     type Endpoint = SimEndpoint;
 
-    const SENDS_SHORTS: bool = true;
+    const HAS_SHORTS: bool = true;
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -216,9 +252,9 @@ impl Fabric for SimFabric {
     fn poll(&mut self, out: &mut Completions) -> usize {
         let room = out.room();
         self.waker.take();
+        self.begin_turn();
+        self.is_in_turn = false;
         let mut state = self.world.state();
-        let poll_ns = state.network.poll_ns;
-        state.pass(poll_ns);
         let count = self.places.len();
         let first = state.rng.below(count as u64) as usize;
         for at in (first..count).chain(0..first) {
@@ -229,7 +265,9 @@ impl Fabric for SimFabric {
                 place.clear();
             }
         }
-        if out.room() == 0 {
+        let mut sides = self.places.iter().filter_map(|place| place.side);
+        let has_more = sides.any(|side| is_short(state.side(side).arrived.front()));
+        if out.room() == 0 || (has_more && self.takes_shorts) {
             self.waker.set();
         }
         room - out.room()
@@ -252,8 +290,22 @@ impl Fabric for SimFabric {
         true
     }
 
+    fn next_short(&mut self, message: &mut Short) -> Option<QpId> {
+        if !self.takes_shorts {
+            return None;
+        }
+        self.begin_turn();
+        let mut state = self.world.state();
+        let mut places = self.places.iter_mut().enumerate();
+        places.find_map(|(at, place)| {
+            let of = (place.id(at), place.side?);
+            place.next_short(&mut state, of, message)
+        })
+    }
+
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
-        self.find(qp)?.0.of_shorts.pop_front()
+        let (place, _) = self.find(qp)?;
+        std::mem::take(&mut place.lends_receive).then(|| place.of_shorts.pop_back())?
     }
 
     /// Refuses every fourth message, as a ring without room does, so that both paths run.

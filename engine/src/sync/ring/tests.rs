@@ -27,20 +27,16 @@ fn take(consumer: &mut Consumer<HeapWords>) -> Result<Option<Message>, Corrupt> 
     Ok(Some((arrival.lead, message)))
 }
 
-/// As [`take`], by whole words where that can be.
-fn take_by_words(consumer: &mut Consumer<HeapWords>) -> Result<Option<Message>, Corrupt> {
-    match consumer.arrival()? {
-        Some(arrival) if arrival.is_short() => {
-            let mut words = vec![0; (LEAD_BYTES + arrival.length).next_multiple_of(WORD_BYTES)];
-            consumer.take_words(&mut words);
-            Ok(Some((None, words[LEAD_BYTES..][..arrival.length].to_vec())))
-        }
-        _ => take(consumer),
-    }
+/// As [`take`], by the slot where that can be.
+fn take_by_slot(consumer: &mut Consumer<HeapWords>) -> Result<Option<Message>, Corrupt> {
+    let Look::Short(length) = consumer.look() else { return take(consumer) };
+    let mut slot = [[0; BLOCK_BYTES]; SLOT_WORDS / 2];
+    consumer.take_slot(length, &mut slot);
+    Ok(Some((None, slot.as_flattened()[SLOT_MESSAGE_AT..][..length].to_vec())))
 }
 
-/// As [`Producer::push`], by whole words where that can be.
-fn push_by_words(
+/// As [`Producer::push`], by the slot where that can be.
+fn push_by_slot(
     producer: &mut Producer<HeapWords>,
     lead: Option<u32>,
     message: &[u8],
@@ -48,9 +44,9 @@ fn push_by_words(
     if lead.is_some() || message.len() > FIRST_PAYLOAD_BYTES {
         return producer.push(lead, message);
     }
-    let mut words = vec![0xee; (LEAD_BYTES + message.len()).next_multiple_of(WORD_BYTES)];
-    words[LEAD_BYTES..][..message.len()].copy_from_slice(message);
-    producer.push_words(&words, message.len())
+    let mut slot = [[0xee; BLOCK_BYTES]; SLOT_WORDS / 2];
+    slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..message.len()].copy_from_slice(message);
+    producer.push_slot(&slot, message.len())
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
@@ -59,17 +55,17 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Push { length: usize, lead: Option<u32>, by_words: bool },
-    Take { by_words: bool },
+    Push { length: usize, lead: Option<u32>, by_slot: bool },
+    Take { by_slot: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let length = prop_oneof![0..80_usize, 230..270_usize, 0..=PLACE.message_bytes_max()];
     prop_oneof![
         (length, any::<Option<u32>>(), any::<bool>())
-            .prop_map(|(length, lead, by_words)| Step::Push { length, lead, by_words }),
-        any::<bool>().prop_map(|by_words| Step::Take { by_words }),
-        any::<bool>().prop_map(|by_words| Step::Take { by_words }),
+            .prop_map(|(length, lead, by_slot)| Step::Push { length, lead, by_slot }),
+        any::<bool>().prop_map(|by_slot| Step::Take { by_slot }),
+        any::<bool>().prop_map(|by_slot| Step::Take { by_slot }),
     ]
 }
 
@@ -102,9 +98,9 @@ proptest! {
         let mut oracle = VecDeque::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Push { length, lead, by_words } => {
+                Step::Push { length, lead, by_slot } => {
                     let message = pattern(length, number as u8);
-                    let push = if by_words { push_by_words } else { Producer::push };
+                    let push = if by_slot { push_by_slot } else { Producer::push };
                     match push(&mut producer, lead, &message) {
                         Ok(()) => oracle.push_back((lead, message)),
                         Err(error) => {
@@ -113,8 +109,8 @@ proptest! {
                         }
                     }
                 }
-                Step::Take { by_words } => {
-                    let take = if by_words { take_by_words } else { take };
+                Step::Take { by_slot } => {
+                    let take = if by_slot { take_by_slot } else { take };
                     prop_assert_eq!(take(&mut consumer), Ok(oracle.pop_front()));
                 }
             }
@@ -132,11 +128,11 @@ proptest! {
         }
         for (slot, flags, length) in headers {
             let header = header(slot, u64::from(flags), length);
-            words.store(PLACE.slot(slot), header, Ordering::Relaxed);
+            words.store(PLACE.ends().slot(slot), header, Ordering::Relaxed);
         }
         for _ in 0..SLOTS {
-            let _ = push_by_words(&mut producer, None, &[7; 100]);
-            let _ = take_by_words(&mut consumer);
+            let _ = push_by_slot(&mut producer, None, &[7; 100]);
+            let _ = take_by_slot(&mut consumer);
             let _ = producer.push(None, &[7; 100]);
             let _ = take(&mut consumer);
         }
@@ -179,7 +175,7 @@ fn a_consumer_that_claims_more_than_was_sent_is_corrupt() {
 #[test]
 fn a_message_that_starts_with_a_continuation_is_corrupt() {
     let (_, consumer, words) = ring();
-    words.store(PLACE.slot(0), header(0, FLAG_CONTINUED, 8), Ordering::Relaxed);
+    words.store(PLACE.ends().slot(0), header(0, FLAG_CONTINUED, 8), Ordering::Relaxed);
     assert!(consumer.arrival().is_err());
 }
 
@@ -188,7 +184,7 @@ fn a_message_whose_continuation_is_of_another_lap_is_corrupt() {
     let (mut producer, mut consumer, words) = ring();
     producer.push(None, &[1; 600]).unwrap();
     let stale = header(1, FLAG_CONTINUED, SLOT_PAYLOAD_BYTES) ^ 1 << 32;
-    words.store(PLACE.slot(1), stale, Ordering::Relaxed);
+    words.store(PLACE.ends().slot(1), stale, Ordering::Relaxed);
     assert!(take(&mut consumer).is_err());
 }
 
@@ -316,18 +312,17 @@ impl Words for Watched {
 
 /// The first two lines of a slot.
 fn lines_of(slot: u64, touch: fn(usize) -> Touch) -> [Touch; 2] {
-    [touch(PLACE.slot(slot)), touch(PLACE.slot(slot) + LINE_WORDS)]
+    [touch(PLACE.ends().slot(slot)), touch(PLACE.ends().slot(slot) + LINE_WORDS)]
 }
 
 #[test]
 fn a_message_alone_fetches_the_next_slot_and_one_under_load_those_to_come() {
     let (mut producer, _, words) = Watched::ring();
-    let under_load =
-        |next| [2, 4].map(|ahead| lines_of(next + ahead, Touch::FetchToWrite)).concat();
+    let under_load = |next| lines_of(next + 3, Touch::FetchToWrite);
     for run in 0..3 {
         let next = run * 3 + 1;
         producer.push(None, &[]).unwrap();
-        assert_eq!(words.took(), [Touch::FetchToWrite(PLACE.slot(next))]);
+        assert_eq!(words.took(), [Touch::FetchToWrite(PLACE.ends().slot(next))]);
         producer.push(None, &[]).unwrap();
         assert_eq!(words.took(), under_load(next + 1));
         producer.push(None, &[]).unwrap();
@@ -341,7 +336,7 @@ fn a_consumer_fetches_the_lines_behind_the_header_until_it_is_there() {
     let (mut producer, mut consumer, words) = Watched::ring();
     for next in 0..3 {
         assert!(!consumer.has_arrival());
-        let at = PLACE.slot(next);
+        let at = PLACE.ends().slot(next);
         let behind = [Touch::Fetch(at + LINE_WORDS), Touch::Fetch(at + 2 * LINE_WORDS)];
         assert_eq!(words.took(), behind);
         producer.push(None, &[]).unwrap();
@@ -349,7 +344,7 @@ fn a_consumer_fetches_the_lines_behind_the_header_until_it_is_there() {
         assert!(consumer.has_arrival());
         assert_eq!(words.took(), []);
         consumer.fetch_ahead();
-        assert_eq!(words.took(), [1, 2].map(|ahead| lines_of(next + ahead, Touch::Fetch)).concat());
+        assert_eq!(words.took(), lines_of(next + 2, Touch::Fetch));
         let arrival = consumer.arrival().unwrap().unwrap();
         consumer.take(arrival, &mut []).unwrap();
     }
@@ -369,7 +364,7 @@ fn the_line_of_the_header_is_filled_last() {
         producer.push(None, &vec![1; length]).unwrap();
         let is_write = |touch: &Touch| matches!(touch, Touch::Write(..));
         let writes: Vec<Touch> = words.took().into_iter().filter(is_write).collect();
-        let at = PLACE.slot(0);
+        let at = PLACE.ends().slot(0);
         let expected = expected.iter().map(|(word, bytes)| Touch::Write(at + word, *bytes));
         assert_eq!(writes, expected.collect::<Vec<_>>(), "{length}");
     }

@@ -25,9 +25,8 @@ impl Provider for Shm {
             send_queue_depth: 32,
             conns_max: 64,
             rnr_timeout: Duration::from_millis(100),
-            // Fewer than the connections of some tests, so that they go cold and ring.
-            hot_max: 8,
-            idle_polls: 100,
+            // So few that connections go cold in some tests, and ring.
+            idle_polls: 20,
             ..ShmConfig::default()
         };
         ShmConnector::new(config).unwrap()
