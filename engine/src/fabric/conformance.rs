@@ -73,6 +73,7 @@ macro_rules! fabric_conformance {
             a_data_plane_that_goes_ends_its_connections,
             private_data_goes_both_ways,
             many_connections_are_served_side_by_side,
+            long_messages_of_one_connection_do_not_hold_up_others,
             a_connection_that_was_idle_for_long_still_works,
             connecting_to_nobody_says_so,
             a_refused_connection_says_so,

@@ -70,7 +70,7 @@ pub trait Fabric: Sized + 'static {
     /// A connection that the [`Connector`] made and no core has adopted yet. Dropping it closes it.
     type Endpoint: Endpoint;
 
-    /// Whether [`Fabric::send_short`] is worth trying.
+    /// Whether short messages go by value ([`Fabric::send_short`], [`Fabric::take_shorts`]).
     const HAS_SHORTS: bool = false;
 
     /// What this driver can do.
@@ -101,7 +101,8 @@ pub trait Fabric: Sized + 'static {
 
     /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by value
     /// ([`Fabric::next_short`]), where the driver can: each as if its receive were posted again at once.
-    /// The receives are not chained. `false` where the driver cannot.
+    /// The receives are not chained. The caller then asks for short messages before each poll: that is
+    /// when a driver may find out what the poll has to bring. `false` where the driver cannot.
     fn take_shorts(&mut self) -> bool {
         false
     }

@@ -36,30 +36,32 @@ pub(crate) unsafe fn copy_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
     }
 }
 
-/// As [`copy_bytes`], of one block, by one load and one store.
+/// The block at `from`, which others may write at the same time: as [`copy_bytes`], by one load.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of a block. If others may write one of them meanwhile,
-/// no Rust reference to that one exists. The two do not overlap.
+/// `from` is valid for reads of a block and aligned to a word, and no Rust reference to it exists.
 #[inline(always)]
-pub(crate) unsafe fn copy_block(from: *const Block, to: *mut Block) {
+pub(crate) unsafe fn load_block(from: *const Block) -> Block {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as in `copy_bytes`; any address is aligned enough for these instructions.
+    // SAFETY: as in `copy_bytes`; any address is aligned enough for this instruction. A vector has the
+    // bytes of a block.
     unsafe {
+        let block: std::arch::x86_64::__m128i;
         std::arch::asm!(
             "movups {block}, [{from}]",
-            "movups [{to}], {block}",
-            block = out(xmm_reg) _,
+            block = out(xmm_reg) block,
             from = in(reg) from,
-            to = in(reg) to,
-            options(nostack, preserves_flags)
+            options(nostack, preserves_flags, readonly)
         );
+        std::mem::transmute(block)
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller promises; neither is null then.
+    // SAFETY: as the caller promises; a block is two words.
     unsafe {
-        let (from, to) = (NonNull::new_unchecked(from.cast_mut()), NonNull::new_unchecked(to));
-        copy_bytes_atomically(from.cast(), to.cast(), size_of::<Block>());
+        let words = from.cast::<AtomicU64>();
+        let (first, second) = (&*words, &*words.add(1));
+        let words = [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)];
+        std::mem::transmute(words)
     }
 }
 

@@ -13,7 +13,7 @@ use super::ring::{
     CONTROL_WORDS, Consumer, Look, Producer, PushError, RingPlace, SLOT_MESSAGE_AT, SLOT_WORDS,
     SlotImage,
 };
-use super::words::{HeapWords, PADDED_WORDS, Words};
+use super::words::{HeapWords, LINE_WORDS, PADDED_WORDS, Words};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -162,6 +162,9 @@ fn loom_messages_arrive_whole_and_in_order_also_those_of_several_slots() {
     });
 }
 
+/// A message that fills the first line of its slot, as the shortest RPC message does.
+const LINE_MESSAGE_BYTES: usize = 8 * LINE_WORDS - SLOT_MESSAGE_AT;
+
 #[test]
 fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
     bounded(|| {
@@ -171,16 +174,16 @@ fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
                 let mut slot = SlotImage::default();
                 slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..4]
                     .copy_from_slice(&number.to_ne_bytes());
-                producer.push_slot(&slot, 4).unwrap();
+                producer.push_slot(&slot, LINE_MESSAGE_BYTES).unwrap();
             }
         });
         for number in 1..=2 {
             while consumer.look() == Look::Empty {
                 thread::yield_now();
             }
-            assert_eq!(consumer.look(), Look::Short(4));
+            assert_eq!(consumer.look(), Look::Short(LINE_MESSAGE_BYTES));
             let mut slot = SlotImage::default();
-            consumer.take_slot(4, &mut slot);
+            consumer.take_slot(LINE_MESSAGE_BYTES, &mut slot);
             assert_eq!(slot.as_flattened()[SLOT_MESSAGE_AT..][..4], u32::to_ne_bytes(number));
         }
         sender.join().unwrap();

@@ -412,7 +412,7 @@ impl<W: Words> Consumer<W> {
     /// The header of the message that waits, if one does.
     #[inline(always)]
     fn waiting(&self) -> Option<u64> {
-        // Acquire pairs with the Release of `publish`.
+        // Acquire pairs with the Release of `show` and of `put_slot`.
         let header = self.words.load(self.at, Ordering::Acquire);
         if (header >> 32) as u32 == (self.next + 1) as u32 {
             return Some(header);

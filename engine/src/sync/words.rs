@@ -1,7 +1,8 @@
 //! Words: a stretch of 64-bit atomics that somebody else may read and write at the same time.
 //!
-//! Bytes go in and out by whole words with relaxed loads and stores, which is what makes it sound
-//! to copy memory that a hostile process rewrites meanwhile: the copy may be torn, never undefined.
+//! Bytes go in and out by whole words with relaxed loads and stores, or by instructions that the compiler
+//! cannot look into (module `copy`), which is what makes it sound to copy memory that a hostile process
+//! rewrites meanwhile: the copy may be torn, never undefined.
 
 use super::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -108,7 +109,6 @@ pub trait Words {
 const LOW_HALF_SHIFT: u32 = if cfg!(target_endian = "little") { 0 } else { 32 };
 
 /// The word whose first bytes are `tail` (fewer than eight), the others zero.
-///
 #[inline]
 pub fn word_of_tail(tail: &[u8]) -> u64 {
     if let Ok(four) = tail.try_into() {

@@ -121,3 +121,27 @@ pub(in crate::fabric) fn a_burst_of_short_messages_waits_for_its_receives<P: Pro
         (received == 40).then_some(())
     });
 }
+
+/// Keep as many messages of 300 bytes under way on each of two connections as a turn takes. Expect both to
+/// get on.
+pub(in crate::fabric) fn long_messages_of_one_connection_do_not_hold_up_others<P: Provider>(
+    provider: &P,
+) {
+    let mut pair = busy_pair(provider);
+    let ends = [(pair.at_near, pair.at_far), pair.connect()];
+    let (mut received, mut sent) = ([0_usize; 2], [0_usize; 2]);
+    pair.until("1600 messages", |pair| {
+        for (index, (near, far)) in ends.into_iter().enumerate() {
+            while pair.far.next(far).is_some() {
+                received[index] += 1;
+            }
+            while sent[index] - received[index] < 16 && pair.near.fabric.send_room(near) > 0 {
+                pair.far.post_recvs(far, 1);
+                pair.near.send(near, &[7; 300]);
+                sent[index] += 1;
+            }
+        }
+        (received[0] + received[1] >= 1600).then_some(())
+    });
+    assert!(received.iter().all(|count| *count >= 200), "{received:?}");
+}

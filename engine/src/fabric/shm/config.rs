@@ -31,8 +31,8 @@ pub struct ShmConfig {
     /// How long an arrived message may wait for a posted receive.
     pub rnr_timeout: Duration,
     /// Polls without a message after which a core no longer looks at a connection in every poll: its peer
-    /// must ring the core's bell from then on. Fewer when a core looks at more than 32 connections, so
-    /// that the silent ones among them take no more of its time.
+    /// must ring the core's bell from then on. Fewer when a core looks at more than 32 connections, so that
+    /// connections which fall silent together cost no more looks.
     pub idle_polls: u32,
     /// Bytes that Reads and Writes of one queue pair copy per flush, so that long transfers of one
     /// do not hold up short messages of others.

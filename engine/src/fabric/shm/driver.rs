@@ -222,7 +222,6 @@ impl ShmFabric {
         // Another one has taken its place.
         self.looks_left -= 1;
         self.turn.at_message = false;
-        self.keep_in_hot();
     }
 
     #[inline(always)]
@@ -245,31 +244,53 @@ impl ShmFabric {
     #[inline(never)]
     fn wait_a_little(&mut self) -> bool {
         self.turn.is_over = true;
-        let hot = self.hot.len();
-        if !self.takes_shorts || hot > QUICK_HOT_MAX {
-            return false;
-        }
-        let arrived = (0..QUICK_LOOKS).any(|_| {
-            let mut places = self.hot.iter().filter_map(|place| self.places.get(*place as usize));
-            places.any(|place| place.pair.as_deref().is_some_and(QueuePair::has_arrival))
-        });
-        self.looks_left = if arrived { hot } else { 0 };
+        let arrived = self.takes_shorts && self.look_quickly();
+        self.looks_left = if arrived { self.hot.len() } else { 0 };
         arrived
     }
 
+    /// Whether something arrives within a few looks, at a few connections.
+    fn look_quickly(&self) -> bool {
+        let is_here = |place: &u32| {
+            let pair = self.places.get(*place as usize).and_then(|place| place.pair.as_deref());
+            pair.is_some_and(QueuePair::has_arrival)
+        };
+        self.hot.len() <= QUICK_HOT_MAX && (0..QUICK_LOOKS).any(|_| self.hot.iter().any(is_here))
+    }
+
     /// Receives from the hot connections, or where short messages go by value from those on which
-    /// something else waits.
+    /// something else waits. Where there is no room for all, the next turn begins with the others.
     #[inline]
     fn poll_hot(&mut self, out: &mut Completions) {
         if !self.takes_shorts {
-            self.longs.extend_from_slice(&self.hot);
-            self.hot_at += 1;
-            self.longs.rotate_left(self.hot_at.min(self.hot.len()));
+            self.list_hot();
         }
+        // The first one last: they are taken from the end.
+        self.longs.reverse();
         while let Some(place) = self.longs.pop() {
+            if out.room() == 0 {
+                self.begin_with(place);
+                break;
+            }
             self.receive(place, out);
         }
         self.begin_looks();
+    }
+
+    /// All hot connections are to be received from.
+    fn list_hot(&mut self) {
+        self.look_quickly();
+        self.longs.extend_from_slice(&self.hot);
+        self.longs.rotate_left(self.hot_at.min(self.hot.len()));
+        self.turn.at_message = true;
+    }
+
+    #[cold]
+    fn begin_with(&mut self, place: u32) {
+        self.longs.clear();
+        if let Some(at) = self.hot.iter().position(|hot| *hot == place) {
+            (self.hot_at, self.turn.at_message) = (at, false);
+        }
     }
 
     /// The looks of the next turn begin behind those of this one.
@@ -289,8 +310,8 @@ impl ShmFabric {
         match pair.receive(out) {
             Ok(Seen::Nothing) => {
                 pair.empty_looks += 1;
-                let is_cool = pair.empty_looks > idle_polls;
-                if let Some(at) = self.hot.iter().position(|hot| *hot == place).filter(|_| is_cool)
+                if pair.empty_looks > idle_polls
+                    && let Some(at) = self.hot.iter().position(|hot| *hot == place)
                 {
                     self.cool(at, place);
                 }
@@ -309,7 +330,7 @@ impl ShmFabric {
         }
         pair.hot = false;
         self.hot.swap_remove(at);
-        self.set_idle_polls();
+        self.on_hot_changed();
         // From here on the peer rings for messages, but it may have ended before.
         self.look_for_end(place);
         true
@@ -388,17 +409,19 @@ impl ShmFabric {
             pair.hot = true;
             pair.go_busy();
             self.hot.push(place);
-            self.set_idle_polls();
+            self.on_hot_changed();
         } else if !pair.go_idle() {
             self.core.notify_self(place);
         }
     }
 
-    /// Silent connections take as much time of each poll as a few do, however many are hot.
-    fn set_idle_polls(&mut self) {
+    /// The more connections are hot, the fewer looks at a silent one: all looks at silent connections
+    /// together take as long as those at a few.
+    fn on_hot_changed(&mut self) {
         let share = self.hot.len().div_ceil(HOT_FEW).max(1) as u32;
-        self.idle_polls =
-            (self.config.idle_polls / share).max(IDLE_POLLS_MIN).min(self.config.idle_polls);
+        let most = self.config.idle_polls;
+        self.idle_polls = (most / share).max(IDLE_POLLS_MIN.min(most));
+        self.keep_in_hot();
     }
 
     /// Looks at as many connections, in turn, as the time since the last call allows for.
@@ -454,7 +477,7 @@ impl ShmFabric {
         for list in [&mut self.hot, &mut self.longs, &mut self.sent, &mut self.waiting] {
             list.retain(|other| *other != place);
         }
-        self.set_idle_polls();
+        self.on_hot_changed();
         self.ending.push_back(id);
     }
 

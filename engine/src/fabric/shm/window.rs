@@ -1,14 +1,15 @@
 //! A window on memory that another process writes: the only way this driver touches such memory.
 //!
-//! Words go through relaxed atomics, long copies through [`copy_bytes`], so that nothing the other
-//! side does meanwhile is undefined behaviour here. No reference to the bytes ever exists.
+//! Words go through relaxed atomics, long copies through [`copy_bytes`], and blocks of a slot through
+//! [`load_block`], so that nothing the other side does meanwhile is undefined behaviour here. No
+//! reference to the bytes ever exists.
 
 use crate::sync::atomic::Ordering;
 use crate::sync::atomic::mapped::AtomicU64;
-use crate::sync::copy::copy_block;
 pub(super) use crate::sync::copy::copy_bytes;
+use crate::sync::copy::load_block;
 use crate::sync::words::{
-    Block, LINE_BLOCKS, SlotImage, WORD_BYTES, Words, tail_of_word, word_of_tail,
+    Block, LINE_BLOCKS, LINE_WORDS, SlotImage, WORD_BYTES, Words, tail_of_word, word_of_tail,
 };
 use crate::sys::mmap::SharedMemory;
 use std::ops::Range;
@@ -157,23 +158,22 @@ impl Words for Window {
         }
     }
 
+    /// By words and not by blocks: the headers were written by words just now, and a load that spans two
+    /// stores waits for both (no store forwarding).
     #[inline(always)]
     fn put_slot(&self, at: usize, image: &SlotImage, blocks: usize, header: u64) {
         let slot = self.span(at, size_of::<SlotImage>());
-        let second = image[0].last_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
-        let to = slot.cast_mut().cast::<Block>();
-        // SAFETY: `span` has checked all words of a slot, of which these are parts: `get` and `first_chunk`
-        // give blocks of the image alone, and the header and the second word are its first block.
+        let words = image.as_flattened().as_chunks::<WORD_BYTES>().0;
+        let behind = words.get(LINE_WORDS..2 * blocks).unwrap_or_default();
+        let line = words[..LINE_WORDS].iter().enumerate().skip(1);
+        // SAFETY: `span` has checked all words of a slot, which are as many as the image has.
         unsafe {
-            for (block, at) in
-                image.get(LINE_BLOCKS..blocks).unwrap_or_default().iter().zip(LINE_BLOCKS..)
-            {
-                copy_block(block, to.add(at));
+            for (word, at) in behind.iter().zip(LINE_WORDS..) {
+                (*slot.add(at)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
             }
-            for (at, block) in image[..LINE_BLOCKS].iter().enumerate().skip(1) {
-                copy_block(block, to.add(at));
+            for (at, word) in line {
+                (*slot.add(at)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
             }
-            (*slot.add(1)).store(second, Ordering::Relaxed);
             (*slot).store(header, Ordering::Release);
         }
     }
@@ -182,16 +182,16 @@ impl Words for Window {
     fn get_slot(&self, at: usize, image: &mut SlotImage, blocks: usize) {
         let slot = self.span(at, size_of::<SlotImage>());
         let from = slot.cast::<Block>();
-        // SAFETY: `span` has checked all words of a slot, of which these are parts, as in `put_slot`.
+        // SAFETY: `span` has checked all words of a slot, which are as many as the image has.
         unsafe {
             let second = (*slot.add(1)).load(Ordering::Relaxed);
             image[0][WORD_BYTES..].copy_from_slice(&second.to_ne_bytes());
             for (at, block) in image[..LINE_BLOCKS].iter_mut().enumerate().skip(1) {
-                copy_block(from.add(at), block);
+                *block = load_block(from.add(at));
             }
             let behind = image.get_mut(LINE_BLOCKS..blocks).unwrap_or_default();
             for (block, at) in behind.iter_mut().zip(LINE_BLOCKS..) {
-                copy_block(from.add(at), block);
+                *block = load_block(from.add(at));
             }
         }
     }
