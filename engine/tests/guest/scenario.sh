@@ -10,7 +10,7 @@
 # SPINRPC_OUT that for what is left over (console, dmesg, wire.pcap); suite sets both.
 guest=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=$(readlink -f "$0")
-bin=${SPINRPC_BIN:-$guest/../../../target/guest-build/release}
+bin=${SPINRPC_BIN:-$guest/../../../target/unlinked/release}
 
 on_host() {
     [ -z "${SPINRPC_GUEST-}" ]
