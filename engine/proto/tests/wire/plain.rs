@@ -2,7 +2,7 @@
 //! else is in `tests/fuzz.rs`.
 
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::plain::{CALL_BYTES, Pair, PlainCall, PlainReply, REPLY_BYTES};
+use spinrpc_proto::plain::{CALL_BYTES, Pair, PlainCall, PlainReply, REPLY_BYTES, says_reply};
 
 use super::wire;
 
@@ -47,6 +47,13 @@ fn a_plain_reply_is_taken_with_its_numbers() {
     let plain = PlainReply { xid: Xid(7), credits: 32 };
     assert_eq!(reply(&REPLY), Some(plain));
     assert_eq!(plain.emit(), in_memory(&REPLY));
+}
+
+/// RFC 5531 section 9: msg_type 0 is CALL, 1 is REPLY.
+#[test]
+fn the_message_type_tells_replies_from_calls() {
+    assert!(says_reply(&in_memory(&REPLY).1));
+    assert!(!says_reply(&in_memory(&CALL).1));
 }
 
 /// Two faults of the same bits do not make up for each other. (Two XIDs with the same fault are one XID.)

@@ -122,7 +122,7 @@ pub(in crate::fabric) fn a_burst_of_short_messages_waits_for_its_receives<P: Pro
     });
 }
 
-/// Keep as many messages of 300 bytes under way on each of two connections as a turn takes. Expect both to
+/// Keep as many messages of 300 bytes in flight on each of two connections as a turn takes. Expect both to
 /// get on.
 pub(in crate::fabric) fn long_messages_of_one_connection_do_not_hold_up_others<P: Provider>(
     provider: &P,
