@@ -130,7 +130,7 @@ pub(in crate::fabric) fn long_messages_of_one_connection_do_not_hold_up_others<P
     let mut pair = busy_pair(provider);
     let ends = [(pair.at_near, pair.at_far), pair.connect()];
     let (mut received, mut sent) = ([0_usize; 2], [0_usize; 2]);
-    pair.until("1600 messages", |pair| {
+    pair.until("160 messages", |pair| {
         for (index, (near, far)) in ends.into_iter().enumerate() {
             while pair.far.next(far).is_some() {
                 received[index] += 1;
@@ -141,7 +141,7 @@ pub(in crate::fabric) fn long_messages_of_one_connection_do_not_hold_up_others<P
                 sent[index] += 1;
             }
         }
-        (received[0] + received[1] >= 1600).then_some(())
+        (received[0] + received[1] >= 160).then_some(())
     });
-    assert!(received.iter().all(|count| *count >= 200), "{received:?}");
+    assert!(received.iter().all(|count| *count >= 20), "{received:?}");
 }
