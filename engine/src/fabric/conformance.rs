@@ -74,6 +74,7 @@ macro_rules! fabric_conformance {
             private_data_goes_both_ways,
             many_connections_are_served_side_by_side,
             long_messages_of_one_connection_do_not_hold_up_others,
+            reads_of_one_connection_do_not_hold_up_messages_of_others,
             a_connection_that_was_idle_for_long_still_works,
             connecting_to_nobody_says_so,
             a_refused_connection_says_so,

@@ -107,9 +107,8 @@ pub trait Fabric: Sized + 'static {
         false
     }
 
-    /// The next short message: by value, of the connections that are looked at in every turn. `None` when
-    /// all of them have been; those which arrive meanwhile, short messages behind others, and those of
-    /// connections that were silent, come with the next poll or behind it.
+    /// Returns the next short message, by value. `None` ends the scan of this turn. Messages that arrive
+    /// later, follow a long message, or end a silence are delivered by the next poll or a later turn.
     #[inline(always)]
     fn next_short(&mut self, _message: &mut Short) -> Option<QpId> {
         None

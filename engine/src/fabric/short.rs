@@ -66,7 +66,9 @@ impl Short {
     /// Sets the first word and the pairs behind it.
     #[inline(always)]
     pub fn set_head<const N: usize>(&mut self, first: [u8; 4], pairs: &[u64; N]) {
-        self.bytes[SLOT_MESSAGE_AT..PAIRS_AT].copy_from_slice(&first);
+        // With what is before it, which is zero, as one word: the word that is copied on.
+        let word = u64::from(u32::from_be_bytes(first)).to_be_bytes();
+        self.bytes[PAIRS_AT - word.len()..PAIRS_AT].copy_from_slice(&word);
         let room = self.bytes[PAIRS_AT..].as_chunks_mut().0.iter_mut();
         room.zip(pairs).for_each(|(to, pair)| *to = pair.to_ne_bytes());
     }
@@ -79,8 +81,8 @@ impl Short {
         slot.and_then(|slot| slot.last_chunk_mut()).unwrap_or_else(|| unreachable!())
     }
 
-    /// Says how long the message is. What its last block has too much becomes zero: blocks go out whole,
-    /// and an earlier message, of another connection perhaps, may have been there.
+    /// Sets the length and zeroes the rest of the last block. Blocks are sent whole, and must not leak an
+    /// earlier message of another connection.
     ///
     /// # Panics
     /// If that is longer than [`SHORT_BYTES_MAX`].

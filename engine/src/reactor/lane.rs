@@ -131,7 +131,8 @@ impl<F: Fabric> CoreCell<F> {
         at_most
     }
 
-    /// A plain reply that its client does not take as any other.
+    /// Delivers a plain reply through `on_reply`: the client is still connecting, or this is its first reply
+    /// in reverse.
     #[cold]
     fn on_first_plain_reply(&self, conn: ConnId, token: u64, short: &Short, up: &mut impl Upcalls) {
         let stream = short.behind::<MSG_HEADER_BYTES>().unwrap_or_default();

@@ -146,7 +146,7 @@ pub(crate) struct CallTarget<'a> {
 /// are put in.
 pub(crate) struct HeaderTemplate {
     bytes: Vec<u8>,
-    /// What it calls, if it has no credential: then it is that of a plain call.
+    /// Program and version, if the header has no credential and can be sent as a plain call.
     plain: Option<(Program, Version)>,
 }
 

@@ -192,7 +192,7 @@ fn slots_of(length: usize) -> usize {
 /// Blocks of the slot that holds a message of `length` bytes, header included.
 #[inline(always)]
 const fn blocks_of(length: usize) -> usize {
-    // `div_ceil` would take the sum apart, as it might be more than there are numbers.
+    // Not `div_ceil`: it has to allow for overflow, and generates more code.
     (SLOT_MESSAGE_AT + BLOCK_BYTES - 1 + length) / BLOCK_BYTES
 }
 

@@ -3,7 +3,7 @@
 use super::pair::{bytes_of, pattern};
 use super::transfers::{expose, write};
 use super::{Event, Pair, Provider};
-use crate::fabric::{Access, Fabric, SHORT_BYTES_MAX};
+use crate::fabric::{Access, Fabric, SHORT_BYTES_MAX, SendWr, WrId};
 
 /// A connection on which a message has come just now: over shared memory the first one after silence is no
 /// short one.
@@ -144,4 +144,41 @@ pub(in crate::fabric) fn long_messages_of_one_connection_do_not_hold_up_others<P
         (received[0] + received[1] >= 160).then_some(())
     });
     assert!(received.iter().all(|count| *count >= 20), "{received:?}");
+}
+
+/// Keep as many Reads in flight on one connection as complete in a turn. Expect messages of 300 bytes on
+/// another one to arrive all the same.
+pub(in crate::fabric) fn reads_of_one_connection_do_not_hold_up_messages_of_others<P: Provider>(
+    provider: &P,
+) {
+    let mut pair = busy_pair(provider);
+    let (other_near, other_far) = pair.connect();
+    let mut memory = pair.near.bulk(pair.at_near, &[5; 64]);
+    let lease = memory.lease(0..64);
+    let from = pair.near.fabric.expose(pair.at_near, lease, Access::RemoteRead).unwrap();
+    if pair.limits.exposes_by_request {
+        pair.expect_alive();
+    }
+    let reads_max = usize::from(pair.far.fabric.caps().reads_max).min(24);
+    let (mut reads, mut sent, mut received) = (0, 0, 0);
+    pair.until("40 messages", |pair| {
+        while let Some(event) = pair.far.next(pair.at_far) {
+            assert_eq!(event, Event::Read(WrId(1), Ok(())));
+            reads -= 1;
+        }
+        while reads < reads_max && pair.far.fabric.send_room(pair.at_far) > 0 {
+            let into = pair.far.bulk(pair.at_far, &[0; 64]).lease(0..64);
+            pair.far.post(pair.at_far, SendWr::Read { id: WrId(1), from, into });
+            reads += 1;
+        }
+        while pair.far.next(other_far).is_some() {
+            received += 1;
+        }
+        while sent - received < 4 && pair.near.fabric.send_room(other_near) > 0 {
+            pair.far.post_recvs(other_far, 1);
+            pair.near.send(other_near, &[7; 300]);
+            sent += 1;
+        }
+        (received >= 40).then_some(())
+    });
 }

@@ -66,7 +66,7 @@ pub struct ShmFabric {
     looks_left: usize,
     /// What the looks of this turn have found.
     turn: Turn,
-    /// Hot connections on which something else than a short message waits, to be received in the poll.
+    /// Hot connections whose next message is not short. `poll_hot` receives from them.
     longs: Vec<u32>,
     /// Sent something since the last bell check.
     sent: Vec<u32>,
@@ -170,8 +170,8 @@ impl ShmFabric {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }
 
-    /// The next short message of the hot connections, which are looked at once in a turn, and on as long
-    /// as there are messages.
+    /// Returns the next short message of the hot connections. Each is polled once per turn, and again while
+    /// it has messages.
     #[inline(always)]
     fn next_of_hot(&mut self, message: &mut Short) -> Option<QpId> {
         loop {
@@ -220,7 +220,7 @@ impl ShmFabric {
             return self.look_at_next();
         }
         // Another one has taken its place.
-        self.looks_left -= 1;
+        self.looks_left = self.looks_left.saturating_sub(1);
         self.turn.at_message = false;
     }
 
@@ -234,13 +234,15 @@ impl ShmFabric {
     #[cold]
     fn pass_long(&mut self, place: u32) {
         self.turn.is_over = true;
-        self.longs.push(place);
+        // Twice there after others have gone from before it, which does no harm; but never more than fit.
+        if self.longs.len() < self.longs.capacity() {
+            self.longs.push(place);
+        }
         self.look_at_next();
     }
 
-    /// Looks at the hot connections a few times before the turn goes on with what else it has to do: most
-    /// turns find nothing, and what a message waits for is the length of such a turn. True if they are to
-    /// be looked at again.
+    /// Polls the hot connections a few more times when the scan found nothing. Most turns are empty, and a
+    /// message waits as long as such a turn takes. Returns true if the caller must scan again.
     #[inline(never)]
     fn wait_a_little(&mut self) -> bool {
         self.turn.is_over = true;
@@ -267,9 +269,10 @@ impl ShmFabric {
         }
         // The first one last: they are taken from the end.
         self.longs.reverse();
+        let room = out.room();
         while let Some(place) = self.longs.pop() {
             if out.room() == 0 {
-                self.begin_with(place);
+                self.begin_with(Some(place).filter(|_| room > 0));
                 break;
             }
             self.receive(place, out);
@@ -285,10 +288,13 @@ impl ShmFabric {
         self.turn.at_message = true;
     }
 
+    /// There is no room for more messages: the next turn begins with the first connection that was left
+    /// out, or one further than this turn if all were.
     #[cold]
-    fn begin_with(&mut self, place: u32) {
+    fn begin_with(&mut self, place: Option<u32>) {
         self.longs.clear();
-        if let Some(at) = self.hot.iter().position(|hot| *hot == place) {
+        self.turn.at_message = true;
+        if let Some(at) = self.hot.iter().position(|hot| Some(*hot) == place) {
             (self.hot_at, self.turn.at_message) = (at, false);
         }
     }
@@ -352,14 +358,20 @@ impl ShmFabric {
     }
 
     fn give_back(&mut self, out: &mut Completions) {
-        while out.room() > 0 {
+        // Messages that wait have half of the room.
+        let others_wait = !self.longs.is_empty() || !self.takes_shorts;
+        let kept = if others_wait { out.room() / 2 } else { 0 };
+        while out.room() > kept {
             let Some((qp, id, result)) = self.done.pop_front() else { break };
             if let Some(pair) = self.pair(qp) {
                 pair.read_taken();
                 out.push(qp, CompletionKind::Read { id, result });
             }
         }
-        while let Some(qp) = self.ending.front().copied().filter(|_| self.done.is_empty()) {
+        while let Some(qp) = self.ending.front().copied() {
+            if self.done.iter().any(|(of, ..)| *of == qp) {
+                return;
+            }
             if self.pair(qp).is_some_and(|pair| !pair.drain(out)) {
                 return;
             }
@@ -390,9 +402,16 @@ impl ShmFabric {
         }
     }
 
-    /// Looks at one connection, hot or not: for messages, and whether the peer has ended it.
+    /// Looks at one connection: for messages, and whether the peer has ended it. A hot connection gives its
+    /// messages when its turn comes, however often its peer rings, and its end behind them.
     fn answer(&mut self, place: u32, out: &mut Completions) {
         let Some(pair) = self.pair_at(place).filter(|pair| pair.cause.is_none()) else { return };
+        if pair.hot {
+            return match pair.has_arrival() {
+                true => self.core.notify_self(place),
+                false => self.look_for_end(place),
+            };
+        }
         match pair.receive(out) {
             Err(cause) => self.take_down(place, cause),
             Ok(seen) => {
@@ -421,6 +440,7 @@ impl ShmFabric {
         let share = self.hot.len().div_ceil(HOT_FEW).max(1) as u32;
         let most = self.config.idle_polls;
         self.idle_polls = (most / share).max(IDLE_POLLS_MIN.min(most));
+        self.looks_left = self.looks_left.min(self.hot.len());
         self.keep_in_hot();
     }
 
@@ -474,8 +494,13 @@ impl ShmFabric {
         pair.go_down(cause);
         pair.hot = false;
         let id = pair.id;
-        for list in [&mut self.hot, &mut self.longs, &mut self.sent, &mut self.waiting] {
+        for list in [&mut self.longs, &mut self.sent, &mut self.waiting] {
             list.retain(|other| *other != place);
+        }
+        if let Some(at) = self.hot.iter().position(|hot| *hot == place) {
+            self.hot.remove(at);
+            self.turn.at_message &= at != self.hot_at;
+            self.hot_at -= usize::from(at < self.hot_at);
         }
         self.on_hot_changed();
         self.ending.push_back(id);

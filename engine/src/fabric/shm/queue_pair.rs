@@ -171,8 +171,8 @@ impl QueuePair {
         }
     }
 
-    /// After a short message the next look is for another turn, as in [`QueuePair::receive`], unless there
-    /// are more of them.
+    /// Returns true if the turn should move on to the next connection after a short message: one message
+    /// is taken per turn after silence, as in [`QueuePair::receive`].
     #[inline(always)]
     pub(super) fn ends_turn(&mut self) -> bool {
         !std::mem::replace(&mut self.burst, true)

@@ -88,8 +88,8 @@ impl SimFabric {
         Some((place, side))
     }
 
-    /// The time that a poll takes passes before what it finds: all that a turn takes and sends is seen at one
-    /// time.
+    /// Advances virtual time by the cost of a poll, once per turn and before the first look. Everything in
+    /// the turn then has the same time stamp.
     fn begin_turn(&mut self) {
         if !std::mem::replace(&mut self.is_in_turn, true) {
             let mut state = self.world.state();
