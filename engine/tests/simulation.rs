@@ -84,6 +84,7 @@ fn seeds_that_broke_a_rule_break_none() {
         3_609_949_505,
         1_000_946_301,
         2_101_467_024,
+        3_001_921_794,
     ];
     for seed in early.into_iter().chain(later) {
         let failures = run_seed(seed, false).failures;

@@ -244,6 +244,10 @@ impl Simulation {
             if self.world.now_ns() > end_ns {
                 return false;
             }
+            // Cores that are never idle do not keep the others from the clock.
+            if self.world.now_ns() > self.next_beat_ns + HEARTBEAT_NS.1 {
+                self.beat(self.world.now_ns());
+            }
             if !self.act() && !self.take_turn() {
                 self.advance();
             }
@@ -516,6 +520,11 @@ impl Simulation {
             return self.world.advance_to(next.max(now + 1));
         }
         self.world.advance_to(beat);
+        self.beat(beat);
+    }
+
+    /// Every core gets turns, in which it looks at the clock.
+    fn beat(&mut self, beat: u64) {
         self.heartbeat_ns = (self.heartbeat_ns * 2).min(HEARTBEAT_NS.1);
         self.next_beat_ns = beat + self.heartbeat_ns;
         for place in &mut self.places {
