@@ -59,7 +59,7 @@ fn a_connection_is_configured_when_one_end_asks_and_the_other_serves() {
         let (server, mut caller) = pair(|raw| raw.rpc.ccp = serves, |raw| raw.rpc.ccp = asks);
         assert_eq!(up(&caller).is_configured(), configured, "{serves:?} {asks:?}");
         expect_traffic(&mut caller);
-        assert_eq!(server.stats().connections_opened, 1);
+        server.wait_for("one connection", |stats| stats.connections_opened == 1);
     }
 }
 
@@ -131,7 +131,7 @@ fn one_read_at_a_time_fetches_every_segment() {
         },
     );
     expect_traffic(&mut caller);
-    assert!(server.stats().bytes_read >= 20 * 60_000);
+    server.wait_for("all bytes read", |stats| stats.bytes_read >= 20 * 60_000);
 }
 
 #[test]
