@@ -11,7 +11,7 @@ use crate::sync::words::BLOCK_BYTES;
 pub const SHORT_BYTES_MAX: usize = FIRST_PAYLOAD_BYTES;
 
 const SLOT_BYTES: usize = size_of::<SlotImage>();
-/// Where the words behind the first one begin, in pairs: a transport header of version one is seven words.
+/// Offset of the words behind the first one, in pairs: a transport header of version one is seven words.
 const PAIRS_AT: usize = SLOT_MESSAGE_AT + 4;
 
 const _: () = assert!(SLOT_MESSAGE_AT + SHORT_BYTES_MAX == SLOT_BYTES && PAIRS_AT == BLOCK_BYTES);
@@ -41,7 +41,7 @@ impl Short {
         self.length
     }
 
-    /// What the message has behind so many bytes, if it is that long.
+    /// The message from byte `BYTES` on, if it is that long.
     #[inline(always)]
     pub fn behind<const BYTES: usize>(&self) -> Option<&[u8]> {
         let length = self.length.checked_sub(BYTES)?;
@@ -102,7 +102,7 @@ impl Short {
         self.bytes.as_chunks().0.first_chunk().unwrap_or_else(|| unreachable!())
     }
 
-    /// As [`Short::slot`], of a message of so many bytes, to be filled.
+    /// As [`Short::slot`], to be filled with a message of `bytes` bytes.
     #[inline(always)]
     pub(super) fn slot_mut(&mut self, bytes: usize) -> &mut SlotImage {
         self.length = bytes.min(SHORT_BYTES_MAX);

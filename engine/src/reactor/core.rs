@@ -57,7 +57,7 @@ pub(crate) struct CoreCell<F: Fabric> {
     pub(super) names_times: bool,
 }
 
-/// Where a turn takes what has arrived.
+/// Buffers of a turn for messages that have arrived.
 pub(crate) struct ArrivedMessages {
     batch: Completions,
     short: Short,

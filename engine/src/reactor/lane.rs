@@ -40,7 +40,7 @@ struct Guess {
 struct ShortCall {
     conn: ConnId,
     token: u64,
-    /// Its headers but for XID and credits; `None`: the RPC header is in the message.
+    /// Its headers without XID and credits; `None`: the RPC header is in the message.
     head: Option<PlainCall>,
 }
 
@@ -88,7 +88,7 @@ impl<F: Fabric> CoreCell<F> {
     }
 }
 
-/// What a short message is, and what the state of its connection has made of it.
+/// Kind of a short message, after the state of its connection has taken it.
 enum Step {
     /// The reply of the call with this token.
     Reply(ConnId, u64),
@@ -99,7 +99,7 @@ enum Step {
 }
 
 impl<F: Fabric> CoreCell<F> {
-    /// Handles the short messages that have arrived, at most so many, and says how many they were.
+    /// Handles at most `at_most` short messages that have arrived, and returns their number.
     #[inline(always)]
     pub(super) fn take_shorts(
         &self,

@@ -30,7 +30,7 @@ pub const FIRST_PAYLOAD_BYTES: usize = SLOT_PAYLOAD_BYTES - LEAD_BYTES;
 
 const LEAD_BYTES: usize = WORD_BYTES / 2;
 
-/// Where a message begins in its first slot. What comes before it is not looked at in an image.
+/// Offset of a message in its first slot. The bytes before it are ignored in an image.
 pub const SLOT_MESSAGE_AT: usize = WORD_BYTES + LEAD_BYTES;
 
 /// Words of the control block of one ring.
@@ -102,7 +102,7 @@ impl RingPlace {
     }
 }
 
-/// What both ends of a ring need for each message of its [`RingPlace`].
+/// Constants of a [`RingPlace`] that both ends need for each message.
 #[derive(Clone, Copy, Debug)]
 struct RingEnds {
     control: usize,
@@ -144,12 +144,12 @@ pub struct Arrival {
     pub lead: Option<u32>,
 }
 
-/// What a look at a ring found.
+/// Result of a look at a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// No message.
     Empty,
-    /// A message of so many bytes, which one slot holds, and nothing came before it.
+    /// A message of this length in bytes, which one slot holds, and nothing came before it.
     Short(usize),
     /// Any other, or a mistake of the producer: [`Consumer::arrival`] tells.
     Other,

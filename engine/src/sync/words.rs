@@ -78,7 +78,7 @@ pub trait Words {
         }
     }
 
-    /// Fills the slot whose first word is `at` with so many blocks of `image`, which end in its first
+    /// Fills the slot whose first word is `at` with `blocks` blocks of `image`, which end in its first
     /// line or behind it: the lines behind the first one first, and `header` in the place of its first
     /// word last, with Release.
     #[inline(always)]
@@ -90,7 +90,7 @@ pub trait Words {
         self.store(at, header, Ordering::Release);
     }
 
-    /// Copies all but the first word of so many blocks of the slot whose first word is `at`.
+    /// Copies `blocks` blocks of the slot whose first word is `at`, without that word.
     #[inline(always)]
     fn get_slot(&self, at: usize, image: &mut SlotImage, blocks: usize) {
         self.read(at + 1, &mut image.as_flattened_mut()[WORD_BYTES..blocks * BLOCK_BYTES]);

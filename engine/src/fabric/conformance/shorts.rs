@@ -5,8 +5,8 @@ use super::transfers::{expose, write};
 use super::{Event, Pair, Provider};
 use crate::fabric::{Access, Fabric, SHORT_BYTES_MAX, SendWr, WrId};
 
-/// A connection on which a message has come just now: over shared memory the first one after silence is no
-/// short one.
+/// A connection on which a message has just arrived: over shared memory the first one after silence is not
+/// delivered by value.
 fn busy_pair<P: Provider>(provider: &P) -> Pair<P::Connector> {
     let mut pair = Pair::with_shorts(provider);
     pair.expect_alive();

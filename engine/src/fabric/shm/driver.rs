@@ -60,11 +60,11 @@ pub struct ShmFabric {
     hot: Vec<u32>,
     /// Polls without a message after which one of them goes cold.
     idle_polls: u32,
-    /// Where in `hot` the next look goes: turns go round, so that one connection cannot starve others.
+    /// Index in `hot` of the next look: turns go round, so that one connection cannot starve others.
     hot_at: usize,
     /// Looks at hot connections that are left in this turn.
     looks_left: usize,
-    /// What the looks of this turn have found.
+    /// Progress of this turn's looks.
     turn: Turn,
     /// Hot connections whose next message is not short. `poll_hot` receives from them.
     longs: Vec<u32>,
@@ -216,11 +216,12 @@ impl ShmFabric {
     /// A hot connection has been silent for long.
     #[cold]
     fn pass_idle(&mut self, place: u32) {
+        let left = self.looks_left.saturating_sub(1);
         if !self.cool(self.hot_at, place) {
             return self.look_at_next();
         }
-        // Another one has taken its place.
-        self.looks_left = self.looks_left.saturating_sub(1);
+        // Another one has taken its place, and has its look.
+        self.looks_left = left.min(self.hot.len());
         self.turn.at_message = false;
     }
 
@@ -251,7 +252,7 @@ impl ShmFabric {
         arrived
     }
 
-    /// Whether something arrives within a few looks, at a few connections.
+    /// Returns true if a message arrives within a few looks at a few connections.
     fn look_quickly(&self) -> bool {
         let is_here = |place: &u32| {
             let pair = self.places.get(*place as usize).and_then(|place| place.pair.as_deref());
