@@ -159,7 +159,7 @@ pub(in crate::fabric) fn reads_of_one_connection_do_not_hold_up_messages_of_othe
     if pair.limits.exposes_by_request {
         pair.expect_alive();
     }
-    let reads_max = usize::from(pair.far.fabric.caps().reads_max).min(24);
+    let reads_max = usize::from(pair.far.fabric.caps().reads_max).min(32);
     let (mut reads, mut sent, mut received) = (0, 0, 0);
     pair.until("40 messages", |pair| {
         while let Some(event) = pair.far.next(pair.at_far) {
