@@ -13,6 +13,11 @@ function agree(name, a, b, tolerance) {
     if (a > b * (1 + tolerance) || b > a * (1 + tolerance)) refuse(name ": " a " is not " b ", one has another unit")
 }
 
+# rounding(): by how much a figure can be off that is printed with two decimals, as a part of it.
+function rounding(value) {
+    return value > 0 ? 0.005 / value : 0
+}
+
 # at_most(): a figure is not larger than what it is a part of.
 function at_most(name, a, b) {
     if (a <= 0 || a > b * 1.02) refuse(name ": " a " does not fit in " b)

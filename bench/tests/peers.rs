@@ -70,6 +70,13 @@ const RECORDED: &[(&str, &str, &str, f64)] = &[
         "round_trip_ns",
         114_120.0,
     ),
+    // 0.10 s stands for 97.9 ms, and 0.24 us for 0.2449: what is printed differs by 4 %.
+    (
+        "libfabric/fast_round_trip",
+        "libfabric round_trip bytes=64 count=200000 ways=2 elapsed_s=1.2",
+        "round_trip_ns",
+        2000.0 * 64.0 / 261.35,
+    ),
     (
         "libfabric/rate",
         "libfabric rate bytes=64 count=500000 ways=1 elapsed_s=6",
@@ -174,6 +181,8 @@ fn a_wrong_unit_is_refused() {
         ("ucx/bandwidth", "1376.01", "1442.85"), // of 10^6 bytes
         ("libfabric/round_trip", "usec/xfer", "nsec/xfer"),
         ("libfabric/round_trip", "57.06", "114.12"), // a full round trip
+        ("libfabric/fast_round_trip", "0.24", "0.48"), // a full round trip
+        ("libfabric/fast_round_trip", "0.10s", "0.20s"),
         ("libfabric/bandwidth", "162.11", "154.60"), // of 2^20 bytes
         ("libfabric/bandwidth", "1m      1k", "64k     1k"),
         ("iceoryx2/calls", "p50_ns 1292", "p50_ns 1292000"),

@@ -153,8 +153,12 @@ impl Bench {
         let data = vec![7; args.bytes.unwrap_or(0) as usize];
         let mut spec = CallSpec::new();
         let [ended, failed] = &*self.counts;
+        let calls = args.depth * args.connections;
+        // An end takes as many turns as its messages need. With fewer, the other end would poll connections that
+        // have nothing for it yet.
+        let turns = calls.div_ceil(RawConfig::default().poll.budget);
         for _ in 0..rounds {
-            let due = ended.get() + args.depth * args.connections;
+            let due = ended.get() + calls;
             for token in (0..args.depth).map(Token) {
                 for client in &self.clients {
                     match (args.bytes, args.deferred) {
@@ -167,8 +171,12 @@ impl Bench {
                 }
             }
             while ended.get() < due {
-                self.server.poll_once();
-                self.core.poll_once();
+                for _ in 0..turns {
+                    self.server.poll_once();
+                }
+                for _ in 0..turns {
+                    self.core.poll_once();
+                }
             }
         }
         if failed.get() > 0 {

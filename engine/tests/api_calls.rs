@@ -198,6 +198,64 @@ fn a_credential_can_not_be_changed_from_inside_an_encoder() {
     assert!(client.set_auth_sys(None));
 }
 
+#[test]
+fn an_encoder_that_starts_a_call_expect_misuse_and_its_own_call_goes_on() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    let client = caller.client.clone();
+    for length in [5, 1000] {
+        let sent = pattern(1, length);
+        let echoed = caller.call(ECHO, |args| {
+            let nested = client.call(NULL, Token(7), &mut CallSpec::new(), |_| {});
+            assert!(matches!(nested, Err(Backpressure::Misuse(_))), "{nested:?}");
+            args.opaque(&sent);
+        });
+        assert_eq!(echoed.unwrap(), sent);
+    }
+}
+
+/// Short, longer than a short message, and as a long call: what an encoder owns goes once.
+#[test]
+fn encoders_run_once_and_may_give_away_what_they_own() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    for length in [8, 200, 1000, 3000, 60_000] {
+        let (sent, mut runs) = (pattern(2, length), 0);
+        let owned = sent.clone();
+        let mut spec = CallSpec::new().reply_bytes_max(64 << 10);
+        let started = caller.client.call(ECHO, Token(0), &mut spec, |args| {
+            runs += 1;
+            args.opaque(&owned);
+            drop(owned);
+        });
+        started.unwrap();
+        assert_eq!(caller.reply().unwrap(), sent);
+        assert_eq!(runs, 1, "{length} bytes");
+    }
+}
+
+/// A message without results is as long as the longest block at most, its RPC header of 40 bytes included.
+#[test]
+fn calls_up_to_the_longest_block_are_sent_and_longer_ones_are_too_large() {
+    const LONGEST_BYTES: usize = (1 << 20) + (64 << 10);
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for less in [72, 68, 64, 44, 40, 36, 28, 4, 0] {
+        let arguments = vec![0; LONGEST_BYTES - less];
+        let started = caller.start(ECHO, 0, |args| args.fixed(&arguments));
+        match less >= 40 {
+            true => {
+                assert!(started.is_ok(), "{less} less: {started:?}");
+                let _ = caller.reply();
+            }
+            false => assert!(
+                matches!(started, Err(Backpressure::TooLarge { .. })),
+                "{less} less: {started:?}"
+            ),
+        }
+    }
+}
+
 /// Starts the next call from inside the handler until it has made enough.
 struct Chain {
     client: Client,

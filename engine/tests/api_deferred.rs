@@ -4,7 +4,7 @@
 mod common;
 
 use common::caller::{Caller, MixAnswer, MixCall, all_words, one_opaque, open, run_core};
-use common::program::{LATER, NULL, Shared};
+use common::program::{ECHO, LATER, NULL, Shared};
 use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
 use common::{small_with, unique_address, valid, wait_until};
 use spinrpc::config::IdlePolicy;
@@ -12,6 +12,8 @@ use spinrpc::{
     AcceptStatus, Call, CallError, CallSpec, CoreContext, Deferred, Encoder, Engine, ReplyData,
     Service, Token,
 };
+use spinrpc_proto::rdma::RdmaError;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -375,4 +377,71 @@ fn shut_down_while_calls_are_deferred_ends_in_time() {
         deferred.reply(|results| results.u32(1));
     }
     assert_eq!(caller.down().1, 10);
+}
+
+/// Answers with as many bytes as the argument says; by way of a deferral if the procedure is [`LATER`].
+struct Sized;
+
+impl Service for Sized {
+    fn call(&mut self, mut call: Call<'_>) {
+        let is_later = call.procedure() == LATER;
+        let results = vec![7; call.args().u32().unwrap_or(0) as usize];
+        match is_later {
+            true => call.defer().unwrap().reply(|stream| stream.fixed(&results)),
+            false => call.reply(|stream| stream.fixed(&results)),
+        }
+    }
+}
+
+/// RFC 5666 section 4.2: ERR_CHUNK, where the call brought no room; however long the blocks of the server are.
+#[test]
+fn results_longer_than_any_block_expect_err_chunk() {
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| Sized);
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let mut caller = Caller::connect(&address, all_words);
+    for procedure in [LATER, ECHO] {
+        for bytes in [100_000, 1_200_000] {
+            let error = caller.call(procedure, |args| args.u32(bytes)).unwrap_err();
+            let expected = RdmaError::of_header(common::version());
+            let is_expected = matches!(error, CallError::Rdma(error) if error == expected);
+            assert!(is_expected, "{procedure:?} {bytes}: {error:?}");
+        }
+    }
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+/// Answers when its thread ends.
+struct AtEnd(Option<Deferred>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        if let Some(deferred) = self.0.take() {
+            deferred.reply(|results| results.u32(9));
+        }
+    }
+}
+
+thread_local! {
+    static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_that_ends_may_answer_in_a_destructor() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    (0..2).for_each(|token| caller.start(LATER, token, |args| args.u32(0)).unwrap());
+    run_core(&mut caller.core, "two calls", || server.shared.waiting() == 2);
+    let (first, last) = (server.shared.pop().unwrap().1, server.shared.pop().unwrap().1);
+    let thread = std::thread::spawn(move || {
+        AT_END.with(|place| *place.borrow_mut() = Some(AtEnd(Some(last))));
+        first.reply(|results| results.u32(9));
+    });
+    thread.join().unwrap();
+    for (_, reply) in caller.replies(2) {
+        assert_eq!(reply.unwrap(), [9]);
+    }
 }

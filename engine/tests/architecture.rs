@@ -7,6 +7,8 @@
 
 #[path = "architecture/edges.rs"]
 mod edges;
+#[path = "architecture/layers.rs"]
+mod layers;
 #[path = "architecture/lexer.rs"]
 mod lexer;
 #[path = "architecture/manifest.rs"]
@@ -49,6 +51,23 @@ fn the_checker_sees_the_workspace() {
 #[test]
 fn modules_import_only_what_lies_below_them() -> io::Result<()> {
     every_source(edges::module_edges)
+}
+
+#[test]
+fn layers_of_the_reactor_import_only_lower_ones() -> io::Result<()> {
+    every_source(layers::reactor_layers)
+}
+
+#[test]
+fn layers_of_the_reactor_call_only_methods_of_lower_ones() {
+    let workspace = Workspace::load().unwrap();
+    obeyed(layers::reactor_methods(&workspace.sources));
+}
+
+#[test]
+fn files_of_the_reactor_import_each_other_in_no_large_circle() {
+    let workspace = Workspace::load().unwrap();
+    obeyed(layers::reactor_circles(&workspace.sources));
 }
 
 #[test]

@@ -35,8 +35,8 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "tests/keys/turns.rs",
         "a_turn_takes_no_more_events_of_a_source_than_the_budget",
     ),
-    ("poll.spin_us", "src/reactor/idle.rs", "the_phases_are_as_long_as_configured"),
-    ("poll.yield_us", "src/reactor/idle.rs", "the_phases_are_as_long_as_configured"),
+    ("poll.spin_us", "src/reactor/words/idle.rs", "the_phases_are_as_long_as_configured"),
+    ("poll.yield_us", "src/reactor/words/idle.rs", "the_phases_are_as_long_as_configured"),
     ("poll.park_us", "tests/keys/turns.rs", "an_idle_core_in_mode_sleep_leaves_its_cpu_to_others"),
     (
         "mem.arena_mib",
@@ -48,7 +48,7 @@ const EFFECTS: &[(&str, &str, &str)] = &[
     ("mem.lock", "tests/keys/host.rs", "an_arena_is_locked_or_refused_by_name"),
     (
         "mem.numa",
-        "src/reactor/memory.rs",
+        "src/reactor/words/memory.rs",
         "memory_is_asked_for_on_the_node_of_the_core_unless_that_is_off",
     ),
     (
@@ -155,7 +155,7 @@ const EFFECTS: &[(&str, &str, &str)] = &[
     ),
     (
         "rpc.reply_cache_entries",
-        "src/reactor/reply_cache/tests.rs",
+        "src/reactor/pending/reply_cache/tests.rs",
         "a_client_has_a_place_for_as_many_replies_as_configured",
     ),
     (

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::caller::{MixAnswer, MixCall, Read, all_words, recorder};
+use common::caller::{MixAnswer, MixCall, Read, SharedHeard, all_words, recorder};
 use common::program::{BOUNCE, ECHO, FAIL, LATER, NULL};
 use common::two_way::{End, Pair, connections, poll_until};
 use common::{PROGRAM, VERSION, pattern, small_with, unique_address, valid, version};
@@ -12,12 +12,13 @@ use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, Backpressure, Call, CallError, CallSpec, Client, ConnectError, ConnectOptions,
-    ConnectionEvent, Data, DecodeError, Deferred, Engine, NoReverse, Reconnect, Reply,
-    ReplyHandler, ReverseOptions, Service, Token, TransportVersion,
+    ConnectionEvent, Core, Data, DecodeError, Deferred, Engine, NoReverse, Procedure, Reconnect,
+    Reply, ReplyHandler, ReverseOptions, Service, Token, TransportVersion,
 };
 use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Calls in reverse at a time.
@@ -113,24 +114,179 @@ impl Service for AsksBack {
 /// RFC 8167 section 4: neither direction waits for the other.
 #[test]
 fn a_handler_calls_its_caller_before_it_answers() {
-    let config = valid(config());
-    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
-    common::serve(&here);
-    there.serve(PROGRAM, VERSION, |_| AsksBack::default());
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
-    let heard = common::caller::SharedHeard::default();
-    let made = recorder(&heard, all_words);
-    let client = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made).unwrap();
-    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let mut served = Served::by(config(), AsksBack::default);
     for round in 0..20_u32 {
         let question = round.to_be_bytes();
         let ask = |args: &mut spinrpc::Encoder<'_>| args.opaque(&question);
-        client.call(ECHO, Token(u64::from(round)), &mut CallSpec::new(), ask).unwrap();
-        poll_until(&mut near, &mut far, "the answer", || !heard.borrow().replies.is_empty());
-        let (token, words) = heard.borrow_mut().replies.pop().unwrap();
+        let token = Token(u64::from(round));
+        served.client.call(ECHO, token, &mut CallSpec::new(), ask).unwrap();
+        let (token, words) = served.until_replies(1).remove(0);
         assert_eq!((token, words.unwrap()), (u64::from(round), vec![4, round]));
+    }
+}
+
+/// Answers, and closes the connection in the same handler.
+#[derive(Default)]
+struct AnswersLast(Option<Client>);
+
+impl Service for AnswersLast {
+    fn call(&mut self, call: Call<'_>) {
+        let client = self.0.get_or_insert_with(|| {
+            let options = ReverseOptions::new();
+            call.reverse_client(PROGRAM, VERSION, &options, |_| Ignores).unwrap()
+        });
+        match call.procedure() {
+            ECHO => {
+                call.reply(|results| results.u32(7));
+                client.close();
+            }
+            FAIL => {
+                client.close();
+                let more = client.call(NULL, Token(1), &mut CallSpec::new(), |_| {});
+                assert_eq!(more, Err(Backpressure::Down));
+                call.reply(|results| results.u32(8));
+            }
+            _ => call.reply(|_| {}),
+        }
+    }
+}
+
+struct Ignores;
+
+impl ReplyHandler for Ignores {
+    fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
+}
+
+/// Both of a handler that answers first and of one that closes first.
+#[test]
+fn an_answer_goes_before_the_end_of_its_connection_that_the_handler_asks_for() {
+    for (procedure, answer) in [(ECHO, 7), (FAIL, 8)] {
+        let mut served = Served::by(config(), AnswersLast::default);
+        served.start(procedure, 1, 0);
+        let Served { near, far, client, heard, .. } = &mut served;
+        poll_until(near, far, "the end", || !client.is_up());
+        let replies = std::mem::take(&mut heard.borrow_mut().replies);
+        assert_eq!(tokens(&replies), [1]);
+        assert_eq!(replies[0].1.as_ref().ok(), Some(&vec![answer]), "{:?}", replies[0].1);
+    }
+}
+
+/// Starts calls in reverse until there is no room for one more, and then answers its own.
+struct Floods {
+    client: Option<Client>,
+    refused: Arc<Mutex<Vec<Backpressure>>>,
+}
+
+impl Service for Floods {
+    fn call(&mut self, mut call: Call<'_>) {
+        let client = self.client.get_or_insert_with(|| {
+            let options = ReverseOptions::new();
+            call.reverse_client(PROGRAM, VERSION, &options, |_| Ignores).unwrap()
+        });
+        let null = || client.call(NULL, Token(1), &mut CallSpec::new(), |_| {});
+        match call.procedure() {
+            FAIL | LATER => {
+                let refused = std::iter::repeat_with(null).find_map(Result::err).unwrap();
+                lock(&self.refused).push(refused);
+                match call.procedure() {
+                    FAIL => call.reject(AcceptStatus::SystemErr),
+                    _ => call.reply(|results| results.u32(3)),
+                }
+            }
+            ECHO => {
+                let taken: Vec<_> = (0..4).map(|_| call.args().data(1 << 20).is_ok()).collect();
+                call.reply(|results| results.u32(taken.len() as u32));
+            }
+            _ => {
+                // Its answer says how many more there may be at a time.
+                null().unwrap();
+                call.reply(|_| {});
+            }
+        }
+    }
+}
+
+/// A connection both ways on the test's thread, with a service of the test at the far end.
+struct Served {
+    near: Core,
+    far: Core,
+    client: Client,
+    heard: SharedHeard<Vec<u32>>,
+    _engines: [Engine; 2],
+}
+
+impl Served {
+    fn by<S: Service + 'static>(
+        raw: RawConfig,
+        service: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self {
+        let config = valid(raw);
+        let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+        common::serve(&here);
+        there.serve(PROGRAM, VERSION, move |_| service());
+        let address = unique_address();
+        there.listen(&address).unwrap();
+        let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+        let heard = SharedHeard::default();
+        let made = recorder(&heard, all_words);
+        let client = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made).unwrap();
+        poll_until(&mut near, &mut far, "the connection", || client.is_up());
+        Self { near, far, client, heard, _engines: [here, there] }
+    }
+
+    /// Starts a call with `items` data items, each by Read chunk.
+    fn start(&self, procedure: Procedure, token: u64, items: usize) {
+        let mut spec = CallSpec::new();
+        for _ in 0..items {
+            assert!(spec.add_argument(self.client.bulk(262_144).unwrap()));
+        }
+        let encode = |args: &mut spinrpc::Encoder<'_>| (0..items).for_each(|_| args.bulk());
+        self.client.call(procedure, Token(token), &mut spec, encode).unwrap();
+    }
+
+    fn until_replies(&mut self, count: usize) -> Vec<(u64, Result<Vec<u32>, CallError>)> {
+        let heard = Rc::clone(&self.heard);
+        let are_here = || heard.borrow().replies.len() == count;
+        poll_until(&mut self.near, &mut self.far, "all replies", are_here);
+        std::mem::take(&mut heard.borrow_mut().replies)
+    }
+}
+
+/// With room for many calls with Read chunks.
+fn wide() -> RawConfig {
+    small_with(|raw| {
+        (raw.rpc.credits, raw.rpc.reverse_calls) = (64, 32);
+        (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (1 << 20, 1 << 20);
+        (raw.rpc.max_chunks, raw.rpc.max_segments) = (4, 16);
+        raw.rpc.segment_bytes = 69_632;
+        common::set_bulk_memory(raw, 256);
+        raw.mem.arena_mib = 256;
+    })
+}
+
+/// Read chunks fill the send queue of the server; a handler's calls in reverse take what is left.
+#[test]
+fn calls_in_reverse_leave_room_for_the_answer_of_the_handler_that_starts_them() {
+    for (procedure, is_answered) in [(LATER, true), (FAIL, false)] {
+        let refused = Arc::<Mutex<Vec<_>>>::default();
+        let told = Arc::clone(&refused);
+        let floods = move || Floods { client: None, refused: Arc::clone(&told) };
+        let mut flood = Served::by(wide(), floods);
+        for _ in 0..3 {
+            flood.start(NULL, 0, 0);
+            flood.until_replies(1);
+        }
+        (0..44).for_each(|token| flood.start(ECHO, 100 + token, 4));
+        flood.near.poll_once();
+        for _ in 0..8 {
+            flood.far.poll_once();
+        }
+        flood.start(procedure, 7, 0);
+        let replies = flood.until_replies(45);
+        assert_eq!(lock(&refused)[..], [Backpressure::SendQueueFull], "the test is to fill it");
+        let answer = replies.iter().find(|(token, _)| *token == 7).unwrap();
+        assert_eq!(answer.1.is_ok(), is_answered, "{answer:?}");
+        assert!(flood.client.is_up());
     }
 }
 
@@ -472,7 +628,7 @@ fn without_configured_calls_in_reverse_neither_end_gets_any() {
     let address = unique_address();
     there.listen(&address).unwrap();
     let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
-    let heard = common::caller::SharedHeard::default();
+    let heard = SharedHeard::default();
     let made = recorder(&heard, all_words);
     let refused = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made);
     assert!(matches!(refused, Err(ConnectError::NoReverseCalls)));

@@ -227,6 +227,20 @@ pub struct Encoded {
 }
 
 impl Encoded {
+    /// A stream of `stream_bytes` bytes without items.
+    pub const fn plain(stream_bytes: usize) -> Self {
+        Self {
+            stream_bytes,
+            fits: true,
+            items_used: 0,
+            items_missing: false,
+            padded: false,
+            unreduced_bytes: stream_bytes,
+            reduced: [Reduced { index: 0, position: 0, length: 0 }; ITEMS_MAX],
+            reduced_count: 0,
+        }
+    }
+
     /// The reduced items in stream order.
     pub fn reduced(&self) -> &[Reduced] {
         &self.reduced[..usize::from(self.reduced_count)]
@@ -253,6 +267,13 @@ impl<'a> StreamWriter<'a> {
     #[inline]
     pub fn new(buf: &'a mut [u8], items: &'a [Item<'a>]) -> Self {
         Self::over(buf.len(), Writer::new(buf), items)
+    }
+
+    /// As [`StreamWriter::new`], without items. A stream that does not fit `buf` is written to `more`, all of
+    /// it, if that is longer.
+    #[inline]
+    pub fn with_more(buf: &'a mut [u8], more: &'a mut [u8]) -> Self {
+        Self::over(buf.len(), Writer::with_more(buf, more), &[])
     }
 
     /// As [`StreamWriter::new`] for the stream of an RDMA_MSGP, with padding before counted data
@@ -372,7 +393,8 @@ impl<'a> StreamWriter<'a> {
         self.reduced_count += 1;
     }
 
-    /// Bytes of the stream, if it fits and asked for no data item: all that is to be known of most.
+    /// Bytes of the stream, if it fits the first buffer and asked for no data item: all that is to be known
+    /// of most.
     #[inline]
     pub fn plain_bytes(&self) -> Option<usize> {
         let plain = self.xdr.len() <= self.room_bytes && self.next_item == 0 && !self.items_missing;
@@ -384,7 +406,7 @@ impl<'a> StreamWriter<'a> {
     pub fn finish(self) -> Encoded {
         Encoded {
             stream_bytes: self.xdr.len(),
-            fits: self.xdr.len() <= self.room_bytes,
+            fits: self.xdr.len() <= self.xdr.capacity(),
             items_used: self.next_item as u8,
             items_missing: self.items_missing,
             padded: self.xdr.is_padded(),

@@ -28,6 +28,7 @@
 //! not exist: a caller without a credit is refused. Used by the connection; the reactor starts the
 //! calls.
 
+mod plain;
 mod resend;
 
 use crate::credit::Credits;
@@ -38,7 +39,6 @@ use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
 use crate::payload::{CallChunks, ChunkOffer};
-use crate::plain::PlainReply;
 use crate::profile::Profile;
 use crate::pull::Pull;
 use crate::rdma::RdmaError;
@@ -48,6 +48,7 @@ use crate::rdma::v2;
 use crate::rdma::{ReadSegment, Segment, emit_msg_header};
 use crate::rpc::{self, Direction};
 use crate::version::{Negotiation, Refused, TransportVersion, Verdict};
+pub use plain::NextCall;
 
 /// XID = generation and slot index; so many low bits are the index.
 pub const INDEX_BITS: u32 = 11;
@@ -75,18 +76,21 @@ impl State {
     }
 }
 
-/// One place for a transaction.
+/// One place for a transaction. All but the chunks lie in one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub struct CallSlot {
-    pub(crate) state: State,
-    pub(crate) generation: u32,
-    next_free: u16,
-    /// It has chunks, or says how much time it has.
-    pub(crate) has_chunks: bool,
-    /// How many RDMA_DONEs had been sent when it left.
-    pub(crate) dones_total: u32,
     pub(crate) token: u64,
     deadline: Instant,
+    pub(crate) generation: u32,
+    /// How many RDMA_DONEs had been sent when it left.
+    pub(crate) dones_total: u32,
+    next_free: u16,
+    pub(crate) state: State,
+    /// It has chunks, or says how much time it has.
+    pub(crate) has_chunks: bool,
+    /// It has no chunks, and has lent nothing.
+    is_plain: bool,
     pub(crate) chunks: Chunks,
 }
 
@@ -123,11 +127,24 @@ impl CallSlot {
         generation: 0,
         next_free: NO_SLOT,
         has_chunks: false,
+        is_plain: false,
         dones_total: 0,
         token: 0,
         deadline: Instant(u64::MAX),
         chunks: Chunks::Offered(NOTHING_OFFERED),
     };
+
+    /// A free place is taken for a call.
+    #[inline(always)]
+    fn start(&mut self, token: u64, deadline: Instant, has_chunks: bool, dones_total: u32) {
+        self.generation = self.generation.wrapping_add(1);
+        self.state = State::InFlight;
+        self.token = token;
+        self.deadline = deadline;
+        self.has_chunks = has_chunks;
+        self.is_plain = !has_chunks;
+        self.dones_total = dones_total;
+    }
 
     /// What the call offered, as long as it has no reply.
     pub(crate) fn offered(&self) -> &Offered {
@@ -287,16 +304,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             Chunks::Offered(Offered { names_time, ..offered(chunks) });
     }
 
-    /// As [`Requester::start_call`] of a plain call, whose header has [`Requester::next_xid`] and is
-    /// written by the caller.
-    ///
-    /// # Errors
-    /// As [`CallRefused`] says; then nothing was taken.
-    #[inline(always)]
-    pub fn start_plain(&mut self, token: u64, deadline: Instant) -> Result<(), CallRefused> {
-        self.take(token, deadline, false).map(drop)
-    }
-
     /// Takes a slot and a credit.
     #[inline(always)]
     pub(crate) fn take(
@@ -309,12 +316,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let index = self.first_free;
         let slot = &mut self.slots.as_mut()[usize::from(index)];
         self.first_free = slot.next_free;
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.state = State::InFlight;
-        slot.token = token;
-        slot.deadline = deadline;
-        slot.has_chunks = has_chunks;
-        slot.dones_total = self.credits.dones_total();
+        slot.start(token, deadline, has_chunks, self.credits.dones_total());
         let started = StartedCall {
             slot: SlotId { index, generation: slot.generation },
             xid: xid_of(index, slot.generation),
@@ -352,23 +354,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             // Those whose option is known have gone another way.
             MessageType::Optional => out.dropped(Dropped::UnknownOption),
         }
-    }
-
-    /// The slot that a plain reply ends without anything else to be looked at: that of a call in flight
-    /// without chunks, on a connection that is known to speak version one.
-    #[inline(always)]
-    pub fn plain_slot(&self, reply: &PlainReply) -> Option<SlotId> {
-        let index = self.matching_slot(reply.xid)?;
-        let slot = &self.slots.as_ref()[usize::from(index)];
-        let is_plain = slot.state == State::InFlight && !slot.has_chunks;
-        let is_it = is_plain && self.negotiation.is_settled_on(TransportVersion::One);
-        is_it.then_some(SlotId { index, generation: slot.generation })
-    }
-
-    /// Ends the call in [`Requester::plain_slot`] as its reply does, and says which token it carries.
-    #[inline(always)]
-    pub fn on_plain_reply(&mut self, slot: SlotId, reply: &PlainReply) -> u64 {
-        self.end_call(slot.index, reply.credits).1
     }
 
     /// Whether the version of an answer is that of our calls (version two section 5.3). The first one
@@ -589,7 +574,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
     #[inline]
     pub(crate) fn matching_slot(&self, xid: Xid) -> Option<u16> {
-        let index = (xid.0 & (SLOTS_MAX as u32 - 1)) as u16;
+        let index = index_of(xid);
         let slot = self.slots.as_ref().get(usize::from(index))?;
         let waits = matches!(slot.state, State::InFlight | State::Fenced);
         let matches = waits && xid_of(index, slot.generation) == xid;
@@ -629,6 +614,12 @@ fn unmatched(view: &HeaderView<'_>) -> Dropped {
         MessageType::Done => Dropped::Done,
         _ => Dropped::UnmatchedReply,
     }
+}
+
+/// The place of the call with this transaction id, if there is one.
+#[inline(always)]
+pub const fn index_of(xid: Xid) -> u16 {
+    (xid.0 & (SLOTS_MAX as u32 - 1)) as u16
 }
 
 #[inline]

@@ -236,10 +236,22 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// A slot for a plain call; `None`, and nothing happened, if there is none.
+    /// Takes a plain call on for which there is a slot, without taking that: what is answered before anything
+    /// else arrives needs none. `false`, and nothing happened, if there is no slot.
     #[inline(always)]
-    pub fn take_plain(&mut self) -> Option<SlotId> {
-        self.take(State::Delivered, TransportVersion::One)
+    pub fn begin_plain(&mut self) -> bool {
+        if self.first_free == NO_SLOT {
+            return false;
+        }
+        self.taken += 1;
+        true
+    }
+
+    /// The slot of a call that [`Responder::begin_plain`] took on, after all.
+    pub fn place_plain(&mut self) -> Option<SlotId> {
+        let slot = self.take(State::Delivered, TransportVersion::One)?;
+        self.taken -= 1;
+        Some(slot)
     }
 
     /// The version of the call that is in this slot, if it is in that state.

@@ -303,11 +303,29 @@ impl<'a> Reader<'a> {
     /// [`DecodeError::TooLong`] if the count exceeds `max`, or as [`Self::fixed`].
     #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
-        let mut ahead = self.clone();
-        let length = ahead.u32()? as usize;
+        let Some((count, behind)) = self.rest.split_first_chunk() else {
+            return Err(self.truncated(4));
+        };
+        let length = u32::from_be_bytes(*count) as usize;
         if length > max {
             return Err(DecodeError::TooLong { at: self.position(), length, max });
         }
+        let simple = behind.split_at_checked(length).filter(|_| !self.alignment.applies_to(length));
+        match simple.and_then(|(data, rest)| Some((data, rest.get(padding(length)..)?))) {
+            Some((data, rest)) => {
+                self.rest = rest;
+                Ok(data)
+            }
+            None => self.opaque_behind_gap(length),
+        }
+    }
+
+    /// Opaque data with padding before them, or not there in full.
+    #[cold]
+    #[inline(never)]
+    fn opaque_behind_gap(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let mut ahead = self.clone();
+        ahead.skip(4)?;
         if self.alignment.applies_to(length) {
             ahead.skip_gap(length)?;
         }
@@ -410,11 +428,14 @@ impl core::error::Error for Overflow {}
 ///
 /// No method fails. The first item that does not fit, and all after it, are not written but still
 /// counted, so that one pass tells how many bytes are needed ([`Self::finish`]). With an empty
-/// buffer a writer only counts.
+/// buffer a writer only counts. A writer that has more memory moves there instead
+/// ([`Self::with_more`]).
 #[derive(Debug)]
 pub struct Writer<'a> {
     buffer: &'a mut [u8],
     len: usize,
+    /// Memory to go on in when the buffer is full.
+    more: &'a mut [u8],
     /// Elsewhere: most streams have none.
     padding: Option<&'a mut Padding>,
 }
@@ -428,17 +449,70 @@ pub struct Padding {
     /// Bytes of padding written.
     skipped: usize,
     is_padded: bool,
+    /// Places of counted data that would have padding, if those are noted and none is written.
+    noted: Option<Counted>,
+}
+
+/// Places in a stream of the counted data that padding would go before: bytes from its start to the count
+/// of each.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted {
+    at: [u32; COUNTED_MAX],
+    count: usize,
+}
+
+/// Counted data of one stream whose places can be noted. A stream with more is never padded when it is
+/// written again; padding is optional (RFC 5666 section 3.9).
+pub const COUNTED_MAX: usize = 16;
+
+impl Counted {
+    /// No places.
+    pub const NONE: Self = Self { at: [0; COUNTED_MAX], count: 0 };
+
+    /// The places, in rising order; `None` when there were too many.
+    #[must_use]
+    pub fn places(&self) -> Option<&[u32]> {
+        self.at.get(..self.count)
+    }
+
+    fn note(&mut self, at: usize) {
+        if let Some(place) = self.at.get_mut(self.count) {
+            *place = at as u32;
+        }
+        self.count = self.count.saturating_add(1);
+    }
 }
 
 impl Padding {
     /// For a stream whose first byte stands `start` bytes behind that of an RDMA_MSGP.
     #[must_use]
     pub const fn new(alignment: Alignment, start: usize) -> Self {
-        Self { alignment, start, skipped: 0, is_padded: false }
+        Self { alignment, start, skipped: 0, is_padded: false, noted: None }
+    }
+
+    /// Writes no padding, and notes where this alignment would have some.
+    #[must_use]
+    pub fn noting(alignment: Alignment) -> Self {
+        Self { noted: Some(Counted::NONE), ..Self::new(alignment, 0) }
+    }
+
+    /// The places that were noted.
+    #[must_use]
+    pub fn noted(&self) -> Counted {
+        self.noted.unwrap_or(Counted::NONE)
+    }
+
+    /// The padding of data.
+    #[must_use]
+    pub const fn alignment(&self) -> Alignment {
+        self.alignment
     }
 
     const fn gap(&self, at: usize, length: usize) -> usize {
-        self.alignment.gap(self.start.saturating_add(at), length)
+        match self.noted {
+            None => self.alignment.gap(self.start.saturating_add(at), length),
+            Some(_) => 0,
+        }
     }
 }
 
@@ -447,14 +521,28 @@ impl<'a> Writer<'a> {
     #[must_use]
     #[inline]
     pub const fn new(buffer: &'a mut [u8]) -> Self {
-        Self { buffer, len: 0, padding: None }
+        Self { buffer, len: 0, more: &mut [], padding: None }
+    }
+
+    /// A writer at the first byte of `buffer`. The first item that does not fit there, and all before and
+    /// behind it, are written to `more`, if that is longer.
+    #[must_use]
+    #[inline]
+    pub const fn with_more(buffer: &'a mut [u8], more: &'a mut [u8]) -> Self {
+        Self { buffer, len: 0, more, padding: None }
     }
 
     /// A writer that puts padding before counted data.
     #[must_use]
     #[inline]
     pub const fn aligned(buffer: &'a mut [u8], padding: &'a mut Padding) -> Self {
-        Self { buffer, len: 0, padding: Some(padding) }
+        Self { buffer, len: 0, more: &mut [], padding: Some(padding) }
+    }
+
+    /// The padding of counted data.
+    #[must_use]
+    pub fn alignment(&self) -> Alignment {
+        self.padding.as_ref().map_or(Alignment::NONE, |padding| padding.alignment())
     }
 
     /// Counted data have no padding from here on.
@@ -501,18 +589,59 @@ impl<'a> Writer<'a> {
         self.len == 0
     }
 
-    /// What is left of the buffer, where the next item goes; `None` after an item did not fit.
+    /// Bytes that it has room for in all, those written included.
+    #[must_use]
     #[inline]
-    fn room(&mut self) -> Option<&mut [u8]> {
-        self.buffer.get_mut(self.len..)
+    pub const fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The place of the next item, of `bytes` bytes, if it fits.
+    #[inline(always)]
+    fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.buffer.get_mut(self.len..)?.get_mut(..bytes)
     }
 
     #[inline]
     fn array<const N: usize>(&mut self, bytes: [u8; N]) {
-        if let Some(slot) = self.room().and_then(|room| room.first_chunk_mut()) {
-            *slot = bytes;
+        match self.place(N).and_then(|place| place.first_chunk_mut()) {
+            Some(place) => {
+                *place = bytes;
+                self.len += N;
+            }
+            None => self.apart(|writer| writer.put_elsewhere(&bytes)),
         }
-        self.len = self.len.saturating_add(N);
+    }
+
+    /// Does something rare to a copy, so that the writer itself can stay in registers.
+    #[inline(always)]
+    fn apart(&mut self, rare: impl FnOnce(&mut Self)) {
+        let mut apart = core::mem::replace(self, Self::new(&mut []));
+        rare(&mut apart);
+        *self = apart;
+    }
+
+    /// The next item, which has no place here: goes where there is more memory, or is counted.
+    #[cold]
+    #[inline(never)]
+    fn put_elsewhere(&mut self, data: &[u8]) {
+        let bytes = roundup4(data.len());
+        self.move_on();
+        if let Some(place) = self.place(bytes) {
+            put_rounded_up(place, data);
+        }
+        self.len = self.len.saturating_add(bytes);
+    }
+
+    /// All that is written moves to where there is more memory, once, unless it does not fit already.
+    fn move_on(&mut self) {
+        let more = core::mem::take(&mut self.more);
+        if let Some(written) =
+            self.buffer.get(..self.len).filter(|_| more.len() > self.buffer.len())
+        {
+            more[..self.len].copy_from_slice(written);
+            self.buffer = more;
+        }
     }
 
     /// An unsigned integer.
@@ -548,19 +677,35 @@ impl<'a> Writer<'a> {
     /// Opaque data without count word, and zeros as its padding.
     #[inline]
     pub fn fixed(&mut self, data: &[u8]) {
-        let room = self.room().and_then(|room| room.split_at_mut_checked(data.len()));
-        if let Some((item, room)) = room
-            && let Some(padding) = room.get_mut(..padding(data.len()))
-        {
-            item.copy_from_slice(data);
-            padding.fill(0);
+        let bytes = roundup4(data.len());
+        match self.place(bytes) {
+            Some(place) => {
+                put_rounded_up(place, data);
+                self.len += bytes;
+            }
+            None => self.apart(|writer| writer.put_elsewhere(data)),
         }
-        self.len = self.len.saturating_add(roundup4(data.len()));
     }
 
     /// Opaque data with its count word. More bytes than a count word can say overflow any buffer.
     #[inline]
     pub fn opaque(&mut self, data: &[u8]) {
+        let bytes = roundup4(data.len()).saturating_add(4);
+        let is_simple = self.padding.is_none() && data.len() <= u32::MAX as usize;
+        match self.place(bytes).and_then(|place| place.split_first_chunk_mut()) {
+            Some((count, place)) if is_simple => {
+                *count = (data.len() as u32).to_be_bytes();
+                put_rounded_up(place, data);
+                self.len += bytes;
+            }
+            _ => self.apart(|writer| writer.put_opaque_elsewhere(data)),
+        }
+    }
+
+    /// Opaque data that have no place here, or padding before them.
+    #[cold]
+    #[inline(never)]
+    fn put_opaque_elsewhere(&mut self, data: &[u8]) {
         match u32::try_from(data.len()) {
             Ok(length) => {
                 self.u32(length);
@@ -577,11 +722,17 @@ impl<'a> Writer<'a> {
     #[cold]
     fn pad(&mut self, length: usize) {
         let Some(padding) = &mut self.padding else { return };
+        if let Some(noted) = &mut padding.noted {
+            if padding.alignment.applies_to(length) {
+                noted.note(self.len - 4);
+            }
+            return;
+        }
         padding.is_padded |= padding.alignment.applies_to(length);
         let gap = padding.gap(self.len, length);
         // Never more than the length, which may have reached its end.
         padding.skipped = padding.skipped.saturating_add(gap).min(self.len.saturating_add(gap));
-        if let Some(zeros) = self.room().and_then(|room| room.get_mut(..gap)) {
+        if let Some(zeros) = self.place(gap) {
             zeros.fill(0);
         }
         self.len = self.len.saturating_add(gap);
@@ -599,10 +750,22 @@ impl<'a> Writer<'a> {
     /// [`Overflow`] if they did not all fit; what the buffer then holds is not a whole encoding.
     #[inline]
     pub const fn finish(self) -> Result<usize, Overflow> {
-        if self.len <= self.buffer.len() {
+        if self.len <= self.capacity() {
             Ok(self.len)
         } else {
             Err(Overflow { needed_bytes: self.len })
         }
+    }
+}
+
+/// Data and zeros as their padding, which fill `place`.
+#[inline(always)]
+fn put_rounded_up(place: &mut [u8], data: &[u8]) {
+    // What is left of the last word is the padding.
+    if let Some(last) = place.last_chunk_mut() {
+        *last = [0; 4];
+    }
+    if let Some(place) = place.get_mut(..data.len()) {
+        place.copy_from_slice(data);
     }
 }

@@ -1,6 +1,8 @@
 //! A client for tools and tests: one connection, one call at a time, on the calling thread.
 
-use super::client::{Client as CoreClient, Reply, ReplyHandler, Token};
+use super::client::{
+    BesideReply, Client as CoreClient, NOTHING_PLACED, Reply, ReplyHandler, Token,
+};
 use super::codec::{Decoder, Encoder};
 use super::core::Core;
 use super::driver::driver_of;
@@ -10,7 +12,7 @@ use super::service::ConnectionEvent;
 use crate::config::Config;
 use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::CallSpec;
-use crate::reactor::ops::PulledChunks;
+use crate::reactor::words::calls::PulledChunks;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::xdr::DecodeError;
@@ -49,6 +51,11 @@ struct ArrivedChunks {
 }
 
 impl Arrived {
+    fn of(result: Result<(), CallError>, stream: Vec<u8>) -> Self {
+        let (placed, results) = (NOTHING_PLACED.to_vec(), Vec::new());
+        Self { result, stream, padding: None, placed, results, pulled: None }
+    }
+
     fn decoder(&mut self) -> Decoder<'_> {
         let Self { stream, padding, placed, results, pulled, .. } = self;
         match pulled {
@@ -72,26 +79,19 @@ struct Keep(Rc<RefCell<Option<Arrived>>>);
 impl ReplyHandler for Keep {
     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
         let arrived = match reply {
-            Ok(reply) => Arrived {
-                result: Ok(()),
-                stream: whole_stream(&reply),
-                padding: reply.padded.as_ref().map(|padded| (padded.alignment, padded.start)),
-                placed: reply.placed.to_vec(),
-                results: reply.results.iter_mut().map(Option::take).collect(),
-                pulled: reply.pulled.map(|pulled| ArrivedChunks {
+            Ok(Reply { stream, beside: None }) => Arrived::of(Ok(()), stream.to_vec()),
+            Ok(Reply { stream, beside: Some(mut beside) }) => Arrived {
+                padding: beside.padded.as_ref().map(|padded| (padded.alignment, padded.start)),
+                placed: beside.placed.to_vec(),
+                results: beside.results.iter_mut().map(Option::take).collect(),
+                pulled: beside.pulled.as_deref_mut().map(|pulled| ArrivedChunks {
                     base: pulled.base,
                     chunks: pulled.chunks.to_vec(),
                     bulks: pulled.bulks.iter_mut().map(Option::take).collect(),
                 }),
+                ..Arrived::of(Ok(()), whole_stream(stream, &beside))
             },
-            Err(error) => Arrived {
-                result: Err(error),
-                stream: Vec::new(),
-                padding: None,
-                placed: Vec::new(),
-                results: Vec::new(),
-                pulled: None,
-            },
+            Err(error) => Arrived::of(Err(error), Vec::new()),
         };
         *self.0.borrow_mut() = Some(arrived);
     }
@@ -100,10 +100,10 @@ impl ReplyHandler for Keep {
 }
 
 /// Both parts of a stream that goes on in the second buffer of its receive.
-fn whole_stream(reply: &Reply<'_>) -> Vec<u8> {
-    let spill = reply.padded.as_ref().and_then(|padded| padded.spill.as_ref());
+fn whole_stream(stream: &[u8], beside: &BesideReply<'_>) -> Vec<u8> {
+    let spill = beside.padded.as_ref().and_then(|padded| padded.spill.as_ref());
     let tail = spill.and_then(|spill| spill.tail.as_ref());
-    [reply.stream, tail.map_or(&[][..], Bulk::bytes)].concat()
+    [stream, tail.map_or(&[][..], Bulk::bytes)].concat()
 }
 
 impl Client {
@@ -147,7 +147,7 @@ impl Client {
     pub fn call<T>(
         &mut self,
         procedure: Procedure,
-        encode: impl Fn(&mut Encoder<'_>),
+        encode: impl FnOnce(&mut Encoder<'_>),
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, CallError> {
         self.call_with(procedure, &mut CallSpec::new(), encode, decode)
@@ -161,7 +161,7 @@ impl Client {
         &mut self,
         procedure: Procedure,
         spec: &mut CallSpec,
-        encode: impl Fn(&mut Encoder<'_>),
+        encode: impl FnOnce(&mut Encoder<'_>),
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, CallError> {
         self.client.call(procedure, Token(0), spec, encode)?;

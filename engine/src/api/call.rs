@@ -5,9 +5,11 @@ use super::reverse::Reverse;
 use super::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
-use crate::reactor::chains::Padded;
-use crate::reactor::deferred::DeferTicket;
-use crate::reactor::ops::{CallOutcome, ReplyOps, ReplyTarget, RpcRefusal};
+use crate::reactor::pending::deferred::DeferTicket;
+use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
+use crate::reactor::words::draft::{EncodeOnce, once};
+use crate::reactor::words::padded::Padded;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use std::cell::Cell;
@@ -22,8 +24,10 @@ pub struct Call<'a>(pub(super) &'a CallState<'a>);
 pub(super) struct CallState<'a> {
     pub(super) ops: &'a dyn ReplyOps,
     pub(super) reverse: &'a Reverse,
-    pub(super) to: ReplyTarget<'a>,
-    pub(super) header: CallHeader<'a>,
+    pub(super) serving: &'a Serving<'a>,
+    pub(super) called: Called,
+    /// The caller's credential.
+    pub(super) credential: OpaqueAuth<'a>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,
     /// They came in an RDMA_MSGP.
     pub(super) padded: Cell<Option<&'a mut Padded<'a>>>,
@@ -31,18 +35,32 @@ pub(super) struct CallState<'a> {
 }
 
 impl<'a> CallState<'a> {
-    /// A call that nobody has answered or read.
-    #[inline(always)]
-    pub(super) fn new(
-        ops: &'a dyn ReplyOps,
-        reverse: &'a Reverse,
-        to: ReplyTarget<'a>,
-        header: CallHeader<'a>,
-        arguments: Arguments<'a>,
-        padded: Option<&'a mut Padded<'a>>,
-    ) -> Self {
-        let (arguments, outcome) = (Cell::new(Some(arguments)), Cell::new(None));
-        Self { ops, reverse, to, header, arguments, padded: Cell::new(padded), outcome }
+    /// Returns the target of an answer that is not a short reply, after taking a slot if the call has none.
+    pub(super) fn target(&self) -> Option<ReplyTarget<'a>> {
+        self.serving.target(self.ops)
+    }
+
+    #[inline(never)]
+    fn reply(&self, data: ReplyData, encode: EncodeOnce<'_>) {
+        if let Some(to) = self.target() {
+            self.ops.reply(&to, data, None, encode);
+        }
+    }
+}
+
+/// The fields of a call's RPC header that handlers see.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called {
+    pub(super) xid: Xid,
+    pub(super) program: Program,
+    pub(super) version: Version,
+    pub(super) procedure: Procedure,
+}
+
+impl Called {
+    pub(super) fn of(header: &CallHeader<'_>) -> Self {
+        let CallHeader { xid, program, version, procedure, .. } = *header;
+        Self { xid, program, version, procedure }
     }
 }
 
@@ -57,23 +75,23 @@ pub(super) struct Arguments<'a> {
 impl<'a> Call<'a> {
     /// The program called.
     pub fn program(&self) -> Program {
-        self.0.header.program
+        self.0.called.program
     }
 
     /// Its version.
     pub fn version(&self) -> Version {
-        self.0.header.version
+        self.0.called.version
     }
 
     /// The procedure called.
     #[inline]
     pub fn procedure(&self) -> Procedure {
-        self.0.header.procedure
+        self.0.called.procedure
     }
 
     /// The transaction id, unique among the calls of this connection in progress.
     pub fn xid(&self) -> Xid {
-        self.0.header.xid
+        self.0.called.xid
     }
 
     /// How much longer the caller waits, if it said so ([`CallSpec::propagate_deadline`]): what it
@@ -87,7 +105,7 @@ impl<'a> Call<'a> {
     /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
     /// [`CallSpec::deadline`]: crate::CallSpec::deadline
     pub fn remaining(&self) -> Option<Duration> {
-        self.0.ops.remaining(&self.0.to)
+        self.0.ops.remaining(&self.0.serving.placed_target()?)
     }
 
     /// Until when the caller waits, by this host's clock, if it said so: now and [`Call::remaining`].
@@ -98,12 +116,12 @@ impl<'a> Call<'a> {
 
     /// Who calls, as the caller says.
     pub fn credential(&self) -> OpaqueAuth<'a> {
-        self.0.header.credential
+        self.0.credential
     }
 
     /// The connection it came by.
     pub fn connection(&self) -> ConnectionId {
-        ConnectionId(self.0.to.conn)
+        ConnectionId(self.0.serving.conn)
     }
 
     /// The arguments. They can be taken once; after that this is a reader at its end.
@@ -118,20 +136,25 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Answers with results. `encode` writes them; it may run more than once.
+    /// Answers with results. `encode` writes them; it runs once. The answer leaves when the
+    /// handler returns, or later in the turn: behind calls in reverse that the handler starts, and before the
+    /// end of the connection, should it close that.
     #[inline]
-    pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
+    pub fn reply(self, encode: impl FnOnce(&mut Encoder<'_>)) {
         self.0.outcome.set(Some(CallOutcome::Done));
-        self.0.ops.reply(&self.0.to, &encode);
+        match self.0.serving.reply(encode) {
+            Err(encode) => self.0.reply(ReplyData::new(), &mut once(encode)),
+            Ok(written) => self.0.outcome.set(Some(written)),
+        }
     }
 
     /// Answers with results and registered data items, which `encode` names with
     /// [`Encoder::bulk`] in the same order. Each goes straight into the caller's memory if the call
     /// offered a Write chunk for it.
     #[inline]
-    pub fn reply_with(self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
+    pub fn reply_with(self, data: ReplyData, encode: impl FnOnce(&mut Encoder<'_>)) {
         self.0.outcome.set(Some(CallOutcome::Done));
-        self.0.ops.reply_with(&self.0.to, data, &encode);
+        self.0.reply(data, &mut once(encode));
     }
 
     /// Answers with an RPC error: [`AcceptStatus::ProcUnavail`], [`AcceptStatus::GarbageArgs`] or
@@ -147,7 +170,9 @@ impl<'a> Call<'a> {
 
     fn refuse(&self, answer: &RpcRefusal) {
         self.0.outcome.set(Some(CallOutcome::Done));
-        self.0.ops.reject(&self.0.to, answer);
+        if let Some(to) = self.0.target() {
+            self.0.ops.reject(&to, answer);
+        }
     }
 
     /// Takes the call out of the handler, to be answered later or by another thread. `None` if no
@@ -164,7 +189,8 @@ impl<'a> Call<'a> {
     /// The call itself comes back, to be answered at once, if no memory for its reply is left or too
     /// many calls are deferred.
     pub fn try_defer(self) -> Result<Deferred, Self> {
-        let Some(ticket) = self.0.ops.defer(&self.0.to) else { return Err(self) };
+        let ticket = self.0.target().and_then(|to| self.0.ops.defer(&to));
+        let Some(ticket) = ticket else { return Err(self) };
         self.0.outcome.set(Some(CallOutcome::Deferred));
         Ok(Deferred(ticket))
     }
@@ -174,14 +200,18 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         if self.0.outcome.get().is_none() {
             self.0.outcome.set(Some(CallOutcome::Done));
-            self.0.ops.drop_call(&self.0.to);
+            if let Some(to) = self.0.target() {
+                self.0.ops.drop_call(&to);
+            }
         }
     }
 }
 
 impl std::fmt::Debug for Call<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("header", &self.0.header).finish_non_exhaustive()
+        let CallState { called, credential, .. } = self.0;
+        let mut shown = f.debug_struct("Call");
+        shown.field("called", called).field("credential", credential).finish_non_exhaustive()
     }
 }
 
@@ -190,14 +220,14 @@ impl std::fmt::Debug for Call<'_> {
 pub struct Deferred(DeferTicket);
 
 impl Deferred {
-    /// Answers with results. `encode` writes them on this thread; it may run more than once.
-    pub fn reply(self, encode: impl Fn(&mut Encoder<'_>)) {
+    /// Answers with results. `encode` writes them on this thread; it runs once.
+    pub fn reply(self, encode: impl FnOnce(&mut Encoder<'_>)) {
         self.reply_with(ReplyData::new(), encode);
     }
 
     /// Answers with results and registered data items, as [`Call::reply_with`].
-    pub fn reply_with(self, data: ReplyData, encode: impl Fn(&mut Encoder<'_>)) {
-        self.0.reply(data, &encode);
+    pub fn reply_with(self, data: ReplyData, encode: impl FnOnce(&mut Encoder<'_>)) {
+        self.0.reply(data, &mut once(encode));
     }
 
     /// Answers with an RPC error.

@@ -5,9 +5,10 @@ use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::{Bulk, ExposedBulk};
-use crate::reactor::chains::Padded;
-use crate::reactor::ops::PulledChunks;
-use crate::reactor::ops::{CallTarget, CoreOps, Deadline, HeaderTemplate};
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::PulledChunks;
+use crate::reactor::words::calls::{CallTarget, Deadline, HeaderTemplate};
+use crate::reactor::words::padded::Padded;
 use crate::reactor::{Backpressure, CallSpec, OptionMessage, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -52,25 +53,26 @@ impl LinkState {
     }
 }
 
-/// What the clones of a client and the core's dispatch share.
+/// What the clones of a client and the core's dispatch share. What short calls need comes first.
+#[repr(C)]
 pub(super) struct Link {
-    pub(super) ops: Rc<dyn CoreOps>,
     pub(super) state: Cell<LinkState>,
-    pub(super) failure: RefCell<Option<ConnectError>>,
+    pub(super) ops: Rc<CoreCell>,
     /// The application wants it no more.
     pub(super) is_closed: Cell<bool>,
+    header: RefCell<HeaderTemplate>,
+    pub(super) failure: RefCell<Option<ConnectError>>,
     /// It was connected once: only then is a connection something to be made anew.
     pub(super) was_up: Cell<bool>,
     /// A lost connection is made anew.
     reconnects: bool,
     program: Program,
     version: Version,
-    header: RefCell<HeaderTemplate>,
 }
 
 impl Link {
     pub(super) fn new(
-        ops: Rc<dyn CoreOps>,
+        ops: Rc<CoreCell>,
         program: Program,
         version: Version,
         reconnects: bool,
@@ -90,7 +92,7 @@ impl Link {
 
     /// Of a connection that is there.
     pub(super) fn up(
-        ops: Rc<dyn CoreOps>,
+        ops: Rc<CoreCell>,
         program: Program,
         version: Version,
         conn: ConnId,
@@ -106,17 +108,27 @@ impl Link {
         (self.program, self.version)
     }
 
+    #[inline]
     pub(super) fn start(
         &self,
         conn: ConnId,
         procedure: Procedure,
         token: u64,
         spec: &mut CallSpec,
-        encode: &dyn Fn(&mut Encoder<'_>),
+        encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let header = self.header.borrow();
         let target = CallTarget { header: &header, procedure, token };
-        self.ops.call(conn, &target, spec, encode)
+        self.ops.start_call(conn, &target, spec, encode)
+    }
+
+    /// The connection that a call goes by.
+    #[inline(always)]
+    fn conn_for(&self, token: Token) -> Result<ConnId, Backpressure> {
+        match self.state.get() {
+            LinkState::Up(conn) if token != Token::OPENING && !self.is_closed.get() => Ok(conn),
+            other => Err(self.refusal(other)),
+        }
     }
 
     /// Why no call can be started, where none can.
@@ -124,6 +136,7 @@ impl Link {
     fn refusal(&self, state: LinkState) -> Backpressure {
         match state {
             LinkState::Down => Backpressure::Down,
+            LinkState::Up(_) if self.is_closed.get() => Backpressure::Down,
             // There is a connection: it is for its token that the call is refused.
             LinkState::Up(_) => Backpressure::Misuse("u64::MAX is no token of an application"),
             _ if !self.was_up.get() => Backpressure::Connecting,
@@ -156,8 +169,9 @@ pub struct Client(pub(super) Rc<Link>);
 impl Client {
     /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core.
     ///
-    /// `encode` writes the arguments; it may run more than once, and also for a call that is then
-    /// refused. Registered buffers move out of `spec` into
+    /// `encode` writes the arguments. It runs at most once, and may have run if the call is then refused:
+    /// before long arguments are written again and again, wait for a reply. Neither it nor the `Drop` of
+    /// what it owns may start a call. Registered buffers move out of `spec` into
     /// the call, so that the spec can be used again.
     ///
     /// # Errors
@@ -169,13 +183,10 @@ impl Client {
         procedure: Procedure,
         token: Token,
         spec: &mut CallSpec,
-        encode: impl Fn(&mut Encoder<'_>),
+        encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
-        let conn = match self.0.state.get() {
-            LinkState::Up(conn) if token != Token::OPENING => conn,
-            other => return Err(self.0.refusal(other)),
-        };
-        match self.0.start(conn, procedure, token.0, spec, &encode) {
+        let conn = self.0.conn_for(token)?;
+        match self.0.start(conn, procedure, token.0, spec, encode) {
             Err(Backpressure::Down) => Err(self.0.refusal_when_down()),
             started => started,
         }
@@ -199,10 +210,7 @@ impl Client {
         token: Token,
         message: &OptionMessage<'_>,
     ) -> Result<(), Backpressure> {
-        let conn = match self.0.state.get() {
-            LinkState::Up(conn) if token != Token::OPENING => conn,
-            other => return Err(self.0.refusal(other)),
-        };
+        let conn = self.0.conn_for(token)?;
         match self.0.ops.call_option(conn, token.0, message) {
             Err(Backpressure::Down) => Err(self.0.refusal_when_down()),
             started => started,
@@ -434,6 +442,14 @@ pub trait ReplyHandler {
 #[derive(Debug)]
 pub struct Reply<'a> {
     pub(super) stream: &'a [u8],
+    /// None of most replies.
+    pub(super) beside: Option<BesideReply<'a>>,
+}
+
+/// What comes with a reply that is not plain.
+#[derive(Debug)]
+pub(super) struct BesideReply<'a> {
+    /// Bytes placed in each Write chunk.
     pub(super) placed: &'a [u32],
     pub(super) arguments: &'a mut [Option<Bulk>],
     pub(super) results: &'a mut [Option<Bulk>],
@@ -447,8 +463,44 @@ impl<'a> Reply<'a> {
     /// The results. They can be taken once; after that this is a reader at its end.
     #[inline]
     pub fn results(&mut self) -> Decoder<'a> {
-        let results = std::mem::take(&mut self.results);
         let stream = std::mem::take(&mut self.stream);
+        match &mut self.beside {
+            None => Decoder::results(stream, &NOTHING_PLACED, &mut []),
+            Some(beside) => beside.results(stream),
+        }
+    }
+
+    /// The next argument buffer of the call, for another one. Buffers that are not taken go back
+    /// to the connection.
+    pub fn take_argument(&mut self) -> Option<Bulk> {
+        take_private(self.beside.as_mut()?.arguments)
+    }
+
+    /// The next result buffer, if [`Reply::results`] was not called: its length says how many
+    /// bytes were placed.
+    pub fn take_result(&mut self) -> Option<Bulk> {
+        take_private(self.beside.as_mut()?.results)
+    }
+
+    /// As [`Reply::take_argument`], for buffers of either kind.
+    pub fn take_exposed_argument(&mut self) -> Option<ExposedBulk> {
+        let mut arguments = self.beside.as_mut()?.arguments.iter_mut();
+        arguments.find_map(Option::take).map(ExposedBulk::new)
+    }
+
+    /// As [`Reply::take_result`], for buffers of either kind.
+    pub fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
+        let mut results = self.beside.as_mut()?.results.iter_mut();
+        results.find_map(Option::take).map(ExposedBulk::new)
+    }
+}
+
+/// Nothing placed in any Write chunk that a call offered.
+pub(super) static NOTHING_PLACED: [u32; ITEMS_MAX] = [0; ITEMS_MAX];
+
+impl<'a> BesideReply<'a> {
+    fn results(&mut self, stream: &'a [u8]) -> Decoder<'a> {
+        let results = std::mem::take(&mut self.results);
         let results = match self.pulled.take() {
             None => Decoder::results(stream, self.placed, results),
             Some(pulled) => {
@@ -457,28 +509,6 @@ impl<'a> Reply<'a> {
             }
         };
         results.padded(self.padded.take())
-    }
-
-    /// The next argument buffer of the call, for another one. Buffers that are not taken go back
-    /// to the connection.
-    pub fn take_argument(&mut self) -> Option<Bulk> {
-        take_private(self.arguments)
-    }
-
-    /// The next result buffer, if [`Reply::results`] was not called: its length says how many
-    /// bytes were placed.
-    pub fn take_result(&mut self) -> Option<Bulk> {
-        take_private(self.results)
-    }
-
-    /// As [`Reply::take_argument`], for buffers of either kind.
-    pub fn take_exposed_argument(&mut self) -> Option<ExposedBulk> {
-        self.arguments.iter_mut().find_map(Option::take).map(ExposedBulk::new)
-    }
-
-    /// As [`Reply::take_result`], for buffers of either kind.
-    pub fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
-        self.results.iter_mut().find_map(Option::take).map(ExposedBulk::new)
     }
 }
 

@@ -11,10 +11,11 @@ use super::versions::Offer;
 use crate::config::Versions;
 use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::Negotiated;
-use crate::reactor::instance::Instance;
+use crate::reactor::words::instance::Instance;
 use std::rc::Rc;
 
-/// One client of one core.
+/// One client of one core. What plain replies need comes first.
+#[repr(C)]
 pub(super) struct ClientEntry {
     pub(super) link: Rc<Link>,
     pub(super) handler: ContainedHandler,

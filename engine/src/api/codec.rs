@@ -1,16 +1,15 @@
 //! Reading arguments and results, wherever their bytes came to lie.
 
 use crate::mem::{Bulk, ExposedBulk};
-use crate::reactor::chains::{Padded, Spill};
-use crate::reactor::ops::PulledChunks;
+use crate::reactor::words::calls::PulledChunks;
+use crate::reactor::words::padded::{Padded, Spill};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::payload::{Beside, Found, StreamReader};
 use spinrpc_proto::xdr::{DecodeError, Reader, roundup4};
 
 /// Writes arguments or results: plain XDR, and [`bulk`](Encoder::bulk) where a registered buffer
-/// given beside the stream stands as `opaque<>`. It never fails: what does not fit inline makes the
-/// engine ask for the same stream again with more room, so the closure that writes must be
-/// repeatable.
+/// given beside the stream stands as `opaque<>`. It never fails: what does not fit a short message
+/// goes on in longer memory. The closure that writes runs at most once.
 pub use spinrpc_proto::payload::StreamWriter as Encoder;
 
 /// A data item of an argument or a result.

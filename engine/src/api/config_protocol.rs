@@ -10,7 +10,8 @@ use super::errors::CallError;
 use super::service::Service;
 use crate::config::{Config, Protection};
 use crate::fabric::ConnId;
-use crate::reactor::ops::{CallTarget, CoreOps, HeaderTemplate};
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::{CallTarget, HeaderTemplate};
 use crate::reactor::{Backpressure, CallSpec, Negotiated};
 use rustix::process::{getegid, geteuid};
 use spinrpc_proto::config_proto::{BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest};
@@ -47,12 +48,12 @@ const _: () = assert!(
 
 /// Program 100417 of one core.
 pub(super) struct ConfigService {
-    ops: Rc<dyn CoreOps>,
+    ops: Rc<CoreCell>,
     protection: Protection,
 }
 
 impl ConfigService {
-    pub(super) fn new(ops: Rc<dyn CoreOps>, config: &Config) -> Self {
+    pub(super) fn new(ops: Rc<CoreCell>, config: &Config) -> Self {
         Self { ops, protection: config.ccp_protection() }
     }
 
@@ -111,12 +112,12 @@ impl Asking {
 
     /// Sends the request. The one credit of a new connection is in use until its reply, so that no
     /// other call can go before (RFC 5666 section 6.1).
-    pub(super) fn start(&self, ops: &dyn CoreOps, conn: ConnId) -> Result<(), Backpressure> {
+    pub(super) fn start(&self, ops: &CoreCell, conn: ConnId) -> Result<(), Backpressure> {
         let request = ops.config_request().emit();
         let token = Token::OPENING.0;
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token };
         let mut spec = CallSpec::new().deadline(self.timeout);
-        ops.call(conn, &target, &mut spec, &|arguments| arguments.fixed(&request))
+        ops.start_call(conn, &target, &mut spec, |arguments| arguments.fixed(&request))
     }
 
     /// The results of the request came: they bind the connection from now on.
@@ -124,7 +125,7 @@ impl Asking {
     /// # Errors
     /// They are not three words, and bind nothing.
     pub(super) fn finish(
-        ops: &dyn CoreOps,
+        ops: &CoreCell,
         conn: ConnId,
         results: &[u8],
     ) -> Result<Option<Negotiated>, CallError> {

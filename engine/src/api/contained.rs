@@ -11,8 +11,9 @@ use super::client::{Link, Reply, ReplyHandler, Token};
 use super::errors::CallError;
 use super::options::{OptionCall, OptionHandler, OptionMessage};
 use super::service::{ConnectionEvent, Service};
-use crate::reactor::ops::{CallOutcome, CoreOps};
-use crate::reactor::panics::PanicPlace;
+use crate::reactor::pending::panic_log::PanicPlace;
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::CallOutcome;
 use crate::reactor::{HandlerKind, Progress};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use std::any::Any;
@@ -21,36 +22,39 @@ use std::rc::Rc;
 
 /// The service of a program.
 pub(super) struct ContainedService {
+    ops: Rc<CoreCell>,
     program: (Program, Version),
     inner: Box<dyn Service>,
 }
 
 impl ContainedService {
-    pub(super) fn new(program: (Program, Version), inner: Box<dyn Service>) -> Self {
-        Self { program, inner }
+    pub(super) fn new(
+        ops: Rc<CoreCell>,
+        program: (Program, Version),
+        inner: Box<dyn Service>,
+    ) -> Self {
+        Self { ops, program, inner }
     }
 
     /// Has a call answered, or deferred.
     #[inline(always)]
-    pub(super) fn call<'a>(&mut self, ops: &dyn CoreOps, state: &'a CallState<'a>) -> CallOutcome {
+    pub(super) fn call<'a>(&mut self, state: &'a CallState<'a>) -> CallOutcome {
         let inner = &mut self.inner;
         match catch_unwind(AssertUnwindSafe(|| inner.call(Call(state)))) {
             Ok(()) => state.outcome.get().unwrap_or(CallOutcome::Done),
-            Err(payload) => self.end_call(ops, state, payload),
+            Err(payload) => self.end_call(state, payload),
         }
     }
 
     #[cold]
-    fn end_call(
-        &self,
-        ops: &dyn CoreOps,
-        state: &CallState<'_>,
-        payload: Box<dyn Any + Send>,
-    ) -> CallOutcome {
-        ops.take_panic(self.place(HandlerKind::Call, Some(state.header.procedure)), payload);
+    fn end_call(&self, state: &CallState<'_>, payload: Box<dyn Any + Send>) -> CallOutcome {
+        let place = self.place(HandlerKind::Call, Some(state.called.procedure));
+        self.ops.take_panic(place, payload);
         let outcome = state.outcome.get().unwrap_or(CallOutcome::Done);
-        if outcome == CallOutcome::Done {
-            ops.fail_call(&state.to);
+        if outcome == CallOutcome::Done
+            && let Some(to) = state.target()
+        {
+            self.ops.fail_call(&to);
         }
         outcome
     }
@@ -59,18 +63,18 @@ impl ContainedService {
         self.inner.polls()
     }
 
-    pub(super) fn poll(&mut self, ops: &dyn CoreOps) -> Progress {
+    pub(super) fn poll(&mut self) -> Progress {
         let inner = &mut self.inner;
         catch_unwind(AssertUnwindSafe(|| inner.poll())).unwrap_or_else(|payload| {
-            ops.take_panic(self.place(HandlerKind::Poll, None), payload);
+            self.ops.take_panic(self.place(HandlerKind::Poll, None), payload);
             Progress { events: 1, is_waiting: false }
         })
     }
 
-    pub(super) fn on_event(&mut self, ops: &dyn CoreOps, event: &ConnectionEvent) {
+    pub(super) fn on_event(&mut self, event: &ConnectionEvent) {
         let inner = &mut self.inner;
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| inner.on_event(event))) {
-            ops.take_panic(self.place(HandlerKind::Event, None), payload);
+            self.ops.take_panic(self.place(HandlerKind::Event, None), payload);
         }
     }
 
@@ -80,9 +84,10 @@ impl ContainedService {
 }
 
 /// The handler of a client.
+#[repr(C)]
 pub(super) struct ContainedHandler {
-    link: Rc<Link>,
     inner: Box<dyn ReplyHandler>,
+    link: Rc<Link>,
 }
 
 impl ContainedHandler {
@@ -122,11 +127,7 @@ impl ContainedHandler {
 }
 
 /// Has a call of an extension answered, deferred or refused.
-pub(super) fn call_option(
-    ops: &dyn CoreOps,
-    handler: &mut dyn OptionHandler,
-    call: OptionCall<'_>,
-) {
+pub(super) fn call_option(ops: &CoreCell, handler: &mut dyn OptionHandler, call: OptionCall<'_>) {
     // Unwinding drops the call, which refuses it.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| handler.on_option(call))) {
         let place = PanicPlace { handler: HandlerKind::Option, program: None, procedure: None };

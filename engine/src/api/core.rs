@@ -4,11 +4,11 @@ use super::client::{Client, Link, LinkState, ReplyHandler};
 use super::client_entry::ClientEntry;
 use super::errors::ConnectError;
 use super::reconnect::{Comeback, ConnectOptions};
-use super::runtime::{Backend, CoreDriver};
+use super::runtime::{Runner, Runtime};
 use crate::config::{Config, IdlePolicy, Versions};
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::Progress;
-use crate::reactor::idle::{Idle, IdleSwitch, Rest};
+use crate::reactor::words::idle::{Idle, IdleSwitch, Rest};
 use crate::sys::clock::Clock;
 use crate::sys::pinning::Pin;
 use spinrpc_proto::ids::{Program, Version};
@@ -23,7 +23,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// while this thread calls [`Core::poll_once`] or [`Core::run_until`]: a thread that does something
 /// else for long lets its peers wait.
 pub struct Core {
-    pub(super) driver: Box<dyn CoreDriver>,
+    pub(super) driver: Box<Runner>,
     idle: Idle,
     index: usize,
     pool: BulkPool,
@@ -32,7 +32,7 @@ pub struct Core {
     /// Dropped after the driver: it gives the thread its CPUs back.
     _pin: Option<Pin>,
     /// The engine goes on for as long as one of its cores, whatever becomes of its handles.
-    _engine: Option<Arc<dyn Backend>>,
+    _engine: Option<Arc<Runtime>>,
 }
 
 /// What one turn did.
@@ -49,7 +49,7 @@ pub struct Work {
 
 impl Core {
     pub(super) fn new(
-        driver: Box<dyn CoreDriver>,
+        driver: Box<Runner>,
         config: &Config,
         index: usize,
         idle: Arc<IdleSwitch>,
@@ -67,7 +67,7 @@ impl Core {
     }
 
     /// Of an engine that is not to end before it.
-    pub(super) fn of_engine(self, engine: Arc<dyn Backend>) -> Self {
+    pub(super) fn of_engine(self, engine: Arc<Runtime>) -> Self {
         Self { _engine: Some(engine), ..self }
     }
 

@@ -6,10 +6,10 @@
 
 use super::errors::EngineError;
 use crate::config::Config;
-use crate::fabric::{Connector, Fabric, FabricError};
+use crate::fabric::{AnyConnector, Connector, FabricError};
 use crate::reactor::Negotiated;
-use crate::reactor::instance::Instance;
-use crate::reactor::mailbox::{Inbox, Mail};
+use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::reactor::words::instance::Instance;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +19,6 @@ use std::time::Duration;
 
 /// Addresses that are connected to at a time; requests for further ones wait.
 const ADDRESSES_MAX: usize = 16;
-
-pub(super) type EndpointOf<C> = <<C as Connector>::Fabric as Fabric>::Endpoint;
 
 /// What the control thread is asked for.
 pub(super) enum Job {
@@ -43,13 +41,13 @@ pub(super) struct Request {
 }
 
 /// Connects, and says who asks.
-pub(super) struct Dialer<C> {
-    pub(super) connector: Arc<C>,
+pub(super) struct Dialer {
+    pub(super) connector: Arc<AnyConnector>,
     pub(super) config: Config,
 }
 
-impl<C: Connector> Dialer<C> {
-    pub(super) fn connect(&self, request: &Request) -> Mail<EndpointOf<C>> {
+impl Dialer {
+    pub(super) fn connect(&self, request: &Request) -> Mail {
         let Request { core, number, address, timeout, instance } = request;
         let invalidate = self.connector.remote_invalidate();
         let private_data = Negotiated::private_data(&self.config, invalidate, *instance);
@@ -60,16 +58,16 @@ impl<C: Connector> Dialer<C> {
 }
 
 /// The control thread, which lets others wait for peers.
-pub(super) struct Dialing<C: Connector> {
-    pub(super) dialer: Dialer<C>,
-    pub(super) inboxes: Vec<Arc<Inbox<EndpointOf<C>>>>,
+pub(super) struct Dialing {
+    pub(super) dialer: Dialer,
+    pub(super) inboxes: Vec<Arc<Inbox>>,
     /// Its own queue.
     pub(super) jobs: Sender<Job>,
     /// The engine is shut down: its cores take no more connections.
     pub(super) is_over: Arc<AtomicBool>,
 }
 
-impl<C: Connector> Dialing<C> {
+impl Dialing {
     pub(super) fn spawn(self, jobs: Receiver<Job>) -> Result<JoinHandle<()>, EngineError> {
         let thread = Builder::new().name("spinrpc-control".into());
         let spawned = thread.spawn(move || std::thread::scope(|scope| self.run(scope, &jobs)));

@@ -1,8 +1,8 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
-use super::call::{Arguments, CallState};
-use super::client::{LinkState, Reply, Token};
+use super::call::{Arguments, CallState, Called};
+use super::client::{BesideReply, LinkState, Reply, Token};
 use super::client_entry::ClientEntry;
 use super::config_protocol::Asking;
 use super::contained::ContainedService;
@@ -15,22 +15,24 @@ use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::versions::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
-use crate::reactor::chains::Padded;
-use crate::reactor::connection::Sinks;
-use crate::reactor::ops::{
-    Admitted, CallEnd, CallFrame, CallOutcome, CoreOps, ReplyFrame, ReplyOps, ReplyTarget,
-    RpcRefusal, Upcalls,
+use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::pending::sinks::Sinks;
+use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::{
+    Admitted, CallEnd, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
 };
+use crate::reactor::words::padded::Padded;
 use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Program, Version};
-use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall};
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, OpaqueAuth, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use spinrpc_proto::xdr::Reader;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,13 +49,13 @@ pub(super) struct ServiceEntry {
 
 /// The application's side of a core.
 pub(super) struct Dispatch {
-    pub(super) ops: Rc<dyn CoreOps>,
-    /// The same, for those who only answer.
-    replies: Rc<dyn ReplyOps>,
+    pub(super) ops: Rc<CoreCell>,
     /// The same, for those who call back.
     reverse: Rc<Reverse>,
     /// What calls find: the number of its service each. None once the core ends in good order.
     programs: Vec<(Program, Version)>,
+    /// The number of the service that was called last.
+    called: usize,
     services: Vec<ContainedService>,
     pub(super) is_leaving: bool,
     /// Which of them poll.
@@ -71,17 +73,16 @@ pub(super) struct Dispatch {
 
 impl Dispatch {
     pub(super) fn new(
-        ops: Rc<dyn CoreOps>,
+        ops: Rc<CoreCell>,
         services: Vec<ServiceEntry>,
         asking: Option<Rc<Asking>>,
         responders: Arc<Responders>,
         random: Random,
     ) -> Self {
-        let replies = Rc::clone(&ops) as Rc<dyn ReplyOps>;
         let (clients, connecting) = (Vec::new(), Vec::new());
         let programs = services.iter().map(|entry| (entry.program, entry.version)).collect();
         let contained = |ServiceEntry { program, version, service }| {
-            ContainedService::new((program, version), service)
+            ContainedService::new(Rc::clone(&ops), (program, version), service)
         };
         let services: Vec<_> = services.into_iter().map(contained).collect();
         let polls = |index: &usize| services[*index].polls();
@@ -89,8 +90,8 @@ impl Dispatch {
         Self {
             reverse: Reverse::new(Rc::clone(&ops)),
             ops,
-            replies,
             programs,
+            called: 0,
             services,
             is_leaving: false,
             polling,
@@ -103,7 +104,7 @@ impl Dispatch {
         }
     }
 
-    pub(super) fn ops(&self) -> Rc<dyn CoreOps> {
+    pub(super) fn ops(&self) -> Rc<CoreCell> {
         Rc::clone(&self.ops)
     }
 
@@ -196,13 +197,23 @@ impl Dispatch {
 
     /// Services hear of connections that calls arrive by.
     fn tell_services(&mut self, event: &ConnectionEvent) {
-        let ops = &*self.ops;
-        self.services.iter_mut().for_each(|service| service.on_event(ops, event));
+        self.services.iter_mut().for_each(|service| service.on_event(event));
     }
 
+    /// The service of a program: most calls go to that of the call before.
     #[inline]
-    fn find(&self, program: Program, version: Version) -> Option<usize> {
-        self.programs.iter().position(|served| *served == (program, version))
+    fn find(&mut self, program: Program, version: Version) -> Option<usize> {
+        match self.programs.get(self.called) == Some(&(program, version)) {
+            true => Some(self.called),
+            false => self.find_other(program, version),
+        }
+    }
+
+    #[inline(never)]
+    fn find_other(&mut self, program: Program, version: Version) -> Option<usize> {
+        let found = self.programs.iter().position(|served| *served == (program, version));
+        self.called = found.unwrap_or(self.called);
+        found
     }
 
     /// The answer when there is no such service (RFC 5531 section 9).
@@ -221,7 +232,7 @@ impl Dispatch {
     #[inline(always)]
     fn serve(
         &mut self,
-        to: &ReplyTarget<'_>,
+        serving: &Serving<'_>,
         stream: &[u8],
         chunks: &[(u32, u32)],
         bulks: &mut [Option<Bulk>],
@@ -229,9 +240,9 @@ impl Dispatch {
         match CallHeader::parse(stream) {
             Ok((header, base)) => {
                 let stream = &stream[base..];
-                self.run(to, header, Arguments { stream, base, chunks, bulks }, None)
+                self.run(serving, &header, Arguments { stream, base, chunks, bulks }, None)
             }
-            Err(error) => self.refuse(to, &refusal(&error)),
+            Err(error) => self.refuse(serving, &refusal(&error)),
         }
     }
 
@@ -240,7 +251,7 @@ impl Dispatch {
     #[cold]
     fn serve_padded(
         &mut self,
-        to: &ReplyTarget<'_>,
+        serving: &Serving<'_>,
         stream: &[u8],
         chunks: &[(u32, u32)],
         bulks: &mut [Option<Bulk>],
@@ -251,43 +262,57 @@ impl Dispatch {
             Ok(header) => {
                 padded.start += reader.position();
                 let (stream, base) = (reader.rest(), reader.stream_position());
-                self.run(to, header, Arguments { stream, base, chunks, bulks }, Some(padded))
+                self.run(serving, &header, Arguments { stream, base, chunks, bulks }, Some(padded))
             }
-            Err(error) => self.refuse(to, &refusal(&error)),
+            Err(error) => self.refuse(serving, &refusal(&error)),
         }
     }
 
     #[inline]
     fn run(
         &mut self,
-        to: &ReplyTarget<'_>,
-        header: CallHeader<'_>,
+        serving: &Serving<'_>,
+        header: &CallHeader<'_>,
         arguments: Arguments<'_>,
         padded: Option<Padded<'_>>,
     ) -> CallOutcome {
         let Some(index) = self.find(header.program, header.version) else {
-            return self.turn_away(to, header.program);
+            return self.turn_away(serving, header.program);
         };
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
-        let (replies, reverse) = (&*self.replies, &*self.reverse);
-        let state = CallState::new(replies, reverse, *to, header, arguments, padded.as_mut());
-        self.services[index].call(&*self.ops, &state)
+        let (replies, reverse) = (&*self.ops, &*self.reverse);
+        let (called, credential) = (Called::of(header), header.credential);
+        let state = CallState {
+            ops: replies,
+            reverse,
+            serving,
+            called,
+            credential,
+            arguments: Cell::new(Some(arguments)),
+            padded: Cell::new(padded.as_mut()),
+            outcome: Cell::new(None),
+        };
+        self.services[index].call(&state)
     }
 
     /// A call that no service gets.
     #[cold]
-    fn turn_away(&self, to: &ReplyTarget<'_>, program: Program) -> CallOutcome {
-        if self.is_leaving {
-            self.ops.leave_call(to);
-            return CallOutcome::Done;
+    fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
+        if !self.is_leaving {
+            let status = self.not_served(program);
+            return self.refuse(serving, &RpcRefusal::Accepted(status));
         }
-        let status = self.not_served(program);
-        self.refuse(to, &RpcRefusal::Accepted(status))
+        if let Some(to) = serving.target(&*self.ops) {
+            self.ops.leave_call(&to);
+        }
+        CallOutcome::Done
     }
 
-    fn refuse(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) -> CallOutcome {
-        self.ops.reject(to, answer);
+    fn refuse(&self, serving: &Serving<'_>, answer: &RpcRefusal) -> CallOutcome {
+        if let Some(to) = serving.target(&*self.ops) {
+            self.ops.reject(&to, answer);
+        }
         CallOutcome::Done
     }
 
@@ -299,22 +324,23 @@ impl Dispatch {
         }
         let message = frame.message.bytes();
         let Admitted { header_bytes, plain, long } = frame.admitted;
-        let to = ReplyTarget { conn: frame.conn, slot: frame.slot, message, plain };
+        let (conn, slot, place) = (frame.conn, frame.slot, Cell::new(None));
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain }, &place);
         let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
         let Sinks { chunks, count, bulks, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         if !long {
-            return self.serve(&to, &message[header_bytes as usize..], chunks, bulks);
+            return self.serve(&serving, &message[header_bytes as usize..], chunks, bulks);
         }
         // A long call: the first chunk, at position zero, is the message (RFC 5666 section 5.1).
         let Some((Some(stream), bulks)) = bulks.split_first_mut() else {
-            return self.refuse(&to, &GARBAGE_ARGS);
+            return self.refuse(&serving, &GARBAGE_ARGS);
         };
         let same_xid = message.first_chunk::<4>() == stream.bytes().first_chunk::<4>();
         if !same_xid {
-            return self.refuse(&to, &GARBAGE_ARGS);
+            return self.refuse(&serving, &GARBAGE_ARGS);
         }
-        self.serve(&to, stream.bytes(), &chunks[1..], bulks)
+        self.serve(&serving, stream.bytes(), &chunks[1..], bulks)
     }
 
     /// A call that came in an RDMA_MSGP, which has a message behind its header.
@@ -328,8 +354,9 @@ impl Dispatch {
         let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
-        let to = ReplyTarget { conn, slot, message, plain };
-        self.serve_padded(&to, &message[header_bytes..], chunks, bulks, padded)
+        let place = Cell::new(None);
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain }, &place);
+        self.serve_padded(&serving, &message[header_bytes..], chunks, bulks, padded)
     }
 }
 
@@ -342,7 +369,7 @@ impl Upcalls for Dispatch {
     fn poll(&mut self) -> Progress {
         let mut all = Progress::default();
         for index in &self.polling {
-            let Progress { events, is_waiting } = self.services[*index].poll(&*self.ops);
+            let Progress { events, is_waiting } = self.services[*index].poll();
             all.events += events;
             all.is_waiting |= is_waiting;
         }
@@ -354,62 +381,48 @@ impl Upcalls for Dispatch {
         self.programs.clear();
     }
 
-    #[inline(always)]
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
-        if frame.sinks.is_some() {
-            return self.on_chunked_call(frame);
-        }
-        let message = frame.message.bytes();
-        let (conn, slot, plain) = (frame.conn, frame.slot, frame.admitted.plain);
-        let to = ReplyTarget { conn, slot, message, plain };
-        self.serve(&to, &message[frame.admitted.header_bytes as usize..], &[], &mut [])
+        self.on_chunked_call(frame)
     }
 
     #[inline(always)]
     fn on_plain_call(
         &mut self,
-        to: &ReplyTarget<'_>,
+        serving: &Serving<'_>,
         call: &PlainCall,
         arguments: &[u8],
     ) -> CallOutcome {
         let Some(index) = self.find(call.program, call.version) else {
-            return self.turn_away(to, call.program);
+            return self.turn_away(serving, call.program);
         };
-        let header = CallHeader {
-            xid: call.xid,
-            program: call.program,
-            version: call.version,
-            procedure: call.procedure,
-            credential: OpaqueAuth::NONE,
-            verifier: OpaqueAuth::NONE,
-        };
+        let PlainCall { xid, program, version, procedure, .. } = *call;
         let base = CALL_BYTES - MSG_HEADER_BYTES;
         let arguments = Arguments { stream: arguments, base, chunks: &[], bulks: &mut [] };
-        let (replies, reverse) = (&*self.replies, &*self.reverse);
-        let state = CallState::new(replies, reverse, *to, header, arguments, None);
-        self.services[index].call(&*self.ops, &state)
+        let state = CallState {
+            ops: &*self.ops,
+            reverse: &self.reverse,
+            serving,
+            called: Called { xid, program, version, procedure },
+            credential: OpaqueAuth::NONE,
+            arguments: Cell::new(Some(arguments)),
+            padded: Cell::new(None),
+            outcome: Cell::new(None),
+        };
+        self.services[index].call(&state)
     }
 
-    fn on_short_call(&mut self, to: &ReplyTarget<'_>, stream: &[u8]) -> CallOutcome {
-        self.serve(to, stream, &[], &mut [])
+    fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome {
+        self.serve(serving, stream, &[], &mut [])
     }
 
     #[inline(always)]
     fn on_plain_reply(&mut self, conn: ConnId, token: u64, results: &[u8]) -> bool {
-        let entry = self.client(conn);
+        let entry = self.clients.get_mut(conn.index() as usize).and_then(Option::as_mut);
         let Some(entry) = entry.filter(|entry| entry.link.state.get() == LinkState::Up(conn))
         else {
             return false;
         };
-        let (placed, arguments) = (&NOTHING_PLACED, &mut [][..]);
-        let reply = Reply {
-            stream: results,
-            placed,
-            arguments,
-            results: &mut [],
-            pulled: None,
-            padded: None,
-        };
+        let reply = Reply { stream: results, beside: None };
         entry.handler.on_reply(Token(token), Ok(reply));
         true
     }
@@ -447,7 +460,8 @@ impl Upcalls for Dispatch {
             }
         }
         let stream = &frame.stream[results_at..];
-        let reply = Reply { stream, placed: frame.placed, arguments, results, pulled, padded };
+        let beside = BesideReply { placed: frame.placed, arguments, results, pulled, padded };
+        let reply = Reply { stream, beside: Some(beside) };
         entry.handler.on_reply(token, Ok(reply));
     }
 
@@ -582,9 +596,6 @@ impl Upcalls for Dispatch {
         }
     }
 }
-
-/// By a reply without Write chunks.
-static NOTHING_PLACED: [u32; ITEMS_MAX] = [0; ITEMS_MAX];
 
 const GARBAGE_ARGS: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::GarbageArgs);
 

@@ -5,12 +5,12 @@ use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::errors::EngineError;
 use super::once::ServeOnce;
-use super::runtime::{Backend, Runtime, Threads};
+use super::runtime::{Runtime, Threads};
 use super::service::Service;
 #[cfg(feature = "verbs")]
 use crate::config::{self, Attempt, Invalidation};
 use crate::config::{Config, Driver};
-use crate::fabric::Connector;
+use crate::fabric::AnyConnector;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
 #[cfg(feature = "sim")]
@@ -18,8 +18,9 @@ use crate::fabric::sim::{Device, SimConnector};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
 use crate::mem::budget::Budget;
-use crate::reactor::panics::message_of;
-use crate::reactor::{HandlerPanic, StatsSnapshot, memory};
+use crate::reactor::pending::panic_log::message_of;
+use crate::reactor::words::memory;
+use crate::reactor::{HandlerPanic, StatsSnapshot};
 use crate::sys::pinning;
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
@@ -61,7 +62,7 @@ use std::time::Duration;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Engine(pub(super) Arc<dyn Backend>);
+pub struct Engine(pub(super) Arc<Runtime>);
 
 impl Engine {
     /// Starts the driver that the configuration names (`fabric.driver`), the control thread and, if
@@ -90,7 +91,7 @@ impl Engine {
         config: Config,
         node: impl FnOnce(Device) -> SimConnector,
     ) -> Result<Self, EngineError> {
-        let connector = node(sim_device(&config));
+        let connector = AnyConnector::Sim(node(sim_device(&config)));
         Ok(Self(Runtime::start(connector, config, Threads::Callers)?))
     }
 
@@ -113,29 +114,25 @@ impl Engine {
         config: Config,
         capture: Option<CaptureSink>,
     ) -> Result<Self, EngineError> {
-        match config.driver() {
-            Driver::Shm => Self::over(ShmConnector::new(shm_config(&config))?, config, capture),
+        let connector = match (config.driver(), capture) {
+            (Driver::Shm, None) => AnyConnector::Shm(ShmConnector::new(shm_config(&config))?),
+            (Driver::Shm, Some(sink)) => AnyConnector::ShmCapture(CaptureConnector::new(
+                ShmConnector::new(shm_config(&config))?,
+                sink,
+            )?),
             #[cfg(feature = "verbs")]
-            Driver::Verbs => {
-                Self::over(VerbsConnector::new(verbs_config(&config))?, config, capture)
+            (Driver::Verbs, None) => {
+                AnyConnector::Verbs(VerbsConnector::new(verbs_config(&config))?)
             }
+            #[cfg(feature = "verbs")]
+            (Driver::Verbs, Some(sink)) => AnyConnector::VerbsCapture(CaptureConnector::new(
+                VerbsConnector::new(verbs_config(&config))?,
+                sink,
+            )?),
             #[cfg(not(feature = "verbs"))]
-            Driver::Verbs => Err(EngineError::Host(NO_VERBS.into())),
-        }
-    }
-
-    fn over<C: Connector>(
-        connector: C,
-        config: Config,
-        capture: Option<CaptureSink>,
-    ) -> Result<Self, EngineError> {
-        let backend = match capture {
-            None => Runtime::start(connector, config, Threads::Own),
-            Some(sink) => {
-                Runtime::start(CaptureConnector::new(connector, sink)?, config, Threads::Own)
-            }
+            (Driver::Verbs, _) => return Err(EngineError::Host(NO_VERBS.into())),
         };
-        backend.map(Self)
+        Runtime::start(connector, config, Threads::Own).map(Self)
     }
 
     /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores

@@ -5,9 +5,9 @@ use super::directory::Directory;
 use crate::config::{Config, IdlePolicy};
 use crate::control::{CoreFacts, EngineFacts, Inside, Source, render};
 use crate::reactor::StatsCells;
-use crate::reactor::idle::IdleSwitch;
-use crate::reactor::mailbox::{Inbox, Mail};
-use crate::reactor::observe::Observation;
+use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::reactor::pending::observation::Observation;
+use crate::reactor::words::idle::IdleSwitch;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -20,25 +20,25 @@ const PATIENCE_MAX: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_millis(10);
 
 /// What of a core can be seen from other threads.
-pub(super) struct Observed<E> {
-    inbox: Arc<Inbox<E>>,
+pub(super) struct Observed {
+    inbox: Arc<Inbox>,
     cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
     /// A letter is on its way: a core that does not read its mail gets one, and no more.
     is_asked: bool,
 }
 
-impl<E> Observed<E> {
-    pub(super) fn new(inbox: Arc<Inbox<E>>, cells: Arc<StatsCells>, idle: Arc<IdleSwitch>) -> Self {
+impl Observed {
+    pub(super) fn new(inbox: Arc<Inbox>, cells: Arc<StatsCells>, idle: Arc<IdleSwitch>) -> Self {
         Self { inbox, cells, idle, is_asked: false }
     }
 }
 
 /// See the module.
-pub(super) struct Observer<E> {
+pub(super) struct Observer {
     config: Config,
     directory: Directory,
-    cores: Vec<Observed<E>>,
+    cores: Vec<Observed>,
     started: Instant,
     back: SyncSender<Box<Observation>>,
     answers: Receiver<Box<Observation>>,
@@ -53,8 +53,8 @@ struct Seen {
     cores: Vec<CoreFacts>,
 }
 
-impl<E: Send + 'static> Observer<E> {
-    pub(super) fn new(config: Config, directory: Directory, cores: Vec<Observed<E>>) -> Self {
+impl Observer {
+    pub(super) fn new(config: Config, directory: Directory, cores: Vec<Observed>) -> Self {
         // Each core has one letter at most, which finds room.
         let (back, answers) = sync_channel(cores.len());
         let (started, round, seen) = (Instant::now(), 0, None);
@@ -64,7 +64,7 @@ impl<E: Send + 'static> Observer<E> {
     fn look(&mut self) -> Seen {
         let inside = self.ask();
         let cpus = self.config.cpus();
-        let facts = |((core, inside), cpu): ((&Observed<E>, _), &usize)| CoreFacts {
+        let facts = |((core, inside), cpu): ((&Observed, _), &usize)| CoreFacts {
             cpu: *cpu,
             idle: core.idle.policy(),
             is_running: core.inbox.is_read(),
@@ -127,7 +127,7 @@ impl Inside {
     }
 }
 
-impl<E: Send + 'static> Source for Observer<E> {
+impl Source for Observer {
     fn snapshot(&mut self, engine: u32, connections: usize) -> String {
         let seen = self.seen.take().filter(|seen| seen.at.elapsed() < FRESH);
         let seen = seen.unwrap_or_else(|| self.look());

@@ -3,16 +3,23 @@
 //! without it know nothing of it.
 
 use super::CoreContext;
-use super::call::{Arguments, Call, CallState};
+use super::call::{Arguments, Call, CallState, Called};
 use super::service::{ConnectionEvent, ConnectionId, Service};
+use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
-use crate::reactor::chains::Padded;
-use crate::reactor::deferred::DeferTicket;
-use crate::reactor::instance::PeerId;
-use crate::reactor::ops::{CallOutcome, CoreOps, Encode, ReplyOps, ReplyTarget, RpcRefusal};
-use crate::reactor::reply_cache::{CallKey, ReplyCache, Share, Standing, Stored, Ticket, Verdict};
+use crate::reactor::pending::deferred::DeferTicket;
+use crate::reactor::pending::reply_cache::{
+    CallKey, ReplyCache, Share, Standing, Stored, Ticket, Verdict,
+};
+use crate::reactor::pending::serving::ReplyOps;
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
+use crate::reactor::words::draft::{Draft, EncodeOnce};
+use crate::reactor::words::instance::PeerId;
+use crate::reactor::words::padded::Padded;
 use crate::reactor::{Negotiated, Progress, ReplyData};
-use spinrpc_proto::rpc::{AcceptStatus, CallHeader};
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::roundup4;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,7 +37,7 @@ pub(super) struct ServeOnce {
     inner: Box<dyn Service>,
     cache: Arc<ReplyCache>,
     pool: BulkPool,
-    ops: Rc<dyn CoreOps>,
+    ops: Rc<CoreCell>,
     /// By index of the connection.
     callers: Vec<Option<Caller>>,
 }
@@ -50,7 +57,7 @@ impl ServeOnce {
         inner: Box<dyn Service>,
         cache: Arc<ReplyCache>,
         context: &CoreContext,
-        ops: Rc<dyn CoreOps>,
+        ops: Rc<CoreCell>,
     ) -> Self {
         Self { inner, cache, pool: context.pool.clone(), ops, callers: Vec::new() }
     }
@@ -109,19 +116,22 @@ impl ServeOnce {
 
     /// Sends a kept reply: through the chunks of this call, if it has any.
     fn answer(&self, state: &CallState<'_>, stored: &Stored<'_>) {
-        let (ops, to) = (state.ops, &state.to);
+        let ops = state.ops;
         ops.count_replay();
+        let Some(to) = state.target() else { return };
         match stored {
-            Stored::Refusal(refusal) => ops.reject(to, refusal),
+            Stored::Refusal(refusal) => ops.reject(&to, refusal),
             Stored::Results(results) => match results.data(|bytes| self.pool.take(bytes)) {
-                Some(data) => ops.reply_with(to, data, &|stream| results.write(stream)),
-                None => ops.reject(to, &SYSTEM_ERR),
+                Some(data) => ops.reply_again(&to, data, &results.draft()),
+                None => ops.reject(&to, &SYSTEM_ERR),
             },
         }
     }
 
     fn execute(&mut self, call: &Call<'_>, ticket: Ticket) {
         let outer = call.0;
+        // The reply has to pass by `Recording`.
+        outer.serving.forgo_room();
         let ops = Recording { inner: outer.ops, ticket: Cell::new(Some(ticket)) };
         // Out of its place, so that it may have a shorter life, like the state that points to it.
         let mut padded = outer.padded.take().map(|Padded { alignment, start, spill }| Padded {
@@ -132,8 +142,9 @@ impl ServeOnce {
         let state = CallState {
             ops: &ops,
             reverse: outer.reverse,
-            to: outer.to,
-            header: outer.header,
+            serving: outer.serving,
+            called: outer.called,
+            credential: outer.credential,
             arguments: Cell::new(outer.arguments.take()),
             padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
@@ -185,18 +196,18 @@ struct Recording<'a> {
 }
 
 impl ReplyOps for Recording<'_> {
-    fn reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) {
-        if let Some(ticket) = self.ticket.take() {
-            ticket.record(&ReplyData::new(), encode);
-        }
-        self.inner.reply(to, encode);
+    fn reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        data: ReplyData,
+        keep: Option<Ticket>,
+        encode: EncodeOnce<'_>,
+    ) {
+        self.inner.reply(to, data, keep.or_else(|| self.ticket.take()), encode);
     }
 
-    fn reply_with(&self, to: &ReplyTarget<'_>, data: ReplyData, encode: Encode<'_>) {
-        if let Some(ticket) = self.ticket.take() {
-            ticket.record(&data, encode);
-        }
-        self.inner.reply_with(to, data, encode);
+    fn reply_again(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
+        self.inner.reply_again(to, data, draft);
     }
 
     fn drop_call(&self, to: &ReplyTarget<'_>) {
@@ -221,6 +232,10 @@ impl ReplyOps for Recording<'_> {
         Some(deferred)
     }
 
+    fn take_slot(&self, conn: ConnId) -> Option<SlotId> {
+        self.inner.take_slot(conn)
+    }
+
     fn count_replay(&self) {
         self.inner.count_replay();
     }
@@ -231,9 +246,9 @@ impl ReplyOps for Recording<'_> {
 }
 
 fn key_of(state: &CallState<'_>) -> CallKey {
-    let CallHeader { xid, program, version, procedure, credential, .. } = state.header;
+    let Called { xid, program, version, procedure } = state.called;
     let mut opening = Opening::default();
-    opening.push(credential.body);
+    opening.push(state.credential.body);
     let credential = opening.checksum();
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
 }

@@ -9,7 +9,7 @@ use super::dispatch::Dispatch;
 use super::errors::{CallError, ConnectError};
 use super::reply_status::{is_served, reply_status};
 use crate::fabric::{ConnId, DownCause};
-use crate::reactor::ops::CallSpec;
+use crate::reactor::words::calls::CallSpec;
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::rdma::RdmaError;
 
@@ -21,7 +21,7 @@ impl Dispatch {
     /// first call.
     pub(super) fn begin(entry: &mut ClientEntry, conn: ConnId) {
         let started = match &entry.asking {
-            Some(asking) => asking.start(&*entry.link.ops, conn),
+            Some(asking) => asking.start(&entry.link.ops, conn),
             None => return Self::probe(entry, conn),
         };
         if let Err(refused) = started {
@@ -36,7 +36,7 @@ impl Dispatch {
         if let Some(patience) = entry.offer.patience {
             spec = spec.deadline(patience);
         }
-        let started = entry.link.start(conn, NULL, token, &mut spec, &|_| {});
+        let started = entry.link.start(conn, NULL, token, &mut spec, |_| {});
         if let Err(refused) = started {
             Self::fail_probe(entry, conn, CallError::NotStarted(refused));
         }
@@ -62,7 +62,7 @@ impl Dispatch {
     /// goes on: what cannot be understood, or is an RPC error, binds nobody.
     fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
         let said = reply_status(stream)
-            .and_then(|at| Asking::finish(&*entry.link.ops, conn, &stream[at..]));
+            .and_then(|at| Asking::finish(&entry.link.ops, conn, &stream[at..]));
         match (said, &mut entry.up) {
             (Ok(Some(configured)), Some((_, negotiated))) => *negotiated = configured,
             (Err(error), _) => tracing::debug!(%error, "connection not configured in-band"),
@@ -113,7 +113,7 @@ impl Dispatch {
         let status = reply_status(stream).map(|_| ());
         match status {
             Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
-            _ if entry.link.ops.resume(conn) => entry.go_up(conn),
+            _ if entry.link.ops.resend_held(conn) => entry.go_up(conn),
             _ => entry.link.state.set(LinkState::Resending(conn)),
         }
     }

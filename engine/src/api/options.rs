@@ -11,7 +11,8 @@ use super::service::ConnectionId;
 use crate::fabric::ConnId;
 use crate::reactor::Backpressure;
 pub use crate::reactor::OptionMessage;
-use crate::reactor::ops::{CallOutcome, CoreOps, ReplyTarget};
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use spinrpc_proto::deadlines::{DEADLINE_CALL, LATE};
 use spinrpc_proto::goodbye::GOODBYE;
 use spinrpc_proto::ids::Xid;
@@ -40,7 +41,7 @@ impl<F: FnMut(OptionCall<'_>)> OptionHandler for F {
 /// A message of an extension that wants an answer. It has a credit and a slot of its connection until
 /// then, as a call. Dropped unanswered it is refused, as by [`OptionCall::refuse`].
 pub struct OptionCall<'a> {
-    ops: &'a Rc<dyn CoreOps>,
+    ops: &'a Rc<CoreCell>,
     to: ReplyTarget<'a>,
     message: OptionMessage<'a>,
     /// Some when it is answered, or will be.
@@ -111,7 +112,7 @@ impl Drop for OptionCall<'_> {
 /// is_sent::<spinrpc::options::DeferredOption>();
 /// ```
 pub struct DeferredOption {
-    ops: Rc<dyn CoreOps>,
+    ops: Rc<CoreCell>,
     conn: ConnId,
     slot: SlotId,
     /// What an answer needs of the message, which may still be in its handler.
@@ -213,7 +214,7 @@ impl Dispatch {
         let call = OptionCall { ops: &self.ops, to: *to, message, outcome: &outcome };
         let mut features = self.options.iter_mut();
         if let Some((_, handler)) = features.find(|(known, _)| known.contains(&message.option)) {
-            contained::call_option(&*self.ops, &mut **handler, call);
+            contained::call_option(&self.ops, &mut **handler, call);
         }
         outcome.get().unwrap_or(CallOutcome::Done)
     }

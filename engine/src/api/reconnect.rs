@@ -3,7 +3,7 @@
 
 use crate::config::Versions;
 use crate::fabric::DownCause;
-use crate::reactor::instance::Instance;
+use crate::reactor::words::instance::Instance;
 use crate::sys::random::Random;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! 9). The dispatch asks.
 
 use super::errors::CallError;
-use crate::reactor::chains::Padded;
+use crate::reactor::words::padded::Padded;
 use spinrpc_proto::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
 use spinrpc_proto::xdr::Reader;
 

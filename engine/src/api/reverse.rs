@@ -9,7 +9,7 @@ use super::core::Core;
 use super::service::ConnectionId;
 use crate::fabric::ConnId;
 use crate::reactor::NoReverse;
-use crate::reactor::ops::CoreOps;
+use crate::reactor::state::core::CoreCell;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,12 +39,12 @@ impl ReverseOptions {
 
 /// Makes clients in reverse, and keeps them until the dispatch takes them over.
 pub(super) struct Reverse {
-    ops: Rc<dyn CoreOps>,
+    ops: Rc<CoreCell>,
     made: RefCell<Vec<ClientEntry>>,
 }
 
 impl Reverse {
-    pub(super) fn new(ops: Rc<dyn CoreOps>) -> Rc<Self> {
+    pub(super) fn new(ops: Rc<CoreCell>) -> Rc<Self> {
         Rc::new(Self { ops, made: RefCell::default() })
     }
 

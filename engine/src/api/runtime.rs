@@ -1,10 +1,9 @@
-//! The part of an engine that knows the driver's type: the control thread, the mailboxes and the
-//! making of cores. Above it everything is behind [`Backend`] and [`CoreDriver`].
+//! The inside of an engine: the control thread, the mailboxes and the making of cores.
 
 use super::client_entry::ClientEntry;
 use super::config_protocol::{Asking, ConfigService, SERVED_AS};
 use super::core::{Core, CoreContext};
-use super::dialing::{Dialer, Dialing, EndpointOf, Job, Request};
+use super::dialing::{Dialer, Dialing, Job, Request};
 use super::directory::Directory;
 use super::dispatch::{Dispatch, ServiceEntry};
 use super::errors::EngineError;
@@ -15,16 +14,16 @@ use super::service::Service;
 use super::versions::Responders;
 use crate::config::{Config, StatsExport};
 use crate::control::ControlSocket;
-use crate::fabric::{Acceptor, Connector, Fabric};
-use crate::reactor::core::{ArrivedMessages, ConnectRequests, CoreCell, Reactor};
-use crate::reactor::idle::IdleSwitch;
-use crate::reactor::instance::Instance;
-use crate::reactor::leaving::Farewell;
-use crate::reactor::mailbox::{Inbox, Mail};
-use crate::reactor::memory;
-use crate::reactor::ops::CoreOps;
-use crate::reactor::panics::PanicLog;
-use crate::reactor::reply_cache::ReplyCache;
+use crate::fabric::{Acceptor, AnyConnector, AnyEndpoint, Connector};
+use crate::reactor::pending::goodbye::Farewell;
+use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::reactor::pending::panic_log::PanicLog;
+use crate::reactor::pending::reply_cache::ReplyCache;
+use crate::reactor::state::core::{ConnectRequests, CoreCell, Reactor};
+use crate::reactor::turn::ArrivedMessages;
+use crate::reactor::words::idle::IdleSwitch;
+use crate::reactor::words::instance::Instance;
+use crate::reactor::words::memory;
 use crate::reactor::{HandlerPanic, Negotiated, Progress, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
@@ -42,39 +41,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// An engine without its driver's type.
-pub(super) trait Backend: Send + Sync {
-    fn config(&self) -> &Config;
-    fn add_service(&self, program: Program, version: Version, factory: ServiceFactory);
-    fn listen(&self, address: &str) -> Result<(), EngineError>;
-    fn start_core(&self, index: usize) -> Result<Core, EngineError>;
-    fn drain(&self, at_most: Duration) -> usize;
-    /// The beginning of `drain`.
-    #[cfg(feature = "sim")]
-    fn leave(&self);
-    fn shutdown(&self);
-    fn is_shut_down(&self) -> bool;
-    fn directory(&self) -> Directory;
-    fn stats(&self, core: usize) -> StatsSnapshot;
-    fn reply_cache(&self) -> Option<Arc<ReplyCache>>;
-    fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool;
-    fn panics(&self) -> Vec<HandlerPanic>;
-}
-
-/// A core without its driver's type.
-pub(super) trait CoreDriver {
-    fn turn(&mut self) -> Progress;
-    fn park(&mut self, at_most: Duration);
-    fn connect(&mut self, entry: ClientEntry);
-    fn random(&mut self) -> &mut Random;
-    fn ops(&self) -> Rc<dyn CoreOps>;
-    fn reverse(&self) -> Rc<Reverse>;
-    fn connections(&self) -> usize;
-}
-
 /// Makes a program's service for one core.
 pub(super) type ServiceFactory =
-    Box<dyn Fn(&CoreContext, &Rc<dyn CoreOps>) -> Box<dyn Service> + Send + Sync>;
+    Box<dyn Fn(&CoreContext, &Rc<CoreCell>) -> Box<dyn Service> + Send + Sync>;
 
 /// On whose threads an engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,11 +78,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const POST_EVERY: Duration = Duration::from_millis(1);
 
 /// An engine over one driver.
-pub(super) struct Runtime<C: Connector> {
-    connector: Arc<C>,
+pub(super) struct Runtime {
+    connector: Arc<AnyConnector>,
     config: Config,
     private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
-    cores: Vec<CorePlace<EndpointOf<C>>>,
+    cores: Vec<CorePlace>,
     services: Mutex<Vec<(Program, Version, ServiceFactory)>>,
     options: Mutex<Registered>,
     directory: Directory,
@@ -136,19 +105,19 @@ pub(super) struct Runtime<C: Connector> {
 }
 
 /// What outlives a core's thread.
-struct CorePlace<E> {
-    inbox: Arc<Inbox<E>>,
+struct CorePlace {
+    inbox: Arc<Inbox>,
     cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
     taken: AtomicBool,
 }
 
-impl<C: Connector> Runtime<C> {
+impl Runtime {
     pub(super) fn start(
-        connector: C,
+        connector: AnyConnector,
         config: Config,
         threads: Threads,
-    ) -> Result<Arc<dyn Backend>, EngineError> {
+    ) -> Result<Arc<Self>, EngineError> {
         let connector = Arc::new(connector);
         let (config, claims) = claim_cpus(config, threads);
         let polled = (threads == Threads::Own).then(|| PolledCpus::register(config.cpus()));
@@ -201,7 +170,7 @@ impl<C: Connector> Runtime<C> {
     fn let_observe(
         config: &Config,
         directory: &Directory,
-        cores: &[CorePlace<EndpointOf<C>>],
+        cores: &[CorePlace],
         threads: Threads,
     ) -> Option<ControlSocket> {
         if config.stats_export() != StatsExport::Socket || threads != Threads::Own {
@@ -213,7 +182,7 @@ impl<C: Connector> Runtime<C> {
         ControlSocket::start(observer).inspect_err(failed).ok()
     }
 
-    fn core_place(&self, index: usize) -> Result<&CorePlace<EndpointOf<C>>, EngineError> {
+    fn core_place(&self, index: usize) -> Result<&CorePlace, EngineError> {
         let count = self.cores.len();
         let place = self.cores.get(index).ok_or_else(|| {
             EngineError::ApiMisuse(format!("core {index} of {count}: cores count from zero"))
@@ -227,7 +196,7 @@ impl<C: Connector> Runtime<C> {
 
     /// A core's services: the application's programs, and the engine's own behind them, so that one
     /// of these may take its place.
-    fn make_services(&self, context: &CoreContext, ops: &Rc<dyn CoreOps>) -> Vec<ServiceEntry> {
+    fn make_services(&self, context: &CoreContext, ops: &Rc<CoreCell>) -> Vec<ServiceEntry> {
         let programs = lock(&self.services);
         let made = programs.iter().map(|(program, version, factory)| ServiceEntry {
             program: *program,
@@ -238,7 +207,7 @@ impl<C: Connector> Runtime<C> {
     }
 
     /// The program that the engine itself serves.
-    fn config_service(&self, ops: &Rc<dyn CoreOps>) -> Option<ServiceEntry> {
+    fn config_service(&self, ops: &Rc<CoreCell>) -> Option<ServiceEntry> {
         let (program, version) = SERVED_AS;
         self.config.serves_ccp().then(|| ServiceEntry {
             program,
@@ -335,17 +304,17 @@ impl<C: Connector> Runtime<C> {
     }
 }
 
-impl<C: Connector> Backend for Runtime<C> {
-    fn config(&self) -> &Config {
+impl Runtime {
+    pub(super) fn config(&self) -> &Config {
         &self.config
     }
 
-    fn add_service(&self, program: Program, version: Version, factory: ServiceFactory) {
+    pub(super) fn add_service(&self, program: Program, version: Version, factory: ServiceFactory) {
         lock(&self.services).push((program, version, factory));
         self.directory.add_service(program, version);
     }
 
-    fn listen(&self, address: &str) -> Result<(), EngineError> {
+    pub(super) fn listen(&self, address: &str) -> Result<(), EngineError> {
         let inboxes = self.cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let spread = Box::new(Spread { inboxes, next: 0 });
         let guard = self.connector.listen(address, &self.private_data, spread)?;
@@ -354,7 +323,7 @@ impl<C: Connector> Backend for Runtime<C> {
         Ok(())
     }
 
-    fn start_core(&self, index: usize) -> Result<Core, EngineError> {
+    pub(super) fn start_core(&self, index: usize) -> Result<Core, EngineError> {
         let place = self.core_place(index)?;
         let cpu = self.config.cpus()[index];
         let pin = (self.threads == Threads::Own).then(|| Pin::new(cpu)).transpose();
@@ -370,7 +339,7 @@ impl<C: Connector> Backend for Runtime<C> {
                 .with_options(lock(&self.options).known)
                 .with_panics(Arc::clone(&self.panics));
         let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
-        let ops = Rc::clone(&cell) as Rc<dyn CoreOps>;
+        let ops = Rc::clone(&cell);
         let make = || (self.make_services(&context, &ops), lock(&self.options).make(&context));
         // They may start threads, which are not to have this thread's one CPU.
         let (services, options) = match &pin {
@@ -386,7 +355,7 @@ impl<C: Connector> Backend for Runtime<C> {
         Ok(Core::new(runner, &self.config, index, Arc::clone(&place.idle)).pinned(pin))
     }
 
-    fn drain(&self, at_most: Duration) -> usize {
+    pub(super) fn drain(&self, at_most: Duration) -> usize {
         let began = Instant::now();
         let left = || at_most.saturating_sub(began.elapsed());
         let mut unfinished = self.unfinished.try_lock().unwrap_or_else(|_| {
@@ -404,7 +373,7 @@ impl<C: Connector> Backend for Runtime<C> {
     }
 
     #[cfg(feature = "sim")]
-    fn leave(&self) {
+    pub(super) fn leave(&self) {
         self.stop_listening();
         // No event is sent: the caller moves the cores, and sees what they do.
         let (report, _) = channel();
@@ -412,7 +381,7 @@ impl<C: Connector> Backend for Runtime<C> {
         self.post_farewells((0..self.cores.len()).map(farewell).collect());
     }
 
-    fn shutdown(&self) {
+    pub(super) fn shutdown(&self) {
         self.shut_down.store(true, Ordering::Relaxed);
         self.stop_listening();
         for core in &self.cores {
@@ -421,32 +390,32 @@ impl<C: Connector> Backend for Runtime<C> {
         }
     }
 
-    fn is_shut_down(&self) -> bool {
+    pub(super) fn is_shut_down(&self) -> bool {
         self.shut_down.load(Ordering::Relaxed)
     }
 
-    fn directory(&self) -> Directory {
+    pub(super) fn directory(&self) -> Directory {
         self.directory.clone()
     }
 
-    fn stats(&self, core: usize) -> StatsSnapshot {
+    pub(super) fn stats(&self, core: usize) -> StatsSnapshot {
         self.cores.get(core).map(|core| core.cells.snapshot()).unwrap_or_default()
     }
 
-    fn reply_cache(&self) -> Option<Arc<ReplyCache>> {
+    pub(super) fn reply_cache(&self) -> Option<Arc<ReplyCache>> {
         self.reply_cache.clone()
     }
 
-    fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
+    pub(super) fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
         lock(&self.options).add(feature, factory)
     }
 
-    fn panics(&self) -> Vec<HandlerPanic> {
+    pub(super) fn panics(&self) -> Vec<HandlerPanic> {
         self.panics.all()
     }
 }
 
-impl<C: Connector> Drop for Runtime<C> {
+impl Drop for Runtime {
     fn drop(&mut self) {
         self.shutdown();
         drop(self.observed.take());
@@ -457,14 +426,14 @@ impl<C: Connector> Drop for Runtime<C> {
     }
 }
 
-impl<E> CorePlace<E> {
+impl CorePlace {
     fn new(letters: usize, config: &Config) -> Self {
         let inbox = Arc::new(Inbox::new(letters));
         let idle = Arc::new(IdleSwitch::new(config.idle_policy()));
         Self { inbox, cells: Arc::default(), idle, taken: AtomicBool::new(false) }
     }
 
-    fn observed(&self) -> Observed<E> {
+    fn observed(&self) -> Observed {
         let (inbox, cells) = (Arc::clone(&self.inbox), Arc::clone(&self.cells));
         Observed::new(inbox, cells, Arc::clone(&self.idle))
     }
@@ -497,14 +466,14 @@ fn wake_limit(config: &Config) -> Result<Option<WakeLimit>, EngineError> {
 }
 
 /// One core's reactor with the application on top of it.
-struct Runner<F: Fabric> {
-    cell: Rc<CoreCell<F>>,
+pub(super) struct Runner {
+    cell: Rc<CoreCell>,
     dispatch: Dispatch,
     arrived: ArrivedMessages,
 }
 
 /// Clients that outlive the core keep its state, but not its connections.
-impl<F: Fabric> Drop for Runner<F> {
+impl Drop for Runner {
     fn drop(&mut self) {
         // What a panic has left of the core may make it panic again: the process is to survive that.
         let ended = catch_unwind(AssertUnwindSafe(|| self.cell.end()));
@@ -514,44 +483,44 @@ impl<F: Fabric> Drop for Runner<F> {
     }
 }
 
-impl<F: Fabric> CoreDriver for Runner<F> {
+impl Runner {
     #[inline]
-    fn turn(&mut self) -> Progress {
+    pub(super) fn turn(&mut self) -> Progress {
         self.cell.turn(&mut self.arrived, &mut self.dispatch)
     }
 
-    fn park(&mut self, at_most: Duration) {
+    pub(super) fn park(&mut self, at_most: Duration) {
         self.cell.park(at_most);
     }
 
-    fn connect(&mut self, entry: ClientEntry) {
+    pub(super) fn connect(&mut self, entry: ClientEntry) {
         self.dispatch.connect(entry);
     }
 
-    fn random(&mut self) -> &mut Random {
+    pub(super) fn random(&mut self) -> &mut Random {
         self.dispatch.random()
     }
 
-    fn ops(&self) -> Rc<dyn CoreOps> {
+    pub(super) fn ops(&self) -> Rc<CoreCell> {
         self.dispatch.ops()
     }
 
-    fn reverse(&self) -> Rc<Reverse> {
+    pub(super) fn reverse(&self) -> Rc<Reverse> {
         self.dispatch.reverse()
     }
 
-    fn connections(&self) -> usize {
+    pub(super) fn connections(&self) -> usize {
         self.cell.connections()
     }
 }
 
 /// Spreads accepted connections over the cores in turn.
-struct Spread<E> {
-    inboxes: Vec<Arc<Inbox<E>>>,
+struct Spread {
+    inboxes: Vec<Arc<Inbox>>,
     next: usize,
 }
 
-impl<E: Send> Acceptor<E> for Spread<E> {
+impl Acceptor<AnyEndpoint> for Spread {
     fn pick_core(&mut self) -> Option<usize> {
         // A core that has ended, as one that panicked, gets none.
         let count = self.inboxes.len();
@@ -561,7 +530,7 @@ impl<E: Send> Acceptor<E> for Spread<E> {
         Some(picked)
     }
 
-    fn accepted(&mut self, core: usize, endpoint: E) {
+    fn accepted(&mut self, core: usize, endpoint: AnyEndpoint) {
         // A full mailbox drops the endpoint, which closes the connection: the peer hears of it.
         if self.inboxes[core].post(Mail::Accepted(endpoint)).is_err() {
             tracing::warn!(core, "a connection was closed: the core's mailbox is full");

@@ -14,7 +14,8 @@ pub trait Service {
     ///
     /// A panic, here or in any other handler, is caught: a call that has no answer yet is answered with
     /// SYSTEM_ERR, the panic is logged and counted ([`Engine::panics`](crate::Engine::panics)), and the
-    /// core goes on with the service as the panic left it. `rpc.on_panic = "end"` ends the engine instead.
+    /// core goes on with the service as the panic left it. `rpc.on_panic = "end"` ends the engine instead, and an
+    /// answer that the handler gave before is lost.
     fn call(&mut self, call: Call<'_>);
 
     /// Whether executing a call of this procedure twice does no harm. Asked for programs that are

@@ -170,7 +170,7 @@ pub struct RawShm {
 pub struct RawVerbs {
     /// The device that connections go by.
     pub device: DeviceName,
-    /// Entries of one completion queue.
+    /// Entries of a core's first completion queue on a device.
     pub cq_depth: u64,
     /// Work requests of which one asks for a completion.
     pub signal_every: u64,

@@ -548,8 +548,9 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "verbs.cq_depth",
         unit: "entries",
-        effect: "Entries of one completion queue, at most; a core makes as many queues as its \
-                 connections need.",
+        effect: "Entries of a core's first completion queue on a device, at most. Each further queue that its \
+                 connections need has twice as many as the one before, up to 64 times these, or what the \
+                 device takes.",
         reason: "A few connections with all their work requests, in a size that devices have.",
         field: |raw| Field::Integer(&mut raw.verbs.cq_depth, Limits::between(64, 1 << 22)),
     },

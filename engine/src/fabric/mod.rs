@@ -5,6 +5,7 @@
 //! allocates. [`Connector`] is the control plane: it may block, and runs on the control thread.
 
 mod address;
+mod any;
 pub mod capture;
 #[cfg(all(test, not(loom)))]
 mod conformance;
@@ -21,9 +22,10 @@ pub mod verbs;
 mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
+pub(crate) use any::{AnyConnector, AnyEndpoint, AnyFabric};
 pub use origin::Origin;
 pub use peer::Peer;
-pub use short::{SHORT_BYTES_MAX, Short};
+pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short, ShortFrom};
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
     WrError, WrId,
@@ -71,7 +73,9 @@ pub trait Fabric: Sized + 'static {
     type Endpoint: Endpoint;
 
     /// Whether short messages go by value ([`Fabric::send_short`], [`Fabric::take_shorts`]).
-    const HAS_SHORTS: bool = false;
+    fn has_shorts(&self) -> bool {
+        false
+    }
 
     /// What this driver can do.
     fn caps(&self) -> &Caps;
@@ -84,7 +88,7 @@ pub trait Fabric: Sized + 'static {
 
     /// Now, in ticks of [`Fabric::clock`], which the caller keeps and gives back. Time is the
     /// driver's, so that simulated time costs the others nothing: for a driver that leaves this
-    /// alone it is the counter read in place, decided when the core's code is made for the driver.
+    /// alone it is the counter, read in place.
     #[inline(always)]
     fn now(&self, clock: &Clock) -> Ticks {
         clock.now()
@@ -107,10 +111,11 @@ pub trait Fabric: Sized + 'static {
         false
     }
 
-    /// Returns the next short message, by value. `None` ends the scan of this turn. Messages that arrive
-    /// later, follow a long message, or end a silence are delivered by the next poll or a later turn.
+    /// Returns where the next short message comes from, and the message by value. `None` ends the scan of
+    /// this turn. Messages that arrive later, follow a long message, or end a silence are delivered by the
+    /// next poll or a later turn.
     #[inline(always)]
-    fn next_short(&mut self, _message: &mut Short) -> Option<QpId> {
+    fn next_short(&mut self, _message: &mut Short) -> Option<ShortFrom> {
         None
     }
 
@@ -120,9 +125,20 @@ pub trait Fabric: Sized + 'static {
         None
     }
 
-    /// As [`Fabric::post`] of a Send, by value: `false` where that cannot be done now, or ever; then
-    /// nothing has happened, and the message is to be posted.
-    fn send_short(&mut self, _qp: QpId, _message: &Short) -> bool {
+    /// As [`Fabric::post`] of a Send, by value; the message begins with `head`, whatever it has there itself.
+    /// `false` where that cannot be done now, or ever; then nothing has happened, and the message is to be
+    /// posted.
+    fn send_short<const HEAD: usize>(
+        &mut self,
+        _qp: QpId,
+        _head: &Head<HEAD>,
+        _message: &Short,
+    ) -> bool {
+        false
+    }
+
+    /// As [`Fabric::send_short`], of a message of any length the driver takes, which it copies now.
+    fn send_copied(&mut self, _qp: QpId, _message: &[u8]) -> bool {
         false
     }
 

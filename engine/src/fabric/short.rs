@@ -4,8 +4,10 @@
 //! In memory a short message lies as in a slot of a ring over shared memory, so that whole blocks of it
 //! are copied.
 
+use super::QpId;
+use crate::mem::Buf;
 use crate::sync::ring::{FIRST_PAYLOAD_BYTES, SLOT_MESSAGE_AT, SlotImage};
-use crate::sync::words::BLOCK_BYTES;
+use crate::sync::words::{BLOCK_BYTES, LINE_REST_WORDS, WORD_BYTES};
 
 /// Bytes of the longest short message: what one slot of a ring over shared memory holds.
 pub const SHORT_BYTES_MAX: usize = FIRST_PAYLOAD_BYTES;
@@ -15,6 +17,65 @@ const SLOT_BYTES: usize = size_of::<SlotImage>();
 const PAIRS_AT: usize = SLOT_MESSAGE_AT + 4;
 
 const _: () = assert!(SLOT_MESSAGE_AT + SHORT_BYTES_MAX == SLOT_BYTES && PAIRS_AT == BLOCK_BYTES);
+
+/// The source of a short message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortFrom {
+    /// The connection.
+    pub qp: QpId,
+    /// Its [`Fabric::send_room`](super::Fabric::send_room).
+    pub send_room: usize,
+}
+
+/// The first words of a short message, which lie in registers: the first one, with what is before it in a
+/// slot, and those behind it in pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<const WORDS: usize>([u64; WORDS]);
+
+/// The head in the first cache line: the first word of a message and six pairs.
+pub type LineHead = Head<LINE_REST_WORDS>;
+
+/// Two pairs more, which are in the next line.
+pub type LongHead = Head<{ LINE_REST_WORDS + 2 }>;
+
+/// Pairs of a [`LineHead`].
+pub const LINE_PAIRS: usize = LINE_REST_WORDS - 1;
+
+/// Bytes of a message in a [`LineHead`].
+const LINE_HEAD_BYTES: usize = 4 + LINE_PAIRS * WORD_BYTES;
+
+/// Pairs of a [`LongHead`].
+pub(super) const LONG_PAIRS: usize = LINE_PAIRS + 2;
+
+impl LineHead {
+    /// Of words as they lie in memory.
+    #[inline(always)]
+    pub const fn new(first: [u8; 4], [a, b, c, d, e, f]: [u64; LINE_PAIRS]) -> Self {
+        Self([first_pair(first), a, b, c, d, e, f])
+    }
+}
+
+impl LongHead {
+    /// Of words as they lie in memory.
+    #[inline(always)]
+    pub const fn new(first: [u8; 4], [a, b, c, d, e, f, g, h]: [u64; LONG_PAIRS]) -> Self {
+        Self([first_pair(first), a, b, c, d, e, f, g, h])
+    }
+}
+
+/// The first word of a message with what is before it, which is zero.
+#[inline(always)]
+const fn first_pair(first: [u8; 4]) -> u64 {
+    u64::from_be(u32::from_be_bytes(first) as u64)
+}
+
+impl<const WORDS: usize> Head<WORDS> {
+    /// As it lies in a slot.
+    #[inline(always)]
+    pub(super) const fn words(&self) -> &[u64; WORDS] {
+        &self.0
+    }
+}
 
 /// A message of at most [`SHORT_BYTES_MAX`] bytes in memory of its own.
 #[derive(Clone, Debug)]
@@ -44,8 +105,20 @@ impl Short {
     /// The message from byte `BYTES` on, if it is that long.
     #[inline(always)]
     pub fn behind<const BYTES: usize>(&self) -> Option<&[u8]> {
-        let length = self.length.checked_sub(BYTES)?;
+        // More than there are where the message is shorter.
+        let length = self.length.wrapping_sub(BYTES);
         self.bytes[SLOT_MESSAGE_AT + BYTES..].get(..length)
+    }
+
+    /// Becomes a copy of a message, if that is a short one that has all words of a [`LineHead`].
+    #[inline(always)]
+    pub(super) fn copy_from(&mut self, message: &[u8]) -> bool {
+        if !(LINE_HEAD_BYTES..=SHORT_BYTES_MAX).contains(&message.len()) {
+            return false;
+        }
+        self.whole_mut()[..message.len()].copy_from_slice(message);
+        self.set_len(message.len());
+        true
     }
 
     /// Its first word, as it lies in memory; what was there before if it has none.
@@ -63,14 +136,30 @@ impl Short {
         pairs.map_or([0; N], |pairs| pairs.map(u64::from_ne_bytes))
     }
 
-    /// Sets the first word and the pairs behind it.
-    #[inline(always)]
-    pub fn set_head<const N: usize>(&mut self, first: [u8; 4], pairs: &[u64; N]) {
-        // With what is before it, which is zero, as one word: the word that is copied on.
-        let word = u64::from(u32::from_be_bytes(first)).to_be_bytes();
-        self.bytes[PAIRS_AT - word.len()..PAIRS_AT].copy_from_slice(&word);
-        let room = self.bytes[PAIRS_AT..].as_chunks_mut().0.iter_mut();
-        room.zip(pairs).for_each(|(to, pair)| *to = pair.to_ne_bytes());
+    /// The message in a buffer, which has room for any short one.
+    pub fn put_into(&self, mut buffer: Buf) -> Buf {
+        buffer.set_range(0..self.length);
+        buffer.bytes_mut().copy_from_slice(self.bytes());
+        buffer
+    }
+
+    /// Sets its first words.
+    pub fn set_head<const WORDS: usize>(&mut self, head: &Head<WORDS>) {
+        let room = self.bytes[WORD_BYTES..].as_chunks_mut().0.iter_mut();
+        room.zip(head.0).for_each(|(to, word)| *to = word.to_ne_bytes());
+    }
+
+    /// Its first words. Behind the end of the message they are zero.
+    pub fn head(&self) -> LineHead {
+        let end = SLOT_MESSAGE_AT + self.length;
+        let mut head = [0; LINE_REST_WORDS];
+        let words = self.bytes[..end].chunks(WORD_BYTES).skip(1);
+        for (to, word) in head.iter_mut().zip(words) {
+            let mut whole = [0; WORD_BYTES];
+            whole[..word.len()].copy_from_slice(word);
+            *to = u64::from_ne_bytes(whole);
+        }
+        Head(head)
     }
 
     /// All that a message has room in.
@@ -114,6 +203,8 @@ impl Short {
 mod tests {
     use super::*;
 
+    const HEAD_BYTES: usize = 4 + 8 * LONG_PAIRS;
+
     #[test]
     fn the_blocks_of_a_message_hold_nothing_of_an_earlier_one() {
         for bytes in 0..=SHORT_BYTES_MAX {
@@ -135,11 +226,16 @@ mod tests {
     fn the_head_is_what_was_set_and_the_rest_stays() {
         let mut short = Short::EMPTY;
         short.whole_mut().fill(7);
-        short.set_len(40);
-        short.set_head([1, 2, 3, 4], &[5, 6]);
+        short.set_len(HEAD_BYTES + 20);
+        short.set_head(&LongHead::new([1, 2, 3, 4], [5, 6, 8, 9, 10, 11, 12, 13]));
         assert_eq!(short.first_word(), [1, 2, 3, 4]);
-        assert_eq!(short.pairs(), [5, 6, u64::from_ne_bytes([7; 8])]);
-        assert_eq!(short.bytes()[20..], [7; 20]);
+        assert_eq!(short.pairs(), [5, 6, 8, 9, 10, 11, 12, 13, u64::from_ne_bytes([7; 8])]);
+        assert_eq!(short.head(), LineHead::new([1, 2, 3, 4], [5, 6, 8, 9, 10, 11]));
+        assert_eq!(short.bytes()[HEAD_BYTES..], [7; 20]);
+        short.set_len(5);
+        assert_eq!(short.head().words()[1].to_ne_bytes(), [5, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(short.head().words()[2..], [0; 5], "nothing of the message before");
+        assert_eq!(short.slot()[0][..SLOT_MESSAGE_AT], [0; SLOT_MESSAGE_AT]);
         assert_eq!(short.pairs::<40>(), [0; 40], "more than there are");
     }
 }

@@ -1,90 +1,91 @@
 //! The lane of short messages: a plain call or reply goes from the driver to its handler by value, and
-//! its receive never leaves the driver. Called by the turn.
+//! its receive never leaves the driver. Called by the turn, and by the api, whose calls start here.
 //!
 //! Whatever is not plain is looked at by the protocol core as any message is. If it is a call or a
 //! reply without chunks all the same, as those of version two or with a credential are, it goes by
 //! value; anything else is put into the receive that it was taken for, and goes the general way.
 
-use super::calls::is_plain;
-use super::core::{CoreCell, Reactor};
-use super::ops::{CallOutcome, CallSpec, CallTarget, Encode, ReplyFrame, ReplyTarget, Upcalls};
-use super::replies::{plain_header_bytes, release};
-use super::sink::{Event, EventSink};
-use crate::fabric::{ConnId, Fabric, Received, SHORT_BYTES_MAX, Short};
+use crate::fabric::{
+    ConnId, DownCause, Fabric, Head, LINE_PAIRS, LineHead, LongHead, Received, Short, ShortFrom,
+};
 use crate::mem::Buf;
+use crate::reactor::client::calls::deadline_by;
+use crate::reactor::pending::serving::Serving;
+use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{
+    Backpressure, CallOutcome, CallSpec, CallTarget, ReplyFrame, ReplyTarget,
+};
+use crate::reactor::words::draft::{Draft, EncodeOnce, once};
+use crate::reactor::words::gate::{Gate, Way};
+use crate::reactor::words::message_memory::{MessageMemory, Undrafted};
+use crate::reactor::words::messages::{ITEMS_DIFFER, is_plain, plain_header_bytes, version_of};
+use crate::reactor::words::reply_plan::ReplyData;
+use crate::reactor::words::sink::{Event, EventSink};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, call_head, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
+use spinrpc_proto::requester::index_of;
 use spinrpc_proto::version::TransportVersion;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
-/// Where the lane of a core writes messages, and whether that is worth trying.
-pub(super) struct Lane {
-    scratch: RefCell<Short>,
-    calls: Guess,
-    replies: Guess,
-}
+impl Conn {
+    #[inline(always)]
+    fn lets(&mut self, way: Way) -> bool {
+        self.gate.is_open(way) || (self.gate == Gate::UNKNOWN && self.look_at_gate(way))
+    }
 
-/// A message that the lane cannot take, because it is too long or finds no room at the peer, is encoded
-/// again for the general way. So after one of them none is tried until a short one goes the general way
-/// to a peer for which nothing else waits.
-struct Guess {
-    is_possible: bool,
-    is_good: Cell<bool>,
-}
+    /// A plain call is answered: gives the room for its reply back, and its slot if it has one.
+    #[inline(always)]
+    fn end_plain_call(&mut self, slot: Option<SlotId>) {
+        match slot {
+            None => self.send_reserved -= 1,
+            Some(slot) => {
+                self.release(slot);
+                self.proto.responder.end_plain(slot);
+            }
+        }
+    }
 
-/// A call that is encoded.
-struct ShortCall {
-    conn: ConnId,
-    token: u64,
-    /// Its headers without XID and credits; `None`: the RPC header is in the message.
-    head: Option<PlainCall>,
-}
-
-/// What became of a call that was tried.
-enum Try {
-    Sent,
-    /// It is refused.
-    NotNow,
-    /// The lane cannot take it.
-    Wrong,
-}
-
-impl Lane {
-    /// `is_possible`: the driver sends messages by value.
-    pub(super) fn new(is_possible: bool) -> Self {
-        let guess = || Guess { is_possible, is_good: Cell::new(is_possible) };
-        Self { scratch: RefCell::new(Short::EMPTY), calls: guess(), replies: guess() }
+    #[cold]
+    fn look_at_gate(&mut self, way: Way) -> bool {
+        let one = TransportVersion::One;
+        let takes_any_short = self.takes_any_short();
+        let sends_calls = self.closing.is_none()
+            && self.proto.requester.negotiation().version() == one
+            && takes_any_short
+            && self.send_reserved == 0;
+        // A buffer must be left for a reply that has to wait. Taking one makes the gate unknown.
+        let takes_calls =
+            self.proto.takes_plain_calls() && takes_any_short && self.has_spare_send();
+        self.gate = Gate::of(&[
+            (Way::SendCalls, sends_calls),
+            (Way::TakeCalls, takes_calls),
+            (Way::TakeReplies, self.proto.takes_plain_replies()),
+        ]);
+        self.gate.is_open(way)
     }
 }
 
-impl Guess {
-    fn was_wrong(&self) -> bool {
-        self.is_good.set(false);
-        false
+/// A call of this connection is being served until this is dropped, by a panic, too.
+struct Served<'a>(&'a Cell<Option<ConnId>>);
+
+impl<'a> Served<'a> {
+    #[inline(always)]
+    fn begin(place: &'a Cell<Option<ConnId>>, conn: ConnId) -> Self {
+        place.set(Some(conn));
+        Self(place)
     }
 }
 
-impl<F: Fabric> CoreCell<F> {
-    /// A plain call of version one, so long, is posted now.
-    #[inline]
-    pub(super) fn note_call(&self, conn: ConnId, bytes: usize) {
-        self.note(&self.lane.calls, conn, bytes);
-    }
-
-    /// As [`CoreCell::note_call`], of a reply.
-    #[inline]
-    pub(super) fn note_reply(&self, conn: ConnId, bytes: usize) {
-        self.note(&self.lane.replies, conn, bytes);
-    }
-
-    #[inline]
-    fn note(&self, guess: &Guess, conn: ConnId, bytes: usize) {
-        let is_short = guess.is_possible && bytes <= SHORT_BYTES_MAX;
-        guess.is_good.set(is_short && !self.reactor().fabric.has_unsent(conn));
+impl Drop for Served<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(None);
     }
 }
 
@@ -92,13 +93,13 @@ impl<F: Fabric> CoreCell<F> {
 enum Step {
     /// The reply of the call with this token.
     Reply(ConnId, u64),
-    /// A call, and the place of its reply.
-    Call(ConnId, SlotId, PlainCall),
+    /// A call, for whose reply there is room.
+    Call(ConnId, PlainCall),
     /// Not plain: nothing has happened.
-    Other(ConnId),
+    Other(ShortFrom),
 }
 
-impl<F: Fabric> CoreCell<F> {
+impl CoreCell {
     /// Handles at most `at_most` short messages that have arrived, and returns their number.
     #[inline(always)]
     pub(super) fn take_shorts(
@@ -118,14 +119,16 @@ impl<F: Fabric> CoreCell<F> {
                         self.on_first_plain_reply(conn, token, short, up);
                     }
                 }
-                Some(Step::Call(conn, slot, call)) => {
-                    let to = ReplyTarget { conn, slot, message: short.bytes(), plain: true };
+                Some(Step::Call(conn, call)) => {
                     let arguments = short.behind::<CALL_BYTES>().unwrap_or_default();
-                    if up.on_plain_call(&to, &call, arguments) == CallOutcome::Deferred {
-                        self.reactor().keep_deferred(conn, slot, short);
+                    let serve = |serving: &Serving<'_>| up.on_plain_call(serving, &call, arguments);
+                    let slot = Cell::new(None);
+                    let outcome = self.serve_with_room(conn, &slot, short.bytes(), true, serve);
+                    if outcome == CallOutcome::Deferred {
+                        self.reactor().keep_deferred(conn, slot.get(), short);
                     }
                 }
-                Some(Step::Other(conn)) => self.on_other_short(conn, short, up),
+                Some(Step::Other(from)) => self.on_other_short(from, short, up),
             }
         }
         at_most
@@ -140,37 +143,155 @@ impl<F: Fabric> CoreCell<F> {
         up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
     }
 
-    /// Runs the service of a call without chunks.
+    /// Has a plain call served, with room for its reply, and sends that. `takes_short`: the reply may go by
+    /// value, if it is short.
     #[inline(always)]
-    fn deliver_short(
+    fn serve_with_room(
+        &self,
+        conn: ConnId,
+        slot: &Cell<Option<SlotId>>,
+        message: &[u8],
+        takes_short: bool,
+        serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
+    ) -> CallOutcome {
+        let reply = &self.lane.reply;
+        let room = self.lane.takes_replies.then_some(reply);
+        let call = Serving::with_room(conn, slot, message, room);
+        let served = Served::begin(&self.lane.serving, conn);
+        let outcome = serve(&call);
+        drop(served);
+        if outcome == CallOutcome::Replied && takes_short {
+            let short = &mut reply.borrow_mut().short;
+            self.reactor().send_short_reply(conn, slot.get(), message, short);
+        } else {
+            self.end_without_short_reply(conn, slot, message, outcome);
+        }
+        self.close_if_asked();
+        outcome
+    }
+
+    #[inline(never)]
+    fn end_without_short_reply(
+        &self,
+        conn: ConnId,
+        slot: &Cell<Option<SlotId>>,
+        message: &[u8],
+        outcome: CallOutcome,
+    ) {
+        match outcome {
+            CallOutcome::Replied => self.send_written_reply(conn, slot.get(), message, true),
+            CallOutcome::RepliedAtLength => {
+                self.send_written_reply(conn, slot.get(), message, false);
+            }
+            _ if slot.get().is_none() => self.reactor().forget_plain_call(conn),
+            _ => {}
+        }
+    }
+
+    /// Sends a reply that was written but does not go by value.
+    fn send_written_reply(&self, conn: ConnId, slot: Option<SlotId>, call: &[u8], is_short: bool) {
+        let mut memory = self.lane.reply.borrow_mut();
+        let mut written = memory.written_mut(is_short);
+        if let Ok(message) = &mut written
+            && version_of(call) == TransportVersion::One
+            && self.reactor().send_long_reply(conn, slot, call, message)
+        {
+            return;
+        }
+        let Some(slot) = slot.or_else(|| self.reactor().take_slot(conn)) else { return };
+        let to = ReplyTarget { conn, slot, message: call, plain: true };
+        match written {
+            Ok(message) => {
+                self.send_plain_results(&to, message.get(REPLY_BYTES..).unwrap_or_default());
+            }
+            Err(why) => self.reactor().refuse_undrafted(&to, &ReplyData::new(), why),
+        }
+    }
+
+    /// Has any other call served.
+    pub(super) fn serve_in_place(
+        &self,
+        conn: ConnId,
+        serve: impl FnOnce() -> CallOutcome,
+    ) -> CallOutcome {
+        let served = Served::begin(&self.lane.serving, conn);
+        let outcome = serve();
+        drop(served);
+        self.close_if_asked();
+        outcome
+    }
+
+    /// Closes the connection that was served, if its handler has asked for that.
+    #[inline(always)]
+    pub(super) fn close_if_asked(&self) {
+        if self.lane.closing.get().is_some() {
+            self.close_now();
+        }
+    }
+
+    #[cold]
+    fn close_now(&self) {
+        if let Some(conn) = self.lane.closing.take() {
+            let mut reactor = self.reactor();
+            // A driver takes back what it has not sent.
+            reactor.fabric.flush();
+            reactor.begin_close(conn, DownCause::Local);
+        }
+    }
+
+    /// Returns true if the connection closes as soon as the call that is being served is answered.
+    pub(super) fn is_closing(&self, conn: ConnId) -> bool {
+        self.lane.closing.get() == Some(conn)
+    }
+
+    /// Has a plain call served that is not in its plainest form.
+    #[inline(always)]
+    pub(super) fn serve_plain(
         &self,
         conn: ConnId,
         slot: SlotId,
-        short: &Short,
+        message: &[u8],
         header_bytes: usize,
+        takes_any_short: bool,
         up: &mut impl Upcalls,
-    ) {
-        let message = short.bytes();
-        let to = ReplyTarget { conn, slot, message, plain: true };
-        if up.on_short_call(&to, &message[header_bytes..]) == CallOutcome::Deferred {
-            self.reactor().keep_deferred(conn, slot, short);
+    ) -> CallOutcome {
+        let serve = |serving: &Serving<'_>| up.on_short_call(serving, &message[header_bytes..]);
+        let is_one = version_of(message) == TransportVersion::One;
+        let takes_short = self.lane.takes_shorts && takes_any_short && is_one;
+        self.serve_with_room(conn, &Cell::new(Some(slot)), message, takes_short, serve)
+    }
+
+    /// Closes a connection, after the answer to the call of it that is being served.
+    pub(super) fn close_unless_serving(&self, conn: ConnId) {
+        match self.lane.serving.get() == Some(conn) {
+            true => self.lane.closing.set(Some(conn)),
+            false => self.reactor().begin_close(conn, DownCause::Local),
         }
     }
 
     #[inline(never)]
-    fn on_other_short(&self, conn: ConnId, short: &Short, up: &mut impl Upcalls) {
+    fn on_other_short(&self, from: ShortFrom, short: &Short, up: &mut impl Upcalls) {
+        let ShortFrom { qp: conn, send_room } = from;
         let mut reactor = self.reactor();
         let Some(c) = reactor.conns.find(conn) else { return };
+        let takes_any_short = c.takes_any_short();
         let mut sink = EventSink::new();
         c.proto.on_receive(short.bytes(), &mut sink);
         match &sink.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes()) {
-                    if reactor.reserve(conn, *slot, 1, 0).is_none() {
+                    if reactor.reserve_of(conn, *slot, 1, 0, send_room).is_none() {
                         return reactor.put_off_short(conn, *slot, short);
                     }
                     drop(reactor);
-                    return self.deliver_short(conn, *slot, short, header_bytes as usize, up);
+                    let header_bytes = header_bytes as usize;
+                    let message = short.bytes();
+                    let outcome =
+                        self.serve_plain(conn, *slot, message, header_bytes, takes_any_short, up);
+                    if outcome == CallOutcome::Deferred {
+                        self.reactor().keep_deferred(conn, Some(*slot), short);
+                    }
+                    return;
                 }
             }
             Event::Reply(reply) => {
@@ -190,168 +311,221 @@ impl<F: Fabric> CoreCell<F> {
     }
 }
 
-impl<F: Fabric> CoreCell<F> {
-    /// Starts a plain call that a short message holds, if it can leave now; if not nothing has happened.
-    /// It is encoded before anything is looked at: most calls can leave. An encoder that starts a call itself finds no memory here, and that call goes the general way.
-    #[inline(always)]
-    pub(super) fn start_short_call(
+impl CoreCell {
+    /// Sends a short message as a call without a credential, if it can leave now; if not nothing has
+    /// happened.
+    #[inline(never)]
+    fn send_without_credential(
         &self,
         conn: ConnId,
         target: &CallTarget<'_>,
         spec: &CallSpec,
-        encode: Encode<'_>,
+        message: &Short,
     ) -> bool {
-        let Lane { scratch, calls, .. } = &self.lane;
-        if !calls.is_good.get() {
-            return false;
-        }
-        let Ok(mut scratch) = scratch.try_borrow_mut() else { return false };
-        let head = match target.header.plain() {
-            Some((program, version)) => {
-                let mut writer = StreamWriter::new(&mut scratch.whole_mut()[CALL_BYTES..], &[]);
-                encode(&mut writer);
-                let Some(argument_bytes) = writer.plain_bytes() else { return calls.was_wrong() };
-                scratch.set_len(CALL_BYTES + argument_bytes);
-                let (xid, credits, procedure) = (Xid(0), 1, target.procedure);
-                Some(PlainCall { xid, credits, program, version, procedure })
-            }
-            None => {
-                let mut writer =
-                    StreamWriter::new(&mut scratch.whole_mut()[MSG_HEADER_BYTES..], &[]);
-                target.header.write(target.procedure, &mut writer);
-                encode(&mut writer);
-                let Some(stream_bytes) = writer.plain_bytes() else { return calls.was_wrong() };
-                scratch.set_len(MSG_HEADER_BYTES + stream_bytes);
-                None
-            }
-        };
-        let call = ShortCall { conn, token: target.token, head };
-        match self.reactor().send_short_call(&call, spec, &mut scratch) {
-            Try::Sent => true,
-            // Refused the general way, too, with the reason.
-            Try::NotNow => false,
-            Try::Wrong => calls.was_wrong(),
-        }
+        let Some((program, version)) = target.header.plain() else { return false };
+        let (token, procedure) = (target.token, target.procedure);
+        self.reactor().send_short_call(conn, token, spec, message, |xid, credits, _| {
+            let call = PlainCall { xid, credits, program, version, procedure };
+            let (first, pairs) = call.emit();
+            LongHead::new(first, pairs)
+        })
     }
 
-    /// Answers a plain call of version one with a short message, if it can leave now; if not nothing has
-    /// happened.
-    #[inline(always)]
-    pub(super) fn send_short_reply(&self, to: &ReplyTarget<'_>, encode: Encode<'_>) -> bool {
-        let Lane { scratch, replies, .. } = &self.lane;
-        if !replies.is_good.get() {
-            return false;
-        }
-        let Ok(mut scratch) = scratch.try_borrow_mut() else { return false };
-        let mut writer = StreamWriter::new(&mut scratch.whole_mut()[REPLY_BYTES..], &[]);
-        encode(&mut writer);
-        let Some(result_bytes) = writer.plain_bytes() else { return replies.was_wrong() };
-        scratch.set_len(REPLY_BYTES + result_bytes);
-        let was_sent = self.reactor().post_short_reply(to, &mut scratch);
-        was_sent || replies.was_wrong()
+    /// The same of a call whose RPC header is in the message.
+    fn send_with_credential(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+        message: &Short,
+    ) -> bool {
+        let token = target.token;
+        self.reactor().send_short_call(conn, token, spec, message, |xid, credits, message| {
+            let (first, [a, b, c, d]) = call_head(xid, credits);
+            let [.., e, f] = message.pairs::<LINE_PAIRS>();
+            LineHead::new(first, [a, b, c, d, e, f])
+        })
     }
 }
 
-impl<F: Fabric> Reactor<F> {
+impl Reactor {
     /// Takes the next short message, and what a plain one has to do with the state of its connection.
     #[inline(always)]
     fn next_step(&mut self, short: &mut Short) -> Option<Step> {
-        let conn = self.fabric.next_short(short)?;
+        let from = self.fabric.next_short(short)?;
+        let ShortFrom { qp: conn, send_room } = from;
         let step = match says_reply(&short.pairs()) {
             true => plain_reply(short)
                 .and_then(|reply| self.take_plain_reply(conn, &reply))
                 .map(|token| Step::Reply(conn, token)),
             false => plain_call(short)
-                .and_then(|call| Some(Step::Call(conn, self.take_plain_call(conn)?, call))),
+                .filter(|_| self.take_plain_call(conn, send_room))
+                .map(|call| Step::Call(conn, call)),
         };
-        Some(step.unwrap_or(Step::Other(conn)))
+        Some(step.unwrap_or(Step::Other(from)))
     }
 
+    /// Sends the call in `message`, whose first words `head` makes of its XID and credits.
     #[inline(always)]
-    fn send_short_call(&mut self, call: &ShortCall, spec: &CallSpec, message: &mut Short) -> Try {
-        let deadline = self.deadline(spec);
-        let ShortCall { conn, token, head } = *call;
-        let Some(c) = self.conns.find(conn) else { return Try::NotNow };
-        let requester = &mut c.proto.requester;
-        if c.closing.is_some() || requester.check_room().is_err() {
-            return Try::NotNow;
-        }
+    fn send_short_call<const HEAD: usize>(
+        &mut self,
+        conn: ConnId,
+        token: u64,
+        spec: &CallSpec,
+        message: &Short,
+        head: impl FnOnce(Xid, u32, &Short) -> Head<HEAD>,
+    ) -> bool {
         let bytes = message.length();
-        let may_leave = requester.negotiation().version() == TransportVersion::One
-            && bytes <= c.negotiated.plain_bytes_max(TransportVersion::One)
-            && c.send_reserved == 0;
-        if !may_leave {
-            return Try::Wrong;
+        let Some(c) = self.conns.find_for_lane(conn) else { return false };
+        if !c.lets(Way::SendCalls) {
+            return false;
         }
-        let (xid, credits) = (requester.next_xid(), requester.credits().requested());
-        match head {
-            Some(call) => {
-                let (first, pairs) = PlainCall { xid, credits, ..call }.emit();
-                message.set_head(first, &pairs);
-            }
-            None => {
-                let (first, pairs) = call_head(xid, credits);
-                message.set_head(first, &pairs);
-            }
+        let stamp = self.in_turn.then_some(self.now);
+        let default_ticks = self.default_timeout_ticks;
+        let deadline = deadline_by(&self.fabric, &self.clock, stamp, default_ticks, spec);
+        let Ok(next) = c.proto.requester.next_call() else { return false };
+        let head = head(next.xid, next.requested(), message);
+        if !self.fabric.send_short(conn, &head, message) {
+            return false;
         }
-        if !self.fabric.send_short(conn, message) || requester.start_plain(token, deadline).is_err()
-        {
-            return Try::Wrong;
-        }
+        next.start(token, deadline);
         self.next_deadline = self.next_deadline.min(deadline);
         self.stats.calls_sent += 1;
         self.stats.bytes_inline += bytes as u64;
-        Try::Sent
+        true
     }
 
-    #[inline(always)]
-    fn post_short_reply(&mut self, to: &ReplyTarget<'_>, message: &mut Short) -> bool {
-        let (Some(c), Some(xid)) = (self.conns.find(to.conn), to.message.first_chunk()) else {
+    /// Sends the call in `message` as [`Reactor::send_short_call`] does, whatever its length.
+    fn send_long_call(
+        &mut self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+        message: &mut [u8],
+    ) -> bool {
+        let deadline = self.deadline(spec);
+        let bytes = message.len();
+        let Some(c) = self.conns.find_for_lane(conn) else { return false };
+        if !c.lets(Way::SendCalls) || bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
             return false;
-        };
-        let bytes = message.length();
-        debug_assert!(c.proto.responder.is_delivered(to.slot), "a plain call is answered once");
-        if bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
+        }
+        let Ok(next) = c.proto.requester.next_call() else { return false };
+        target.header.write_without_credential(target.procedure, &mut message[MSG_HEADER_BYTES..]);
+        let (first, pairs) = call_head(next.xid, next.requested());
+        put_head(message, first, &pairs);
+        if !self.fabric.send_copied(conn, message) {
+            return false;
+        }
+        next.start(target.token, deadline);
+        self.next_deadline = self.next_deadline.min(deadline);
+        self.stats.calls_sent += 1;
+        self.stats.bytes_inline += bytes as u64;
+        true
+    }
+
+    /// The same of a reply of version one.
+    fn send_long_reply(
+        &mut self,
+        conn: ConnId,
+        slot: Option<SlotId>,
+        call: &[u8],
+        message: &mut [u8],
+    ) -> bool {
+        let (c, xid) = (self.conns.find_for_lane(conn), call.first_chunk());
+        let (Some(c), Some(xid)) = (c, xid) else { return false };
+        if message.len() > c.negotiated.plain_bytes_max(TransportVersion::One) {
             return false;
         }
         let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.proto.responder.grant());
         let (first, pairs) = PlainReply { xid, credits }.emit();
-        message.set_head(first, &pairs);
-        if !self.fabric.send_short(to.conn, message) {
+        put_head(message, first, &pairs);
+        if !self.fabric.send_copied(conn, message) {
             return false;
         }
-        release(c, to.slot);
-        c.proto.responder.end_plain(to.slot);
+        c.end_plain_call(slot);
         self.stats.replies_sent += 1;
-        self.stats.bytes_inline += bytes as u64;
+        self.stats.bytes_inline += message.len() as u64;
         true
+    }
+
+    /// Sends the reply to `call` whose results are in `message`.
+    #[inline(always)]
+    fn send_short_reply(
+        &mut self,
+        conn: ConnId,
+        slot: Option<SlotId>,
+        call: &[u8],
+        message: &mut Short,
+    ) {
+        let (c, xid) = (self.conns.find_for_lane(conn), call.first_chunk());
+        let (Some(c), Some(xid)) = (c, xid) else { return };
+        let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.proto.responder.grant());
+        let (first, pairs) = PlainReply { xid, credits }.emit();
+        let head = LineHead::new(first, pairs);
+        c.end_plain_call(slot);
+        if !self.fabric.send_short(conn, &head, message) {
+            message.set_head(&head);
+            return self.queue_short_reply(conn, message);
+        }
+        self.stats.replies_sent += 1;
+        self.stats.bytes_inline += message.length() as u64;
+    }
+
+    /// Something else waits to be sent, or the peer has no room: the reply waits behind it. The call was
+    /// taken while there was a buffer for it, and a place in the send queue.
+    #[cold]
+    fn queue_short_reply(&mut self, conn: ConnId, short: &Short) {
+        let Some(message) = self.conns.find(conn).and_then(|c| c.sends.take()) else {
+            return self.close_overrun(conn, "send buffers");
+        };
+        self.post_answer(conn, short.put_into(message), None);
+    }
+
+    /// A slot for a plain call that is served without one, but not answered by a short reply. The room that
+    /// is kept is the slot's from now on.
+    pub(super) fn take_slot(&mut self, conn: ConnId) -> Option<SlotId> {
+        let c = self.conns.find(conn)?;
+        let slot = c.proto.responder.place_plain()?;
+        c.serves[usize::from(slot.index)].reserved = 1;
+        Some(slot)
+    }
+
+    /// A call that was served without a slot has no answer: its handler has leaked it.
+    #[cold]
+    fn forget_plain_call(&mut self, conn: ConnId) {
+        if let Some(c) = self.conns.find(conn) {
+            c.send_reserved = c.send_reserved.saturating_sub(1);
+        }
     }
 
     /// A reply to a call that has lent nothing: ends the call, and says which token it carries.
     #[inline(always)]
     fn take_plain_reply(&mut self, conn: ConnId, reply: &PlainReply) -> Option<u64> {
-        let c = self.conns.find(conn)?;
-        let slot = c.proto.requester.plain_slot(reply)?;
-        if !c.proto.takes_plain_replies() || c.calls.has_hold(slot) {
+        let c = self.conns.find_for_lane(conn)?;
+        if !c.lets(Way::TakeReplies) {
             return None;
         }
+        let token = c.proto.requester.take_plain_reply(reply)?;
+        debug_assert!(
+            !c.calls.has_hold(index_of(reply.xid)),
+            "a call that has lent memory is not plain"
+        );
         self.stats.replies_received += 1;
-        Some(c.proto.requester.on_plain_reply(slot, reply))
+        Some(token)
     }
 
-    /// A place for a plain call and for its reply.
+    /// Returns true if a plain call can be served at once, with a slot should it need one. Room for its reply is
+    /// kept then.
     #[inline(always)]
-    fn take_plain_call(&mut self, conn: ConnId) -> Option<SlotId> {
-        let c = self.conns.find(conn)?;
-        let has_room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
-        if !c.proto.takes_plain_calls() || !has_room {
-            return None;
+    fn take_plain_call(&mut self, conn: ConnId, send_room: usize) -> bool {
+        let Some(c) = self.conns.find_for_lane(conn) else { return false };
+        let has_room = send_room > c.send_reserved;
+        if !has_room || !c.lets(Way::TakeCalls) || !c.proto.responder.begin_plain() {
+            return false;
         }
-        let slot = c.proto.responder.take_plain()?;
         c.send_reserved += 1;
-        c.serves[usize::from(slot.index)].reserved = 1;
         self.stats.calls_received += 1;
-        Some(slot)
+        true
     }
 
     /// The RPC message of a reply that a short message has all of.
@@ -363,7 +537,7 @@ impl<F: Fabric> Reactor<F> {
     ) -> Option<&'m [u8]> {
         let ReplyStream::Inline { header_bytes } = reply.stream else { return None };
         let c = self.conns.find(conn)?;
-        if !is_plain(header_bytes) || c.calls.has_hold(reply.slot) {
+        if !is_plain(header_bytes) || c.calls.has_hold(reply.slot.index) {
             return None;
         }
         self.stats.replies_received += 1;
@@ -372,15 +546,16 @@ impl<F: Fabric> Reactor<F> {
 
     /// The message of a call that is answered later, in the place of that of any other.
     #[cold]
-    fn keep_deferred(&mut self, conn: ConnId, slot: SlotId, short: &Short) {
-        let Some(c) = self.conns.find(conn) else { return };
+    fn keep_deferred(&mut self, conn: ConnId, slot: Option<SlotId>, short: &Short) {
+        let (Some(c), Some(slot)) = (self.conns.find(conn), slot) else { return };
         if !c.proto.responder.is_delivered(slot) {
             // Answered within its handler, as an option may be.
             return;
         }
-        let Some(message) = self.keep(conn, short) else { return };
-        let Some(c) = self.conns.find(conn) else { return };
-        c.serves[usize::from(slot.index)].message = Some(message);
+        let Some(message) = self.fabric.receive_of_short(conn) else {
+            return self.close_overrun(conn, "receives");
+        };
+        c.serves[usize::from(slot.index)].message = Some(short.put_into(message));
         c.promise_send();
     }
 
@@ -393,13 +568,20 @@ impl<F: Fabric> Reactor<F> {
 
     /// Puts a short message into the receive that it was taken for.
     fn keep(&mut self, conn: ConnId, short: &Short) -> Option<Buf> {
-        let Some(mut message) = self.fabric.receive_of_short(conn) else {
+        let Some(message) = self.fabric.receive_of_short(conn) else {
             self.close_overrun(conn, "receives");
             return None;
         };
-        message.set_range(0..short.bytes().len());
-        message.bytes_mut().copy_from_slice(short.bytes());
-        Some(message)
+        Some(short.put_into(message))
+    }
+}
+
+/// Puts the first words of a message, of which pairs lie as they do in memory.
+fn put_head(message: &mut [u8], first: [u8; 4], pairs: &[u64]) {
+    if let Some((word, behind)) = message.split_first_chunk_mut() {
+        *word = first;
+        let places = behind.as_chunks_mut().0.iter_mut();
+        places.zip(pairs).for_each(|(place, pair)| *place = pair.to_ne_bytes());
     }
 }
 
@@ -413,4 +595,104 @@ fn plain_reply(short: &Short) -> Option<PlainReply> {
 fn plain_call(short: &Short) -> Option<PlainCall> {
     let is_long_enough = short.length() >= CALL_BYTES;
     PlainCall::parse(short.first_word(), &short.pairs()).filter(|_| is_long_enough)
+}
+
+/// An encoder may not start another call.
+const NESTED: Backpressure = Backpressure::Misuse("the encoder of a call has started another one");
+
+impl CoreCell {
+    /// Starts a call; on success the buffers of `spec` have moved out of it. It is encoded before anything is
+    /// looked at: most calls can leave.
+    ///
+    /// Inlined into the crate that makes the call, so that the compiler sees the encoder.
+    #[inline]
+    pub(crate) fn start_call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        encode: impl FnOnce(&mut StreamWriter<'_>),
+    ) -> Result<(), Backpressure> {
+        let Ok(mut memory) = self.lane.call.try_borrow_mut() else { return Err(NESTED) };
+        let is_plain = spec.is_plain() && self.lane.takes_calls;
+        if !is_plain || target.header.plain().is_none() {
+            return self.start_other_call(conn, target, spec, &mut memory, &mut once(encode));
+        }
+        let is_short = memory.encode::<CALL_BYTES>(encode);
+        let is_sent = is_short && self.send_without_credential(conn, target, spec, &memory.short);
+        drop(memory);
+        if is_sent {
+            return Ok(());
+        }
+        self.start_written_call(conn, target, spec, &mut self.lane.call.borrow_mut(), is_short)
+    }
+
+    /// A call that the lane cannot send, or not now, whose arguments are written.
+    #[inline(never)]
+    fn start_written_call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        memory: &mut MessageMemory,
+        is_short: bool,
+    ) -> Result<(), Backpressure> {
+        let message = memory.written_mut(is_short).map_err(undrafted)?;
+        if !is_short && self.reactor().send_long_call(conn, target, spec, message) {
+            return Ok(());
+        }
+        let stream = &mut message[MSG_HEADER_BYTES..];
+        target.header.write_without_credential(target.procedure, stream);
+        let token = target.token;
+        if self.reactor().start_plain_call(conn, token, spec, stream)? {
+            return Ok(());
+        }
+        self.start_any_call(conn, token, spec, &Draft::plain(stream))
+    }
+
+    /// A call that is not plain or has a credential, or whose driver sends nothing by value.
+    #[inline(never)]
+    fn start_other_call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        memory: &mut MessageMemory,
+        encode: EncodeOnce<'_>,
+    ) -> Result<(), Backpressure> {
+        let write = |stream: &mut StreamWriter<'_>| {
+            target.header.write(target.procedure, stream);
+            encode(stream);
+        };
+        if spec.is_plain() && self.lane.takes_calls {
+            let is_short = memory.encode::<MSG_HEADER_BYTES>(write);
+            if is_short && self.send_with_credential(conn, target, spec, &memory.short) {
+                return Ok(());
+            }
+            return self.start_written_call(conn, target, spec, memory, is_short);
+        }
+        if spec.overfull {
+            return Err(Backpressure::Misuse("more than four data items in one direction"));
+        }
+        let items = spec.argument_count();
+        let draft = memory.draft(items, self.lane.alignment, &mut once(write));
+        let draft = draft.map_err(undrafted)?;
+        if draft.cuts().count() != items {
+            return Err(ITEMS_DIFFER);
+        }
+        let (token, is_plain) = (target.token, spec.is_plain() && !self.names_times);
+        if is_plain && self.reactor().start_plain_call(conn, token, spec, draft.stream())? {
+            return Ok(());
+        }
+        self.start_any_call(conn, token, spec, &draft)
+    }
+}
+
+#[cold]
+fn undrafted(why: Undrafted) -> Backpressure {
+    match why {
+        Undrafted::ItemsMissing => ITEMS_DIFFER,
+        // Longer than any block, too.
+        Undrafted::TooLong(needed_bytes) => Backpressure::TooLarge { needed_bytes },
+    }
 }

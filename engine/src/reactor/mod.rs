@@ -1,54 +1,37 @@
 //! The reactor: one per core, between the drivers below and the api above.
 //!
 //! May use everything below it and `proto`, never the api: it reaches the application through
-//! [`ops::Upcalls`], and the api reaches it through [`ops::CoreOps`], where the driver's type ends.
+//! [`pending::upcalls::Upcalls`], and the api reaches it through the operations of [`state::core::CoreCell`].
+//!
+//! Its layers, each of which imports only those before it, and calls no method of a core or a connection that is
+//! defined behind it (`tests/architecture.rs`):
+//!
+//! 1. `words`: values that travel between the parts;
+//! 2. `pending`: what is kept of calls and replies on their way;
+//! 3. `state`: a connection, and a core;
+//! 4. `common`: what both halves share;
+//! 5. `server` and `client`: the halves;
+//! 6. `lane`, `reads`, `turn` and `operations`: short messages, RDMA Reads that are done, one turn of a core, and what
+//!    the api asks for.
 
-mod call_table;
-mod calls;
-pub(crate) mod chains;
-mod conn_table;
-pub(crate) mod connection;
-pub(crate) mod core;
-mod cuts;
-mod deadlines;
-pub(crate) mod deferred;
-mod exports;
-mod fenced;
-mod given_up;
-pub(crate) mod idle;
-pub(crate) mod instance;
+mod client;
+mod common;
 mod lane;
-pub(crate) mod leaving;
-pub(crate) mod mailbox;
-pub(crate) mod memory;
-mod negotiate;
-pub(crate) mod observe;
-mod offering;
-pub(crate) mod ops;
-mod options;
-mod padding;
-pub(crate) mod panics;
-mod plain_calls;
-mod pulls;
-mod refusals;
-mod replies;
-pub(crate) mod reply_cache;
-pub(crate) mod reply_plan;
-mod reply_pulls;
-mod resend;
-mod reverse;
-mod seam;
-mod sink;
-mod stats;
-mod versions;
+mod operations;
+pub(crate) mod pending;
+mod reads;
+mod server;
+pub(crate) mod state;
+pub(crate) mod turn;
+pub(crate) mod words;
 
-pub use negotiate::Negotiated;
+pub use pending::panic_log::{HandlerKind, HandlerPanic};
+pub use pending::roles::NoReverse;
+pub use words::calls::{Backpressure, CallSpec, Progress, Resend};
+pub use words::negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]
-pub(crate) use negotiate::fuzz as fuzz_private_data;
-pub use ops::{Backpressure, CallSpec, Progress, Resend};
-pub use options::OptionMessage;
-pub use panics::{HandlerKind, HandlerPanic};
-pub use reply_plan::ReplyData;
-pub use reverse::NoReverse;
-pub(crate) use stats::StatsCells;
-pub use stats::StatsSnapshot;
+pub(crate) use words::negotiate::fuzz as fuzz_private_data;
+pub use words::option_message::OptionMessage;
+pub use words::reply_plan::ReplyData;
+pub(crate) use words::stats::StatsCells;
+pub use words::stats::StatsSnapshot;

@@ -36,21 +36,24 @@ pub(crate) unsafe fn copy_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
     }
 }
 
-/// The block at `from`, which others may write at the same time: as [`copy_bytes`], by one load.
+/// Block number `AT` of those at `from`, which others may write at the same time: as [`copy_bytes`], by one
+/// load.
 ///
 /// # Safety
-/// `from` is valid for reads of a block and aligned to a word, and no Rust reference to it exists.
+/// `from` is valid for reads of more than `AT` blocks and aligned to a word, and no Rust reference to them
+/// exists.
 #[inline(always)]
-pub(crate) unsafe fn load_block(from: *const Block) -> Block {
+pub(crate) unsafe fn load_block<const AT: usize>(from: *const Block) -> Block {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as in `copy_bytes`; any address is aligned enough for this instruction. A vector has the
     // bytes of a block.
     unsafe {
         let block: std::arch::x86_64::__m128i;
         std::arch::asm!(
-            "movups {block}, [{from}]",
+            "movups {block}, [{from} + {offset}]",
             block = out(xmm_reg) block,
             from = in(reg) from,
+            offset = const AT * size_of::<Block>(),
             options(nostack, preserves_flags, readonly)
         );
         std::mem::transmute(block)
@@ -58,10 +61,41 @@ pub(crate) unsafe fn load_block(from: *const Block) -> Block {
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: as the caller promises; a block is two words.
     unsafe {
-        let words = from.cast::<AtomicU64>();
+        let words = from.add(AT).cast::<AtomicU64>();
         let (first, second) = (&*words, &*words.add(1));
         let words = [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)];
         std::mem::transmute(words)
+    }
+}
+
+/// Sets block number `AT` of those at `to`, which others may access at the same time: as [`copy_bytes`], by one
+/// store.
+///
+/// # Safety
+/// `to` is valid for writes of more than `AT` blocks and aligned to a word, and no Rust reference to them
+/// exists.
+#[inline(always)]
+pub(crate) unsafe fn store_block<const AT: usize>(block: Block, to: *mut Block) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `load_block`; the compiler takes it that memory changes, so that a later Release store
+    // stays behind it, as it does in the processor.
+    unsafe {
+        let block: std::arch::x86_64::__m128i = std::mem::transmute(block);
+        std::arch::asm!(
+            "movups [{to} + {offset}], {block}",
+            block = in(xmm_reg) block,
+            to = in(reg) to,
+            offset = const AT * size_of::<Block>(),
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as the caller promises; a block is two words.
+    unsafe {
+        let words = to.add(AT).cast::<AtomicU64>();
+        let [first, second]: [u64; 2] = std::mem::transmute(block);
+        (*words).store(first, Ordering::Relaxed);
+        (*words.add(1)).store(second, Ordering::Relaxed);
     }
 }
 

@@ -13,7 +13,9 @@ use super::ring::{
     CONTROL_WORDS, Consumer, Look, Producer, PushError, RingPlace, SLOT_MESSAGE_AT, SLOT_WORDS,
     SlotImage,
 };
-use super::words::{HeapWords, LINE_WORDS, PADDED_WORDS, Words};
+use super::words::{
+    CheckedSlots, HeapWords, LINE_REST_WORDS, LINE_WORDS, PADDED_WORDS, Words, head_of,
+};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -43,6 +45,12 @@ impl RingWords {
 }
 
 impl Words for RingWords {
+    type Slots = CheckedSlots<Self>;
+
+    fn slots(&self, at: usize, count: u32) -> Option<Self::Slots> {
+        CheckedSlots::new(self.clone(), at, count)
+    }
+
     fn count(&self) -> usize {
         CONTROL_WORDS + SLOTS as usize * SLOT_WORDS
     }
@@ -81,6 +89,12 @@ impl BellWords {
 }
 
 impl Words for BellWords {
+    type Slots = CheckedSlots<Self>;
+
+    fn slots(&self, at: usize, count: u32) -> Option<Self::Slots> {
+        CheckedSlots::new(self.clone(), at, count)
+    }
+
     fn count(&self) -> usize {
         BELL_WORDS
     }
@@ -174,7 +188,9 @@ fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
                 let mut slot = SlotImage::default();
                 slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..4]
                     .copy_from_slice(&number.to_ne_bytes());
-                producer.push_slot(&slot, LINE_MESSAGE_BYTES).unwrap();
+                producer
+                    .push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, LINE_MESSAGE_BYTES)
+                    .unwrap();
             }
         });
         for number in 1..=2 {

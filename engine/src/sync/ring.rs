@@ -13,8 +13,7 @@
 
 use super::atomic::{Ordering, fence};
 use super::words::{
-    BLOCK_BYTES, LINE_BLOCKS, LINE_WORDS, PADDED_WORDS, WORD_BYTES, Words, tail_of_word,
-    word_of_tail,
+    BLOCK_BYTES, LINE_WORDS, PADDED_WORDS, Slots, WORD_BYTES, Words, tail_of_word, word_of_tail,
 };
 pub use super::words::{SLOT_WORDS, SlotImage};
 
@@ -104,12 +103,13 @@ impl RingPlace {
 
 /// Constants of a [`RingPlace`] that both ends need for each message.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 struct RingEnds {
+    slots: u64,
     control: usize,
     slots_at: usize,
     /// Of the words before a slot.
     index_mask: usize,
-    slots: u64,
     message_bytes_max: usize,
 }
 
@@ -155,32 +155,34 @@ pub enum Look {
     Other,
 }
 
-/// The sending end of a ring.
+/// The sending end of a ring. What every message needs is in the first cache line.
 #[derive(Debug)]
-pub struct Producer<W> {
-    words: W,
-    place: RingEnds,
+#[repr(C, align(64))]
+pub struct Producer<W: Words> {
+    slots: W::Slots,
     /// Index of the next slot to fill; free-running.
     next: u64,
-    /// Where that slot starts.
-    at: usize,
     /// What the consumer said last, as far as we looked.
     consumed: u64,
     /// Something was pushed since the last [`Producer::end_run`].
     in_run: bool,
+    place: RingEnds,
+    words: W,
 }
 
-/// The receiving end of a ring.
+/// The receiving end of a ring. What every message needs is in the first cache line.
 #[derive(Debug)]
-pub struct Consumer<W> {
-    words: W,
-    place: RingEnds,
+#[repr(C, align(64))]
+pub struct Consumer<W: Words> {
+    slots: W::Slots,
     /// Index of the next slot to read; free-running.
     next: u64,
-    /// Where that slot starts.
-    at: usize,
     /// What we told the producer last.
     published: u64,
+    /// Slots of a quarter of the ring.
+    quarter: u64,
+    place: RingEnds,
+    words: W,
 }
 
 /// Slots that a message of `length` bytes takes.
@@ -240,11 +242,12 @@ fn header(index: u64, flags: u64, length: usize) -> u64 {
 impl<W: Words> Producer<W> {
     /// The sending end of a fresh ring. `None` when it does not fit its words.
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
+        let slots = words.slots(place.slots_at, place.slots)?;
         place.fits(words.count()).then_some(Self {
             words,
+            slots,
             place: place.ends(),
             next: 0,
-            at: place.slots_at,
             consumed: 0,
             in_run: false,
         })
@@ -265,30 +268,28 @@ impl<W: Words> Producer<W> {
     }
 
     /// As [`Producer::push`], of a message of `length` bytes that one slot holds and nothing travels in
-    /// front of. All of the last block goes out.
+    /// front of. `head` is in the place of what `image` has there. All of the last block goes out.
     #[inline(always)]
-    pub fn push_slot(&mut self, slot: &SlotImage, length: usize) -> Result<(), PushError> {
+    pub fn push_slot<const HEAD: usize>(
+        &mut self,
+        head: &[u64; HEAD],
+        image: &SlotImage,
+        length: usize,
+    ) -> Result<(), PushError> {
         let blocks = blocks_of(length);
-        if !(LINE_BLOCKS..=slot.len()).contains(&blocks) {
-            return self.push_part_of_line(slot, length);
+        if blocks > image.len() {
+            return Err(PushError::TooLong);
         }
         self.reserve(1)?;
-        self.words.put_slot(self.at, slot, blocks, header(self.next, 0, length));
+        self.slots.put(self.next, head, image, blocks, header(self.next, 0, length));
         self.go_on(1);
         Ok(())
-    }
-
-    /// Shorter than any RPC message.
-    #[cold]
-    fn push_part_of_line(&mut self, slot: &SlotImage, length: usize) -> Result<(), PushError> {
-        let end = SLOT_MESSAGE_AT.saturating_add(length);
-        self.push(None, slot.as_flattened().get(SLOT_MESSAGE_AT..end).ok_or(PushError::TooLong)?)
     }
 
     /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
     #[inline]
     fn publish(&mut self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
-        let at = self.at;
+        let at = self.place.slot(self.next);
         let flags = if lead.is_some() { FLAG_LEAD } else { 0 };
         if let Some(behind) = first.get(LEAD_BYTES..) {
             self.write_lines_from_behind(at, behind);
@@ -301,14 +302,14 @@ impl<W: Words> Producer<W> {
     #[inline(always)]
     fn show(&mut self, flags: u64, length: usize, slots: usize) {
         // Release pairs with the Acquire of `waiting`.
-        self.words.store(self.at, header(self.next, flags, length), Ordering::Release);
+        let header = header(self.next, flags, length);
+        self.words.store(self.place.slot(self.next), header, Ordering::Release);
         self.go_on(slots);
     }
 
     #[inline(always)]
     fn go_on(&mut self, slots: usize) {
         self.next += slots as u64;
-        self.at = self.place.slot(self.next);
         self.fetch_ahead();
     }
 
@@ -317,11 +318,10 @@ impl<W: Words> Producer<W> {
     #[inline(always)]
     fn fetch_ahead(&mut self) {
         if !std::mem::replace(&mut self.in_run, true) {
-            return self.words.prefetch_write(self.at);
+            return self.slots.prefetch_write(self.next, 0);
         }
-        let at = self.place.slot(self.next + SEND_AHEAD);
-        self.words.prefetch_write(at);
-        self.words.prefetch_write(at + LINE_WORDS);
+        self.slots.prefetch_write(self.next + SEND_AHEAD, 0);
+        self.slots.prefetch_write(self.next + SEND_AHEAD, 1);
     }
 
     /// What was pushed is all for now: the next message may be alone.
@@ -399,28 +399,29 @@ impl<W: Words> Producer<W> {
 impl<W: Words> Consumer<W> {
     /// The receiving end of a fresh ring. `None` when it does not fit its words.
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
-        let fits = place.fits(words.count());
-        fits.then_some(Self {
+        let slots = words.slots(place.slots_at, place.slots)?;
+        place.fits(words.count()).then_some(Self {
             words,
+            slots,
             place: place.ends(),
             next: 0,
-            at: place.slots_at,
             published: 0,
+            quarter: u64::from(place.slots / 4),
         })
     }
 
     /// The header of the message that waits, if one does.
     #[inline(always)]
     fn waiting(&self) -> Option<u64> {
-        // Acquire pairs with the Release of `show` and of `put_slot`.
-        let header = self.words.load(self.at, Ordering::Acquire);
+        // The Acquire pairs with the Release of `show` and of `Slots::put`.
+        let header = self.slots.header(self.next);
         if (header >> 32) as u32 == (self.next + 1) as u32 {
             return Some(header);
         }
         // The lines behind the header, so that they come with it and not after it. They are near
         // already unless a message is being written.
-        self.words.prefetch(self.at + LINE_WORDS);
-        self.words.prefetch(self.at + 2 * LINE_WORDS);
+        self.slots.prefetch(self.next, 1);
+        self.slots.prefetch(self.next, 2);
         None
     }
 
@@ -453,7 +454,8 @@ impl<W: Words> Consumer<W> {
         if length > self.place.message_bytes_max {
             return Err(Corrupt("ring slot with a message longer than the ring takes"));
         }
-        let lead = (flags != 0).then(|| self.words.load(self.at + 1, Ordering::Relaxed) as u32);
+        let lead_at = self.place.slot(self.next) + 1;
+        let lead = (flags != 0).then(|| self.words.load(lead_at, Ordering::Relaxed) as u32);
         Ok(Some(Arrival { length, lead }))
     }
 
@@ -461,9 +463,8 @@ impl<W: Words> Consumer<W> {
     /// several there are often more, and they come while this one is copied.
     #[inline(always)]
     pub fn fetch_ahead(&self) {
-        let at = self.place.slot(self.next + RECEIVE_AHEAD);
-        self.words.prefetch(at);
-        self.words.prefetch(at + LINE_WORDS);
+        self.slots.prefetch(self.next + RECEIVE_AHEAD, 0);
+        self.slots.prefetch(self.next + RECEIVE_AHEAD, 1);
     }
 
     /// Copies the waiting message out and frees its slots. `into` has the length of `arrival`.
@@ -482,10 +483,10 @@ impl<W: Words> Consumer<W> {
     }
 
     /// As [`Consumer::take`], of the message of `length` bytes that [`Consumer::look`] has found. Behind
-    /// it the first line and the last block may hold anything.
+    /// it the image may hold anything.
     #[inline(always)]
     pub fn take_slot(&mut self, length: usize, slot: &mut SlotImage) {
-        self.words.get_slot(self.at, slot, blocks_of(length).clamp(LINE_BLOCKS, slot.len()));
+        self.slots.get(self.next, slot, blocks_of(length));
         self.free_slots(1);
     }
 
@@ -515,7 +516,7 @@ impl<W: Words> Consumer<W> {
     /// Copies out what the first slot has of the message that waits.
     #[inline(always)]
     fn read_first(&self, first: &mut [u8]) {
-        let at = self.at;
+        let at = self.place.slot(self.next);
         let word = self.words.load(at + 1, Ordering::Relaxed) >> 32;
         match first.split_at_mut_checked(LEAD_BYTES) {
             Some((start, behind)) => {
@@ -549,8 +550,7 @@ impl<W: Words> Consumer<W> {
     #[inline(always)]
     fn free_slots(&mut self, slots: usize) {
         self.next += slots as u64;
-        self.at = self.place.slot(self.next);
-        if self.next - self.published >= self.place.slots / 4 {
+        if self.next - self.published >= self.quarter {
             self.publish_progress();
         }
     }

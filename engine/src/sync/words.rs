@@ -22,6 +22,9 @@ pub const SLOT_WORDS: usize = 32;
 /// Copy of a slot in private memory.
 pub type SlotImage = [Block; SLOT_WORDS * WORD_BYTES / BLOCK_BYTES];
 
+/// Words of the first line of a slot, without its header.
+pub const LINE_REST_WORDS: usize = LINE_WORDS - 1;
+
 /// Blocks of one cache line.
 pub const LINE_BLOCKS: usize = LINE_WORDS * WORD_BYTES / BLOCK_BYTES;
 
@@ -36,8 +39,14 @@ pub const LINE_WORDS: usize = 8;
 ///
 /// Every index is checked; one outside panics, so callers mask what they got from elsewhere.
 pub trait Words {
+    /// See [`Words::slots`].
+    type Slots: Slots;
+
     /// How many words there are.
     fn count(&self) -> usize;
+
+    /// As many slots, which are a power of two, from the word at `at` on; `None` where they are not.
+    fn slots(&self, at: usize, count: u32) -> Option<Self::Slots>;
 
     /// The word at `at` and its operations.
     fn load(&self, at: usize, order: Ordering) -> u64;
@@ -78,24 +87,6 @@ pub trait Words {
         }
     }
 
-    /// Fills the slot whose first word is `at` with `blocks` blocks of `image`, which end in its first
-    /// line or behind it: the lines behind the first one first, and `header` in the place of its first
-    /// word last, with Release.
-    #[inline(always)]
-    fn put_slot(&self, at: usize, image: &SlotImage, blocks: usize, header: u64) {
-        let words = image.as_flattened();
-        let (line, behind) = words[..blocks * BLOCK_BYTES].split_at(LINE_WORDS * WORD_BYTES);
-        self.write(at + LINE_WORDS, behind);
-        self.write(at + 1, &line[WORD_BYTES..]);
-        self.store(at, header, Ordering::Release);
-    }
-
-    /// Copies `blocks` blocks of the slot whose first word is `at`, without that word.
-    #[inline(always)]
-    fn get_slot(&self, at: usize, image: &mut SlotImage, blocks: usize) {
-        self.read(at + 1, &mut image.as_flattened_mut()[WORD_BYTES..blocks * BLOCK_BYTES]);
-    }
-
     /// Asks for the cache line of `at`, to write to it; a hint only.
     #[inline]
     fn prefetch_write(&self, _at: usize) {}
@@ -103,6 +94,99 @@ pub trait Words {
     /// Asks for the cache line of `at`; a hint only.
     #[inline]
     fn prefetch(&self, _at: usize) {}
+}
+
+/// The slots of a ring. They are counted round, so that every number is that of a slot.
+pub trait Slots {
+    /// The first word of a slot, with Acquire.
+    fn header(&self, number: u64) -> u64;
+
+    /// Fills a slot with `head`, which is an odd number of words, all of the first line or more; with the
+    /// blocks of `image` behind that up to `blocks`; and then, with Release, with `header`. The lines behind
+    /// the first one come first.
+    fn put<const HEAD: usize>(
+        &self,
+        number: u64,
+        head: &[u64; HEAD],
+        image: &SlotImage,
+        blocks: usize,
+        header: u64,
+    );
+
+    /// Copies the first `blocks` blocks of a slot, and perhaps more, without its first word.
+    fn get(&self, number: u64, image: &mut SlotImage, blocks: usize);
+
+    /// Asks for the line of a slot, to write to it; a hint only.
+    fn prefetch_write(&self, number: u64, line: usize);
+
+    /// Asks for the line of a slot; a hint only.
+    fn prefetch(&self, number: u64, line: usize);
+}
+
+/// Returns the blocks of a slot that a header and a head of `head_words` words fill.
+pub const fn head_blocks(head_words: usize) -> usize {
+    assert!(head_words % 2 == 1 && LINE_REST_WORDS <= head_words && head_words < SLOT_WORDS);
+    head_words.div_ceil(2)
+}
+
+/// Slots of words every access of which is checked.
+#[derive(Clone, Debug)]
+pub struct CheckedSlots<W> {
+    words: W,
+    at: usize,
+    index_mask: usize,
+}
+
+impl<W: Words> CheckedSlots<W> {
+    /// As [`Words::slots`].
+    pub fn new(words: W, at: usize, count: u32) -> Option<Self> {
+        let end = (count as usize).checked_mul(SLOT_WORDS)?.checked_add(at)?;
+        let fits = count.is_power_of_two() && end <= words.count();
+        fits.then(|| Self { words, at, index_mask: (count as usize - 1) * SLOT_WORDS })
+    }
+
+    fn word(&self, number: u64) -> usize {
+        self.at + ((number as usize).wrapping_mul(SLOT_WORDS) & self.index_mask)
+    }
+}
+
+impl<W: Words> Slots for CheckedSlots<W> {
+    fn header(&self, number: u64) -> u64 {
+        self.words.load(self.word(number), Ordering::Acquire)
+    }
+
+    fn put<const HEAD: usize>(
+        &self,
+        number: u64,
+        head: &[u64; HEAD],
+        image: &SlotImage,
+        blocks: usize,
+        header: u64,
+    ) {
+        let at = self.word(number);
+        let head_blocks = const { head_blocks(HEAD) };
+        let behind = image.get(head_blocks..blocks).unwrap_or_default();
+        self.words.write(at + 2 * head_blocks, behind.as_flattened());
+        let (line, next) = head.split_at(LINE_REST_WORDS);
+        for (word, at) in next.iter().zip(at + LINE_WORDS..).chain(line.iter().zip(at + 1..)) {
+            self.words.store(at, *word, Ordering::Relaxed);
+        }
+        self.words.store(at, header, Ordering::Release);
+    }
+
+    fn get(&self, number: u64, image: &mut SlotImage, blocks: usize) {
+        let end = blocks.clamp(LINE_BLOCKS, image.len()) * BLOCK_BYTES;
+        let bytes = &mut image.as_flattened_mut()[WORD_BYTES..end];
+        self.words.read(self.word(number) + 1, bytes);
+    }
+
+    fn prefetch_write(&self, number: u64, line: usize) {
+        self.words.prefetch_write(self.word(number) + line * LINE_WORDS);
+    }
+
+    fn prefetch(&self, number: u64, line: usize) {
+        self.words.prefetch(self.word(number) + line * LINE_WORDS);
+    }
 }
 
 /// Where the bytes of a word that come first in memory stand in its value.
@@ -136,6 +220,13 @@ pub fn tail_of_word(word: u64, tail: &mut [u8]) {
     }
 }
 
+/// The first words of an image, without the header.
+#[cfg(test)]
+pub fn head_of<const HEAD: usize>(image: &SlotImage) -> [u64; HEAD] {
+    let words = image.as_flattened().as_chunks().0;
+    std::array::from_fn(|at| u64::from_ne_bytes(words[at + 1]))
+}
+
 /// Words in private heap memory, shared between threads only; clones are the same words.
 #[derive(Clone, Debug)]
 pub struct HeapWords(Arc<[AtomicU64]>);
@@ -148,6 +239,12 @@ impl HeapWords {
 }
 
 impl Words for HeapWords {
+    type Slots = CheckedSlots<Self>;
+
+    fn slots(&self, at: usize, count: u32) -> Option<Self::Slots> {
+        CheckedSlots::new(self.clone(), at, count)
+    }
+
     fn count(&self) -> usize {
         self.0.len()
     }

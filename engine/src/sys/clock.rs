@@ -81,7 +81,7 @@ impl Clock {
 
     /// Now. Not ordered with the memory accesses around it: the processor may read the counter some
     /// instructions early or late.
-    #[inline]
+    #[inline(always)]
     pub fn now(&self) -> Ticks {
         match self.source {
             ClockSource::Tsc => Ticks(tsc::read()),

@@ -85,7 +85,7 @@ fn driver_of(path: &Path) -> Option<&str> {
     }
 }
 
-/// A driver names no other driver, and the reactor names none: it is generic over them.
+/// A driver names no other driver, and the reactor names none: `fabric::AnyFabric` stands for all of them.
 pub(crate) fn driver_edges(source: &Source) -> Vec<Violation> {
     let own = match (engine_layer(source), source.module().as_slice()) {
         (Some("reactor" | "mem" | "sys" | "sync" | "config"), _) => "",

@@ -1,12 +1,12 @@
 //! The rules at work on small sources: each one refuses what it is there to refuse, and leaves
 //! alone what only looks like it.
 
-use crate::edges;
 use crate::lexer::blank;
 use crate::manifest;
 use crate::paths::paths;
 use crate::rules;
 use crate::source::{Manifest, Source, Violation, mark_test_modules};
+use crate::{edges, layers};
 
 type Rule = fn(&Source) -> Vec<Violation>;
 
@@ -121,6 +121,69 @@ fn names_at_the_root_and_unknown_modules_are_refused() {
 fn the_reactor_does_not_reach_into_the_api() {
     let text = "use crate::api::Engine;";
     refused(edges::module_edges, "engine/src/reactor/mod.rs", text, "lies above");
+}
+
+#[test]
+fn a_layer_of_the_reactor_does_not_name_a_higher_one() {
+    let file = "engine/src/reactor/state/core.rs";
+    accepted(layers::reactor_layers, file, "use crate::reactor::{pending::sinks, words};");
+    accepted(layers::reactor_layers, file, "use crate::reactor::state::connection::Conn;");
+    accepted(layers::reactor_layers, "engine/src/reactor/turn.rs", "use crate::reactor::client;");
+    refused(layers::reactor_layers, file, "use crate::reactor;", "not below it");
+    for above in ["client::calls", "turn::Turn", "CallSpec"] {
+        let text = format!("use crate::reactor::{above};");
+        refused(layers::reactor_layers, file, &text, "not below it");
+    }
+    let text = "use crate::reactor::server::replies;";
+    refused(layers::reactor_layers, "engine/src/reactor/client/calls.rs", text, "not below it");
+    let text = "use crate::reactor::words::calls;";
+    refused(layers::reactor_layers, "engine/src/reactor/misc/new.rs", "", "no place among");
+    accepted(layers::reactor_layers, "engine/src/reactor/server/pulls.rs", text);
+}
+
+#[test]
+fn a_layer_of_the_reactor_does_not_call_what_a_higher_one_defines() {
+    let file = |path: &str, text: &str| Source::new(format!("engine/src/reactor/{path}"), text);
+    let method =
+        |of: &str, name: &str| format!("\nimpl {of} {{\n    pub(super) fn {name}(&self) {{}}\n}}");
+    let files = |caller: &str, text: &str| {
+        [
+            file("state/core.rs", &method("Reactor", "low")),
+            file("client/calls.rs", &method("CoreCell", "high")),
+            file("turn.rs", &method("Conn", "top")),
+            file("words/other.rs", &method("Other", "unrelated")),
+            file(caller, text),
+        ]
+    };
+    let calls = "fn f() { self.low(); reactor.low(); x.high(); self.unrelated() }";
+    assert!(layers::reactor_methods(&files("common/sends.rs", calls)).is_empty());
+    assert!(
+        layers::reactor_methods(&files("client/other.rs", "fn f() { self.high() }")).is_empty()
+    );
+    assert!(layers::reactor_methods(&files("lane.rs", "fn f() { self.top() }")).is_empty());
+    for (caller, call) in [
+        ("common/sends.rs", "self.high()"),
+        ("server/replies.rs", "self.reactor().high()"),
+        ("client/other.rs", "(c.top())"),
+        ("state/other.rs", "Self::top()"),
+    ] {
+        let found = layers::reactor_methods(&files(caller, &format!("fn f() {{ {call}; }}")));
+        assert_eq!(found.len(), 1, "{caller} {call}: {found:?}");
+    }
+}
+
+#[test]
+fn three_files_of_the_reactor_in_a_circle_are_refused() {
+    let file = |name: &str, next: &str| {
+        let path = format!("engine/src/reactor/words/{name}.rs");
+        Source::new(path, format!("use super::{next}::Name;"))
+    };
+    let pair = [file("a", "b"), file("b", "a"), file("c", "a")];
+    assert!(layers::reactor_circles(&pair).is_empty());
+    let three = [file("a", "b"), file("b", "c"), file("c", "a"), file("d", "a")];
+    let found = layers::reactor_circles(&three);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].to_string().contains("3 files import each other"), "{found:?}");
 }
 
 #[test]

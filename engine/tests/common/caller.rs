@@ -103,7 +103,7 @@ impl<T: 'static> Caller<T> {
         &self,
         procedure: Procedure,
         token: u64,
-        encode: impl Fn(&mut Encoder<'_>),
+        encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         self.client.call(procedure, Token(token), &mut CallSpec::new(), encode)
     }
@@ -135,7 +135,7 @@ impl<T: 'static> Caller<T> {
     pub(crate) fn call(
         &mut self,
         procedure: Procedure,
-        encode: impl Fn(&mut Encoder<'_>),
+        encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<T, CallError> {
         self.start(procedure, 0, encode).unwrap();
         self.reply()

@@ -52,6 +52,7 @@ pub(crate) struct DevicePlan {
     remote_invalidate: bool,
     revoke_ns: u64,
     early: Option<EarlyCompletion>,
+    cold_per_mille: u64,
 }
 
 /// A connection of a client, and what it is used for.
@@ -152,6 +153,7 @@ impl Scenario {
         }
         slow_keys(seed, servers.iter_mut().chain(&mut clients));
         early_completions(seed, servers.iter_mut().chain(&mut clients));
+        cold_connections(seed, servers.iter_mut().chain(&mut clients));
         // Ends that go by different rules do not agree on which way a message goes.
         let reverse_calls = profile.map_or(0, |_| reverse_calls(seed));
         for node in servers.iter_mut().chain(&mut clients) {
@@ -344,6 +346,14 @@ fn early_completions<'a>(seed: u64, nodes: impl Iterator<Item = &'a mut Node>) {
     }
 }
 
+/// Gives devices connections whose short messages are not always taken by value. Decided apart, too.
+fn cold_connections<'a>(seed: u64, nodes: impl Iterator<Item = &'a mut Node>) {
+    let mut rng = Rng::new(seed ^ 0x636f_6c64);
+    for node in nodes {
+        node.device.cold_per_mille = rng.pick(&[0, 125, 125, 500]);
+    }
+}
+
 impl DevicePlan {
     fn draw(rng: &mut Rng) -> Self {
         Self {
@@ -354,6 +364,7 @@ impl DevicePlan {
             remote_invalidate: rng.chance(700),
             revoke_ns: 0,
             early: None,
+            cold_per_mille: 0,
         }
     }
 
@@ -365,6 +376,7 @@ impl DevicePlan {
         device.remote_invalidate = self.remote_invalidate;
         device.revoke_ns = self.revoke_ns;
         device.early = self.early;
+        device.cold_per_mille = self.cold_per_mille;
         if self.small_arena {
             device.arena = vec![
                 BulkClass { block_bytes: 4 << 10, count: 4 },

@@ -77,6 +77,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         slot.state = State::InFlight;
         slot.has_chunks = !chunks.is_empty();
+        slot.is_plain &= !slot.has_chunks;
         slot.chunks = Chunks::Offered(offered(chunks));
         slot.dones_total = self.credits.dones_total();
         self.credits.spend();

@@ -6,7 +6,7 @@ use spinrpc_proto::limits::Limits;
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::plain::{PlainReply, call_head};
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, index_of};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 
@@ -17,13 +17,25 @@ use crate::recorder::Event;
 fn a_plain_call_takes_the_next_xid_and_a_credit() {
     let mut caller = Caller::granted(2);
     let expected = caller.requester.next_xid();
-    caller.requester.start_plain(7, NEVER).unwrap();
+    let unstarted = caller.requester.next_call().map(|call| call.xid);
+    assert_eq!(unstarted, Ok(expected));
+    assert_eq!(caller.requester.credits().in_flight(), 0, "it was not started");
+    let start = |caller: &mut Caller, token| {
+        let requested = caller.requester.credits().requested();
+        caller.requester.next_call().map(|call| {
+            assert_eq!(call.requested(), requested);
+            let xid = call.xid;
+            call.start(token, NEVER);
+            xid
+        })
+    };
+    assert_eq!(start(&mut caller, 7), Ok(expected));
     assert_eq!(caller.requester.credits().in_flight(), 1);
     let events = caller.receive(&plain_reply(expected, 2));
     assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
-    caller.requester.start_plain(8, NEVER).unwrap();
-    caller.requester.start_plain(9, NEVER).unwrap();
-    assert_eq!(caller.requester.start_plain(10, NEVER), Err(CallRefused::NoCredit));
+    let (second, third) = (start(&mut caller, 8), start(&mut caller, 9));
+    assert!(second.is_ok() && third.is_ok() && second != third && second != Ok(expected));
+    assert_eq!(start(&mut caller, 10), Err(CallRefused::NoCredit));
 }
 
 /// The words of the transport header, and the direction of the RPC message.
@@ -43,16 +55,33 @@ fn a_plain_reply_ends_its_call_once_with_its_token_and_grant() {
     let mut caller = Caller::granted(4);
     let (first, second) = (caller.call(7), caller.call(8));
     let reply = PlainReply { xid: second.xid, credits: 3 };
-    let slot = caller.requester.plain_slot(&reply).unwrap();
-    assert_eq!(slot, second.slot);
-    assert_eq!(caller.requester.on_plain_reply(slot, &reply), 8);
+    assert_eq!(index_of(second.xid), second.slot.index);
+    assert_eq!(caller.requester.take_plain_reply(&reply), Some(8));
     let credits = caller.requester.credits();
     assert_eq!((credits.granted(), credits.in_flight()), (3, 1));
-    assert_eq!(caller.requester.plain_slot(&reply), None, "once");
+    assert_eq!(caller.requester.take_plain_reply(&reply), None, "once");
     let zero = PlainReply { xid: first.xid, credits: 0 };
-    let slot = caller.requester.plain_slot(&zero).unwrap();
-    assert_eq!(caller.requester.on_plain_reply(slot, &zero), 7);
+    assert_eq!(caller.requester.take_plain_reply(&zero), Some(7));
     assert_eq!(caller.requester.credits().granted(), 1, "zero counts as one");
+}
+
+#[test]
+fn the_reply_to_a_call_that_has_lent_memory_goes_the_general_way() {
+    let mut caller = Caller::granted(4);
+    let lent = caller.call(7);
+    caller.requester.lend(lent.slot);
+    let reply = PlainReply { xid: lent.xid, credits: 4 };
+    assert_eq!(caller.requester.take_plain_reply(&reply), None);
+    caller.requester.suspend(|_, _| true);
+    let again = caller.requester.resend(lent.slot, &CallChunks::EMPTY, &mut [0; 32]);
+    assert!(again.is_ok());
+    assert_eq!(caller.requester.take_plain_reply(&reply), None, "neither when it is sent again");
+    let events = caller.receive(&plain_reply(lent.xid, 4));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
+    let next = caller.call(8);
+    assert_eq!(next.slot.index, lent.slot.index, "its slot lends nothing any more");
+    let reply = PlainReply { xid: next.xid, credits: 4 };
+    assert_eq!(caller.requester.take_plain_reply(&reply), Some(8));
 }
 
 #[test]
@@ -61,29 +90,33 @@ fn the_general_way_has_replies_that_are_not_awaited_or_have_more_to_them() {
     let plain = |xid| PlainReply { xid, credits: 4 };
     let cancelled = caller.call(1);
     assert!(caller.requester.cancel(cancelled.slot, &mut caller.out));
-    assert_eq!(caller.requester.plain_slot(&plain(cancelled.xid)), None);
+    assert_eq!(caller.requester.take_plain_reply(&plain(cancelled.xid)), None);
     let mut chunks = CallChunks::EMPTY;
     let offer = ChunkOffer { handle: 1, length: 100, offset: 0, segment_bytes: 100 };
     assert!(chunks.set_reply(offer));
     let with_chunks = caller.call_with(2, NEVER, &chunks).0;
-    assert_eq!(caller.requester.plain_slot(&plain(with_chunks.xid)), None);
-    assert_eq!(caller.requester.plain_slot(&plain(Xid(cancelled.xid.0 ^ 0x8000_0000))), None);
+    assert_eq!(caller.requester.take_plain_reply(&plain(with_chunks.xid)), None);
+    assert_eq!(caller.requester.take_plain_reply(&plain(Xid(cancelled.xid.0 ^ 0x8000_0000))), None);
     let mut unsettled = Caller::new(4);
     unsettled.requester.negotiate(Negotiation::new(Versions::Both));
     let first = unsettled.call(3);
-    assert_eq!(unsettled.requester.plain_slot(&plain(first.xid)), None);
+    assert_eq!(unsettled.requester.take_plain_reply(&plain(first.xid)), None);
     let at = caller.call_with(4, Instant(50), &CallChunks::EMPTY).0;
-    assert!(caller.requester.plain_slot(&plain(at.xid)).is_some());
     caller.at(50);
-    assert_eq!(caller.requester.plain_slot(&plain(at.xid)), None, "after its deadline");
+    assert_eq!(caller.requester.take_plain_reply(&plain(at.xid)), None, "after its deadline");
 }
 
 #[test]
 fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     let mut server = Server::new(2);
-    let first = server.responder.take_plain().unwrap();
-    let second = server.responder.take_plain().unwrap();
-    assert_eq!(server.responder.take_plain(), None);
+    let take = |server: &mut Server| match server.responder.begin_plain() {
+        true => server.responder.place_plain(),
+        false => None,
+    };
+    let first = take(&mut server).unwrap();
+    let second = take(&mut server).unwrap();
+    assert_eq!(take(&mut server), None);
+    assert_eq!(server.responder.calls_taken(), 2);
     assert_eq!(server.responder.in_progress(), 2);
     assert!(server.responder.is_delivered(first) && server.responder.is_delivered(second));
     assert_eq!(server.responder.version(), TransportVersion::One);
@@ -91,6 +124,8 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     assert!(!server.responder.is_delivered(first));
     server.responder.end_plain(first);
     assert_eq!(server.responder.in_progress(), 1, "once");
+    assert!(server.responder.begin_plain());
+    assert_eq!((server.responder.in_progress(), server.responder.calls_taken()), (1, 3), "no slot");
     let message = plain_call(Xid(9));
     server.responder.on_receive(&view(&message), &mut server.out);
     assert!(matches!(server.out.take()[..], [Event::Call(_)]));

@@ -191,7 +191,9 @@ impl Session {
         let (done, written) = channel();
         let track = Track { core, ring: consumer, dropped: Arc::clone(&dropped), _done: done };
         // A writer that failed has gone and wants no more; it has said so.
-        lock(&session.tracks).as_ref().map(|tracks| tracks.send(track));
+        if let Some(tracks) = lock(&session.tracks).as_ref() {
+            let _ = tracks.send(track);
+        }
         Ok(Tape {
             ring,
             scratch: Box::new([0; RECORD_BYTES + PATH_MTU_BYTES]),

@@ -2,7 +2,7 @@
 
 use crate::fabric::{
     Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId, Received,
-    Revoked, SendWr, Short, WrError, WrId,
+    Revoked, SendWr, Short, ShortFrom, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -65,6 +65,9 @@ pub(in crate::fabric) struct Limits {
     pub(in crate::fabric) writes_without_the_right: bool,
     /// A long transfer holds up what other connections send.
     pub(in crate::fabric) sends_one_by_one: bool,
+    /// The device decides whose messages move next: it may serve one connection many times before
+    /// another.
+    pub(in crate::fabric) serves_in_its_own_order: bool,
 }
 
 /// How much a key lets reach.
@@ -214,7 +217,9 @@ impl<F: Fabric> End<F> {
     fn take_shorts(&mut self) {
         let mut short = Short::EMPTY;
         for _ in 0..self.batch.room() {
-            let Some(qp) = self.fabric.next_short(&mut short) else { return };
+            let Some(from) = self.fabric.next_short(&mut short) else { return };
+            let ShortFrom { qp, send_room } = from;
+            assert_eq!(send_room, self.fabric.send_room(qp));
             self.shorts += 1;
             if self.keeps_shorts {
                 self.kept.extend(self.fabric.receive_of_short(qp));
@@ -241,7 +246,7 @@ impl<F: Fabric> End<F> {
         if let Some(room) = short.whole_mut().get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
             short.set_len(bytes.len());
-            if self.fabric.send_short(qp, &short) {
+            if self.fabric.send_short(qp, &short.head(), &short) {
                 return;
             }
         }

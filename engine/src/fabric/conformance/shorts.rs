@@ -123,14 +123,15 @@ pub(in crate::fabric) fn a_burst_of_short_messages_waits_for_its_receives<P: Pro
 }
 
 /// Keep as many messages of 300 bytes in flight on each of two connections as a turn takes. Expect both to
-/// get on.
+/// get on: evenly, unless a device decides on the order.
 pub(in crate::fabric) fn long_messages_of_one_connection_do_not_hold_up_others<P: Provider>(
     provider: &P,
 ) {
     let mut pair = busy_pair(provider);
     let ends = [(pair.at_near, pair.at_far), pair.connect()];
     let (mut received, mut sent) = ([0_usize; 2], [0_usize; 2]);
-    pair.until("160 messages", |pair| {
+    let total_max = if pair.limits.serves_in_its_own_order { usize::MAX } else { 160 };
+    pair.until("20 messages of each connection", |pair| {
         for (index, (near, far)) in ends.into_iter().enumerate() {
             while pair.far.next(far).is_some() {
                 received[index] += 1;
@@ -141,9 +142,11 @@ pub(in crate::fabric) fn long_messages_of_one_connection_do_not_hold_up_others<P
                 sent[index] += 1;
             }
         }
-        (received[0] + received[1] >= 160).then_some(())
+        let both_get_on = received.iter().all(|count| *count >= 20);
+        let total = received.iter().sum::<usize>();
+        assert!(both_get_on || total < total_max, "{received:?}");
+        both_get_on.then_some(())
     });
-    assert!(received.iter().all(|count| *count >= 20), "{received:?}");
 }
 
 /// Keep as many Reads in flight on one connection as complete in a turn. Expect messages of 300 bytes on

@@ -10,7 +10,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
+    Head, QpId, RemoteSlice, Revoked, SendWr, Short, ShortFrom, Wake, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::control::Control;
@@ -87,6 +87,8 @@ pub struct ShmFabric {
     round_ticks: u64,
     /// Short messages go by value.
     takes_shorts: bool,
+    /// Memory for one that is sent from elsewhere.
+    short: Box<Short>,
 }
 
 /// Looks for short messages between two polls.
@@ -142,6 +144,7 @@ impl ShmFabric {
             clock,
             round_ticks: clock.from_duration(ROUND_TIME).max(1),
             takes_shorts: false,
+            short: Box::new(Short::EMPTY),
             core,
             control,
             config,
@@ -173,7 +176,7 @@ impl ShmFabric {
     /// Returns the next short message of the hot connections. Each is polled once per turn, and again while
     /// it has messages.
     #[inline(always)]
-    fn next_of_hot(&mut self, message: &mut Short) -> Option<QpId> {
+    fn next_of_hot(&mut self, message: &mut Short) -> Option<ShortFrom> {
         loop {
             while self.looks_left > 0 {
                 let Some(place) = self.hot.get(self.hot_at).copied() else { break };
@@ -182,12 +185,12 @@ impl ShmFabric {
                 };
                 match pair.take_short(message, !self.turn.at_message) {
                     Seen::Messages => {
-                        let id = pair.id;
+                        let from = ShortFrom { qp: pair.id, send_room: pair.send_room() };
                         self.turn = Turn { at_message: true, is_over: true };
                         if pair.ends_turn() {
                             self.look_at_next();
                         }
-                        return Some(id);
+                        return Some(from);
                     }
                     Seen::Nothing => {
                         pair.empty_looks += 1;
@@ -570,7 +573,9 @@ impl ShmFabric {
 impl Fabric for ShmFabric {
     type Endpoint = ShmEndpoint;
 
-    const HAS_SHORTS: bool = true;
+    fn has_shorts(&self) -> bool {
+        true
+    }
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -605,7 +610,7 @@ impl Fabric for ShmFabric {
     }
 
     #[inline(always)]
-    fn next_short(&mut self, message: &mut Short) -> Option<QpId> {
+    fn next_short(&mut self, message: &mut Short) -> Option<ShortFrom> {
         self.next_of_hot(message)
     }
 
@@ -614,11 +619,29 @@ impl Fabric for ShmFabric {
     }
 
     #[inline(always)]
-    fn send_short(&mut self, qp: QpId, message: &Short) -> bool {
+    fn send_short<const HEAD: usize>(
+        &mut self,
+        qp: QpId,
+        head: &Head<HEAD>,
+        message: &Short,
+    ) -> bool {
         let place = self.places.get_mut(qp.index() as usize);
         let place = place.filter(|place| place.generation == qp.generation());
         let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else { return false };
-        match pair.send_short(message) {
+        match pair.send_short(head, message) {
+            Ok(true) => Self::note_sent(&mut self.sent, pair),
+            Ok(false) => return false,
+            Err(cause) => self.take_down(qp.index(), cause),
+        }
+        true
+    }
+
+    #[inline]
+    fn send_copied(&mut self, qp: QpId, message: &[u8]) -> bool {
+        let place = self.places.get_mut(qp.index() as usize);
+        let place = place.filter(|place| place.generation == qp.generation());
+        let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else { return false };
+        match pair.send_copied(message, &mut self.short) {
             Ok(true) => Self::note_sent(&mut self.sent, pair),
             Ok(false) => return false,
             Err(cause) => self.take_down(qp.index(), cause),

@@ -4,8 +4,8 @@
 //! requests take effect in the order of posting, and any error ends the connection.
 
 use super::super::{
-    Access, CompletionKind, Completions, DownCause, ExposeError, Full, QpId, RemoteSlice, SendWr,
-    Short, WrError, WrId,
+    Access, CompletionKind, Completions, DownCause, ExposeError, Full, Head, LineHead, QpId,
+    RemoteSlice, SendWr, Short, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::endpoint::Link;
@@ -43,20 +43,18 @@ pub(super) enum Progress {
     Waiting,
 }
 
-/// See the module.
+/// See the module. What short messages need comes first, in as few cache lines as possible: with many
+/// connections they are what a call costs.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct QueuePair {
     pub(super) id: QpId,
-    tx: Producer<Window>,
-    rx: Consumer<Window>,
-    recv_queue: Vec<Buf>,
-    send_queue: VecDeque<SendWr>,
-    /// Reads posted whose completions the reactor has not got yet.
-    reads: usize,
-    /// Since when a message waits for a receive.
-    not_ready_since: Option<Instant>,
+    /// Work requests that can be queued; see `count_room`.
+    room: usize,
     /// Looks in a row that found nothing.
     pub(super) empty_looks: u32,
+    /// Nothing waits in the send queue, and the connection is up.
+    sends_at_once: bool,
     /// A short message was taken, and its receive, which is posted all the while, can be had.
     lends_receive: bool,
     /// The last turn that looked found something.
@@ -69,6 +67,14 @@ pub(super) struct QueuePair {
     pub(super) sent: bool,
     /// In the core's list of those with a send queue that is not empty.
     pub(super) waiting: bool,
+    recv_queue: Vec<Buf>,
+    rx: Consumer<Window>,
+    tx: Producer<Window>,
+    send_queue: VecDeque<SendWr>,
+    /// Reads posted whose completions the reactor has not got yet.
+    reads: usize,
+    /// Since when a message waits for a receive.
+    not_ready_since: Option<Instant>,
     /// Set when it went down: the first cause.
     pub(super) cause: Option<DownCause>,
     exposures: Exposures,
@@ -107,6 +113,8 @@ impl QueuePair {
             recv_queue: Vec::with_capacity(limits.recv_queue_depth),
             send_queue: VecDeque::with_capacity(limits.send_queue_depth),
             reads: 0,
+            room: limits.send_queue_depth,
+            sends_at_once: true,
             not_ready_since: None,
             empty_looks: 0,
             lends_receive: false,
@@ -164,7 +172,6 @@ impl QueuePair {
                 }
                 self.rx.take_slot(length, message.slot_mut(length));
                 self.lends_receive = true;
-                self.empty_looks = 0;
                 Seen::Messages
             }
             _ => Seen::More,
@@ -175,6 +182,7 @@ impl QueuePair {
     /// is taken per turn after silence, as in [`QueuePair::receive`].
     #[inline(always)]
     pub(super) fn ends_turn(&mut self) -> bool {
+        self.empty_looks = 0;
         !std::mem::replace(&mut self.burst, true)
     }
 
@@ -299,11 +307,37 @@ impl QueuePair {
 
     /// Sends at once if that can be done.
     #[inline(always)]
-    pub(super) fn send_short(&mut self, message: &Short) -> Result<bool, DownCause> {
-        if !self.send_queue.is_empty() || self.cause.is_some() {
+    pub(super) fn send_short<const HEAD: usize>(
+        &mut self,
+        head: &Head<HEAD>,
+        message: &Short,
+    ) -> Result<bool, DownCause> {
+        if !self.sends_at_once {
             return Ok(false);
         }
-        match self.tx.push_slot(message.slot(), message.length()) {
+        match self.tx.push_slot(head.words(), message.slot(), message.length()) {
+            Ok(()) => Ok(true),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
+            Err(PushError::Full | PushError::TooLong) => Ok(false),
+        }
+    }
+
+    /// As [`QueuePair::send_short`], of a message of any length; one that the ring never takes is not sent
+    /// either. `short` is memory for one that is short.
+    #[inline]
+    pub(super) fn send_copied(
+        &mut self,
+        message: &[u8],
+        short: &mut Short,
+    ) -> Result<bool, DownCause> {
+        if short.copy_from(message) {
+            let head = LineHead::new(short.first_word(), short.pairs());
+            return self.send_short(&head, short);
+        }
+        if !self.sends_at_once {
+            return Ok(false);
+        }
+        match self.tx.push(None, message) {
             Ok(()) => Ok(true),
             Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
             Err(PushError::Full | PushError::TooLong) => Ok(false),
@@ -317,15 +351,23 @@ impl QueuePair {
         }
         self.reads += usize::from(matches!(wr, SendWr::Read { .. }));
         self.send_queue.push_back(wr);
+        self.count_room();
         Ok(Ok(Progress::Waiting))
     }
 
-    /// Work requests that can be queued. Reads keep their place until their completion is taken.
+    /// Work requests that can be queued.
+    #[inline(always)]
     pub(super) fn send_room(&self) -> usize {
-        if self.cause.is_some() {
-            return 0;
-        }
-        self.limits.send_queue_depth - self.send_queue.len().max(self.reads)
+        self.room
+    }
+
+    /// The send queue has changed, or the connection ends. Reads keep their place until their completion is
+    /// taken.
+    fn count_room(&mut self) {
+        let is_up = self.cause.is_none();
+        self.sends_at_once = is_up && self.send_queue.is_empty();
+        let taken = self.send_queue.len().max(self.reads);
+        self.room = if is_up { self.limits.send_queue_depth - taken } else { 0 };
     }
 
     /// Work requests wait for room at the peer, or for their turn.
@@ -345,6 +387,15 @@ impl QueuePair {
 
     /// Goes on with the send queue. Finished Reads go to `done`.
     pub(super) fn progress(
+        &mut self,
+        done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
+    ) -> Result<Progress, DownCause> {
+        let progress = self.send_queued(done);
+        self.count_room();
+        progress
+    }
+
+    fn send_queued(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
     ) -> Result<Progress, DownCause> {
@@ -419,6 +470,7 @@ impl QueuePair {
     /// The reactor has got the completion of a Read.
     pub(super) fn read_taken(&mut self) {
         self.reads -= 1;
+        self.count_room();
     }
 
     /// Whether the peer must be rung for what was sent; the caller has fenced.
@@ -463,6 +515,7 @@ impl QueuePair {
         });
         self.exposures.revoke_all();
         self.cause.get_or_insert(cause);
+        self.count_room();
     }
 
     /// Gives back what was posted, as far as `out` has room; true when the last one, `Down`, is out.

@@ -1,24 +1,29 @@
 //! A window on memory that another process writes: the only way this driver touches such memory.
 //!
-//! Words go through relaxed atomics, long copies through [`copy_bytes`], and blocks of a slot through
-//! [`load_block`], so that nothing the other side does meanwhile is undefined behaviour here. No
+//! Words go through relaxed atomics, long copies through [`copy_bytes`], and blocks of messages through
+//! [`load_block`] and [`store_block`], so that nothing the other side does meanwhile is undefined behaviour here. No
 //! reference to the bytes ever exists.
 
 use crate::sync::atomic::Ordering;
 use crate::sync::atomic::mapped::AtomicU64;
 pub(super) use crate::sync::copy::copy_bytes;
-use crate::sync::copy::load_block;
+use crate::sync::copy::{load_block, store_block};
 use crate::sync::words::{
-    Block, LINE_BLOCKS, LINE_WORDS, SlotImage, WORD_BYTES, Words, tail_of_word, word_of_tail,
+    Block, LINE_BLOCKS, LINE_REST_WORDS, LINE_WORDS, SLOT_WORDS, SlotImage, Slots, WORD_BYTES,
+    Words, head_blocks, tail_of_word, word_of_tail,
 };
 use crate::sys::mmap::SharedMemory;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Bytes that are copied without a look at how many are left: half a cache line, as the messages that
-/// are to be fast have two or three lines.
-const BLOCK_BYTES: usize = 4 * WORD_BYTES;
+/// Bytes that are copied without a look at how many are left.
+const LINE_BYTES: usize = LINE_BLOCKS * size_of::<Block>();
+
+fn blocks_of_line(line: &[u8; LINE_BYTES]) -> [Block; LINE_BLOCKS] {
+    let blocks = line.as_chunks().0.first_chunk();
+    *blocks.unwrap_or_else(|| unreachable!())
+}
 
 /// Words of a shared mapping; clones are windows on the same words.
 #[derive(Clone, Debug)]
@@ -71,6 +76,17 @@ impl Window {
 }
 
 impl Words for Window {
+    type Slots = SlotWindow;
+
+    fn slots(&self, at: usize, count: u32) -> Option<SlotWindow> {
+        let words = (count as usize).checked_mul(SLOT_WORDS)?;
+        let fits = count.is_power_of_two() && at.checked_add(words)? <= self.count;
+        // SAFETY: `at` is within the mapping, as was just checked.
+        let first = fits.then(|| unsafe { self.base.add(at) })?;
+        let (index_mask, _memory) = (words - SLOT_WORDS, Arc::clone(&self.memory));
+        Some(SlotWindow { first, index_mask, _memory })
+    }
+
     #[inline]
     fn count(&self) -> usize {
         self.count
@@ -103,136 +119,219 @@ impl Words for Window {
 
     #[inline]
     fn write(&self, at: usize, bytes: &[u8]) {
-        let mut to = self.span(at, bytes.len());
-        let mut rest = bytes;
-        let mut put = |word: u64| {
-            // SAFETY: `span` has checked all words that `bytes` take, and this is called once for each.
-            unsafe {
-                (*to).store(word, Ordering::Relaxed);
+        let mut to = self.span(at, bytes.len()).cast::<Block>().cast_mut();
+        let (lines, rest) = bytes.as_chunks::<LINE_BYTES>();
+        let (blocks, rest) = rest.as_chunks();
+        let (words, tail) = rest.as_chunks();
+        // SAFETY: `span` has checked the words that `bytes` take. What is behind whole blocks is less than one.
+        unsafe {
+            for line in lines {
+                let [a, b, c, d] = blocks_of_line(line);
+                store_block::<0>(a, to);
+                store_block::<1>(b, to);
+                store_block::<2>(c, to);
+                store_block::<3>(d, to);
+                to = to.add(LINE_BLOCKS);
+            }
+            for block in blocks {
+                store_block::<0>(*block, to);
                 to = to.add(1);
             }
-        };
-        let mut put_all = |bytes: &[u8]| {
-            bytes.as_chunks().0.iter().for_each(|word| put(u64::from_ne_bytes(*word)));
-        };
-        while let Some(block) = rest.split_off(..BLOCK_BYTES) {
-            put_all(block);
-        }
-        if let Some(half) = rest.split_off(..BLOCK_BYTES / 2) {
-            put_all(half);
-        }
-        if let Some(word) = rest.split_off(..WORD_BYTES) {
-            put_all(word);
-        }
-        if !rest.is_empty() {
-            put(word_of_tail(rest));
+            let mut to = to.cast::<AtomicU64>();
+            for word in words {
+                (*to).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+                to = to.add(1);
+            }
+            if !tail.is_empty() {
+                (*to).store(word_of_tail(tail), Ordering::Relaxed);
+            }
         }
     }
 
     #[inline]
     fn read(&self, at: usize, bytes: &mut [u8]) {
-        let mut from = self.span(at, bytes.len());
-        let mut rest = bytes;
-        let mut get = || {
-            // SAFETY: `span` has checked all words that `bytes` take, and this is called once for each.
-            unsafe {
-                let word = (*from).load(Ordering::Relaxed);
+        let mut from = self.span(at, bytes.len()).cast::<Block>();
+        let (lines, rest) = bytes.as_chunks_mut::<LINE_BYTES>();
+        let (blocks, rest) = rest.as_chunks_mut();
+        let (words, tail) = rest.as_chunks_mut();
+        // SAFETY: as in `write`.
+        unsafe {
+            for line in lines {
+                let loaded = [
+                    load_block::<0>(from),
+                    load_block::<1>(from),
+                    load_block::<2>(from),
+                    load_block::<3>(from),
+                ];
+                line.copy_from_slice(loaded.as_flattened());
+                from = from.add(LINE_BLOCKS);
+            }
+            for block in blocks {
+                *block = load_block::<0>(from);
                 from = from.add(1);
-                word
             }
-        };
-        let mut get_all = |bytes: &mut [u8]| {
-            bytes.as_chunks_mut().0.iter_mut().for_each(|word| *word = get().to_ne_bytes());
-        };
-        while let Some(block) = rest.split_off_mut(..BLOCK_BYTES) {
-            get_all(block);
-        }
-        if let Some(half) = rest.split_off_mut(..BLOCK_BYTES / 2) {
-            get_all(half);
-        }
-        if let Some(word) = rest.split_off_mut(..WORD_BYTES) {
-            get_all(word);
-        }
-        if !rest.is_empty() {
-            tail_of_word(get(), rest);
-        }
-    }
-
-    /// By words and not by blocks: the headers were written by words just now, and a load that spans two
-    /// stores waits for both (no store forwarding).
-    #[inline(always)]
-    fn put_slot(&self, at: usize, image: &SlotImage, blocks: usize, header: u64) {
-        let slot = self.span(at, size_of::<SlotImage>());
-        let words = image.as_flattened().as_chunks::<WORD_BYTES>().0;
-        let behind = words.get(LINE_WORDS..2 * blocks).unwrap_or_default();
-        let line = words[..LINE_WORDS].iter().enumerate().skip(1);
-        // SAFETY: `span` has checked all words of a slot, which are as many as the image has.
-        unsafe {
-            for (word, at) in behind.iter().zip(LINE_WORDS..) {
-                (*slot.add(at)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            let mut from = from.cast::<AtomicU64>();
+            for word in words {
+                *word = (*from).load(Ordering::Relaxed).to_ne_bytes();
+                from = from.add(1);
             }
-            for (at, word) in line {
-                (*slot.add(at)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-            }
-            (*slot).store(header, Ordering::Release);
-        }
-    }
-
-    #[inline(always)]
-    fn get_slot(&self, at: usize, image: &mut SlotImage, blocks: usize) {
-        let slot = self.span(at, size_of::<SlotImage>());
-        let from = slot.cast::<Block>();
-        // SAFETY: `span` has checked all words of a slot, which are as many as the image has.
-        unsafe {
-            let second = (*slot.add(1)).load(Ordering::Relaxed);
-            image[0][WORD_BYTES..].copy_from_slice(&second.to_ne_bytes());
-            for (at, block) in image[..LINE_BLOCKS].iter_mut().enumerate().skip(1) {
-                *block = load_block(from.add(at));
-            }
-            let behind = image.get_mut(LINE_BLOCKS..blocks).unwrap_or_default();
-            for (block, at) in behind.iter_mut().zip(LINE_BLOCKS..) {
-                *block = load_block(from.add(at));
+            if !tail.is_empty() {
+                tail_of_word((*from).load(Ordering::Relaxed), tail);
             }
         }
     }
 
     #[inline(always)]
     fn prefetch_write(&self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which faults on no address and changes nothing.
-        unsafe {
-            std::arch::asm!(
-                "prefetchw [{}]",
-                in(reg) self.base.as_ptr().wrapping_add(at),
-                options(nostack, preserves_flags, readonly)
-            );
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        prefetch_write(self.base.as_ptr().wrapping_add(at));
     }
 
     #[inline(always)]
     fn prefetch(&self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which faults on no address and changes nothing.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(at).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        prefetch(self.base.as_ptr().wrapping_add(at));
     }
+}
+
+/// Slots in a window. An access needs no check: whatever its number, a slot is within them.
+#[derive(Debug)]
+pub(super) struct SlotWindow {
+    first: NonNull<AtomicU64>,
+    index_mask: usize,
+    _memory: Arc<SharedMemory>,
+}
+
+// SAFETY: the words are atomics in a mapping that `_memory` keeps alive; any thread may use them.
+unsafe impl Send for SlotWindow {}
+// SAFETY: as above.
+unsafe impl Sync for SlotWindow {}
+
+impl SlotWindow {
+    /// The first of the words of a slot, [`SLOT_WORDS`] of which are in the mapping.
+    #[inline(always)]
+    fn slot(&self, number: u64) -> *mut AtomicU64 {
+        let index = (number as usize).wrapping_mul(SLOT_WORDS) & self.index_mask;
+        // SAFETY: `Window::slots` has checked that there are SLOT_WORDS words from each multiple of them on
+        // that is no greater than the mask.
+        unsafe { self.first.as_ptr().add(index) }
+    }
+}
+
+impl Slots for SlotWindow {
+    #[inline(always)]
+    fn header(&self, number: u64) -> u64 {
+        // SAFETY: `slot` is the first of words in the mapping, which are only accessed as atomics.
+        unsafe { (*self.slot(number)).load(Ordering::Acquire) }
+    }
+
+    #[inline(always)]
+    fn put<const HEAD: usize>(
+        &self,
+        number: u64,
+        head: &[u64; HEAD],
+        image: &SlotImage,
+        blocks: usize,
+        header: u64,
+    ) {
+        let slot = self.slot(number);
+        let head_blocks = const { head_blocks(HEAD) };
+        let (line, next) = head.split_at(LINE_REST_WORDS);
+        // SAFETY: `slot` has SLOT_WORDS words, which are as many as the image has; `head_blocks` has checked
+        // that those of the head are no more.
+        unsafe {
+            if head_blocks < blocks {
+                let behind = image.get(head_blocks..blocks).unwrap_or_default().as_flattened();
+                for (word, at) in behind.as_chunks().0.iter().zip(2 * head_blocks..) {
+                    (*slot.add(at)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+                }
+            }
+            for (word, at) in next.iter().zip(LINE_WORDS..) {
+                (*slot.add(at)).store(*word, Ordering::Relaxed);
+            }
+            for (word, at) in line.iter().zip(1..) {
+                (*slot.add(at)).store(*word, Ordering::Relaxed);
+            }
+            (*slot).store(header, Ordering::Release);
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, number: u64, image: &mut SlotImage, blocks: usize) {
+        let slot = self.slot(number);
+        let from = slot.cast::<Block>();
+        // SAFETY: `slot` has SLOT_WORDS words, which are as many as the image has.
+        // What is not asked for of a line comes along; a further line would take its time.
+        unsafe {
+            let second = (*slot.add(1)).load(Ordering::Relaxed);
+            image[0][WORD_BYTES..].copy_from_slice(&second.to_ne_bytes());
+            let [_, first, rest @ ..] = image;
+            *first = load_block::<1>(from);
+            let [third, fourth, rest @ ..] = rest;
+            (*third, *fourth) = (load_block::<2>(from), load_block::<3>(from));
+            for (line, behind) in rest.as_chunks_mut::<LINE_BLOCKS>().0.iter_mut().enumerate() {
+                if blocks <= LINE_BLOCKS * (line + 1) {
+                    break;
+                }
+                let from = from.add(LINE_BLOCKS * (line + 1));
+                *behind = [
+                    load_block::<0>(from),
+                    load_block::<1>(from),
+                    load_block::<2>(from),
+                    load_block::<3>(from),
+                ];
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_write(&self, number: u64, line: usize) {
+        prefetch_write(self.slot(number).wrapping_add(line * LINE_WORDS));
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, number: u64, line: usize) {
+        prefetch(self.slot(number).wrapping_add(line * LINE_WORDS));
+    }
+}
+
+/// Asks for a cache line, to write to it.
+#[inline(always)]
+fn prefetch_write(line: *const AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which faults on no address and changes nothing.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) line,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// Asks for a cache line.
+#[inline(always)]
+fn prefetch(line: *const AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which faults on no address and changes nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sync::words::{CheckedSlots, head_of};
 
     #[test]
     fn bytes_of_every_length_come_back_and_leave_their_neighbours_alone() {
         let (memory, _fd) = SharedMemory::create("window", 4096).unwrap();
         let window = Window::new(Arc::new(memory));
-        for length in 0..=12 * WORD_BYTES {
+        for length in 0..=20 * WORD_BYTES {
             let after = 1 + length.div_ceil(WORD_BYTES);
             for at in 0..=after {
                 window.store(at, u64::MAX, Ordering::Relaxed);
@@ -248,26 +347,55 @@ mod tests {
     }
 
     #[test]
+    fn there_are_no_slots_beyond_the_words_and_none_that_cannot_be_counted_round() {
+        let (memory, _fd) = SharedMemory::create("window", 4096).unwrap();
+        let window = Window::new(Arc::new(memory));
+        for (at, count, is_there) in [
+            (0, 16, true),
+            (256, 8, true),
+            (257, 8, false),
+            (0, 32, false),
+            (512, 1, false),
+            (480, 1, true),
+            (0, 3, false),
+            (0, 0, false),
+            (usize::MAX, 1, false),
+        ] {
+            assert_eq!(window.slots(at, count).is_some(), is_there, "{count} slots at {at}");
+            assert_eq!(
+                CheckedSlots::new(window.clone(), at, count).is_some(),
+                is_there,
+                "{count} checked slots at {at}"
+            );
+        }
+    }
+
+    #[test]
     fn a_slot_comes_back_by_whole_blocks_and_leaves_its_neighbours_alone() {
         let (memory, _fd) = SharedMemory::create("window", 4096).unwrap();
         let window = Window::new(Arc::new(memory));
-        let (at, slot_words) = (32, size_of::<SlotImage>() / WORD_BYTES);
+        let (at, words_used) = (3 * SLOT_WORDS, 6 * SLOT_WORDS);
+        let slots = window.slots(2 * SLOT_WORDS, 2).unwrap();
         for blocks in LINE_BLOCKS..=SlotImage::default().len() {
-            (0..3 * slot_words).for_each(|at| window.store(at, u64::MAX, Ordering::Relaxed));
+            (0..words_used).for_each(|at| window.store(at, u64::MAX, Ordering::Relaxed));
             let mut sent = SlotImage::default();
             let bytes = sent.as_flattened_mut().iter_mut().enumerate();
             bytes.for_each(|(number, byte)| *byte = number as u8 | 1);
-            window.put_slot(at, &sent, blocks, 7);
-            let words = 2 * blocks;
-            assert_eq!(window.load(at, Ordering::Acquire), 7);
-            for other in (0..at).chain(at + words..3 * slot_words) {
+            // The seventh slot of two is the second one.
+            match blocks % 2 {
+                0 => slots.put(7, &head_of::<LINE_REST_WORDS>(&sent), &sent, blocks, 7),
+                _ => slots.put(7, &head_of::<{ LINE_REST_WORDS + 2 }>(&sent), &sent, blocks, 7),
+            }
+            assert_eq!((slots.header(7), slots.header(u64::MAX)), (7, 7));
+            for other in (0..at).chain(at + 2 * blocks..words_used) {
                 assert_eq!(window.load(other, Ordering::Relaxed), u64::MAX, "word {other}");
             }
             let mut got = SlotImage::default();
-            window.get_slot(at, &mut got, blocks);
+            slots.get(1, &mut got, blocks);
             let (got, sent) = (got.as_flattened(), sent.as_flattened());
             assert_eq!(got[WORD_BYTES..blocks * 16], sent[WORD_BYTES..blocks * 16]);
-            assert!(got[blocks * 16..].iter().chain(&got[..WORD_BYTES]).all(|byte| *byte == 0));
+            let end = blocks.next_multiple_of(LINE_BLOCKS) * 16;
+            assert!(got[end..].iter().chain(&got[..WORD_BYTES]).all(|byte| *byte == 0));
         }
     }
 }

@@ -84,6 +84,9 @@ pub struct Device {
     pub revoke_ns: u64,
     /// It completes requests before it has read their memory.
     pub early: Option<EarlyCompletion>,
+    /// Connections of a thousand that are cold in a turn: short messages of theirs are received, not taken
+    /// by value, as those of a connection over shared memory are that was silent.
+    pub cold_per_mille: u64,
 }
 
 impl Default for Device {
@@ -103,6 +106,7 @@ impl Default for Device {
             remote_invalidate: true,
             revoke_ns: 0,
             early: None,
+            cold_per_mille: 0,
         }
     }
 }

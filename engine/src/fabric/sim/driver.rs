@@ -2,12 +2,13 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    QpId, RemoteSlice, Revoked, SHORT_BYTES_MAX, SendWr, Short, Wake, WrError,
+    Head, QpId, RemoteSlice, Revoked, SHORT_BYTES_MAX, SendWr, Short, ShortFrom, Wake, WrError,
 };
 use super::config::Device;
 use super::connector::{SimEndpoint, Waker, failed};
 use super::observed::{SideId, What};
-use super::side::Flying;
+use super::rng::Rng;
+use super::side::{Flying, Side};
 use super::state::State;
 use super::world::Shared;
 use crate::mem::{Buf, Bulk, Lease, Region};
@@ -28,6 +29,8 @@ pub struct SimFabric {
     takes_shorts: bool,
     /// Looks for short messages have begun.
     is_in_turn: bool,
+    /// Drawn for each turn: which connection is looked at first, and which are cold.
+    draw: u64,
 }
 
 /// A place for a queue pair. Buffers cannot leave their thread, so they wait here and the world
@@ -78,6 +81,7 @@ impl SimFabric {
             places: Vec::new(),
             takes_shorts: false,
             is_in_turn: false,
+            draw: 0,
         }
     }
 
@@ -95,7 +99,21 @@ impl SimFabric {
             let mut state = self.world.state();
             let poll_ns = state.network.poll_ns;
             state.pass(poll_ns);
+            self.draw = state.rng.any();
         }
+    }
+
+    /// The places, from where this turn begins.
+    fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let count = self.places.len();
+        let first = (self.draw % count.max(1) as u64) as usize;
+        (first..count).chain(0..first)
+    }
+
+    /// Short messages of this place are taken by value in this turn.
+    fn is_hot(&self, at: usize) -> bool {
+        let is_cold = || Rng::new(self.draw ^ at as u64).chance(self.device.cold_per_mille);
+        self.takes_shorts && !is_cold()
     }
 
     fn side_of(&self, qp: QpId) -> Option<SideId> {
@@ -144,14 +162,14 @@ impl Place {
     fn poll(
         &mut self,
         state: &mut State,
-        (id, side, takes_shorts): (QpId, SideId, bool),
+        (id, side, is_hot): (QpId, SideId, bool),
         out: &mut Completions,
     ) -> bool {
         while self.sends.front().is_some_and(|(number, _)| *number < state.side(side).done) {
             self.sends.pop_front();
         }
         // A short one behind others comes with them, as over shared memory.
-        let waits = takes_shorts && is_short(state.side(side).arrived.front());
+        let waits = is_hot && is_short(state.side(side).arrived.front());
         while out.room() > 0 && !waits {
             let Some((message, dead)) = state.side(side).arrived.pop_front() else { break };
             let Some(mut buf) = self.receives.pop_front() else { break };
@@ -179,7 +197,13 @@ impl Place {
         ended && self.drain(it.cause.clone(), id, out)
     }
 
-    /// The short message that waits, if there is a receive for it.
+    /// The next poll finds something here that no event tells of: a short message that was left, or the end of a
+    /// connection whose last receive is given back by the flush before.
+    fn has_more(&self, side: &Side) -> bool {
+        is_short(side.arrived.front()) || (side.is_down() && !self.of_shorts.is_empty())
+    }
+
+    /// The short message that waits. The world has seen to it that there is a receive for it.
     fn next_short(
         &mut self,
         state: &mut State,
@@ -188,6 +212,7 @@ impl Place {
     ) -> Option<QpId> {
         let arrived = &mut state.side(side).arrived;
         let (message, _) = is_short(arrived.front()).then(|| arrived.pop_front())??;
+        debug_assert!(!self.receives.is_empty(), "a message without a receive");
         self.of_shorts.extend(self.receives.pop_front());
         self.lends_receive = true;
         into.set_len(message.len());
@@ -233,7 +258,9 @@ fn room_of(buf: &Buf) -> usize {
 impl Fabric for SimFabric {
     type Endpoint = SimEndpoint;
 
-    const HAS_SHORTS: bool = true;
+    fn has_shorts(&self) -> bool {
+        true
+    }
 
     fn caps(&self) -> &Caps {
         &self.caps
@@ -255,19 +282,18 @@ impl Fabric for SimFabric {
         self.begin_turn();
         self.is_in_turn = false;
         let mut state = self.world.state();
-        let count = self.places.len();
-        let first = state.rng.below(count as u64) as usize;
-        for at in (first..count).chain(0..first) {
+        let mut has_more = false;
+        for at in self.order() {
+            let is_hot = self.is_hot(at);
             let place = &mut self.places[at];
             let Some(side) = place.side else { continue };
-            if place.poll(&mut state, (place.id(at), side, self.takes_shorts), out) {
+            if place.poll(&mut state, (place.id(at), side, is_hot), out) {
                 state.side(side).over = true;
                 place.clear();
             }
+            has_more |= place.has_more(state.side(side));
         }
-        let mut sides = self.places.iter().filter_map(|place| place.side);
-        let has_more = sides.any(|side| is_short(state.side(side).arrived.front()));
-        if out.room() == 0 || (has_more && self.takes_shorts) {
+        if out.room() == 0 || has_more {
             self.waker.set();
         }
         room - out.room()
@@ -290,17 +316,22 @@ impl Fabric for SimFabric {
         true
     }
 
-    fn next_short(&mut self, message: &mut Short) -> Option<QpId> {
+    fn next_short(&mut self, message: &mut Short) -> Option<ShortFrom> {
         if !self.takes_shorts {
             return None;
         }
         self.begin_turn();
         let mut state = self.world.state();
-        let mut places = self.places.iter_mut().enumerate();
-        places.find_map(|(at, place)| {
-            let of = (place.id(at), place.side?);
-            place.next_short(&mut state, of, message)
-        })
+        for at in self.order() {
+            let is_hot = self.is_hot(at);
+            let place = &mut self.places[at];
+            let Some(side) = place.side.filter(|_| is_hot) else { continue };
+            if let Some(qp) = place.next_short(&mut state, (place.id(at), side), message) {
+                drop(state);
+                return Some(ShortFrom { qp, send_room: self.send_room(qp) });
+            }
+        }
+        None
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
@@ -309,7 +340,12 @@ impl Fabric for SimFabric {
     }
 
     /// Refuses every fourth message, as a ring without room does, so that both paths run.
-    fn send_short(&mut self, qp: QpId, message: &Short) -> bool {
+    fn send_short<const HEAD: usize>(
+        &mut self,
+        qp: QpId,
+        head: &Head<HEAD>,
+        message: &Short,
+    ) -> bool {
         if self.send_room(qp) == 0 {
             return false;
         }
@@ -318,6 +354,8 @@ impl Fabric for SimFabric {
         if place.shorts.is_multiple_of(4) {
             return false;
         }
+        let mut message = message.clone();
+        message.set_head(head);
         place.queued.push_back(Queued::Short(message.bytes().into()));
         self.waker.set();
         true

@@ -38,7 +38,8 @@ pub struct VerbsConfig {
     pub recv_queue_depth: u16,
     /// Work requests of the reactor one queue pair holds; binding and invalidating come on top.
     pub send_queue_depth: u16,
-    /// Entries of one completion queue at the most; more queues are made as they are needed.
+    /// Entries of a core's first completion queue on a device, at the most; more queues are made as they are
+    /// needed, each with twice as many.
     pub cq_depth: u32,
     /// A completion is asked for at least once in so many Sends. Until then their buffers are not
     /// free, but for those that are copied: a connection with no more buffers than this gets stuck.

@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// knows what was waited for.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Ports of this side that are tried for one connection.
+const PORTS_MAX: u32 = 4;
+
 /// Makes and accepts RDMA connections for all cores of a process. It has one thread, which ends when
 /// the connector and all its data planes, connections and listeners are gone.
 #[derive(Debug)]
@@ -46,6 +49,23 @@ pub(super) struct Environment {
 }
 
 impl VerbsConnector {
+    /// Has the control thread connect, and waits for it.
+    fn ask(
+        &self,
+        attempt: &Attempt,
+        peer: SocketAddr,
+        core: &Arc<CoreShared>,
+        private_data: &[u8],
+        deadline: Instant,
+    ) -> Result<VerbsEndpoint, FabricError> {
+        let (reply, wait) = mpsc::channel();
+        let (op, core, private_data) = (attempt.op.clone(), Arc::clone(core), private_data.into());
+        let request = ConnectRequest { op, peer, core, private_data, deadline, reply };
+        self.control.post(Job::Connect(Box::new(request)));
+        let left = deadline.saturating_duration_since(Instant::now());
+        wait.recv_timeout(left + GRACE).unwrap_or_else(|error| Err(attempt.unanswered(error)))
+    }
+
     /// Starts the control plane.
     ///
     /// # Errors
@@ -71,6 +91,26 @@ impl VerbsConnector {
         })?;
         Ok(Self { environment, control })
     }
+}
+
+/// Connects until a deadline, and once more where the port of this side is in use: the connection manager
+/// picks it at random among those that it has not given out itself, and over iWARP it may be that of a TCP
+/// connection.
+fn with_another_port<T>(
+    deadline: Instant,
+    connect: impl Fn(Instant) -> Result<T, FabricError>,
+) -> Result<T, FabricError> {
+    let in_use = |error: &FabricError| {
+        let source = error.source.as_ref().and_then(io::Error::raw_os_error);
+        source == Some(libc::EADDRINUSE) && Instant::now() < deadline
+    };
+    for _ in 1..PORTS_MAX {
+        match connect(deadline) {
+            Err(error) if in_use(&error) => tracing::debug!(%error, "with another port once more"),
+            ended => return ended,
+        }
+    }
+    connect(deadline)
 }
 
 fn not_started(reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {
@@ -135,16 +175,10 @@ impl Connector for VerbsConnector {
             let now = Instant::now();
             let share = deadline.saturating_duration_since(now) / untried;
             untried -= 1;
-            let deadline = now + share;
-            let (reply, wait) = mpsc::channel();
-            let (op, core) = (attempt.op.clone(), Arc::clone(&core));
-            let private_data = private_data.into();
-            let request = ConnectRequest { op, peer, core, private_data, deadline, reply };
-            self.control.post(Job::Connect(Box::new(request)));
-            match wait.recv_timeout(share + GRACE) {
-                Ok(Ok(endpoint)) => return Ok(endpoint),
-                Ok(Err(error)) => first = first.or(Some(error)),
-                Err(error) => first = first.or_else(|| Some(attempt.unanswered(error))),
+            let ask = |deadline| self.ask(&attempt, peer, &core, private_data, deadline);
+            match with_another_port(now + share, ask) {
+                Ok(endpoint) => return Ok(endpoint),
+                Err(error) => first = first.or(Some(error)),
             }
         }
         Err(first.unwrap_or_else(|| attempt.failed("the name has no address", None)))
@@ -198,5 +232,34 @@ impl Attempt {
         }
         let reason = format!("private data beyond {PRIVATE_DATA_BYTES_MAX} bytes");
         Err(self.failed(reason, None))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn error(errno: i32) -> FabricError {
+        let source = Some(io::Error::from_raw_os_error(errno));
+        FabricError::because("connect", "the handshake failed", source)
+    }
+
+    #[test]
+    fn a_port_that_is_in_use_is_passed_over_a_few_times() {
+        let later = Instant::now() + Duration::from_secs(3600);
+        for (errno, failures, deadline, expected) in [
+            (libc::EADDRINUSE, 3, later, Ok(4)),
+            (libc::EADDRINUSE, 4, later, Err(4)),
+            (libc::EADDRINUSE, 1, Instant::now(), Err(1)),
+            (libc::ECONNREFUSED, 1, later, Err(1)),
+        ] {
+            let tries = Cell::new(0);
+            let connected = with_another_port(deadline, |_| {
+                tries.set(tries.get() + 1);
+                if tries.get() > failures { Ok(tries.get()) } else { Err(error(errno)) }
+            });
+            assert_eq!(connected.map_err(|_| tries.get()), expected, "{errno} {failures}");
+        }
     }
 }

@@ -64,6 +64,27 @@ struct SharedQueue {
     reserved: u32,
 }
 
+/// Entries of the completion queues that a core makes on a device. Each has twice as many as the one before,
+/// so that a core with many connections polls few queues in each turn, and one with few wastes no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CqDepth {
+    /// Of the first one.
+    pub(super) first: u32,
+    /// The most entries that the device takes.
+    pub(super) most: u32,
+}
+
+/// As far as they double: beyond that the memory of a queue that is half used would count.
+const DOUBLINGS: usize = 6;
+
+impl CqDepth {
+    /// Returns the entries of a queue that is made beside `queues` others.
+    fn beside(self, queues: usize) -> u32 {
+        let doubled = u64::from(self.first) << queues.min(DOUBLINGS);
+        u32::try_from(doubled).unwrap_or(u32::MAX).min(self.most)
+    }
+}
+
 /// Which links to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
@@ -145,8 +166,8 @@ impl CoreShared {
         }
     }
 
-    /// Reserves `entries` of a completion queue of the device, which has `depth` entries if it has
-    /// to be made (control thread).
+    /// Reserves `entries` of a completion queue of the device; makes one if no queue has that many left
+    /// (control thread).
     ///
     /// # Safety
     /// The context is open, and stays so as long as the lease lives.
@@ -154,7 +175,7 @@ impl CoreShared {
         self: &Arc<Self>,
         context: Context,
         entries: u32,
-        depth: u32,
+        depth: CqDepth,
     ) -> Result<QueueLease, FabricError> {
         let mut devices = lock(&self.queues);
         // SAFETY: the caller vouches for the context.
@@ -165,11 +186,12 @@ impl CoreShared {
             let queue = Arc::clone(&shared.queue);
             return Ok(QueueLease { core: Arc::clone(self), queue, entries });
         }
-        // SAFETY: as above, and the channel is of the same device.
-        let queue = unsafe {
-            CompletionQueue::new(context.0.as_ptr(), depth.max(entries), &device.channel)
+        let make = |depth: u32| {
+            // SAFETY: as above, and the channel is of the same device.
+            unsafe { CompletionQueue::new(context.0.as_ptr(), depth.max(entries), &device.channel) }
         };
-        let queue = match queue {
+        // A device may have no memory for the longer one.
+        let queue = match make(depth.beside(device.queues.len())).or_else(|_| make(depth.first)) {
             Ok(queue) => Arc::new(queue),
             Err(error) => {
                 devices.retain(|device| !device.queues.is_empty());
@@ -246,6 +268,20 @@ impl Drop for QueueLease {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_completion_queue_is_twice_as_deep_as_the_one_before_up_to_a_limit() {
+        let depth = CqDepth { first: 4096, most: 1 << 22 };
+        let depths: Vec<_> = (0..9).map(|queues| depth.beside(queues)).collect();
+        let doubled = (12..=18).map(|bits| 1 << bits);
+        assert_eq!(depths, doubled.chain([1 << 18; 2]).collect::<Vec<_>>());
+        let entries: u64 = depths.iter().map(|depth| u64::from(*depth)).sum();
+        assert!(entries > 600 * 1414, "nine queues are enough for 600 connections");
+        let small = CqDepth { first: 4096, most: 10_000 };
+        assert_eq!([0, 1, 2, 60].map(|queues| small.beside(queues)), [4096, 8192, 10_000, 10_000]);
+        let large = CqDepth { first: 1 << 31, most: u32::MAX };
+        assert_eq!(large.beside(3), u32::MAX);
+    }
 
     #[test]
     fn notices_come_in_their_order_and_an_overflow_means_all() {

@@ -47,6 +47,8 @@ pub struct VerbsFabric {
     caps: Caps,
     core: Arc<CoreShared>,
     queues: Vec<PolledQueue>,
+    /// Index in `queues` of the next one to poll.
+    first_queue: usize,
     batch: Box<[MaybeUninit<ibv_wc>; BATCH]>,
     table: Table,
     sleeper: Sleeper,
@@ -111,7 +113,8 @@ impl VerbsFabric {
         };
         let (queues, sleeper) = (Vec::new(), Sleeper::default());
         let batch = Box::new([const { MaybeUninit::uninit() }; BATCH]);
-        Self { caps, core, queues, batch, table, sleeper, is_ended: false }
+        let first_queue = 0;
+        Self { caps, core, queues, first_queue, batch, table, sleeper, is_ended: false }
     }
 
     /// What most polls do not have to do.
@@ -157,14 +160,15 @@ impl VerbsFabric {
 
     #[inline]
     fn poll_queues(&mut self, out: &mut Completions) {
-        for at in 0..self.queues.len() {
-            loop {
-                let room = out.room().min(BATCH);
-                if room == 0 || self.poll_queue(at, room, Some(&mut *out)) < room {
-                    break;
-                }
+        let mut first = self.first_queue;
+        in_turn(&mut first, self.queues.len(), |at| {
+            let mut room = out.room().min(BATCH);
+            while room > 0 && self.poll_queue(at, room, Some(&mut *out)) == room {
+                room = out.room().min(BATCH);
             }
-        }
+            out.room() > 0
+        });
+        self.first_queue = first;
     }
 
     /// Takes at most `room` completions of a queue, and says how many there were.
@@ -201,6 +205,19 @@ impl VerbsFabric {
         let queues = 0..self.queues.len();
         let found: usize = queues.map(|at| self.poll_queue(at, BATCH, None)).sum();
         is_armed && found == 0 && self.table.late.is_empty()
+    }
+}
+
+/// Polls each of `count` queues, as long as there is room. Where there is none for all, the next turn begins with
+/// those that were left out: a busy queue cannot starve others.
+#[inline(always)]
+fn in_turn(first: &mut usize, count: usize, mut has_room_after: impl FnMut(usize) -> bool) {
+    for _ in 0..count {
+        let at = if *first < count { *first } else { 0 };
+        *first = at + 1;
+        if !has_room_after(at) {
+            return;
+        }
     }
 }
 
@@ -566,5 +583,32 @@ impl Drop for VerbsFabric {
         }
         *lock(&self.core.lent) = None;
         self.core.taken.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_queue_does_not_starve_others() {
+        let (mut first, mut polled) = (0, Vec::new());
+        for _ in 0..4 {
+            in_turn(&mut first, 3, |at| {
+                polled.push(at);
+                // The first queue always fills the batch.
+                at != 0
+            });
+        }
+        assert_eq!(polled, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]);
+        // Queues have gone.
+        polled.clear();
+        first = 7;
+        in_turn(&mut first, 2, |at| {
+            polled.push(at);
+            true
+        });
+        assert_eq!((polled, first), (vec![0, 1], 2));
+        in_turn(&mut first, 0, |_| unreachable!());
     }
 }

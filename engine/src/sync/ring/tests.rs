@@ -1,6 +1,6 @@
 //! The ring against a queue that is plainly right, and against a peer that writes anything.
 
-use super::super::words::HeapWords;
+use super::super::words::{CheckedSlots, HeapWords, LINE_REST_WORDS, head_of};
 use super::*;
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -46,7 +46,7 @@ fn push_by_slot(
     }
     let mut slot = [[0xee; BLOCK_BYTES]; SLOT_WORDS / 2];
     slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..message.len()].copy_from_slice(message);
-    producer.push_slot(&slot, message.len())
+    producer.push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, message.len())
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
@@ -272,6 +272,12 @@ impl Watched {
 }
 
 impl Words for Watched {
+    type Slots = CheckedSlots<Self>;
+
+    fn slots(&self, at: usize, count: u32) -> Option<Self::Slots> {
+        CheckedSlots::new(self.clone(), at, count)
+    }
+
     fn count(&self) -> usize {
         self.words.count()
     }
@@ -352,7 +358,7 @@ fn a_consumer_fetches_the_lines_behind_the_header_until_it_is_there() {
 
 /// "The lines behind it are filled first, and that line last and at once."
 #[test]
-fn the_line_of_the_header_is_filled_last() {
+fn the_head_of_the_header_is_filled_last() {
     // The line has the header, the lead with four bytes, and six words more.
     for (length, expected) in [
         (4, &[(2, 0)][..]),

@@ -3,7 +3,7 @@
 use super::super::super::FabricError;
 use super::super::cm::{CmId, QueuePair};
 use super::super::config::{Registration, VerbsConfig};
-use super::super::core::{Context, CoreShared, QueueLease};
+use super::super::core::{Context, CoreShared, CqDepth, QueueLease};
 use super::super::device::DeviceCaps;
 use super::super::link::LinkLimits;
 use super::super::memory::LinkMemory;
@@ -32,8 +32,8 @@ pub(super) struct QueueSizes {
     recv: u32,
     /// Entries to reserve of a completion queue.
     completions: u32,
-    /// Entries of a completion queue that is made.
-    cq_depth: u32,
+    /// Entries of completion queues that are made.
+    cq_depth: CqDepth,
 }
 
 impl QueueSizes {
@@ -66,7 +66,8 @@ impl QueueSizes {
                 caps.cq_entries_max
             ));
         }
-        let cq_depth = config.cq_depth.min(caps.cq_entries_max).max(completions);
+        let (first, most) = (config.cq_depth.min(caps.cq_entries_max), caps.cq_entries_max);
+        let cq_depth = CqDepth { first: first.max(completions), most };
         Ok(Self { send, recv, completions, cq_depth })
     }
 }
@@ -220,7 +221,12 @@ mod tests {
         let plain = VerbsConfig { registration: Registration::Buffer, ..config.clone() };
         assert_eq!(
             QueueSizes::of(&plain, &caps),
-            Ok(QueueSizes { send: 102, recv: 50, completions: 154, cq_depth: 2000 })
+            Ok(QueueSizes {
+                send: 102,
+                recv: 50,
+                completions: 154,
+                cq_depth: CqDepth { first: 2000, most: 2000 }
+            })
         );
         let window = VerbsConfig { registration: Registration::Window, ..config };
         assert_eq!(QueueSizes::of(&window, &caps).unwrap().send, 122);

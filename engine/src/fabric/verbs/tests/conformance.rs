@@ -76,6 +76,7 @@ impl Provider for Siw {
             writes_without_the_right: self.0 == Registration::Pool,
             leases_nothing: self.0 == Registration::Pool,
             sends_one_by_one: true,
+            serves_in_its_own_order: true,
             ..Limits::default()
         }
     }
@@ -116,6 +117,7 @@ impl Provider for Rxe {
             reads_without_the_right: self.0 == Registration::Pool,
             writes_without_the_right: self.0 == Registration::Pool,
             leases_nothing: self.0 == Registration::Pool,
+            serves_in_its_own_order: true,
             ..Limits::default()
         }
     }

@@ -1,0 +1,88 @@
+//! Plain calls and replies of version one: what a lane of short messages asks for, in as few steps as
+//! possible. Does nothing that the general functions do not do.
+
+use super::{CallRefused, CallSlot, Requester, State, index_of, xid_of};
+use crate::credit::Credits;
+use crate::ids::{Instant, Xid};
+use crate::output::SlotId;
+use crate::plain::PlainReply;
+use crate::version::TransportVersion;
+
+/// A call that may start now.
+#[derive(Debug)]
+pub struct NextCall<'a> {
+    /// Its transaction id.
+    pub xid: Xid,
+    slot: &'a mut CallSlot,
+    first_free: &'a mut u16,
+    started: &'a mut u64,
+    credits: &'a mut Credits,
+    next_deadline: &'a mut Instant,
+}
+
+impl NextCall<'_> {
+    /// The credit word of its header.
+    #[inline(always)]
+    pub fn requested(&self) -> u32 {
+        self.credits.requested()
+    }
+
+    /// It has been sent: takes a slot and a credit.
+    #[inline(always)]
+    pub fn start(self, token: u64, deadline: Instant) {
+        let Self { slot, first_free, started, credits, next_deadline, .. } = self;
+        *first_free = slot.next_free;
+        slot.start(token, deadline, false, credits.dones_total());
+        *started += 1;
+        credits.spend();
+        *next_deadline = (*next_deadline).min(deadline);
+    }
+}
+
+impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
+    /// Prepares a plain call whose header the caller writes: [`Requester::start_call`] in two steps. Nothing
+    /// is taken before [`NextCall::start`], which its Send has gone before.
+    ///
+    /// # Errors
+    /// As [`CallRefused`] says.
+    #[inline(always)]
+    pub fn next_call(&mut self) -> Result<NextCall<'_>, CallRefused> {
+        if !self.credits.available() {
+            return Err(CallRefused::NoCredit);
+        }
+        let index = self.first_free;
+        // Behind the last slot where none is free.
+        let slot = self.slots.as_mut().get_mut(usize::from(index)).ok_or(CallRefused::NoSlot)?;
+        let xid = xid_of(index, slot.generation.wrapping_add(1));
+        let Self { first_free, started, credits, next_deadline, .. } = self;
+        Ok(NextCall { xid, slot, first_free, started, credits, next_deadline })
+    }
+
+    /// The caller keeps memory for the call in this slot, which its reply has to give back.
+    #[inline]
+    pub fn lend(&mut self, slot: SlotId) {
+        if let Some(slot) = self.slots.as_mut().get_mut(usize::from(slot.index)) {
+            slot.is_plain = false;
+        }
+    }
+
+    /// Ends the call that a plain reply answers, without anything else to be looked at, and says which token it
+    /// carries. `None`, and nothing happened, for any but a call in flight that has no chunks and has lent nothing
+    /// ([`Requester::lend`]), on a connection that is known to speak version one.
+    #[inline(always)]
+    pub fn take_plain_reply(&mut self, reply: &PlainReply) -> Option<u64> {
+        let index = index_of(reply.xid);
+        let slot = self.slots.as_mut().get_mut(usize::from(index))?;
+        let is_plain = slot.state == State::InFlight
+            && slot.is_plain
+            && xid_of(index, slot.generation) == reply.xid;
+        if !is_plain || !self.negotiation.is_settled_on(TransportVersion::One) {
+            return None;
+        }
+        slot.state = State::Free;
+        slot.next_free = core::mem::replace(&mut self.first_free, index);
+        self.credits.replied(reply.credits);
+        self.credits.cover(slot.dones_total);
+        Some(slot.token)
+    }
+}

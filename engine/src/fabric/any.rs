@@ -1,0 +1,398 @@
+//! Whichever driver an engine has: one of all there are, chosen when the engine is made. The reactor and what
+//! is above it are compiled once, for this; a choice costs a data plane's operation a comparison.
+//!
+//! Knows all drivers, and nothing of them but the traits of this module's parent.
+
+use super::capture::{Capture, CaptureConnector, CaptureEndpoint};
+use super::shm::{ShmConnector, ShmEndpoint, ShmFabric};
+#[cfg(feature = "sim")]
+use super::sim::{SimConnector, SimEndpoint, SimFabric};
+#[cfg(feature = "verbs")]
+use super::verbs::{VerbsConnector, VerbsEndpoint, VerbsFabric};
+use super::{
+    Acceptor, Access, Caps, Completions, Connector, Endpoint, ExposeError, Fabric, FabricError,
+    Full, Head, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, ShortFrom, Wake,
+};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::sys::clock::{Clock, Ticks};
+use crate::sys::random::Random;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The control plane of one driver.
+pub(crate) enum AnyConnector {
+    Shm(ShmConnector),
+    ShmCapture(CaptureConnector<ShmConnector>),
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsConnector),
+    #[cfg(feature = "verbs")]
+    VerbsCapture(CaptureConnector<VerbsConnector>),
+    #[cfg(feature = "sim")]
+    Sim(SimConnector),
+}
+
+/// The data plane of one driver.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each core, and the commonest is in place"
+)]
+pub(crate) enum AnyFabric {
+    Shm(ShmFabric),
+    ShmCapture(Box<Capture<ShmFabric>>),
+    #[cfg(feature = "verbs")]
+    Verbs(Box<VerbsFabric>),
+    #[cfg(feature = "verbs")]
+    VerbsCapture(Box<Capture<VerbsFabric>>),
+    #[cfg(feature = "sim")]
+    Sim(SimFabric),
+}
+
+/// A connection that a driver has made.
+pub(crate) enum AnyEndpoint {
+    Shm(ShmEndpoint),
+    ShmCapture(CaptureEndpoint<ShmEndpoint>),
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsEndpoint),
+    #[cfg(feature = "verbs")]
+    VerbsCapture(CaptureEndpoint<VerbsEndpoint>),
+    #[cfg(feature = "sim")]
+    Sim(SimEndpoint),
+}
+
+/// The same expression for whichever it is.
+macro_rules! each {
+    ($of:ident: $it:expr, $inner:ident => $do:expr) => {
+        match $it {
+            $of::Shm($inner) => $do,
+            $of::ShmCapture($inner) => $do,
+            #[cfg(feature = "verbs")]
+            $of::Verbs($inner) => $do,
+            #[cfg(feature = "verbs")]
+            $of::VerbsCapture($inner) => $do,
+            #[cfg(feature = "sim")]
+            $of::Sim($inner) => $do,
+        }
+    };
+}
+
+/// The same for what happens with each short message: over shared memory in place, else by a call.
+macro_rules! in_place {
+    ($it:expr, $fabric:ident => $do:expr, $elsewhere:expr) => {
+        match $it {
+            AnyFabric::Shm($fabric) => $do,
+            _ => $elsewhere,
+        }
+    };
+}
+
+impl Endpoint for AnyEndpoint {
+    fn peer_private_data(&self) -> &[u8] {
+        each!(Self: self, endpoint => endpoint.peer_private_data())
+    }
+
+    fn peer(&self) -> Peer {
+        each!(Self: self, endpoint => endpoint.peer())
+    }
+
+    fn peer_identity(&self) -> u64 {
+        each!(Self: self, endpoint => endpoint.peer_identity())
+    }
+
+    fn reads_max(&self) -> u16 {
+        each!(Self: self, endpoint => endpoint.reads_max())
+    }
+}
+
+/// Hands the connections of a driver on as those of any.
+struct Wrapping<E> {
+    accept: Box<dyn Acceptor<AnyEndpoint>>,
+    wrap: fn(E) -> AnyEndpoint,
+}
+
+impl<E> Acceptor<E> for Wrapping<E> {
+    fn pick_core(&mut self) -> Option<usize> {
+        self.accept.pick_core()
+    }
+
+    fn accepted(&mut self, core: usize, endpoint: E) {
+        self.accept.accepted(core, (self.wrap)(endpoint));
+    }
+}
+
+impl Connector for AnyConnector {
+    type Fabric = AnyFabric;
+
+    fn remote_invalidate(&self) -> bool {
+        each!(Self: self, connector => connector.remote_invalidate())
+    }
+
+    fn random(&self) -> Result<Random, FabricError> {
+        each!(Self: self, connector => connector.random())
+    }
+
+    fn fabric(&self, core: usize) -> Result<AnyFabric, FabricError> {
+        Ok(match self {
+            Self::Shm(connector) => AnyFabric::Shm(connector.fabric(core)?),
+            Self::ShmCapture(connector) => AnyFabric::ShmCapture(connector.fabric(core)?.into()),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(connector) => AnyFabric::Verbs(connector.fabric(core)?.into()),
+            #[cfg(feature = "verbs")]
+            Self::VerbsCapture(connector) => {
+                AnyFabric::VerbsCapture(connector.fabric(core)?.into())
+            }
+            #[cfg(feature = "sim")]
+            Self::Sim(connector) => AnyFabric::Sim(connector.fabric(core)?),
+        })
+    }
+
+    fn connect(
+        &self,
+        address: &str,
+        core: usize,
+        own: &[u8],
+        timeout: Duration,
+    ) -> Result<AnyEndpoint, FabricError> {
+        Ok(match self {
+            Self::Shm(it) => AnyEndpoint::Shm(it.connect(address, core, own, timeout)?),
+            Self::ShmCapture(it) => {
+                AnyEndpoint::ShmCapture(it.connect(address, core, own, timeout)?)
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(it) => AnyEndpoint::Verbs(it.connect(address, core, own, timeout)?),
+            #[cfg(feature = "verbs")]
+            Self::VerbsCapture(it) => {
+                AnyEndpoint::VerbsCapture(it.connect(address, core, own, timeout)?)
+            }
+            #[cfg(feature = "sim")]
+            Self::Sim(it) => AnyEndpoint::Sim(it.connect(address, core, own, timeout)?),
+        })
+    }
+
+    fn listen(
+        &self,
+        address: &str,
+        own: &[u8],
+        accept: Box<dyn Acceptor<AnyEndpoint>>,
+    ) -> Result<Box<dyn Send>, FabricError> {
+        match self {
+            Self::Shm(it) => {
+                it.listen(address, own, Box::new(Wrapping { accept, wrap: AnyEndpoint::Shm }))
+            }
+            Self::ShmCapture(it) => {
+                let wrap = AnyEndpoint::ShmCapture;
+                it.listen(address, own, Box::new(Wrapping { accept, wrap }))
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(it) => {
+                it.listen(address, own, Box::new(Wrapping { accept, wrap: AnyEndpoint::Verbs }))
+            }
+            #[cfg(feature = "verbs")]
+            Self::VerbsCapture(it) => {
+                let wrap = AnyEndpoint::VerbsCapture;
+                it.listen(address, own, Box::new(Wrapping { accept, wrap }))
+            }
+            #[cfg(feature = "sim")]
+            Self::Sim(it) => {
+                it.listen(address, own, Box::new(Wrapping { accept, wrap: AnyEndpoint::Sim }))
+            }
+        }
+    }
+}
+
+impl AnyFabric {
+    #[inline(never)]
+    fn now_elsewhere(&self, clock: &Clock) -> Ticks {
+        each!(Self: self, fabric => fabric.now(clock))
+    }
+
+    #[inline(never)]
+    fn poll_elsewhere(&mut self, out: &mut Completions) -> usize {
+        each!(Self: self, fabric => fabric.poll(out))
+    }
+
+    #[inline(never)]
+    fn next_short_elsewhere(&mut self, message: &mut Short) -> Option<ShortFrom> {
+        each!(Self: self, fabric => fabric.next_short(message))
+    }
+
+    #[inline(never)]
+    fn send_short_elsewhere<const HEAD: usize>(
+        &mut self,
+        qp: QpId,
+        head: &Head<HEAD>,
+        message: &Short,
+    ) -> bool {
+        each!(Self: self, fabric => fabric.send_short(qp, head, message))
+    }
+
+    #[inline(never)]
+    fn send_copied_elsewhere(&mut self, qp: QpId, message: &[u8]) -> bool {
+        each!(Self: self, fabric => fabric.send_copied(qp, message))
+    }
+
+    #[inline(never)]
+    fn flush_elsewhere(&mut self) {
+        each!(Self: self, fabric => fabric.flush());
+    }
+
+    #[inline(never)]
+    fn post_elsewhere(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
+        each!(Self: self, fabric => fabric.post(qp, wr))
+    }
+
+    #[inline(never)]
+    fn post_recv_elsewhere(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
+        each!(Self: self, fabric => fabric.post_recv(qp, buf))
+    }
+
+    #[inline(never)]
+    fn send_room_elsewhere(&self, qp: QpId) -> usize {
+        each!(Self: self, fabric => fabric.send_room(qp))
+    }
+}
+
+impl Fabric for AnyFabric {
+    type Endpoint = AnyEndpoint;
+
+    fn has_shorts(&self) -> bool {
+        each!(Self: self, fabric => fabric.has_shorts())
+    }
+
+    fn caps(&self) -> &Caps {
+        each!(Self: self, fabric => fabric.caps())
+    }
+
+    fn clock(&self) -> Clock {
+        each!(Self: self, fabric => fabric.clock())
+    }
+
+    #[inline(always)]
+    fn now(&self, clock: &Clock) -> Ticks {
+        in_place!(self, fabric => fabric.now(clock), self.now_elsewhere(clock))
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, out: &mut Completions) -> usize {
+        in_place!(self, fabric => fabric.poll(out), self.poll_elsewhere(out))
+    }
+
+    #[inline]
+    fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
+        in_place!(self, fabric => fabric.post_recv(qp, buf), self.post_recv_elsewhere(qp, buf))
+    }
+
+    fn take_shorts(&mut self) -> bool {
+        each!(Self: self, fabric => fabric.take_shorts())
+    }
+
+    #[inline(always)]
+    fn next_short(&mut self, message: &mut Short) -> Option<ShortFrom> {
+        in_place!(self, fabric => fabric.next_short(message), self.next_short_elsewhere(message))
+    }
+
+    fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
+        each!(Self: self, fabric => fabric.receive_of_short(qp))
+    }
+
+    #[inline(always)]
+    fn send_short<const HEAD: usize>(
+        &mut self,
+        qp: QpId,
+        head: &Head<HEAD>,
+        message: &Short,
+    ) -> bool {
+        // Of a copy: the head itself need not lie in memory.
+        let elsewhere = |this: &mut Self| this.send_short_elsewhere(qp, &{ *head }, message);
+        in_place!(self, fabric => fabric.send_short(qp, head, message), elsewhere(self))
+    }
+
+    #[inline]
+    fn send_copied(&mut self, qp: QpId, message: &[u8]) -> bool {
+        let elsewhere = |this: &mut Self| this.send_copied_elsewhere(qp, message);
+        in_place!(self, fabric => fabric.send_copied(qp, message), elsewhere(self))
+    }
+
+    #[inline]
+    fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
+        in_place!(self, fabric => fabric.post(qp, wr), self.post_elsewhere(qp, wr))
+    }
+
+    #[inline(always)]
+    fn flush(&mut self) {
+        in_place!(self, fabric => fabric.flush(), self.flush_elsewhere());
+    }
+
+    #[inline]
+    fn send_room(&self, qp: QpId) -> usize {
+        in_place!(self, fabric => fabric.send_room(qp), self.send_room_elsewhere(qp))
+    }
+
+    fn has_unsent(&self, qp: QpId) -> bool {
+        each!(Self: self, fabric => fabric.has_unsent(qp))
+    }
+
+    fn adopt(&mut self, endpoint: AnyEndpoint) -> Result<QpId, FabricError> {
+        match (self, endpoint) {
+            (Self::Shm(fabric), AnyEndpoint::Shm(endpoint)) => fabric.adopt(endpoint),
+            (Self::ShmCapture(fabric), AnyEndpoint::ShmCapture(endpoint)) => fabric.adopt(endpoint),
+            #[cfg(feature = "verbs")]
+            (Self::Verbs(fabric), AnyEndpoint::Verbs(endpoint)) => fabric.adopt(endpoint),
+            #[cfg(feature = "verbs")]
+            (Self::VerbsCapture(fabric), AnyEndpoint::VerbsCapture(endpoint)) => {
+                fabric.adopt(endpoint)
+            }
+            #[cfg(feature = "sim")]
+            (Self::Sim(fabric), AnyEndpoint::Sim(endpoint)) => fabric.adopt(endpoint),
+            _ => Err(FabricError::because("adopt a connection", "another driver made it", None)),
+        }
+    }
+
+    fn message_memory(&mut self, qp: QpId, bytes: usize) -> Option<Region> {
+        each!(Self: self, fabric => fabric.message_memory(qp, bytes))
+    }
+
+    fn lend(&mut self, pool: &BulkPool) {
+        each!(Self: self, fabric => fabric.lend(pool));
+    }
+
+    fn read_sinks(&self, qp: QpId) -> Option<&BulkPool> {
+        each!(Self: self, fabric => fabric.read_sinks(qp))
+    }
+
+    fn connection_memory(&self, qp: QpId) -> Option<&BulkPool> {
+        each!(Self: self, fabric => fabric.connection_memory(qp))
+    }
+
+    fn close(&mut self, qp: QpId) {
+        each!(Self: self, fabric => fabric.close(qp));
+    }
+
+    fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
+        each!(Self: self, fabric => fabric.bulk(qp, bytes))
+    }
+
+    fn expose(
+        &mut self,
+        qp: QpId,
+        memory: Lease,
+        access: Access,
+    ) -> Result<RemoteSlice, ExposeError> {
+        each!(Self: self, fabric => fabric.expose(qp, memory, access))
+    }
+
+    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
+        each!(Self: self, fabric => fabric.revoke(qp, handle))
+    }
+
+    fn park(&mut self, at_most: Duration) {
+        each!(Self: self, fabric => fabric.park(at_most));
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        each!(Self: self, fabric => fabric.waker())
+    }
+
+    fn end(&mut self) {
+        each!(Self: self, fabric => fabric.end());
+    }
+}

@@ -1,0 +1,676 @@
+//! The client half of a core: starting calls, and bringing their replies back to the application.
+
+use crate::config::BulkView;
+use crate::fabric::{AnyFabric, ConnId, Fabric};
+use crate::mem::{Buf, Bulk, ExposedBulk};
+use crate::reactor::client::offering::Offering;
+use crate::reactor::pending::call_table::{CallHold, private_bytes};
+use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{
+    Backpressure, CallSpec, Deadline, PulledChunks, ReplyBuffers, ReplyFrame, Resend,
+};
+use crate::reactor::words::draft::Draft;
+use crate::reactor::words::memory::longest_block_bytes;
+use crate::reactor::words::messages::{is_plain, no_block, put_xid};
+use crate::reactor::words::option_message::is_optional;
+use crate::reactor::words::stats::StatsSnapshot;
+use crate::sys::clock::{Clock, Ticks};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream, SlotId};
+use spinrpc_proto::payload::{
+    CallChunks, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
+};
+use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of};
+use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
+use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::xdr::{Padding, roundup4};
+
+/// Bytes of one segment in the Read list.
+pub(in crate::reactor) const READ_SEGMENT_BYTES: usize = 24;
+/// Bytes of one segment in the Write list or the Reply chunk.
+const WRITE_SEGMENT_BYTES: usize = 16;
+/// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
+const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
+
+/// How a call that is not plain gets its slot.
+#[derive(Clone, Copy)]
+pub(in crate::reactor) enum Start {
+    /// A new one, for a call with this token.
+    New(u64),
+    /// The one it has kept.
+    Again(SlotId),
+}
+
+/// A call whose stream is being written; nothing but the buffer is taken yet.
+pub(in crate::reactor) struct Stage {
+    pub(in crate::reactor) message: Buf,
+    /// Where the stream starts in the buffer; the transport header will end there.
+    stream_at: usize,
+    /// Longest message, transport header included.
+    pub(in crate::reactor) threshold_bytes: usize,
+    version: TransportVersion,
+    /// Transport header with what the spec offers for the reply, and without Read chunks.
+    pub(in crate::reactor) header_bytes: usize,
+    /// It is to say how much time it has.
+    names_time: bool,
+    /// How the connection pads inline data.
+    pub(in crate::reactor) alignment: Alignment,
+    /// The header for which the padding was written.
+    pub(in crate::reactor) padded_header_bytes: usize,
+    /// Read chunks may be offered (RFC 5666 section 6.2).
+    takes_read_chunks: bool,
+    /// No chunks at all may be offered.
+    is_inline: bool,
+}
+
+/// How a stream is written: where its items go, and its padding.
+pub(in crate::reactor) struct Shape {
+    pub(in crate::reactor) placements: [Placement; ITEMS_MAX],
+    pub(in crate::reactor) alignment: Alignment,
+    /// The transport header before it.
+    pub(in crate::reactor) header_bytes: usize,
+}
+
+impl Shape {
+    fn unpadded(placement: Placement) -> Self {
+        let placements = [placement; ITEMS_MAX];
+        Self { placements, alignment: Alignment::NONE, header_bytes: 0 }
+    }
+}
+
+impl CoreCell {
+    /// Starts a call with this RPC message, with whatever its spec asks for.
+    pub(in crate::reactor) fn start_any_call(
+        &self,
+        conn: ConnId,
+        token: u64,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+    ) -> Result<(), Backpressure> {
+        if spec.resend != Resend::Never && self.reactor().is_lasting(conn) {
+            return self.start_kept_call(conn, token, spec, draft);
+        }
+        self.start_special_call(conn, Start::New(token), spec, draft).map(drop)
+    }
+
+    /// As [`CoreCell::start_any_call`], of one that is not kept.
+    pub(in crate::reactor) fn start_special_call(
+        &self,
+        conn: ConnId,
+        start: Start,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+    ) -> Result<SlotId, Backpressure> {
+        let mut stage = self.reactor().stage_call(conn, spec)?;
+        let segment_bytes = self.reactor().config.segment_bytes();
+        let encoded = stage
+            .encode_padded(spec, draft, segment_bytes)
+            .unwrap_or_else(|| stage.encode(spec, draft, Placement::InlineIfRoom));
+        self.start_chunked_call(conn, stage, encoded, start, spec, draft)
+    }
+
+    /// If the data items do not fit beside the rest they become Read chunks; if the rest does not
+    /// fit either, the whole message does (RFC 8166 section 3.5).
+    fn start_chunked_call(
+        &self,
+        conn: ConnId,
+        mut stage: Stage,
+        mut encoded: Encoded,
+        start: Start,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+    ) -> Result<SlotId, Backpressure> {
+        let segment_bytes = self.reactor().config.segment_bytes();
+        stage.check_reads(&encoded)?;
+        if !stage.fits(&encoded, segment_bytes) {
+            encoded = stage.encode(spec, draft, Placement::Chunk);
+        }
+        if stage.fits(&encoded, segment_bytes) {
+            return self.reactor().send_call(conn, stage, &encoded, None, start, spec);
+        }
+        let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
+        let mut whole = self
+            .private_bulk(conn, needed_bytes)
+            .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config)))?;
+        let shape = Shape::unpadded(Placement::Inline);
+        let encoded = encode_call(whole.bytes_mut(), spec, draft, &shape);
+        if !encoded.fits {
+            return Err(Backpressure::TooLarge { needed_bytes: encoded.stream_bytes });
+        }
+        if !encoded.reduced().is_empty() {
+            return Err(Backpressure::Misuse(
+                "an exposed argument with others too long to be inline",
+            ));
+        }
+        whole.set_len(encoded.stream_bytes);
+        self.reactor().send_call(conn, stage, &encoded, Some(whole), start, spec)
+    }
+
+    /// Memory for the application's arguments and results: that of the connection if its peer cannot
+    /// write it at any time, and the configuration allows it; else private memory, which is copied
+    /// into and out of it.
+    pub(in crate::reactor) fn application_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        if self.reactor().config.bulk_view() == BulkView::Lent {
+            return self.private_bulk(conn, bytes);
+        }
+        self.reactor().bulk.take(bytes)
+    }
+
+    /// Memory of the connection for the application, if the configuration allows it.
+    pub(crate) fn exposed_bulk(&self, conn: ConnId, bytes: usize) -> Option<ExposedBulk> {
+        let is_lent = self.reactor().config.bulk_view() == BulkView::Lent;
+        self.bulk_of(conn, bytes).filter(|_| is_lent).map(ExposedBulk::new)
+    }
+
+    pub(in crate::reactor) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        let mut reactor = self.reactor();
+        reactor.conns.find(conn)?;
+        reactor.fabric.bulk(conn, bytes)
+    }
+
+    /// Hands a reply to its handler, then frees what it lay in.
+    #[inline]
+    pub(in crate::reactor) fn deliver_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        hold: Option<Box<CallHold>>,
+        up: &mut impl Upcalls,
+    ) {
+        match reply.stream {
+            ReplyStream::Inline { header_bytes } if hold.is_none() && is_plain(header_bytes) => {
+                let (token, placed) = (reply.token, &reply.placed);
+                let stream = &message.bytes()[header_bytes..];
+                let (buffers, padded) = (None, None);
+                up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+                self.reactor().finish_reply(conn, message, None);
+            }
+            _ => self.deliver_chunked_reply(conn, message, reply, hold, up),
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_chunked_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        mut hold: Option<Box<CallHold>>,
+        up: &mut impl Upcalls,
+    ) {
+        if is_optional(message.bytes()) {
+            return self.deliver_option_reply(conn, message, reply, hold, up);
+        }
+        if let ReplyStream::Inline { header_bytes } = reply.stream
+            && !is_plain(header_bytes)
+            && alignment_of(message.bytes()) != Alignment::NONE
+        {
+            return self.deliver_padded_reply(conn, message, header_bytes, reply, hold, up);
+        }
+        let mut from_chunk: &[u8] = &[];
+        let mut buffers = None;
+        if let Some(hold) = hold.as_deref_mut() {
+            from_chunk = private_bytes(hold.reply.as_ref());
+            let (arguments, results) = (&mut hold.arguments[..], &mut hold.results[..]);
+            let pulled = PulledChunks::default();
+            buffers = Some(ReplyBuffers { arguments, results, pulled });
+        }
+        let stream = match reply.stream {
+            ReplyStream::Inline { header_bytes } => &message.bytes()[header_bytes..],
+            ReplyStream::ReplyChunk { length } => &from_chunk[..length as usize],
+            // Not without Read chunks, which come another way.
+            ReplyStream::Pulled => &[],
+        };
+        up.on_reply(ReplyFrame {
+            conn,
+            token: reply.token,
+            stream,
+            placed: &reply.placed,
+            buffers: buffers.as_mut(),
+            padded: None,
+        });
+        self.reactor().finish_reply(conn, message, hold);
+    }
+}
+
+impl Reactor {
+    #[inline]
+    pub(in crate::reactor) fn take_send_buffer(
+        &mut self,
+        conn: ConnId,
+    ) -> Result<(Buf, &mut Conn), Backpressure> {
+        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        if c.closing.is_some() {
+            return Err(Backpressure::Down);
+        }
+        if let Err(refused) = c.proto.requester.check_room() {
+            return Err(self.stats.refuse(refused));
+        }
+        if c.send_room(&self.fabric) == 0 {
+            self.stats.queue_full += 1;
+            return Err(Backpressure::SendQueueFull);
+        }
+        let Some(message) = c.take_for_call() else {
+            self.stats.no_buffer += 1;
+            return Err(Backpressure::NoBuffer);
+        };
+        Ok((message, c))
+    }
+
+    fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
+        let (stream_at, segment_bytes) =
+            (self.config.headroom_bytes(), self.config.segment_bytes());
+        let asks_for_time = spec.names_time || self.config.propagates_deadlines();
+        let (message, c) = self.take_send_buffer(conn)?;
+        let Conn { negotiated, reverse, proto, .. } = &*c;
+        let negotiation = proto.requester.negotiation();
+        let version = negotiation.version();
+        let lists_bytes = spec.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
+        let names_time = asks_for_time && c.may_name_time();
+        let time_bytes = if names_time { DEADLINE_EXTRA_BYTES } else { 0 };
+        if reverse.is_inline && lists_bytes > 0 {
+            return Err(Backpressure::InlineOnly);
+        }
+        Ok(Stage {
+            message,
+            stream_at,
+            threshold_bytes: negotiation.send_bytes_max(negotiated.sends()) as usize,
+            version,
+            header_bytes: version.plain_header_bytes() + lists_bytes + time_bytes,
+            names_time,
+            alignment: negotiated.alignment(version),
+            padded_header_bytes: 0,
+            takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
+            is_inline: reverse.is_inline,
+        })
+    }
+
+    /// A deadline that the call names counts from now. The configured one, which is long, counts
+    /// from the turn's time stamp, which is as old as the application was away.
+    #[inline(always)]
+    pub(in crate::reactor) fn deadline(&self, spec: &CallSpec) -> Instant {
+        let Self { fabric, clock, .. } = self;
+        let stamp = self.in_turn.then_some(self.now);
+        deadline_by(fabric, clock, stamp, self.default_timeout_ticks, spec)
+    }
+
+    /// Sends a call with buffers. On an error the buffers are back in the spec.
+    fn send_call(
+        &mut self,
+        conn: ConnId,
+        mut stage: Stage,
+        encoded: &Encoded,
+        whole: Option<Bulk>,
+        start: Start,
+        spec: &mut CallSpec,
+    ) -> Result<SlotId, Backpressure> {
+        let deadline = self.deadline(spec);
+        let time_left = self.time_left(deadline).filter(|_| stage.names_time);
+        let segment_bytes = self.config.segment_bytes();
+        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        c.proto.requester.check_room().map_err(|refused| self.stats.refuse(refused))?;
+        let Some(mut hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
+        let mut offering = Offering {
+            fabric: &mut self.fabric,
+            conn,
+            segment_bytes,
+            longest_block_bytes: longest_block_bytes(&self.config),
+            version: stage.version,
+            chunks: CallChunks::EMPTY,
+            hold: &mut hold,
+            copies: 0,
+        };
+        let xid = match start {
+            Start::New(_) => c.proto.requester.next_xid(),
+            Start::Again(slot) => c.proto.requester.xid(slot),
+        };
+        let offered = offering
+            .offer_all(xid, c.negotiated.reply_bytes_max(stage.version), encoded, whole, spec)
+            .and_then(|()| offering.check(&self.config, stage.threshold_bytes))
+            .and_then(|()| stage.check_padding(encoded, &offering.chunks));
+        let chunks = offering.chunks;
+        self.stats.copies += offering.copies;
+        if let Err(refused) = offered {
+            // Nobody knows them yet: each dies at once, if the last one goes first.
+            for handle in hold.handles().iter().rev() {
+                self.fabric.revoke(conn, *handle);
+            }
+            c.calls.recycle(hold);
+            return Err(refused);
+        }
+        spec.move_into(&mut hold);
+        self.stats.copies += inlined_items(encoded, &hold);
+        let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
+        let time = c.time_to_name(time_left, &chunks, stream_bytes, stage.threshold_bytes);
+        let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
+        let requester = &mut c.proto.requester;
+        let (started, header_bytes) = match start {
+            Start::New(token) => match time {
+                Some(time) => requester.start_call_within(token, deadline, time, &chunks, header),
+                None => requester.start_call(token, deadline, &chunks, header),
+            },
+            Start::Again(slot) => requester.resend(slot, &chunks, header),
+        }
+        .map_err(|refused| self.stats.refuse(refused))?;
+        put_xid(stream, started.xid);
+        c.keep_to_resend(&stream[..stream_bytes], time.is_some());
+        let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
+        let mut message = stage.message;
+        message.set_range(header_at..stage.stream_at + stream_bytes);
+        c.proto.requester.lend(started.slot);
+        c.calls.put(started.slot, hold);
+        self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
+        self.post_call(conn, message);
+        Ok(started.slot)
+    }
+
+    /// A reply matched a call: kills the keys of the call and takes its memory, if it has any, out
+    /// of the slot. If the peer invalidated a key of another call, the call fails and the
+    /// connection ends (RFC 8797 section 4.1).
+    #[inline]
+    pub(in crate::reactor) fn arrive_reply(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        invalidated: Option<u32>,
+    ) -> Result<Option<Box<CallHold>>, Undelivered> {
+        let c = self.conns.find(conn);
+        let hold = c.and_then(|c| c.end_call(reply.slot, &mut self.fabric));
+        self.stats.replies_received += 1;
+        if hold.is_none() && invalidated.is_none() {
+            return Ok(None);
+        }
+        match hold {
+            Some(hold) if hold.is_dying() => Err(Undelivered::Fenced(hold)),
+            hold => self.check_memory(conn, reply, hold, invalidated).map_err(Undelivered::Failed),
+        }
+    }
+
+    /// On a failure the memory has gone back.
+    pub(in crate::reactor) fn check_memory(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        mut hold: Option<Box<CallHold>>,
+        invalidated: Option<u32>,
+    ) -> Result<Option<Box<CallHold>>, CallFailure> {
+        let fetched = self.fetch_results(conn, reply, hold.as_deref_mut(), invalidated);
+        if let Err(failure) = fetched {
+            self.recycle_hold(conn, hold);
+            return Err(failure);
+        }
+        Ok(hold)
+    }
+
+    pub(in crate::reactor) fn fetch_results(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        hold: Option<&mut CallHold>,
+        invalidated: Option<u32>,
+    ) -> Result<(), CallFailure> {
+        if let Some(handle) = invalidated
+            && !hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle))
+        {
+            self.close_misbehaving(conn, PeerMisbehaved::ForeignKey);
+            return Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey));
+        }
+        let Some(hold) = hold else { return Ok(()) };
+        self.stats.copies += hold.take_results(&reply.placed);
+        let is_exposed = hold.reply.as_ref().is_some_and(Bulk::is_exposed);
+        if is_exposed || self.config.bulk_view() == BulkView::Copy {
+            return self.copy_reply_chunk(hold, reply);
+        }
+        Ok(())
+    }
+
+    pub(in crate::reactor) fn recycle_hold(&mut self, conn: ConnId, hold: Option<Box<CallHold>>) {
+        if let (Some(c), Some(hold)) = (self.conns.find(conn), hold) {
+            c.calls.recycle(hold);
+        }
+    }
+
+    /// Takes a reply that lies where the peer can still write to a place where it cannot.
+    fn copy_reply_chunk(
+        &mut self,
+        hold: &mut CallHold,
+        reply: &DeliveredReply,
+    ) -> Result<(), CallFailure> {
+        let ReplyStream::ReplyChunk { length } = reply.stream else { return Ok(()) };
+        let Some(shared) = hold.reply.take() else { return Ok(()) };
+        let length = (length as usize).min(shared.len());
+        let Some(mut private) = self.bulk.take(length) else {
+            self.stats.no_buffer += 1;
+            return Err(CallFailure::NoMemory);
+        };
+        private.copy_from_bulk(&shared, length);
+        self.stats.copies += 1;
+        hold.reply = Some(private);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn finish_reply(
+        &mut self,
+        conn: ConnId,
+        message: Buf,
+        hold: Option<Box<CallHold>>,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if let Some(hold) = hold {
+            c.calls.recycle(hold);
+        }
+        self.repost(conn, message);
+    }
+}
+
+/// As [`Reactor::deadline`], while a connection is borrowed. `stamp`: that of the turn, within one.
+#[inline(always)]
+pub(in crate::reactor) fn deadline_by(
+    fabric: &AnyFabric,
+    clock: &Clock,
+    stamp: Option<Ticks>,
+    default_ticks: u64,
+    spec: &CallSpec,
+) -> Instant {
+    let (from, ticks) = match spec.deadline {
+        Deadline::Default => (stamp.unwrap_or_else(|| fabric.now(clock)), default_ticks),
+        Deadline::After(time) => (fabric.now(clock), clock.from_duration(time)),
+        Deadline::None => return Instant(u64::MAX),
+    };
+    Instant(from.0.saturating_add(ticks))
+}
+
+impl Stage {
+    #[inline]
+    fn encode(&mut self, spec: &CallSpec, draft: &Draft<'_>, placement: Placement) -> Encoded {
+        let shape = Shape { header_bytes: self.header_bytes, ..Shape::unpadded(placement) };
+        self.encode_as(spec, draft, &shape)
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn encode_as(
+        &mut self,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+        shape: &Shape,
+    ) -> Encoded {
+        let room = self.threshold_bytes.saturating_sub(shape.header_bytes);
+        let stream = &mut self.message.whole_mut()[self.stream_at..][..room];
+        encode_call(stream, spec, draft, shape)
+    }
+
+    /// "If zero, the peer MUST NOT issue requests that require RDMA Read to satisfy" (RFC 5666
+    /// section 6.2): then the call goes inline, all of it, or not at all.
+    fn check_reads(&self, encoded: &Encoded) -> Result<(), Backpressure> {
+        if self.takes_read_chunks {
+            return Ok(());
+        }
+        let items = encoded.reduced().iter();
+        let items_bytes: usize = items.map(|item| roundup4(item.length as usize)).sum();
+        let needed_bytes = self.header_bytes + encoded.stream_bytes + items_bytes;
+        if needed_bytes <= self.threshold_bytes && encoded.reduced().is_empty() {
+            return Ok(());
+        }
+        match self.is_inline {
+            true => Err(Backpressure::InlineOnly),
+            false => Err(Backpressure::NoRdmaRead { needed_bytes }),
+        }
+    }
+
+    /// With the Read chunks it needs, the message keeps within the threshold.
+    fn fits(&self, encoded: &Encoded, segment_bytes: usize) -> bool {
+        let alignment_bytes = if encoded.padded { MSGP_FIELDS_BYTES } else { 0 };
+        let read_list_bytes = Self::read_list_bytes(encoded, segment_bytes);
+        let header_bytes = self.header_bytes + alignment_bytes + read_list_bytes;
+        encoded.fits && header_bytes + encoded.stream_bytes <= self.threshold_bytes
+    }
+}
+
+/// Writes the RPC call header and the arguments. The XID is put in when the call has its slot.
+#[inline]
+fn encode_call(stream: &mut [u8], spec: &CallSpec, draft: &Draft<'_>, shape: &Shape) -> Encoded {
+    if !spec.is_special {
+        return encode_items(stream, &[], draft, shape);
+    }
+    let mut items = shape.placements.map(|placement| Item { bytes: &[], placement });
+    let mut count = 0;
+    for (argument, item) in spec.arguments.iter().flatten().zip(&mut items) {
+        if argument.is_exposed() {
+            item.placement = Placement::Unseen(argument.len() as u32);
+        } else {
+            item.bytes = argument.bytes();
+        }
+        count += 1;
+    }
+    encode_items(stream, &items[..count], draft, shape)
+}
+
+#[inline]
+fn encode_items(
+    stream: &mut [u8],
+    items: &[Item<'_>],
+    draft: &Draft<'_>,
+    shape: &Shape,
+) -> Encoded {
+    let mut padding = Padding::new(shape.alignment, shape.header_bytes);
+    let mut writer = match shape.alignment {
+        Alignment::NONE => StreamWriter::new(stream, items),
+        _ => StreamWriter::aligned(stream, items, &mut padding),
+    };
+    draft.write(&mut writer);
+    writer.finish()
+}
+
+fn inlined_items(encoded: &Encoded, hold: &CallHold) -> u64 {
+    let all = hold.arguments.iter().flatten().count();
+    let reduced = if hold.message.is_some() { 0 } else { encoded.reduced().len() };
+    (all - reduced) as u64
+}
+
+impl CallHold {
+    /// Sets the lengths of the results, after fetching those that were placed in a copy. Returns
+    /// how many that were.
+    fn take_results(&mut self, placed: &[u32; ITEMS_MAX]) -> u64 {
+        let mut copied = 0;
+        let mut lengths = placed.iter();
+        for (result, copy) in self.results.iter_mut().zip(&self.result_copies) {
+            let Some(result) = result else { continue };
+            let length = lengths.next().map_or(0, |length| *length as usize);
+            result.set_len(length.min(result.capacity()));
+            if let Some(copy) = copy {
+                let length = result.len().min(copy.len());
+                result.copy_from_bulk(copy, length);
+                copied += 1;
+            }
+        }
+        copied
+    }
+}
+
+/// Why a reply that came is not delivered.
+pub(in crate::reactor) enum Undelivered {
+    /// Its call fails all the same.
+    Failed(CallFailure),
+    /// Keys of its call are still being killed.
+    Fenced(Box<CallHold>),
+}
+
+impl CallSpec {
+    /// Nothing beside the stream, and a reply that fits into the shortest message there is.
+    #[inline]
+    pub(in crate::reactor) fn is_plain(&self) -> bool {
+        let shortest_bytes = INLINE_THRESHOLD_MIN_BYTES as usize - PLAIN_HEADER_BYTES;
+        !self.is_special && self.reply_chunk_bytes(0, shortest_bytes).is_none()
+    }
+
+    pub(in crate::reactor) fn argument_count(&self) -> usize {
+        if !self.is_special {
+            return 0;
+        }
+        self.arguments.iter().flatten().count()
+    }
+
+    fn argument_bytes(&self) -> usize {
+        self.arguments.iter().flatten().map(|argument| argument.len() + 3).sum()
+    }
+
+    /// Room a Reply chunk must have, when the reply, whose header returns the Write list, may not
+    /// fit inline, where streams of `inline_bytes_max` do behind a header without lists: "requester
+    /// MUST give one" then (RFC 8166 section 4.3.3).
+    #[inline]
+    pub(in crate::reactor) fn reply_chunk_bytes(
+        &self,
+        write_list_bytes: usize,
+        inline_bytes_max: usize,
+    ) -> Option<usize> {
+        let longest = write_list_bytes + REPLY_HEADER_BYTES_MAX + self.reply_bytes_max;
+        let needed = self.reply_bytes_max > 0 && longest > inline_bytes_max;
+        needed.then_some(self.reply_bytes_max + REPLY_HEADER_BYTES_MAX)
+    }
+
+    /// What this spec's results and Reply chunk add to the transport header.
+    fn lists_bytes(&self, segment_bytes: usize, inline_bytes_max: usize) -> usize {
+        let writes = self.write_list_bytes(segment_bytes);
+        let reply = self.reply_chunk_bytes(writes, inline_bytes_max);
+        writes + reply.map_or(0, |bytes| 4 + segments_bytes(bytes, segment_bytes))
+    }
+
+    pub(in crate::reactor) fn write_list_bytes(&self, segment_bytes: usize) -> usize {
+        let results = self.results.iter().flatten();
+        results.map(|result| 8 + segments_bytes(result.len(), segment_bytes)).sum()
+    }
+
+    fn move_into(&mut self, hold: &mut CallHold) {
+        hold.arguments = std::mem::take(&mut self.arguments);
+        hold.results = std::mem::take(&mut self.results);
+        self.is_special = self.resend != Resend::Never || self.names_time;
+    }
+}
+
+/// The segments of a chunk in a Write list.
+fn segments_bytes(bytes: usize, segment_bytes: usize) -> usize {
+    WRITE_SEGMENT_BYTES * bytes.div_ceil(segment_bytes).max(1)
+}
+
+impl StatsSnapshot {
+    #[cold]
+    pub(in crate::reactor) fn refuse(&mut self, refused: CallRefused) -> Backpressure {
+        match refused {
+            CallRefused::NoCredit => {
+                self.credit_stalls += 1;
+                Backpressure::NoCredit
+            }
+            CallRefused::NoSlot => {
+                self.no_buffer += 1;
+                Backpressure::NoBuffer
+            }
+        }
+    }
+}

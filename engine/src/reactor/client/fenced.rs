@@ -1,0 +1,112 @@
+//! Replies that came before the keys of their calls were dead: with some devices that takes a work
+//! request of its own. A call is complete only when nobody can reach its memory any more (RFC 8166
+//! section 8.1), so such a reply waits, and others go past it.
+
+use crate::fabric::ConnId;
+use crate::mem::Buf;
+use crate::reactor::client::calls::Undelivered;
+use crate::reactor::pending::held_replies::FencedReply;
+use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::CallEnd;
+use spinrpc_proto::output::{CallFailure, DeliveredReply};
+
+impl CoreCell {
+    /// A key is dead; perhaps the one that a reply waits for.
+    #[cold]
+    pub(in crate::reactor) fn on_revoked(&self, conn: ConnId, handle: u32, up: &mut impl Upcalls) {
+        let freed = self.reactor().free_fenced(conn, handle);
+        if let Some(fenced) = freed {
+            self.go_on_with_fenced(conn, fenced, up);
+        }
+    }
+
+    /// The queue pair is gone, and all keys with it: what is here is delivered.
+    pub(in crate::reactor) fn end_fences(&self, conn: ConnId, up: &mut impl Upcalls) {
+        loop {
+            let next = self.reactor().conns.find(conn).and_then(|c| c.fenced.pop_front());
+            let Some(fenced) = next else { return };
+            self.go_on_with_fenced(conn, fenced, up);
+        }
+    }
+
+    fn go_on_with_fenced(&self, conn: ConnId, fenced: FencedReply, up: &mut impl Upcalls) {
+        let FencedReply { message, reply, hold, invalidated, is_partial } = fenced;
+        if is_partial {
+            if self.reactor().hold_reply(conn, message, reply, Some(hold), invalidated) {
+                self.go_on_with_reply(conn, reply.slot, up);
+            }
+            return;
+        }
+        self.reactor().release_credit(conn);
+        let checked = self.reactor().check_memory(conn, &reply, Some(hold), invalidated);
+        match checked {
+            Ok(hold) => self.deliver_reply(conn, message, &reply, hold, up),
+            Err(failure) => self.lose_reply(conn, message, reply.token, failure, up),
+        }
+    }
+}
+
+impl Reactor {
+    /// A whole reply keeps its receive, and so its credit; that of one with more to fetch stays taken
+    /// anyway, for RDMA_DONE.
+    pub(in crate::reactor) fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if !fenced.is_partial {
+            c.proto.requester.keep_credit();
+        }
+        c.fenced.push_back(fenced);
+    }
+
+    /// The application has the reply in this turn, and the driver its receive back, before anything
+    /// that it sends now leaves.
+    fn release_credit(&mut self, conn: ConnId) {
+        if let Some(c) = self.conns.find(conn) {
+            c.proto.requester.release_credit();
+        }
+    }
+
+    /// The reply that waited for this key and no other.
+    fn free_fenced(&mut self, conn: ConnId, handle: u32) -> Option<FencedReply> {
+        let c = self.conns.find(conn)?;
+        let at = c.fenced.iter().position(|fenced| fenced.hold.handles().contains(&handle))?;
+        if c.fenced[at].hold.key_died() { c.fenced.remove(at) } else { None }
+    }
+}
+
+impl CoreCell {
+    /// A reply came that is not delivered, or not yet.
+    #[cold]
+    pub(in crate::reactor) fn put_aside(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        (why, invalidated): (Undelivered, Option<u32>),
+        up: &mut impl Upcalls,
+    ) {
+        match why {
+            Undelivered::Failed(failure) => {
+                self.lose_reply(conn, message, reply.token, failure, up);
+            }
+            Undelivered::Fenced(hold) => {
+                let (reply, is_partial) = (*reply, false);
+                let fenced = FencedReply { message, reply, hold, invalidated, is_partial };
+                self.reactor().fence(conn, fenced);
+            }
+        }
+    }
+
+    /// A reply came whose call fails all the same: its receive goes back to the driver.
+    pub(in crate::reactor) fn lose_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        token: u64,
+        failure: CallFailure,
+        up: &mut impl Upcalls,
+    ) {
+        self.reactor().repost(conn, message);
+        up.on_call_failed(conn, token, CallEnd::Failed(failure));
+    }
+}

@@ -1,0 +1,108 @@
+//! Calls that end without an answer: by their deadline, by their owner, or because their reply cannot be
+//! fetched. What ends is put down first, and told when the state is no longer borrowed, because that
+//! runs a handler. Called by the core.
+
+use crate::fabric::ConnId;
+use crate::reactor::pending::call_table::CallTable;
+use crate::reactor::pending::ended_calls::GivenUp;
+use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::CallEnd;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{CallFailure, Output, SlotId};
+use std::collections::VecDeque;
+
+/// Collects the calls of one connection that are given up.
+struct GiveUp<'a> {
+    conn: ConnId,
+    calls: &'a mut CallTable,
+    given_up: &'a mut VecDeque<GivenUp>,
+}
+
+impl Output for GiveUp<'_> {
+    /// The memory of a fenced call stays where it is, because the responder may still write there. What
+    /// was kept to send it again goes now: the answer may come, and another call take the slot, before
+    /// the application hears of the end.
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
+        if fenced {
+            self.calls.forget(slot);
+        } else {
+            self.calls.free(slot);
+        }
+        self.given_up.push_back(GivenUp {
+            #[cfg(feature = "canary")]
+            fenced: fenced.then_some(slot),
+            ..GivenUp::new(self.conn, token, CallEnd::Failed(failure))
+        });
+    }
+}
+
+impl CoreCell {
+    pub(in crate::reactor) fn end_given_up(&self, up: &mut impl Upcalls) {
+        #[cfg(feature = "canary")]
+        self.reactor().free_given_up();
+        loop {
+            let ended = self.reactor().given_up.pop_front();
+            let Some(GivenUp { conn, token, end, .. }) = ended else { return };
+            up.on_call_failed(conn, token, end);
+        }
+    }
+
+    pub(in crate::reactor) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
+        let reactor = &mut *self.reactor();
+        let found = match reactor.conns.find(conn) {
+            Some(c) => Some((&mut c.proto.requester, &mut c.calls)),
+            None => reactor.interrupted.calls_of(conn),
+        };
+        let Some((requester, calls)) = found else { return false };
+        let Some(slot) = requester.find(token) else { return false };
+        let mut sink = GiveUp { conn, calls, given_up: &mut reactor.given_up };
+        requester.cancel(slot, &mut sink)
+    }
+}
+
+impl Reactor {
+    /// The bug that the canary plants, which a simulation has to find: the memory of a call that
+    /// was given up goes back at once, and the late reply of an honest responder is written to
+    /// whatever lies there, or finds its key dead.
+    #[cfg(feature = "canary")]
+    fn free_given_up(&mut self) {
+        for ended in &mut self.given_up {
+            let Some(slot) = ended.fenced.take() else { continue };
+            let Some(c) = self.conns.find(ended.conn) else { continue };
+            if let Some(hold) = c.end_call(slot, &mut self.fabric) {
+                c.calls.recycle(hold);
+            }
+        }
+    }
+
+    /// The application hears that a reply cannot be fetched.
+    pub(in crate::reactor) fn give_up_reply(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        failure: CallFailure,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let mut sink = GiveUp { conn, calls: &mut c.calls, given_up: &mut self.given_up };
+        c.proto.requester.give_up_pull(slot, failure, &mut sink);
+    }
+}
+
+impl Reactor {
+    /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
+    /// of connections, but runs only when some deadline was reached.
+    pub(in crate::reactor) fn expire_calls(&mut self, now: Instant) {
+        let before = self.given_up.len();
+        let given_up = &mut self.given_up;
+        for c in self.conns.iter_mut() {
+            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, given_up };
+            c.proto.requester.on_time(now, &mut sink);
+            self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
+        }
+        for (conn, requester, calls) in self.interrupted.all() {
+            requester.on_time(now, &mut GiveUp { conn, calls, given_up });
+        }
+        self.stats.timeouts += (self.given_up.len() - before) as u64;
+    }
+}

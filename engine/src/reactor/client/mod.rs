@@ -1,0 +1,15 @@
+//! Layer 5: the half that makes calls, in reverse, too. Works on the state, and does not know the other half.
+
+pub(crate) mod call_times;
+pub(crate) mod calls;
+pub(crate) mod fenced;
+pub(crate) mod given_up;
+pub(crate) mod offering;
+pub(crate) mod options;
+pub(crate) mod padded_replies;
+pub(crate) mod padding;
+pub(crate) mod plain_calls;
+pub(crate) mod reply_pulls;
+pub(crate) mod resend;
+pub(crate) mod reverse;
+pub(crate) mod versions;

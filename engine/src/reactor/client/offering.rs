@@ -1,0 +1,169 @@
+//! The memory of a call, made reachable for its responder: arguments by Read chunks, results by Write
+//! chunks, long calls and replies by theirs (RFC 5666 section 3.4). Called when a call is sent.
+
+use crate::config::Config;
+use crate::fabric::{Access, AnyFabric, ConnId, ExposeError, Fabric};
+use crate::mem::Bulk;
+use crate::reactor::pending::call_table::CallHold;
+use crate::reactor::words::calls::{Backpressure, CallSpec};
+use crate::reactor::words::messages::{no_block, put_xid};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded};
+use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::xdr::roundup4;
+
+/// Makes the memory of one call reachable, chunk by chunk.
+pub(in crate::reactor) struct Offering<'a> {
+    pub(in crate::reactor) fabric: &'a mut AnyFabric,
+    pub(in crate::reactor) conn: ConnId,
+    pub(in crate::reactor) segment_bytes: usize,
+    pub(in crate::reactor) longest_block_bytes: usize,
+    pub(in crate::reactor) version: TransportVersion,
+    pub(in crate::reactor) chunks: CallChunks,
+    pub(in crate::reactor) hold: &'a mut CallHold,
+    /// Items copied because they lie outside of the connection's memory.
+    pub(in crate::reactor) copies: u64,
+}
+
+impl Offering<'_> {
+    pub(in crate::reactor) fn offer_all(
+        &mut self,
+        xid: Xid,
+        inline_bytes_max: usize,
+        encoded: &Encoded,
+        whole: Option<Bulk>,
+        spec: &mut CallSpec,
+    ) -> Result<(), Backpressure> {
+        match whole {
+            Some(mut message) => {
+                // The stream's first word is the XID, which must be right before the peer may look.
+                put_xid(message.bytes_mut(), xid);
+                let (offer, copy) = self.expose_item(&mut message, Access::RemoteRead)?;
+                require_room(self.chunks.push_read(0, offer))?;
+                self.hold.message = copy.or(Some(message));
+            }
+            None => self.offer_reads(encoded, spec)?,
+        }
+        for (index, result) in spec.results.iter_mut().enumerate() {
+            let Some(result) = result else { continue };
+            let (offer, copy) = self.expose_item(result, Access::RemoteWrite)?;
+            self.hold.result_copies[index] = copy;
+            require_room(self.chunks.push_write(offer))?;
+        }
+        let write_list_bytes = spec.write_list_bytes(self.segment_bytes);
+        if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, inline_bytes_max) {
+            let mut reply = self.lend(bytes)?;
+            let offer = self.expose(&mut reply, Access::RemoteWrite)?;
+            require_room(self.chunks.set_reply(offer))?;
+            self.hold.reply = Some(reply);
+        }
+        Ok(())
+    }
+
+    /// The lists keep within what is configured, for which a send buffer has headroom, and the
+    /// header within the threshold, which it counts towards (RFC 8166 section 3.3.2).
+    pub(in crate::reactor) fn check(
+        &self,
+        config: &Config,
+        threshold_bytes: usize,
+    ) -> Result<(), Backpressure> {
+        let (reads, writes) = (self.chunks.reads(), self.chunks.writes());
+        let offers = reads.iter().map(|(_, offer)| offer).chain(writes).chain(self.chunks.reply());
+        let segments_max = offers.map(ChunkOffer::segment_count).max().unwrap_or(0);
+        if reads.len().max(writes.len()) > config.chunks_max() {
+            return Err(Backpressure::Misuse("more data items than rpc.max_chunks"));
+        }
+        if segments_max > config.segments_max() {
+            return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
+        }
+        let sizes = [
+            (self.read_list_bytes(), config.read_list_bytes_max()),
+            (self.result_list_bytes(), config.write_list_bytes_max()),
+            (self.chunks.header_bytes_in(self.version), threshold_bytes),
+        ];
+        match sizes.into_iter().find(|(needed_bytes, bytes_max)| needed_bytes > bytes_max) {
+            Some((needed_bytes, _)) => Err(Backpressure::TooLarge { needed_bytes }),
+            None => Ok(()),
+        }
+    }
+
+    fn read_list_bytes(&self) -> usize {
+        self.chunks.reads().iter().map(|(_, offer)| offer.length as usize).sum()
+    }
+
+    /// Bytes that the Write list or the Reply chunk names, whichever names more, when the reply returns
+    /// them, each length with its roundup (RFC 5666 section 3.7). A list beyond our own limits would not
+    /// be taken back.
+    fn result_list_bytes(&self) -> usize {
+        let bytes = |offer: &ChunkOffer| roundup4(offer.length as usize);
+        let writes: usize = self.chunks.writes().iter().map(bytes).sum();
+        writes.max(self.chunks.reply().map_or(0, bytes))
+    }
+
+    fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
+        for item in encoded.reduced() {
+            let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
+            let Some(argument) = argument else { continue };
+            let (offer, copy) = self.expose_item(argument, Access::RemoteRead)?;
+            self.hold.argument_copies[usize::from(item.index)] = copy;
+            require_room(self.chunks.push_read(item.position, offer))?;
+        }
+        Ok(())
+    }
+
+    /// Makes an item of the application reachable. One that lies elsewhere than in memory of the
+    /// connection is reached by way of a copy there, which the call keeps.
+    fn expose_item(
+        &mut self,
+        item: &mut Bulk,
+        access: Access,
+    ) -> Result<(ChunkOffer, Option<Bulk>), Backpressure> {
+        if let Some(offer) = self.try_expose(item, access)? {
+            return Ok((offer, None));
+        }
+        let mut copy = self.lend(item.len())?;
+        if access == Access::RemoteRead {
+            copy.copy_from_bulk(item, item.len());
+            self.copies += 1;
+        }
+        let offer = self.expose(&mut copy, access)?;
+        Ok((offer, Some(copy)))
+    }
+
+    fn lend(&mut self, bytes: usize) -> Result<Bulk, Backpressure> {
+        let bulk = self.fabric.bulk(self.conn, bytes);
+        bulk.ok_or_else(|| no_block(bytes, self.longest_block_bytes))
+    }
+
+    fn expose(&mut self, memory: &mut Bulk, access: Access) -> Result<ChunkOffer, Backpressure> {
+        let offer = self.try_expose(memory, access)?;
+        offer.ok_or(Backpressure::Misuse("the driver does not know its own memory"))
+    }
+
+    /// `None` for memory that does not belong to the connection.
+    fn try_expose(
+        &mut self,
+        memory: &mut Bulk,
+        access: Access,
+    ) -> Result<Option<ChunkOffer>, Backpressure> {
+        let lease = memory.lease(0..memory.len());
+        let remote = match self.fabric.expose(self.conn, lease, access) {
+            Ok(remote) => remote,
+            Err(ExposeError::Foreign) => return Ok(None),
+            Err(ExposeError::NoKey) => return Err(Backpressure::NoBuffer),
+            Err(ExposeError::Down) => return Err(Backpressure::Down),
+        };
+        self.hold.add_handle(remote.handle);
+        let offer = ChunkOffer {
+            handle: remote.handle,
+            length: remote.length,
+            offset: remote.offset,
+            segment_bytes: self.segment_bytes as u32,
+        };
+        Ok(Some(offer))
+    }
+}
+
+fn require_room(taken: bool) -> Result<(), Backpressure> {
+    taken.then_some(()).ok_or(Backpressure::Misuse("more segments than one call may offer"))
+}

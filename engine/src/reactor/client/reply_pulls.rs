@@ -1,0 +1,266 @@
+//! Fetching replies (RFC 5666 sections 3.5, 3.8 and 5.1): a reply with a Read list waits in its slot
+//! while RDMA Reads bring its chunks into private memory of the core; then RDMA_DONE is sent and the
+//! application gets the reply, its items as buffers of its own. As with calls there is memory for all
+//! chunks or none; what cannot go on is put off until the next turn, and waits for memory at most
+//! `rpc.memory_wait_ms`.
+//!
+//! Whatever becomes of the call, RDMA_DONE is sent once. After a deadline or a cancel nothing more is
+//! fetched, but what was asked for arrives first.
+
+use crate::fabric::ConnId;
+use crate::mem::{Buf, Bulk};
+use crate::reactor::pending::call_table::{CallHold, private_bytes};
+use crate::reactor::pending::held_replies::{FencedReply, ReplyPull};
+use crate::reactor::pending::pulling::{Pulling, ReadSink};
+use crate::reactor::pending::sinks::{SinkPools, Sinks};
+use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{PulledChunks, ReplyBuffers, ReplyFrame};
+use crate::reactor::words::padded::Padded;
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream, SlotId};
+use spinrpc_proto::pull::Pulled;
+use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView};
+use spinrpc_proto::reply_pull::PullEnd;
+
+impl CoreCell {
+    /// A reply came that has to be fetched.
+    #[cold]
+    pub(in crate::reactor) fn begin_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: DeliveredReply,
+        invalidated: Option<u32>,
+        up: &mut impl Upcalls,
+    ) {
+        if self.reactor().receive_partial(conn, message, reply, invalidated) {
+            self.go_on_with_reply(conn, reply.slot, up);
+        }
+    }
+
+    /// Goes on with a reply: it arrived, an RDMA Read of it is done, or it was put off.
+    pub(in crate::reactor) fn go_on_with_reply(
+        &self,
+        conn: ConnId,
+        slot: SlotId,
+        up: &mut impl Upcalls,
+    ) {
+        let whole = self.reactor().step_reply(conn, slot);
+        if let Some(pull) = whole {
+            self.deliver_pulled(conn, pull, up);
+        }
+    }
+
+    fn deliver_pulled(&self, conn: ConnId, mut pull: ReplyPull, up: &mut impl Upcalls) {
+        let copies = pull.sinks.take_home();
+        let Sinks { chunks, count, bulks, joined, .. } = &mut pull.sinks;
+        let (chunks, pulled) = (&chunks[..*count], &mut bulks[..*count]);
+        let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
+            (&mut [], &mut []);
+        let mut from_chunk: &[u8] = &[];
+        if let Some(hold) = pull.hold.as_deref_mut() {
+            from_chunk = private_bytes(hold.reply.as_ref());
+            (arguments, results) = (&mut hold.arguments, &mut hold.results);
+        }
+        let mut padded = None;
+        let (stream, chunks, pulled) = match (pull.reply.stream, pulled) {
+            (ReplyStream::Inline { header_bytes }, pulled) => {
+                let (head, said) = Padded::of(&mut pull.message, header_bytes, joined);
+                padded = Some(said).filter(|said| said.alignment != Alignment::NONE);
+                (&head[header_bytes..], chunks, pulled)
+            }
+            (ReplyStream::ReplyChunk { length }, pulled) => {
+                (&from_chunk[..length as usize], chunks, pulled)
+            }
+            (ReplyStream::Pulled, [Some(stream), rest @ ..]) => {
+                (stream.bytes(), &chunks[1..], rest)
+            }
+            (ReplyStream::Pulled, pulled) => (&[][..], chunks, pulled),
+        };
+        let (token, placed) = (pull.reply.token, &pull.reply.placed);
+        let pulled = PulledChunks { chunks, bulks: pulled, base: 0 };
+        let mut buffers = ReplyBuffers { arguments, results, pulled };
+        let (buffers, padded) = (Some(&mut buffers), padded.as_mut());
+        up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+        self.reactor().stats.copies += copies;
+        self.reactor().stats.joins += u64::from(pull.sinks.joined.get());
+        self.reactor().finish_reply(conn, pull.message, pull.hold);
+    }
+}
+
+impl Reactor {
+    /// The responder is done with the memory of the call: its keys die now. False if there is
+    /// nothing to go on with, or not yet.
+    fn receive_partial(
+        &mut self,
+        conn: ConnId,
+        message: Buf,
+        reply: DeliveredReply,
+        invalidated: Option<u32>,
+    ) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        if c.negotiated.reads_max() == 0 {
+            // It has said that it takes none (RFC 5666 section 6.2).
+            self.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
+            return false;
+        }
+        self.stats.replies_received += 1;
+        match c.suspend_call(reply.slot, &mut self.fabric) {
+            Some(hold) if hold.is_dying() => {
+                let is_partial = true;
+                self.fence(conn, FencedReply { message, reply, hold, invalidated, is_partial });
+                false
+            }
+            hold => self.hold_reply(conn, message, reply, hold, invalidated),
+        }
+    }
+
+    /// Puts a reply in its place; false if there is none to go on with.
+    pub(in crate::reactor) fn hold_reply(
+        &mut self,
+        conn: ConnId,
+        message: Buf,
+        reply: DeliveredReply,
+        mut hold: Option<Box<CallHold>>,
+        invalidated: Option<u32>,
+    ) -> bool {
+        let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
+        let Some(c) = self.conns.find(conn) else { return false };
+        let Some(place) = c.pulls.get_mut(usize::from(reply.slot.index)) else { return false };
+        *place = Some(ReplyPull::new(message, reply, hold));
+        let plan = self.conns.find(conn).and_then(|c| c.proto.requester.pull_plan(reply.slot));
+        let too_long = plan.is_some_and(|plan| plan.chunks().is_empty());
+        match fetched {
+            Ok(()) if too_long => {
+                self.give_up_reply(conn, reply.slot, CallFailure::NoMemory);
+                true
+            }
+            Ok(()) => true,
+            // The connection ends, and the call with it.
+            Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey)) => false,
+            Err(failure) => {
+                self.give_up_reply(conn, reply.slot, failure);
+                true
+            }
+        }
+    }
+
+    /// Asks for what is missing of a reply, or ends it; the reply, if the application gets it now.
+    fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
+        if self.conns.find(conn)?.proto.requester.wants_reads(slot) {
+            self.ask_for_reply(conn, slot);
+        }
+        let is_pulled = self.conns.find(conn)?.proto.requester.is_pulled(slot);
+        if is_pulled { self.end_reply(conn, slot) } else { None }
+    }
+
+    /// Finds memory for the chunks of a reply, unless it has it, and posts the next RDMA Reads.
+    fn ask_for_reply(&mut self, conn: ConnId, slot: SlotId) {
+        if !self.find_reply_memory(conn, slot) {
+            return self.wait_for_reply_memory(conn, slot);
+        }
+        let Some(c) = self.conns.find(conn) else { return };
+        let (reads_room, send_room) = (c.reads_room(), c.send_room(&self.fabric));
+        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };
+        let limits = *c.proto.limits();
+        let Ok(view) = HeaderView::new_checked(pull.message.bytes(), &limits) else { return };
+        let room = usize::from(reads_room).min(send_room) as u16;
+        let mut sink = ReadSink::new(&mut self.fabric, conn, Pulling::Reply, &mut pull.sinks);
+        let asked = c.proto.requester.pull(slot, &view, room, &mut sink);
+        let (bytes, overrun) = (sink.bytes, sink.overrun);
+        c.reads_outstanding += asked;
+        c.moved.read += bytes;
+        self.stats.bytes_read += bytes;
+        if overrun {
+            self.close_overrun(conn, "send queue");
+        } else if asked == 0 {
+            self.put_off_reply(conn, slot);
+        }
+    }
+
+    fn find_reply_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        let Some(plan) = c.proto.requester.pull_plan(slot) else { return false };
+        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
+        pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
+    }
+
+    /// A reply whose chunks can be held waits until others give memory back, at most
+    /// `rpc.memory_wait_ms`: the holders may be calls that wait for replies themselves. One that all of the
+    /// memory cannot hold fails (`mem.arena_mib`).
+    #[cold]
+    fn wait_for_reply_memory(&mut self, conn: ConnId, slot: SlotId) {
+        self.stats.no_buffer += 1;
+        let Some(c) = self.conns.find(conn) else { return };
+        let Some(plan) = c.proto.requester.pull_plan(slot) else { return };
+        let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
+        let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
+        if could_hold && self.reply_has_patience(conn, slot) {
+            return self.put_off_reply(conn, slot);
+        }
+        self.give_up_reply(conn, slot, CallFailure::NoMemory);
+    }
+
+    /// Says if a reply may wait for memory any longer.
+    fn reply_has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let now = self.read_clock();
+        let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
+        let Some(c) = self.conns.find(conn) else { return false };
+        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
+        Instant(now.0) < *pull.patience.get_or_insert(ends)
+    }
+
+    /// It is tried again each turn. It stands in the list once.
+    fn put_off_reply(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };
+        if !std::mem::replace(&mut pull.put_off, true) {
+            self.put_off.push_back((conn, Pulling::Reply(slot)));
+        }
+    }
+
+    /// A reply that was put off has its turn.
+    pub(in crate::reactor) fn resume_reply(&mut self, conn: ConnId, slot: SlotId) {
+        let pull = self.conns.find(conn).and_then(|c| c.pulls.get_mut(usize::from(slot.index)));
+        if let Some(Some(pull)) = pull {
+            pull.put_off = false;
+        }
+    }
+
+    /// Sends RDMA_DONE, as soon as there is room for it, and takes the reply out of its place; `None`
+    /// if nobody waits for it, or not yet.
+    fn end_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
+        let c = self.conns.find(conn)?;
+        let room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
+        let Some(mut done) = c.sends.take().filter(|_| room) else {
+            self.put_off_reply(conn, slot);
+            return None;
+        };
+        let end = c.proto.requester.end_pull(slot, done.whole_mut())?;
+        c.calls.forget(slot);
+        let pull = c.pulls.get_mut(usize::from(slot.index))?.take();
+        done.set_range(0..DONE_BYTES);
+        self.post_done(conn, done);
+        match end {
+            PullEnd::Deliver { .. } => pull,
+            PullEnd::Release => {
+                let pull = pull?;
+                self.finish_reply(conn, pull.message, pull.hold);
+                None
+            }
+        }
+    }
+
+    /// An RDMA Read of a reply completed: whether the reply can go on. A failed one means that the
+    /// queue pair goes down, which ends the call.
+    pub(in crate::reactor) fn on_reply_read(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        match c.proto.requester.on_read_done(slot) {
+            Pulled::Stale => false,
+            Pulled::More => c.proto.requester.wants_reads(slot),
+            Pulled::Complete => true,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Calls in reverse (RFC 8167): a connection that has room for them lets its server call and its
+//! client serve, beside the calls of the forward direction.
+//!
+//! Who connects says for each connection whether it takes such calls, and then has slots, receives
+//! and send buffers for them from the first message on; who accepts has them on every connection, if
+//! they are configured at all (`rpc.reverse_calls`). Nothing on the wire says whether the other end
+//! takes them: that is for the upper layer. Version two asks every end to answer them, so that a client
+//! which takes none refuses them there. On a new connection the first call in
+//! reverse goes alone, until its reply brings more credits (section 4).
+//!
+//! Everything else is the same code in both directions. Calls in reverse end with the connection, and
+//! are not sent again on the next one: that one has a client that says anew whom it lets call.
+
+use crate::fabric::ConnId;
+use crate::reactor::pending::roles::{NoReverse, ReverseState, Roles};
+use crate::reactor::state::core::Reactor;
+use spinrpc_proto::connection::Side;
+use spinrpc_proto::version::Versions;
+
+impl Reactor {
+    /// The connection that was asked for under this number takes calls in reverse.
+    pub(in crate::reactor) fn take_reverse_calls(&mut self, request: u64) {
+        self.reverse_requests.push(request);
+    }
+
+    /// What this end of a connection is that was asked for under this number, now that it is there,
+    /// or never will be.
+    pub(in crate::reactor) fn roles_of(&mut self, request: u64) -> Roles {
+        let place = self.reverse_requests.iter().position(|asked| *asked == request);
+        if let Some(place) = place {
+            self.reverse_requests.swap_remove(place);
+        }
+        let reverse_calls = place.map_or(0, |_| self.config.reverse_calls());
+        let refuses_reverse = place.is_none() && self.config.refuses_reverse();
+        Roles { side: Side::Client, reverse_calls, refuses_reverse }
+    }
+
+    /// The application of a server has a client on this connection from now on; its calls stay
+    /// inline if that is asked for.
+    pub(in crate::reactor) fn begin_reverse(
+        &mut self,
+        conn: ConnId,
+        is_inline: bool,
+    ) -> Result<(), NoReverse> {
+        let Some(c) = self.conns.find(conn) else { return Err(NoReverse::Down) };
+        if c.closing.is_some() {
+            return Err(NoReverse::Down);
+        }
+        if c.proto.side() == Side::Client {
+            return Err(NoReverse::NotAccepted);
+        }
+        if !c.proto.is_two_way() {
+            return Err(NoReverse::NotConfigured);
+        }
+        if c.reverse.has_client {
+            return Err(NoReverse::Taken);
+        }
+        if self.config.versions() == Versions::Both && !c.proto.responder.was_called() {
+            return Err(NoReverse::NotCalled);
+        }
+        c.reverse = ReverseState { has_client: true, is_inline };
+        self.settle_in_reverse(conn);
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! Which version of RPC-over-RDMA a connection speaks, as the reactor carries it out (version two
+//! section 5): the api says what is offered, the requester what came of it, and here the first call is
+//! kept as long as it may have to be sent in another version.
+//!
+//! Only calls with which a connection begins are sent before the version is settled, one at a time;
+//! they have no chunks and fit the first message.
+
+use crate::fabric::ConnId;
+use crate::reactor::pending::offered::{Offered, Settled};
+use crate::reactor::state::core::Reactor;
+use crate::reactor::words::messages::NO_CHUNKS;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Versions};
+
+impl Reactor {
+    /// How a new connection finds its version; before its first call.
+    pub(in crate::reactor) fn negotiate(&mut self, conn: ConnId, negotiation: Negotiation) {
+        let Some(c) = self.conns.find(conn) else { return };
+        c.proto.requester.negotiate(negotiation);
+        (c.offer, c.negotiated) = match negotiation.stage() {
+            Stage::Settled => (None, c.negotiated.settled(negotiation.version())),
+            _ => (Some(Offered::new()), c.negotiated.offering()),
+        };
+    }
+
+    /// The first call was answered: thresholds are those of its version from now on, on the same
+    /// connection (version two section 5.2).
+    pub(in crate::reactor) fn settle(&mut self, conn: ConnId) -> Option<Settled> {
+        let c = self.conns.find(conn)?;
+        let version = c.proto.requester.negotiation().version();
+        c.offer = None;
+        c.negotiated = c.negotiated.settled(version);
+        self.stats.connections_version_two += u64::from(version == TransportVersion::Two);
+        Some(Settled { negotiated: c.negotiated, verdict: c.proto.requester.verdict() })
+    }
+
+    /// Sends the first call again on the same connection, in the version that the responder speaks
+    /// (version two section 5.2); or the one that tried an extension, without that. It fits again, because no
+    /// header of version one is longer.
+    #[cold]
+    pub(in crate::reactor) fn send_in_other_version(&mut self, conn: ConnId, slot: SlotId) {
+        let stream_at = self.config.headroom_bytes();
+        let Some(c) = self.conns.find(conn) else { return };
+        let kept = c.offer.as_deref().or(c.trial.as_deref());
+        let (Some(offer), Some(mut message)) = (kept, c.sends.take()) else {
+            return self.close_overrun(conn, "send buffers");
+        };
+        let end = stream_at + offer.0.len();
+        message.whole_mut()[stream_at..end].copy_from_slice(&offer.0);
+        let header = &mut message.whole_mut()[..stream_at];
+        match c.proto.requester.resend(slot, &NO_CHUNKS, header) {
+            Ok((_, header_bytes)) => {
+                message.set_range(stream_at - header_bytes..end);
+                self.post_call(conn, message);
+            }
+            Err(_) => self.close_overrun(conn, "credits"),
+        }
+    }
+
+    /// The version of calls on a connection that was accepted: that in which it is called, or that
+    /// of which there is no other (version two section 5.3).
+    pub(in crate::reactor) fn settle_in_reverse(&mut self, conn: ConnId) {
+        let versions = self.config.versions();
+        let Some(c) = self.conns.find(conn) else { return };
+        let version = match versions {
+            Versions::One | Versions::Two => versions.high(),
+            Versions::Both => c.proto.responder.version(),
+        };
+        c.proto.requester.negotiate(Negotiation::settled(version));
+    }
+}

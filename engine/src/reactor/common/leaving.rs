@@ -1,0 +1,138 @@
+//! Ending in good order: what a core does from the letter that asks for it until it is shut down.
+//!
+//! Calls that come are left alone, new connections refused. Those calls that a service has deferred
+//! are answered, and each connection to a client is closed as soon as its replies have left, which
+//! ends calls in reverse on it; those that this side asked for stay, because services may need them,
+//! but replies to calls in reverse leave first. The core looks at that with its mail and, while
+//! something is left, again and again.
+
+use crate::fabric::{ConnId, DownCause, Fabric, SendWr};
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::Reactor;
+use crate::reactor::words::calls::ReplyTarget;
+use crate::reactor::words::instance::Instance;
+use crate::reactor::words::messages::version_of;
+use spinrpc_proto::connection::Side;
+use spinrpc_proto::goodbye;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{Dropped, SlotId};
+use spinrpc_proto::version::TransportVersion;
+use std::time::Duration;
+
+/// How long replies may have left before the core notices.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+impl Reactor {
+    /// Closes the connections whose replies have left, and says how many calls are not finished. What
+    /// a device still has of a connection's replies is sent before that is down. It says so before
+    /// it closes any, so that whoever has seen one end may rely on it.
+    #[cold]
+    pub(in crate::reactor) fn go_on_leaving(&mut self) {
+        if self.leaving.is_none() {
+            return;
+        }
+        self.fabric.flush();
+        let (mut unfinished, mut is_over, mut done) = (self.all_deferred(), true, Vec::new());
+        for place in 0..self.conns.places() {
+            let Some(c) = self.conns.at(place) else { continue };
+            let is_client = c.proto.side() == Side::Client;
+            if is_client && !c.proto.is_two_way() {
+                continue;
+            }
+            is_over &= is_client;
+            if c.closing.is_some() {
+                continue;
+            }
+            let (id, held) = (c.id, c.replies_held() + usize::from(self.fabric.has_unsent(c.id)));
+            unfinished += held;
+            if !is_client && held == 0 && c.sends_promised == 0 {
+                done.push(id);
+            }
+        }
+        let Some(leaving) = &mut self.leaving else { return };
+        leaving.tell(unfinished);
+        if is_over && unfinished == 0 {
+            leaving.farewell = None;
+        } else {
+            let look_at = self.read_clock().0.saturating_add(self.clock.from_duration(LOOK_EVERY));
+            self.next_deadline = self.next_deadline.min(Instant(look_at));
+        }
+        for id in done {
+            if self.say_goodbye(id) {
+                self.begin_close(id, DownCause::Local);
+            }
+        }
+    }
+
+    /// Tells a client whose calls are all answered that no other one was executed. `true` when the
+    /// connection may be closed: that has left, or cannot be said.
+    fn say_goodbye(&mut self, conn: ConnId) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        // No document has the message: only our own ends know it.
+        let is_understood = c.negotiated.peer().instance != Instance::Unknown;
+        if !is_understood || c.goodbye.is_sent || c.goodbye.is_false {
+            return true;
+        }
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return false;
+        }
+        let Some(mut message) = c.sends.take() else { return false };
+        let only_two = !c.proto.limits().versions.speaks(TransportVersion::One);
+        let spoken = if only_two { TransportVersion::Two } else { TransportVersion::One };
+        let version = c.goodbye.version.unwrap_or(spoken);
+        let length = goodbye::emit(message.whole_mut(), version, c.proto.responder.grant());
+        message.set_range(0..length);
+        c.goodbye.is_sent = true;
+        if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
+            return true;
+        }
+        self.fabric.flush();
+        !self.fabric.has_unsent(conn)
+    }
+
+    /// Takes a message that the protocol core has dropped. `true` if the server says by it that the calls
+    /// in flight are not executed on this connection; any other may have been the answer to one of them.
+    pub(in crate::reactor) fn hear_goodbye(
+        &mut self,
+        conn: ConnId,
+        message: &[u8],
+        why: Dropped,
+    ) -> bool {
+        let Some(c) = self.conns.find(conn) else { return false };
+        let is_heard = c.proto.side() == Side::Client && goodbye::is_goodbye(message);
+        c.goodbye.is_heard |= is_heard;
+        c.goodbye.is_doubtful |= !is_heard && why.may_be_answer();
+        is_heard
+    }
+
+    /// Calls deferred, of whatever kind, that are not answered.
+    pub(in crate::reactor) fn all_deferred(&self) -> usize {
+        self.deferred + self.options_deferred
+    }
+
+    /// A call that is its client's to send again, to whoever serves next.
+    pub(in crate::reactor) fn leave_call(&mut self, to: &ReplyTarget<'_>) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        if c.proto.responder.abandon(to.slot) {
+            c.release(to.slot);
+            c.goodbye.version = Some(version_of(to.message));
+            self.stats.calls_left += 1;
+        }
+    }
+}
+
+impl Conn {
+    /// Whether a call that the connection took with it, and of which no part of a reply has come, was
+    /// executed neither on it nor on one before.
+    pub(in crate::reactor) fn proves_unexecuted(&self, slot: SlotId) -> bool {
+        let pull = self.pulls.get(usize::from(slot.index));
+        let is_unknown = self.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
+        self.goodbye.is_believed() && pull.is_none_or(Option::is_none) && !is_unknown
+    }
+
+    /// Replies that wait for more than the send queue: errors for a buffer, those that are left to be
+    /// fetched for their RDMA_DONE, or for that of another.
+    fn replies_held(&self) -> usize {
+        self.answers_owed + self.kept.len() + self.proto.responder.dones_owed() as usize
+    }
+}

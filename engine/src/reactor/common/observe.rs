@@ -1,0 +1,98 @@
+//! What a core tells those who look at it: a letter of the control socket's thread asks, a few
+//! connections at a time so that no turn takes long, and goes back with the answer. It brings the
+//! memory for it, so that the core allocates nothing.
+
+use crate::fabric::{AnyFabric, Fabric};
+use crate::mem::BulkPool;
+use crate::reactor::pending::observation::{
+    Blocks, Buffers, CLASSES_MAX, ConnRow, Observation, ROWS_MAX, SLOTS_MAX,
+};
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::Reactor;
+use spinrpc_proto::connection::Side;
+
+impl Reactor {
+    /// Answers; the next asking of the same letter goes on behind the connections seen.
+    #[cold]
+    pub(in crate::reactor) fn observe(&mut self, mut to: Box<Observation>) {
+        (to.deferred, to.put_off) = (self.all_deferred(), self.put_off.len());
+        to.memory.clear();
+        to.memory.extend(self.bulk.classes().take(CLASSES_MAX));
+        to.rows.clear();
+        let (places, mut slots) = (self.conns.places(), 0);
+        while to.from < places && to.rows.len() < ROWS_MAX && slots < SLOTS_MAX {
+            if let Some(c) = self.conns.at(to.from) {
+                slots += c.calls.slots() + c.serves.len();
+                to.rows.push(c.row(&self.fabric));
+            }
+            to.from += 1;
+        }
+        to.is_whole = to.from >= places;
+        let back = to.back.clone();
+        // Who has asked waits no longer, or has room for each of its letters.
+        let _ = back.try_send(to);
+    }
+}
+
+/// Of the blocks of a pool, the bytes of those in use, and of all.
+fn bytes_used(pool: &BulkPool) -> (usize, usize) {
+    pool.classes().fold((0, 0), |(used, all), class| {
+        let out = class.total - class.free.min(class.total);
+        (used + out * class.block_bytes, all + class.total * class.block_bytes)
+    })
+}
+
+impl Conn {
+    fn row(&self, fabric: &AnyFabric) -> ConnRow {
+        let (requester, responder) = (&self.proto.requester, &self.proto.responder);
+        let is_ours = self.proto.side() == Side::Client;
+        let version = if is_ours { requester.negotiation().version() } else { responder.version() };
+        ConnRow {
+            place: self.id.index(),
+            generation: self.id.generation(),
+            peer: self.peer,
+            is_ours,
+            version: version.to_wire(),
+            is_closing: self.closing.is_some(),
+            calls_sent: requester.calls_started(),
+            in_flight: requester.credits().in_flight(),
+            requested: requester.credits().requested(),
+            granted: requester.credits().granted(),
+            calls_received: responder.calls_taken(),
+            in_progress: responder.in_progress(),
+            grant: responder.grant(),
+            moved: self.moved,
+            receives: self.receives(),
+            sends: Buffers {
+                buf_bytes: self.sends.buf_bytes(),
+                total: self.sends.capacity(),
+                free: self.sends.available(),
+                kept: self.sends_promised,
+            },
+            blocks: self.blocks(),
+            memory: fabric.connection_memory(self.id).map(bytes_used),
+        }
+    }
+
+    fn receives(&self) -> Buffers {
+        let of_calls = self.serves.iter().filter(|hold| hold.message.is_some()).count();
+        let of_replies = self.pulls.iter().flatten().count() + self.fenced.len();
+        Buffers {
+            buf_bytes: self.recvs.buf_bytes(),
+            total: self.recvs.capacity(),
+            free: self.recvs.available(),
+            kept: of_calls + of_replies,
+        }
+    }
+
+    fn blocks(&self) -> Blocks {
+        let waiting = self.serves.iter().filter(|hold| hold.message.is_some());
+        let sinks = waiting.filter_map(|hold| hold.sinks.as_ref());
+        Blocks {
+            calls: self.calls.blocks(),
+            fetches: sinks.map(|sinks| sinks.blocks()).sum(),
+            pulls: self.pulls.iter().flatten().map(|pull| pull.blocks()).sum(),
+            exports: self.exports.iter().map(|hold| hold.keys()).sum(),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Panics of the application's code: counts them, logs some of them, and, where `rpc.on_panic` says so,
+//! passes them on. Called by the api, which catches them where it calls handlers; the state of the core is not
+//! borrowed there, so that a panic leaves none of it half changed.
+
+use crate::config::OnPanic;
+use crate::reactor::pending::panic_log::{PanicPlace, message_of};
+use crate::reactor::state::core::CoreCell;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+impl CoreCell {
+    /// A handler panicked.
+    #[cold]
+    pub(crate) fn take_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
+        let (log, policy, now_ns) = {
+            let mut reactor = self.reactor();
+            reactor.stats.handler_panics += 1;
+            let now_ns = reactor.clock.to_ns(reactor.read_clock().0);
+            (Arc::clone(&reactor.panics), reactor.config.on_panic(), now_ns)
+        };
+        let text = message_of(&*payload);
+        if let Some(panics) = log.add(place, text, now_ns) {
+            tracing::error!(?place, text, panics, "a handler panicked");
+        }
+        if policy == OnPanic::End {
+            resume_unwind(payload);
+        }
+        // The payload is the application's, too: dropping it may panic.
+        if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(another);
+        }
+    }
+}

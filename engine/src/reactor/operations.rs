@@ -1,0 +1,233 @@
+//! Operations of a core, for the api and through it for handlers. Every operation returns at once, and borrows the
+//! core's state for itself alone, so that handlers and encoders may call any of them.
+
+use crate::fabric::{ConnId, DownCause};
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::pending::deferred::DeferTicket;
+use crate::reactor::pending::offered::Settled;
+use crate::reactor::pending::reply_cache::Ticket;
+use crate::reactor::pending::roles::NoReverse;
+use crate::reactor::pending::serving::ReplyOps;
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::{Backpressure, ReplyTarget, RpcRefusal};
+use crate::reactor::words::draft::{Draft, EncodeOnce};
+use crate::reactor::words::instance::Instance;
+use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::negotiate::Negotiated;
+use crate::reactor::words::option_message::OptionMessage;
+use crate::reactor::words::reply_plan::ReplyData;
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::version::Negotiation;
+use std::time::Duration;
+
+impl CoreCell {
+    /// Starts a call of an extension.
+    pub(crate) fn call_option(
+        &self,
+        conn: ConnId,
+        token: u64,
+        option: &OptionMessage<'_>,
+    ) -> Result<(), Backpressure> {
+        self.reactor().call_option(conn, token, option)
+    }
+
+    /// Answers a call of an extension; one whose answer is too long is refused.
+    pub(crate) fn reply_option(
+        &self,
+        to: &ReplyTarget<'_>,
+        option: &OptionMessage<'_>,
+    ) -> Result<(), Backpressure> {
+        self.reactor().reply_option(to, option)
+    }
+
+    /// A call of an extension is answered later: by the next.
+    pub(crate) fn defer_option(&self) {
+        self.reactor().options_deferred += 1;
+    }
+
+    /// As `reply_option`, or without an answer as `refuse_option`, of a call that
+    /// was deferred.
+    pub(crate) fn finish_option(
+        &self,
+        conn: ConnId,
+        slot: SlotId,
+        xid: Xid,
+        answer: Option<&OptionMessage<'_>>,
+    ) -> Result<(), Backpressure> {
+        self.reactor().finish_option(conn, slot, xid, answer)
+    }
+
+    /// Answers a call of an extension with an error of the transport.
+    pub(crate) fn refuse_option(&self, to: &ReplyTarget<'_>) {
+        self.reactor().refuse_option(to);
+    }
+
+    /// Answers a call whose handler panicked with SYSTEM_ERR, unless it was answered before.
+    pub(crate) fn fail_call(&self, to: &ReplyTarget<'_>) {
+        self.reactor().fail_call(to);
+    }
+
+    /// Gives up the call that carries `token`.
+    pub(crate) fn cancel(&self, conn: ConnId, token: u64) -> bool {
+        self.cancel_call(conn, token)
+    }
+
+    /// Memory for arguments and results of calls to the peer of `conn`.
+    pub(crate) fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        self.application_bulk(conn, bytes)
+    }
+
+    /// The core's own registered memory.
+    pub(crate) fn pool(&self) -> BulkPool {
+        self.reactor().bulk.clone()
+    }
+
+    /// Calls of `conn` that wait for their replies; `None` when it is down.
+    pub(crate) fn in_flight(&self, conn: ConnId) -> Option<usize> {
+        let mut reactor = self.reactor();
+        let reactor = &mut *reactor;
+        let requester = match reactor.conns.find(conn) {
+            Some(c) => &mut c.proto.requester,
+            None => reactor.interrupted.calls_of(conn)?.0,
+        };
+        Some(requester.credits().in_flight() as usize + requester.held().count())
+    }
+
+    /// Forgets a call without an answer: its connection will go.
+    pub(crate) fn leave_call(&self, to: &ReplyTarget<'_>) {
+        self.reactor().leave_call(to);
+    }
+
+    /// Begins to close a connection.
+    pub(crate) fn close(&self, conn: ConnId) {
+        self.close_unless_serving(conn);
+    }
+
+    /// Asks the control thread for a connection of a client that is known by `instance`;
+    /// `Upcalls::on_connected` gets the same number.
+    pub(crate) fn connect(&self, address: &str, timeout: Duration, instance: Instance) -> u64 {
+        (self.connect)(address, timeout, instance)
+    }
+
+    /// The peer of the connection asked for under this number may call in reverse.
+    pub(crate) fn take_reverse_calls(&self, request: u64) {
+        self.reactor().take_reverse_calls(request);
+    }
+
+    /// A client calls in reverse on this accepted connection from now on, inline only if so asked.
+    pub(crate) fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
+        match self.is_closing(conn) {
+            true => Err(NoReverse::Down),
+            false => self.reactor().begin_reverse(conn, is_inline),
+        }
+    }
+
+    /// A client of this connection said its limits: they bind this side from now on. Returns what
+    /// the client is told.
+    pub(crate) fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {
+        let mut reactor = self.reactor();
+        if let Some(c) = reactor.conns.find(conn) {
+            c.configure(request);
+        }
+        reactor.config.ccp_reply()
+    }
+
+    /// What the server of this connection is told.
+    pub(crate) fn config_request(&self) -> ConfigRequest {
+        self.reactor().config.ccp_request()
+    }
+
+    /// The server said its limits: they bind this side from now on. `None` when it is down.
+    pub(crate) fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
+        Some(self.reactor().conns.find(conn)?.take_config(reply))
+    }
+
+    /// How a new connection finds its version; before its first call.
+    pub(crate) fn negotiate(&self, conn: ConnId, negotiation: Negotiation) {
+        self.reactor().negotiate(conn, negotiation);
+    }
+
+    /// The first call of a connection was answered. `None` when it is down.
+    pub(crate) fn settle(&self, conn: ConnId) -> Option<Settled> {
+        self.reactor().settle(conn)
+    }
+
+    /// Has the calls of a connection outlive it, as far as their specs say; each is sent again so
+    /// many times at most.
+    pub(crate) fn make_lasting(&self, conn: ConnId, resends_max: u8) {
+        self.reactor().make_lasting(conn, resends_max);
+    }
+
+    /// Asks for `Upcalls::on_retry` after a time.
+    pub(crate) fn retry_after(&self, lost: ConnId, after: Duration) {
+        self.reactor().retry_after(lost, after);
+    }
+
+    /// As [`CoreCell::connect`]: for another connection in the place of `lost`.
+    pub(crate) fn reconnect(
+        &self,
+        lost: ConnId,
+        address: &str,
+        timeout: Duration,
+        instance: Instance,
+    ) -> u64 {
+        let request = (self.connect)(address, timeout, instance);
+        self.reactor().note_request(lost, request);
+        request
+    }
+
+    /// Ends the held calls of a lost connection, then `Upcalls::on_gone`.
+    pub(crate) fn give_up(&self, lost: ConnId, cause: DownCause) {
+        self.reactor().give_up(lost, cause);
+    }
+
+    /// The core's time, from any start.
+    pub(crate) fn time(&self) -> Duration {
+        let reactor = self.reactor();
+        Duration::from_nanos(reactor.clock.to_ns(reactor.time().0))
+    }
+}
+
+impl ReplyOps for CoreCell {
+    fn reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        data: ReplyData,
+        keep: Option<Ticket>,
+        encode: EncodeOnce<'_>,
+    ) {
+        self.encode_reply(to, data, keep, encode);
+    }
+
+    fn reply_again(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
+        self.send_results(to, data, draft);
+    }
+
+    fn drop_call(&self, to: &ReplyTarget<'_>) {
+        let mut reactor = self.reactor();
+        reactor.stats.calls_dropped += 1;
+        reactor.refuse(to, &SYSTEM_ERR);
+    }
+
+    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
+        self.reactor().refuse(to, answer);
+    }
+
+    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
+        self.reactor().defer_call(to)
+    }
+
+    fn take_slot(&self, conn: ConnId) -> Option<SlotId> {
+        self.reactor().take_slot(conn)
+    }
+
+    fn count_replay(&self) {
+        self.reactor().stats.replies_replayed += 1;
+    }
+
+    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration> {
+        self.reactor().remaining(to)
+    }
+}

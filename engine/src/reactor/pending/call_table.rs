@@ -1,0 +1,184 @@
+//! The memory of a client's calls, by slot: what each call in flight has lent, and what has to be
+//! kept of a call that may be sent again on another connection. It outlives the connection together
+//! with the requester.
+
+use crate::mem::Bulk;
+use crate::reactor::pending::lasting::Lasting;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::SlotId;
+
+/// Arguments, results, Reply chunk and the message itself.
+const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
+
+/// The memory of one call in flight, and the keys under which the peer can reach it.
+#[derive(Default)]
+pub(crate) struct CallHold {
+    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+    /// Memory of the Reply chunk.
+    pub(crate) reply: Option<Bulk>,
+    /// The call itself, when it travels in a Position-Zero Read chunk.
+    pub(crate) message: Option<Bulk>,
+    /// Memory of the connection that stands in for arguments and results which are not.
+    pub(crate) argument_copies: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
+    handles: [u32; KEYS_PER_CALL_MAX],
+    handle_count: u8,
+    /// Keys that the device has not killed yet.
+    dying: u8,
+}
+
+impl CallHold {
+    /// Remembers a key to kill when the call ends.
+    pub(crate) fn add_handle(&mut self, handle: u32) {
+        self.handles[usize::from(self.handle_count)] = handle;
+        self.handle_count += 1;
+    }
+
+    /// Every key of the call.
+    pub(crate) fn handles(&self) -> &[u32] {
+        &self.handles[..usize::from(self.handle_count)]
+    }
+
+    /// Blocks of registered memory that it holds.
+    pub(in crate::reactor) fn blocks(&self) -> usize {
+        let items = self.arguments.iter().chain(&self.results);
+        let copies = self.argument_copies.iter().chain(&self.result_copies);
+        let streams = [&self.reply, &self.message];
+        items.chain(copies).chain(streams).filter(|block| block.is_some()).count()
+    }
+
+    /// So many of its keys are being killed.
+    pub(in crate::reactor) fn set_dying(&mut self, keys: u8) {
+        self.dying = keys;
+    }
+
+    /// One of the keys that are being killed is dead; true if it was the last.
+    pub(in crate::reactor) fn key_died(&mut self) -> bool {
+        self.dying = self.dying.saturating_sub(1);
+        !self.is_dying()
+    }
+
+    /// The peer may still reach its memory.
+    pub(in crate::reactor) fn is_dying(&self) -> bool {
+        self.dying > 0
+    }
+
+    /// Leaves nothing that the lost connection's peer could reach but the arguments, which it could
+    /// only read. The results, which a reply may have filled, are as long as at first again. Says how
+    /// long those were that go.
+    pub(in crate::reactor) fn detach(
+        &mut self,
+        result_bytes: &[usize; ITEMS_MAX],
+    ) -> [Option<usize>; ITEMS_MAX] {
+        let mut rooms = [None; ITEMS_MAX];
+        for (index, room) in rooms.iter_mut().enumerate() {
+            if self.result_copies[index].is_none() {
+                *room = self.results[index].take().map(|_| result_bytes[index]);
+            } else if let Some(result) = &mut self.results[index] {
+                result.set_len(result_bytes[index]);
+            }
+        }
+        let arguments = std::mem::take(&mut self.arguments);
+        let results = std::mem::take(&mut self.results);
+        *self = Self { arguments, results, ..Self::default() };
+        rooms
+    }
+}
+
+/// What came in a Reply chunk. Nothing while that lies where the peer can write: the reply came
+/// another way then, or the chunk would have been copied.
+pub(in crate::reactor) fn private_bytes(reply: Option<&Bulk>) -> &[u8] {
+    reply.filter(|memory| !memory.is_exposed()).map_or(&[], Bulk::bytes)
+}
+
+/// See the module.
+pub(crate) struct CallTable {
+    holds: Box<[Option<Box<CallHold>>]>,
+    /// Boxes for the calls that need them.
+    #[expect(clippy::vec_box, reason = "a box moves at the price of a pointer")]
+    spare: Vec<Box<CallHold>>,
+    /// There if the client's calls may outlive the connection.
+    pub(in crate::reactor) lasting: Option<Box<Lasting>>,
+}
+
+impl CallTable {
+    /// Room for so many calls (slow path: allocates).
+    pub(crate) fn new(slots: usize) -> Self {
+        Self {
+            holds: (0..slots).map(|_| None).collect(),
+            // One for each call in flight, and that of a reply whose handler starts the next call.
+            spare: (0..slots + slots.min(1)).map(|_| Box::default()).collect(),
+            lasting: None,
+        }
+    }
+
+    /// How many calls there is room for.
+    pub(in crate::reactor) fn slots(&self) -> usize {
+        self.holds.len()
+    }
+
+    /// Blocks of registered memory that calls in flight hold.
+    pub(in crate::reactor) fn blocks(&self) -> usize {
+        self.holds.iter().flatten().map(|hold| hold.blocks()).sum()
+    }
+
+    /// An empty box for a call that needs one.
+    pub(in crate::reactor) fn spare(&mut self) -> Option<Box<CallHold>> {
+        self.spare.pop()
+    }
+
+    /// The emptied box goes back, for a later call.
+    pub(crate) fn recycle(&mut self, mut hold: Box<CallHold>) {
+        *hold = CallHold::default();
+        self.spare.push(hold);
+    }
+
+    /// Gives a call its memory.
+    pub(in crate::reactor) fn put(&mut self, slot: SlotId, hold: Box<CallHold>) {
+        self.holds[usize::from(slot.index)] = Some(hold);
+    }
+
+    /// Takes the memory of an ended call; what was kept of it for another connection goes. `None`
+    /// for a call that had neither.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
+        let hold = self.take_hold(slot)?;
+        self.forget(slot);
+        Some(hold)
+    }
+
+    /// Takes the memory of a call whose reply has to be fetched. What is kept of the call stays until
+    /// it has ended.
+    #[inline(always)]
+    pub(crate) fn take_hold(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
+        self.holds.get_mut(usize::from(slot.index))?.take()
+    }
+
+    /// Nothing is kept of an ended call any more.
+    #[inline(never)]
+    pub(crate) fn forget(&mut self, slot: SlotId) {
+        if let Some(lasting) = &mut self.lasting {
+            lasting.forget(slot);
+        }
+    }
+
+    /// Whether a call has lent any memory.
+    #[inline(always)]
+    pub(in crate::reactor) fn has_hold(&self, index: u16) -> bool {
+        self.holds.get(usize::from(index)).is_some_and(Option::is_some)
+    }
+
+    /// The memory of a call, which stays there.
+    pub(in crate::reactor) fn hold(&mut self, slot: SlotId) -> Option<&mut CallHold> {
+        self.holds.get_mut(usize::from(slot.index))?.as_deref_mut()
+    }
+
+    /// Frees the memory of an ended call that no peer can reach.
+    pub(crate) fn free(&mut self, slot: SlotId) {
+        if let Some(hold) = self.take_hold(slot) {
+            self.recycle(hold);
+        }
+        self.forget(slot);
+    }
+}

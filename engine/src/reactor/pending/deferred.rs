@@ -1,0 +1,198 @@
+//! A call that is answered away from its handler, perhaps on another thread: what its reply is
+//! encoded into, and where the answer goes.
+//!
+//! In a circle with the reply cache: a ticket has its answer kept there, and a call that is executed already
+//! waits there with its ticket.
+
+use crate::fabric::ConnId;
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply, Inbox};
+use crate::reactor::pending::reply_cache::Ticket;
+use crate::reactor::words::calls::RpcRefusal;
+use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
+use crate::reactor::words::message_memory::{Undrafted, check};
+use crate::reactor::words::messages::SUCCESS_HEADER;
+use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::payload::{Encoded, StreamWriter};
+use spinrpc_proto::rpc::AcceptStatus;
+use std::sync::Arc;
+
+const REFUSAL: DeferredAnswer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
+
+/// Lets a call be answered once, from any thread. Dropped unanswered it sends SYSTEM_ERR.
+pub(crate) struct DeferTicket {
+    inbox: Arc<Inbox>,
+    conn: ConnId,
+    slot: SlotId,
+    room: Option<Room>,
+    is_answered: bool,
+    /// Keeps the reply, for the same call by another connection.
+    keep: Option<Ticket>,
+}
+
+/// What encoding a reply away from its core needs.
+pub(in crate::reactor) struct Room {
+    pub(in crate::reactor) pool: BulkPool,
+    pub(in crate::reactor) stage: Bulk,
+    pub(in crate::reactor) plan: ReplyPlan,
+}
+
+impl DeferTicket {
+    pub(in crate::reactor) fn new(
+        inbox: Arc<Inbox>,
+        conn: ConnId,
+        slot: SlotId,
+        room: Room,
+    ) -> Self {
+        Self { inbox, conn, slot, room: Some(room), is_answered: false, keep: None }
+    }
+
+    /// Which call it answers.
+    pub(crate) fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    /// Has the reply kept.
+    pub(crate) fn keep_by(&mut self, ticket: Ticket) {
+        self.keep = Some(ticket);
+    }
+
+    /// Answers with results.
+    pub(crate) fn reply(mut self, data: ReplyData, encode: EncodeOnce<'_>) {
+        let answer = match self.room.take() {
+            Some(room) => {
+                let keep = self.keep.take();
+                let bytes = room.pool.largest();
+                self.inbox
+                    .lend_draft_memory(bytes, |long| room.encode_once(data, keep, long, encode))
+            }
+            None => REFUSAL,
+        };
+        self.post(answer);
+    }
+
+    /// Answers with an RPC error.
+    pub(crate) fn reject(mut self, status: AcceptStatus) {
+        self.refuse(status);
+    }
+
+    /// An answer with these results, to be sent by [`DeferTicket::answer`].
+    pub(in crate::reactor) fn answer_with(
+        &mut self,
+        data: ReplyData,
+        draft: &Draft<'_>,
+    ) -> DeferredAnswer {
+        self.room.take().map_or(REFUSAL, |room| room.encode(data, draft))
+    }
+
+    /// Sends an answer; may wait for room in the mailbox.
+    pub(in crate::reactor) fn answer(mut self, answer: DeferredAnswer) {
+        self.post(answer);
+    }
+
+    /// Memory for the data items of a reply.
+    pub(in crate::reactor) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.room.as_ref()?.pool.take(bytes)
+    }
+
+    fn refuse(&mut self, status: AcceptStatus) {
+        if let Some(keep) = self.keep.take() {
+            keep.refuse(RpcRefusal::Accepted(status));
+        }
+        self.post(DeferredAnswer::Reject(status));
+    }
+
+    fn post(&mut self, answer: DeferredAnswer) {
+        self.is_answered = true;
+        self.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
+    }
+}
+
+impl Drop for DeferTicket {
+    fn drop(&mut self) {
+        // Also when an encoder panicked: the call must not keep its slot for ever.
+        if !self.is_answered {
+            self.refuse(AcceptStatus::SystemErr);
+        }
+    }
+}
+
+impl Room {
+    /// Runs an encoder, and has its results kept by `keep`. They are written to `long` unless they can be
+    /// written to where they are sent from.
+    fn encode_once(
+        self,
+        data: ReplyData,
+        keep: Option<Ticket>,
+        long: &mut [u8],
+        encode: EncodeOnce<'_>,
+    ) -> DeferredAnswer {
+        let has_more = data.count() > 0 || data.allows_read_chunks();
+        if keep.is_none() && !has_more && self.plan.alignment == Alignment::NONE {
+            return self.encode_plain(long, encode);
+        }
+        let alignment = self.plan.alignment;
+        let (encoded, cuts) = Cuts::encode(long, data.count(), alignment, encode);
+        let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
+        if let Some(keep) = keep {
+            keep.record(&data, draft.as_ref().ok());
+        }
+        self.finish(data, encoded, draft)
+    }
+
+    /// Results without data items are written to where they are sent from, if they fit there.
+    fn encode_plain(mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> DeferredAnswer {
+        let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
+        writer.fixed(&SUCCESS_HEADER);
+        encode(&mut writer);
+        if let Some(bytes) = writer.plain_bytes() {
+            self.stage.set_len(bytes);
+            return DeferredAnswer::Plain { stream: self.stage };
+        }
+        let encoded = writer.finish();
+        let results = check(&encoded).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]);
+        self.finish(ReplyData::new(), encoded, results.map(Draft::plain))
+    }
+
+    /// The core refuses what is too long, as it knows why that is.
+    fn finish(
+        self,
+        data: ReplyData,
+        encoded: Encoded,
+        draft: Result<Draft<'_>, Undrafted>,
+    ) -> DeferredAnswer {
+        match draft {
+            Ok(draft) => self.encode(data, &draft),
+            Err(Undrafted::TooLong(_)) => {
+                DeferredAnswer::Results { stream: self.stage, encoded, data }
+            }
+            Err(Undrafted::ItemsMissing) => REFUSAL,
+        }
+    }
+
+    /// Encodes inline; results that are too long for that go into memory for a Reply chunk, if
+    /// there is one that takes them, or into what the client is to fetch, if that is allowed.
+    fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+        let Self { pool, mut stage, plan } = self;
+        let encoded = plan.encode_inline(stage.bytes_mut(), &data, draft);
+        let takes_long = plan.takes_long(encoded.stream_bytes);
+        if encoded.fits || !(takes_long || plan.allows_reads(&data)) {
+            return DeferredAnswer::Results { stream: stage, encoded, data };
+        }
+        if !takes_long {
+            let room_bytes = stage.len().saturating_sub(plan.read_list_bytes(&data));
+            let room = &mut stage.bytes_mut()[..room_bytes];
+            let encoded = plan.encode(room, &data, Form::ByRead, draft);
+            if encoded.fits {
+                return DeferredAnswer::Results { stream: stage, encoded, data };
+            }
+        }
+        let Some(mut stream) = pool.take(encoded.stream_bytes) else {
+            return REFUSAL;
+        };
+        let encoded = plan.encode(stream.bytes_mut(), &data, Form::Direct, draft);
+        DeferredAnswer::Results { stream, encoded, data }
+    }
+}

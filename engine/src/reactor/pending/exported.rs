@@ -1,0 +1,35 @@
+//! Replies that the client is to fetch: their keys, and those that wait for an earlier RDMA_DONE.
+
+use crate::mem::Buf;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::SlotId;
+
+/// The keys of one exported reply.
+#[derive(Default)]
+pub(crate) struct ExportHold {
+    pub(in crate::reactor) handles: [u32; ITEMS_MAX + 1],
+    pub(in crate::reactor) count: u8,
+}
+
+impl ExportHold {
+    /// Memory that the client can reach, by its keys.
+    pub(in crate::reactor) fn keys(&self) -> usize {
+        usize::from(self.count)
+    }
+}
+
+/// A reply that is written, its data exposed, and waits for an earlier RDMA_DONE.
+pub(crate) struct KeptReply {
+    pub(in crate::reactor) slot: SlotId,
+    pub(in crate::reactor) message: Buf,
+    pub(in crate::reactor) invalidate: Option<u32>,
+}
+
+impl ExportHold {
+    pub(in crate::reactor) fn add(&mut self, handle: u32) {
+        if let Some(place) = self.handles.get_mut(usize::from(self.count)) {
+            *place = handle;
+            self.count += 1;
+        }
+    }
+}

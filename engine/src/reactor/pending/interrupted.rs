@@ -1,0 +1,61 @@
+//! Clients between two connections, with their requesters and calls.
+
+use crate::fabric::{ConnId, DownCause};
+use crate::reactor::pending::call_table::CallTable;
+use crate::reactor::words::instance::PeerId;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::requester::{CallSlot, Requester};
+
+/// A client between two connections.
+pub(crate) struct Suspended {
+    pub(in crate::reactor) lost: ConnId,
+    /// The connection that was asked for.
+    pub(in crate::reactor) request: Option<u64>,
+    pub(in crate::reactor) retry_at: Instant,
+    pub(in crate::reactor) requester: Requester<Box<[CallSlot]>>,
+    pub(in crate::reactor) calls: CallTable,
+    pub(in crate::reactor) server: PeerId,
+    pub(in crate::reactor) cause: DownCause,
+    /// The api has given it up.
+    pub(in crate::reactor) is_given_up: bool,
+}
+
+/// The clients of a core between two connections, and those that send their calls again.
+#[derive(Default)]
+pub(crate) struct Interrupted {
+    pub(in crate::reactor) suspended: Vec<Suspended>,
+    pub(in crate::reactor) resending: Vec<ConnId>,
+}
+
+impl Interrupted {
+    /// When one of them has something to do at the earliest.
+    pub(in crate::reactor) fn next_deadline(&self, pause_ends: Instant) -> Instant {
+        let of = |client: &Suspended| match client.is_given_up {
+            true => Instant(0),
+            false => client.retry_at.min(client.requester.next_deadline()),
+        };
+        let earliest = self.suspended.iter().map(of).min().unwrap_or(Instant(u64::MAX));
+        if self.resending.is_empty() { earliest } else { earliest.min(pause_ends) }
+    }
+
+    pub(in crate::reactor) fn find(&mut self, lost: ConnId) -> Option<&mut Suspended> {
+        self.suspended.iter_mut().find(|client| client.lost == lost)
+    }
+
+    /// The calls of every suspended client.
+    pub(in crate::reactor) fn all(
+        &mut self,
+    ) -> impl Iterator<Item = (ConnId, &mut Requester<Box<[CallSlot]>>, &mut CallTable)> {
+        self.suspended
+            .iter_mut()
+            .map(|client| (client.lost, &mut client.requester, &mut client.calls))
+    }
+
+    /// The calls of one of them.
+    pub(in crate::reactor) fn calls_of(
+        &mut self,
+        lost: ConnId,
+    ) -> Option<(&mut Requester<Box<[CallSlot]>>, &mut CallTable)> {
+        self.find(lost).map(|client| (&mut client.requester, &mut client.calls))
+    }
+}

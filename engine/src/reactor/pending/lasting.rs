@@ -1,0 +1,108 @@
+//! What a client keeps of calls that may be sent again on another connection: one place for each slot.
+
+use crate::fabric::DownCause;
+use crate::mem::Bulk;
+use crate::reactor::words::calls::{CallSpec, Resend};
+use crate::reactor::words::draft::Cuts;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::SlotId;
+
+/// What a call needs to be sent again.
+pub(in crate::reactor) struct Kept {
+    /// The RPC message from its XID on, its data items taken out.
+    pub(in crate::reactor) stream: Bulk,
+    pub(in crate::reactor) cuts: Cuts,
+    pub(in crate::reactor) resend: Resend,
+    /// How often it was sent again.
+    pub(in crate::reactor) resends: u8,
+    /// Sent on the present connection.
+    pub(in crate::reactor) in_flight: bool,
+    /// A connection was lost on which it may have been executed.
+    pub(in crate::reactor) is_unknown: bool,
+    /// Rises from call to call.
+    pub(in crate::reactor) order: u64,
+    pub(in crate::reactor) reply_bytes_max: usize,
+    /// Room for each result.
+    pub(in crate::reactor) result_bytes: [usize; ITEMS_MAX],
+    /// Results whose room the lost connection's peer could reach: how much there was.
+    pub(in crate::reactor) rooms: [Option<usize>; ITEMS_MAX],
+}
+
+/// The kept calls of a client that outlives its connections.
+pub(crate) struct Lasting {
+    pub(in crate::reactor) kept: Box<[Option<Kept>]>,
+    pub(in crate::reactor) resends_max: u8,
+    /// Why the last connection was lost.
+    pub(in crate::reactor) lost_by: DownCause,
+}
+
+impl Lasting {
+    pub(in crate::reactor) fn new(slots: usize, resends_max: u8) -> Box<Self> {
+        let kept = (0..slots).map(|_| None).collect();
+        Box::new(Self { kept, resends_max, lost_by: DownCause::Local })
+    }
+
+    /// The call in this slot has ended.
+    pub(in crate::reactor) fn forget(&mut self, slot: SlotId) {
+        self.kept[usize::from(slot.index)] = None;
+    }
+
+    pub(in crate::reactor) fn kept(&self, slot: SlotId) -> Option<&Kept> {
+        self.kept[usize::from(slot.index)].as_ref()
+    }
+
+    pub(in crate::reactor) fn kept_mut(&mut self, slot: SlotId) -> Option<&mut Kept> {
+        self.kept[usize::from(slot.index)].as_mut()
+    }
+
+    pub(in crate::reactor) fn put(&mut self, slot: SlotId, kept: Kept) {
+        self.kept[usize::from(slot.index)] = Some(kept);
+    }
+
+    /// The connection of this call is gone; what is known of its execution there.
+    pub(in crate::reactor) fn note_loss(&mut self, slot: SlotId, is_unexecuted: bool) {
+        let Some(kept) = self.kept_mut(slot).filter(|kept| kept.in_flight) else { return };
+        if is_unexecuted {
+            // It did not bring the connection down.
+            kept.resends = kept.resends.saturating_sub(1);
+        } else {
+            kept.is_unknown = true;
+        }
+    }
+
+    /// A connection was lost that may have executed the call in this slot.
+    pub(in crate::reactor) fn is_unknown(&self, slot: SlotId) -> bool {
+        self.kept(slot).is_some_and(|kept| kept.is_unknown)
+    }
+
+    /// Whether no connection executed the call in this slot.
+    pub(in crate::reactor) fn is_unexecuted(&self, slot: SlotId) -> bool {
+        self.kept(slot).is_some_and(|kept| !kept.is_unknown)
+    }
+
+    /// Whether the call in this slot, whose connection is gone, may be sent again. "A bound on
+    /// resends": a call that brings the connection down each time would do so for ever (RFC 8166
+    /// section 4.5.3).
+    pub(in crate::reactor) fn may_resend(&self, slot: SlotId) -> bool {
+        self.kept(slot).is_some_and(|kept| !kept.in_flight || kept.resends < self.resends_max)
+    }
+}
+
+impl Kept {
+    pub(in crate::reactor) fn new(stream: Bulk, cuts: Cuts, order: u64, spec: &CallSpec) -> Self {
+        let result_bytes =
+            spec.results.each_ref().map(|result| result.as_ref().map_or(0, Bulk::len));
+        Self {
+            stream,
+            cuts,
+            resend: spec.resend,
+            resends: 0,
+            in_flight: true,
+            is_unknown: false,
+            order,
+            reply_bytes_max: spec.reply_bytes_max,
+            result_bytes,
+            rooms: [None; ITEMS_MAX],
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Layer 2: what is kept of calls and replies that are on their way, and the letters between threads. Knows the
+//! words.
+
+pub(crate) mod call_table;
+pub(crate) mod deferred;
+pub(crate) mod ended_calls;
+pub(crate) mod expiry;
+pub(crate) mod exported;
+pub(crate) mod goodbye;
+pub(crate) mod held_replies;
+pub(crate) mod interrupted;
+pub(crate) mod lasting;
+pub(crate) mod mailbox;
+pub(crate) mod observation;
+pub(crate) mod offered;
+pub(crate) mod panic_log;
+pub(crate) mod pulling;
+pub(crate) mod receive_chains;
+pub(crate) mod reply_cache;
+pub(crate) mod roles;
+pub(crate) mod serving;
+pub(crate) mod sinks;
+pub(crate) mod upcalls;

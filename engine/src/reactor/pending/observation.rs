@@ -1,0 +1,115 @@
+//! A letter that asks a core what it has, and the answer.
+
+use crate::fabric::Peer;
+use crate::mem::ClassStats;
+use std::sync::mpsc::SyncSender;
+
+/// Connections that one letter looks at.
+pub(in crate::reactor) const ROWS_MAX: usize = 16;
+
+/// Slots of connections after which it looks at no other: to look at one takes time in their number.
+pub(in crate::reactor) const SLOTS_MAX: usize = 512;
+
+/// Size classes of a core's memory; see [`memory::classes`](super::memory::classes).
+pub(in crate::reactor) const CLASSES_MAX: usize = 8;
+
+/// A letter that asks, and its answer.
+pub(crate) struct Observation {
+    /// Which core it is for, and which of its askings; for who asks.
+    pub(crate) core: usize,
+    pub(crate) round: u64,
+    /// The place of connections to begin at.
+    pub(in crate::reactor) from: usize,
+    /// All connections have been seen.
+    pub(crate) is_whole: bool,
+    /// Connections seen.
+    pub(crate) rows: Vec<ConnRow>,
+    /// Blocks of the core's memory by size.
+    pub(crate) memory: Vec<ClassStats>,
+    /// Calls that services have deferred.
+    pub(crate) deferred: usize,
+    /// Calls that wait for memory or room.
+    pub(crate) put_off: usize,
+    pub(in crate::reactor) back: SyncSender<Box<Self>>,
+}
+
+/// One connection as it is now.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnRow {
+    pub(crate) place: u32,
+    pub(crate) generation: u32,
+    pub(crate) peer: Option<Peer>,
+    /// This side asked for it.
+    pub(crate) is_ours: bool,
+    /// Of RPC-over-RDMA, as it is written.
+    pub(crate) version: u32,
+    pub(crate) is_closing: bool,
+    /// As a requester.
+    pub(crate) calls_sent: u64,
+    pub(crate) in_flight: u32,
+    pub(crate) requested: u32,
+    pub(crate) granted: u32,
+    /// As a responder.
+    pub(crate) calls_received: u64,
+    pub(crate) in_progress: u32,
+    pub(crate) grant: u32,
+    pub(crate) moved: Moved,
+    /// Messages are received to, and sent from.
+    pub(crate) receives: Buffers,
+    pub(crate) sends: Buffers,
+    /// Who holds blocks of registered memory.
+    pub(crate) blocks: Blocks,
+    /// Registered memory that is the connection's own: bytes of blocks in use, and of all.
+    pub(crate) memory: Option<(usize, usize)>,
+}
+
+/// One pool of message buffers of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffers {
+    pub(crate) buf_bytes: usize,
+    pub(crate) total: usize,
+    /// In the pool.
+    pub(crate) free: usize,
+    /// Receives: with calls and replies that are worked on. Sends: promised to deferred calls, and
+    /// still in the pool.
+    pub(crate) kept: usize,
+}
+
+/// Blocks of registered memory that a connection holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Blocks {
+    /// For calls in flight: arguments, results, replies.
+    pub(crate) calls: usize,
+    /// For calls received whose arguments are fetched.
+    pub(crate) fetches: usize,
+    /// For replies that are fetched.
+    pub(crate) pulls: usize,
+    /// For replies that the client fetches, one for each key.
+    pub(crate) exports: usize,
+}
+
+impl Observation {
+    pub(crate) fn new(core: usize, round: u64, back: SyncSender<Box<Self>>) -> Self {
+        Self {
+            core,
+            round,
+            from: 0,
+            is_whole: false,
+            rows: Vec::with_capacity(ROWS_MAX),
+            memory: Vec::with_capacity(CLASSES_MAX),
+            deferred: 0,
+            put_off: 0,
+            back,
+        }
+    }
+}
+
+/// Bytes that this side moved over a connection beside messages, whose bytes only the core counts: to
+/// count them here, too, costs each message a nanosecond.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    /// By RDMA Read.
+    pub(crate) read: u64,
+    /// By RDMA Write.
+    pub(crate) written: u64,
+}

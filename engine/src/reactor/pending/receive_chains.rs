@@ -1,0 +1,70 @@
+//! The second buffers of chained receives (RFC 5666 section 3.9).
+
+use crate::config::Config;
+use crate::fabric::FabricError;
+use crate::mem::{Buf, BulkClass, BulkPool, PoolError, Region};
+use crate::sys::mmap::{HugePages, Mapping, PageRequest};
+use spinrpc_proto::alignment::Alignment;
+
+/// Tails of a connection for each of its receives: one is posted, and one the application may hold.
+/// When it holds more, receives are posted as whole buffers.
+const TAILS_PER_RECEIVE: usize = 2;
+
+/// What blocks of a page or more start at multiples of: so do tails, whatever the alignment.
+const PAGE_BYTES: usize = 4096;
+
+/// The second buffers of one connection's receives.
+pub(crate) struct ReceiveChains {
+    tails: BulkPool,
+    head_bytes: usize,
+    tail_bytes: usize,
+}
+
+impl ReceiveChains {
+    /// Those of a connection with so many receives (slow path: maps memory).
+    pub(in crate::reactor) fn new(
+        config: &Config,
+        alignment: Alignment,
+        receives: u64,
+    ) -> Result<Self, FabricError> {
+        let head_bytes = alignment.align_bytes() as usize;
+        let tail_bytes = config.recv_buffer_bytes().saturating_sub(head_bytes);
+        let count = receives as usize * TAILS_PER_RECEIVE;
+        let block_bytes = tail_bytes.next_multiple_of(PAGE_BYTES);
+        let tails = block_pool(BulkClass { block_bytes, count })?;
+        Ok(Self { tails, head_bytes, tail_bytes })
+    }
+
+    /// Bytes each receive buffer has beyond a whole message, so that a head, and what is left of it
+    /// when the tail begins, can be joined with the tail.
+    pub(in crate::reactor) fn extra_bytes(&self) -> usize {
+        self.head_bytes
+    }
+
+    /// Makes a buffer ready to be posted. False when no tail is left: then the whole buffer is
+    /// posted, which holds any message.
+    pub(in crate::reactor) fn prepare(&self, buf: &mut Buf) -> bool {
+        let room = self.tail_bytes;
+        if buf.tail().is_some_and(|tail| tail.len() == room) {
+            return true;
+        }
+        let Some(mut tail) = buf.unchain().or_else(|| self.tails.take(room)) else { return false };
+        tail.set_len(room);
+        buf.chain(self.head_bytes, tail);
+        true
+    }
+}
+
+fn block_pool(class: BulkClass) -> Result<BulkPool, FabricError> {
+    let BulkClass { block_bytes, count } = class;
+    let failed = |reason: String, source: Option<std::io::Error>| FabricError {
+        op: format!("map {count} second receive buffers of {block_bytes} bytes"),
+        reason,
+        source,
+    };
+    let no_pool = |error: PoolError| failed(error.to_string(), None);
+    let bytes = BulkPool::region_bytes(&[class]).map_err(no_pool)?;
+    let request = PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
+    let mapping = Mapping::anonymous(bytes, request).map_err(|e| failed(e.to_string(), Some(e)))?;
+    BulkPool::new(Region::from_mapping(mapping), &[class]).map_err(no_pool)
+}

@@ -1,0 +1,86 @@
+//! The ends of a connection: which of them may call, and with how many slots (RFC 8167).
+
+use crate::config::Config;
+use spinrpc_proto::connection::Side;
+use spinrpc_proto::requester::INDEX_BITS;
+
+/// What one end of a connection is, and what it has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Roles {
+    pub(crate) side: Side,
+    /// Calls in reverse at a time; 0: none.
+    pub(crate) reverse_calls: usize,
+    /// A client that takes none answers those of version two all the same, with a refusal.
+    pub(crate) refuses_reverse: bool,
+}
+
+impl Roles {
+    /// Of a connection that was accepted.
+    pub(in crate::reactor) fn accepted(config: &Config) -> Self {
+        let reverse_calls = config.reverse_calls();
+        Self { side: Side::Server, reverse_calls, refuses_reverse: false }
+    }
+
+    /// Receives for messages of the reverse direction.
+    pub(in crate::reactor) fn reverse_receives(&self) -> usize {
+        self.reverse_calls + usize::from(self.refuses_reverse)
+    }
+
+    /// Slots for calls of this side and for those of its peer. A client has one slot beyond the
+    /// credits, for a call of the connection's own.
+    pub(in crate::reactor) fn slots(&self, config: &Config) -> (usize, usize) {
+        match self.side {
+            Side::Client => (config.slots_per_conn() + 1, self.reverse_calls),
+            Side::Server => (self.reverse_calls, config.slots_per_conn()),
+        }
+    }
+
+    /// Where the XIDs of this end start. Each direction has its own (section 4), but where the rules
+    /// leave it to the XID which way a message goes ([`spinrpc_proto::connection`]), those of both
+    /// ends should differ, though their seeds may be equal: they are half of all XIDs apart.
+    pub(in crate::reactor) fn first_xid(&self, seed: u32) -> u32 {
+        match self.side {
+            Side::Client => seed,
+            Side::Server => seed ^ (1 << (u32::BITS - INDEX_BITS - 1)),
+        }
+    }
+
+    /// Credits to ask for.
+    pub(in crate::reactor) fn credits(&self, config: &Config) -> usize {
+        match self.side {
+            Side::Client => config.slots_per_conn(),
+            Side::Server => self.reverse_calls,
+        }
+    }
+}
+
+/// Why a connection cannot be called on in reverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoReverse {
+    /// This engine has no room for such calls: set `rpc.reverse_calls`.
+    #[error("no calls in reverse are configured: set rpc.reverse_calls")]
+    NotConfigured,
+    /// This side connected: it calls forward.
+    #[error("this side made the connection, and calls forward")]
+    NotAccepted,
+    /// There is a client on the connection already, with its credits and its replies.
+    #[error("the connection has a client in reverse already")]
+    Taken,
+    /// Both versions of RPC-over-RDMA are spoken here, and the client has not called yet: in which of
+    /// them it can be called is not known.
+    #[error("the client has not called yet, which would tell the version that it speaks")]
+    NotCalled,
+    /// The connection is down.
+    #[error("the connection is down")]
+    Down,
+}
+
+/// What is known of calls in reverse beside the slots: where messages stay inline, and who calls.
+#[derive(Default)]
+pub(crate) struct ReverseState {
+    /// The server's application has its client.
+    pub(in crate::reactor) has_client: bool,
+    /// The client's calls have no chunks.
+    pub(in crate::reactor) is_inline: bool,
+}

@@ -1,0 +1,110 @@
+//! A call in the hands of its handler, and the ways to answer it. Made by the lane and by the api's dispatch.
+
+use crate::fabric::ConnId;
+use crate::reactor::pending::deferred::DeferTicket;
+use crate::reactor::pending::reply_cache::Ticket;
+use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
+use crate::reactor::words::draft::{Draft, EncodeOnce};
+use crate::reactor::words::message_memory::MessageMemory;
+use crate::reactor::words::reply_plan::ReplyData;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::plain::REPLY_BYTES;
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+/// Answers calls. Every method returns at once.
+pub(crate) trait ReplyOps {
+    /// Answers a call with results and data items, and has them kept by `keep`.
+    fn reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        data: ReplyData,
+        keep: Option<Ticket>,
+        encode: EncodeOnce<'_>,
+    );
+    /// Answers a call with results that were kept.
+    fn reply_again(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>);
+    /// Answers a call that its handler dropped.
+    fn drop_call(&self, to: &ReplyTarget<'_>);
+    /// Answers a call with an RPC error.
+    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
+    /// What answers this call later; `None` when too many are out.
+    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
+    /// Takes a slot for a call that has none; `None` when its connection has gone.
+    fn take_slot(&self, conn: ConnId) -> Option<SlotId>;
+    /// Counts a call that is answered with a kept reply.
+    fn count_replay(&self);
+    /// How much time a call has left that named it; zero when that is over.
+    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration>;
+}
+
+/// A call in the hands of its handler.
+///
+/// Most plain calls are answered at once. The reply is written into memory that the handler finds here,
+/// and sent when it returns; if it is short the call never takes a slot. Any other answer takes one
+/// first.
+pub(crate) struct Serving<'a> {
+    pub(crate) conn: ConnId,
+    message: &'a [u8],
+    plain: bool,
+    slot: &'a Cell<Option<SlotId>>,
+    room: Option<&'a RefCell<MessageMemory>>,
+    /// No reply is written there, or no other one.
+    is_forgone: Cell<bool>,
+}
+
+impl<'a> Serving<'a> {
+    /// A call that has a slot, and no short reply.
+    pub(crate) fn placed(to: &ReplyTarget<'a>, slot: &'a Cell<Option<SlotId>>) -> Self {
+        slot.set(Some(to.slot));
+        Self { plain: to.plain, ..Self::with_room(to.conn, slot, to.message, None) }
+    }
+
+    /// A plain call; a reply is written into `room`.
+    #[inline(always)]
+    pub(in crate::reactor) fn with_room(
+        conn: ConnId,
+        slot: &'a Cell<Option<SlotId>>,
+        message: &'a [u8],
+        room: Option<&'a RefCell<MessageMemory>>,
+    ) -> Self {
+        Self { conn, message, plain: true, slot, room, is_forgone: Cell::new(false) }
+    }
+
+    /// Writes a reply, if that is possible. If not the encoder comes back.
+    #[inline(always)]
+    pub(crate) fn reply<E: FnOnce(&mut StreamWriter<'_>)>(
+        &self,
+        encode: E,
+    ) -> Result<CallOutcome, E> {
+        let room = self.room.filter(|_| !self.is_forgone.replace(true));
+        let Some(mut room) = room.and_then(|room| room.try_borrow_mut().ok()) else {
+            return Err(encode);
+        };
+        match room.encode::<REPLY_BYTES>(encode) {
+            true => Ok(CallOutcome::Replied),
+            false => Ok(CallOutcome::RepliedAtLength),
+        }
+    }
+
+    /// From now on no reply is written here.
+    pub(crate) fn forgo_room(&self) {
+        self.is_forgone.set(true);
+    }
+
+    /// Returns the target of any other answer; `None` when the connection has gone.
+    #[inline]
+    pub(crate) fn target(&self, ops: &dyn ReplyOps) -> Option<ReplyTarget<'a>> {
+        self.forgo_room();
+        self.slot.set(self.slot.get().or_else(|| ops.take_slot(self.conn)));
+        self.placed_target()
+    }
+
+    /// The same, if it has a slot: without taking one.
+    #[inline]
+    pub(crate) fn placed_target(&self) -> Option<ReplyTarget<'a>> {
+        let Self { conn, message, plain, .. } = *self;
+        Some(ReplyTarget { conn, slot: self.slot.get()?, message, plain })
+    }
+}

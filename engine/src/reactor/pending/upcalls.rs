@@ -1,0 +1,76 @@
+//! The way up: what a core tells the api.
+
+use crate::fabric::{ConnId, DownCause, FabricError, Peer};
+use crate::mem::Buf;
+use crate::reactor::pending::serving::Serving;
+use crate::reactor::pending::sinks::Sinks;
+use crate::reactor::words::calls::{
+    Admitted, CallEnd, CallOutcome, Progress, ReplyFrame, ReplyTarget,
+};
+use crate::reactor::words::negotiate::Negotiated;
+use crate::reactor::words::option_message::OptionMessage;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::plain::PlainCall;
+use spinrpc_proto::version::Verdict;
+
+/// A call on its way to its handler; everything in it comes back to the reactor.
+pub(crate) struct CallFrame {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: SlotId,
+    pub(crate) message: Buf,
+    pub(crate) admitted: Admitted,
+    /// `None` for a plain call.
+    pub(crate) sinks: Option<Box<Sinks>>,
+}
+
+/// What the reactor tells the api; the api runs the application's handlers. No borrow of the
+/// reactor is held meanwhile, so that handlers may call its operations.
+pub(crate) trait Upcalls {
+    /// Whether [`Upcalls::poll`] has anything to do, in any turn.
+    fn polls(&self) -> bool;
+    /// Lets services go on with work of their own.
+    fn poll(&mut self) -> Progress;
+    /// From now on no call is executed, and none answered that comes: they are left by
+    /// `leave_call`.
+    fn on_leave(&mut self);
+    /// A call with chunks or padding arrived.
+    fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
+    /// A plain call arrived: its arguments.
+    fn on_plain_call(
+        &mut self,
+        serving: &Serving<'_>,
+        call: &PlainCall,
+        arguments: &[u8],
+    ) -> CallOutcome;
+    /// A call without chunks arrived: its RPC message.
+    fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome;
+    /// A plain reply arrived: its results. `false` where nothing has happened, because it is to come by
+    /// [`Upcalls::on_reply`].
+    fn on_plain_reply(&mut self, conn: ConnId, token: u64, results: &[u8]) -> bool;
+    /// A call of an extension arrived. It is answered, left or deferred when this returns.
+    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome;
+    /// A call was answered by a message of an extension.
+    fn on_option_reply(&mut self, conn: ConnId, token: u64, option: OptionMessage<'_>);
+    /// A reply arrived.
+    fn on_reply(&mut self, frame: ReplyFrame<'_>);
+    /// A call ended without a reply.
+    fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd);
+    /// A connection request was answered.
+    fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>);
+    /// A connection was accepted, or one that was asked for is ready.
+    fn on_up(&mut self, conn: ConnId, peer: Peer, negotiated: Negotiated);
+    /// A connection goes that has told something of its responder's versions.
+    fn on_verdict(&mut self, conn: ConnId, verdict: Verdict);
+    /// A connection went down; its calls have ended before.
+    fn on_down(&mut self, conn: ConnId, cause: &DownCause);
+    /// Whether the client of this connection, which goes down, wants another one in its place.
+    fn wants_another(&mut self, conn: ConnId) -> bool;
+    /// The connection of such a client went down; calls that are not held have ended before.
+    fn on_lost(&mut self, conn: ConnId, cause: &DownCause);
+    /// It is time to try another connection in the place of `lost`.
+    fn on_retry(&mut self, lost: ConnId);
+    /// Every held call was sent again.
+    fn on_resent(&mut self, conn: ConnId);
+    /// There will be no connection in the place of `lost`; its calls have ended before.
+    fn on_gone(&mut self, lost: ConnId, cause: &DownCause);
+}

@@ -1,0 +1,68 @@
+//! RDMA Reads that are done, and messages that were put off: each is of a call or of a reply, whose half goes on with
+//! it. Called by the turn.
+
+use crate::fabric::{ConnId, WrError, WrId};
+use crate::reactor::pending::pulling::Pulling;
+use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::core::{CoreCell, Reactor};
+use spinrpc_proto::output::SlotId;
+
+/// A message that can go on.
+pub(super) enum Arrived {
+    /// A call that is whole.
+    Call(CallFrame),
+    /// A reply.
+    Reply(ConnId, SlotId),
+}
+
+impl CoreCell {
+    /// Goes on with everything that was put off.
+    pub(super) fn resume(&self, up: &mut impl Upcalls) {
+        let waiting = self.reactor().put_off.len();
+        for _ in 0..waiting {
+            let resumed = self.reactor().resume_next();
+            self.go_on(resumed, up);
+        }
+    }
+
+    /// Goes on with a message that has arrived as far as it was asked for.
+    pub(super) fn go_on(&self, message: Option<Arrived>, up: &mut impl Upcalls) {
+        match message {
+            Some(Arrived::Call(frame)) => self.deliver_call(frame, up),
+            Some(Arrived::Reply(conn, slot)) => self.go_on_with_reply(conn, slot, up),
+            None => {}
+        }
+    }
+}
+
+impl Reactor {
+    fn resume_next(&mut self) -> Option<Arrived> {
+        let (conn, pulling) = self.put_off.pop_front()?;
+        match pulling {
+            Pulling::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
+            Pulling::Reply(slot) => {
+                self.resume_reply(conn, slot);
+                Some(Arrived::Reply(conn, slot))
+            }
+        }
+    }
+
+    /// An RDMA Read completed. A failed one means that the queue pair goes down, which ends the
+    /// call.
+    pub(super) fn on_read(
+        &mut self,
+        conn: ConnId,
+        id: WrId,
+        result: Result<(), WrError>,
+    ) -> Option<Arrived> {
+        let c = self.conns.find(conn)?;
+        c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
+        result.ok()?;
+        match Pulling::of(id) {
+            Pulling::Call(slot) => self.on_call_read(conn, slot).map(Arrived::Call),
+            Pulling::Reply(slot) => {
+                self.on_reply_read(conn, slot).then_some(Arrived::Reply(conn, slot))
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Calls that name their time ([`spinrpc_proto::deadlines`]), and those that come too late to their service.
+//!
+//! The time counts from where the call is taken from the driver, by this side's clock. Whether it is over is looked at
+//! before its Read chunks are asked for, and again where the call is handed to its service: when they are here, and it
+//! has waited for memory and room.
+
+use crate::fabric::ConnId;
+use crate::mem::Buf;
+use crate::reactor::pending::expiry::Expiry;
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::Reactor;
+use crate::reactor::words::calls::ReplyTarget;
+use spinrpc_proto::deadlines::LATE_HEADER_BYTES;
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::rdma::v1::HeaderView;
+use std::time::Duration;
+
+impl Conn {
+    fn expiry_of(&self, slot: SlotId) -> Option<Instant> {
+        let expiry = self.serves.get(usize::from(slot.index))?.expiry;
+        (expiry.generation == slot.generation).then_some(expiry.at)
+    }
+}
+
+impl Reactor {
+    /// A call is here that goes to its service later: its time counts from now, if it names one.
+    pub(in crate::reactor) fn note_arrival_of(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        message: &[u8],
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let view = HeaderView::new_checked(message, c.proto.limits());
+        if let Some(remaining_us) = view.ok().and_then(|view| view.remaining_us()) {
+            self.note_arrival(conn, slot, remaining_us);
+        }
+    }
+
+    /// A call that has so much time is here. Nothing happens if that is known.
+    #[cold]
+    pub(in crate::reactor) fn note_arrival(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        remaining_us: u64,
+    ) {
+        let now = self.read_clock();
+        let ticks = self.clock.from_duration(Duration::from_micros(remaining_us));
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.expiry_of(slot).is_none() {
+            let at = Instant(now.0.saturating_add(ticks));
+            c.serves[usize::from(slot.index)].expiry = Expiry { generation: slot.generation, at };
+        }
+    }
+
+    /// For how many microseconds the time of a call has been over, if it is.
+    pub(in crate::reactor) fn lateness(&mut self, conn: ConnId, slot: SlotId) -> Option<u64> {
+        let expiry = self.conns.find(conn)?.expiry_of(slot)?;
+        let now = self.read_clock();
+        let ticks = now.0.checked_sub(expiry.0)?;
+        Some(self.clock.to_ns(ticks) / 1000)
+    }
+
+    /// How much time a call has left that named it.
+    pub(in crate::reactor) fn remaining(&mut self, to: &ReplyTarget<'_>) -> Option<Duration> {
+        let expiry = self.conns.find(to.conn)?.expiry_of(to.slot)?;
+        let ticks = expiry.0.saturating_sub(self.read_clock().0);
+        Some(Duration::from_nanos(self.clock.to_ns(ticks)))
+    }
+
+    /// Answers a call that is too late, and frees its slot.
+    #[cold]
+    pub(in crate::reactor) fn refuse_late(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        call: &Buf,
+        late_us: u64,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        c.release(slot);
+        // A call is admitted only while there is one for its answer.
+        let Some(mut answer) = c.sends.take() else {
+            return self.close_overrun(conn, "send buffers");
+        };
+        let xid = call.bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+        let header = &mut answer.whole_mut()[..LATE_HEADER_BYTES];
+        let written = c.proto.responder.reply_late(slot, Xid(xid), late_us, header);
+        if let Ok(length) = written {
+            answer.set_range(0..length);
+            self.stats.calls_late += 1;
+            self.post_answer(conn, answer, None);
+        }
+    }
+
+    /// For how long a call has been late of whose Read chunks nothing was asked for: nothing will be.
+    pub(in crate::reactor) fn late_before_pull(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+    ) -> Option<u64> {
+        let hold = &self.conns.find(conn)?.serves[usize::from(slot.index)];
+        let is_begun = hold.sinks.as_ref().is_some_and(|sinks| sinks.count > 0);
+        if is_begun { None } else { self.lateness(conn, slot) }
+    }
+
+    /// Such a call is answered, or put off while there is no room for that.
+    #[cold]
+    pub(in crate::reactor) fn refuse_late_pull(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        late_us: u64,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return self.put_off(conn, slot);
+        }
+        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
+        self.refuse_late(conn, slot, &message, late_us);
+        self.repost(conn, message);
+    }
+}

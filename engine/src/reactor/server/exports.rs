@@ -1,0 +1,444 @@
+//! Replies that the client fetches (RFC 5666 sections 3.4, 3.8, 5.2 and 11): their memory is exposed
+//! for reading, byte for byte and under keys of their own, until RDMA_DONE comes or the window for it
+//! is over (`rpc.done_timeout_ms`). Exposures hold the memory meanwhile, whatever becomes of its
+//! owner, and end with the connection at the latest.
+//!
+//! The replies call in here when nothing else takes a reply; the core when RDMA_DONE came or time has
+//! passed. How many replies may be exported, and which of them is kept back, says the responder.
+
+use crate::fabric::{Access, ConnId, ExposeError, Fabric, RemoteSlice};
+use crate::mem::{Buf, Bulk};
+use crate::reactor::pending::exported::{ExportHold, KeptReply};
+use crate::reactor::server::replies::{Stage, WriteSink};
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::ReplyTarget;
+use crate::reactor::words::draft::Draft;
+use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded, Reduced};
+use spinrpc_proto::rdma::v1::{Body, HeaderRepr, HeaderView};
+use spinrpc_proto::rdma::{RdmaError, ReadSegment, set_credits};
+use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
+
+/// A reply that is to be fetched, before its memory is exposed.
+struct ReadStage {
+    message: Buf,
+    plan: ReplyPlan,
+    /// Where the stream starts in the message; the transport header will end there.
+    stream_at: usize,
+    /// The whole RPC message, when that is fetched.
+    whole: Option<Bulk>,
+}
+
+/// What is exposed of one reply.
+struct Exported {
+    hold: ExportHold,
+    chunks: CallChunks,
+    bytes: u64,
+}
+
+/// Why a reply cannot be exported.
+enum CannotExport {
+    /// No key or no memory is left now.
+    NoMemory,
+    /// More segments or bytes than a client that is configured alike takes, which would drop the
+    /// reply; or it was told that it may read nothing.
+    TooMuch,
+}
+
+impl CoreCell {
+    /// The call brought no room for a reply of this size. If the client may be left to fetch it, it
+    /// gets the items as Read chunks, or, if the rest is still too long, all of it as one;
+    /// else ERR_CHUNK.
+    pub(in crate::reactor) fn send_read_reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        mut stage: Stage,
+        first: &Encoded,
+        data: ReplyData,
+        draft: &Draft<'_>,
+    ) {
+        let plan = stage.plan;
+        if !plan.allows_reads(&data) || !self.may_export(to.conn) {
+            drop(stage);
+            return self.reactor().refuse_chunk(to);
+        }
+        let stream_at = plan.header_bytes + plan.read_list_bytes(&data);
+        // With short segments the list alone may be longer than a message.
+        if let Some(room_bytes) = plan.threshold_bytes.checked_sub(stream_at) {
+            let room = &mut stage.message.whole_mut()[stream_at..][..room_bytes];
+            let encoded = plan.encode(room, &data, Form::ByRead, draft);
+            if encoded.fits && plan.reads_of(&encoded, &data).next().is_some() {
+                let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };
+                return self.reactor().post_read_reply(to, stage, &encoded, data);
+            }
+        }
+        let Some(mut whole) = self.private_bulk(to.conn, first.stream_bytes) else {
+            drop(stage);
+            return self.reactor().refuse_for_memory(to);
+        };
+        let encoded = plan.encode(whole.bytes_mut(), &data, Form::Direct, draft);
+        if !encoded.fits {
+            drop(stage);
+            return self.reactor().refuse(to, &SYSTEM_ERR);
+        }
+        self.reactor().post_whole_read(to, stage, whole, &encoded, data);
+    }
+
+    fn may_export(&self, conn: ConnId) -> bool {
+        self.reactor().conns.find(conn).is_some_and(|c| c.proto.responder.may_export())
+    }
+}
+
+impl Reactor {
+    /// A deferred reply that another thread encoded for the client to fetch.
+    pub(in crate::reactor) fn post_deferred_read(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        mut stage: Stage,
+        mut stream: Bulk,
+        encoded: Encoded,
+        data: ReplyData,
+    ) {
+        let plan = stage.plan;
+        if !plan.allows_reads(&data) {
+            drop(stage);
+            return self.refuse_chunk(to);
+        }
+        if encoded.items_missing || !encoded.fits {
+            drop(stage);
+            return self.refuse(to, &SYSTEM_ERR);
+        }
+        stream.set_len(encoded.stream_bytes);
+        if plan.reads_of(&encoded, &data).next().is_none() {
+            return self.post_whole_read(to, stage, stream, &encoded, data);
+        }
+        let stream_at = plan.header_bytes + plan.read_list_bytes(&data);
+        // The client may have lowered its size since the call was deferred (RFC 5666 section 6.2).
+        if stream_at + stream.len() > plan.threshold_bytes {
+            drop(stage);
+            return self.refuse_chunk(to);
+        }
+        stage.message.whole_mut()[stream_at..][..stream.len()].copy_from_slice(stream.bytes());
+        self.stats.copies += 1;
+        let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };
+        self.post_read_reply(to, stage, &encoded, data);
+    }
+
+    /// A reply that is one Position-Zero Read chunk (RFC 5666 sections 5.1 and 5.2).
+    fn post_whole_read(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        stage: Stage,
+        mut whole: Bulk,
+        encoded: &Encoded,
+        data: ReplyData,
+    ) {
+        let plan = stage.plan;
+        let stream_at = plan.header_bytes + plan.read_chunk_bytes(whole.len());
+        if stream_at > plan.threshold_bytes {
+            drop(stage);
+            return self.refuse_chunk(to);
+        }
+        let xid = to.message.first_chunk::<4>().copied().unwrap_or_default();
+        whole.bytes_mut()[..4].copy_from_slice(&xid);
+        let stage = ReadStage { message: stage.message, plan, stream_at, whole: Some(whole) };
+        self.post_read_reply(to, stage, encoded, data);
+    }
+
+    /// Exposes what the client is to fetch, posts the RDMA Writes of a reply, and its Send, unless
+    /// that has to wait.
+    fn post_read_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        mut stage: ReadStage,
+        encoded: &Encoded,
+        mut data: ReplyData,
+    ) {
+        let exported = self.export_reply(to, &mut stage, encoded, &mut data);
+        match exported {
+            Ok(exported) => self.post_exported(to, stage, exported, encoded, data),
+            Err(CannotExport::TooMuch) => {
+                drop(stage);
+                self.refuse_chunk(to);
+            }
+            Err(CannotExport::NoMemory) => {
+                drop(stage);
+                self.refuse_for_memory(to);
+            }
+        }
+    }
+
+    fn refuse_for_memory(&mut self, to: &ReplyTarget<'_>) {
+        self.stats.no_buffer += 1;
+        self.refuse(to, &SYSTEM_ERR);
+    }
+
+    fn export_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        stage: &mut ReadStage,
+        encoded: &Encoded,
+        data: &mut ReplyData,
+    ) -> Result<Exported, CannotExport> {
+        let takes_reads = self.conns.find(to.conn).map(|c| c.negotiated.takes_read_chunks());
+        if takes_reads != Some(true) {
+            return Err(CannotExport::TooMuch);
+        }
+        let mut exported =
+            Exported { hold: ExportHold::default(), chunks: CallChunks::EMPTY, bytes: 0 };
+        let done = match &mut stage.whole {
+            Some(whole) => self.export(to.conn, 0, whole, &mut exported),
+            None => self.export_items(to.conn, &stage.plan, encoded, data, &mut exported),
+        };
+        if let Err(why) = done {
+            self.revoke_exports(to.conn, &exported.hold);
+            return Err(why);
+        }
+        Ok(exported)
+    }
+
+    fn export_items(
+        &mut self,
+        conn: ConnId,
+        plan: &ReplyPlan,
+        encoded: &Encoded,
+        data: &mut ReplyData,
+        exported: &mut Exported,
+    ) -> Result<(), CannotExport> {
+        let mut reads = [Reduced::default(); ITEMS_MAX];
+        let count = plan.reads_of(encoded, data).zip(&mut reads).map(|(r, p)| *p = r).count();
+        for read in &reads[..count] {
+            let Some(item) = data.item_mut(read.index) else { continue };
+            let bytes = item.bytes().len();
+            let lease = item.lease(0, bytes);
+            match self.fabric.expose(conn, lease, Access::RemoteRead) {
+                Ok(remote) => self.offer(read.position, remote, exported)?,
+                Err(ExposeError::Foreign) => {
+                    // It lies elsewhere than in memory of the connection: a copy is reached there.
+                    let copy = self.fabric.bulk(conn, bytes);
+                    let mut copy = copy.ok_or(CannotExport::NoMemory)?;
+                    copy.copy_from(0, item.bytes());
+                    self.stats.copies += 1;
+                    self.export(conn, read.position, &mut copy, exported)?;
+                }
+                Err(_) => return Err(CannotExport::NoMemory),
+            }
+        }
+        Ok(())
+    }
+
+    /// Exposes a stream: memory of the connection, or, encoded on another thread, of the core, which
+    /// is reached by way of a copy.
+    fn export(
+        &mut self,
+        conn: ConnId,
+        position: u32,
+        memory: &mut Bulk,
+        exported: &mut Exported,
+    ) -> Result<(), CannotExport> {
+        let lease = memory.lease(0..memory.len());
+        let remote = match self.fabric.expose(conn, lease, Access::RemoteRead) {
+            Err(ExposeError::Foreign) => {
+                let copy = self.fabric.bulk(conn, memory.len());
+                let mut copy = copy.ok_or(CannotExport::NoMemory)?;
+                copy.copy_from_bulk(memory, memory.len());
+                self.stats.copies += 1;
+                let lease = copy.lease(0..copy.len());
+                self.fabric.expose(conn, lease, Access::RemoteRead)
+            }
+            exposed => exposed,
+        };
+        self.offer(position, remote.map_err(|_| CannotExport::NoMemory)?, exported)
+    }
+
+    /// Names exposed memory in the Read list.
+    fn offer(
+        &self,
+        position: u32,
+        remote: RemoteSlice,
+        exported: &mut Exported,
+    ) -> Result<(), CannotExport> {
+        exported.hold.add(remote.handle);
+        let RemoteSlice { handle, length, offset } = remote;
+        let segment_bytes = self.config.segment_bytes() as u32;
+        let offer = ChunkOffer { handle, length, offset, segment_bytes };
+        exported.bytes += u64::from(length);
+        let limits = self.config.peer_limits();
+        let fits = offer.segment_count() <= usize::from(limits.segments_per_chunk_max)
+            && exported.bytes <= u64::from(limits.payload_bytes_max);
+        let taken = fits && exported.chunks.push_read(position, offer);
+        taken.then_some(()).ok_or(CannotExport::TooMuch)
+    }
+
+    fn post_exported(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        stage: ReadStage,
+        exported: Exported,
+        encoded: &Encoded,
+        data: ReplyData,
+    ) {
+        let deadline = self.export_deadline();
+        let Some(c) = self.conns.find(to.conn) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        c.release(to.slot);
+        let ReadStage { mut message, plan, stream_at, whole } = stage;
+        let mut placed = [0; ITEMS_MAX];
+        for item in encoded.reduced() {
+            let (index, bytes) = (usize::from(item.index), item.length as usize);
+            placed[index] = if plan.goes_by_write(index, bytes, &data) { item.length } else { 0 };
+        }
+        let shape = ReplyShape { placed: &placed[..data.count()], long_bytes: None };
+        let mut reads = [ReadSegment::default(); CALL_SEGMENTS_MAX];
+        let count = exported.chunks.read_segments(&mut reads);
+        let stream_bytes = if whole.is_some() { 0 } else { encoded.stream_bytes };
+        let (header, stream) = message.whole_mut().split_at_mut(stream_at);
+        if whole.is_none() {
+            stream[..4].copy_from_slice(&view.xid().0.to_be_bytes());
+        }
+        let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, None);
+        let replied = c.proto.responder.reply_by_read(
+            to.slot,
+            &view,
+            &shape,
+            &reads[..count],
+            deadline,
+            header,
+            &mut sink,
+        );
+        let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
+        self.stats.bytes_written += bytes_written;
+        c.moved.written += bytes_written;
+        let reply = match replied {
+            Ok(reply) => reply,
+            Err(why) => {
+                drop(message);
+                self.revoke_exports(to.conn, &exported.hold);
+                return self.lose_export(to, view.xid(), why);
+            }
+        };
+        c.exports[usize::from(to.slot.index)] = exported.hold;
+        message.set_range(stream_at - reply.header_bytes..stream_at + stream_bytes);
+        if overrun {
+            return self.close_overrun(to.conn, "send queue");
+        }
+        let invalidate = self.key_to_invalidate(to.conn, &view);
+        let kept = KeptReply { slot: to.slot, message, invalidate };
+        if reply.kept { self.keep_back(to.conn, kept) } else { self.post_kept(to.conn, kept) }
+    }
+
+    fn lose_export(&mut self, to: &ReplyTarget<'_>, xid: Xid, why: ReplyRefused) {
+        match why {
+            ReplyRefused::Stale => self.stats.stale += 1,
+            ReplyRefused::ChunkTooSmall => self.send_error(to.conn, xid, 1, RdmaError::Chunk),
+        }
+    }
+
+    fn keep_back(&mut self, conn: ConnId, kept: KeptReply) {
+        let Some(c) = self.conns.find(conn) else { return };
+        self.stats.replies_kept_back += 1;
+        // The place in the send queue stays its own.
+        c.serves[usize::from(kept.slot.index)].reserved = 1;
+        c.send_reserved += 1;
+        c.kept.push_back(kept);
+    }
+
+    fn post_kept(&mut self, conn: ConnId, kept: KeptReply) {
+        self.stats.replies_exported += 1;
+        self.next_deadline = self.next_deadline.min(self.export_deadline());
+        self.post_answer(conn, kept.message, kept.invalidate);
+    }
+
+    /// Sends the replies that were kept back, as far as their turn has come.
+    fn send_kept(&mut self, conn: ConnId) {
+        let deadline = self.export_deadline();
+        while let Some(c) = self.conns.find(conn) {
+            let Some(slot) = c.kept.front().map(|kept| kept.slot) else { return };
+            let Some(credits) = c.proto.responder.send_kept(slot, deadline) else { return };
+            let Some(mut kept) = c.kept.pop_front() else { return };
+            c.release(slot);
+            set_credits(kept.message.bytes_mut(), credits);
+            self.post_kept(conn, kept);
+        }
+    }
+
+    /// Reads the clock: the turn's time stamp may be old, and a client that reads after its window loses its
+    /// connection.
+    fn export_deadline(&self) -> Instant {
+        Instant(self.read_clock().0.saturating_add(self.done_timeout_ticks))
+    }
+
+    fn revoke_exports(&mut self, conn: ConnId, hold: &ExportHold) {
+        for handle in hold.handles[..usize::from(hold.count)].iter().rev() {
+            // The driver has the memory for as long as the peer can reach it.
+            self.fabric.revoke(conn, *handle);
+        }
+    }
+
+    /// The client has fetched a reply, or its window is over.
+    fn end_export(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let hold = c.exports.get_mut(usize::from(slot.index)).map(std::mem::take);
+        if let Some(hold) = hold {
+            self.revoke_exports(conn, &hold);
+        }
+    }
+
+    /// RDMA_DONE came for a reply.
+    #[cold]
+    pub(in crate::reactor) fn on_done(&mut self, conn: ConnId, slot: SlotId) {
+        self.stats.dones_received += 1;
+        self.end_export(conn, slot);
+        self.send_kept(conn);
+    }
+
+    /// Takes back what has been exported for too long (RFC 5666 section 11): a client that still
+    /// reads it loses its connection, nobody else does.
+    pub(in crate::reactor) fn expire_exports(&mut self, now: Instant) {
+        if self.config.exports_max() == 0 {
+            return;
+        }
+        for index in 0..self.conns.places() {
+            let Some(c) = self.conns.at(index) else { continue };
+            let conn = c.id;
+            while let Some(slot) = self.overdue_export(conn, now) {
+                self.stats.exports_expired += 1;
+                self.end_export(conn, slot);
+            }
+            self.send_kept(conn);
+            if let Some(c) = self.conns.at(index) {
+                let next = c.proto.responder.next_export_deadline();
+                self.next_deadline = self.next_deadline.min(next);
+            }
+        }
+    }
+
+    fn overdue_export(&mut self, conn: ConnId, now: Instant) -> Option<SlotId> {
+        self.conns.find(conn)?.proto.responder.overdue_export(now)
+    }
+
+    /// RDMA_DONE for the Read chunks of a call. The caller has seen to the room.
+    #[cold]
+    pub(in crate::reactor) fn send_done_after_call(&mut self, conn: ConnId, xid: Xid) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let credits = c.proto.responder.grant();
+        match c.done_message(&HeaderRepr { xid, credits, body: Body::Done }) {
+            Some(message) => self.post_done(conn, message),
+            None => self.close_overrun(conn, "send buffers"),
+        }
+    }
+}
+
+impl Conn {
+    fn done_message(&mut self, header: &HeaderRepr<'_>) -> Option<Buf> {
+        let mut message = self.sends.take()?;
+        let length = header.emit(message.whole_mut());
+        message.set_range(0..length);
+        Some(message)
+    }
+}

@@ -1,0 +1,8 @@
+//! Layer 5: the half that answers calls. Works on the state, and does not know the other half.
+
+pub(crate) mod call_times;
+pub(crate) mod exports;
+pub(crate) mod options;
+pub(crate) mod pulls;
+pub(crate) mod refusals;
+pub(crate) mod replies;

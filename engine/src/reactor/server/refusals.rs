@@ -1,0 +1,118 @@
+//! Answers that are no results: RDMA_ERROR and RPC errors, to calls that have no slot, or none any
+//! more, each in the version in which its call came. Called by the core for messages that cannot be
+//! taken, and by the server half for calls that cannot be answered.
+
+use crate::fabric::ConnId;
+use crate::reactor::pending::ended_calls::{OwedAnswer, OwedKind};
+use crate::reactor::state::core::Reactor;
+use crate::reactor::words::calls::{ReplyTarget, RpcRefusal};
+use crate::reactor::words::messages::SYSTEM_ERR;
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::rdma::{RdmaError, emit_msg_header, v1};
+use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};
+use spinrpc_proto::version::TransportVersion;
+
+const PROG_UNAVAIL: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::ProgUnavail);
+
+impl Reactor {
+    /// Answers with RDMA_ERROR. Without a free buffer it is put off, because a requester waits for
+    /// it as for a reply.
+    pub(in crate::reactor) fn send_error(
+        &mut self,
+        conn: ConnId,
+        xid: Xid,
+        version: u32,
+        error: RdmaError,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return self.owe(OwedAnswer { conn, xid, kind: OwedKind::Error(version, error) });
+        }
+        let Some(mut message) = c.sends.take() else { return };
+        let grant = c.proto.responder.grant();
+        let length = v1::emit_error(message.whole_mut(), xid, version, grant, error);
+        message.set_range(0..length);
+        self.stats.errors_sent += 1;
+        self.post_answer(conn, message, None);
+    }
+
+    /// Answers a call in reverse that this client does not take. Put off as an error is.
+    #[cold]
+    pub(in crate::reactor) fn refuse_program(
+        &mut self,
+        conn: ConnId,
+        xid: Xid,
+        version: TransportVersion,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            return self.owe(OwedAnswer { conn, xid, kind: OwedKind::NoProgram(version) });
+        }
+        self.stats.calls_refused += 1;
+        self.send_refusal(conn, xid, version, &PROG_UNAVAIL);
+    }
+
+    /// Puts an answer off. A peer to which as many are owed as it has credits has exceeded them, and
+    /// gets none.
+    #[cold]
+    fn owe(&mut self, answer: OwedAnswer) {
+        let Some(c) = self.conns.find(answer.conn) else { return };
+        if c.answers_owed < c.serves.len().max(1) {
+            c.answers_owed += 1;
+            self.owed_answers.push_back(answer);
+        }
+    }
+
+    /// Tries again to send the answers that found no buffer.
+    #[cold]
+    pub(in crate::reactor) fn send_owed_answers(&mut self) {
+        for _ in 0..self.owed_answers.len() {
+            let Some(OwedAnswer { conn, xid, kind }) = self.owed_answers.pop_front() else {
+                return;
+            };
+            let Some(c) = self.conns.find(conn) else { continue };
+            c.answers_owed = c.answers_owed.saturating_sub(1);
+            match kind {
+                OwedKind::Error(version, error) => self.send_error(conn, xid, version, error),
+                OwedKind::NoProgram(version) => self.refuse_program(conn, xid, version),
+            }
+        }
+    }
+
+    /// Sends an RPC reply without results that belongs to no slot any more.
+    pub(in crate::reactor) fn send_refusal(
+        &mut self,
+        conn: ConnId,
+        xid: Xid,
+        version: TransportVersion,
+        answer: &RpcRefusal,
+    ) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let has_room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
+        let Some(mut message) = c.sends.take().filter(|_| has_room) else {
+            c.goodbye.is_false = true;
+            return;
+        };
+        let header = match *answer {
+            RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
+            RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
+        };
+        let grant = c.proto.responder.grant();
+        let at = version.plain_header_bytes();
+        let start = &mut message.whole_mut()[..at];
+        emit_msg_header(start, version, xid, grant, Direction::Reply);
+        let length = header.emit(&mut message.whole_mut()[at..]);
+        message.set_range(0..at + length);
+        self.post_answer(conn, message, None);
+    }
+}
+
+impl Reactor {
+    /// Answers a call whose handler panicked, if it has no answer yet.
+    pub(in crate::reactor) fn fail_call(&mut self, to: &ReplyTarget<'_>) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        if c.proto.responder.is_delivered(to.slot) {
+            self.refuse(to, &SYSTEM_ERR);
+        }
+    }
+}

@@ -1,0 +1,602 @@
+//! Admitting calls, and sending their replies. Called by the turn when a call is here, and by the api when it is
+//! answered.
+
+use crate::config::Config;
+use crate::fabric::{AnyFabric, ConnId, Fabric, RemoteSlice, SendWr};
+use crate::mem::{Buf, Bulk};
+use crate::reactor::pending::deferred::{DeferTicket, Room};
+use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
+use crate::reactor::pending::reply_cache::Ticket;
+use crate::reactor::pending::sinks::Sinks;
+use crate::reactor::pending::upcalls::CallFrame;
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusal};
+use crate::reactor::words::draft::{Draft, EncodeOnce};
+use crate::reactor::words::memory::DEFERRED_MAX;
+use crate::reactor::words::message_memory::Undrafted;
+use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR, plain_header_bytes, version_of};
+use crate::reactor::words::negotiate::Negotiated;
+use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::{Output, SlotId, WriteRequest, WriteSource};
+use spinrpc_proto::payload::Encoded;
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rdma::v1::{HeaderView, MessageType, insert_alignment};
+use spinrpc_proto::rdma::{RdmaError, Segment};
+use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
+use std::sync::Arc;
+
+/// A reply whose stream is being written. It holds the send buffer of its call: dropped before the
+/// call is answered in another way, which takes one.
+pub(in crate::reactor) struct Stage {
+    pub(in crate::reactor) message: Buf,
+    pub(in crate::reactor) plan: ReplyPlan,
+}
+
+/// Where the stream of a finished reply is.
+enum StreamAt {
+    /// In the message, behind the room for the header.
+    Message(Buf),
+    /// In memory that goes by Reply chunk; the message carries the header only.
+    Long(Buf, Bulk),
+}
+
+impl CoreCell {
+    /// Answers a call with results, and has them kept by `keep`.
+    pub(in crate::reactor) fn encode_reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        data: ReplyData,
+        keep: Option<Ticket>,
+        encode: EncodeOnce<'_>,
+    ) {
+        // In use only by an encoder, which has no other call of this core to answer.
+        let Ok(mut memory) = self.lane.reply.try_borrow_mut() else {
+            return self.reactor().refuse(to, &SYSTEM_ERR);
+        };
+        let draft = memory.draft(data.count(), self.lane.alignment, encode);
+        if let Some(keep) = keep {
+            keep.record(&data, draft.as_ref().ok());
+        }
+        match draft {
+            Ok(draft) => self.send_results(to, data, &draft),
+            Err(why) => self.reactor().refuse_undrafted(to, &data, why),
+        }
+    }
+
+    /// Answers a call with these results, without data items.
+    pub(in crate::reactor) fn send_plain_results(&self, to: &ReplyTarget<'_>, results: &[u8]) {
+        if !self.reactor().send_plain_reply(to, results) {
+            self.send_reply(to, ReplyData::new(), &Draft::plain(results));
+        }
+    }
+
+    /// Answers a call with these results.
+    pub(in crate::reactor) fn send_results(
+        &self,
+        to: &ReplyTarget<'_>,
+        data: ReplyData,
+        draft: &Draft<'_>,
+    ) {
+        let is_plain = to.plain && data.count() == 0;
+        if !is_plain || !self.reactor().send_plain_reply(to, draft.stream()) {
+            self.send_reply(to, data, draft);
+        }
+    }
+
+    fn send_reply(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
+        let Some(mut stage) = self.reactor().stage_reply(to) else { return };
+        let plan = stage.plan;
+        let room = &mut stage.message.whole_mut()[plan.stream_at()..][..plan.inline_bytes()];
+        let encoded = plan.encode_inline(room, &data, draft);
+        if encoded.fits {
+            return self.reactor().post_reply(to, StreamAt::Message(stage.message), encoded, data);
+        }
+        self.send_long_reply(to, stage, &encoded, data, draft);
+    }
+
+    /// The results do not fit inline: they go by Reply chunk, if the call offered one that is long
+    /// enough (RFC 8166 section 4.3.3), or are left to be fetched, if that is allowed.
+    fn send_long_reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        stage: Stage,
+        first: &Encoded,
+        data: ReplyData,
+        draft: &Draft<'_>,
+    ) {
+        if !stage.plan.takes_long(first.stream_bytes) {
+            return self.send_read_reply(to, stage, first, data, draft);
+        }
+        let pool = self.reactor().bulk.clone();
+        let Some(mut stream) = pool.take(first.stream_bytes) else {
+            drop(stage);
+            let mut reactor = self.reactor();
+            reactor.stats.no_buffer += 1;
+            return reactor.refuse(to, &SYSTEM_ERR);
+        };
+        let encoded = stage.plan.encode(stream.bytes_mut(), &data, Form::Direct, draft);
+        if !encoded.fits {
+            drop(stage);
+            return self.reactor().refuse(to, &SYSTEM_ERR);
+        }
+        stream.set_len(encoded.stream_bytes);
+        self.reactor().post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
+    }
+}
+
+impl Reactor {
+    /// A call is whole: keeps a place in the send queue for its reply. `None` when the queue has no
+    /// place now, or every buffer is still on its way: a requester has its reply, and calls again,
+    /// before a device says that the message has left.
+    #[inline]
+    pub(in crate::reactor) fn admit_call(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        message: &Buf,
+    ) -> Option<Admitted> {
+        let Some(header_bytes) = plain_header_bytes(message.bytes()) else {
+            return self.admit_other_call(conn, slot, message);
+        };
+        self.reserve(conn, slot, 1, 0)?;
+        Some(Admitted { header_bytes, plain: true, long: false })
+    }
+
+    /// A call with chunks, padding or a time of its own.
+    #[inline(never)]
+    fn admit_other_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
+        let c = self.conns.find(conn)?;
+        let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
+        let owes_done = owes_done(c.proto.profile().under(view.transport_version()), &view);
+        self.reserve(conn, slot, 1 + reply_writes(&view), usize::from(owes_done))?;
+        // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
+        let long = view.message_type() == MessageType::Nomsg;
+        if let Some(remaining_us) = view.remaining_us() {
+            self.note_arrival(conn, slot, remaining_us);
+        }
+        if owes_done {
+            self.send_done_after_call(conn, view.xid());
+        }
+        Some(Admitted { header_bytes: view.header_bytes() as u32, plain: false, long })
+    }
+
+    /// Keeps so many places in the send queue for the reply of a call; its RDMA_DONE needs none any
+    /// more, but has to find one.
+    #[inline(always)]
+    pub(in crate::reactor) fn reserve(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        needed: usize,
+        dones: usize,
+    ) -> Option<()> {
+        let send_room = self.fabric.send_room(conn);
+        self.reserve_of(conn, slot, needed, dones, send_room)
+    }
+
+    /// The same, where what the driver has room for is known.
+    #[inline(always)]
+    pub(in crate::reactor) fn reserve_of(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        needed: usize,
+        dones: usize,
+        send_room: usize,
+    ) -> Option<()> {
+        let c = self.conns.find(conn)?;
+        let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
+        if send_room < c.send_reserved + needed + dones || spare_sends <= dones {
+            self.stats.queue_full += 1;
+            return None;
+        }
+        c.send_reserved += needed;
+        c.serves[usize::from(slot.index)].reserved = needed as u16;
+        self.stats.calls_received += 1;
+        Some(())
+    }
+
+    /// There is no place or buffer for the reply of this call: it is tried again each turn.
+    #[cold]
+    pub(in crate::reactor) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
+        self.note_arrival_of(conn, slot, message.bytes());
+        let Some(c) = self.conns.find(conn) else { return };
+        c.serves[usize::from(slot.index)].message = Some(message);
+        self.put_off(conn, slot);
+    }
+
+    /// What the Read chunks of an admitted call came to lie in.
+    #[inline]
+    pub(in crate::reactor) fn take_sinks(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        admitted: Admitted,
+    ) -> Option<Box<Sinks>> {
+        if admitted.plain {
+            return None;
+        }
+        let mut sinks = self.conns.find(conn)?.serves[usize::from(slot.index)].sinks.take()?;
+        self.stats.copies += sinks.take_home();
+        Some(sinks)
+    }
+
+    /// A call that waited goes to its handler, if there is room now.
+    pub(in crate::reactor) fn frame_call(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        message: Buf,
+    ) -> Option<CallFrame> {
+        let Some(admitted) = self.admit_call(conn, slot, &message) else {
+            self.put_off_call(conn, slot, message);
+            return None;
+        };
+        let sinks = self.take_sinks(conn, slot, admitted);
+        Some(CallFrame { conn, slot, message, admitted, sinks })
+    }
+
+    /// The handler is done with a call for now. An answered one gives its buffers back; the
+    /// message of a deferred one stays, because the reply echoes its lists.
+    pub(in crate::reactor) fn finish_call(&mut self, mut frame: CallFrame, outcome: CallOutcome) {
+        let Some(c) = self.conns.find(frame.conn) else { return };
+        if let Some(mut sinks) = frame.sinks.take() {
+            self.stats.joins += u64::from(sinks.joined.replace(false));
+            if outcome != CallOutcome::Deferred {
+                sinks.clear();
+            }
+            c.serves[usize::from(frame.slot.index)].sinks = Some(sinks);
+        }
+        self.finish_plain_call(frame.conn, frame.slot, frame.message, outcome);
+    }
+
+    /// The same of a call that has nothing beside its message.
+    #[inline(always)]
+    pub(in crate::reactor) fn finish_plain_call(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        message: Buf,
+        outcome: CallOutcome,
+    ) {
+        if outcome != CallOutcome::Deferred {
+            return self.repost(conn, message);
+        }
+        let Some(c) = self.conns.find(conn) else { return };
+        if !c.proto.responder.is_delivered(slot) {
+            // Answered within its handler, as an option may be.
+            return self.repost(conn, message);
+        }
+        c.serves[usize::from(slot.index)].message = Some(message);
+        c.promise_send();
+    }
+
+    /// Results that are longer than any memory for them: it is the call that takes none so long, or else this
+    /// side that has no memory.
+    pub(in crate::reactor) fn refuse_undrafted(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        data: &ReplyData,
+        why: Undrafted,
+    ) {
+        let Undrafted::TooLong(bytes) = why else { return self.refuse(to, &SYSTEM_ERR) };
+        let Some(Stage { message, plan }) = self.stage_reply(to) else { return };
+        drop(message);
+        if !plan.takes_long(bytes + SUCCESS_HEADER.len()) && !plan.allows_reads(data) {
+            return self.refuse_chunk(to);
+        }
+        self.stats.no_buffer += 1;
+        self.refuse(to, &SYSTEM_ERR);
+    }
+
+    /// The common case: the call had no chunks, and the reply has no data items. `false` when it does not
+    /// go inline; then nothing has happened.
+    fn send_plain_reply(&mut self, to: &ReplyTarget<'_>, results: &[u8]) -> bool {
+        let Some(c) = self.conns.find(to.conn) else {
+            self.stats.stale += 1;
+            return true;
+        };
+        let version = version_of(to.message);
+        let header_bytes = version.plain_header_bytes();
+        let results_at = header_bytes + SUCCESS_HEADER.len();
+        let bytes = results_at + results.len();
+        if bytes > c.negotiated.plain_bytes_max(version) {
+            return false;
+        }
+        match c.sends.take() {
+            Some(mut message) => {
+                message.set_range(0..bytes);
+                message.bytes_mut()[results_at..].copy_from_slice(results);
+                self.post_plain_reply(to, message, header_bytes);
+            }
+            None => self.close_overrun(to.conn, "send buffers"),
+        }
+        true
+    }
+
+    fn post_plain_reply(&mut self, to: &ReplyTarget<'_>, mut message: Buf, header_bytes: usize) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        c.release(to.slot);
+        let (header, stream) = message.bytes_mut().split_at_mut(header_bytes);
+        stream[..SUCCESS_HEADER.len()].copy_from_slice(&SUCCESS_HEADER);
+        let Some(xid) = to.message.first_chunk::<4>() else { return };
+        let xid = u32::from_be_bytes(*xid);
+        // With the word behind it, which says REPLY: as the pair that will be copied on.
+        stream[..8].copy_from_slice(&(u64::from(xid) << 32 | 1).to_be_bytes());
+        if c.proto.responder.reply_plain(to.slot, Xid(xid), header).is_err() {
+            self.stats.stale += 1;
+            return;
+        }
+        self.post_answer(to.conn, message, None);
+    }
+
+    fn stage_reply(&mut self, to: &ReplyTarget<'_>) -> Option<Stage> {
+        let Some(c) = self.conns.find(to.conn) else {
+            self.stats.stale += 1;
+            return None;
+        };
+        let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
+        let plan = self.config.reply_plan(&c.negotiated, &view);
+        // A call is admitted only while there is one for it.
+        let message = c.sends.take();
+        if message.is_none() {
+            self.close_overrun(to.conn, "send buffers");
+        }
+        message.map(|message| Stage { message, plan })
+    }
+
+    /// Posts the RDMA Writes of a reply and then its Send, and frees the slot.
+    fn post_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        stream: StreamAt,
+        encoded: Encoded,
+        data: ReplyData,
+    ) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        c.release(to.slot);
+        let plan = self.config.reply_plan(&c.negotiated, &view);
+        let (header_bytes, stream_at) = (plan.header_bytes, plan.stream_at());
+        let (mut message, mut long) = match stream {
+            StreamAt::Message(message) => (message, None),
+            StreamAt::Long(message, stream) => (message, Some(stream)),
+        };
+        let xid = view.xid().0.to_be_bytes();
+        let stream_bytes = if long.is_some() { 0 } else { encoded.stream_bytes };
+        match &mut long {
+            Some(stream) => stream.bytes_mut()[..4].copy_from_slice(&xid),
+            None => message.whole_mut()[stream_at..][..4].copy_from_slice(&xid),
+        }
+        let mut placed = [0; ITEMS_MAX];
+        for item in encoded.reduced() {
+            placed[usize::from(item.index)] = item.length;
+        }
+        self.stats.copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
+        let long_bytes = long.as_ref().map(|_| encoded.stream_bytes as u32);
+        let shape = ReplyShape { placed: &placed[..data.count()], long_bytes };
+        let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, long);
+        let is_padded = encoded.padded && long_bytes.is_none();
+        let header = &mut message.whole_mut()[stream_at - header_bytes..stream_at];
+        let written = c.proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
+        let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
+        self.stats.bytes_written += bytes_written;
+        c.moved.written += bytes_written;
+        match written {
+            _ if overrun => self.close_overrun(to.conn, "send queue"),
+            Err(ReplyRefused::Stale) => self.stats.stale += 1,
+            Err(ReplyRefused::ChunkTooSmall) => {
+                drop(message);
+                let version = view.transport_version();
+                let error = RdmaError::of_header(version);
+                self.send_error(to.conn, view.xid(), version.to_wire(), error)
+            }
+            Ok(length) => {
+                let mut header_at = stream_at - length;
+                if is_padded {
+                    header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment);
+                }
+                message.set_range(header_at..stream_at + stream_bytes);
+                let invalidate = self.key_to_invalidate(to.conn, &view);
+                self.post_answer(to.conn, message, invalidate);
+            }
+        }
+    }
+
+    /// A key of this call to kill with the reply, if both ends agreed to that and the call names
+    /// exactly one, so that no other key would have to be invalidated by the requester anyway.
+    pub(in crate::reactor) fn key_to_invalidate(
+        &mut self,
+        conn: ConnId,
+        view: &HeaderView<'_>,
+    ) -> Option<u32> {
+        let c = self.conns.find(conn)?;
+        if view.is_plain() || !c.negotiated.remote_invalidate() {
+            return None;
+        }
+        let reads = view.reads().map(|read| read.target.handle);
+        let writes = view.writes().chain(view.reply_chunk());
+        let mut all = reads.chain(writes.flat_map(|chunk| chunk.segments()).map(|s| s.handle));
+        let first = all.next()?;
+        all.all(|handle| handle == first).then_some(first)
+    }
+
+    /// Answers a call with an RPC error and frees its slot.
+    pub(in crate::reactor) fn refuse(&mut self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let (xid, version) = (view.xid(), view.transport_version());
+        if !c.proto.responder.abandon(to.slot) {
+            self.stats.stale += 1;
+            return;
+        }
+        c.release(to.slot);
+        self.send_refusal(to.conn, xid, version, answer);
+    }
+
+    /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
+    pub(in crate::reactor) fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let (xid, version) = (view.xid(), view.transport_version());
+        if c.proto.responder.abandon(to.slot) {
+            c.release(to.slot);
+            self.send_error(to.conn, xid, version.to_wire(), RdmaError::of_header(version));
+        }
+    }
+
+    /// What another thread needs to answer a call; `None` when as many calls are deferred as the
+    /// mailbox has room for, or no memory for the reply is left.
+    pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
+        let c = self.conns.find(to.conn)?;
+        let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
+        let plan = self.config.reply_plan(&c.negotiated, &view);
+        if self.deferred >= DEFERRED_MAX {
+            return None;
+        }
+        let stage = self.bulk.take(plan.inline_bytes())?;
+        self.deferred += 1;
+        let room = Room { pool: self.bulk.clone(), stage, plan };
+        let inbox = Arc::clone(&self.inbox);
+        Some(DeferTicket::new(inbox, to.conn, to.slot, room))
+    }
+
+    /// The answer of a deferred call came by mail.
+    pub(in crate::reactor) fn finish_deferred(&mut self, reply: DeferredReply) {
+        self.deferred = self.deferred.saturating_sub(1);
+        let (conn, slot) = (reply.conn, reply.slot);
+        let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
+            self.stats.stale += 1;
+            return;
+        };
+        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
+        match reply.answer {
+            DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),
+            DeferredAnswer::Results { stream, encoded, data } => {
+                self.post_deferred(&to, stream, encoded, data);
+            }
+            DeferredAnswer::Plain { stream } => self.post_plain_deferred(to, stream),
+        }
+        self.repost(conn, message);
+    }
+
+    fn post_plain_deferred(&mut self, to: ReplyTarget<'_>, stream: Bulk) {
+        let plain = plain_header_bytes(to.message).is_some();
+        let to = ReplyTarget { plain, ..to };
+        let results = &stream.bytes()[SUCCESS_HEADER.len()..];
+        if plain && self.send_plain_reply(&to, results) {
+            self.stats.copies += 1;
+        } else {
+            let encoded = Encoded::plain(stream.len());
+            self.post_deferred(&to, stream, encoded, ReplyData::new());
+        }
+    }
+
+    fn post_deferred(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        mut stream: Bulk,
+        encoded: Encoded,
+        data: ReplyData,
+    ) {
+        let Some(mut stage) = self.stage_reply(to) else { return };
+        let (is_short, bytes) =
+            (encoded.stream_bytes <= stage.plan.inline_bytes(), encoded.stream_bytes);
+        let by_read = stage.plan.reads_of(&encoded, &data).next().is_some();
+        if by_read || (!is_short && !stage.plan.takes_long(bytes)) {
+            return self.post_deferred_read(to, stage, stream, encoded, data);
+        }
+        if encoded.items_missing || !encoded.fits {
+            drop(stage);
+            return self.refuse(to, &SYSTEM_ERR);
+        }
+        stream.set_len(bytes);
+        if !is_short {
+            return self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
+        }
+        let at = stage.plan.stream_at();
+        stage.message.whole_mut()[at..][..bytes].copy_from_slice(stream.bytes());
+        self.stats.copies += 1;
+        self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
+    }
+}
+
+impl Conn {
+    /// The message of a deferred call, and its sinks emptied, if the call is still open.
+    pub(in crate::reactor) fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
+        if !self.proto.responder.is_delivered(slot) {
+            return None;
+        }
+        self.redeem_send();
+        let hold = &mut self.serves[usize::from(slot.index)];
+        if let Some(sinks) = &mut hold.sinks {
+            sinks.clear();
+        }
+        hold.message.take()
+    }
+}
+
+impl Config {
+    #[inline]
+    fn reply_plan(&self, negotiated: &Negotiated, view: &HeaderView<'_>) -> ReplyPlan {
+        ReplyPlan::of(view, negotiated, self.protocol(), self.segment_bytes())
+    }
+}
+
+/// The responder, too, says when it has fetched Read chunks (draft-ietf-nfsv4-rpcrdma-00 section
+/// 3.6).
+fn owes_done(profile: Profile, view: &HeaderView<'_>) -> bool {
+    profile.has_done_after_calls() && !view.reads().is_empty()
+}
+
+/// RDMA Writes the reply may need: one for each segment offered.
+fn reply_writes(view: &HeaderView<'_>) -> usize {
+    if view.is_plain() {
+        return 0;
+    }
+    view.writes().chain(view.reply_chunk()).map(|chunk| chunk.segment_count()).sum()
+}
+
+/// Posts the RDMA Writes of one reply.
+pub(in crate::reactor) struct WriteSink<'a> {
+    fabric: &'a mut AnyFabric,
+    conn: ConnId,
+    data: ReplyData,
+    long: Option<Bulk>,
+    pub(in crate::reactor) bytes_written: u64,
+    pub(in crate::reactor) overrun: bool,
+}
+
+impl<'a> WriteSink<'a> {
+    #[inline]
+    pub(in crate::reactor) fn new(
+        fabric: &'a mut AnyFabric,
+        conn: ConnId,
+        data: ReplyData,
+        long: Option<Bulk>,
+    ) -> Self {
+        Self { fabric, conn, data, long, bytes_written: 0, overrun: false }
+    }
+}
+
+impl Output for WriteSink<'_> {
+    fn write(&mut self, write: WriteRequest) {
+        let (at, bytes) = (write.at as usize, write.to.length as usize);
+        let from = match write.source {
+            WriteSource::Item(index) => self.data.item_mut(index).map(|item| item.lease(at, bytes)),
+            WriteSource::Stream => self.long.as_mut().map(|bulk| bulk.lease(at..at + bytes)),
+        };
+        let Some(from) = from else { return };
+        self.bytes_written += bytes as u64;
+        let wr = SendWr::Write { from, to: remote(&write.to) };
+        self.overrun |= self.fabric.post(self.conn, wr).is_err();
+    }
+}
+
+#[inline]
+fn remote(segment: &Segment) -> RemoteSlice {
+    RemoteSlice { handle: segment.handle, length: segment.length, offset: segment.offset }
+}

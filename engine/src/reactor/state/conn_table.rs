@@ -1,0 +1,64 @@
+//! The connections of a core, found by their queue pair.
+
+use crate::fabric::ConnId;
+use crate::reactor::state::connection::Conn;
+use crate::reactor::words::gate::Gate;
+
+/// The connections of a core by queue pair.
+#[derive(Default)]
+pub(crate) struct ConnTable(Vec<Option<Box<Conn>>>);
+
+impl ConnTable {
+    /// A connection, to do anything with it: so its gate is closed until the lane looks again.
+    #[inline]
+    pub(crate) fn find(&mut self, id: ConnId) -> Option<&mut Conn> {
+        let conn = self.find_for_lane(id)?;
+        conn.gate = Gate::UNKNOWN;
+        Some(conn)
+    }
+
+    /// A connection, for the lane, which keeps its gate true itself: a plain call is answered, and its room given
+    /// back, before the lane looks at another message.
+    #[inline(always)]
+    pub(in crate::reactor) fn find_for_lane(&mut self, id: ConnId) -> Option<&mut Conn> {
+        let conn = self.0.get_mut(id.index() as usize)?.as_deref_mut()?;
+        (conn.id == id).then_some(conn)
+    }
+
+    pub(in crate::reactor) fn insert(&mut self, mut conn: Conn) {
+        conn.gate = Gate::UNKNOWN;
+        let index = conn.id.index() as usize;
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index] = Some(Box::new(conn));
+    }
+
+    pub(in crate::reactor) fn remove(&mut self, id: ConnId) -> Option<Box<Conn>> {
+        self.find(id)?;
+        self.0.get_mut(id.index() as usize)?.take()
+    }
+
+    /// One more than the highest place that was ever taken.
+    pub(in crate::reactor) fn places(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The connection at a place.
+    pub(in crate::reactor) fn at(&mut self, place: usize) -> Option<&mut Conn> {
+        let conn = self.0.get_mut(place)?.as_deref_mut()?;
+        conn.gate = Gate::UNKNOWN;
+        Some(conn)
+    }
+
+    pub(in crate::reactor) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
+        self.0.iter_mut().flatten().map(|conn| {
+            conn.gate = Gate::UNKNOWN;
+            &mut **conn
+        })
+    }
+
+    pub(in crate::reactor) fn ids(&self) -> Vec<ConnId> {
+        self.0.iter().flatten().map(|conn| conn.id).collect()
+    }
+}

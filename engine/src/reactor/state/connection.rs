@@ -1,0 +1,343 @@
+//! One connection as its core sees it: the protocol state, the buffers it lends to the driver, and
+//! the memory of every call in progress.
+
+use crate::config::Config;
+use crate::fabric::{
+    AnyFabric, ConnId, DownCause, Fabric, FabricError, Peer, QpId, Revoked, SHORT_BYTES_MAX,
+};
+use crate::mem::budget::Budget;
+use crate::mem::{Buf, BufPool, Region};
+use crate::reactor::pending::call_table::{CallHold, CallTable};
+use crate::reactor::pending::expiry::Expiry;
+use crate::reactor::pending::exported::{ExportHold, KeptReply};
+use crate::reactor::pending::goodbye::Goodbye;
+use crate::reactor::pending::held_replies::{FencedReply, ReplyPull};
+use crate::reactor::pending::observation::Moved;
+use crate::reactor::pending::offered::Offered;
+use crate::reactor::pending::receive_chains::ReceiveChains;
+use crate::reactor::pending::roles::{ReverseState, Roles};
+use crate::reactor::pending::sinks::Sinks;
+use crate::reactor::words::gate::Gate;
+use crate::reactor::words::negotiate::{Negotiated, Terms};
+use crate::sys::mmap::{HugePages, Mapping, PageRequest};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
+use spinrpc_proto::connection::Connection;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::requester::{CallSlot, Requester};
+use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::version::TransportVersion;
+use std::collections::VecDeque;
+
+/// Protocol state with slots on the heap, allocated when the connection opens.
+pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
+
+/// A call being fetched or deferred: its message stays, because the reply echoes its lists.
+pub(crate) struct ServeHold {
+    pub(crate) message: Option<Buf>,
+    /// Lent to the handler while it runs; allocated when the connection opens.
+    pub(crate) sinks: Option<Box<Sinks>>,
+    /// Send-queue places kept for its reply.
+    pub(crate) reserved: u16,
+    /// It stands among the calls that wait for memory or room.
+    pub(crate) put_off: bool,
+    /// When the time of the call that named it is over.
+    pub(in crate::reactor) expiry: Expiry,
+    /// When it has waited for memory for long enough, if it waits.
+    pub(in crate::reactor) patience: Expiry,
+}
+
+/// One connection of a core. What short messages need comes first, in as few cache lines as possible.
+#[repr(C, align(64))]
+pub(crate) struct Conn {
+    pub(crate) id: ConnId,
+    pub(crate) send_reserved: usize,
+    /// The ways that the lane may take.
+    pub(in crate::reactor) gate: Gate,
+    pub(crate) proto: Protocol,
+    /// Who is at the other end, for those who look at the core.
+    pub(in crate::reactor) peer: Option<Peer>,
+    pub(crate) calls: CallTable,
+    pub(crate) serves: Box<[ServeHold]>,
+    /// Replies that are being fetched; no places where the rules have none.
+    pub(crate) pulls: Box<[Option<ReplyPull>]>,
+    /// What is exported for the reply of each call; no places where the rules have none.
+    pub(crate) exports: Box<[ExportHold]>,
+    /// Replies that wait for an earlier RDMA_DONE, the oldest first.
+    pub(crate) kept: VecDeque<KeptReply>,
+    /// Replies that are here, while keys of their calls are being killed, in order of arrival.
+    pub(crate) fenced: VecDeque<FencedReply>,
+    pub(crate) recvs: BufPool,
+    /// The second buffers of its receives, if they have any.
+    pub(crate) chains: Option<ReceiveChains>,
+    pub(crate) sends: BufPool,
+    /// What messages from now on keep to.
+    pub(crate) negotiated: Negotiated,
+    /// What that follows from, beside the Connection Configuration Protocol.
+    pub(crate) terms: Terms,
+    /// For those who look at the core.
+    pub(in crate::reactor) moved: Moved,
+    pub(crate) reads_outstanding: u16,
+    /// Deferred calls: a send buffer is kept for each of them.
+    pub(crate) sends_promised: usize,
+    /// Send buffers that calls leave: those, and one for a handler, which may start calls before it
+    /// answers its own, where this side both calls and serves.
+    sends_left_by_calls: u32,
+    pub(in crate::reactor) reverse: ReverseState,
+    /// The first call, while another version than its own may have to be tried.
+    pub(in crate::reactor) offer: Option<Box<Offered>>,
+    /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
+    pub(crate) answers_owed: usize,
+    /// The call that tries whether the peer knows that calls say how much time they have.
+    pub(in crate::reactor) trial: Option<Box<Offered>>,
+    /// Why this side began to close it; the first cause stands.
+    pub(crate) closing: Option<DownCause>,
+    /// The last message of a connection whose server shuts down gracefully.
+    pub(in crate::reactor) goodbye: Goodbye,
+}
+
+impl Conn {
+    /// Sets up everything a connection needs, so that no message allocates (slow path). Its messages
+    /// lie in `memory`, where that is enough, and else in memory of their own.
+    pub(crate) fn open(
+        id: QpId,
+        roles: Roles,
+        config: &Config,
+        terms: Terms,
+        chained: Option<Alignment>,
+        first_xid: u32,
+        mut memory: Option<Region>,
+    ) -> Result<Self, FabricError> {
+        let ((calls, serves), credits) = (roles.slots(config), roles.credits(config));
+        let sends = config.send_budget(credits, serves).total();
+        let first_xid = roles.first_xid(first_xid);
+        let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
+        let requester = requester.requesting(credits as u32);
+        let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
+            .with_exports(config.exports_max());
+        let has_reads = config.protocol().has_reads_in_replies();
+        let (pulls, exports) = if has_reads { (calls, serves) } else { (0, 0) };
+        let recvs = config.recv_budget_with(roles.reverse_receives()).total();
+        let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, recvs));
+        let chains = chains.transpose()?;
+        let extra_bytes = chains.as_ref().map_or(0, ReceiveChains::extra_bytes);
+        Ok(Self {
+            id,
+            gate: Gate::UNKNOWN,
+            peer: None,
+            proto: protocol(roles, requester, responder, config),
+            calls: CallTable::new(calls),
+            serves: (0..serves).map(|_| ServeHold::new()).collect(),
+            pulls: (0..pulls).map(|_| None).collect(),
+            exports: (0..exports).map(|_| ExportHold::default()).collect(),
+            kept: VecDeque::with_capacity(exports),
+            fenced: VecDeque::with_capacity(calls),
+            recvs: buffers(
+                "receive",
+                config.recv_buffer_bytes() + extra_bytes,
+                recvs,
+                &mut memory,
+            )?,
+            chains,
+            sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
+            negotiated: terms.agreed(),
+            terms,
+            moved: Moved::default(),
+            reads_outstanding: 0,
+            send_reserved: 0,
+            sends_promised: 0,
+            sends_left_by_calls: u32::from(roles.reverse_calls > 0),
+            reverse: ReverseState::default(),
+            offer: None,
+            answers_owed: 0,
+            trial: None,
+            closing: None,
+            goodbye: Goodbye::default(),
+        })
+    }
+
+    /// A client has said its limits: what is sent from now on keeps to them, in the place of what it
+    /// may have said before (RFC 5666 section 6.2).
+    pub(crate) fn configure(&mut self, request: &ConfigRequest) {
+        self.negotiated = self.terms.with_request(request);
+    }
+
+    /// The server has said its limits: what is sent from now on keeps to them.
+    pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
+        let version = self.proto.requester.negotiation().version();
+        let padding = self.negotiated.alignment(TransportVersion::One);
+        self.negotiated = self.terms.with_reply(reply).settled(version);
+        if self.sends_promised > 0 {
+            // Replies to calls in reverse that are deferred are padded as it was when they came.
+            self.negotiated = self.negotiated.padded(padding);
+        }
+        self.negotiated
+    }
+
+    /// A short message of version one may be as long as any is.
+    #[inline(always)]
+    pub(in crate::reactor) fn takes_any_short(&self) -> bool {
+        self.negotiated.plain_bytes_max(TransportVersion::One) >= SHORT_BYTES_MAX
+    }
+
+    /// Work requests that may still be posted without taking those kept for replies.
+    #[inline]
+    pub(crate) fn send_room(&self, fabric: &AnyFabric) -> usize {
+        fabric.send_room(self.id).saturating_sub(self.send_reserved)
+    }
+
+    /// RDMA Reads that may be posted now without more being active than the driver takes and the
+    /// peer has said: "the value SHOULD be observed at all times" (RFC 5666 section 6.2).
+    pub(crate) fn reads_room(&self) -> u16 {
+        self.negotiated.reads_max().saturating_sub(self.reads_outstanding)
+    }
+
+    /// A send buffer for a call.
+    #[inline]
+    pub(in crate::reactor) fn take_for_call(&self) -> Option<Buf> {
+        self.sends.take_beyond(self.sends_left_by_calls)
+    }
+
+    /// Keeps a send buffer for a call that is deferred.
+    pub(in crate::reactor) fn promise_send(&mut self) {
+        self.sends_promised += 1;
+        self.sends_left_by_calls += 1;
+    }
+
+    /// The deferred call is answered, and takes it.
+    pub(in crate::reactor) fn redeem_send(&mut self) {
+        self.sends_promised = self.sends_promised.saturating_sub(1);
+        self.sends_left_by_calls = self.sends_left_by_calls.saturating_sub(1);
+    }
+
+    /// A send buffer is free that no deferred call will need.
+    #[inline]
+    pub(crate) fn has_spare_send(&self) -> bool {
+        self.sends.available() > self.sends_promised
+    }
+
+    /// Takes the memory of an ended call out of its slot and kills its keys: nobody but the caller can
+    /// touch it then, unless the device is still at it ([`CallHold::is_dying`]). `None` for a call
+    /// that had no chunks.
+    #[inline(always)]
+    pub(crate) fn end_call(
+        &mut self,
+        slot: SlotId,
+        fabric: &mut AnyFabric,
+    ) -> Option<Box<CallHold>> {
+        let mut hold = self.calls.take(slot)?;
+        self.kill_keys(&mut hold, fabric);
+        Some(hold)
+    }
+
+    /// As [`Conn::end_call`], for a call that goes on until its reply is fetched.
+    pub(crate) fn suspend_call(
+        &mut self,
+        slot: SlotId,
+        fabric: &mut AnyFabric,
+    ) -> Option<Box<CallHold>> {
+        let mut hold = self.calls.take_hold(slot)?;
+        self.kill_keys(&mut hold, fabric);
+        Some(hold)
+    }
+
+    #[inline(never)]
+    fn kill_keys(&self, hold: &mut CallHold, fabric: &mut AnyFabric) {
+        let revoked = hold.handles().iter().map(|handle| fabric.revoke(self.id, *handle));
+        let dying = revoked.filter(|revoked| *revoked == Revoked::Soon).count();
+        // There are far fewer keys than 256.
+        hold.set_dying(dying as u8);
+    }
+
+    /// Gives up the send-queue places that were kept for a reply.
+    #[inline]
+    pub(in crate::reactor) fn release(&mut self, slot: SlotId) {
+        let hold = &mut self.serves[usize::from(slot.index)];
+        self.send_reserved = self.send_reserved.saturating_sub(usize::from(hold.reserved));
+        hold.reserved = 0;
+    }
+}
+
+impl ServeHold {
+    fn new() -> Self {
+        Self {
+            message: None,
+            sinks: Some(Box::default()),
+            reserved: 0,
+            put_off: false,
+            expiry: Expiry::NONE,
+            patience: Expiry::NONE,
+        }
+    }
+}
+
+fn protocol(
+    roles: Roles,
+    requester: Requester<Box<[CallSlot]>>,
+    responder: Responder<Box<[ServeSlot]>>,
+    config: &Config,
+) -> Protocol {
+    let (limits, profile) = (config.peer_limits(), config.protocol());
+    let connection = Connection::new(roles.side, requester, responder, limits, profile);
+    match (roles.reverse_calls, roles.refuses_reverse) {
+        (0, false) => connection,
+        (0, true) => connection.refusing_reverse(),
+        _ => connection.two_way(),
+    }
+}
+
+/// Buffers of a connection. Those that the driver gives no memory for take address space when it
+/// opens, and memory as they are used: an idle connection holds next to none.
+fn buffers(
+    what: &str,
+    bytes: usize,
+    count: u64,
+    memory: &mut Option<Region>,
+) -> Result<BufPool, FabricError> {
+    let failed = |reason: String, source: Option<std::io::Error>| FabricError {
+        op: format!("map {count} {what} buffers of {bytes} bytes"),
+        reason,
+        source,
+    };
+    let count = count as usize;
+    let needed = BufPool::region_bytes(bytes, count).map_err(|e| failed(e.to_string(), None))?;
+    if let Some(given) = memory.as_mut().and_then(|memory| memory.split_to(needed)) {
+        return BufPool::new(given, bytes, count).map_err(|e| failed(e.to_string(), None));
+    }
+    let request = PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
+    let mapping =
+        Mapping::anonymous(needed, request).map_err(|e| failed(e.to_string(), Some(e)))?;
+    BufPool::new(Region::from_mapping(mapping), bytes, count)
+        .map_err(|e| failed(e.to_string(), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::words::instance::Instance;
+    use crate::reactor::words::negotiate::Offer;
+
+    fn served(reads_max: u16) -> Conn {
+        let config = Config::default();
+        let terms =
+            Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
+        let roles = Roles::accepted(&config);
+        Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, None).unwrap()
+    }
+
+    /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued
+    /// simultaneously, connection loss or suboptimal flow control may result".
+    #[test]
+    fn receive_maxrdmaread_expect_no_room_for_more_reads_than_it_and_the_driver_allow() {
+        let mut conn = served(8);
+        let request = |reads| ConfigRequest { call_bytes: 4096, reply_bytes: 4096, reads };
+        assert_eq!(conn.reads_room(), 8);
+        for (said, outstanding, room) in
+            [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 2, 0), (0, 0, 0), (9, 3, 5), (u32::MAX, 8, 0)]
+        {
+            conn.configure(&request(said));
+            conn.reads_outstanding = outstanding;
+            assert_eq!(conn.reads_room(), room, "maxrdmaread {said}, {outstanding} outstanding");
+        }
+    }
+}

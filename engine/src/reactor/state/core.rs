@@ -1,0 +1,213 @@
+//! A core's state: everything that one thread owns, and the steps that all parts of it share.
+
+use crate::config::Config;
+use crate::fabric::{AnyFabric, ConnId, DownCause, Fabric};
+use crate::mem::{Buf, Bulk, BulkPool};
+use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
+use crate::reactor::pending::goodbye::Leaving;
+use crate::reactor::pending::interrupted::Interrupted;
+use crate::reactor::pending::mailbox::Inbox;
+use crate::reactor::pending::panic_log::PanicLog;
+use crate::reactor::pending::pulling::Pulling;
+use crate::reactor::state::conn_table::ConnTable;
+use crate::reactor::state::lane_memory::Lane;
+use crate::reactor::words::instance::Instance;
+use crate::reactor::words::memory::longest_block_bytes;
+use crate::reactor::words::negotiate::Offer;
+use crate::reactor::words::stats::{StatsCells, StatsSnapshot};
+use crate::sys::clock::{Clock, Ticks};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::options::Options;
+use spinrpc_proto::output::PeerMisbehaved;
+use std::cell::{RefCell, RefMut};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A core's state: what handlers and the turn share.
+pub(crate) struct CoreCell {
+    pub(in crate::reactor) state: RefCell<Reactor>,
+    pub(in crate::reactor) lane: Lane,
+    pub(in crate::reactor) connect: ConnectRequests,
+    /// All calls are to say how much time they have.
+    pub(in crate::reactor) names_times: bool,
+}
+
+/// Hands a connection request to the control thread.
+pub(crate) type ConnectRequests = Box<dyn Fn(&str, std::time::Duration, Instance) -> u64>;
+
+/// Everything one core owns.
+pub(crate) struct Reactor {
+    pub(in crate::reactor) fabric: AnyFabric,
+    pub(in crate::reactor) config: Config,
+    pub(in crate::reactor) clock: Clock,
+    pub(in crate::reactor) conns: ConnTable,
+    pub(in crate::reactor) bulk: BulkPool,
+    pub(in crate::reactor) inbox: Arc<Inbox>,
+    pub(in crate::reactor) stats: StatsSnapshot,
+    pub(in crate::reactor) next_deadline: Instant,
+    pub(in crate::reactor) default_timeout_ticks: u64,
+    pub(in crate::reactor) done_timeout_ticks: u64,
+    pub(in crate::reactor) memory_wait_ticks: u64,
+    pub(in crate::reactor) put_off: VecDeque<(ConnId, Pulling)>,
+    pub(in crate::reactor) given_up: VecDeque<GivenUp>,
+    pub(in crate::reactor) owed_answers: VecDeque<OwedAnswer>,
+    pub(in crate::reactor) interrupted: Interrupted,
+    /// Connections asked for on which the peer may call.
+    pub(in crate::reactor) reverse_requests: Vec<u64>,
+    /// The extensions of version two that its connections know.
+    pub(in crate::reactor) options: Options,
+    /// Panics of handlers of all cores.
+    pub(in crate::reactor) panics: Arc<PanicLog>,
+    /// No lost connection is made anew.
+    pub(in crate::reactor) ending: bool,
+    /// Calls deferred whose answers have not come by mail, where each has its place.
+    pub(in crate::reactor) deferred: usize,
+    /// Calls of extensions deferred that who holds the core has not answered. Each has a slot of its
+    /// connection, of which there is a bounded number, and needs no place in the mailbox.
+    pub(in crate::reactor) options_deferred: usize,
+    pub(in crate::reactor) cells: Arc<StatsCells>,
+    pub(in crate::reactor) offer: Offer,
+    /// Connections have chained receives, whose first buffers are as long as this aligns.
+    pub(in crate::reactor) chained: Option<Alignment>,
+    pub(in crate::reactor) now: Ticks,
+    pub(in crate::reactor) in_turn: bool,
+    /// Turns with work since the statistics were published.
+    pub(in crate::reactor) unpublished: u32,
+    /// Varies where the XIDs of a new connection start.
+    pub(in crate::reactor) xid_seed: u32,
+    /// Connections that come now are too late.
+    pub(in crate::reactor) is_shut_down: bool,
+    /// Those of clients are, too; there once the core ends in good order.
+    pub(in crate::reactor) leaving: Option<Leaving>,
+}
+
+impl CoreCell {
+    pub(crate) fn new(reactor: Reactor, connect: ConnectRequests) -> Self {
+        let names_times = reactor.config.propagates_deadlines();
+        let longest_bytes = longest_block_bytes(&reactor.config);
+        let alignment = reactor.config.msgp_alignment();
+        let lane = Lane::new(reactor.fabric.has_shorts(), names_times, alignment, longest_bytes);
+        Self { state: RefCell::new(reactor), lane, connect, names_times }
+    }
+
+    /// The state, for one step.
+    #[inline]
+    pub(in crate::reactor) fn reactor(&self) -> RefMut<'_, Reactor> {
+        self.state.borrow_mut()
+    }
+}
+
+impl Reactor {
+    /// A core at rest.
+    pub(crate) fn new(
+        mut fabric: AnyFabric,
+        config: Config,
+        bulk: BulkPool,
+        inbox: Arc<Inbox>,
+        cells: Arc<StatsCells>,
+    ) -> Self {
+        let (clock, now) = (fabric.clock(), fabric.now(&fabric.clock()));
+        inbox.set_waker(fabric.waker());
+        fabric.lend(&bulk);
+        let chained = Self::receive_alignment(&config, &fabric);
+        if chained.is_none() {
+            fabric.take_shorts();
+        }
+        Self {
+            // Thresholds depend on sizes; who we are goes the other way only.
+            offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
+            chained,
+            default_timeout_ticks: match config.timeout() {
+                Some(timeout) => clock.from_duration(timeout),
+                None => u64::MAX,
+            },
+            done_timeout_ticks: clock.from_duration(config.done_timeout()),
+            memory_wait_ticks: clock.from_duration(config.memory_wait()),
+            put_off: VecDeque::with_capacity(config.slots_per_conn()),
+            given_up: VecDeque::with_capacity(config.slots_per_conn()),
+            owed_answers: VecDeque::with_capacity(config.slots_per_conn()),
+            interrupted: Interrupted::default(),
+            reverse_requests: Vec::new(),
+            options: Options::NONE,
+            panics: Arc::default(),
+            ending: false,
+            conns: ConnTable::default(),
+            stats: StatsSnapshot::default(),
+            next_deadline: Instant(u64::MAX),
+            deferred: 0,
+            options_deferred: 0,
+            in_turn: false,
+            now,
+            unpublished: 0,
+            xid_seed: now.0 as u32,
+            is_shut_down: false,
+            leaving: None,
+            fabric,
+            config,
+            clock,
+            bulk,
+            inbox,
+            cells,
+        }
+    }
+
+    pub(crate) fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
+    }
+
+    /// With a log of panics that its engine's cores share.
+    pub(crate) fn with_panics(self, panics: Arc<PanicLog>) -> Self {
+        Self { panics, ..self }
+    }
+
+    /// The time of the turn, a few turns old at the most; between turns the time now.
+    #[inline(always)]
+    pub(in crate::reactor) fn time(&self) -> Ticks {
+        if self.in_turn { self.now } else { self.read_clock() }
+    }
+
+    /// The driver's time: that of the processor's counter, or simulated.
+    #[inline(always)]
+    pub(in crate::reactor) fn read_clock(&self) -> Ticks {
+        self.fabric.now(&self.clock)
+    }
+
+    /// Gives a receive buffer back to the driver. A full queue means that the queue pair is going
+    /// down; then the buffer goes back to its pool.
+    #[inline(always)]
+    pub(in crate::reactor) fn repost(&mut self, conn: ConnId, mut message: Buf) {
+        if self.chained.is_some() {
+            self.prepare_receive(conn, &mut message);
+        }
+        drop(self.fabric.post_recv(conn, message));
+    }
+
+    pub(in crate::reactor) fn close_misbehaving(&mut self, conn: ConnId, why: PeerMisbehaved) {
+        self.begin_close(conn, DownCause::PeerMisbehaved(why.as_str()));
+    }
+
+    /// This side can no longer keep its promises to the peer.
+    pub(in crate::reactor) fn close_overrun(&mut self, conn: ConnId, what: &'static str) {
+        self.begin_close(conn, DownCause::Overrun(what));
+    }
+
+    /// Begins to close a connection; the first cause stands.
+    pub(in crate::reactor) fn begin_close(&mut self, conn: ConnId, cause: DownCause) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.closing.is_none() {
+            c.closing = Some(cause);
+            self.fabric.close(conn);
+        }
+    }
+}
+
+impl CoreCell {
+    /// Memory of the connection, or of the core if a peer can write that of the connection.
+    pub(in crate::reactor) fn private_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        let mut reactor = self.reactor();
+        reactor.conns.find(conn)?;
+        let is_exposed = reactor.fabric.connection_memory(conn).is_some_and(BulkPool::is_exposed);
+        if is_exposed { reactor.bulk.take(bytes) } else { reactor.fabric.bulk(conn, bytes) }
+    }
+}

@@ -1,0 +1,7 @@
+//! Layer 3: the state of a connection and of a core. Knows what is pending.
+
+pub(crate) mod conn_table;
+pub(crate) mod connection;
+pub(crate) mod core;
+pub(crate) mod lane_memory;
+pub(crate) mod receives;

@@ -1,0 +1,79 @@
+//! Chained receives: where padded data arrive in memory of their own (RFC 5666 section 3.9).
+//!
+//! A receive of such a connection is a head as long as the alignment and, behind it, a page-aligned
+//! tail. Data that begin at the boundary fill the tail from its start, and the application gets that
+//! tail as its own, without a copy. Everything else works as in one buffer: a message that is no
+//! RDMA_MSGP is joined when it arrives, one whose data do not begin at the boundary when the decoder
+//! comes across it.
+//!
+//! The core posts receives through this.
+
+use crate::config::Config;
+use crate::fabric::{AnyFabric, ConnId, Fabric};
+use crate::mem::Buf;
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::Reactor;
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::rdma::v1::{HeaderView, alignment_of};
+use spinrpc_proto::rpc::{self, CallHeader, Direction, ReplyHeader};
+use spinrpc_proto::xdr::Reader;
+
+impl Conn {
+    /// Gives every receive buffer to the driver: as many as credits, and the slack.
+    pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric) {
+        while let Some(mut buf) = self.recvs.take() {
+            if let Some(chains) = &self.chains {
+                chains.prepare(&mut buf);
+            }
+            if fabric.post_recv(self.id, buf).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Reactor {
+    /// Where data of padded messages begin, if connections of this core have chained receives.
+    pub(in crate::reactor) fn receive_alignment(
+        config: &Config,
+        fabric: &AnyFabric,
+    ) -> Option<Alignment> {
+        let alignment = config.msgp_alignment();
+        let chains = alignment != Alignment::NONE && fabric.caps().recv_buffers_max >= 2;
+        chains.then_some(alignment)
+    }
+
+    /// Gives a receive buffer its second one again.
+    #[cold]
+    pub(in crate::reactor) fn prepare_receive(&mut self, conn: ConnId, message: &mut Buf) {
+        let chains = self.conns.find(conn).and_then(|c| c.chains.as_ref());
+        if chains.is_some_and(|chains| !chains.prepare(message)) {
+            self.stats.receives_unchained += 1;
+        }
+    }
+
+    /// A message arrived on a core with chained receives: it becomes one again, unless it is a
+    /// padded one whose headers lie in the first buffer.
+    #[cold]
+    pub(in crate::reactor) fn join_unless_padded(&mut self, conn: ConnId, message: &mut Buf) {
+        let Some(c) = self.conns.find(conn).filter(|_| message.spills()) else { return };
+        if !begins_padded(message.bytes(), c.proto.limits()) {
+            self.stats.joins += 1;
+            message.join();
+        }
+    }
+}
+
+/// Whether these are the whole headers of an RDMA_MSGP, transport and RPC.
+fn begins_padded(head: &[u8], limits: &Limits) -> bool {
+    let alignment = alignment_of(head);
+    let Ok(view) = HeaderView::new_checked(head, limits) else { return false };
+    let mut reader = Reader::aligned(view.payload(), alignment, view.header_bytes());
+    let is_whole = match rpc::message_direction(view.payload()) {
+        Some(Direction::Reply) => ReplyHeader::read(&mut reader).is_ok(),
+        Some(Direction::Call) => CallHeader::read(&mut reader).is_ok(),
+        None => false,
+    };
+    alignment != Alignment::NONE && is_whole
+}

@@ -1,0 +1,508 @@
+//! One turn of a core.
+//!
+//! It reaps completions, advances connections, runs handlers, polls services, reads mail, looks
+//! at deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
+//! runs, so that handlers may start calls and answer others.
+
+use crate::fabric::{
+    AnyEndpoint, CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError,
+    Peer, QpId, Received, Short,
+};
+use crate::mem::Buf;
+use crate::reactor::pending::goodbye::Leaving;
+use crate::reactor::pending::mailbox::Mail;
+use crate::reactor::pending::roles::Roles;
+use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{CallEnd, CallOutcome, Progress};
+use crate::reactor::words::memory::message_bytes;
+use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::negotiate::{Negotiated, Terms};
+use crate::reactor::words::sink::{Event, EventSink};
+use spinrpc_proto::connection::Side;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
+use spinrpc_proto::version::Verdict;
+use std::cell::RefMut;
+
+/// Turns with work after which the statistics are published; else the next idle turn does it.
+const PUBLISH_AFTER: u32 = 64;
+/// Idle turns between two publications.
+const PUBLISH_IDLE_EVERY: u64 = 1024;
+/// Idle turns between two looks at the clock.
+const STAMP_EVERY: u64 = 4;
+
+/// Buffers of a turn for messages that have arrived.
+pub(crate) struct ArrivedMessages {
+    batch: Completions,
+    short: Short,
+    /// Short messages of one turn.
+    shorts_max: usize,
+}
+
+impl ArrivedMessages {
+    /// At most `limit` completions in a turn, and as many short messages.
+    pub(crate) fn with_limit(limit: usize) -> Self {
+        Self { batch: Completions::with_limit(limit), short: Short::EMPTY, shorts_max: limit }
+    }
+}
+
+impl CoreCell {
+    /// One turn. Returns how many completions, letters and events of services it handled, and whether
+    /// a service has to be polled again.
+    pub(crate) fn turn(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Progress {
+        let ArrivedMessages { batch, short, shorts_max } = arrived;
+        // A handler that panicked may have left this, where that ends the turn.
+        self.close_if_asked();
+        self.reactor().in_turn = true;
+        let mut events = self.take_shorts(short, *shorts_max, up);
+        events += self.reactor().fabric.poll(batch);
+        while let Some(received) = batch.next_received() {
+            self.on_message(received, up);
+        }
+        let mut is_waiting = false;
+        if batch.has_others() {
+            for completion in batch.drain_others() {
+                self.on_other(completion.qp, completion.kind, up);
+            }
+        }
+        if up.polls() {
+            let polled = up.poll();
+            (events, is_waiting) = (events + polled.events, polled.is_waiting);
+        }
+        if self.reactor().needs_attention() {
+            events += self.attend(up);
+            // A handler that ran there may have begun what is to be polled for.
+            is_waiting |= up.polls();
+        }
+        self.reactor().end_turn(events);
+        Progress { events, is_waiting }
+    }
+
+    #[cold]
+    fn on_other(&self, qp: QpId, kind: CompletionKind, up: &mut impl Upcalls) {
+        match kind {
+            CompletionKind::Received { message, invalidated } => {
+                self.on_message(Received { qp, message, invalidated }, up);
+            }
+            CompletionKind::Read { id, result } => {
+                let whole = self.reactor().on_read(qp, id, result);
+                self.go_on(whole, up);
+            }
+            CompletionKind::Revoked { handle } => self.on_revoked(qp, handle, up),
+            CompletionKind::RecvFlushed { buf } => drop(buf),
+            CompletionKind::Down { cause } => self.on_down(qp, &cause, up),
+        }
+    }
+
+    /// A message goes through the protocol core; what follows is done when the state is no longer
+    /// borrowed, because it may run a handler.
+    #[inline(always)]
+    fn on_message(&self, received: Received, up: &mut impl Upcalls) {
+        let Received { qp, mut message, invalidated } = received;
+        let mut reactor = self.reactor();
+        if reactor.chained.is_some() {
+            reactor.join_unless_padded(qp, &mut message);
+        }
+        let Some(c) = reactor.conns.find(qp) else { return };
+        let mut sink = EventSink::new();
+        c.proto.on_receive(message.bytes(), &mut sink);
+        self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
+    }
+
+    /// What followed from a message.
+    #[inline(always)]
+    pub(super) fn on_event(
+        &self,
+        mut reactor: RefMut<'_, Reactor>,
+        received: Received,
+        sink: EventSink,
+        up: &mut impl Upcalls,
+    ) {
+        let Received { qp, message, invalidated } = received;
+        match &sink.event {
+            Event::Call(slot) => {
+                let slot = *slot;
+                let Some(admitted) = reactor.admit_call(qp, slot, &message) else {
+                    return reactor.put_off_call(qp, slot, message);
+                };
+                let sinks = reactor.take_sinks(qp, slot, admitted);
+                drop(reactor);
+                self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
+            }
+            Event::Reply(reply) => {
+                let hold = reactor.arrive_reply(qp, reply, invalidated);
+                drop(reactor);
+                match hold {
+                    Ok(hold) => self.deliver_reply(qp, message, reply, hold, up),
+                    Err(why) => self.put_aside(qp, message, reply, (why, invalidated), up),
+                }
+            }
+            Event::PullReply => {
+                drop(reactor);
+                let Some(reply) = sink.to_pull else { return };
+                self.begin_reply(qp, message, reply, invalidated, up);
+            }
+            Event::OptionReply => {
+                drop(reactor);
+                let Some(reply) = &sink.to_pull else { return };
+                self.take_option_reply(qp, message, reply, invalidated, up);
+            }
+            _ => {
+                let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
+                drop(reactor);
+                if let Some((token, failure)) = failed {
+                    up.on_call_failed(qp, token, CallEnd::Failed(failure));
+                }
+            }
+        }
+    }
+
+    /// Mail, deadlines, and calls that wait for memory: what most turns have none of.
+    #[cold]
+    fn attend(&self, up: &mut impl Upcalls) -> usize {
+        let letters = self.read_mail(up);
+        self.end_overdue(up);
+        self.reactor().send_owed_answers();
+        self.resume(up);
+        self.attend_interrupted(up);
+        self.reactor().go_on_leaving();
+        letters
+    }
+
+    fn read_mail(&self, up: &mut impl Upcalls) -> usize {
+        let mut letters = 0;
+        loop {
+            // Taken in a statement of its own: the borrow must end before a handler runs.
+            let mail = self.reactor().inbox.take();
+            let Some(mail) = mail else { return letters };
+            letters += 1;
+            match mail {
+                Mail::Connected { request, result } => self.on_connected(request, result, up),
+                Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
+                Mail::Reply(reply) => self.reactor().finish_deferred(reply),
+                Mail::Observe(observation) => self.reactor().observe(observation),
+                Mail::Leave(farewell) => {
+                    up.on_leave();
+                    self.reactor().leaving = Some(Leaving::new(farewell));
+                }
+                Mail::Shutdown => self.reactor().shut_down(),
+            }
+        }
+    }
+
+    fn on_connected(
+        &self,
+        request: u64,
+        result: Result<AnyEndpoint, FabricError>,
+        up: &mut impl Upcalls,
+    ) {
+        // Calls that have ended, and clients, still go by the connection that was lost.
+        self.end_given_up(up);
+        self.end_given_up_clients(up);
+        let roles = self.reactor().roles_of(request);
+        let open = |endpoint| self.reactor().open(endpoint, roles, Some(request));
+        match result.and_then(open) {
+            Ok((conn, peer, negotiated)) => {
+                up.on_connected(request, Ok(conn));
+                up.on_up(conn, peer, negotiated);
+            }
+            Err(error) => up.on_connected(request, Err(error)),
+        }
+    }
+
+    fn on_accepted(&self, endpoint: AnyEndpoint, up: &mut impl Upcalls) {
+        let roles = Roles::accepted(&self.reactor().config);
+        let opened = self.reactor().open(endpoint, roles, None);
+        match opened {
+            Ok((conn, peer, negotiated)) => up.on_up(conn, peer, negotiated),
+            Err(error) => tracing::warn!(%error, "an accepted connection could not be opened"),
+        }
+    }
+
+    /// The last completion of a connection: every call of it ends now.
+    fn on_down(&self, conn: ConnId, cause: &DownCause, up: &mut impl Upcalls) {
+        self.end_fences(conn, up);
+        let Some(mut gone) = self.reactor().remove(conn) else { return };
+        // The driver's cause is Local when the reactor was first to end it, and knows why.
+        let cause = match (cause, gone.closing.take()) {
+            (DownCause::Local, Some(reason)) => reason,
+            _ => cause.clone(),
+        };
+        self.end_given_up(up);
+        let verdict = gone.proto.requester.verdict();
+        if verdict != Verdict::Unknown {
+            up.on_verdict(conn, verdict);
+        }
+        if !self.reactor().ending && up.wants_another(conn) {
+            return self.suspend(*gone, &cause, up);
+        }
+        let mut ended = Vec::new();
+        gone.proto.requester.on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
+        for (slot, token) in ended {
+            let end = CallEnd::of(gone.proves_unexecuted(slot), &cause);
+            up.on_call_failed(conn, token, end);
+        }
+        up.on_down(conn, &cause);
+    }
+
+    /// Sleeps until there is work, for `at_most`, and not beyond the next deadline.
+    pub(crate) fn park(&self, at_most: std::time::Duration) {
+        let mut reactor = self.reactor();
+        let until_deadline = reactor.until_deadline();
+        if !reactor.needs_attention() {
+            reactor.stats.parks += 1;
+            reactor.publish();
+            reactor.fabric.park(at_most.min(until_deadline));
+            reactor.now = reactor.read_clock();
+        }
+    }
+
+    /// The core moves no more: its peers hear that now.
+    pub(crate) fn end(&self) {
+        if let Ok(mut reactor) = self.state.try_borrow_mut() {
+            // First: whatever fails below, no connection is assigned to this core from here on.
+            reactor.inbox.close();
+            reactor.close_all();
+            reactor.leaving = None;
+            // Last: a device may take seconds, in which nobody is to wait for this core.
+            reactor.fabric.end();
+        }
+    }
+
+    /// Connections that are not down yet.
+    pub(crate) fn connections(&self) -> usize {
+        self.reactor().conns.ids().len()
+    }
+
+    /// Tells the application of calls that passed their deadline or were cancelled. Their memory
+    /// stays fenced until the responder answers or the connection goes.
+    fn end_overdue(&self, up: &mut impl Upcalls) {
+        self.reactor().expire();
+        self.end_given_up(up);
+    }
+
+    /// Runs the service of a call, then gives its receive buffer back to the driver.
+    #[inline]
+    pub(super) fn deliver_call(&self, frame: CallFrame, up: &mut impl Upcalls) {
+        if !frame.admitted.plain {
+            return self.deliver_other_call(frame, up);
+        }
+        let CallFrame { conn, slot, message, admitted, .. } = frame;
+        let header_bytes = admitted.header_bytes as usize;
+        let takes_short = self.reactor().conns.find(conn).is_some_and(|c| c.takes_any_short());
+        let outcome = self.serve_plain(conn, slot, message.bytes(), header_bytes, takes_short, up);
+        self.reactor().finish_plain_call(conn, slot, message, outcome);
+    }
+
+    /// A call that has chunks, says how much time it has, or is one of an extension.
+    #[inline(never)]
+    fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
+        let late_by = self.reactor().lateness(frame.conn, frame.slot);
+        let outcome = match late_by {
+            None => self.serve_in_place(frame.conn, || match self.deliver_option(&frame, up) {
+                Some(outcome) => outcome,
+                None => up.on_call(&mut frame),
+            }),
+            Some(late_us) => {
+                self.reactor().refuse_late(frame.conn, frame.slot, &frame.message, late_us);
+                CallOutcome::Done
+            }
+        };
+        self.reactor().finish_call(frame, outcome);
+    }
+}
+
+impl Reactor {
+    #[inline]
+    fn needs_attention(&self) -> bool {
+        !self.inbox.is_empty()
+            || self.now.0 >= self.next_deadline.0
+            || !self.given_up.is_empty()
+            || !self.put_off.is_empty()
+            || !self.owed_answers.is_empty()
+    }
+
+    /// Flushes, and stamps the time: after the work and not before it, so that a message does not
+    /// wait for the clock. Of turns without work only every fourth reads it.
+    #[inline]
+    fn end_turn(&mut self, events: usize) {
+        self.fabric.flush();
+        self.in_turn = false;
+        self.stats.polls += 1;
+        if events > 0 {
+            let now = self.read_clock();
+            self.stats.busy_ticks += now.0.wrapping_sub(self.now.0);
+            self.now = now;
+            self.unpublished += 1;
+            if self.unpublished > PUBLISH_AFTER {
+                self.publish();
+            }
+        } else {
+            self.end_idle_turn();
+        }
+    }
+
+    #[inline]
+    fn end_idle_turn(&mut self) {
+        self.stats.empty_polls += 1;
+        if self.stats.polls.is_multiple_of(STAMP_EVERY) {
+            self.now = self.read_clock();
+        }
+        if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        self.unpublished = 0;
+        self.cells.publish(&self.stats);
+    }
+
+    fn until_deadline(&self) -> std::time::Duration {
+        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
+        std::time::Duration::from_nanos(self.clock.to_ns(ticks))
+    }
+
+    /// Everything but a call and a reply. A call that failed is the application's to hear of.
+    #[cold]
+    fn on_rare(
+        &mut self,
+        qp: QpId,
+        message: Buf,
+        event: Event,
+        close: Option<PeerMisbehaved>,
+        invalidated: Option<u32>,
+    ) -> Option<(u64, CallFailure)> {
+        if let Some(why) = close {
+            self.close_misbehaving(qp, why);
+        }
+        if let Event::Pull(slot) = event {
+            self.begin_pull(qp, slot, message);
+            return None;
+        }
+        let dropped = if let Event::Dropped(why) = event { Some(why) } else { None };
+        let is_goodbye = dropped.is_some_and(|why| self.hear_goodbye(qp, message.bytes(), why));
+        self.repost(qp, message);
+        if is_goodbye {
+            return None;
+        }
+        let ended = match event {
+            Event::Failed { slot, .. } | Event::Released(slot) => Some(slot),
+            _ => None,
+        };
+        if !self.forget_call(qp, ended, invalidated) {
+            self.close_misbehaving(qp, PeerMisbehaved::ForeignKey);
+        }
+        match event {
+            Event::Failed { token, failure, .. } => return Some((token, failure)),
+            Event::Error(xid, version, error) => self.send_error(qp, xid, version, error),
+            Event::Refuse(xid, version) => {
+                self.stats.calls_refused += 1;
+                self.send_refusal(qp, xid, version, &SYSTEM_ERR);
+            }
+            Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
+            Event::Dropped(why) => {
+                self.stats.messages_dropped += 1;
+                tracing::debug!(?why, "dropped a message");
+            }
+            Event::FreeExports(slot) => self.on_done(qp, slot),
+            Event::Resend(slot) => self.send_in_other_version(qp, slot),
+            Event::None
+            | Event::Call(_)
+            | Event::PullReply
+            | Event::OptionReply
+            | Event::Pull(_)
+            | Event::Reply(_)
+            | Event::Released(_) => {}
+        }
+        None
+    }
+
+    /// The memory of a call that ended without a reply goes back. False if the message that ended
+    /// it, or a message that ended none, invalidated a key that is not the call's.
+    fn forget_call(
+        &mut self,
+        conn: ConnId,
+        slot: Option<SlotId>,
+        invalidated: Option<u32>,
+    ) -> bool {
+        let Some(c) = self.conns.find(conn) else { return true };
+        let hold = slot.and_then(|slot| c.end_call(slot, &mut self.fabric));
+        let own = |handle| hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle));
+        let allowed = invalidated.is_none_or(own);
+        if let Some(hold) = hold {
+            c.calls.recycle(hold);
+        }
+        allowed
+    }
+
+    fn close_all(&mut self) {
+        self.ending = true;
+        for conn in self.conns.ids() {
+            self.begin_close(conn, DownCause::Local);
+        }
+    }
+
+    /// Ends every connection, those that are still to come included.
+    fn shut_down(&mut self) {
+        self.is_shut_down = true;
+        // What it said last stands: from here on calls are given up, and not finished.
+        self.leaving = None;
+        self.close_all();
+        self.give_up_all();
+    }
+
+    /// Takes over a new connection (slow path: allocates), perhaps in the place of a lost one.
+    fn open(
+        &mut self,
+        endpoint: AnyEndpoint,
+        roles: Roles,
+        request: Option<u64>,
+    ) -> Result<(ConnId, Peer, Negotiated), FabricError> {
+        let is_late = roles.side == Side::Server && self.leaving.is_some();
+        if self.is_shut_down || is_late {
+            let op = format!("take a connection of {}", endpoint.peer());
+            return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
+        }
+        let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max());
+        let terms = Terms::new(&self.offer, endpoint.peer_private_data(), reads_max, &self.config)
+            .with_peer(endpoint.peer_identity());
+        let peer = endpoint.peer();
+        let id = self.fabric.adopt(endpoint)?;
+        self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
+        let (chained, xid_seed) = (self.chained, self.xid_seed);
+        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
+        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, memory);
+        let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
+        conn.proto.know_options(self.options);
+        conn.peer = Some(peer);
+        if let Some(request) = request {
+            self.take_over(request, &mut conn);
+        }
+        conn.post_receives(&mut self.fabric);
+        self.conns.insert(conn);
+        self.stats.connections_opened += 1;
+        Ok((id, peer, terms.agreed()))
+    }
+
+    fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
+        let gone = self.conns.remove(conn)?;
+        self.stats.connections_closed += 1;
+        Some(gone)
+    }
+
+    /// Ends what is over: calls, and exports of replies.
+    fn expire(&mut self) {
+        let now = Instant(self.now.0);
+        if now < self.next_deadline {
+            return;
+        }
+        self.next_deadline = Instant(u64::MAX);
+        self.expire_calls(now);
+        self.expire_exports(now);
+        let interrupted = self.interrupted.next_deadline(self.pause_ends());
+        self.next_deadline = self.next_deadline.min(interrupted);
+    }
+}

@@ -1,0 +1,265 @@
+//! Calls and replies as the api and a core hand them to each other: what an application asks for, what came of it.
+//! Made by both, and by all layers above.
+
+use crate::fabric::{ConnId, DownCause};
+use crate::mem::Bulk;
+use crate::reactor::words::padded::Padded;
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::{CallFailure, SlotId};
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
+use std::time::Duration;
+
+/// Which procedure a call goes to, and who calls.
+pub(crate) struct CallTarget<'a> {
+    pub(crate) header: &'a HeaderTemplate,
+    pub(crate) procedure: Procedure,
+    pub(crate) token: u64,
+}
+
+/// The RPC header of one client's calls, written once: per call only the XID and the procedure
+/// are put in.
+pub(crate) struct HeaderTemplate {
+    bytes: Vec<u8>,
+    /// Program and version, if the header has no credential and can be sent as a plain call.
+    plain: Option<(Program, Version)>,
+}
+
+impl HeaderTemplate {
+    pub(crate) fn new(program: Program, version: Version, credential: OpaqueAuth<'_>) -> Self {
+        let (xid, procedure, verifier) = (Xid(0), Procedure(0), OpaqueAuth::NONE);
+        let header = CallHeader { xid, program, version, procedure, credential, verifier };
+        let mut bytes = vec![0; header.buffer_len()];
+        header.emit(&mut bytes);
+        let plain = (credential == OpaqueAuth::NONE).then_some((program, version));
+        Self { bytes, plain }
+    }
+
+    /// Program and version, if the calls have no credential.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<(Program, Version)> {
+        self.plain
+    }
+
+    /// Puts the header before arguments that lie behind room for one without a credential; nothing where this
+    /// one has a credential, and stands there.
+    pub(crate) fn write_without_credential(&self, procedure: Procedure, stream: &mut [u8]) {
+        if self.plain.is_some() {
+            self.write(procedure, &mut StreamWriter::new(stream, &[]));
+        }
+    }
+
+    /// Writes the header. Its words stand where RFC 5531 section 9 has them: the version is the
+    /// fifth, the procedure the sixth.
+    #[inline]
+    pub(crate) fn write(&self, procedure: Procedure, stream: &mut StreamWriter<'_>) {
+        let Some((head, behind)) = self.bytes.split_first_chunk::<24>() else { return };
+        let mut head = *head;
+        head[20..].copy_from_slice(&procedure.0.to_be_bytes());
+        stream.fixed(&head);
+        stream.fixed(behind);
+    }
+}
+
+/// A call being answered: where it is and its message, whose chunk lists the reply echoes.
+#[derive(Clone, Copy)]
+pub(crate) struct ReplyTarget<'a> {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: SlotId,
+    pub(crate) message: &'a [u8],
+    /// The call has no chunk lists, so that the reply has none to echo.
+    pub(crate) plain: bool,
+}
+
+/// An RPC-level answer that carries no results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RpcRefusal {
+    /// The call was understood, its execution not possible.
+    Accepted(AcceptStatus),
+    /// The call was denied.
+    Denied(RejectStatus),
+}
+
+/// What the application gives with a call besides its stream: the deadline, the room for its reply,
+/// and registered buffers for direct data placement.
+#[derive(Debug, Default)]
+pub struct CallSpec {
+    pub(crate) deadline: Deadline,
+    pub(crate) reply_bytes_max: usize,
+    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) resend: Resend,
+    /// It is to say how much time it has, whatever is configured.
+    pub(crate) names_time: bool,
+    /// Whether it has buffers, or is to be kept: most calls are plain.
+    pub(crate) is_special: bool,
+    /// A builder was given more than there are places for: such a spec starts no call.
+    pub(crate) overfull: bool,
+}
+
+/// What becomes of a call in flight when the connection is lost, on a client that reconnects
+/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). Whether the server has
+/// executed it cannot be known then (RFC 5531 section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resend {
+    /// It ends with [`CallError::Disconnected`](crate::CallError::Disconnected), or
+    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted) where that is known.
+    #[default]
+    Never,
+    /// It is sent again with the XID it had, to a server that keeps replies by that
+    /// ([`Engine::serve_once`](crate::Engine::serve_once)), and so executes it once at most. If
+    /// another server has taken its place, or it says that it keeps none, the call ends as with
+    /// `Never`, unless the server before has said that it did not execute it, as one that shuts down
+    /// gracefully does ([`Engine::drain`](crate::Engine::drain)). Of another implementation's server the caller knows that it keeps replies. So it does of the
+    /// program: an engine says that it keeps replies, not for which of its programs, and one served
+    /// by [`Engine::serve`](crate::Engine::serve) executes the call again.
+    AtMostOnce,
+    /// It is sent again: executing it twice does no harm.
+    AtLeastOnce,
+}
+
+/// When a call is given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deadline {
+    /// As configured (`rpc.timeout_ms`).
+    #[default]
+    Default,
+    /// After this time.
+    After(Duration),
+    /// Never.
+    None,
+}
+
+/// Why a call was not started. Nothing was sent, the application keeps its buffers and tries again
+/// when replies have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Backpressure {
+    /// As many calls are in flight as the server granted credits.
+    #[error("no credit: as many calls are in flight as the server grants")]
+    NoCredit,
+    /// Every buffer, memory key or slot of the connection is lent out.
+    #[error("no buffer: everything lent to calls in flight")]
+    NoBuffer,
+    /// The send queue is full.
+    #[error("the send queue is full")]
+    SendQueueFull,
+    /// The connection is not up yet.
+    #[error("still connecting")]
+    Connecting,
+    /// The connection was lost and another one is being made, or the calls that were in flight are
+    /// being sent again, which goes first.
+    #[error("the connection was lost and is being made anew")]
+    Reconnecting,
+    /// The connection is down.
+    #[error("the connection is down")]
+    Down,
+    /// The call needs more memory or segments than can be offered at all: do not try again.
+    #[error("the call is too large: {needed_bytes} bytes")]
+    TooLarge {
+        /// What its encoding needs.
+        needed_bytes: usize,
+    },
+    /// The call needs a Read chunk, and one end lets no RDMA Read be active: do not try again on
+    /// this connection.
+    #[error("{needed_bytes} bytes do not fit inline, and the connection has no RDMA Read")]
+    NoRdmaRead {
+        /// Bytes of the message, transport header and data items included.
+        needed_bytes: usize,
+    },
+    /// The connection does not speak version two, which alone has options: do not try again on it.
+    #[error("the connection speaks version one, which has no options")]
+    NotVersionTwo,
+    /// The call needs chunks, and those of its client are to stay inline
+    /// ([`ReverseOptions::inline_only`](crate::ReverseOptions::inline_only)): do not try again.
+    #[error("the call does not fit inline, and its client is to offer no chunks")]
+    InlineOnly,
+    /// The stream has another number of data items than the spec, or more chunks or segments than
+    /// are configured, or the token is not for applications: do not try again.
+    #[error("misuse: {0}")]
+    Misuse(&'static str),
+}
+
+/// What of a call's header decides how it is served and answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    /// Length of the transport header at the start of the message.
+    pub(crate) header_bytes: u32,
+    /// The call has no chunk lists.
+    pub(crate) plain: bool,
+    /// The RPC message is in the first sink, not behind the header.
+    pub(crate) long: bool,
+}
+
+/// What a handler did with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    /// Answered.
+    Done,
+    /// The answer is where [`Serving::reply`] writes it, and short.
+    Replied,
+    /// It is there, and not short.
+    RepliedAtLength,
+    /// It will be answered later, perhaps by another thread.
+    Deferred,
+}
+
+/// What a turn, or a service in it, got done of its own work, and what is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many things were done: none is an idle turn, as far as this service goes.
+    pub events: usize,
+    /// Something is under way whose end no event of the core will announce, so that it has to be
+    /// polled for: an idle core may let other threads run, but not sleep.
+    pub is_waiting: bool,
+}
+
+/// A reply on its way to its handler.
+pub(crate) struct ReplyFrame<'a> {
+    pub(crate) conn: ConnId,
+    pub(crate) token: u64,
+    /// The RPC reply.
+    pub(crate) stream: &'a [u8],
+    /// Bytes placed in each Write chunk.
+    pub(crate) placed: &'a [u32],
+    /// Buffers that come back to the application.
+    pub(crate) buffers: Option<&'a mut ReplyBuffers<'a>>,
+    /// It is an RDMA_MSGP.
+    pub(crate) padded: Option<&'a mut Padded<'a>>,
+}
+
+/// The registered buffers of an ended call.
+pub(crate) struct ReplyBuffers<'a> {
+    pub(crate) arguments: &'a mut [Option<Bulk>],
+    pub(crate) results: &'a mut [Option<Bulk>],
+    /// None but of a reply that had to be fetched.
+    pub(crate) pulled: PulledChunks<'a>,
+}
+
+/// The Read chunks of a reply: position and length of each, and where its bytes are.
+#[derive(Debug, Default)]
+pub(crate) struct PulledChunks<'a> {
+    pub(crate) chunks: &'a [(u32, u32)],
+    pub(crate) bulks: &'a mut [Option<Bulk>],
+    /// Where the results start in the RPC message.
+    pub(crate) base: usize,
+}
+
+/// What ends a call without a reply.
+#[derive(Clone, Debug)]
+pub(crate) enum CallEnd {
+    /// Its deadline, its owner, or the responder's transport.
+    Failed(CallFailure),
+    /// The connection went down.
+    Down(DownCause),
+    /// So it did, and the server said before that it did not execute the call.
+    NotExecuted(DownCause),
+}
+
+impl CallEnd {
+    /// That of a call whose connection went down.
+    pub(crate) fn of(is_unexecuted: bool, cause: &DownCause) -> Self {
+        if is_unexecuted { Self::NotExecuted(cause.clone()) } else { Self::Down(cause.clone()) }
+    }
+}

@@ -1,0 +1,56 @@
+//! The gate of a connection: the ways that the lane of short messages may take without a closer look. Touches
+//! nothing; used by the table of connections and the lane.
+//!
+//! Everything unusual closes a way: version two, a negotiation, an end, replies that wait. Finding a connection
+//! for anything but the lane makes its gate unknown ([`ConnTable::find`]), so that no caller has to remember it.
+//!
+//! [`ConnTable::find`]: super::conn_table::ConnTable::find
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reactor) struct Gate(u8);
+
+/// A way through a [`Gate`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::reactor) enum Way {
+    SendCalls = 1,
+    TakeCalls = 2,
+    TakeReplies = 4,
+}
+
+const KNOWN: u8 = 8;
+
+impl Gate {
+    /// Something may have changed since the last look.
+    pub(in crate::reactor) const UNKNOWN: Self = Self(0);
+
+    /// A known gate with these ways, open or not.
+    pub(in crate::reactor) fn of(ways: &[(Way, bool)]) -> Self {
+        let open = ways.iter().filter(|(_, is_open)| *is_open);
+        Self(open.fold(KNOWN, |gate, (way, _)| gate | *way as u8))
+    }
+
+    /// It is known, and lets one through.
+    #[inline(always)]
+    pub(in crate::reactor) const fn is_open(self, way: Way) -> bool {
+        self.0 & way as u8 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_lets_through_what_it_knows_to_be_open() {
+        let all = [Way::SendCalls, Way::TakeCalls, Way::TakeReplies];
+        assert!(all.iter().all(|way| !Gate::UNKNOWN.is_open(*way)));
+        for open in 0..all.len() {
+            let ways: Vec<_> = all.iter().enumerate().map(|(at, way)| (*way, at == open)).collect();
+            let gate = Gate::of(&ways);
+            assert!(all.iter().enumerate().all(|(at, way)| gate.is_open(*way) == (at == open)));
+        }
+        let closed = Gate::of(&[(Way::SendCalls, false)]);
+        assert!(closed != Gate::UNKNOWN && !closed.is_open(Way::SendCalls));
+    }
+}

@@ -1,0 +1,153 @@
+//! Where messages are encoded, before anything else of a core is looked at. A core has two such memories,
+//! for calls and for replies; threads that answer deferred calls are lent others (`pending/mailbox.rs`).
+
+use crate::fabric::Short;
+use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::payload::{Encoded, StreamWriter};
+use spinrpc_proto::plain::CALL_BYTES;
+
+/// Memory for one message. A short one is written to where it is sent from; a longer one moves on to
+/// where there is room for any.
+pub(in crate::reactor) struct MessageMemory {
+    pub(in crate::reactor) short: Short,
+    long: Box<[u8]>,
+    /// Length of the message written last to `long`, its head included.
+    drafted: Result<usize, Undrafted>,
+}
+
+/// A stream that cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undrafted {
+    /// It is longer than any memory for it; this many bytes are needed.
+    TooLong(usize),
+    /// It asked for more data items than there are.
+    ItemsMissing,
+}
+
+impl MessageMemory {
+    /// `longest_bytes`: of a stream. The memory for it is not touched before it is used.
+    pub(in crate::reactor) fn with_capacity(longest_bytes: usize) -> Self {
+        let long = vec![0; CALL_BYTES + longest_bytes].into_boxed_slice();
+        Self { short: Short::EMPTY, long, drafted: Ok(0) }
+    }
+
+    /// Encodes a stream without data items behind a head of `HEAD` bytes. Returns true if it is a short
+    /// message with that.
+    #[inline(always)]
+    pub(in crate::reactor) fn encode<const HEAD: usize>(
+        &mut self,
+        encode: impl FnOnce(&mut StreamWriter<'_>),
+    ) -> bool {
+        let Self { short, long, drafted } = self;
+        let mut writer = StreamWriter::with_more(&mut short.whole_mut()[HEAD..], &mut long[HEAD..]);
+        encode(&mut writer);
+        let plain_bytes = writer.plain_bytes();
+        match plain_bytes {
+            Some(bytes) => short.set_len(HEAD + bytes),
+            None => *drafted = check(&writer.finish()).map(|bytes| HEAD + bytes),
+        }
+        plain_bytes.is_some()
+    }
+
+    /// The message that [`MessageMemory::encode`] has written last, its head included; `is_short` is the result
+    /// of that.
+    pub(in crate::reactor) fn written_mut(
+        &mut self,
+        is_short: bool,
+    ) -> Result<&mut [u8], Undrafted> {
+        match is_short {
+            true => {
+                let bytes = self.short.length();
+                Ok(&mut self.short.whole_mut()[..bytes])
+            }
+            false => {
+                let bytes = self.drafted?;
+                Ok(&mut self.long[..bytes])
+            }
+        }
+    }
+
+    /// Encodes a stream with all items taken out, which are `items` at most, for connections that pad like
+    /// this.
+    pub(in crate::reactor) fn draft(
+        &mut self,
+        items: usize,
+        alignment: Alignment,
+        encode: EncodeOnce<'_>,
+    ) -> Result<Draft<'_>, Undrafted> {
+        let (encoded, cuts) = Cuts::encode(&mut self.long, items, alignment, encode);
+        let bytes = check(&encoded)?;
+        Ok(Draft::new(&self.long[..bytes], cuts))
+    }
+}
+
+/// Bytes of a stream that was encoded.
+pub(in crate::reactor) fn check(encoded: &Encoded) -> Result<usize, Undrafted> {
+    match encoded.items_missing {
+        true => Err(Undrafted::ItemsMissing),
+        false if !encoded.fits => Err(Undrafted::TooLong(encoded.stream_bytes)),
+        false => Ok(encoded.stream_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::SHORT_BYTES_MAX;
+
+    const ROOM: usize = SHORT_BYTES_MAX - CALL_BYTES;
+
+    /// Bytes of a message in words of different values, and its first word behind the head.
+    fn encoded(memory: &mut MessageMemory, bytes: usize) -> (bool, Result<Vec<u8>, Undrafted>) {
+        let is_short = memory.encode::<CALL_BYTES>(|stream| {
+            (0..bytes / 4).for_each(|word| stream.u32(word as u32));
+        });
+        (is_short, memory.written_mut(is_short).map(|message| message[CALL_BYTES..].to_vec()))
+    }
+
+    #[test]
+    fn a_stream_moves_to_longer_memory_whole_as_soon_as_it_is_not_short() {
+        let mut memory = MessageMemory::with_capacity(1024);
+        let longest = 1024;
+        for bytes in [0, 4, ROOM, ROOM + 4, longest / 4 * 4, 8, longest / 4 * 4 + 4] {
+            let (is_short, written) = encoded(&mut memory, bytes);
+            assert_eq!(is_short, bytes <= ROOM, "{bytes}");
+            let words = (0..bytes as u32 / 4).flat_map(u32::to_be_bytes);
+            match bytes <= longest {
+                true => assert_eq!(written, Ok(words.collect()), "{bytes}"),
+                false => assert_eq!(written, Err(Undrafted::TooLong(bytes)), "{bytes}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_item_that_does_not_fit_moves_with_its_roundup() {
+        let mut memory = MessageMemory::with_capacity(4096);
+        memory.long.fill(0xee);
+        for length in ROOM - 8..ROOM + 8 {
+            let data = vec![7; length];
+            let is_short = memory.encode::<CALL_BYTES>(|stream| stream.opaque(&data));
+            assert_eq!(is_short, length.next_multiple_of(4) + 4 <= ROOM, "{length}");
+            let message = memory.written_mut(is_short).unwrap();
+            let (count, stored) = message[CALL_BYTES..].split_at(4);
+            assert_eq!(count, (length as u32).to_be_bytes());
+            assert_eq!(stored[..length], data);
+            assert_eq!(stored[length..], [0; 3][..length.next_multiple_of(4) - length]);
+        }
+    }
+
+    #[test]
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "of any lifetime")]
+    fn a_stream_that_asks_for_an_item_expect_no_message() {
+        let mut memory = MessageMemory::with_capacity(1024);
+        let is_short = memory.encode::<CALL_BYTES>(|stream| stream.bulk());
+        assert!(!is_short);
+        assert_eq!(memory.written_mut(is_short).err(), Some(Undrafted::ItemsMissing));
+        let draft = memory.draft(1, Alignment::NONE, &mut |stream| {
+            stream.bulk();
+            stream.bulk();
+        });
+        assert_eq!(draft.err().map(|why| format!("{why:?}")), Some("ItemsMissing".into()));
+    }
+}

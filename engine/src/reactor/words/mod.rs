@@ -1,0 +1,17 @@
+//! Layer 1: values. What travels between the parts of a core, and what is computed from it alone; nothing here
+//! knows a connection.
+
+pub(crate) mod calls;
+pub(crate) mod draft;
+pub(crate) mod gate;
+pub(crate) mod idle;
+pub(crate) mod instance;
+pub(crate) mod memory;
+pub(crate) mod message_memory;
+pub(crate) mod messages;
+pub(crate) mod negotiate;
+pub(crate) mod option_message;
+pub(crate) mod padded;
+pub(crate) mod reply_plan;
+pub(crate) mod sink;
+pub(crate) mod stats;

@@ -1,0 +1,597 @@
+//! What both ends of a connection told each other, and what follows from it: the eight octets of
+//! private data that go both ways while connecting (RFC 8797), and what the Connection
+//! Configuration Protocol adds in its call and reply (RFC 5666 section 6).
+//!
+//! Every limit is the minimum of what was said and what is configured here. Nothing in it blocks
+//! or allocates; the core asks when a connection opens, the api when the protocol was spoken.
+
+use crate::config::Config;
+use crate::reactor::words::instance::{Instance, PeerId};
+use spinrpc_proto::alignment::Alignment;
+#[cfg(any(test, fuzzing))]
+use spinrpc_proto::config_proto::BODY_BYTES;
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest, inline_bytes};
+use spinrpc_proto::version::{InlineThresholds, TransportVersion, Versions};
+
+const MAGIC: u32 = 0xf6ab_0e18;
+const VERSION: u8 = 1;
+const FLAG_REMOTE_INVALIDATE: u8 = 1;
+/// What a peer that says nothing is taken to support (RFC 8797 section 3).
+const DEFAULT_BYTES: usize = 1024;
+/// Length of the message.
+const MESSAGE_BYTES: usize = 8;
+/// Length of all that this engine sends: at most the 56 octets that rdma_cm takes.
+const PRIVATE_DATA_BYTES: usize = MESSAGE_BYTES + Instance::BYTES;
+
+/// What one end says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    send_bytes: usize,
+    recv_bytes: usize,
+    remote_invalidate: bool,
+    /// By what it is known again, which stands behind the eight octets.
+    instance: Instance,
+}
+
+impl Offer {
+    /// What this engine's configuration says.
+    pub(crate) fn of(config: &Config, remote_invalidate: bool, instance: Instance) -> Self {
+        Self {
+            send_bytes: config.inline_send_bytes(),
+            recv_bytes: config.inline_recv_bytes(),
+            remote_invalidate,
+            instance,
+        }
+    }
+
+    /// The eight octets: magic, version, flags, sizes coded as KiB less one (section 4); and the
+    /// instance, which readers of this version overlook.
+    pub(crate) fn encode(&self) -> [u8; PRIVATE_DATA_BYTES] {
+        let code = |bytes: usize| (bytes / 1024).clamp(1, 256).wrapping_sub(1) as u8;
+        let [a, b, c, d] = MAGIC.to_be_bytes();
+        let flags = if self.remote_invalidate { FLAG_REMOTE_INVALIDATE } else { 0 };
+        let message = [a, b, c, d, VERSION, flags, code(self.send_bytes), code(self.recv_bytes)];
+        let mut data = [0; PRIVATE_DATA_BYTES];
+        data[..MESSAGE_BYTES].copy_from_slice(&message);
+        data[MESSAGE_BYTES..].copy_from_slice(&self.instance.encode());
+        data
+    }
+
+    /// Finds the message anywhere in the private data: the lower layer may have put bytes in front
+    /// (section 5.2). `None` if there is nothing that can be understood.
+    pub(crate) fn decode(private_data: &[u8]) -> Option<Self> {
+        let at = private_data
+            .windows(MESSAGE_BYTES)
+            .position(|window| window[..4] == MAGIC.to_be_bytes() && window[4] == VERSION)?;
+        let (message, behind) = private_data[at..].split_first_chunk::<MESSAGE_BYTES>()?;
+        let [_, _, _, _, _, flags, send, recv] = *message;
+        Some(Self {
+            send_bytes: (usize::from(send) + 1) * 1024,
+            recv_bytes: (usize::from(recv) + 1) * 1024,
+            remote_invalidate: flags & FLAG_REMOTE_INVALIDATE != 0,
+            instance: Instance::decode(behind),
+        })
+    }
+}
+
+/// What the ends of one connection are bound by before the Connection Configuration Protocol is
+/// spoken on it. Kept as long as the connection, because each request of that protocol is combined
+/// with this, and takes the place of what the one before it said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    ours: Offer,
+    /// `None`: the peer's private data says nothing.
+    theirs: Option<Offer>,
+    /// RDMA Reads the driver may have outstanding (ORD).
+    reads_max: u16,
+    /// RDMA Reads the peer may have active here (IRD).
+    peer_reads_max: u16,
+    /// How this side pads inline data, if it does.
+    alignment: Alignment,
+    /// What the driver knows of the peer.
+    peer_identity: u64,
+    /// What this side sends, and receives, where version two counts.
+    two_bytes: (usize, usize),
+    /// The version, if no other is spoken.
+    version: Option<TransportVersion>,
+}
+
+/// What a peer says by the Connection Configuration Protocol, whichever end it is.
+struct Said {
+    /// Longest inline message it takes.
+    takes_bytes: u32,
+    /// Longest inline message it wants to send, if it says so.
+    sends_bytes: Option<u32>,
+    reads: u32,
+    align_bytes: Option<u32>,
+}
+
+impl Terms {
+    pub(crate) fn new(
+        ours: &Offer,
+        peer_private_data: &[u8],
+        reads_max: u16,
+        config: &Config,
+    ) -> Self {
+        Self {
+            ours: *ours,
+            theirs: Offer::decode(peer_private_data),
+            peer_identity: 0,
+            two_bytes: (config.send_room_bytes(), config.recv_buffer_bytes()),
+            version: only(config.versions()),
+            reads_max,
+            peer_reads_max: config.rdma_reads_max(),
+            alignment: config.msgp_alignment(),
+        }
+    }
+
+    /// Of a connection with this peer: [`crate::fabric::Endpoint::peer_identity`].
+    pub(crate) fn with_peer(self, peer_identity: u64) -> Self {
+        Self { peer_identity, ..self }
+    }
+
+    /// What the private data alone allow: thresholds are the minimum of what one side sends and the
+    /// other receives; remote invalidation needs both flags (RFC 8797 section 4).
+    pub(crate) fn agreed(&self) -> Negotiated {
+        let (send, recv) = match &self.theirs {
+            Some(theirs) => (theirs.recv_bytes, theirs.send_bytes),
+            None => (DEFAULT_BYTES, DEFAULT_BYTES),
+        };
+        Negotiated {
+            sends: self.thresholds(self.ours.send_bytes.min(send), self.two_bytes.0, true),
+            recvs: self.thresholds(self.ours.recv_bytes.min(recv), self.two_bytes.1, false),
+            version: self.version,
+            remote_invalidate: self.ours.remote_invalidate
+                && self.theirs.is_some_and(|theirs| theirs.remote_invalidate),
+            reads_max: self.reads_max,
+            takes_read_chunks: self.peer_reads_max > 0,
+            msgp_align_bytes: None,
+            is_configured: false,
+            alignment: Alignment::NONE,
+            plain_bytes_max: [0; 2],
+            peer: PeerId {
+                identity: self.peer_identity,
+                instance: self.theirs.map_or(Instance::Unknown, |theirs| theirs.instance),
+            },
+        }
+        .padded(self.alignment)
+    }
+
+    /// Version one keeps to `one_bytes`. In version two our buffers and what is said while connecting
+    /// count, but never less than what "senders MUST assume" (version two section 2.3).
+    fn thresholds(&self, one_bytes: usize, two_bytes: usize, sent: bool) -> InlineThresholds {
+        let agreed = self.theirs.map(|theirs| match sent {
+            true => theirs.recv_bytes as u32,
+            false => theirs.send_bytes as u32,
+        });
+        InlineThresholds::new(one_bytes as u32, two_bytes as u32, agreed)
+    }
+
+    /// What a client's request leaves of that, at the server.
+    pub(crate) fn with_request(&self, request: &ConfigRequest) -> Negotiated {
+        self.limited(&Said {
+            takes_bytes: request.reply_bytes,
+            sends_bytes: Some(request.call_bytes),
+            reads: request.reads,
+            align_bytes: None,
+        })
+    }
+
+    /// What a server's reply leaves of that, at the client. The reply may be "smaller or larger than
+    /// the client's request" (RFC 5666 section 6.2); a larger one raises nothing.
+    pub(crate) fn with_reply(&self, reply: &ConfigReply) -> Negotiated {
+        self.limited(&Said {
+            takes_bytes: reply.call_bytes,
+            sends_bytes: None,
+            reads: reply.reads,
+            align_bytes: reply.usable_align_bytes(),
+        })
+    }
+
+    /// A peer that said nothing while connecting is bound by its words here alone: the default of
+    /// RFC 8797 stands for what is not known, and now it is.
+    fn limited(&self, said: &Said) -> Negotiated {
+        let before = self.agreed();
+        let bound = |ours: usize, agreed: usize| if self.theirs.is_some() { agreed } else { ours };
+        let (send_before, recv_before) = before.one_bytes();
+        let takes_bytes = inline_bytes(said.takes_bytes) as usize;
+        let send_bytes = bound(self.ours.send_bytes, send_before).min(takes_bytes);
+        let sends = self.thresholds(send_bytes, self.two_bytes.0.min(takes_bytes), true);
+        let recvs = said.sends_bytes.map_or(before.recvs, |sends_bytes| {
+            let sends_bytes = inline_bytes(sends_bytes) as usize;
+            let recv_bytes = bound(self.ours.recv_bytes, recv_before).min(sends_bytes);
+            self.thresholds(recv_bytes, self.two_bytes.1.min(sends_bytes), false)
+        });
+        Negotiated {
+            sends,
+            recvs,
+            reads_max: before.reads_max.min(u16::try_from(said.reads).unwrap_or(u16::MAX)),
+            takes_read_chunks: before.takes_read_chunks && said.reads > 0,
+            msgp_align_bytes: said.align_bytes,
+            is_configured: true,
+            ..before
+        }
+        .padded(self.alignment_for(said.align_bytes))
+    }
+
+    /// A side that pads keeps to the alignment that its peer recommends; one that does not never
+    /// begins to.
+    fn alignment_for(&self, recommended: Option<u32>) -> Alignment {
+        match recommended {
+            Some(align) if self.alignment != Alignment::NONE => {
+                Alignment::new(align, self.alignment.threshold_bytes())
+            }
+            _ => self.alignment,
+        }
+    }
+}
+
+/// The version that is spoken, if it is one alone.
+fn only(versions: Versions) -> Option<TransportVersion> {
+    (versions.low() == versions.high()).then_some(versions.low())
+}
+
+impl Config {
+    /// What a client with this configuration tells the server.
+    pub(crate) fn ccp_request(&self) -> ConfigRequest {
+        ConfigRequest {
+            call_bytes: self.send_room_bytes() as u32,
+            reply_bytes: self.recv_buffer_bytes() as u32,
+            reads: u32::from(self.rdma_reads_max()),
+        }
+    }
+
+    /// What a server with this configuration tells the client.
+    pub(crate) fn ccp_reply(&self) -> ConfigReply {
+        ConfigReply {
+            call_bytes: self.recv_buffer_bytes() as u32,
+            align_bytes: self.recv_align_bytes() as u32,
+            reads: u32::from(self.rdma_reads_max()),
+        }
+    }
+}
+
+/// What both ends together allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    sends: InlineThresholds,
+    recvs: InlineThresholds,
+    version: Option<TransportVersion>,
+    remote_invalidate: bool,
+    reads_max: u16,
+    takes_read_chunks: bool,
+    msgp_align_bytes: Option<u32>,
+    is_configured: bool,
+    /// In version one; there is no padding in version two.
+    alignment: Alignment,
+    /// By version.
+    plain_bytes_max: [usize; 2],
+    peer: PeerId,
+}
+
+impl Negotiated {
+    pub(crate) const PRIVATE_DATA_BYTES: usize = PRIVATE_DATA_BYTES;
+
+    /// What this engine sends while connecting; `instance` is that of the client, or of the
+    /// listening engine.
+    pub(crate) fn private_data(
+        config: &Config,
+        remote_invalidate: bool,
+        instance: Instance,
+    ) -> [u8; PRIVATE_DATA_BYTES] {
+        Offer::of(config, remote_invalidate, instance).encode()
+    }
+
+    /// The same for those who serve a peer's calls in reverse: they do not know it again. Its XIDs on
+    /// one connection have nothing to do with those on another, and it sends no call again.
+    pub(crate) fn in_reverse(mut self) -> Self {
+        self.peer.instance = Instance::Passing;
+        self
+    }
+
+    /// By what the peer is known again on another connection.
+    pub(crate) fn peer(&self) -> PeerId {
+        self.peer
+    }
+
+    /// Pads inline data like this.
+    pub(in crate::reactor) fn padded(mut self, alignment: Alignment) -> Self {
+        self.alignment = alignment;
+        for version in [TransportVersion::One, TransportVersion::Two] {
+            let threshold_bytes = self.alignment(version).threshold_bytes() as usize;
+            let unpadded_bytes = version.plain_header_bytes().saturating_add(threshold_bytes);
+            self.plain_bytes_max[place(version)] =
+                self.send_bytes_max_in(version).min(unpadded_bytes);
+        }
+        self
+    }
+
+    /// The same while version two is offered: no call of it is sent without being looked at, because
+    /// the first one may have to be sent again.
+    pub(in crate::reactor) fn offering(mut self) -> Self {
+        let two = TransportVersion::Two;
+        self.plain_bytes_max[place(two)] = two.plain_header_bytes();
+        self.version = None;
+        self
+    }
+
+    /// The same once that version is known to be spoken.
+    pub(in crate::reactor) fn settled(self, version: TransportVersion) -> Self {
+        Self { version: Some(version), ..self }.padded(self.alignment)
+    }
+
+    /// How inline data of this side are padded: as configured, or to the alignment that the peer
+    /// recommends (RFC 5666 section 6.2). Not in version two, which has no RDMA_MSGP.
+    pub(crate) fn alignment(&self, version: TransportVersion) -> Alignment {
+        match version {
+            TransportVersion::One => self.alignment,
+            TransportVersion::Two => Alignment::NONE,
+        }
+    }
+
+    /// Longest message this side may send without looking at what is in it: no data in it can reach
+    /// the threshold of padding.
+    #[inline]
+    pub(crate) fn plain_bytes_max(&self, version: TransportVersion) -> usize {
+        self.plain_bytes_max[place(version)]
+    }
+
+    /// What each version lets this side send.
+    pub(crate) fn sends(&self) -> &InlineThresholds {
+        &self.sends
+    }
+
+    /// As [`Negotiated::send_bytes_max`], in that version.
+    pub(crate) fn send_bytes_max_in(&self, version: TransportVersion) -> usize {
+        self.sends.of(version) as usize
+    }
+
+    /// Longest stream of an inline reply in that version whose header has no chunks.
+    pub(crate) fn reply_bytes_max(&self, version: TransportVersion) -> usize {
+        (self.recvs.of(version) as usize).saturating_sub(version.plain_header_bytes())
+    }
+
+    /// What version one lets this side send and receive.
+    fn one_bytes(&self) -> (usize, usize) {
+        let one = TransportVersion::One;
+        (self.sends.of(one) as usize, self.recvs.of(one) as usize)
+    }
+
+    /// The version of RPC-over-RDMA in which this side calls. `None` as long as it is not known: at
+    /// the side that accepted, if both are spoken, because it answers each call in its own version.
+    pub fn version(&self) -> Option<TransportVersion> {
+        self.version
+    }
+
+    /// Longest message this side may send inline, transport header included, in bytes. The sizes of
+    /// the Connection Configuration Protocol, which does not say what it counts, are read likewise.
+    /// While the version is not known it is that of version one.
+    pub fn send_bytes_max(&self) -> usize {
+        self.send_bytes_max_in(self.version.unwrap_or(TransportVersion::One))
+    }
+
+    /// Longest message the peer may send inline, in bytes; of the version as
+    /// [`Negotiated::send_bytes_max`].
+    pub fn recv_bytes_max(&self) -> usize {
+        self.recvs.of(self.version.unwrap_or(TransportVersion::One)) as usize
+    }
+
+    /// Send With Invalidate may be used.
+    pub fn remote_invalidate(&self) -> bool {
+        self.remote_invalidate
+    }
+
+    /// RDMA Reads this side may have outstanding on the connection: those of the driver and, once
+    /// the peer has said how many may be active at it, no more than that (RFC 5666 section 6.2).
+    pub fn reads_max(&self) -> u16 {
+        self.reads_max
+    }
+
+    /// Whether anything may be offered as a Read chunk, in calls or in replies. Not if either end
+    /// says that zero RDMA Reads may be active: "the peer MUST NOT issue requests that require RDMA
+    /// Read to satisfy, as no transfer will be possible" (RFC 5666 section 6.2). Which end's reads
+    /// the count is for can be read in two ways; with zero, both are kept.
+    pub fn takes_read_chunks(&self) -> bool {
+        self.takes_read_chunks
+    }
+
+    /// Alignment in bytes that the server recommends for the data of RDMA_MSGP (RFC 5666 sections
+    /// 3.9 and 6.2): a power of two from 4 to 4096. `None` until a client has heard a usable one.
+    pub fn msgp_align_bytes(&self) -> Option<u32> {
+        self.msgp_align_bytes
+    }
+
+    /// Whether the Connection Configuration Protocol had a part in it (RFC 5666 section 6).
+    pub fn is_configured(&self) -> bool {
+        self.is_configured
+    }
+}
+
+/// The place of a version in an array.
+#[inline]
+const fn place(version: TransportVersion) -> usize {
+    version as usize - 1
+}
+
+/// Whatever a peer says while connecting and by the Connection Configuration Protocol, sizes stay
+/// between the base level and what is configured here. For fuzzing.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(said: &[u8]) {
+    const MOST_BYTES: usize = 4096;
+    let ours = Offer {
+        send_bytes: MOST_BYTES,
+        recv_bytes: MOST_BYTES,
+        remote_invalidate: true,
+        instance: Instance::Passing,
+    };
+    let theirs = Offer::decode(said);
+    if let Some(offer) = theirs {
+        assert_eq!(Offer::decode(&offer.encode()), theirs);
+    }
+    let (alignment, peer_identity) = (Alignment::NONE, 0);
+    let terms = Terms {
+        ours,
+        theirs,
+        reads_max: 16,
+        peer_reads_max: 16,
+        alignment,
+        peer_identity,
+        two_bytes: (MOST_BYTES, MOST_BYTES),
+        version: None,
+    };
+    let last_words = &said[said.len().saturating_sub(BODY_BYTES)..];
+    let request = ConfigRequest::parse(last_words).map(|request| terms.with_request(&request));
+    let reply = ConfigReply::parse(last_words).map(|reply| terms.with_reply(&reply));
+    for negotiated in [Ok(terms.agreed()), request, reply].into_iter().flatten() {
+        assert!((DEFAULT_BYTES..=MOST_BYTES).contains(&negotiated.send_bytes_max()));
+        assert!((DEFAULT_BYTES..=MOST_BYTES).contains(&negotiated.recv_bytes_max()));
+        assert!(negotiated.reads_max() <= 16);
+        assert!(negotiated.msgp_align_bytes().is_none_or(u32::is_power_of_two));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Offer = Offer {
+        send_bytes: 4096,
+        recv_bytes: 8192,
+        remote_invalidate: true,
+        instance: Instance::Lasting(7),
+    };
+    const NONE: Alignment = Alignment::NONE;
+    const ONE: TransportVersion = TransportVersion::One;
+    const ALL: ConfigReply = ConfigReply { call_bytes: u32::MAX, align_bytes: 64, reads: u32::MAX };
+
+    fn terms(theirs: Option<Offer>) -> Terms {
+        Terms {
+            ours: OURS,
+            theirs,
+            reads_max: 128,
+            peer_reads_max: 16,
+            alignment: NONE,
+            peer_identity: 9,
+            two_bytes: (4096, 8192),
+            version: Some(TransportVersion::One),
+        }
+    }
+
+    fn sizes(negotiated: &Negotiated) -> (usize, usize) {
+        (negotiated.send_bytes_max(), negotiated.recv_bytes_max())
+    }
+
+    #[test]
+    fn the_message_is_eight_octets_with_sizes_in_kib_less_one() {
+        assert_eq!(OURS.encode()[..8], [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 7]);
+        assert_eq!(Offer::decode(&OURS.encode()), Some(OURS));
+    }
+
+    #[test]
+    fn receive_the_eight_octets_alone_expect_a_peer_of_unknown_instance() {
+        let theirs = Offer::decode(&OURS.encode()[..8]);
+        assert_eq!(theirs, Some(Offer { instance: Instance::Unknown, ..OURS }));
+    }
+
+    #[test]
+    fn receive_it_behind_foreign_bytes_expect_it_found() {
+        let mut area = [0u8; 56];
+        area[5..5 + PRIVATE_DATA_BYTES].copy_from_slice(&OURS.encode());
+        assert_eq!(Offer::decode(&area), Some(OURS));
+    }
+
+    #[test]
+    fn receive_nothing_or_another_version_or_a_cut_message_expect_the_defaults() {
+        let mut other = OURS.encode();
+        other[4] = 2;
+        for data in [&[][..], &other[..], &OURS.encode()[..7]] {
+            let agreed = Terms::new(&OURS, data, 128, &Config::default()).agreed();
+            assert_eq!(sizes(&agreed), (1024, 1024));
+            assert!(!agreed.remote_invalidate());
+        }
+    }
+
+    /// RFC 5666 section 6.2: "The client MAY use this value to compute the number of prepended pad
+    /// bytes".
+    #[test]
+    fn data_are_padded_as_configured_and_to_what_the_peer_recommends() {
+        let plain = terms(Some(OURS));
+        assert_eq!(
+            (plain.agreed().alignment(ONE), plain.agreed().plain_bytes_max(ONE)),
+            (NONE, 4096)
+        );
+        assert_eq!(plain.with_reply(&ALL).alignment(ONE), NONE, "not configured, not begun");
+        let padded = Terms { alignment: Alignment::new(1024, 600), ..plain };
+        assert_eq!(padded.agreed().alignment(ONE), Alignment::new(1024, 600));
+        assert_eq!(padded.with_reply(&ALL).alignment(ONE), Alignment::new(64, 600));
+        let silent = ConfigReply { align_bytes: 0, ..ALL };
+        assert_eq!(padded.with_reply(&silent).alignment(ONE), Alignment::new(1024, 600));
+        // No data in so short a message reach the threshold.
+        assert_eq!(padded.agreed().plain_bytes_max(ONE), 28 + 600);
+        assert_eq!(padded.agreed().send_bytes_max(), 4096);
+        // Version two has no padding.
+        let two = padded.agreed().settled(TransportVersion::Two);
+        assert_eq!(two.plain_bytes_max(TransportVersion::Two), 4096);
+    }
+
+    #[test]
+    fn thresholds_are_minima_and_invalidation_needs_both() {
+        let theirs =
+            Offer { send_bytes: 65536, recv_bytes: 1024, remote_invalidate: false, ..OURS };
+        let agreed = terms(Some(theirs)).agreed();
+        assert_eq!(sizes(&agreed), (1024, 8192));
+        assert!(!agreed.remote_invalidate());
+        assert_eq!((agreed.reads_max(), agreed.takes_read_chunks()), (128, true));
+        assert!(!agreed.is_configured());
+    }
+
+    /// R5666-54: "The server MAY return a maxcall_sendsize value that is smaller or larger"; R5666-55:
+    /// "MUST NOT send an inline call message larger than what the server will accept".
+    #[test]
+    fn receive_a_smaller_or_larger_size_expect_the_minimum_with_all_others() {
+        let theirs = Offer { send_bytes: 2048, recv_bytes: 3072, ..OURS };
+        let terms = terms(Some(theirs));
+        for (said, sent) in [(0, 1024), (100, 1024), (2000, 2000), (3072, 3072), (u32::MAX, 3072)] {
+            let agreed = terms.with_reply(&ConfigReply { call_bytes: said, ..ALL });
+            assert_eq!(sizes(&agreed), (sent, 2048), "server says {said}");
+            assert!(agreed.remote_invalidate() && agreed.is_configured());
+            let asked = ConfigRequest { call_bytes: said, reply_bytes: said, reads: 1 };
+            let expected = (sent, sent.min(2048));
+            assert_eq!(sizes(&terms.with_request(&asked)), expected, "client says {said}");
+        }
+    }
+
+    /// RFC 8797 section 3 has defaults for what a silent peer supports; a peer that speaks later
+    /// is no longer silent, and still raises nothing that is configured.
+    #[test]
+    fn a_peer_without_private_data_is_bound_by_what_it_says_later() {
+        let terms = terms(None);
+        assert_eq!(sizes(&terms.with_reply(&ALL)), (4096, 1024));
+        let asked = ConfigRequest { call_bytes: u32::MAX, reply_bytes: 2048, reads: 1 };
+        assert_eq!(sizes(&terms.with_request(&asked)), (2048, 8192));
+    }
+
+    /// R5666-56: "the value SHOULD be observed at all times"; R5666-57: "If zero, the peer MUST NOT
+    /// issue requests that require RDMA Read to satisfy".
+    #[test]
+    fn receive_maxrdmaread_expect_the_minimum_and_no_read_chunks_for_zero() {
+        for (said, reads) in [(0, 0), (1, 1), (127, 127), (65_536, 128), (u32::MAX, 128)] {
+            let agreed = terms(Some(OURS)).with_reply(&ConfigReply { reads: said, ..ALL });
+            assert_eq!(agreed.reads_max(), reads);
+            assert_eq!(agreed.takes_read_chunks(), said > 0);
+        }
+        let none_here = Terms { peer_reads_max: 0, ..terms(Some(OURS)) };
+        assert!(!none_here.agreed().takes_read_chunks());
+        assert!(!none_here.with_reply(&ALL).takes_read_chunks());
+        assert_eq!(none_here.with_reply(&ALL).reads_max(), 128);
+    }
+
+    #[test]
+    fn receive_an_align_expect_it_kept_for_the_sender() {
+        let align = |align_bytes| ConfigReply { align_bytes, ..ALL };
+        let terms = terms(Some(OURS));
+        assert_eq!(terms.agreed().msgp_align_bytes(), None);
+        assert_eq!(terms.with_reply(&align(512)).msgp_align_bytes(), Some(512));
+        assert_eq!(terms.with_reply(&align(u32::MAX)).msgp_align_bytes(), None);
+    }
+}

@@ -1,0 +1,294 @@
+//! What a reply is made of, and how its call lets it travel: encoding knows nothing of the driver, and
+//! deferred calls do it on other threads.
+
+use crate::mem::{Bulk, Lease, SharedBulk};
+use crate::reactor::words::draft::Draft;
+use crate::reactor::words::negotiate::Negotiated;
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::payload::{Encoded, Item, Placement, Reduced, StreamWriter};
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rdma::v1::{HeaderView, MSGP_FIELDS_BYTES};
+use spinrpc_proto::rpc::ReplyHeader;
+use spinrpc_proto::xdr::Padding;
+use std::ops::Range;
+
+/// Bytes of one segment in the Read list.
+const READ_SEGMENT_BYTES: usize = 24;
+
+/// Registered data items of a reply, in the order in which its stream names them. Each goes by its
+/// Write chunk if the call offered one, else in the stream, or, if that is allowed, as a Read chunk
+/// that the client fetches.
+#[derive(Debug, Default)]
+pub struct ReplyData {
+    items: [Option<ReplyItem>; ITEMS_MAX],
+    count: usize,
+    read_chunks: bool,
+}
+
+#[derive(Debug)]
+pub(in crate::reactor) enum ReplyItem {
+    Owned(Bulk),
+    Shared(SharedBulk, Range<usize>),
+}
+
+impl ReplyItem {
+    pub(in crate::reactor) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Owned(bulk) => bulk.bytes(),
+            Self::Shared(bulk, range) => &bulk.bytes()[range.clone()],
+        }
+    }
+
+    pub(in crate::reactor) fn lease(&mut self, at: usize, bytes: usize) -> Lease {
+        match self {
+            Self::Owned(bulk) => bulk.lease(at..at + bytes),
+            Self::Shared(bulk, range) => bulk.lease(range.start + at..range.start + at + bytes),
+        }
+    }
+}
+
+impl ReplyData {
+    /// No data items.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a buffer that goes back to its pool when it has been sent. At most four items; more
+    /// are refused when the stream is written, with SYSTEM_ERR to the peer.
+    #[must_use]
+    pub fn bulk(self, bulk: Bulk) -> Self {
+        self.push(ReplyItem::Owned(bulk))
+    }
+
+    /// Adds a range of memory that stays shared: many replies may send from it at once.
+    ///
+    /// # Panics
+    /// If the range reaches beyond the memory.
+    #[must_use]
+    pub fn shared(self, bulk: &SharedBulk, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= bulk.len(), "range beyond the memory");
+        self.push(ReplyItem::Shared(bulk.clone(), range))
+    }
+
+    /// Says that the upper layer lets this reply be fetched by the client where the call brought no
+    /// memory for it: the items that no Write chunk takes, or, if no Reply chunk takes a reply that
+    /// is too long, all of it. It needs `rpc.protocol = "rfc5666"` on both ends and means nothing
+    /// under `rfc8166`; the drafts let every reply be fetched. RFC 5666 section 3.8 does not
+    /// recommend it where speed counts. Until the client has sent RDMA_DONE, or
+    /// `rpc.done_timeout_ms` is over, the memory stays lent.
+    #[must_use]
+    pub fn allow_read_chunks(mut self) -> Self {
+        self.read_chunks = true;
+        self
+    }
+
+    /// Whether the client may be left to fetch it, if the rules ask for that.
+    pub(in crate::reactor) fn allows_read_chunks(&self) -> bool {
+        self.read_chunks
+    }
+
+    /// The bytes of the items.
+    pub(in crate::reactor) fn item_bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.items().map(|(_, item)| item.bytes())
+    }
+
+    fn push(mut self, item: ReplyItem) -> Self {
+        if let Some(place) = self.items.get_mut(self.count) {
+            *place = Some(item);
+            self.count += 1;
+        }
+        self
+    }
+
+    pub(in crate::reactor) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(in crate::reactor) fn item_mut(&mut self, index: u8) -> Option<&mut ReplyItem> {
+        self.items.get_mut(usize::from(index))?.as_mut()
+    }
+
+    fn items(&self) -> impl Iterator<Item = (usize, &ReplyItem)> {
+        self.items[..self.count].iter().flatten().enumerate()
+    }
+}
+
+/// Where the items of a reply go for which there is no Write chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Into the stream.
+    Direct,
+    /// The client fetches them.
+    ByRead,
+}
+
+/// What of a call's lists decides how its reply is encoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyPlan {
+    pub(in crate::reactor) header_bytes: usize,
+    pub(in crate::reactor) threshold_bytes: usize,
+    /// Room in the Write chunk of each data item; zero where the call offers none.
+    write_bytes: [u64; ITEMS_MAX],
+    reply_chunk_bytes: u64,
+    profile: Profile,
+    /// Longest segment of a Read chunk.
+    segment_bytes: usize,
+    /// How inline items are padded.
+    pub(in crate::reactor) alignment: Alignment,
+}
+
+impl ReplyPlan {
+    pub(in crate::reactor) fn of(
+        view: &HeaderView<'_>,
+        negotiated: &Negotiated,
+        profile: Profile,
+        segment_bytes: usize,
+    ) -> Self {
+        let version = view.transport_version();
+        let threshold_bytes = negotiated.send_bytes_max_in(version);
+        let alignment = negotiated.alignment(version);
+        let mut write_bytes = [0; ITEMS_MAX];
+        for (chunk, room) in view.writes().zip(&mut write_bytes) {
+            *room = chunk.total_length();
+        }
+        let reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
+        let header_bytes = spinrpc_proto::rdma::v1::reply_header_bytes(view);
+        Self {
+            header_bytes,
+            threshold_bytes,
+            write_bytes,
+            reply_chunk_bytes,
+            profile: profile.under(version),
+            segment_bytes,
+            alignment,
+        }
+    }
+
+    /// Where the stream of an inline reply stands in its buffer: there is room for the header of an
+    /// RDMA_MSGP before it where one may be needed.
+    pub(in crate::reactor) fn stream_at(&self) -> usize {
+        self.header_bytes + if self.alignment == Alignment::NONE { 0 } else { MSGP_FIELDS_BYTES }
+    }
+
+    /// Room for the stream of an inline reply.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.threshold_bytes.saturating_sub(self.header_bytes)
+    }
+
+    /// Whether a stream of this size may go by Reply chunk instead, and the header that says so
+    /// fits the peer's receives.
+    pub(crate) fn takes_long(&self, bytes: usize) -> bool {
+        bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.threshold_bytes
+    }
+
+    /// Whether the client may be left to fetch what the call brought no room for: by RFC 5666
+    /// sections 3.4 and 5.2 if the upper layer permits, by the drafts always.
+    pub(crate) fn allows_reads(&self, data: &ReplyData) -> bool {
+        let allowed = data.read_chunks || self.profile.always_returns_long_replies();
+        allowed && self.profile.has_reads_in_replies()
+    }
+
+    /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666
+    /// section 3.6). One that is too small has room for nothing; unless there is another way, that
+    /// is for the responder to refuse.
+    pub(in crate::reactor) fn goes_by_write(
+        &self,
+        index: usize,
+        bytes: usize,
+        data: &ReplyData,
+    ) -> bool {
+        let room = self.write_bytes.get(index).copied().unwrap_or(0);
+        room > 0 && (bytes as u64 <= room || !self.allows_reads(data))
+    }
+
+    fn placement(&self, index: usize, bytes: usize, data: &ReplyData, form: Form) -> Placement {
+        match form {
+            Form::ByRead => Placement::Chunk,
+            Form::Direct if self.goes_by_write(index, bytes, data) => Placement::Chunk,
+            Form::Direct => Placement::Inline,
+        }
+    }
+
+    /// Which of the items that were taken out of a stream the client has to fetch.
+    pub(in crate::reactor) fn reads_of<'a>(
+        &'a self,
+        encoded: &'a Encoded,
+        data: &'a ReplyData,
+    ) -> impl Iterator<Item = Reduced> + 'a {
+        let reduced = encoded.reduced().iter().copied();
+        reduced
+            .filter(|item| !self.goes_by_write(usize::from(item.index), item.length as usize, data))
+    }
+
+    /// Bytes of the Read list if every item that has no Write chunk goes by it.
+    pub(crate) fn read_list_bytes(&self, data: &ReplyData) -> usize {
+        let lengths = data.items().map(|(index, item)| (index, item.bytes().len()));
+        let reads = lengths.filter(|(index, bytes)| !self.goes_by_write(*index, *bytes, data));
+        reads.map(|(_, bytes)| self.read_chunk_bytes(bytes)).sum()
+    }
+
+    /// Bytes in the Read list of a chunk of so many bytes.
+    pub(in crate::reactor) fn read_chunk_bytes(&self, bytes: usize) -> usize {
+        READ_SEGMENT_BYTES * bytes.div_ceil(self.segment_bytes).max(1)
+    }
+
+    /// Writes an inline reply: with padding, unless it fits without only.
+    #[inline]
+    pub(crate) fn encode_inline(
+        &self,
+        stream: &mut [u8],
+        data: &ReplyData,
+        draft: &Draft<'_>,
+    ) -> Encoded {
+        if self.alignment != Alignment::NONE {
+            let start = self.stream_at();
+            let room = stream.len().min(self.threshold_bytes.saturating_sub(start));
+            let mut padding = Padding::new(self.alignment, start);
+            let stream = &mut stream[..room];
+            let encoded = self.encode_as(stream, data, Form::Direct, draft, Some(&mut padding));
+            if encoded.fits {
+                return encoded;
+            }
+        }
+        self.encode(stream, data, Form::Direct, draft)
+    }
+
+    /// Writes the RPC header of a successful reply and the results.
+    #[inline]
+    pub(crate) fn encode(
+        &self,
+        stream: &mut [u8],
+        data: &ReplyData,
+        form: Form,
+        draft: &Draft<'_>,
+    ) -> Encoded {
+        self.encode_as(stream, data, form, draft, None)
+    }
+
+    #[inline]
+    fn encode_as(
+        &self,
+        stream: &mut [u8],
+        data: &ReplyData,
+        form: Form,
+        draft: &Draft<'_>,
+        padding: Option<&mut Padding>,
+    ) -> Encoded {
+        let mut items = [Item { bytes: &[], placement: Placement::Inline }; ITEMS_MAX];
+        for (index, item) in data.items() {
+            let bytes = item.bytes();
+            items[index] =
+                Item { bytes, placement: self.placement(index, bytes.len(), data, form) };
+        }
+        let items = &items[..data.count];
+        let mut writer = match padding {
+            None => StreamWriter::new(stream, items),
+            Some(padding) => StreamWriter::aligned(stream, items, padding),
+        };
+        ReplyHeader::success(Xid(0)).write(writer.xdr());
+        draft.write(&mut writer);
+        writer.finish()
+    }
+}
