@@ -114,24 +114,16 @@ impl Engine {
         config: Config,
         capture: Option<CaptureSink>,
     ) -> Result<Self, EngineError> {
-        let connector = match (config.driver(), capture) {
-            (Driver::Shm, None) => AnyConnector::Shm(ShmConnector::new(shm_config(&config))?),
-            (Driver::Shm, Some(sink)) => AnyConnector::ShmCapture(CaptureConnector::new(
-                ShmConnector::new(shm_config(&config))?,
-                sink,
-            )?),
+        let mut connector = match config.driver() {
+            Driver::Shm => AnyConnector::Shm(ShmConnector::new(shm_config(&config))?),
             #[cfg(feature = "verbs")]
-            (Driver::Verbs, None) => {
-                AnyConnector::Verbs(VerbsConnector::new(verbs_config(&config))?)
-            }
-            #[cfg(feature = "verbs")]
-            (Driver::Verbs, Some(sink)) => AnyConnector::VerbsCapture(CaptureConnector::new(
-                VerbsConnector::new(verbs_config(&config))?,
-                sink,
-            )?),
+            Driver::Verbs => AnyConnector::Verbs(VerbsConnector::new(verbs_config(&config))?),
             #[cfg(not(feature = "verbs"))]
-            (Driver::Verbs, _) => return Err(EngineError::Host(NO_VERBS.into())),
+            Driver::Verbs => return Err(EngineError::Host(NO_VERBS.into())),
         };
+        if let Some(sink) = capture {
+            connector = AnyConnector::Captured(Box::new(CaptureConnector::new(connector, sink)?));
+        }
         Runtime::start(connector, config, Threads::Own).map(Self)
     }
 

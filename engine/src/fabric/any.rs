@@ -1,7 +1,8 @@
 //! Whichever driver an engine has: one of all there are, chosen when the engine is made. The reactor and what
 //! is above it are compiled once, for this; a choice costs a data plane's operation a comparison.
 //!
-//! Knows all drivers, and nothing of them but the traits of this module's parent.
+//! A captured driver is one more choice, around any of the others. Knows all drivers, and nothing of them but the
+//! traits of this module's parent.
 
 use super::capture::{Capture, CaptureConnector, CaptureEndpoint};
 use super::shm::{ShmConnector, ShmEndpoint, ShmFabric};
@@ -22,13 +23,11 @@ use std::time::Duration;
 /// The control plane of one driver.
 pub(crate) enum AnyConnector {
     Shm(ShmConnector),
-    ShmCapture(CaptureConnector<ShmConnector>),
     #[cfg(feature = "verbs")]
     Verbs(VerbsConnector),
-    #[cfg(feature = "verbs")]
-    VerbsCapture(CaptureConnector<VerbsConnector>),
     #[cfg(feature = "sim")]
     Sim(SimConnector),
+    Captured(Box<CaptureConnector<Self>>),
 }
 
 /// The data plane of one driver.
@@ -38,25 +37,21 @@ pub(crate) enum AnyConnector {
 )]
 pub(crate) enum AnyFabric {
     Shm(ShmFabric),
-    ShmCapture(Box<Capture<ShmFabric>>),
     #[cfg(feature = "verbs")]
     Verbs(Box<VerbsFabric>),
-    #[cfg(feature = "verbs")]
-    VerbsCapture(Box<Capture<VerbsFabric>>),
     #[cfg(feature = "sim")]
     Sim(SimFabric),
+    Captured(Box<Capture<Self>>),
 }
 
 /// A connection that a driver has made.
 pub(crate) enum AnyEndpoint {
     Shm(ShmEndpoint),
-    ShmCapture(CaptureEndpoint<ShmEndpoint>),
     #[cfg(feature = "verbs")]
     Verbs(VerbsEndpoint),
-    #[cfg(feature = "verbs")]
-    VerbsCapture(CaptureEndpoint<VerbsEndpoint>),
     #[cfg(feature = "sim")]
     Sim(SimEndpoint),
+    Captured(Box<CaptureEndpoint<Self>>),
 }
 
 /// The same expression for whichever it is.
@@ -64,13 +59,11 @@ macro_rules! each {
     ($of:ident: $it:expr, $inner:ident => $do:expr) => {
         match $it {
             $of::Shm($inner) => $do,
-            $of::ShmCapture($inner) => $do,
             #[cfg(feature = "verbs")]
             $of::Verbs($inner) => $do,
-            #[cfg(feature = "verbs")]
-            $of::VerbsCapture($inner) => $do,
             #[cfg(feature = "sim")]
             $of::Sim($inner) => $do,
+            $of::Captured($inner) => $do,
         }
     };
 }
@@ -133,15 +126,11 @@ impl Connector for AnyConnector {
     fn fabric(&self, core: usize) -> Result<AnyFabric, FabricError> {
         Ok(match self {
             Self::Shm(connector) => AnyFabric::Shm(connector.fabric(core)?),
-            Self::ShmCapture(connector) => AnyFabric::ShmCapture(connector.fabric(core)?.into()),
             #[cfg(feature = "verbs")]
             Self::Verbs(connector) => AnyFabric::Verbs(connector.fabric(core)?.into()),
-            #[cfg(feature = "verbs")]
-            Self::VerbsCapture(connector) => {
-                AnyFabric::VerbsCapture(connector.fabric(core)?.into())
-            }
             #[cfg(feature = "sim")]
             Self::Sim(connector) => AnyFabric::Sim(connector.fabric(core)?),
+            Self::Captured(connector) => AnyFabric::Captured(connector.fabric(core)?.into()),
         })
     }
 
@@ -154,17 +143,13 @@ impl Connector for AnyConnector {
     ) -> Result<AnyEndpoint, FabricError> {
         Ok(match self {
             Self::Shm(it) => AnyEndpoint::Shm(it.connect(address, core, own, timeout)?),
-            Self::ShmCapture(it) => {
-                AnyEndpoint::ShmCapture(it.connect(address, core, own, timeout)?)
-            }
             #[cfg(feature = "verbs")]
             Self::Verbs(it) => AnyEndpoint::Verbs(it.connect(address, core, own, timeout)?),
-            #[cfg(feature = "verbs")]
-            Self::VerbsCapture(it) => {
-                AnyEndpoint::VerbsCapture(it.connect(address, core, own, timeout)?)
-            }
             #[cfg(feature = "sim")]
             Self::Sim(it) => AnyEndpoint::Sim(it.connect(address, core, own, timeout)?),
+            Self::Captured(it) => {
+                AnyEndpoint::Captured(it.connect(address, core, own, timeout)?.into())
+            }
         })
     }
 
@@ -175,28 +160,24 @@ impl Connector for AnyConnector {
         accept: Box<dyn Acceptor<AnyEndpoint>>,
     ) -> Result<Box<dyn Send>, FabricError> {
         match self {
-            Self::Shm(it) => {
-                it.listen(address, own, Box::new(Wrapping { accept, wrap: AnyEndpoint::Shm }))
-            }
-            Self::ShmCapture(it) => {
-                let wrap = AnyEndpoint::ShmCapture;
-                it.listen(address, own, Box::new(Wrapping { accept, wrap }))
-            }
+            Self::Shm(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Shm)),
             #[cfg(feature = "verbs")]
-            Self::Verbs(it) => {
-                it.listen(address, own, Box::new(Wrapping { accept, wrap: AnyEndpoint::Verbs }))
-            }
-            #[cfg(feature = "verbs")]
-            Self::VerbsCapture(it) => {
-                let wrap = AnyEndpoint::VerbsCapture;
-                it.listen(address, own, Box::new(Wrapping { accept, wrap }))
-            }
+            Self::Verbs(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Verbs)),
             #[cfg(feature = "sim")]
-            Self::Sim(it) => {
-                it.listen(address, own, Box::new(Wrapping { accept, wrap: AnyEndpoint::Sim }))
+            Self::Sim(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Sim)),
+            Self::Captured(it) => {
+                let wrap = |endpoint| AnyEndpoint::Captured(Box::new(endpoint));
+                it.listen(address, own, wrapping(accept, wrap))
             }
         }
     }
+}
+
+fn wrapping<E: 'static>(
+    accept: Box<dyn Acceptor<AnyEndpoint>>,
+    wrap: fn(E) -> AnyEndpoint,
+) -> Box<dyn Acceptor<E>> {
+    Box::new(Wrapping { accept, wrap })
 }
 
 impl AnyFabric {
@@ -334,15 +315,11 @@ impl Fabric for AnyFabric {
     fn adopt(&mut self, endpoint: AnyEndpoint) -> Result<QpId, FabricError> {
         match (self, endpoint) {
             (Self::Shm(fabric), AnyEndpoint::Shm(endpoint)) => fabric.adopt(endpoint),
-            (Self::ShmCapture(fabric), AnyEndpoint::ShmCapture(endpoint)) => fabric.adopt(endpoint),
             #[cfg(feature = "verbs")]
             (Self::Verbs(fabric), AnyEndpoint::Verbs(endpoint)) => fabric.adopt(endpoint),
-            #[cfg(feature = "verbs")]
-            (Self::VerbsCapture(fabric), AnyEndpoint::VerbsCapture(endpoint)) => {
-                fabric.adopt(endpoint)
-            }
             #[cfg(feature = "sim")]
             (Self::Sim(fabric), AnyEndpoint::Sim(endpoint)) => fabric.adopt(endpoint),
+            (Self::Captured(fabric), AnyEndpoint::Captured(endpoint)) => fabric.adopt(*endpoint),
             _ => Err(FabricError::because("adopt a connection", "another driver made it", None)),
         }
     }
