@@ -374,6 +374,11 @@ impl Config {
         to_usize(self.raw.rpc.reverse_calls)
     }
 
+    /// Calls of handles that may be under way on one core.
+    pub fn handle_calls(&self) -> usize {
+        to_usize(self.raw.rpc.handle_calls)
+    }
+
     /// Whether clients that take no calls in reverse answer them, which version two asks of every end
     /// (section 4.2.2); one receive buffer is there for it.
     pub(crate) fn refuses_reverse(&self) -> bool {

@@ -17,10 +17,10 @@ pub mod sys;
 
 pub use api::options;
 pub use api::{
-    Call, CallError, Client, ConnectError, ConnectOptions, ConnectionEvent, ConnectionId, Core,
-    CoreContext, Data, Decoder, Deferred, Directory, Encoder, Engine, EngineError, ExposedData,
-    Failure, HostError, Reconnect, Reply, ReplyHandler, ReverseOptions, Running, Service, Token,
-    Work, blocking, driver_of, spawn_helper,
+    Answer, AnswerQueue, Call, CallError, Client, ClientHandle, ConnectError, ConnectOptions,
+    ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred, Directory, Encoder,
+    Engine, EngineError, ExposedData, Failure, HostError, PendingCall, Reconnect, Reply,
+    ReplyHandler, ReverseOptions, Running, Service, Token, Work, blocking, driver_of, spawn_helper,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};

@@ -11,15 +11,18 @@ use common::{LIMIT, PROGRAM, Server, VERSION, serve, small_with, unique_address,
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
 use spinrpc::{
-    Bulk, CallError, CallSpec, CaptureSink, Client, Config, ConnectOptions, Core, Engine,
-    EngineError, Reply, ReplyHandler, ReverseOptions, Token,
+    AnswerQueue, Bulk, CallError, CallSpec, CaptureSink, Client, Config, ConnectOptions, Core,
+    Encoder, Engine, EngineError, PendingCall, Reply, ReplyHandler, ReverseOptions, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 struct Counting;
@@ -268,6 +271,61 @@ fn calls_in_both_directions_allocate_nothing_either() {
         assert_eq!(allocations, 0, "uses of the allocator in calls of {kind:?}");
     }
     IS_CORE.set(false);
+}
+
+/// Calls of another thread, by a handle: neither that thread nor a core allocates. All three are this one here.
+#[test]
+fn calls_by_handles_allocate_nothing_either() {
+    let _alone = alone();
+    let config = valid(small_with(|raw| raw.poll.mode = IdlePolicy::Busy));
+    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    serve(&there);
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let options = ConnectOptions::new();
+    let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
+    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let queue = AnswerQueue::new(8).unwrap();
+    IS_CORE.set(true);
+    for bytes in [0, 64, 3000] {
+        let bytes = &vec![7; bytes][..];
+        for (calls, counts) in [(4096, false), (5000 / SLOWER, true)] {
+            COUNTS.store(counts, Ordering::SeqCst);
+            let (mut pending, mut left, mut heard) = ([const { None }; 8], calls, 0);
+            poll_until(&mut near, &mut far, "all answers", || {
+                for place in &mut pending {
+                    if place.as_mut().is_some_and(is_answered) {
+                        (*place, heard) = (None, heard + 1);
+                    }
+                    if place.is_none() && left > 0 {
+                        left -= 1;
+                        let encode = |args: &mut Encoder<'_>| args.opaque(bytes);
+                        *place = Some(client.start(ECHO, CallSpec::new(), encode).unwrap());
+                    }
+                }
+                while queue.next().is_some_and(|(_, answer)| answer.is_ok()) {
+                    heard += 1;
+                }
+                let (spec, token) = (CallSpec::new(), Token(1));
+                if left > 0 && client.start_to_queue(&queue, token, NULL, spec, |_| {}).is_ok() {
+                    left -= 1;
+                }
+                heard == calls
+            });
+            COUNTS.store(false, Ordering::SeqCst);
+        }
+        let allocations = ALLOCATIONS.swap(0, Ordering::SeqCst);
+        assert_eq!(allocations, 0, "uses of the allocator in echoes of {} bytes", bytes.len());
+    }
+    IS_CORE.set(false);
+}
+
+fn is_answered(call: &mut PendingCall) -> bool {
+    match Pin::new(call).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer.is_ok(),
+        Poll::Pending => false,
+    }
 }
 
 /// The counts are the process's, and one that failed may have left them on.

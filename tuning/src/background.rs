@@ -143,6 +143,7 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
     ("rpc.reply_cache_bytes", "RFC 5666 section 8", &["rpc.reply_cache_clients"]),
     ("rpc.reply_cache_keep_ms", "RFC 5666 section 8", &["rpc.reply_cache_clients"]),
     ("rpc.on_panic", "RFC 5531 section 9", &[]),
+    ("rpc.handle_calls", "", &["rpc.credits"]),
     ("fabric.driver", "", &["verbs.device", "shm.ring_slots"]),
     ("shm.ring_slots", "", &["rpc.inline_send_bytes", "rpc.inline_recv_bytes", "rpc.credits"]),
     ("shm.arena_mib", "", &["rpc.max_read_bytes", "rpc.max_write_bytes"]),
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_the_protocol_defines_says_where() {
-        let own = ["rpc.timeout_ms", "rpc.memory_wait_ms"];
+        let own = ["rpc.timeout_ms", "rpc.memory_wait_ms", "rpc.handle_calls"];
         for (name, origin, _) in BACKGROUNDS.iter().filter(|(name, ..)| name.starts_with("rpc.")) {
             assert_eq!(origin.is_empty(), own.contains(name), "{name}");
         }

@@ -1,8 +1,7 @@
 //! A client for tools and tests: one connection, one call at a time, on the calling thread.
 
-use super::client::{
-    BesideReply, Client as CoreClient, NOTHING_PLACED, Reply, ReplyHandler, Token,
-};
+use super::arrived::Arrived;
+use super::client::{Client as CoreClient, Reply, ReplyHandler, Token};
 use super::codec::{Decoder, Encoder};
 use super::core::Core;
 use super::driver::driver_of;
@@ -12,8 +11,6 @@ use super::service::ConnectionEvent;
 use crate::config::Config;
 use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::CallSpec;
-use crate::reactor::words::calls::PulledChunks;
-use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::xdr::DecodeError;
 use std::cell::RefCell;
@@ -32,78 +29,16 @@ pub struct Client {
     _engine: Engine,
 }
 
-/// A reply, copied out of the turn it arrived in.
-struct Arrived {
-    result: Result<(), CallError>,
-    stream: Vec<u8>,
-    /// Of an RDMA_MSGP: its alignment, and where in the message the stream begins.
-    padding: Option<(Alignment, usize)>,
-    placed: Vec<u32>,
-    results: Vec<Option<Bulk>>,
-    pulled: Option<ArrivedChunks>,
-}
-
-/// The Read chunks of a reply: where the results start, position and length of each, and its bytes.
-struct ArrivedChunks {
-    base: usize,
-    chunks: Vec<(u32, u32)>,
-    bulks: Vec<Option<Bulk>>,
-}
-
-impl Arrived {
-    fn of(result: Result<(), CallError>, stream: Vec<u8>) -> Self {
-        let (placed, results) = (NOTHING_PLACED.to_vec(), Vec::new());
-        Self { result, stream, padding: None, placed, results, pulled: None }
-    }
-
-    fn decoder(&mut self) -> Decoder<'_> {
-        let Self { stream, padding, placed, results, pulled, .. } = self;
-        match pulled {
-            None => {
-                let decoder = Decoder::results(stream, placed, results);
-                match *padding {
-                    Some((alignment, start)) => decoder.aligned(alignment, start),
-                    None => decoder,
-                }
-            }
-            Some(ArrivedChunks { base, chunks, bulks }) => {
-                let pulled = PulledChunks { chunks, bulks, base: *base };
-                Decoder::pulled_results(stream, placed, results, pulled)
-            }
-        }
-    }
-}
-
 struct Keep(Rc<RefCell<Option<Arrived>>>);
 
 impl ReplyHandler for Keep {
     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-        let arrived = match reply {
-            Ok(Reply { stream, beside: None }) => Arrived::of(Ok(()), stream.to_vec()),
-            Ok(Reply { stream, beside: Some(mut beside) }) => Arrived {
-                padding: beside.padded.as_ref().map(|padded| (padded.alignment, padded.start)),
-                placed: beside.placed.to_vec(),
-                results: beside.results.iter_mut().map(Option::take).collect(),
-                pulled: beside.pulled.as_deref_mut().map(|pulled| ArrivedChunks {
-                    base: pulled.base,
-                    chunks: pulled.chunks.to_vec(),
-                    bulks: pulled.bulks.iter_mut().map(Option::take).collect(),
-                }),
-                ..Arrived::of(Ok(()), whole_stream(stream, &beside))
-            },
-            Err(error) => Arrived::of(Err(error), Vec::new()),
-        };
+        let mut arrived = Arrived::default();
+        arrived.keep(reply);
         *self.0.borrow_mut() = Some(arrived);
     }
 
     fn on_event(&mut self, _: &ConnectionEvent) {}
-}
-
-/// Both parts of a stream that goes on in the second buffer of its receive.
-fn whole_stream(stream: &[u8], beside: &BesideReply<'_>) -> Vec<u8> {
-    let spill = beside.padded.as_ref().and_then(|padded| padded.spill.as_ref());
-    let tail = spill.and_then(|spill| spill.tail.as_ref());
-    [stream, tail.map_or(&[][..], Bulk::bytes)].concat()
 }
 
 impl Client {
@@ -169,7 +104,7 @@ impl Client {
         self.core.run_until(|| arrived.borrow().is_some());
         let taken = self.arrived.borrow_mut().take();
         let Some(mut arrived) = taken else { return Err(CallError::Cancelled) };
-        std::mem::replace(&mut arrived.result, Ok(()))?;
+        arrived.status()?;
         Ok(decode(&mut arrived.decoder())?)
     }
 

@@ -227,6 +227,11 @@ impl Client {
             Some(Ok(length)) => OpaqueAuth { flavor: AuthFlavor::Sys, body: &body[..length] },
             None => OpaqueAuth::NONE,
         };
+        self.set_credential(credential)
+    }
+
+    /// False inside an encoder.
+    pub(super) fn set_credential(&self, credential: OpaqueAuth<'_>) -> bool {
         self.0.set_credential(credential)
     }
 

@@ -12,7 +12,18 @@ use crate::config::Versions;
 use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::Negotiated;
 use crate::reactor::words::instance::Instance;
+use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
+
+/// Where a client is to connect, and what it calls there.
+pub(super) struct ConnectTo {
+    /// Number of its handle.
+    pub(super) number: u32,
+    pub(super) address: String,
+    pub(super) program: Program,
+    pub(super) version: Version,
+    pub(super) options: ConnectOptions,
+}
 
 /// One client of one core. What plain replies need comes first.
 #[repr(C)]

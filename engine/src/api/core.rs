@@ -1,11 +1,10 @@
 //! A core as its thread holds it.
 
 use super::client::{Client, Link, LinkState, ReplyHandler};
-use super::client_entry::ClientEntry;
 use super::errors::ConnectError;
-use super::reconnect::{Comeback, ConnectOptions};
+use super::reconnect::ConnectOptions;
 use super::runtime::{Runner, Runtime};
-use crate::config::{Config, IdlePolicy, Versions};
+use crate::config::{Config, IdlePolicy};
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::Progress;
 use crate::reactor::words::idle::{Idle, IdleSwitch, Rest};
@@ -27,8 +26,7 @@ pub struct Core {
     idle: Idle,
     index: usize,
     pool: BulkPool,
-    has_reverse_calls: bool,
-    versions: Versions,
+    config: Config,
     /// Dropped after the driver: it gives the thread its CPUs back.
     _pin: Option<Pin>,
     /// The engine goes on for as long as one of its cores, whatever becomes of its handles.
@@ -56,9 +54,8 @@ impl Core {
     ) -> Self {
         let pool = driver.ops().pool();
         let idle = Idle::new(config, Clock::shared(), idle);
-        let (has_reverse_calls, versions) = (config.reverse_calls() > 0, config.versions());
-        let (_pin, _engine) = (None, None);
-        Self { driver, idle, index, pool, has_reverse_calls, versions, _pin, _engine }
+        let (config, _pin, _engine) = (config.clone(), None, None);
+        Self { driver, idle, index, pool, config, _pin, _engine }
     }
 
     /// On a thread that is tied to a CPU.
@@ -106,20 +103,12 @@ impl Core {
         options: &ConnectOptions,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, ConnectError> {
-        if options.takes_reverse && !self.has_reverse_calls {
-            return Err(ConnectError::NoReverseCalls);
-        }
-        if options.versions.is_some_and(|versions| !self.versions.include(versions)) {
-            return Err(ConnectError::VersionNotConfigured);
-        }
+        options.check(&self.config)?;
         let reconnects = options.reconnect.is_some();
         let link = Link::new(self.driver.ops(), program, version, reconnects);
         let client = Client(Rc::clone(&link));
         let handler = Box::new(make(client.clone()));
-        let policy = options.reconnect;
-        let comeback = policy.map(|policy| Comeback::new(policy, self.driver.random()));
-        let entry = ClientEntry::new(link, handler, address, comeback);
-        self.driver.connect(entry.with(options));
+        self.driver.connect(link, handler, address, options);
         Ok(client)
     }
 

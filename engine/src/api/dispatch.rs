@@ -2,13 +2,14 @@
 //! and runs it.
 
 use super::call::{Arguments, CallState, Called};
-use super::client::{BesideReply, LinkState, Reply, Token};
+use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_entry::ClientEntry;
 use super::config_protocol::Asking;
 use super::contained::ContainedService;
 use super::errors::{CallError, ConnectError};
+use super::handle::core::{HandleCore, Opening};
 use super::options::{OptionEntry, OptionMessage};
-use super::reconnect::Attempt;
+use super::reconnect::{Attempt, Comeback, ConnectOptions};
 use super::reply_status::{padded_reply_status, reply_status};
 use super::reverse::Reverse;
 use super::service::{ConnectionEvent, ConnectionId, Service};
@@ -60,6 +61,9 @@ pub(super) struct Dispatch {
     pub(super) is_leaving: bool,
     /// Which of them poll.
     polling: Box<[usize]>,
+    handles: HandleCore,
+    /// There is something to poll for.
+    polls: bool,
     /// By index of the connection.
     clients: Vec<Option<ClientEntry>>,
     /// Those without a connection.
@@ -76,8 +80,8 @@ impl Dispatch {
         ops: Rc<CoreCell>,
         services: Vec<ServiceEntry>,
         asking: Option<Rc<Asking>>,
-        responders: Arc<Responders>,
-        random: Random,
+        handles: HandleCore,
+        (responders, random): (Arc<Responders>, Random),
     ) -> Self {
         let (clients, connecting) = (Vec::new(), Vec::new());
         let programs = services.iter().map(|entry| (entry.program, entry.version)).collect();
@@ -86,7 +90,7 @@ impl Dispatch {
         };
         let services: Vec<_> = services.into_iter().map(contained).collect();
         let polls = |index: &usize| services[*index].polls();
-        let polling = (0..services.len()).filter(polls).collect();
+        let polling: Box<[_]> = (0..services.len()).filter(polls).collect();
         Self {
             reverse: Reverse::new(Rc::clone(&ops)),
             ops,
@@ -94,7 +98,9 @@ impl Dispatch {
             called: 0,
             services,
             is_leaving: false,
+            polls: !polling.is_empty(),
             polling,
+            handles,
             clients,
             connecting,
             random,
@@ -113,13 +119,17 @@ impl Dispatch {
         Rc::clone(&self.reverse)
     }
 
-    /// What varies from core to core.
-    pub(super) fn random(&mut self) -> &mut Random {
-        &mut self.random
-    }
-
     /// Asks for a client's first connection.
-    pub(super) fn connect(&mut self, mut entry: ClientEntry) {
+    pub(super) fn connect(
+        &mut self,
+        link: Rc<Link>,
+        handler: Box<dyn ReplyHandler>,
+        address: &str,
+        options: &ConnectOptions,
+    ) {
+        let policy = options.reconnect;
+        let comeback = policy.map(|policy| Comeback::new(policy, &mut self.random));
+        let mut entry = ClientEntry::new(link, handler, address, comeback).with(options);
         entry.asking = self.asking.clone();
         entry.offer = Offer::new(&self.responders, entry.versions);
         self.request_connection(entry);
@@ -193,6 +203,15 @@ impl Dispatch {
         if self.client_or_new(frame.conn).is_some() {
             self.on_reply(frame);
         }
+    }
+
+    /// Does what other threads have ordered.
+    fn poll_handles(&mut self) -> Progress {
+        let mut events = 0;
+        while let Some(Opening { to, link, handler }) = self.handles.take_orders(&mut events) {
+            self.connect(link, handler, &to.address, &to.options);
+        }
+        self.handles.go_on(events)
     }
 
     /// Services hear of connections that calls arrive by.
@@ -363,7 +382,7 @@ impl Dispatch {
 impl Upcalls for Dispatch {
     #[inline(always)]
     fn polls(&self) -> bool {
-        !self.polling.is_empty()
+        self.polls
     }
 
     fn poll(&mut self) -> Progress {
@@ -373,7 +392,13 @@ impl Upcalls for Dispatch {
             all.events += events;
             all.is_waiting |= is_waiting;
         }
-        all
+        let Progress { events, is_waiting } = self.poll_handles();
+        Progress { events: all.events + events, is_waiting: all.is_waiting || is_waiting }
+    }
+
+    fn on_orders(&mut self) {
+        self.handles.attach();
+        self.polls = true;
     }
 
     fn on_leave(&mut self) {

@@ -3,8 +3,10 @@
 
 use super::core::{Core, CoreContext};
 use super::directory::Directory;
-use super::errors::EngineError;
+use super::errors::{ConnectError, EngineError};
+use super::handle::ClientHandle;
 use super::once::ServeOnce;
+use super::reconnect::ConnectOptions;
 use super::runtime::{Runtime, Threads};
 use super::service::Service;
 #[cfg(feature = "verbs")]
@@ -193,6 +195,23 @@ impl Engine {
     /// [`EngineError::Fabric`] if the address is wrong, taken, or of another driver.
     pub fn listen(&self, address: &str) -> Result<(), EngineError> {
         self.0.listen(address)
+    }
+
+    /// Has core number `core` connect, for threads that are no cores: any thread may call by the handle, as soon as it
+    /// has it. Returns at once; that nobody listens, or that the core never runs, is told by the calls, and by
+    /// [`ClientHandle::wait_up`]. The core takes `rpc.handle_calls` calls of all its handles at a time.
+    ///
+    /// # Errors
+    /// [`ConnectError`] if there is no such core, or the engine cannot connect as the options say.
+    pub fn connect(
+        &self,
+        core: usize,
+        address: &str,
+        program: Program,
+        version: Version,
+        options: &ConnectOptions,
+    ) -> Result<ClientHandle, ConnectError> {
+        self.0.connect(core, address, (program, version), options)
     }
 
     /// Makes the calling thread core number `index`: pins it and gives it the core's memory. The thread

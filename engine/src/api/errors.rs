@@ -71,7 +71,7 @@ pub enum CallError {
     /// The server's transport broke the protocol; the connection is being closed.
     #[error("the server broke the protocol: {0}")]
     PeerMisbehaved(PeerMisbehaved),
-    /// The blocking client could not start the call.
+    /// The blocking client, or a handle's core, could not start the call.
     #[error("the call was not started: {0}")]
     NotStarted(#[from] Backpressure),
 }
@@ -108,8 +108,13 @@ impl From<CallFailure> for CallError {
 impl Backpressure {
     /// Whether the call may be started later, when replies have come.
     pub fn is_transient(&self) -> bool {
-        use Backpressure::{Connecting, NoBuffer, NoCredit, Reconnecting, SendQueueFull};
-        matches!(self, NoCredit | NoBuffer | SendQueueFull | Connecting | Reconnecting)
+        use Backpressure::{
+            Connecting, NoBuffer, NoCredit, Reconnecting, SendQueueFull, TooManyCalls,
+        };
+        matches!(
+            self,
+            NoCredit | NoBuffer | SendQueueFull | TooManyCalls | Connecting | Reconnecting
+        )
     }
 }
 
@@ -143,6 +148,12 @@ pub enum ConnectError {
     /// No answer in time.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
+    /// It was up and is down, or its core has ended.
+    #[error("the connection is down")]
+    Down,
+    /// As many connections of handles are there as the core takes (`limits.conns`).
+    #[error("the core has {0} connections of handles, and takes no more")]
+    TooManyHandles(usize),
 }
 
 /// Why an engine or a core could not be started.

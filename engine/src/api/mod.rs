@@ -4,6 +4,7 @@
 //! May use the reactor and protocol types; of the drivers it knows only which one to start, in
 //! `engine.rs`. Nothing here is generic over a driver.
 
+mod arrived;
 pub mod blocking;
 mod call;
 mod client;
@@ -18,6 +19,7 @@ mod dispatch;
 mod driver;
 mod engine;
 mod errors;
+mod handle;
 mod helper;
 mod observer;
 mod once;
@@ -38,6 +40,7 @@ pub use directory::Directory;
 pub use driver::driver_of;
 pub use engine::{Engine, Running};
 pub use errors::{CallError, ConnectError, EngineError, Failure, HostError};
+pub use handle::{Answer, AnswerQueue, ClientHandle, PendingCall};
 pub use helper::spawn_helper;
 pub use reconnect::{ConnectOptions, Reconnect};
 pub use reverse::ReverseOptions;

@@ -1,7 +1,8 @@
 //! Whether, and when, a client makes another connection in the place of a lost one. Pure: the
 //! dispatch asks it, the reactor waits, the control thread connects.
 
-use crate::config::Versions;
+use super::errors::ConnectError;
+use crate::config::{Config, Versions};
 use crate::fabric::DownCause;
 use crate::reactor::words::instance::Instance;
 use crate::sys::random::Random;
@@ -50,6 +51,17 @@ impl ConnectOptions {
     pub fn version(mut self, versions: Versions) -> Self {
         self.versions = Some(versions);
         self
+    }
+
+    /// Whether an engine can connect like this.
+    pub(super) fn check(&self, config: &Config) -> Result<(), ConnectError> {
+        if self.takes_reverse && config.reverse_calls() == 0 {
+            return Err(ConnectError::NoReverseCalls);
+        }
+        match self.versions.is_some_and(|versions| !config.versions().include(versions)) {
+            true => Err(ConnectError::VersionNotConfigured),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,14 +1,19 @@
 //! The inside of an engine: the control thread, the mailboxes and the making of cores.
 
-use super::client_entry::ClientEntry;
+use super::client::{Link, ReplyHandler};
+use super::client_entry::ConnectTo;
 use super::config_protocol::{Asking, ConfigService, SERVED_AS};
 use super::core::{Core, CoreContext};
 use super::dialing::{Dialer, Dialing, Job, Request};
 use super::directory::Directory;
 use super::dispatch::{Dispatch, ServiceEntry};
-use super::errors::EngineError;
+use super::errors::{ConnectError, EngineError};
+use super::handle::ClientHandle;
+use super::handle::core::HandleCore;
+use super::handle::pool::{Order, Pool};
 use super::observer::{Observed, Observer};
 use super::options::{Carries, OptionFactory, Registered};
+use super::reconnect::ConnectOptions;
 use super::reverse::Reverse;
 use super::service::Service;
 use super::versions::Responders;
@@ -30,7 +35,6 @@ use crate::sync::lock;
 use crate::sys::cpu_claim::{self, CpuClaim};
 use crate::sys::latency::{self, WakeLimit};
 use crate::sys::pinning::{Pin, PolledCpus};
-use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -109,6 +113,8 @@ struct CorePlace {
     inbox: Arc<Inbox>,
     cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
+    /// Calls of other threads.
+    calls: Arc<Pool>,
     taken: AtomicBool,
 }
 
@@ -182,11 +188,15 @@ impl Runtime {
         ControlSocket::start(observer).inspect_err(failed).ok()
     }
 
-    fn core_place(&self, index: usize) -> Result<&CorePlace, EngineError> {
+    fn place(&self, index: usize) -> Result<&CorePlace, EngineError> {
         let count = self.cores.len();
-        let place = self.cores.get(index).ok_or_else(|| {
+        self.cores.get(index).ok_or_else(|| {
             EngineError::ApiMisuse(format!("core {index} of {count}: cores count from zero"))
-        })?;
+        })
+    }
+
+    fn core_place(&self, index: usize) -> Result<&CorePlace, EngineError> {
+        let place = self.place(index)?;
         // Relaxed: it only decides who is first; what the core needs is behind locks and queues.
         if place.taken.swap(true, Ordering::Relaxed) {
             return Err(EngineError::ApiMisuse(format!("core {index} was started before")));
@@ -347,12 +357,33 @@ impl Runtime {
             None => make(),
         };
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
-        let (responders, random) = (Arc::clone(&self.responders), self.connector.random()?);
-        let dispatch =
-            Dispatch::new(ops, services, asking, responders, random).with_options(options);
+        let varying = (Arc::clone(&self.responders), self.connector.random()?);
+        let calls = Arc::clone(&place.calls);
+        let handles = HandleCore::new(calls, Rc::clone(&ops), context.pool.clone(), &self.config);
+        let dispatch = Dispatch::new(ops, services, asking, handles, varying).with_options(options);
         let arrived = ArrivedMessages::with_limit(self.config.poll_budget());
         let runner = Box::new(Runner { cell, dispatch, arrived });
         Ok(Core::new(runner, &self.config, index, Arc::clone(&place.idle)).pinned(pin))
+    }
+
+    /// Has a core connect, for a handle.
+    pub(super) fn connect(
+        &self,
+        core: usize,
+        address: &str,
+        (program, version): (Program, Version),
+        options: &ConnectOptions,
+    ) -> Result<ClientHandle, ConnectError> {
+        options.check(&self.config)?;
+        let place = self.place(core)?;
+        let handles_max = self.config.conns_max();
+        let number = place.calls.take_handle();
+        let number = number.ok_or(ConnectError::TooManyHandles(handles_max))?;
+        let (address, options) = (address.to_owned(), options.clone());
+        let to = ConnectTo { number, address, program, version, options };
+        let connection = Arc::default();
+        place.calls.order_first(Order::Connect(Box::new((to, Arc::clone(&connection)))));
+        Ok(ClientHandle::new(number, Arc::clone(&place.calls), connection))
     }
 
     pub(super) fn drain(&self, at_most: Duration) -> usize {
@@ -430,7 +461,11 @@ impl CorePlace {
     fn new(letters: usize, config: &Config) -> Self {
         let inbox = Arc::new(Inbox::new(letters));
         let idle = Arc::new(IdleSwitch::new(config.idle_policy()));
-        Self { inbox, cells: Arc::default(), idle, taken: AtomicBool::new(false) }
+        let (calls_max, handles_max) = (config.handle_calls(), config.conns_max());
+        let longest_bytes = memory::longest_block_bytes(config);
+        let calls = Pool::new(Arc::clone(&inbox), calls_max, handles_max, longest_bytes);
+        let (calls, cells, taken) = (Arc::new(calls), Arc::default(), AtomicBool::new(false));
+        Self { inbox, cells, idle, calls, taken }
     }
 
     fn observed(&self) -> Observed {
@@ -493,12 +528,14 @@ impl Runner {
         self.cell.park(at_most);
     }
 
-    pub(super) fn connect(&mut self, entry: ClientEntry) {
-        self.dispatch.connect(entry);
-    }
-
-    pub(super) fn random(&mut self) -> &mut Random {
-        self.dispatch.random()
+    pub(super) fn connect(
+        &mut self,
+        link: Rc<Link>,
+        handler: Box<dyn ReplyHandler>,
+        address: &str,
+        options: &ConnectOptions,
+    ) {
+        self.dispatch.connect(link, handler, address, options);
     }
 
     pub(super) fn ops(&self) -> Rc<CoreCell> {

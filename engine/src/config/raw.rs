@@ -143,6 +143,8 @@ pub struct RawRpc {
     pub reply_cache_keep_ms: u64,
     /// Consequence of a panic in a handler.
     pub on_panic: OnPanic,
+    /// Calls of handles that may be under way on one core.
+    pub handle_calls: u64,
 }
 
 /// Keys `fabric.*`.
@@ -296,6 +298,7 @@ impl Default for RawRpc {
             reply_cache_bytes: 1024,
             reply_cache_keep_ms: 120_000,
             on_panic: OnPanic::Answer,
+            handle_calls: 1024,
         }
     }
 }

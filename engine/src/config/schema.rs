@@ -501,6 +501,14 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Choice(&mut raw.rpc.on_panic),
     },
     Key {
+        name: "rpc.handle_calls",
+        unit: "calls",
+        effect: "Calls that threads of the application may have under way on one core by handles \
+                 (`ClientHandle`), over all its connections; one more is refused.",
+        reason: "Sixteen threads with as many calls each as a connection has credits.",
+        field: |raw| Field::Integer(&mut raw.rpc.handle_calls, Limits::between(1, 65_536)),
+    },
+    Key {
         name: "fabric.driver",
         unit: "",
         effect: "What all connections of an engine go by: shared memory, or RDMA devices.",

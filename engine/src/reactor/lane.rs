@@ -637,7 +637,7 @@ impl CoreCell {
         memory: &mut MessageMemory,
         is_short: bool,
     ) -> Result<(), Backpressure> {
-        let message = memory.written_mut(is_short).map_err(undrafted)?;
+        let message = memory.written_mut(is_short).map_err(Undrafted::refusal)?;
         if !is_short && self.reactor().send_long_call(conn, target, spec, message) {
             return Ok(());
         }
@@ -676,7 +676,7 @@ impl CoreCell {
         }
         let items = spec.argument_count();
         let draft = memory.draft(items, self.lane.alignment, &mut once(write));
-        let draft = draft.map_err(undrafted)?;
+        let draft = draft.map_err(Undrafted::refusal)?;
         if draft.cuts().count() != items {
             return Err(ITEMS_DIFFER);
         }
@@ -685,14 +685,5 @@ impl CoreCell {
             return Ok(());
         }
         self.start_any_call(conn, token, spec, &draft)
-    }
-}
-
-#[cold]
-fn undrafted(why: Undrafted) -> Backpressure {
-    match why {
-        Undrafted::ItemsMissing => ITEMS_DIFFER,
-        // Longer than any block, too.
-        Undrafted::TooLong(needed_bytes) => Backpressure::TooLarge { needed_bytes },
     }
 }

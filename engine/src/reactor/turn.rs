@@ -182,6 +182,7 @@ impl CoreCell {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
+                Mail::Orders => up.on_orders(),
                 Mail::Observe(observation) => self.reactor().observe(observation),
                 Mail::Leave(farewell) => {
                     up.on_leave();

@@ -1,4 +1,4 @@
-//! Models of the ring, the idle handshake, the bell and the free list, run through every interleaving.
+//! Models of the ring, the idle handshake, the bell, the free list and the handoff, run through every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p spinrpc --release --lib loom`
 //!
@@ -9,6 +9,7 @@
 use super::atomic::{AtomicBool, Ordering, fence};
 use super::bell::{BELL_WORDS, Bell};
 use super::free_list::FreeList;
+use super::handoff::Handoff;
 use super::ring::{
     CONTROL_WORDS, Consumer, Look, Producer, PushError, RingPlace, SLOT_MESSAGE_AT, SLOT_WORDS,
     SlotImage,
@@ -325,5 +326,37 @@ fn loom_a_place_is_held_by_one_thread_at_a_time() {
         use_one(&list, &held);
         other.join().unwrap();
         assert_eq!(list.free(), 2);
+    });
+}
+
+/// Of giver and receiver exactly one has the value in the end, whenever the receiver loses interest.
+#[test]
+fn loom_handoff_is_abandoned_expect_the_value_in_one_hand() {
+    loom::model(|| {
+        let handoff = Arc::new(Handoff::default());
+        let giver = Arc::clone(&handoff);
+        let giver = thread::spawn(move || giver.give(Box::new(7)).is_err());
+        let taken = handoff.take().is_some() || handoff.abandon().is_some();
+        let is_back = giver.join().unwrap();
+        assert_ne!(taken, is_back);
+    });
+}
+
+/// The place is used again as soon as the value is in one hand: no value of the next round is lost to the last.
+#[test]
+fn loom_handoff_is_used_again_expect_each_value_at_its_receiver() {
+    loom::model(|| {
+        let handoff = Arc::new(Handoff::default());
+        let giver = Arc::clone(&handoff);
+        let giver = thread::spawn(move || {
+            if let Err(value) = giver.give(Box::new(1)) {
+                giver.reset();
+                assert_eq!(giver.give(value), Ok(()));
+                assert_eq!(giver.take(), Some(Box::new(1)));
+            }
+        });
+        let first = handoff.abandon();
+        giver.join().unwrap();
+        assert!(first.is_none_or(|value| *value == 1));
     });
 }

@@ -10,6 +10,7 @@ pub mod atomic;
 pub mod bell;
 pub(crate) mod copy;
 pub mod free_list;
+pub(crate) mod handoff;
 mod lock;
 pub mod ring;
 pub mod words;

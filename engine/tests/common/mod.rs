@@ -173,7 +173,19 @@ impl Server {
 
     /// An engine that serves what tells `shared`: it listens, and starts.
     pub(crate) fn started(engine: Engine, shared: Arc<Shared>) -> Self {
-        let address = unique_address();
+        Self::started_at(unique_address(), engine, shared)
+    }
+
+    /// With one core, in the place of another one.
+    pub(crate) fn at(address: &str) -> Self {
+        let engine = Engine::new(valid(small())).unwrap();
+        let shared = serve(&engine);
+        wait_until("the address", || engine.listen(address).is_ok());
+        let running = Some(engine.start().unwrap());
+        Self { engine, address: address.to_owned(), shared, running }
+    }
+
+    fn started_at(address: String, engine: Engine, shared: Arc<Shared>) -> Self {
         engine.listen(&address).unwrap();
         let running = Some(engine.start().unwrap());
         Self { engine, address, shared, running }

@@ -1,5 +1,5 @@
 //! Mail to a core from other threads: connections that the control thread made, replies of
-//! deferred calls, requests to stop. A bounded crossbeam queue; the core drains it once per turn.
+//! deferred calls, requests to stop, the first orders of handles. A bounded crossbeam queue; the core drains it once per turn.
 
 use crate::fabric::{AnyEndpoint, ConnId, FabricError, Wake};
 use crate::mem::Bulk;
@@ -26,6 +26,8 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     Accepted(E),
     /// The reply of a deferred call.
     Reply(DeferredReply),
+    /// The api has orders from other threads.
+    Orders,
     /// Tell what there is; comes back with the answer.
     Observe(Box<Observation>),
     /// End in good order.

@@ -28,8 +28,10 @@ pub(crate) struct CallFrame {
 pub(crate) trait Upcalls {
     /// Whether [`Upcalls::poll`] has anything to do, in any turn.
     fn polls(&self) -> bool;
-    /// Lets services go on with work of their own.
+    /// Lets services go on with work of their own, and starts what other threads have ordered.
     fn poll(&mut self) -> Progress;
+    /// Other threads will order calls: from now on the api polls for them.
+    fn on_orders(&mut self);
     /// From now on no call is executed, and none answered that comes: they are left by
     /// `leave_call`.
     fn on_leave(&mut self);

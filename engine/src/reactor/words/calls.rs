@@ -145,6 +145,9 @@ pub enum Backpressure {
     /// The send queue is full.
     #[error("the send queue is full")]
     SendQueueFull,
+    /// As many calls of handles are under way on the core as are configured (`rpc.handle_calls`).
+    #[error("as many calls of handles are under way as rpc.handle_calls allows")]
+    TooManyCalls,
     /// The connection is not up yet.
     #[error("still connecting")]
     Connecting,

@@ -72,6 +72,12 @@ pub(in crate::reactor) struct Cuts {
     alignment: Alignment,
 }
 
+impl Default for Cuts {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl Cuts {
     /// No items, and counted data in places that are not known.
     const NONE: Self =

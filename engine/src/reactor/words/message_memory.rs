@@ -1,8 +1,11 @@
 //! Where messages are encoded, before anything else of a core is looked at. A core has two such memories,
-//! for calls and for replies; threads that answer deferred calls are lent others (`pending/mailbox.rs`).
+//! for calls and for replies; threads that answer deferred calls are lent others (`pending/mailbox.rs`), and those
+//! that make calls have their own (`api/handle`).
 
 use crate::fabric::Short;
+use crate::reactor::words::calls::Backpressure;
 use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
+use crate::reactor::words::messages::ITEMS_DIFFER;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::payload::{Encoded, StreamWriter};
 use spinrpc_proto::plain::CALL_BYTES;
@@ -23,6 +26,54 @@ pub(crate) enum Undrafted {
     TooLong(usize),
     /// It asked for more data items than there are.
     ItemsMissing,
+}
+
+impl Undrafted {
+    /// How a call is refused for it.
+    #[cold]
+    pub(in crate::reactor) fn refusal(self) -> Backpressure {
+        match self {
+            Self::ItemsMissing => ITEMS_DIFFER,
+            // Longer than any block, too.
+            Self::TooLong(needed_bytes) => Backpressure::TooLarge { needed_bytes },
+        }
+    }
+}
+
+/// The arguments of a call that another thread has written, in memory that is used again and grows to the longest.
+#[derive(Default)]
+pub(crate) struct StoredDraft {
+    stream: Vec<u8>,
+    cuts: Cuts,
+}
+
+impl StoredDraft {
+    /// Encodes by way of `memory`, with all items taken out, which must be `items`.
+    ///
+    /// # Errors
+    /// [`Backpressure::TooLarge`] if it is too long for the memory, [`Backpressure::Misuse`] if it has another
+    /// number of items.
+    pub(crate) fn encode(
+        &mut self,
+        memory: &mut [u8],
+        items: usize,
+        encode: impl FnOnce(&mut StreamWriter<'_>),
+    ) -> Result<(), Backpressure> {
+        let (encoded, cuts) = Cuts::encode(memory, items, Alignment::NONE, encode);
+        let bytes = check(&encoded).map_err(Undrafted::refusal)?;
+        if cuts.count() != items {
+            return Err(ITEMS_DIFFER);
+        }
+        self.stream.clear();
+        self.stream.extend_from_slice(&memory[..bytes]);
+        self.cuts = cuts;
+        Ok(())
+    }
+
+    /// Writes the stream, and the items given to `writer` where they belong.
+    pub(crate) fn write(&self, writer: &mut StreamWriter<'_>) {
+        Draft::new(&self.stream, self.cuts).write(writer);
+    }
 }
 
 impl MessageMemory {

@@ -1,0 +1,94 @@
+//! A reply that outlives the turn it arrived in: for clients that read it on another thread, or later.
+
+use super::client::{BesideReply, NOTHING_PLACED, Reply};
+use super::codec::Decoder;
+use super::errors::CallError;
+use crate::mem::Bulk;
+use crate::reactor::words::calls::PulledChunks;
+use spinrpc_proto::alignment::Alignment;
+
+/// A reply, copied out of its turn into memory that is used again and grows to the longest. At first there is none.
+#[derive(Default)]
+pub(super) struct Arrived {
+    error: Option<CallError>,
+    stream: Vec<u8>,
+    /// Of an RDMA_MSGP: its alignment, and where in the message the stream begins.
+    padding: Option<(Alignment, usize)>,
+    placed: Vec<u32>,
+    results: Vec<Option<Bulk>>,
+    pulled: Option<ArrivedChunks>,
+}
+
+/// The Read chunks of a reply: where the results start, position and length of each, and its bytes.
+struct ArrivedChunks {
+    base: usize,
+    chunks: Vec<(u32, u32)>,
+    bulks: Vec<Option<Bulk>>,
+}
+
+impl Arrived {
+    /// Keeps what a call ended with, in the place of what was kept before.
+    pub(super) fn keep(&mut self, reply: Result<Reply<'_>, CallError>) {
+        self.clear();
+        match reply {
+            Ok(Reply { stream, beside }) => {
+                self.stream.extend_from_slice(stream);
+                match beside {
+                    None => self.placed.extend_from_slice(&NOTHING_PLACED),
+                    Some(beside) => self.keep_beside(beside),
+                }
+            }
+            Err(error) => self.error = Some(error),
+        }
+    }
+
+    fn keep_beside(&mut self, mut beside: BesideReply<'_>) {
+        // Both parts of a stream that goes on in the second buffer of its receive.
+        let spill = beside.padded.as_ref().and_then(|padded| padded.spill.as_ref());
+        let tail = spill.and_then(|spill| spill.tail.as_ref());
+        self.stream.extend_from_slice(tail.map_or(&[], Bulk::bytes));
+        self.padding = beside.padded.as_ref().map(|padded| (padded.alignment, padded.start));
+        self.placed.extend_from_slice(beside.placed);
+        self.results.extend(beside.results.iter_mut().map(Option::take));
+        self.pulled = beside.pulled.as_deref_mut().map(|pulled| ArrivedChunks {
+            base: pulled.base,
+            chunks: pulled.chunks.to_vec(),
+            bulks: pulled.bulks.iter_mut().map(Option::take).collect(),
+        });
+    }
+
+    /// Gives its buffers back.
+    pub(super) fn clear(&mut self) {
+        (self.error, self.padding, self.pulled) = (None, None, None);
+        self.stream.clear();
+        self.placed.clear();
+        self.results.clear();
+    }
+
+    /// Whether it is a success; the error can be taken once.
+    pub(super) fn status(&mut self) -> Result<(), CallError> {
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// The next result buffer that the decoder has not been asked for.
+    pub(super) fn take_result(&mut self) -> Option<Bulk> {
+        self.results.iter_mut().find_map(Option::take)
+    }
+
+    pub(super) fn decoder(&mut self) -> Decoder<'_> {
+        let Self { stream, padding, placed, results, pulled, .. } = self;
+        match pulled {
+            None => {
+                let decoder = Decoder::results(stream, placed, results);
+                match *padding {
+                    Some((alignment, start)) => decoder.aligned(alignment, start),
+                    None => decoder,
+                }
+            }
+            Some(ArrivedChunks { base, chunks, bulks }) => {
+                let pulled = PulledChunks { chunks, bulks, base: *base };
+                Decoder::pulled_results(stream, placed, results, pulled)
+            }
+        }
+    }
+}

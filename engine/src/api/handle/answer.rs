@@ -1,0 +1,152 @@
+//! What a thread holds of a call under way, and of its answer.
+
+use super::call::{HandleCall, Ticket, give_back};
+use super::pool::Order;
+use crate::api::codec::Decoder;
+use crate::api::errors::CallError;
+use crate::mem::Bulk;
+use crate::reactor::Backpressure;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+/// How often a thread looks for the answer before it sleeps: some microseconds, in which a server on a busy core
+/// has answered.
+const LOOKS: u32 = 2_000;
+
+/// A call under way: a [`Future`] of its [`Answer`], for any executor, or to be waited for. Dropped before the answer
+/// is there, it cancels the call, as [`Client::cancel`](crate::Client::cancel) does: the server may still execute
+/// it, and its buffers stay with the connection until the server has answered.
+#[must_use = "dropped, it cancels the call"]
+pub struct PendingCall(Option<Arc<Ticket>>);
+
+impl PendingCall {
+    pub(super) fn new(ticket: Arc<Ticket>) -> Self {
+        Self(Some(ticket))
+    }
+
+    /// Blocks the thread until the answer is there.
+    ///
+    /// # Errors
+    /// [`CallError`] says why there is no result, and whether to try again. [`CallError::NotStarted`] with
+    /// [`Backpressure::Misuse`] on the thread of the call's own core, which would wait for itself.
+    pub fn wait(mut self) -> Result<Answer, CallError> {
+        const OWN: Backpressure = Backpressure::Misuse("a core waits for a call of its own");
+        if self.0.as_ref().is_some_and(|ticket| ticket.pool.is_core_here()) {
+            return Err(OWN.into());
+        }
+        for _ in 0..LOOKS {
+            if let Some(answer) = self.take() {
+                return answer;
+            }
+            std::hint::spin_loop();
+        }
+        PARKER.with(|waker| {
+            let mut context = Context::from_waker(waker);
+            loop {
+                match Pin::new(&mut self).poll(&mut context) {
+                    Poll::Ready(answer) => return answer,
+                    Poll::Pending => thread::park(),
+                }
+            }
+        })
+    }
+
+    /// The answer, if it is there. It can be taken once.
+    fn take(&mut self) -> Option<Result<Answer, CallError>> {
+        let call = self.0.as_ref()?.answer.take()?;
+        self.0 = None;
+        Some(Answer::of(call))
+    }
+}
+
+impl Future for PendingCall {
+    type Output = Result<Answer, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(answer) = self.take() {
+            return Poll::Ready(answer);
+        }
+        let Some(ticket) = &self.0 else { return Poll::Ready(Err(CallError::Cancelled)) };
+        ticket.waker.register(context.waker());
+        // It may have come between the look and the registration.
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        let Some(ticket) = self.0.take() else { return };
+        // Before others may use the ticket.
+        drop(ticket.waker.take());
+        match ticket.answer.abandon() {
+            Some(call) => give_back(call),
+            None => ticket.pool.order(Order::Cancel(ticket.number)),
+        }
+    }
+}
+
+impl std::fmt::Debug for PendingCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let number = self.0.as_ref().map(|ticket| ticket.number);
+        f.debug_struct("PendingCall").field("number", &number).finish()
+    }
+}
+
+/// A successful answer, as long as it is kept. It takes one of the calls that a core has under way
+/// (`rpc.handle_calls`) until it is dropped.
+pub struct Answer(Option<Box<HandleCall>>);
+
+impl Answer {
+    /// What a call ended with.
+    pub(super) fn of(call: Box<HandleCall>) -> Result<Self, CallError> {
+        let mut answer = Self(Some(call));
+        match answer.0.as_mut().map(|call| call.arrived.status()) {
+            Some(Err(error)) => Err(error),
+            _ => Ok(answer),
+        }
+    }
+
+    /// The results. Data items that were placed or fetched come with the first reader.
+    pub fn results(&mut self) -> Decoder<'_> {
+        self.0.as_mut().map_or_else(Decoder::exhausted, |call| call.arrived.decoder())
+    }
+
+    /// The next result buffer that no reader has been asked for: its length says how many bytes were placed.
+    pub fn take_result(&mut self) -> Option<Bulk> {
+        self.0.as_mut()?.arrived.take_result()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            give_back(call);
+        }
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").finish_non_exhaustive()
+    }
+}
+
+/// Wakes a thread that is parked.
+struct Parker(Thread);
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    static PARKER: Waker = Waker::from(Arc::new(Parker(thread::current())));
+}

@@ -1,0 +1,327 @@
+//! What a thread holds of a connection whose core is another thread.
+
+use super::answer::PendingCall;
+use super::call::{Destination, OnAnswer, Ticket};
+use super::pool::{Claimed, Order, Pool, When};
+use super::queue::AnswerQueue;
+use crate::api::client::{Reply, Token};
+use crate::api::codec::{Decoder, Encoder};
+use crate::api::errors::{CallError, ConnectError};
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::{Backpressure, CallSpec};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::lock;
+use spinrpc_proto::ids::Procedure;
+use spinrpc_proto::rpc::{AUTH_BODY_MAX_BYTES, AuthFlavor, AuthSys};
+use spinrpc_proto::xdr::DecodeError;
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// Where this thread writes arguments.
+    static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where the connection of a handle is, for its threads.
+#[derive(Default)]
+pub(in crate::api) struct Connection {
+    state: Mutex<State>,
+    changed: Condvar,
+    is_up: AtomicBool,
+    pub(super) memory: OnceLock<BulkPool>,
+}
+
+#[derive(Clone, Default)]
+enum State {
+    #[default]
+    Connecting,
+    Up,
+    Failed(ConnectError),
+    Down,
+}
+
+impl Connection {
+    pub(super) fn go_up(&self) {
+        self.change(State::Up);
+    }
+
+    pub(super) fn go_down(&self) {
+        self.change(State::Down);
+    }
+
+    pub(super) fn lose(&self) {
+        self.change(State::Connecting);
+    }
+
+    pub(super) fn fail(&self, error: ConnectError) {
+        self.change(State::Failed(error));
+    }
+
+    fn change(&self, state: State) {
+        // Relaxed: who asks can always be too early or too late.
+        self.is_up.store(matches!(state, State::Up), Ordering::Relaxed);
+        *lock(&self.state) = state;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, at_most: Duration) -> Result<(), ConnectError> {
+        let began = Instant::now();
+        let mut state = lock(&self.state);
+        loop {
+            match &*state {
+                State::Up => return Ok(()),
+                State::Failed(error) => return Err(error.clone()),
+                State::Down => return Err(ConnectError::Down),
+                State::Connecting => {}
+            }
+            let left = at_most.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(ConnectError::TimedOut(at_most));
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A client for threads that are no cores: calls go by one connection of a core
+/// ([`Engine::connect`](crate::Engine::connect)), from any thread at any time. Clones are the same client; when the
+/// last one is dropped the connection is closed, as soon as the calls under way have ended.
+///
+/// A call is started by its core, in order of its thread's calls: at once, or when the connection is up and the
+/// server grants a credit. How the answer comes is chosen with each call:
+///
+/// * [`ClientHandle::call`] blocks the thread;
+/// * [`ClientHandle::start`] returns a [`PendingCall`], which is a [`Future`] and can be waited for;
+/// * [`ClientHandle::start_to_queue`] has it put into an [`AnswerQueue`], which an event loop can watch;
+/// * [`ClientHandle::start_on_core`] has a function run on the core.
+///
+/// ```
+/// use spinrpc::{Call, CallSpec, Config, ConnectOptions, CoreContext, Engine, Procedure, Program};
+/// use spinrpc::{Service, Version};
+/// use std::time::Duration;
+///
+/// struct Double;
+/// impl Service for Double {
+///     fn call(&mut self, mut call: Call<'_>) {
+///         match call.args().u32() {
+///             Ok(number) => call.reply(|results| results.u32(2 * number)),
+///             Err(_) => call.reject(spinrpc::AcceptStatus::GarbageArgs),
+///         }
+///     }
+/// }
+///
+/// let (program, version) = (Program(0x2000_0001), Version(1));
+/// let engine = Engine::new(Config::default())?;
+/// engine.serve(program, version, |_: &CoreContext| Double);
+/// engine.listen("shm:doc-handle")?;
+/// let running = engine.start()?;
+///
+/// let client = engine.connect(0, "shm:doc-handle", program, version, &ConnectOptions::new())?;
+/// client.wait_up(Duration::from_secs(5))?;
+/// let threads = [1, 2, 3].map(|number| {
+///     let client = client.clone();
+///     std::thread::spawn(move || {
+///         client.call(Procedure(1), |args| args.u32(number), |results| results.u32())
+///     })
+/// });
+/// let doubled = threads.map(|thread| thread.join().unwrap().unwrap());
+/// assert_eq!(doubled, [2, 4, 6]);
+/// drop(client);
+/// engine.shutdown();
+/// running.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ClientHandle(Arc<Shared>);
+
+/// What the clones of a handle share.
+struct Shared {
+    number: u32,
+    pool: Arc<Pool>,
+    connection: Arc<Connection>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.pool.order(Order::Close { client: self.number, when: When::Forgotten });
+    }
+}
+
+impl ClientHandle {
+    pub(in crate::api) fn new(number: u32, pool: Arc<Pool>, connection: Arc<Connection>) -> Self {
+        Self(Arc::new(Shared { number, pool, connection }))
+    }
+
+    /// Calls with short arguments and results, and blocks the thread until the answer is there. A few microseconds
+    /// of that it spins, in case the answer comes at once.
+    ///
+    /// # Errors
+    /// [`CallError`] says why there is no result, and whether to try again.
+    pub fn call<T>(
+        &self,
+        procedure: Procedure,
+        encode: impl FnOnce(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, CallError> {
+        let mut answer = self.start(procedure, CallSpec::new(), encode)?.wait()?;
+        Ok(decode(&mut answer.results())?)
+    }
+
+    /// Starts a call, and returns at once. `encode` writes the arguments, on this thread; it runs once at most, and
+    /// may not start a call by a handle.
+    ///
+    /// The deadline of the spec counts from when the core sends the call; a call that cannot be sent for as long
+    /// ends with [`CallError::NotStarted`].
+    ///
+    /// # Errors
+    /// [`Backpressure::TooManyCalls`] if as many calls are under way on the core as it takes
+    /// (`rpc.handle_calls`); [`Backpressure::TooLarge`] for arguments that are longer than any message;
+    /// [`Backpressure::Misuse`] if the stream and the spec differ in their data items, and from inside of an
+    /// encoder; [`Backpressure::Down`] if the core has ended. The call is lost then, with its buffers. Whatever else
+    /// may keep a call from being sent is told by its answer.
+    pub fn start(
+        &self,
+        procedure: Procedure,
+        spec: CallSpec,
+        encode: impl FnOnce(&mut Encoder<'_>),
+    ) -> Result<PendingCall, Backpressure> {
+        let mut pending = None;
+        self.send(procedure, spec, encode, |call| {
+            pending = Some(PendingCall::new(Arc::clone(call)));
+            Destination::Holder
+        })?;
+        pending.ok_or(Backpressure::Down)
+    }
+
+    /// As [`ClientHandle::start`]: the answer comes to `queue`, with this token.
+    ///
+    /// # Errors
+    /// As [`ClientHandle::start`]; [`Backpressure::TooManyCalls`] also if the queue could not take all answers.
+    pub fn start_to_queue(
+        &self,
+        queue: &AnswerQueue,
+        token: Token,
+        procedure: Procedure,
+        spec: CallSpec,
+        encode: impl FnOnce(&mut Encoder<'_>),
+    ) -> Result<(), Backpressure> {
+        let place = queue.reserve()?;
+        self.send(procedure, spec, encode, |_| place.destination(token))
+    }
+
+    /// As [`ClientHandle::start`]: `on_answer` runs on the core's thread with the answer, where it holds up all
+    /// connections of that core while it runs. It may start calls. (If the core has ended before, it runs on the
+    /// thread that notices.)
+    ///
+    /// # Errors
+    /// As [`ClientHandle::start`].
+    pub fn start_on_core<F>(
+        &self,
+        on_answer: &Arc<F>,
+        token: Token,
+        procedure: Procedure,
+        spec: CallSpec,
+        encode: impl FnOnce(&mut Encoder<'_>),
+    ) -> Result<(), Backpressure>
+    where
+        F: Fn(Token, Result<Reply<'_>, CallError>) + Send + Sync + 'static,
+    {
+        let on_answer: Arc<OnAnswer> = Arc::<F>::clone(on_answer);
+        self.send(procedure, spec, encode, |_| Destination::Core(on_answer, token))
+    }
+
+    fn send(
+        &self,
+        procedure: Procedure,
+        spec: CallSpec,
+        encode: impl FnOnce(&mut Encoder<'_>),
+        to: impl FnOnce(&Arc<Ticket>) -> Destination,
+    ) -> Result<(), Backpressure> {
+        let Shared { number, pool, .. } = &*self.0;
+        let mut claimed = Claimed::new(pool)?;
+        claimed.write(|call| {
+            (call.client, call.procedure, call.spec) = (*number, procedure, spec);
+            let items = call.spec.arguments.iter().flatten().count();
+            in_memory(pool.longest_bytes, |memory| call.arguments.encode(memory, items, encode))?;
+            call.to = to(&call.ticket);
+            Ok(())
+        })?;
+        claimed.send(pool);
+        Ok(())
+    }
+
+    /// Blocks until the connection is up, for `at_most` this long. Calls need not wait for it.
+    ///
+    /// # Errors
+    /// [`ConnectError`] says why there is no connection. [`ConnectError::TimedOut`] leaves it as it is: it may come
+    /// up later.
+    pub fn wait_up(&self, at_most: Duration) -> Result<(), ConnectError> {
+        self.0.connection.wait(at_most)
+    }
+
+    /// Whether the connection is up, as far as is known here.
+    pub fn is_up(&self) -> bool {
+        self.0.connection.is_up.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the core for data items of arguments and results, `bytes` long, with what its last user left in it:
+    /// as [`CoreContext::bulk`](crate::CoreContext::bulk). `None` before the core has started the connection, if
+    /// that is longer than the longest block, or if all is lent out.
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.0.connection.memory.get()?.take(bytes)
+    }
+
+    /// Calls that are started from now on are made as this user (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
+    /// (AUTH_NONE).
+    ///
+    /// # Errors
+    /// [`Backpressure::Misuse`] if it is too long for a credential, [`Backpressure::TooManyCalls`] if the core has
+    /// not come to too many such wishes yet.
+    pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> Result<(), Backpressure> {
+        let mut body = [0; AUTH_BODY_MAX_BYTES];
+        let (flavor, length) = match user.map(|user| user.emit(&mut body)) {
+            None => (AuthFlavor::None, 0),
+            Some(Ok(length)) => (AuthFlavor::Sys, length),
+            Some(Err(_)) => return Err(Backpressure::Misuse("the credential is too long")),
+        };
+        let Shared { number, pool, .. } = &*self.0;
+        pool.order_if_room(Order::Credential {
+            client: *number,
+            flavor,
+            body: body[..length].into(),
+        })
+    }
+
+    /// Closes the connection: its calls in flight end with [`CallError::Disconnected`], later ones with
+    /// [`CallError::NotStarted`]. In a later turn of the core.
+    ///
+    /// # Errors
+    /// [`Backpressure::TooManyCalls`] if the core has not come to too many such wishes yet.
+    pub fn close(&self) -> Result<(), Backpressure> {
+        let Shared { number, pool, .. } = &*self.0;
+        pool.order_if_room(Order::Close { client: *number, when: When::AtOnce })
+    }
+}
+
+impl std::fmt::Debug for ClientHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientHandle").field("is_up", &self.is_up()).finish_non_exhaustive()
+    }
+}
+
+/// Lends this thread's memory for arguments.
+fn in_memory(
+    bytes: usize,
+    write: impl FnOnce(&mut [u8]) -> Result<(), Backpressure>,
+) -> Result<(), Backpressure> {
+    const NESTED: Backpressure = Backpressure::Misuse("an encoder of a call starts a call");
+    MEMORY.with(|memory| {
+        let mut memory = memory.try_borrow_mut().map_err(|_| NESTED)?;
+        if memory.len() < bytes {
+            *memory = vec![0; bytes];
+        }
+        write(&mut memory[..bytes])
+    })
+}

@@ -1,0 +1,335 @@
+//! The core's side of handles: starts what other threads have ordered, and has their answers delivered.
+
+use super::call::{HandleCall, give_back};
+use super::client::Connection;
+use super::pool::{Order, Pool, When};
+use crate::api::client::{Client, Link, Reply, ReplyHandler, Token};
+use crate::api::client_entry::ConnectTo;
+use crate::api::errors::CallError;
+use crate::api::service::ConnectionEvent;
+use crate::config::Config;
+use crate::fabric::DownCause;
+use crate::mem::BulkPool;
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::Deadline;
+use crate::reactor::{Backpressure, Progress};
+use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often calls that wait are looked at, whether they have waited for too long.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Calls of handles whose answers are to come, by their numbers.
+type InFlight = RefCell<Vec<Option<Box<HandleCall>>>>;
+
+/// A handle's connection that is to be made.
+pub(in crate::api) struct Opening {
+    pub(in crate::api) to: ConnectTo,
+    pub(in crate::api) link: Rc<Link>,
+    pub(in crate::api) handler: Box<dyn ReplyHandler>,
+}
+
+/// What one core does for handles.
+pub(in crate::api) struct HandleCore {
+    pool: Arc<Pool>,
+    ops: Rc<CoreCell>,
+    memory: BulkPool,
+    /// Of calls that do not name a deadline.
+    timeout: Option<Duration>,
+    orders_max: usize,
+    /// By the number of the handle.
+    clients: Vec<Option<HandleClient>>,
+    in_flight: Rc<InFlight>,
+    /// Those of them that have calls waiting.
+    behind: Vec<u32>,
+    /// Those that no thread has any more.
+    forgotten: Vec<u32>,
+    next_look: Duration,
+}
+
+/// The client of one handle.
+struct HandleClient {
+    client: Client,
+    connection: Arc<Connection>,
+    /// Calls that could not be started yet, in order.
+    waiting: VecDeque<Box<HandleCall>>,
+}
+
+impl HandleCore {
+    pub(in crate::api) fn new(
+        pool: Arc<Pool>,
+        ops: Rc<CoreCell>,
+        memory: BulkPool,
+        config: &Config,
+    ) -> Self {
+        Self {
+            pool,
+            ops,
+            memory,
+            timeout: config.timeout(),
+            orders_max: config.poll_budget(),
+            clients: Vec::new(),
+            in_flight: Rc::default(),
+            behind: Vec::new(),
+            forgotten: Vec::new(),
+            next_look: Duration::ZERO,
+        }
+    }
+
+    /// Orders will come; this is the core's thread.
+    pub(in crate::api) fn attach(&self) {
+        self.pool.attach();
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.resize_with(self.pool.calls_max(), || None);
+    }
+
+    /// Carries orders out, as many as fit into a turn or until one is to connect, which the dispatch does.
+    pub(in crate::api) fn take_orders(&mut self, events: &mut usize) -> Option<Opening> {
+        while *events < self.orders_max {
+            let order = self.pool.next_order()?;
+            *events += 1;
+            match order {
+                Order::Call(call) => self.take_call(call),
+                Order::Cancel(number) => self.cancel(number),
+                Order::Connect(order) => {
+                    let (to, connection) = *order;
+                    return Some(self.open(to, connection));
+                }
+                Order::Credential { client, flavor, body } => {
+                    self.set_credential(client, flavor, &body);
+                }
+                Order::Close { client, when } => self.close(client, when),
+            }
+        }
+        None
+    }
+
+    /// Starts what has waited, and ends what has waited for too long. Says whether something waits still, for
+    /// which the core must not sleep: no event need announce that it can go on.
+    pub(in crate::api) fn go_on(&mut self, events: usize) -> Progress {
+        if !self.behind.is_empty() {
+            self.start_waiting();
+        }
+        if !self.forgotten.is_empty() {
+            self.close_forgotten();
+        }
+        Progress { events, is_waiting: !self.behind.is_empty() }
+    }
+
+    fn open(&mut self, to: ConnectTo, connection: Arc<Connection>) -> Opening {
+        let reconnects = to.options.reconnect.is_some();
+        let link = Link::new(Rc::clone(&self.ops), to.program, to.version, reconnects);
+        // As the memory of a core, it is the same for all its connections.
+        drop(connection.memory.set(self.memory.clone()));
+        let in_flight = Rc::clone(&self.in_flight);
+        let handler = Box::new(Replies { in_flight, connection: Arc::clone(&connection) });
+        let place = to.number as usize;
+        if self.clients.len() <= place {
+            self.clients.resize_with(place + 1, || None);
+        }
+        let client = Client(Rc::clone(&link));
+        self.clients[place] = Some(HandleClient { client, connection, waiting: VecDeque::new() });
+        Opening { to, link, handler }
+    }
+
+    fn client(&mut self, number: u32) -> Option<&mut HandleClient> {
+        self.clients.get_mut(number as usize)?.as_mut()
+    }
+
+    fn take_call(&mut self, call: Box<HandleCall>) {
+        let (number, in_flight) = (call.client, Rc::clone(&self.in_flight));
+        let Some(client) = self.client(number) else {
+            return call.finish(Err(Backpressure::Down.into()));
+        };
+        if !client.waiting.is_empty() {
+            return client.waiting.push_back(call);
+        }
+        if let Err(call) = client.start(call, &in_flight) {
+            client.waiting.push_back(call);
+            self.behind.push(number);
+        }
+    }
+
+    fn start_waiting(&mut self) {
+        let now = self.ops.time();
+        let is_time = now >= self.next_look;
+        if is_time {
+            self.next_look = now + LOOK_EVERY;
+        }
+        let Self { behind, clients, in_flight, timeout, .. } = self;
+        behind.retain(|number| {
+            let Some(client) = &mut clients[*number as usize] else { return false };
+            if is_time {
+                client.end_overdue(now, *timeout);
+            }
+            client.start_waiting(in_flight);
+            !client.waiting.is_empty()
+        });
+    }
+
+    /// Unless its answer has been on its way before: then there is no such call, or another one in its place.
+    fn cancel(&mut self, number: u32) {
+        let in_flight = self.in_flight.borrow();
+        let call = in_flight.get(number as usize).and_then(Option::as_ref);
+        let client = call.filter(|call| call.ticket.answer.is_abandoned()).map(|call| call.client);
+        drop(in_flight);
+        match client {
+            Some(client) => {
+                if let Some(client) = self.client(client) {
+                    client.client.cancel(Token(number.into()));
+                }
+            }
+            None => self.forget_waiting(number),
+        }
+    }
+
+    fn forget_waiting(&mut self, number: u32) {
+        for client in &self.behind {
+            let Some(client) = &mut self.clients[*client as usize] else { continue };
+            let mut waiting = client.waiting.iter();
+            let place =
+                waiting.position(|call| call.number == number && call.ticket.answer.is_abandoned());
+            if let Some(call) = place.and_then(|place| client.waiting.remove(place)) {
+                return give_back(call);
+            }
+        }
+    }
+
+    fn set_credential(&mut self, client: u32, flavor: AuthFlavor, body: &[u8]) {
+        if let Some(client) = self.client(client) {
+            client.client.set_credential(OpaqueAuth { flavor, body });
+        }
+    }
+
+    fn close(&mut self, number: u32, when: When) {
+        match (when, self.client(number)) {
+            (When::Forgotten, _) => self.forgotten.push(number),
+            (When::AtOnce, Some(client)) => client.client.close(),
+            (When::AtOnce, None) => {}
+        }
+    }
+
+    /// Closes connections that no thread has any more and whose calls have ended.
+    fn close_forgotten(&mut self) {
+        let Self { forgotten, clients, pool, .. } = self;
+        forgotten.retain(|number| {
+            let place = clients.get_mut(*number as usize);
+            let has_calls = place.as_ref().and_then(|client| client.as_ref()).is_some_and(
+                |HandleClient { client, waiting, .. }| {
+                    !waiting.is_empty() || client.in_flight() > 0
+                },
+            );
+            if !has_calls {
+                if let Some(HandleClient { client, .. }) = place.and_then(Option::take) {
+                    client.close();
+                }
+                pool.give_handle(*number);
+            }
+            has_calls
+        });
+    }
+}
+
+/// The core ends: nothing that waits is left without an answer.
+impl Drop for HandleCore {
+    fn drop(&mut self) {
+        self.pool.close();
+        let clients = self.clients.iter_mut().flatten();
+        let waiting = clients.flat_map(|client| {
+            client.connection.go_down();
+            client.waiting.drain(..)
+        });
+        let in_flight = self.in_flight.take();
+        let left: Vec<_> = waiting.chain(in_flight.into_iter().flatten()).collect();
+        for call in left {
+            call.finish(Err(CallError::Disconnected(DownCause::Local)));
+        }
+    }
+}
+
+impl HandleClient {
+    /// Starts a call, or ends it if it can never be started. It comes back if it may be later.
+    fn start(
+        &self,
+        mut call: Box<HandleCall>,
+        in_flight: &InFlight,
+    ) -> Result<(), Box<HandleCall>> {
+        let HandleCall { number, procedure, spec, arguments, .. } = &mut *call;
+        let (place, token) = (*number as usize, Token((*number).into()));
+        match self.client.call(*procedure, token, spec, |writer| arguments.write(writer)) {
+            Ok(()) => {
+                if let Some(place) = in_flight.borrow_mut().get_mut(place) {
+                    *place = Some(call);
+                }
+                Ok(())
+            }
+            Err(refused) if refused.is_transient() => Err(call),
+            Err(refused) => {
+                call.finish(Err(refused.into()));
+                Ok(())
+            }
+        }
+    }
+
+    fn start_waiting(&mut self, in_flight: &InFlight) {
+        while let Some(call) = self.waiting.pop_front() {
+            if let Err(call) = self.start(call, in_flight) {
+                return self.waiting.push_front(call);
+            }
+        }
+    }
+
+    /// Ends those that have waited for as long as they would wait for their answers.
+    fn end_overdue(&mut self, now: Duration, timeout: Option<Duration>) {
+        for _ in 0..self.waiting.len() {
+            let Some(mut call) = self.waiting.pop_front() else { return };
+            let since = *call.waits_since.get_or_insert(now);
+            let at_most = match call.spec.deadline {
+                Deadline::Default => timeout,
+                Deadline::After(time) => Some(time),
+                Deadline::None => None,
+            };
+            match at_most.is_some_and(|at_most| now.saturating_sub(since) >= at_most) {
+                true => {
+                    let why = self.why_waiting();
+                    call.finish(Err(why.into()));
+                }
+                false => self.waiting.push_back(call),
+            }
+        }
+    }
+
+    fn why_waiting(&self) -> Backpressure {
+        if self.client.is_up() { Backpressure::NoCredit } else { Backpressure::Connecting }
+    }
+}
+
+/// Hands answers on to those who wait.
+struct Replies {
+    in_flight: Rc<InFlight>,
+    connection: Arc<Connection>,
+}
+
+impl ReplyHandler for Replies {
+    fn on_reply(&mut self, Token(number): Token, reply: Result<Reply<'_>, CallError>) {
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        let call = self.in_flight.borrow_mut().get_mut(place).and_then(Option::take);
+        // The borrow has ended: a function that runs on the core may have the core start calls.
+        if let Some(call) = call {
+            call.finish(reply);
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        match event {
+            ConnectionEvent::Up { .. } => self.connection.go_up(),
+            ConnectionEvent::Reconnecting { .. } => self.connection.lose(),
+            ConnectionEvent::ConnectFailed { error } => self.connection.fail(error.clone()),
+            ConnectionEvent::Down { .. } => self.connection.go_down(),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the threads that call and their core share: memory of calls, and orders. Both are bounded, and lock-free.
+
+use super::call::{HandleCall, give_back};
+use super::client::Connection;
+use crate::api::client_entry::ConnectTo;
+use crate::api::errors::CallError;
+use crate::fabric::DownCause;
+use crate::reactor::Backpressure;
+use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crossbeam::queue::ArrayQueue;
+use spinrpc_proto::rpc::AuthFlavor;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
+
+/// What another thread wants of a core.
+pub(in crate::api) enum Order {
+    /// Start a call.
+    Call(Box<HandleCall>),
+    /// Give up the call with this number, if its caller has gone.
+    Cancel(u32),
+    /// Connect the client of a handle.
+    Connect(Box<(ConnectTo, Arc<Connection>)>),
+    /// Call with this credential from now on.
+    Credential { client: u32, flavor: AuthFlavor, body: Box<[u8]> },
+    /// Close the connection of a handle.
+    Close { client: u32, when: When },
+}
+
+/// When a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::api) enum When {
+    /// Its calls in flight end.
+    AtOnce,
+    /// There is no handle any more: when its calls have ended.
+    Forgotten,
+}
+
+/// See the module. There is one for each core, empty until the first handle is made.
+pub(in crate::api) struct Pool {
+    inbox: Arc<Inbox>,
+    calls_max: usize,
+    handles_max: usize,
+    /// Longest arguments that are not data items, in bytes.
+    pub(super) longest_bytes: usize,
+    queues: OnceLock<Queues>,
+    is_closed: AtomicBool,
+    core: OnceLock<ThreadId>,
+}
+
+struct Queues {
+    free: ArrayQueue<Box<HandleCall>>,
+    orders: ArrayQueue<Order>,
+    /// Numbers for handles.
+    handles: ArrayQueue<u32>,
+}
+
+impl Pool {
+    /// For at most `calls_max` calls at a time, of at most `handles_max` handles.
+    pub(in crate::api) fn new(
+        inbox: Arc<Inbox>,
+        calls_max: usize,
+        handles_max: usize,
+        longest_bytes: usize,
+    ) -> Self {
+        let (queues, core) = (OnceLock::new(), OnceLock::new());
+        let is_closed = AtomicBool::new(false);
+        Self { inbox, calls_max, handles_max, longest_bytes, queues, is_closed, core }
+    }
+
+    /// Makes the memory, once.
+    fn open(self: &Arc<Self>) -> &Queues {
+        self.queues.get_or_init(|| {
+            let free = ArrayQueue::new(self.calls_max);
+            for number in 0..self.calls_max as u32 {
+                drop(free.push(Box::new(HandleCall::new(number, Arc::clone(self)))));
+            }
+            let handles = ArrayQueue::new(self.handles_max);
+            for number in 0..self.handles_max as u32 {
+                let _ = handles.push(number);
+            }
+            // Each call is in it twice at most, to be started and to be cancelled; handles are connected and
+            // forgotten once each, and the rest of the room is for what is said of them between.
+            let orders = ArrayQueue::new(2 * self.calls_max + 4 * self.handles_max);
+            Queues { free, orders, handles }
+        })
+    }
+
+    /// Most calls under way at a time.
+    pub(super) fn calls_max(&self) -> usize {
+        self.calls_max
+    }
+
+    /// The core begins to take orders. Its own thread calls it.
+    pub(super) fn attach(&self) {
+        self.core.get_or_init(|| thread::current().id());
+    }
+
+    /// Whether this is the thread of the core.
+    pub(super) fn is_core_here(&self) -> bool {
+        self.core.get() == Some(&thread::current().id())
+    }
+
+    /// Takes a number for a handle; `None` if there are as many as can be.
+    pub(in crate::api) fn take_handle(self: &Arc<Self>) -> Option<u32> {
+        self.open().handles.pop()
+    }
+
+    pub(super) fn give_handle(&self, number: u32) {
+        if let Some(queues) = self.queues.get() {
+            let _ = queues.handles.push(number);
+        }
+    }
+
+    /// Takes memory for a call.
+    pub(super) fn claim(&self) -> Result<Box<HandleCall>, Backpressure> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Backpressure::Down);
+        }
+        let call = self.queues.get().and_then(|queues| queues.free.pop());
+        call.ok_or(Backpressure::TooManyCalls)
+    }
+
+    pub(super) fn give_back(&self, call: Box<HandleCall>) {
+        let Some(queues) = self.queues.get() else { return };
+        drop(queues.free.push(call));
+        self.go_on_closing();
+    }
+
+    /// Has the core do this. Waits while there is no room, which is not so for calls.
+    pub(super) fn order(&self, mut order: Order) {
+        let Some(queues) = self.queues.get() else { return };
+        while let Err(back) = queues.orders.push(order) {
+            order = back;
+            thread::yield_now();
+        }
+        self.inbox.wake();
+        self.go_on_closing();
+    }
+
+    /// The same for what is not ordered once for each call or handle.
+    ///
+    /// # Errors
+    /// [`Backpressure::TooManyCalls`] if there would be no room left for what is.
+    pub(super) fn order_if_room(&self, order: Order) -> Result<(), Backpressure> {
+        let ordered = self.queues.get().map_or(0, |queues| queues.orders.len());
+        if ordered >= 2 * self.handles_max {
+            return Err(Backpressure::TooManyCalls);
+        }
+        self.order(order);
+        Ok(())
+    }
+
+    /// The same for the first order of a handle, to a core that may not look for any yet.
+    pub(in crate::api) fn order_first(&self, order: Order) {
+        self.order(order);
+        // A full mailbox is being read: the letter finds room soon.
+        while self.inbox.post(Mail::Orders).is_err() {
+            thread::yield_now();
+        }
+    }
+
+    /// The next order; the core calls it.
+    #[inline]
+    pub(super) fn next_order(&self) -> Option<Order> {
+        self.queues.get()?.orders.pop()
+    }
+
+    /// The core ends: what has been ordered is refused, and what comes.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.go_on_closing();
+    }
+
+    /// Refuses all orders and frees memory, if the core has ended.
+    fn go_on_closing(&self) {
+        // With that of another thread in `close` or here: either it finds what was pushed, or this finds it closed.
+        fence(Ordering::SeqCst);
+        if !self.is_closed.load(Ordering::Relaxed) {
+            return;
+        }
+        while let Some(order) = self.next_order() {
+            refuse(order);
+        }
+        // Calls hold their pool: without this neither would ever go.
+        while let Some(call) = self.queues.get().and_then(|queues| queues.free.pop()) {
+            drop(call);
+        }
+    }
+}
+
+/// Of a core that has ended.
+fn refuse(order: Order) {
+    match order {
+        Order::Call(call) => call.finish(Err(CallError::Disconnected(DownCause::Local))),
+        Order::Connect(order) => order.1.go_down(),
+        Order::Cancel(_) | Order::Credential { .. } | Order::Close { .. } => {}
+    }
+}
+
+/// A call that is being written: it goes back if it is not sent.
+pub(super) struct Claimed(Option<Box<HandleCall>>);
+
+impl Claimed {
+    pub(super) fn new(pool: &Pool) -> Result<Self, Backpressure> {
+        pool.claim().map(|call| Self(Some(call)))
+    }
+
+    /// Writes it.
+    pub(super) fn write<E>(
+        &mut self,
+        write: impl FnOnce(&mut HandleCall) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.0.as_mut().map_or(Ok(()), |call| write(call))
+    }
+
+    /// Sends it.
+    pub(super) fn send(mut self, pool: &Pool) {
+        if let Some(call) = self.0.take() {
+            pool.order(Order::Call(call));
+        }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            give_back(call);
+        }
+    }
+}

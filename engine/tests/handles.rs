@@ -1,0 +1,604 @@
+//! Calls from threads that are no cores, by handles: blocking, as futures, by a queue, and with a function on the core.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::client_config;
+use common::program::{DROP, ECHO, LATER, MIX, NULL, WHO};
+use common::{
+    LIMIT, PROGRAM, Server, VERSION, fill_pattern, is_pattern, unique_address, valid, wait_until,
+};
+use spinrpc::config::RawConfig;
+use spinrpc::sync::lock;
+use spinrpc::{
+    AcceptStatus, AnswerQueue, AuthSys, Backpressure, Bulk, CallError, CallSpec, ClientHandle,
+    ConnectError, ConnectOptions, DownCause, Encoder, Engine, Groups, Procedure, Reconnect, Reply,
+    Running, Token,
+};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+/// Calls that the handles of a test may have under way.
+const CALLS: usize = 16;
+
+/// A server, and a client's engine whose one core has a thread of its own.
+struct Pair {
+    server: Server,
+    client: ClientHandle,
+    engine: Engine,
+    running: Option<Running>,
+    /// Calls that made the connection ready.
+    first_calls: u64,
+}
+
+impl Pair {
+    fn start() -> Self {
+        Self::with(|_| {}, &ConnectOptions::new())
+    }
+
+    fn with(change: impl FnOnce(&mut RawConfig), options: &ConnectOptions) -> Self {
+        let server = Server::start();
+        let mut raw = client_config();
+        raw.rpc.handle_calls = CALLS as u64;
+        change(&mut raw);
+        let engine = Engine::new(valid(raw)).unwrap();
+        let running = Some(engine.start().unwrap());
+        let client = engine.connect(0, &server.address, PROGRAM, VERSION, options).unwrap();
+        client.wait_up(LIMIT).unwrap();
+        let first_calls = server.shared.calls.load(Ordering::Relaxed);
+        Self { server, client, engine, running, first_calls }
+    }
+
+    fn calls(&self) -> u64 {
+        self.server.shared.calls.load(Ordering::Relaxed) - self.first_calls
+    }
+
+    fn later(&self, number: u32) -> spinrpc::PendingCall {
+        self.client.start(LATER, CallSpec::new(), |args| args.u32(number)).unwrap()
+    }
+
+    fn answer_all(&self) {
+        while let Some((number, deferred)) = self.server.shared.pop() {
+            deferred.reply(|results| results.u32(number));
+        }
+    }
+
+    fn wait_for_deferred(&self, count: usize) {
+        wait_until("deferred calls", || self.server.shared.waiting() == count);
+    }
+
+    fn end_client(&mut self) {
+        self.engine.shutdown();
+        self.running.take().map_or(Ok(()), Running::join).unwrap();
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.engine.shutdown();
+        if let Some(running) = self.running.take() {
+            let joined = running.join();
+            if !thread::panicking() {
+                joined.unwrap();
+            }
+        }
+    }
+}
+
+fn echo(client: &ClientHandle, bytes: &[u8]) -> Result<Vec<u8>, CallError> {
+    client.call(
+        ECHO,
+        |args| args.opaque(bytes),
+        |results| results.opaque(1 << 20).map(<[u8]>::to_vec),
+    )
+}
+
+fn nothing(_: &mut Encoder<'_>) {}
+
+#[test]
+fn threads_call_by_one_connection_expect_each_its_own_answers() {
+    let pair = Pair::start();
+    let threads: Vec<_> = (0..4_u32)
+        .map(|thread| {
+            let client = pair.client.clone();
+            thread::spawn(move || {
+                for call in 0..500_usize {
+                    let bytes = common::pattern(thread * 1000 + call as u32, call % 300);
+                    assert_eq!(echo(&client, &bytes).unwrap(), bytes);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(pair.calls(), 2000);
+}
+
+#[test]
+fn messages_of_every_length_expect_them_whole() {
+    let pair = Pair::start();
+    for length in [0, 1, 100, 1000, 4000, 4096, 5000, 70_000] {
+        let bytes = common::pattern(length as u32, length);
+        let spec = CallSpec::new().reply_bytes_max(length + 64);
+        let pending = pair.client.start(ECHO, spec, |args| args.opaque(&bytes)).unwrap();
+        let mut answer = pending.wait().unwrap();
+        assert_eq!(answer.results().opaque(1 << 20).unwrap(), bytes, "{length}");
+    }
+}
+
+#[test]
+fn data_items_go_both_ways_expect_their_bytes() {
+    let pair = Pair::start();
+    wait_until("memory", || pair.client.bulk(1).is_some());
+    let mut item = pair.client.bulk(50_000).unwrap();
+    fill_pattern(1, item.bytes_mut());
+    let room = pair.client.bulk(40_000).unwrap();
+    let spec = CallSpec::new().argument(item).result_into(room);
+    let encode = |args: &mut Encoder<'_>| {
+        args.u32(1);
+        args.u32(1);
+        args.bulk();
+        args.u32(1);
+        args.u32(40_000);
+        args.u32(5);
+    };
+    let mut answer = pair.client.start(MIX, spec, encode).unwrap().wait().unwrap();
+    let mut results = answer.results();
+    let _ = (results.u32().unwrap(), results.u32().unwrap());
+    let data = results.data(1 << 20).unwrap();
+    assert!(is_pattern(101, data.bytes()));
+    assert_eq!(data.bytes().len(), 40_000);
+    assert!(is_pattern(201, results.opaque(5).unwrap()));
+}
+
+/// RFC 5531 section 9: the call was taken, and failed.
+#[test]
+fn errors_come_to_the_caller() {
+    let pair = Pair::start();
+    let error = pair.client.call(DROP, nothing, |_| Ok(())).unwrap_err();
+    assert!(matches!(error, CallError::Accepted(AcceptStatus::SystemErr)), "{error}");
+    let error = pair.client.call(Procedure(99), nothing, |_| Ok(())).unwrap_err();
+    assert!(matches!(error, CallError::Accepted(AcceptStatus::ProcUnavail)), "{error}");
+    let error = pair.client.call(NULL, nothing, |results| results.u32().map(drop)).unwrap_err();
+    assert!(matches!(error, CallError::Decode(_)), "{error}");
+}
+
+#[test]
+fn a_call_that_differs_from_its_spec_is_refused_at_once() {
+    let pair = Pair::start();
+    let refused = pair.client.start(MIX, CallSpec::new(), |args| args.bulk()).unwrap_err();
+    assert!(matches!(refused, Backpressure::Misuse(_)), "{refused}");
+    wait_until("memory", || pair.client.bulk(1).is_some());
+    let spec = CallSpec::new().argument(pair.client.bulk(8).unwrap());
+    let refused = pair.client.start(NULL, spec, nothing).unwrap_err();
+    assert!(matches!(refused, Backpressure::Misuse(_)), "{refused}");
+    let long = vec![0; 8 << 20];
+    let refused = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(&long)).unwrap_err();
+    assert!(matches!(refused, Backpressure::TooLarge { .. }), "{refused}");
+    let mut nested = None;
+    let pending = pair.client.start(NULL, CallSpec::new(), |_| {
+        nested = pair.client.start(NULL, CallSpec::new(), nothing).err();
+    });
+    assert!(matches!(nested, Some(Backpressure::Misuse(_))), "{nested:?}");
+    pending.unwrap().wait().unwrap();
+    // None of them has kept its memory.
+    let all: Vec<_> = (0..CALLS as u32).map(|number| pair.later(number)).collect();
+    drop(all);
+}
+
+#[test]
+fn an_encoder_panics_expect_no_call_lost() {
+    let pair = Pair::start();
+    for _ in 0..2 * CALLS {
+        let client = pair.client.clone();
+        let panicked =
+            thread::spawn(move || client.call(NULL, |_| panic!("in an encoder"), |_| Ok(())));
+        assert!(panicked.join().is_err());
+    }
+    assert_eq!(echo(&pair.client, b"still here").unwrap(), b"still here");
+}
+
+#[test]
+fn more_calls_than_configured_expect_back_pressure_and_then_room() {
+    let pair = Pair::start();
+    let mut pending: Vec<_> = (0..CALLS as u32).map(|number| pair.later(number)).collect();
+    let refused = pair.client.start(NULL, CallSpec::new(), nothing).unwrap_err();
+    assert_eq!(refused, Backpressure::TooManyCalls);
+    assert!(refused.is_transient());
+    pair.wait_for_deferred(CALLS);
+    pair.answer_all();
+    for (number, pending) in pending.drain(..).enumerate() {
+        let mut answer = pending.wait().unwrap();
+        assert_eq!(answer.results().u32().unwrap(), number as u32);
+    }
+    assert_eq!(echo(&pair.client, b"room").unwrap(), b"room");
+}
+
+/// RFC 8166 section 3.3: no more calls than credits are on their way; the rest waits at the core, in order.
+#[test]
+fn more_calls_than_credits_expect_all_of_them_answered() {
+    let pair = Pair::with(|raw| raw.rpc.credits = 2, &ConnectOptions::new());
+    let pending: Vec<_> = (0..CALLS as u32).map(|number| pair.later(number)).collect();
+    for number in 0..CALLS as u32 {
+        wait_until("the next call", || pair.server.shared.waiting() > 0);
+        assert!(pair.server.shared.waiting() <= 2);
+        let (served, deferred) = pair.server.shared.pop().unwrap();
+        assert_eq!(served, number);
+        deferred.reply(|results| results.u32(number));
+    }
+    for (number, pending) in pending.into_iter().enumerate() {
+        assert_eq!(pending.wait().unwrap().results().u32().unwrap(), number as u32);
+    }
+}
+
+#[test]
+fn a_call_that_is_not_sent_in_time_was_not_started() {
+    let pair = Pair::with(|raw| raw.rpc.credits = 1, &ConnectOptions::new());
+    let first = pair.later(1);
+    pair.wait_for_deferred(1);
+    let spec = CallSpec::new().deadline(Duration::from_millis(20));
+    let error = pair.client.start(NULL, spec, nothing).unwrap().wait().unwrap_err();
+    assert!(matches!(error, CallError::NotStarted(Backpressure::NoCredit)), "{error}");
+    pair.answer_all();
+    first.wait().unwrap();
+}
+
+#[test]
+fn dropped_calls_are_cancelled_expect_their_places_free() {
+    let pair = Pair::start();
+    for round in 0..3 {
+        let pending: Vec<_> = (0..CALLS as u32).map(|number| pair.later(number)).collect();
+        if round > 0 {
+            pair.wait_for_deferred(CALLS);
+        }
+        drop(pending);
+        let mut free = Vec::new();
+        wait_until("the places of cancelled calls", || {
+            free.extend(pair.client.start(NULL, CallSpec::new(), nothing).ok());
+            free.len() == CALLS
+        });
+        free.into_iter().for_each(|call| drop(call.wait().unwrap()));
+        wait_until("deferred calls", || {
+            pair.answer_all();
+            pair.server.shared.waiting() == 0
+        });
+        // What was cancelled on its way may be deferred yet.
+        pair.server.wait_for("calls", |stats| stats.calls_received >= stats.replies_sent);
+    }
+    assert_eq!(echo(&pair.client, b"after all").unwrap(), b"after all");
+}
+
+/// With a waker that counts: woken once the answer is there, and not before.
+#[test]
+fn a_future_is_ready_when_its_answer_is_there() {
+    struct Count(AtomicUsize);
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let pair = Pair::start();
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    let mut pending = pin!(pair.later(7));
+    assert!(pending.as_mut().poll(&mut context).is_pending());
+    pair.wait_for_deferred(1);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+    pair.answer_all();
+    wait_until("the waker", || woken.0.load(Ordering::Relaxed) == 1);
+    let Poll::Ready(answer) = pending.as_mut().poll(&mut context) else {
+        panic!("woken for nothing")
+    };
+    assert_eq!(answer.unwrap().results().u32().unwrap(), 7);
+    // A future that is asked once more does not wait for ever.
+    let Poll::Ready(Err(CallError::Cancelled)) = pending.as_mut().poll(&mut context) else {
+        panic!("answered twice")
+    };
+}
+
+#[test]
+fn tokio_awaits_many_calls_expect_all_answers() {
+    let pair = Pair::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let sum = runtime.block_on(async {
+        let tasks: Vec<_> = (0..64_u32)
+            .map(|number| {
+                let client = pair.client.clone();
+                tokio::spawn(async move {
+                    loop {
+                        let bytes = number.to_be_bytes();
+                        match client.start(ECHO, CallSpec::new(), |args| args.opaque(&bytes)) {
+                            Ok(pending) => {
+                                let mut answer = pending.await.unwrap();
+                                let bytes = answer.results().opaque(4).unwrap().try_into().unwrap();
+                                return u32::from_be_bytes(bytes);
+                            }
+                            Err(Backpressure::TooManyCalls) => tokio::task::yield_now().await,
+                            Err(refused) => panic!("{refused}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut sum = 0;
+        for task in tasks {
+            sum += task.await.unwrap();
+        }
+        sum
+    });
+    assert_eq!(sum, 63 * 64 / 2);
+}
+
+#[test]
+fn tokio_gives_a_call_up_expect_its_place_free() {
+    let pair = Pair::with(|raw| raw.rpc.handle_calls = 1, &ConnectOptions::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let call = pair.later(1);
+        assert!(tokio::time::timeout(Duration::from_millis(5), call).await.is_err());
+    });
+    wait_until("a place", || echo(&pair.client, b"next").is_ok());
+}
+
+#[test]
+fn answers_come_to_a_queue_expect_their_tokens_and_a_readable_descriptor() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let pair = Pair::start();
+    let queue = AnswerQueue::new(4).unwrap();
+    let is_readable = |at_most: Duration| {
+        let mut watched = [PollFd::new(&queue, PollFlags::IN)];
+        let at_most = Timespec::try_from(at_most).unwrap();
+        poll(&mut watched, Some(&at_most)).unwrap() == 1
+    };
+    for round in 0..3_u64 {
+        let tokens: BTreeSet<u64> = (0..4).map(|number| 10 * round + number).collect();
+        for token in &tokens {
+            let encode = |args: &mut Encoder<'_>| args.u32(*token as u32);
+            let spec = CallSpec::new();
+            pair.client.start_to_queue(&queue, Token(*token), LATER, spec, encode).unwrap();
+        }
+        let full = pair.client.start_to_queue(&queue, Token(0), NULL, CallSpec::new(), nothing);
+        assert_eq!(full, Err(Backpressure::TooManyCalls));
+        pair.wait_for_deferred(4);
+        assert!(queue.next().is_none() && queue.arm());
+        assert!(!is_readable(Duration::ZERO));
+        pair.answer_all();
+        let mut heard = BTreeSet::new();
+        while heard.len() < 4 {
+            match queue.next() {
+                Some((Token(token), answer)) => {
+                    assert_eq!(answer.unwrap().results().u32().unwrap(), token as u32);
+                    heard.insert(token);
+                }
+                None => assert!(!queue.arm() || is_readable(LIMIT), "no wake-up"),
+            }
+        }
+        assert_eq!(heard, tokens);
+    }
+}
+
+#[test]
+fn a_queue_is_dropped_with_answers_expect_their_places_free() {
+    let pair = Pair::start();
+    for _ in 0..3 {
+        let queue = AnswerQueue::new(CALLS).unwrap();
+        for token in 0..CALLS as u64 {
+            wait_until("a place", || {
+                let spec = CallSpec::new();
+                pair.client.start_to_queue(&queue, Token(token), NULL, spec, nothing).is_ok()
+            });
+        }
+    }
+    wait_until("a place", || echo(&pair.client, b"next").is_ok());
+}
+
+#[test]
+fn a_function_runs_on_the_core_expect_it_to_start_further_calls() {
+    let pair = Pair::start();
+    let (heard, threads) =
+        (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(BTreeSet::new())));
+    let on_answer = {
+        let (heard, threads, client) =
+            (Arc::clone(&heard), Arc::clone(&threads), pair.client.clone());
+        let last = Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| {});
+        Arc::new(move |Token(token), reply: Result<Reply<'_>, CallError>| {
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            lock(&threads).insert(name);
+            lock(&heard).push((token, reply.unwrap().results().opaque(4).unwrap().to_vec()));
+            client.start_on_core(&last, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+        })
+    };
+    for token in 0..8_u64 {
+        let encode = |args: &mut Encoder<'_>| args.opaque(&[token as u8]);
+        let spec = CallSpec::new();
+        pair.client.start_on_core(&on_answer, Token(token), ECHO, spec, encode).unwrap();
+    }
+    wait_until("answers", || lock(&heard).len() == 8);
+    assert_eq!(*lock(&heard), (0..8).map(|n| (n, vec![n as u8])).collect::<Vec<_>>());
+    assert_eq!(*lock(&threads), BTreeSet::from(["spinrpc-core-0".to_owned()]));
+    wait_until("the further calls", || pair.calls() == 16);
+    // The function holds a handle: without it the connection stays.
+    lock(&heard).clear();
+}
+
+#[test]
+fn a_core_that_waits_for_itself_is_told() {
+    let pair = Pair::start();
+    let told = Arc::new(Mutex::new(None));
+    let on_answer = {
+        let (told, client) = (Arc::clone(&told), pair.client.clone());
+        Arc::new(move |_: Token, _: Result<Reply<'_>, CallError>| {
+            *lock(&told) = client.call(NULL, nothing, |_| Ok(())).err();
+        })
+    };
+    pair.client.start_on_core(&on_answer, Token(1), NULL, CallSpec::new(), nothing).unwrap();
+    wait_until("the error", || lock(&told).is_some());
+    let told = lock(&told).take();
+    assert!(matches!(told, Some(CallError::NotStarted(Backpressure::Misuse(_)))), "{told:?}");
+}
+
+#[test]
+fn calls_are_made_as_the_user_that_was_set() {
+    let pair = Pair::start();
+    let groups = Groups::new(&[7]).unwrap();
+    let user = AuthSys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, groups };
+    pair.client.set_auth_sys(Some(&user)).unwrap();
+    assert_eq!(pair.client.call(WHO, nothing, |results| results.u32()).unwrap(), 1);
+    pair.client.set_auth_sys(None).unwrap();
+    assert_eq!(pair.client.call(WHO, nothing, |results| results.u32()).unwrap(), 0);
+}
+
+#[test]
+fn calls_before_the_connection_is_up_are_sent_when_it_is() {
+    let (server, engine) = (Server::start(), Engine::new(valid(client_config())).unwrap());
+    let options = ConnectOptions::new();
+    let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
+    let pending = client.start(ECHO, CallSpec::new(), |args| args.opaque(b"early")).unwrap();
+    assert!(!client.is_up());
+    assert!(matches!(client.wait_up(Duration::ZERO), Err(ConnectError::TimedOut(_))));
+    let running = engine.start().unwrap();
+    assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"early");
+    assert!(client.is_up());
+    drop(client);
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn no_server_listens_expect_the_reason() {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let running = engine.start().unwrap();
+    let options = ConnectOptions::new();
+    let client = engine.connect(0, &unique_address(), PROGRAM, VERSION, &options).unwrap();
+    let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
+    let error = client.wait_up(LIMIT).unwrap_err();
+    assert!(matches!(error, ConnectError::Fabric(_)), "{error}");
+    let error = pending.wait().unwrap_err();
+    assert!(matches!(error, CallError::NotStarted(Backpressure::Down)), "{error}");
+    let error = engine.connect(1, "shm:x", PROGRAM, VERSION, &options).unwrap_err();
+    assert!(error.to_string().contains("core 1 of 1"), "{error}");
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn the_core_ends_expect_every_call_answered() {
+    let mut pair = Pair::start();
+    let pending: Vec<_> = (0..CALLS as u32 - 1).map(|number| pair.later(number)).collect();
+    pair.wait_for_deferred(CALLS - 1);
+    let queue = AnswerQueue::new(1).unwrap();
+    pair.client
+        .start_to_queue(&queue, Token(1), LATER, CallSpec::new(), |args| args.u32(99))
+        .unwrap();
+    let waiting = thread::spawn(move || {
+        pending.into_iter().map(|call| call.wait().err()).collect::<Vec<_>>()
+    });
+    pair.end_client();
+    for error in waiting.join().unwrap() {
+        assert!(matches!(error, Some(CallError::Disconnected(DownCause::Local))), "{error:?}");
+    }
+    let (_, answer) = queue.next().unwrap();
+    assert!(matches!(answer, Err(CallError::Disconnected(DownCause::Local))), "{answer:?}");
+    let refused = pair.client.start(NULL, CallSpec::new(), nothing).unwrap_err();
+    assert_eq!(refused, Backpressure::Down);
+    assert!(matches!(pair.client.wait_up(LIMIT), Err(ConnectError::Down)));
+}
+
+/// Threads call, and drop calls, while the core ends: no one waits for ever.
+#[test]
+fn the_core_ends_while_threads_call_expect_each_call_to_end() {
+    for _ in 0..20 {
+        let mut pair = Pair::start();
+        let (barrier, is_over) = (Arc::new(Barrier::new(4)), Arc::new(AtomicBool::new(false)));
+        let threads: Vec<_> = (0..3)
+            .map(|thread| {
+                let (client, barrier) = (pair.client.clone(), Arc::clone(&barrier));
+                let is_over = Arc::clone(&is_over);
+                thread::spawn(move || {
+                    barrier.wait();
+                    while !is_over.load(Ordering::Relaxed) {
+                        match client.start(NULL, CallSpec::new(), nothing) {
+                            Ok(call) if thread == 0 => drop(call),
+                            Ok(call) => drop(call.wait()),
+                            Err(_) => thread::yield_now(),
+                        }
+                    }
+                })
+            })
+            .collect();
+        barrier.wait();
+        pair.end_client();
+        is_over.store(true, Ordering::Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn the_last_handle_is_dropped_expect_the_connection_closed_after_its_calls() {
+    let mut pair = Pair::start();
+    let pending = pair.later(5);
+    pair.wait_for_deferred(1);
+    let options = ConnectOptions::new();
+    let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
+    other.wait_up(LIMIT).unwrap();
+    drop(std::mem::replace(&mut pair.client, other));
+    assert_eq!(echo(&pair.client, b"the other").unwrap(), b"the other");
+    assert_eq!(pair.server.shared.downs(), 0);
+    pair.answer_all();
+    assert_eq!(pending.wait().unwrap().results().u32().unwrap(), 5);
+    wait_until("the end of the connection", || pair.server.shared.downs() == 1);
+}
+
+#[test]
+fn a_handle_is_closed_expect_its_calls_to_end() {
+    let pair = Pair::start();
+    let pending = pair.later(5);
+    pair.wait_for_deferred(1);
+    pair.client.close().unwrap();
+    let error = pending.wait().unwrap_err();
+    assert!(matches!(error, CallError::Disconnected(DownCause::Local)), "{error}");
+    let error = echo(&pair.client, b"").unwrap_err();
+    assert!(matches!(error, CallError::NotStarted(Backpressure::Down)), "{error}");
+}
+
+#[test]
+fn a_server_is_replaced_expect_calls_to_wait_for_the_next_one() {
+    let policy = Reconnect::default().first_delay(Duration::from_millis(5));
+    let mut pair = Pair::with(|_| {}, &ConnectOptions::new().reconnect(policy));
+    let address = pair.server.address.clone();
+    pair.server.engine.shutdown();
+    wait_until("the loss", || !pair.client.is_up());
+    let pending = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(b"again")).unwrap();
+    let next = Server::at(&address);
+    assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"again");
+    pair.end_client();
+    drop(next);
+}
+
+#[test]
+fn buffers_of_calls_that_end_go_back() {
+    let pair = Pair::start();
+    wait_until("memory", || pair.client.bulk(1).is_some());
+    let count = || std::iter::from_fn(|| pair.client.bulk(1 << 20)).collect::<Vec<Bulk>>().len();
+    let before = count();
+    let spec = CallSpec::new().argument(pair.client.bulk(1 << 20).unwrap());
+    let error = pair.client.start(NULL, spec, |args| args.bulk()).unwrap().wait().unwrap_err();
+    assert!(matches!(error, CallError::Accepted(AcceptStatus::GarbageArgs)), "{error}");
+    wait_until("the buffer", || count() == before);
+}
+
+#[test]
+fn handles_cross_threads() {
+    fn check<T: Send + Sync + Clone>() {}
+    fn moves<T: Send>() {}
+    check::<ClientHandle>();
+    check::<AnswerQueue>();
+    moves::<spinrpc::PendingCall>();
+    moves::<spinrpc::Answer>();
+}
