@@ -61,7 +61,7 @@ pub(super) struct Dispatch {
     pub(super) is_leaving: bool,
     /// Which of them poll.
     polling: Box<[usize]>,
-    handles: HandleCore,
+    handles: Box<HandleCore>,
     /// There is something to poll for.
     polls: bool,
     /// By index of the connection.
@@ -100,7 +100,7 @@ impl Dispatch {
             is_leaving: false,
             polls: !polling.is_empty(),
             polling,
-            handles,
+            handles: Box::new(handles),
             clients,
             connecting,
             random,
@@ -385,6 +385,8 @@ impl Upcalls for Dispatch {
         self.polls
     }
 
+    // Not in the turn, whose values are then kept in registers.
+    #[inline(never)]
     fn poll(&mut self) -> Progress {
         let mut all = Progress::default();
         for index in &self.polling {

@@ -1,6 +1,7 @@
 //! Locks of the control plane: a core never takes one per message.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// Locks, and waits for whoever holds it (blocks the thread). That another thread panicked while
 /// it held the lock is no hindrance: use it only where a panic leaves nothing half done.
@@ -30,4 +31,30 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     }
+}
+
+/// Waits until another thread has changed what the lock protects, for `at_most` this long, or for no reason (blocks
+/// the thread): the caller looks again.
+#[cfg(not(sanitized))]
+pub(crate) fn wait_for_change<'a, T>(
+    changed: &Condvar,
+    held: MutexGuard<'a, T>,
+    _: &'a Mutex<T>,
+    at_most: Duration,
+) -> MutexGuard<'a, T> {
+    let waited = changed.wait_timeout(held, at_most);
+    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+}
+
+/// The same for ThreadSanitizer, which does not see the standard library's lock after a wait either.
+#[cfg(sanitized)]
+pub(crate) fn wait_for_change<'a, T>(
+    _: &Condvar,
+    held: MutexGuard<'a, T>,
+    mutex: &'a Mutex<T>,
+    _: Duration,
+) -> MutexGuard<'a, T> {
+    drop(held);
+    std::thread::yield_now();
+    lock(mutex)
 }

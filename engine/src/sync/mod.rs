@@ -20,3 +20,4 @@ mod loom_models;
 
 pub use crossbeam::utils::CachePadded;
 pub use lock::lock;
+pub(crate) use lock::wait_for_change;

@@ -117,7 +117,12 @@ impl<T: 'static> Pair<T> {
 
 /// Turns until `done`, or fails.
 #[track_caller]
-pub(crate) fn poll_until(near: &mut Core, far: &mut Core, what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn poll_until(
+    near: &mut Core,
+    far: &mut Core,
+    what: &str,
+    mut done: impl FnMut() -> bool,
+) {
     let end = Instant::now() + LIMIT;
     while !done() {
         assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");

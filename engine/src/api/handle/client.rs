@@ -10,7 +10,7 @@ use crate::api::errors::{CallError, ConnectError};
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::{Backpressure, CallSpec};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::lock;
+use crate::sync::{lock, wait_for_change};
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::rpc::{AUTH_BODY_MAX_BYTES, AuthFlavor, AuthSys};
 use spinrpc_proto::xdr::DecodeError;
@@ -79,8 +79,7 @@ impl Connection {
             if left.is_zero() {
                 return Err(ConnectError::TimedOut(at_most));
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            state = wait_for_change(&self.changed, state, &self.state, left);
         }
     }
 }
