@@ -474,6 +474,26 @@ fn calls_before_the_connection_is_up_are_sent_when_it_is() {
     running.join().unwrap();
 }
 
+/// A function that panics then is no one's burden but its own.
+#[test]
+fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
+    for ends_by_shutdown in [true, false] {
+        let engine = Engine::new(valid(client_config())).unwrap();
+        let options = ConnectOptions::new();
+        let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+        let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
+        let bad = Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
+        client.start_on_core(&bad, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+        if ends_by_shutdown {
+            engine.shutdown();
+        }
+        drop(engine);
+        let error = pending.wait().unwrap_err();
+        assert!(matches!(error, CallError::Disconnected(DownCause::Local)), "{error}");
+        assert!(matches!(client.wait_up(LIMIT), Err(ConnectError::Down)));
+    }
+}
+
 #[test]
 fn no_server_listens_expect_the_reason() {
     let engine = Engine::new(valid(client_config())).unwrap();

@@ -418,6 +418,9 @@ impl Runtime {
         for core in &self.cores {
             // A full mailbox is being read; its core looks at the flag after this turn.
             drop(core.inbox.post(Mail::Shutdown));
+            if !core.taken.load(Ordering::Relaxed) {
+                core.calls.close();
+            }
         }
     }
 
@@ -450,6 +453,8 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.shutdown();
         drop(self.observed.take());
+        // A core that was taken may have failed to start.
+        self.cores.iter().for_each(|core| core.calls.close());
         drop(lock(&self.jobs).send(Job::Stop));
         if let Some(control) = lock(&self.control).take() {
             drop(control.join());

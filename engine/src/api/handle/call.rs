@@ -5,12 +5,14 @@ use super::queue::Queued;
 use crate::api::arrived::Arrived;
 use crate::api::client::{Reply, Token};
 use crate::api::errors::CallError;
+use crate::fabric::DownCause;
 use crate::reactor::CallSpec;
 use crate::reactor::words::message_memory::StoredDraft;
 use crate::sync::handoff::Handoff;
 use atomic_waker::AtomicWaker;
 use spinrpc_proto::ids::Procedure;
 use std::mem::take;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,6 +98,16 @@ impl HandleCall {
                     Err(unwanted) => give_back(unwanted),
                 }
             }
+        }
+    }
+
+    /// Ends it, because its core has ended. A panic of a function of the application ends nothing else here.
+    pub(super) fn lose(self: Box<Self>) {
+        let lost = Err(CallError::Disconnected(DownCause::Local));
+        if catch_unwind(AssertUnwindSafe(|| self.finish(lost))).is_err() {
+            tracing::error!(
+                "a function that was to take an answer panicked after the end of its core"
+            );
         }
     }
 }

@@ -8,7 +8,6 @@ use crate::api::client_entry::ConnectTo;
 use crate::api::errors::CallError;
 use crate::api::service::ConnectionEvent;
 use crate::config::Config;
-use crate::fabric::DownCause;
 use crate::mem::BulkPool;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::Deadline;
@@ -246,7 +245,7 @@ impl Drop for HandleCore {
         let in_flight = self.in_flight.take();
         let left: Vec<_> = waiting.chain(in_flight.into_iter().flatten()).collect();
         for call in left {
-            call.finish(Err(CallError::Disconnected(DownCause::Local)));
+            call.lose();
         }
     }
 }

@@ -3,8 +3,6 @@
 use super::call::{HandleCall, give_back};
 use super::client::Connection;
 use crate::api::client_entry::ConnectTo;
-use crate::api::errors::CallError;
-use crate::fabric::DownCause;
 use crate::reactor::Backpressure;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -45,6 +43,8 @@ pub(in crate::api) struct Pool {
     pub(super) longest_bytes: usize,
     queues: OnceLock<Queues>,
     is_closed: AtomicBool,
+    /// The core has been told that there will be orders.
+    is_announced: AtomicBool,
     core: OnceLock<ThreadId>,
 }
 
@@ -64,8 +64,8 @@ impl Pool {
         longest_bytes: usize,
     ) -> Self {
         let (queues, core) = (OnceLock::new(), OnceLock::new());
-        let is_closed = AtomicBool::new(false);
-        Self { inbox, calls_max, handles_max, longest_bytes, queues, is_closed, core }
+        let [is_closed, is_announced] = [(); 2].map(|()| AtomicBool::new(false));
+        Self { inbox, calls_max, handles_max, longest_bytes, queues, is_closed, is_announced, core }
     }
 
     /// Makes the memory, once.
@@ -79,9 +79,10 @@ impl Pool {
             for number in 0..self.handles_max as u32 {
                 let _ = handles.push(number);
             }
-            // Each call is in it twice at most, to be started and to be cancelled; handles are connected and
-            // forgotten once each, and the rest of the room is for what is said of them between.
-            let orders = ArrayQueue::new(2 * self.calls_max + 4 * self.handles_max);
+            // Each call is in it three times at most: to be started and to be cancelled, behind a wish to cancel
+            // it from when it was another one. Handles are connected and forgotten once each, and the rest of the
+            // room is for what is said of them between.
+            let orders = ArrayQueue::new(3 * self.calls_max + 4 * self.handles_max);
             Queues { free, orders, handles }
         })
     }
@@ -154,6 +155,10 @@ impl Pool {
     /// The same for the first order of a handle, to a core that may not look for any yet.
     pub(in crate::api) fn order_first(&self, order: Order) {
         self.order(order);
+        // Relaxed: the letter is ordered by the mailbox.
+        if self.is_announced.swap(true, Ordering::Relaxed) {
+            return;
+        }
         // A full mailbox is being read: the letter finds room soon.
         while self.inbox.post(Mail::Orders).is_err() {
             thread::yield_now();
@@ -166,8 +171,8 @@ impl Pool {
         self.queues.get()?.orders.pop()
     }
 
-    /// The core ends: what has been ordered is refused, and what comes.
-    pub(super) fn close(&self) {
+    /// The core ends, or will never begin: what has been ordered is refused, and what comes.
+    pub(in crate::api) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.go_on_closing();
     }
@@ -192,7 +197,7 @@ impl Pool {
 /// Of a core that has ended.
 fn refuse(order: Order) {
     match order {
-        Order::Call(call) => call.finish(Err(CallError::Disconnected(DownCause::Local))),
+        Order::Call(call) => call.lose(),
         Order::Connect(order) => order.1.go_down(),
         Order::Cancel(_) | Order::Credential { .. } | Order::Close { .. } => {}
     }
