@@ -19,7 +19,7 @@ pub use api::options;
 pub use api::{
     Answer, AnswerQueue, Call, CallError, Client, ClientHandle, ConnectError, ConnectOptions,
     ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred, Directory, Encoder,
-    Engine, EngineError, ExposedData, Failure, HostError, PendingCall, Reconnect, Reply,
+    Engine, EngineError, ExposedData, Failure, HostError, OnAnswer, PendingCall, Reconnect, Reply,
     ReplyHandler, ReverseOptions, Running, Service, Token, Work, blocking, driver_of, spawn_helper,
 };
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};

@@ -12,8 +12,8 @@ use spinrpc::config::RawConfig;
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AnswerQueue, AuthSys, Backpressure, Bulk, CallError, CallSpec, ClientHandle,
-    ConnectError, ConnectOptions, DownCause, Encoder, Engine, Groups, Procedure, Reconnect, Reply,
-    Running, Token,
+    ConnectError, ConnectOptions, DownCause, Encoder, Engine, Groups, OnAnswer, Procedure,
+    Reconnect, Reply, Running, Token,
 };
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -407,10 +407,10 @@ fn a_function_runs_on_the_core_expect_it_to_start_further_calls() {
     let pair = Pair::start();
     let (heard, threads) =
         (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(BTreeSet::new())));
-    let on_answer = {
+    let on_answer: Arc<OnAnswer> = {
         let (heard, threads, client) =
             (Arc::clone(&heard), Arc::clone(&threads), pair.client.clone());
-        let last = Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| {});
+        let last: Arc<OnAnswer> = Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| {});
         Arc::new(move |Token(token), reply: Result<Reply<'_>, CallError>| {
             let name = thread::current().name().unwrap_or_default().to_owned();
             lock(&threads).insert(name);
@@ -435,7 +435,7 @@ fn a_function_runs_on_the_core_expect_it_to_start_further_calls() {
 fn a_core_that_waits_for_itself_is_told() {
     let pair = Pair::start();
     let told = Arc::new(Mutex::new(None));
-    let on_answer = {
+    let on_answer: Arc<OnAnswer> = {
         let (told, client) = (Arc::clone(&told), pair.client.clone());
         Arc::new(move |_: Token, _: Result<Reply<'_>, CallError>| {
             *lock(&told) = client.call(NULL, nothing, |_| Ok(())).err();
@@ -482,7 +482,8 @@ fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
         let options = ConnectOptions::new();
         let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
         let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
-        let bad = Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
+        let bad: Arc<OnAnswer> =
+            Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
         client.start_on_core(&bad, Token(0), NULL, CallSpec::new(), nothing).unwrap();
         if ends_by_shutdown {
             engine.shutdown();

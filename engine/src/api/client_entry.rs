@@ -17,8 +17,6 @@ use std::rc::Rc;
 
 /// Where a client is to connect, and what it calls there.
 pub(super) struct ConnectTo {
-    /// Number of its handle.
-    pub(super) number: u32,
     pub(super) address: String,
     pub(super) program: Program,
     pub(super) version: Version,

@@ -40,7 +40,7 @@ pub use directory::Directory;
 pub use driver::driver_of;
 pub use engine::{Engine, Running};
 pub use errors::{CallError, ConnectError, EngineError, Failure, HostError};
-pub use handle::{Answer, AnswerQueue, ClientHandle, PendingCall};
+pub use handle::{Answer, AnswerQueue, ClientHandle, OnAnswer, PendingCall};
 pub use helper::spawn_helper;
 pub use reconnect::{ConnectOptions, Reconnect};
 pub use reverse::ReverseOptions;

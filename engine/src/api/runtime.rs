@@ -10,7 +10,7 @@ use super::dispatch::{Dispatch, ServiceEntry};
 use super::errors::{ConnectError, EngineError};
 use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
-use super::handle::pool::{Order, Pool};
+use super::handle::pool::Pool;
 use super::observer::{Observed, Observer};
 use super::options::{Carries, OptionFactory, Registered};
 use super::reconnect::ConnectOptions;
@@ -342,7 +342,8 @@ impl Runtime {
         })?;
         let fabric = self.connector.fabric(index)?;
         let pool = memory::core_pool(&self.config, cpu)?;
-        let context = CoreContext { index, pool: pool.clone() };
+        let calls = Arc::clone(&place.calls);
+        let context = CoreContext { index, pool: pool.clone(), calls };
         let inbox = Arc::clone(&place.inbox);
         let reactor =
             Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells))
@@ -363,7 +364,8 @@ impl Runtime {
         let dispatch = Dispatch::new(ops, services, asking, handles, varying).with_options(options);
         let arrived = ArrivedMessages::with_limit(self.config.poll_budget());
         let runner = Box::new(Runner { cell, dispatch, arrived });
-        Ok(Core::new(runner, &self.config, index, Arc::clone(&place.idle)).pinned(pin))
+        let shared = (Arc::clone(&place.idle), Arc::clone(&place.calls));
+        Ok(Core::new(runner, &self.config, index, shared).pinned(pin))
     }
 
     /// Has a core connect, for a handle.
@@ -374,16 +376,9 @@ impl Runtime {
         (program, version): (Program, Version),
         options: &ConnectOptions,
     ) -> Result<ClientHandle, ConnectError> {
-        options.check(&self.config)?;
         let place = self.place(core)?;
-        let handles_max = self.config.conns_max();
-        let number = place.calls.take_handle();
-        let number = number.ok_or(ConnectError::TooManyHandles(handles_max))?;
         let (address, options) = (address.to_owned(), options.clone());
-        let to = ConnectTo { number, address, program, version, options };
-        let connection = Arc::default();
-        place.calls.order_first(Order::Connect(Box::new((to, Arc::clone(&connection)))));
-        Ok(ClientHandle::new(number, Arc::clone(&place.calls), connection))
+        ClientHandle::connect(&place.calls, ConnectTo { address, program, version, options })
     }
 
     pub(super) fn drain(&self, at_most: Duration) -> usize {
@@ -466,9 +461,8 @@ impl CorePlace {
     fn new(letters: usize, config: &Config) -> Self {
         let inbox = Arc::new(Inbox::new(letters));
         let idle = Arc::new(IdleSwitch::new(config.idle_policy()));
-        let (calls_max, handles_max) = (config.handle_calls(), config.conns_max());
         let longest_bytes = memory::longest_block_bytes(config);
-        let calls = Pool::new(Arc::clone(&inbox), calls_max, handles_max, longest_bytes);
+        let calls = Pool::new(Arc::clone(&inbox), config.clone(), longest_bytes);
         let (calls, cells, taken) = (Arc::new(calls), Arc::default(), AtomicBool::new(false));
         Self { inbox, cells, idle, calls, taken }
     }

@@ -16,8 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What runs on the core with the answers of calls.
-pub(super) type OnAnswer = dyn Fn(Token, Result<Reply<'_>, CallError>) + Send + Sync;
+/// A function that runs on the core with the answers of calls ([`ClientHandle::start_on_core`]).
+///
+/// [`ClientHandle::start_on_core`]: crate::ClientHandle::start_on_core
+pub type OnAnswer = dyn Fn(Token, Result<Reply<'_>, CallError>) + Send + Sync;
 
 /// A call, in memory that goes round. Whoever has the box is the only one that touches it.
 pub(in crate::api) struct HandleCall {

@@ -4,7 +4,8 @@ use super::answer::PendingCall;
 use super::call::{Destination, OnAnswer, Ticket};
 use super::pool::{Claimed, Order, Pool, When};
 use super::queue::AnswerQueue;
-use crate::api::client::{Reply, Token};
+use crate::api::client::Token;
+use crate::api::client_entry::ConnectTo;
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::{CallError, ConnectError};
 use crate::mem::{Bulk, BulkPool};
@@ -149,8 +150,14 @@ impl Drop for Shared {
 }
 
 impl ClientHandle {
-    pub(in crate::api) fn new(number: u32, pool: Arc<Pool>, connection: Arc<Connection>) -> Self {
-        Self(Arc::new(Shared { number, pool, connection }))
+    /// Has the core connect.
+    pub(in crate::api) fn connect(pool: &Arc<Pool>, to: ConnectTo) -> Result<Self, ConnectError> {
+        to.options.check(&pool.config)?;
+        let number = pool.take_handle();
+        let number = number.ok_or(ConnectError::TooManyHandles(pool.config.conns_max()))?;
+        let connection = Arc::default();
+        pool.order_first(Order::Connect(number, Box::new((to, Arc::clone(&connection)))));
+        Ok(Self(Arc::new(Shared { number, pool: Arc::clone(pool), connection })))
     }
 
     /// Calls with short arguments and results, and blocks the thread until the answer is there. A few microseconds
@@ -216,18 +223,15 @@ impl ClientHandle {
     ///
     /// # Errors
     /// As [`ClientHandle::start`].
-    pub fn start_on_core<F>(
+    pub fn start_on_core(
         &self,
-        on_answer: &Arc<F>,
+        on_answer: &Arc<OnAnswer>,
         token: Token,
         procedure: Procedure,
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
-    ) -> Result<(), Backpressure>
-    where
-        F: Fn(Token, Result<Reply<'_>, CallError>) + Send + Sync + 'static,
-    {
-        let on_answer: Arc<OnAnswer> = Arc::<F>::clone(on_answer);
+    ) -> Result<(), Backpressure> {
+        let on_answer = Arc::clone(on_answer);
         self.send(procedure, spec, encode, |_| Destination::Core(on_answer, token))
     }
 

@@ -94,9 +94,9 @@ impl HandleCore {
             match order {
                 Order::Call(call) => self.take_call(call),
                 Order::Cancel(number) => self.cancel(number),
-                Order::Connect(order) => {
+                Order::Connect(number, order) => {
                     let (to, connection) = *order;
-                    return Some(self.open(to, connection));
+                    return Some(self.open(number, to, connection));
                 }
                 Order::Credential { client, flavor, body } => {
                     self.set_credential(client, flavor, &body);
@@ -119,14 +119,14 @@ impl HandleCore {
         Progress { events, is_waiting: !self.behind.is_empty() }
     }
 
-    fn open(&mut self, to: ConnectTo, connection: Arc<Connection>) -> Opening {
+    fn open(&mut self, number: u32, to: ConnectTo, connection: Arc<Connection>) -> Opening {
         let reconnects = to.options.reconnect.is_some();
         let link = Link::new(Rc::clone(&self.ops), to.program, to.version, reconnects);
         // As the memory of a core, it is the same for all its connections.
         drop(connection.memory.set(self.memory.clone()));
         let in_flight = Rc::clone(&self.in_flight);
         let handler = Box::new(Replies { in_flight, connection: Arc::clone(&connection) });
-        let place = to.number as usize;
+        let place = number as usize;
         if self.clients.len() <= place {
             self.clients.resize_with(place + 1, || None);
         }

@@ -14,5 +14,6 @@ pub(super) mod pool;
 mod queue;
 
 pub use answer::{Answer, PendingCall};
+pub use call::OnAnswer;
 pub use client::ClientHandle;
 pub use queue::AnswerQueue;

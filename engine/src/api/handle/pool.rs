@@ -3,6 +3,7 @@
 use super::call::{HandleCall, give_back};
 use super::client::Connection;
 use crate::api::client_entry::ConnectTo;
+use crate::config::Config;
 use crate::reactor::Backpressure;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -17,8 +18,8 @@ pub(in crate::api) enum Order {
     Call(Box<HandleCall>),
     /// Give up the call with this number, if its caller has gone.
     Cancel(u32),
-    /// Connect the client of a handle.
-    Connect(Box<(ConnectTo, Arc<Connection>)>),
+    /// Connect the client of the handle with this number.
+    Connect(u32, Box<(ConnectTo, Arc<Connection>)>),
     /// Call with this credential from now on.
     Credential { client: u32, flavor: AuthFlavor, body: Box<[u8]> },
     /// Close the connection of a handle.
@@ -37,8 +38,7 @@ pub(in crate::api) enum When {
 /// See the module. There is one for each core, empty until the first handle is made.
 pub(in crate::api) struct Pool {
     inbox: Arc<Inbox>,
-    calls_max: usize,
-    handles_max: usize,
+    pub(super) config: Config,
     /// Longest arguments that are not data items, in bytes.
     pub(super) longest_bytes: usize,
     queues: OnceLock<Queues>,
@@ -56,40 +56,36 @@ struct Queues {
 }
 
 impl Pool {
-    /// For at most `calls_max` calls at a time, of at most `handles_max` handles.
-    pub(in crate::api) fn new(
-        inbox: Arc<Inbox>,
-        calls_max: usize,
-        handles_max: usize,
-        longest_bytes: usize,
-    ) -> Self {
+    /// Of a core that is configured like this, and takes arguments of at most so many bytes.
+    pub(in crate::api) fn new(inbox: Arc<Inbox>, config: Config, longest_bytes: usize) -> Self {
         let (queues, core) = (OnceLock::new(), OnceLock::new());
         let [is_closed, is_announced] = [(); 2].map(|()| AtomicBool::new(false));
-        Self { inbox, calls_max, handles_max, longest_bytes, queues, is_closed, is_announced, core }
+        Self { inbox, config, longest_bytes, queues, is_closed, is_announced, core }
     }
 
     /// Makes the memory, once.
     fn open(self: &Arc<Self>) -> &Queues {
         self.queues.get_or_init(|| {
-            let free = ArrayQueue::new(self.calls_max);
-            for number in 0..self.calls_max as u32 {
+            let (calls_max, handles_max) = (self.calls_max(), self.config.conns_max());
+            let free = ArrayQueue::new(calls_max);
+            for number in 0..calls_max as u32 {
                 drop(free.push(Box::new(HandleCall::new(number, Arc::clone(self)))));
             }
-            let handles = ArrayQueue::new(self.handles_max);
-            for number in 0..self.handles_max as u32 {
+            let handles = ArrayQueue::new(handles_max);
+            for number in 0..handles_max as u32 {
                 let _ = handles.push(number);
             }
             // Each call is in it three times at most: to be started and to be cancelled, behind a wish to cancel
             // it from when it was another one. Handles are connected and forgotten once each, and the rest of the
             // room is for what is said of them between.
-            let orders = ArrayQueue::new(3 * self.calls_max + 4 * self.handles_max);
+            let orders = ArrayQueue::new(3 * calls_max + 4 * handles_max);
             Queues { free, orders, handles }
         })
     }
 
     /// Most calls under way at a time.
     pub(super) fn calls_max(&self) -> usize {
-        self.calls_max
+        self.config.handle_calls()
     }
 
     /// The core begins to take orders. Its own thread calls it.
@@ -145,7 +141,7 @@ impl Pool {
     /// [`Backpressure::TooManyCalls`] if there would be no room left for what is.
     pub(super) fn order_if_room(&self, order: Order) -> Result<(), Backpressure> {
         let ordered = self.queues.get().map_or(0, |queues| queues.orders.len());
-        if ordered >= 2 * self.handles_max {
+        if ordered >= 2 * self.config.conns_max() {
             return Err(Backpressure::TooManyCalls);
         }
         self.order(order);
@@ -198,7 +194,7 @@ impl Pool {
 fn refuse(order: Order) {
     match order {
         Order::Call(call) => call.lose(),
-        Order::Connect(order) => order.1.go_down(),
+        Order::Connect(_, order) => order.1.go_down(),
         Order::Cancel(_) | Order::Credential { .. } | Order::Close { .. } => {}
     }
 }
