@@ -142,7 +142,7 @@ impl Bench {
                 }
             }
             if args.auth_sys {
-                client.set_auth_sys(Some(&credential()));
+                client.set_auth_sys(Some(&credential()))?;
             }
             clients.push(client);
         }

@@ -151,7 +151,7 @@ fn main() -> Result<(), Failure> {
         println!("{length:6} bytes: {copied:8.0} | {owned:8.0} | {:+8.0}", owned - copied);
     }
     for (pair, name) in [(&plain, "RDMA_MSG"), (&padded, "RDMA_MSGP")] {
-        let stats = pair.engines[0].stats(0);
+        let stats = pair.engines[0].stats(0)?;
         println!("{name}: joins {}, bytes read {}", stats.joins, stats.bytes_read);
     }
     Ok(())

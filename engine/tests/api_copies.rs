@@ -20,7 +20,7 @@ fn take_buffers(mut reply: Reply<'_>) -> Result<(Vec<Bulk>, Vec<Bulk>), DecodeEr
 /// Statistics are published a few turns late.
 fn wait_for_copies<T: 'static>(caller: &mut Caller<T>, copies: u64) {
     let engine = caller.engine.clone();
-    run_core(&mut caller.core, "copies", || engine.stats(0).copies >= copies);
+    run_core(&mut caller.core, "copies", || engine.stats(0).unwrap().copies >= copies);
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn exposed_memory_is_sent_and_filled_without_a_copy() {
         assert_eq!((argument.len(), result.len()), (length, length));
     }
     let engine = caller.engine.clone();
-    run_core(&mut caller.core, "replies", || engine.stats(0).replies_received >= 3);
-    assert_eq!(engine.stats(0).copies, 0);
+    run_core(&mut caller.core, "replies", || engine.stats(0).unwrap().replies_received >= 3);
+    assert_eq!(engine.stats(0).unwrap().copies, 0);
 }
 
 /// The one item of the results, in memory that no peer can write.

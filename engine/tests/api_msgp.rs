@@ -100,8 +100,8 @@ impl KeepServer {
 
     #[track_caller]
     fn wait_for(&self, what: &str, done: impl Fn(&StatsSnapshot) -> bool) -> StatsSnapshot {
-        wait_until(what, || done(&self.engine.stats(0)));
-        self.engine.stats(0)
+        wait_until(what, || done(&self.engine.stats(0).unwrap()));
+        self.engine.stats(0).unwrap()
     }
 }
 
@@ -230,8 +230,8 @@ fn replies_are_padded_too() {
     let short = pattern(3, 500);
     assert_eq!(caller.call(ECHO, |args| args.opaque(&short)).unwrap(), (false, true));
     let engine = caller.engine.clone();
-    run_core(&mut caller.core, "replies", || engine.stats(0).replies_received >= 5);
-    assert_eq!(engine.stats(0).joins, 0);
+    run_core(&mut caller.core, "replies", || engine.stats(0).unwrap().replies_received >= 5);
+    assert_eq!(engine.stats(0).unwrap().joins, 0);
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn long_credentials_move_the_data_and_lose_nothing() {
                 gid: 3,
                 groups: Groups::new(&[7; 16][..groups]).unwrap(),
             };
-            assert!(caller.client.set_auth_sys(Some(&user)));
+            caller.client.set_auth_sys(Some(&user)).unwrap();
             keep(&mut caller, seed, 2001, true);
             keep(&mut caller, seed, 511, true);
         }

@@ -151,7 +151,7 @@ impl Pair {
     }
 
     fn parks(&self) -> u64 {
-        self.engine.stats(0).parks
+        self.engine.stats(0).unwrap().parks
     }
 }
 
@@ -204,7 +204,7 @@ fn a_core_that_would_sleep_polls_on_while_a_service_waits_and_sleeps_when_it_doe
         pair.shared.hold(false);
         let engine = pair.engine.clone();
         let end = Instant::now() + LIMIT;
-        pair.server.run_until(|| engine.stats(0).parks > parks || Instant::now() > end);
+        pair.server.run_until(|| engine.stats(0).unwrap().parks > parks || Instant::now() > end);
         assert!(pair.parks() > parks, "the core did not sleep when the work was done");
         pair.hear(1);
         assert_eq!(pair.replies(), [[7]]);

@@ -65,7 +65,9 @@ fn items_without_room_are_fetched_and_belong_to_the_application() {
             stats.dones_received == 3 && stats.replies_exported == 3
         });
         let client = caller.engine.clone();
-        run_core(&mut caller.core, "the client's count", || client.stats(0).dones_sent == 3);
+        run_core(&mut caller.core, "the client's count", || {
+            client.stats(0).unwrap().dones_sent == 3
+        });
     }
 }
 
@@ -188,7 +190,7 @@ fn draft_00_says_done_after_calls_too_and_the_requester_drops_it() {
     }
     server.wait_for("an RDMA_DONE each", |stats| stats.dones_sent == 300);
     let client = caller.engine.clone();
-    let dropped = || client.stats(0).messages_dropped == 300;
+    let dropped = || client.stats(0).unwrap().messages_dropped == 300;
     run_core(&mut caller.core, "them dropped", dropped);
 }
 
@@ -232,7 +234,7 @@ fn the_late_reply_of_a_cancelled_call_is_answered_with_rdma_done_only() {
     assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
     let done = || server.stats().dones_received == 1;
     run_core(&mut caller.core, "its RDMA_DONE", done);
-    assert_eq!(caller.engine.stats(0).bytes_read, 0);
+    assert_eq!(caller.engine.stats(0).unwrap().bytes_read, 0);
     run(&mut caller, &call);
 }
 
@@ -254,13 +256,15 @@ fn a_reply_waits_for_memory_and_a_deadline_ends_that_with_rdma_done() {
     let taken = take_all(&caller);
     call.start(&caller.client, 7).unwrap();
     let client = caller.engine.clone();
-    run_core(&mut caller.core, "the reply to wait", || client.stats(0).no_buffer > 10);
+    run_core(&mut caller.core, "the reply to wait", || client.stats(0).unwrap().no_buffer > 10);
     drop(taken);
     call.check(&caller.reply().unwrap());
     let taken = take_all(&caller);
     call.start(&caller.client, 8).unwrap();
-    let before = client.stats(0).no_buffer;
-    run_core(&mut caller.core, "the reply to wait", || client.stats(0).no_buffer > before + 10);
+    let before = client.stats(0).unwrap().no_buffer;
+    run_core(&mut caller.core, "the reply to wait", || {
+        client.stats(0).unwrap().no_buffer > before + 10
+    });
     assert!(caller.client.cancel(Token(8)));
     assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
     run_core(&mut caller.core, "RDMA_DONE", || server.stats().dones_received == 2);

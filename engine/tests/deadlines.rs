@@ -169,7 +169,7 @@ fn receive_late_expect_a_call_that_was_not_executed() {
     peer.send_words(&success(said[0]));
     assert!(caller.reply().is_ok());
     let engine = caller.engine.clone();
-    run_core(&mut caller.core, "the drop", || engine.stats(0).messages_dropped == 1);
+    run_core(&mut caller.core, "the drop", || engine.stats(0).unwrap().messages_dropped == 1);
 }
 
 #[test]

@@ -443,6 +443,6 @@ fn a_second_reply_while_the_first_is_fetched_is_dropped() {
     assert_eq!(pair.caller.reply().unwrap(), [9; 64]);
     pair.hear_done(xid);
     let engine = pair.caller.engine.clone();
-    run_core(&mut pair.caller.core, "a drop", || engine.stats(0).messages_dropped == 1);
+    run_core(&mut pair.caller.core, "a drop", || engine.stats(0).unwrap().messages_dropped == 1);
     assert!(pair.caller.client.is_up());
 }

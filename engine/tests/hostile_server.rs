@@ -129,7 +129,7 @@ fn messages_that_answer_no_call_are_dropped() {
         pair.expect_alive(what, xid);
     }
     let engine = pair.caller.engine.clone();
-    run_core(&mut pair.caller.core, "13 drops", || engine.stats(0).messages_dropped == 13);
+    run_core(&mut pair.caller.core, "13 drops", || engine.stats(0).unwrap().messages_dropped == 13);
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_first_reply_that_is_rubbish_is_a_connect_error() {
         let error = opened.err().unwrap_or_else(|| panic!("{what}: connected"));
         assert!(matches!(error, ConnectError::FirstCall(_)), "{what}: {error:?}");
         assert_eq!(error.to_string().lines().count(), 1);
-        run_core(&mut core, "the end", || engine.stats(0).connections_closed == 1);
+        run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
         serving.join().unwrap();
     }
 }
@@ -381,7 +381,7 @@ fn a_server_that_connects_and_says_nothing_times_out() {
     let mut core = engine.core(0).unwrap();
     let error = common::caller::open(&mut core, &address, all_words).err().unwrap();
     assert!(matches!(error, ConnectError::FirstCall(_)), "{error:?}");
-    run_core(&mut core, "the end", || engine.stats(0).connections_closed == 1);
+    run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
     ended.send(()).unwrap();
     serving.join().unwrap();
 }

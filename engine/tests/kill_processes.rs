@@ -302,7 +302,7 @@ fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_serve
             None => before = Some(Holdings::now()),
             Some(before) => expect_back(before),
         }
-        assert_eq!(engine.stats(0).connections_closed, u64::from(round) + 1);
+        assert_eq!(engine.stats(0).unwrap().connections_closed, u64::from(round) + 1);
     }
     expect_nothing_left_in_dev_shm();
 }

@@ -286,9 +286,9 @@ fn an_option_is_answered_later_by_who_holds_the_core() {
     assert!(matches!(next().reply(&too_long), Err(Backpressure::TooLarge { .. })));
     assert_eq!(hear(&mut core)[3..], [4, 2], "BAD_HEADER");
     peer.close();
-    run_core(&mut core, "the end", || engine.stats(0).connections_closed == 1);
+    run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
     next().reply(&OptionMessage { option: ALONE, info: &[], payload: &[] }).unwrap();
-    run_core(&mut core, "an answer to nobody", || engine.stats(0).stale == 1);
+    run_core(&mut core, "an answer to nobody", || engine.stats(0).unwrap().stale == 1);
 }
 
 /// Defer more options than calls may be deferred on a core. Expect that a call still may be.
@@ -335,7 +335,7 @@ fn expect_answered_within(handler: fn(OptionCall<'_>), expected: &[u32]) {
         let answer = peer.hear().words();
         assert_eq!((answer[0], &answer[3..]), (xid, expected));
     }
-    assert_eq!(engine.stats(0).stale, 0);
+    assert_eq!(engine.stats(0).unwrap().stale, 0);
     assert_eq!(engine.drain(LIMIT), 0, "calls that are not finished");
     running.join().unwrap();
 }
@@ -448,6 +448,6 @@ fn receive_an_option_for_an_rpc_call_expect_a_typed_error_and_its_memory_back() 
     assert!(matches!(error, CallError::AnsweredByOption { option: ALONE }), "{error:?}");
     assert_eq!(caller.free_blocks(1 << 20), before);
     let engine = caller.engine.clone();
-    run_core(&mut caller.core, "the second", || engine.stats(0).messages_dropped == 1);
+    run_core(&mut caller.core, "the second", || engine.stats(0).unwrap().messages_dropped == 1);
     assert!(caller.heard.borrow().replies.is_empty(), "a call ends once");
 }

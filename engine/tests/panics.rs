@@ -150,7 +150,7 @@ fn check_counts(engine: &Engine) {
     assert_eq!(of(HandlerKind::Call, Some(DEFERRED)), (ROUNDS, "with the call deferred"));
     assert_eq!(of(HandlerKind::Poll, None), (ROUNDS, "in the poll"));
     assert_eq!(of(HandlerKind::Event, None), (1, "at an event"));
-    wait_until("the statistics", || engine.stats(0).handler_panics == 5 * ROUNDS + 1);
+    wait_until("the statistics", || engine.stats(0).unwrap().handler_panics == 5 * ROUNDS + 1);
 }
 
 /// Panics each time that it is polled.
@@ -315,7 +315,7 @@ fn a_dead_core_gets_no_more_connections() {
         let mut core = alive.core(1).unwrap();
         core.run_until(|| done.load(Ordering::Relaxed));
     });
-    wait_until("the second core", || engine.stats(1).polls > 0);
+    wait_until("the second core", || engine.stats(1).unwrap().polls > 0);
     let mut connected = 0;
     for _ in 0..6 {
         let client = Engine::new(valid(client_config())).unwrap();

@@ -459,7 +459,8 @@ fn come_back_to_another_core_expect_one_execution() {
         assert_eq!((count, server.seen.executed(number)), (1, 1));
         assert!(is_pattern(SEED + number, &item));
     }
-    let replayed: u64 = (0..2).map(|core| server.engine.stats(core).replies_replayed).sum();
+    let replayed: u64 =
+        (0..2).map(|core| server.engine.stats(core).unwrap().replies_replayed).sum();
     drop(caller);
     server.stop();
     assert!(replayed <= 50);
@@ -520,7 +521,7 @@ impl TwoCores {
     #[track_caller]
     fn catch_up(&mut self, core: usize) {
         self.run_until("the end of the lost connection", core, |all| {
-            all.engine.stats(core).connections_closed > 0
+            all.engine.stats(core).unwrap().connections_closed > 0
         });
     }
 }

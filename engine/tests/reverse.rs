@@ -342,11 +342,11 @@ fn both_directions_have_the_thresholds_of_the_connection() {
             (pair.near.reply_count(), pair.far.reply_count()) == (1, 1)
         });
         // Each end has been called twice: the calls with which the directions begin.
-        let is_told = |end: &End<_>| end.engine.stats(0).calls_received == 2;
+        let is_told = |end: &End<_>| end.engine.stats(0).unwrap().calls_received == 2;
         pair.until("the counters", |pair| is_told(&pair.near) && is_told(&pair.far));
         for end in [&pair.near, &pair.far] {
             assert!(end.take().pop().unwrap().1.is_ok());
-            assert_eq!(end.engine.stats(0).bytes_read == 0, is_inline, "{bytes} bytes");
+            assert_eq!(end.engine.stats(0).unwrap().bytes_read == 0, is_inline, "{bytes} bytes");
         }
     }
 }
@@ -654,7 +654,7 @@ fn drain_a_client_expect_its_deferred_calls_in_reverse_answered() {
         std::thread::spawn(move || engine.drain(common::LIMIT))
     };
     // One that comes when the core has begun to leave is not executed.
-    let has_begun = |pair: &Pair<Vec<u32>>| pair.near.engine.stats(0).calls_left > 0;
+    let has_begun = |pair: &Pair<Vec<u32>>| pair.near.engine.stats(0).unwrap().calls_left > 0;
     while !has_begun(&pair) {
         if pair.far.client.in_flight() == 1 {
             null(&pair.far.client, 2);

@@ -441,7 +441,10 @@ impl WithoutMemory {
     fn dones(&mut self) -> (u64, u64) {
         // Counters are published every 1024 idle turns.
         self.run_for(1_000_000);
-        (self.engines[1].stats(0).dones_sent, self.engines[0].stats(0).dones_received)
+        (
+            self.engines[1].stats(0).unwrap().dones_sent,
+            self.engines[0].stats(0).unwrap().dones_received,
+        )
     }
 }
 

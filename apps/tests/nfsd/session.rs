@@ -100,7 +100,7 @@ impl Session {
         let groups = spinrpc::Groups::default();
         let user =
             user.map(|(uid, gid)| AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups });
-        assert!(self.client.set_auth_sys(user.as_ref()));
+        self.client.set_auth_sys(user.as_ref()).unwrap();
     }
 
     pub(crate) fn run_until(&self, what: &str, done: impl Fn() -> bool) {

@@ -34,7 +34,7 @@ impl Reluctant {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let groups = Groups::default();
         let me = AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups };
-        assert!(client.set_auth_sys(Some(&me)));
+        client.set_auth_sys(Some(&me)).unwrap();
         let handle = bytes(handle);
         let read = |to: &mut spinrpc::Encoder<'_>| {
             to.opaque(&handle);

@@ -87,7 +87,8 @@ impl Environment {
 
     /// Notes which version the connections of this engine, all to one server, have come to speak.
     pub(crate) fn note_version(&mut self, engine: &Engine) {
-        let speaks_two = |core| engine.stats(core).connections_version_two > 0;
+        let speaks_two =
+            |core| engine.stats(core).is_ok_and(|stats| stats.connections_version_two > 0);
         self.rpc_version = Some(if (0..engine.cores()).any(speaks_two) { 2 } else { 1 });
     }
 

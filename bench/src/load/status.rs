@@ -37,7 +37,8 @@ impl Status {
         let clock = Clock::shared();
         let cpus = engine.config().cpus();
         let core = |index: usize| {
-            let stats = engine.stats(index);
+            // They are cores of this engine.
+            let stats = engine.stats(index).unwrap_or_default();
             CoreStatus {
                 cpu: cpus.get(index).copied().unwrap_or_default() as u64,
                 busy_ticks: stats.busy_ticks,

@@ -28,6 +28,11 @@ impl Token {
     pub(super) const OPENING: Self = Self(u64::MAX);
 }
 
+/// Why a credential is refused.
+pub(super) const LONG_CREDENTIAL: Backpressure = Backpressure::Misuse("the credential is too long");
+const IN_AN_ENCODER: Backpressure =
+    Backpressure::Misuse("an encoder changes the credential of its call");
+
 /// Where a client's connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
@@ -153,10 +158,11 @@ impl Link {
         }
     }
 
-    /// False inside an encoder, whose call has its header written already.
-    fn set_credential(&self, credential: OpaqueAuth<'_>) -> bool {
+    /// Not inside an encoder, whose call has its header written already.
+    fn set_credential(&self, credential: OpaqueAuth<'_>) -> Result<(), Backpressure> {
         let header = HeaderTemplate::new(self.program, self.version, credential);
-        self.header.try_borrow_mut().map(|mut place| *place = header).is_ok()
+        *self.header.try_borrow_mut().map_err(|_| IN_AN_ENCODER)? = header;
+        Ok(())
     }
 }
 
@@ -218,20 +224,22 @@ impl Client {
     }
 
     /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
-    /// (AUTH_NONE). `false`, and nothing changes, if it is too long for a credential, or from
-    /// inside the encoder of a call.
-    pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> bool {
+    /// (AUTH_NONE).
+    ///
+    /// # Errors
+    /// [`Backpressure::Misuse`], and nothing changes, if it is too long for a credential, and inside the
+    /// encoder of a call.
+    pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> Result<(), Backpressure> {
         let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
         let credential = match user.map(|user| user.emit(&mut body)) {
-            Some(Err(_)) => return false,
+            Some(Err(_)) => return Err(LONG_CREDENTIAL),
             Some(Ok(length)) => OpaqueAuth { flavor: AuthFlavor::Sys, body: &body[..length] },
             None => OpaqueAuth::NONE,
         };
         self.set_credential(credential)
     }
 
-    /// False inside an encoder.
-    pub(super) fn set_credential(&self, credential: OpaqueAuth<'_>) -> bool {
+    pub(super) fn set_credential(&self, credential: OpaqueAuth<'_>) -> Result<(), Backpressure> {
         self.0.set_credential(credential)
     }
 

@@ -320,9 +320,11 @@ impl Engine {
         self.0.panics()
     }
 
-    /// What a core has counted, from any thread, without disturbing it. All zero for a core that
-    /// does not exist.
-    pub fn stats(&self, core: usize) -> StatsSnapshot {
+    /// What a core has counted, from any thread, without disturbing it; all zero before it runs.
+    ///
+    /// # Errors
+    /// [`EngineError::ApiMisuse`] if there is no such core.
+    pub fn stats(&self, core: usize) -> Result<StatsSnapshot, EngineError> {
         self.0.stats(core)
     }
 }

@@ -139,7 +139,7 @@ impl Call<'_> {
     /// core.run_until(|| client.is_up());
     /// client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {})?;
     /// // Until the call in reverse was answered: the server has a reply then, beside ours.
-    /// core.run_until(|| engine.stats(0).replies_received > 0);
+    /// core.run_until(|| engine.stats(0).is_ok_and(|stats| stats.replies_received > 0));
     /// engine.shutdown();
     /// server.join()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -427,8 +427,8 @@ impl Runtime {
         self.directory.clone()
     }
 
-    pub(super) fn stats(&self, core: usize) -> StatsSnapshot {
-        self.cores.get(core).map(|core| core.cells.snapshot()).unwrap_or_default()
+    pub(super) fn stats(&self, core: usize) -> Result<StatsSnapshot, EngineError> {
+        Ok(self.place(core)?.cells.snapshot())
     }
 
     pub(super) fn reply_cache(&self) -> Option<Arc<ReplyCache>> {

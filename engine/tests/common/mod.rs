@@ -193,7 +193,7 @@ impl Server {
 
     /// What its core has counted.
     pub(crate) fn stats(&self) -> StatsSnapshot {
-        self.engine.stats(0)
+        self.engine.stats(0).unwrap()
     }
 
     /// Waits until a counter of core 0 is what it should be.

@@ -52,7 +52,7 @@ fn parks(turns: u32, change: impl FnOnce(&mut RawConfig)) -> u64 {
         left = left.saturating_sub(1);
         left == 0
     });
-    engine.stats(0).parks
+    engine.stats(0).unwrap().parks
 }
 
 #[test]

@@ -155,20 +155,20 @@ impl Survivor {
     /// The calls of the peer that has gone are answered all the same.
     fn answer_nobody(&mut self) {
         let engine = &self.engine;
-        let stale = engine.stats(0).stale + OPEN;
+        let stale = engine.stats(0).unwrap().stale + OPEN;
         while let Some((_, deferred)) = self.shared.pop() {
             deferred.reply(|_| {});
         }
-        run_core(&mut self.core, "the answers", || engine.stats(0).stale == stale);
+        run_core(&mut self.core, "the answers", || engine.stats(0).unwrap().stale == stale);
     }
 
     /// The other connection serves and calls on.
     #[track_caller]
     fn expect_both_directions(&mut self, other: &Load) {
         let (engine, ended) = (&self.engine, other.ended());
-        let received = engine.stats(0).calls_received;
+        let received = engine.stats(0).unwrap().calls_received;
         run_core(&mut self.core, "calls of the other connection", || {
-            let served = engine.stats(0).calls_received - received;
+            let served = engine.stats(0).unwrap().calls_received - received;
             other.ended() >= ended + 200 && served >= 200
         });
     }

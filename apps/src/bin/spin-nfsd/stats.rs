@@ -37,7 +37,8 @@ struct Sample {
 
 impl Source {
     fn sample(&self) -> Sample {
-        let cores = (0..self.engine.cores()).map(|core| self.engine.stats(core)).collect();
+        let cores =
+            (0..self.engine.cores()).filter_map(|core| self.engine.stats(core).ok()).collect();
         let seconds = self.began.elapsed().as_secs_f64();
         let mounts_refused = self.registry.refused();
         Sample { seconds, server: self.server.stats(), mounts_refused, cores }

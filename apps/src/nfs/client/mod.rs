@@ -181,7 +181,8 @@ impl Nfs {
     pub fn stats(&self) -> StatsSnapshot {
         let mut core = self.core.borrow_mut();
         let _is_idle = (0..TURNS_MAX).any(|_| core.poll_once().events == 0);
-        self.engine.stats(0)
+        // Every engine has a core 0.
+        self.engine.stats(0).unwrap_or_default()
     }
 
     /// What the session counted: calls by procedure, then bytes of data by their way. WRITEs are
@@ -223,10 +224,8 @@ fn connect_timeout(options: &Options) -> Duration {
 /// Has all calls of a connection made as the user of the session.
 fn set_user(client: &Client, options: &Options) -> Result<(), Error> {
     let credential = options.user.as_ref().map(User::credential);
-    match client.set_auth_sys(credential.as_ref()) {
-        true => Ok(()),
-        false => Err(Error::Local("the credential does not fit into a call".to_owned())),
-    }
+    let set = client.set_auth_sys(credential.as_ref());
+    set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))
 }
 
 /// A call that could not even be started, or was given up, is an error of this client.

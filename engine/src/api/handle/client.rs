@@ -4,7 +4,7 @@ use super::answer::PendingCall;
 use super::call::{Destination, OnAnswer, Ticket};
 use super::pool::{Claimed, Order, Pool, When};
 use super::queue::AnswerQueue;
-use crate::api::client::Token;
+use crate::api::client::{LONG_CREDENTIAL, Token};
 use crate::api::client_entry::ConnectTo;
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::{CallError, ConnectError};
@@ -287,7 +287,7 @@ impl ClientHandle {
         let (flavor, length) = match user.map(|user| user.emit(&mut body)) {
             None => (AuthFlavor::None, 0),
             Some(Ok(length)) => (AuthFlavor::Sys, length),
-            Some(Err(_)) => return Err(Backpressure::Misuse("the credential is too long")),
+            Some(Err(_)) => return Err(LONG_CREDENTIAL),
         };
         let Shared { number, pool, .. } = &*self.0;
         pool.order_if_room(Order::Credential {

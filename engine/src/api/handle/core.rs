@@ -200,7 +200,8 @@ impl HandleCore {
 
     fn set_credential(&mut self, client: u32, flavor: AuthFlavor, body: &[u8]) {
         if let Some(client) = self.client(client) {
-            client.client.set_credential(OpaqueAuth { flavor, body });
+            // No encoder runs here.
+            let _ = client.client.set_credential(OpaqueAuth { flavor, body });
         }
     }
 
