@@ -623,6 +623,16 @@ impl Config {
             grant_in_flight: 1,
             slack: 1,
             dones: self.dones_received_max(forward) + self.dones_received_max(reverse),
+            unposted: self.unposted_receives_max(),
+        }
+    }
+
+    /// Receives that the driver may keep back while messages leave that let the peer use all others
+    /// (RFC 8166 section 3.3.1).
+    fn unposted_receives_max(&self) -> u32 {
+        match self.driver() {
+            Driver::Shm => 0,
+            Driver::Verbs => to_u32(self.raw.verbs.recv_batch),
         }
     }
 

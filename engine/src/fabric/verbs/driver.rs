@@ -2,7 +2,8 @@
 //!
 //! A poll looks at each completion queue, of which there is one unless the core has very many
 //! connections or several devices. What is posted waits until the flush, which rings one doorbell
-//! per queue pair. Ends of connections go on in the poll, too, as the control thread reports.
+//! for the sends of a queue pair, and one for its receives when they fill a batch (`recv_queue`). Ends
+//! of connections go on in the poll, too, as the control thread reports.
 
 use super::super::{
     Access, Caps, Completion, Completions, DownCause, ExposeError, Fabric, FabricError, Full, QpId,
