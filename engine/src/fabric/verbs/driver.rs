@@ -209,6 +209,14 @@ impl VerbsFabric {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+impl VerbsFabric {
+    /// Longest message that the device of a connection copies into a work request.
+    pub(super) fn inline_bytes(&self, qp: QpId) -> usize {
+        self.table.pair_ref(qp).map_or(0, |pair| pair.link().limits.inline_bytes as usize)
+    }
+}
+
 /// Polls each of `count` queues, as long as there is room. Where there is none for all, the next turn begins with
 /// those that were left out: a busy queue cannot starve others.
 #[inline(always)]
