@@ -607,8 +607,9 @@ impl Config {
     }
 
     /// Receive buffers of one connection; of one with calls in reverse, if there may be any. A
-    /// buffer is posted again before anything leaves that lets the peer send another message, so
-    /// those in the hands of handlers are among `credits` and `reverse`.
+    /// buffer is given back to the driver before anything leaves that lets the peer send another message, so
+    /// those in the hands of handlers are among `credits` and `reverse`. Of those that it was given, a
+    /// driver keeps back no more than `unposted`.
     pub fn recv_budget(&self) -> RecvBudget {
         self.recv_budget_with(self.reverse_calls().max(usize::from(self.refuses_reverse())))
     }
