@@ -4,6 +4,7 @@
 
 mod conformance;
 mod control;
+mod posting;
 
 use super::VerbsConfig;
 use super::VerbsConnector;
