@@ -74,6 +74,11 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted",
     ),
     (
+        "rpc.handle_calls",
+        "tests/handles.rs",
+        "more_calls_than_configured_expect_back_pressure_and_then_room",
+    ),
+    (
         "rpc.ccp",
         "tests/config_protocol/both.rs",
         "a_connection_is_configured_when_one_end_asks_and_the_other_serves",
