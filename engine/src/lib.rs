@@ -15,7 +15,7 @@ pub mod rpcbind;
 pub mod sync;
 pub mod sys;
 
-pub use api::options;
+pub use api::{Span, options};
 pub use api::{
     Answer, AnswerQueue, Call, CallError, Client, ClientHandle, ConnectError, ConnectOptions,
     ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred, Directory, Encoder,
