@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
-const DESCRIPTIONS: [&str; 4] = ["language", "mount", "nfs_prot", "nlm_prot"];
+const DESCRIPTIONS: [&str; 5] = ["language", "mount", "nfs_prot", "nlm_prot", "store"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut rows = String::new();

@@ -62,7 +62,7 @@ fn attributes(attributes: &[Attribute]) -> Result<Attributes> {
             if meta.path.is_ident("switch") {
                 found.switch = Some(meta.value()?.parse()?);
             } else if meta.path.is_ident("case") {
-                found.case = Some(meta.value()?.parse()?);
+                found.case = Some(constant(meta.value()?.parse()?)?);
             } else if meta.path.is_ident("default") {
                 found.is_default = true;
             } else {
@@ -72,6 +72,20 @@ fn attributes(attributes: &[Attribute]) -> Result<Attributes> {
         })?;
     }
     Ok(found)
+}
+
+/// A case is written as a pattern and as an expression.
+fn constant(case: Expr) -> Result<Expr> {
+    let is_both = match &case {
+        Expr::Lit(_) | Expr::Path(_) => true,
+        Expr::Unary(unary) => matches!(*unary.expr, Expr::Lit(_)),
+        _ => false,
+    };
+    if is_both {
+        Ok(case)
+    } else {
+        Err(Error::new(case.span(), "a literal or the path of a constant"))
+    }
 }
 
 fn named(fields: &Fields) -> Result<Vec<(&Ident, &Type)>> {

@@ -11,7 +11,19 @@
 //! }
 //! ```
 //!
-//! and where the types belong: `mod kv { include!(concat!(env!("OUT_DIR"), "/kv.rs")); }`.
+//! and where the types belong, a module of their own. Its items are `pub`; a module that is private, or of a
+//! program, allows those that are not used:
+//!
+//! ```ignore
+//! #[allow(dead_code, unreachable_pub)]
+//! mod kv {
+//!     include!(concat!(env!("OUT_DIR"), "/kv.rs"));
+//! }
+//! ```
+//!
+//! For a version of a program there is a module with `Service`, the trait of a server; `Server`, which an
+//! engine serves, and `dispatch`, for services that do more; `Client`, whose replies come to a handler;
+//! `Blocking` and `connect`. `xdr/suite/examples/store.rs` in the repository uses them all.
 //!
 //! # Annotations
 //!

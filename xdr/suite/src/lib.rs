@@ -24,6 +24,11 @@ pub mod nlm_prot {
     include!(concat!(env!("OUT_DIR"), "/nlm_prot.rs"));
 }
 
+/// A small store of values.
+pub mod store {
+    include!(concat!(env!("OUT_DIR"), "/store.rs"));
+}
+
 /// A type of a description.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {

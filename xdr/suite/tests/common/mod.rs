@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use values::{Entropy, Values};
 
 /// The names of all descriptions.
-pub const DESCRIPTIONS: [&str; 4] = ["language", "mount", "nfs_prot", "nlm_prot"];
+pub const DESCRIPTIONS: [&str; 5] = ["language", "mount", "nfs_prot", "nlm_prot", "store"];
 
 /// The file of a description.
 pub fn path(description: &str) -> PathBuf {
