@@ -60,14 +60,14 @@ impl<const MAX: u32> fmt::Debug for Opaque<'_, MAX> {
 }
 
 impl<'a, const MAX: u32> Decode<'a> for Opaque<'a, MAX> {
-    #[inline]
+    #[inline(always)]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         from.opaque(MAX as usize).map(Self)
     }
 }
 
 impl<const MAX: u32> Encode for Opaque<'_, MAX> {
-    #[inline]
+    #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
         to.opaque(self.0);
     }
@@ -116,14 +116,14 @@ impl<const MAX: u32> fmt::Display for Text<'_, MAX> {
 }
 
 impl<'a, const MAX: u32> Decode<'a> for Text<'a, MAX> {
-    #[inline]
+    #[inline(always)]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         from.string(MAX as usize).map(Self)
     }
 }
 
 impl<const MAX: u32> Encode for Text<'_, MAX> {
-    #[inline]
+    #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
         to.string(self.0);
     }
@@ -162,7 +162,7 @@ impl<const MAX: u32> PartialEq for Placed<'_, MAX> {
 }
 
 impl<'a, const MAX: u32> Decode<'a> for Placed<'a, MAX> {
-    #[inline]
+    #[inline(always)]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         Ok(match from.data(MAX as usize)? {
             Data::Inline(bytes) => Self::Inline(bytes),
@@ -172,7 +172,7 @@ impl<'a, const MAX: u32> Decode<'a> for Placed<'a, MAX> {
 }
 
 impl<const MAX: u32> Encode for Placed<'_, MAX> {
-    #[inline]
+    #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
         match self {
             Self::Beside => to.bulk(),

@@ -25,8 +25,11 @@ pub trait Encode {
 
 /// The discriminant of a union: one word.
 pub trait Discriminant: Copy {
-    /// The word that stands for it in a message.
-    fn word(self) -> u32;
+    /// The discriminant that stands in a message as `word`, at offset `at` in bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::BadEnum`] or [`DecodeError::BadBool`] if it is not a value of the type.
+    fn from_word(word: u32, at: usize) -> Result<Self, DecodeError>;
 }
 
 /// The sum of the lengths of the parts, if all have one. For `PLAIN_BYTES` of types that are made of
@@ -64,14 +67,14 @@ macro_rules! basic {
         impl Decode<'_> for $type {
             const PLAIN_BYTES: Option<usize> = Some($bytes);
 
-            #[inline]
+            #[inline(always)]
             fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
                 from.$method()
             }
         }
 
         impl Encode for $type {
-            #[inline]
+            #[inline(always)]
             fn encode(&self, to: &mut Encoder<'_>) {
                 to.$method(*self);
             }
@@ -91,14 +94,14 @@ macro_rules! float {
         impl Decode<'_> for $type {
             const PLAIN_BYTES: Option<usize> = Some($bytes);
 
-            #[inline]
+            #[inline(always)]
             fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
                 from.$method().map(<$type>::from_bits)
             }
         }
 
         impl Encode for $type {
-            #[inline]
+            #[inline(always)]
             fn encode(&self, to: &mut Encoder<'_>) {
                 to.$method(self.to_bits());
             }
@@ -112,14 +115,14 @@ float! {
 }
 
 impl Decode<'_> for bool {
-    #[inline]
+    #[inline(always)]
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         from.bool()
     }
 }
 
 impl Encode for bool {
-    #[inline]
+    #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
         to.bool(*self);
     }
@@ -127,22 +130,26 @@ impl Encode for bool {
 
 impl Discriminant for bool {
     #[inline]
-    fn word(self) -> u32 {
-        u32::from(self)
+    fn from_word(word: u32, at: usize) -> Result<Self, DecodeError> {
+        match word {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(DecodeError::BadBool { at, value }),
+        }
     }
 }
 
 impl Discriminant for u32 {
     #[inline]
-    fn word(self) -> u32 {
-        self
+    fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
+        Ok(word)
     }
 }
 
 impl Discriminant for i32 {
     #[inline]
-    fn word(self) -> u32 {
-        self.cast_unsigned()
+    fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
+        Ok(word.cast_signed())
     }
 }
 
@@ -150,7 +157,7 @@ impl Discriminant for i32 {
 impl<const N: usize> Decode<'_> for [u8; N] {
     const PLAIN_BYTES: Option<usize> = Some(N.next_multiple_of(4));
 
-    #[inline]
+    #[inline(always)]
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let at = from.position();
         match from.fixed(N)?.first_chunk() {
@@ -162,7 +169,7 @@ impl<const N: usize> Decode<'_> for [u8; N] {
 
 /// `opaque[N]`.
 impl<const N: usize> Encode for [u8; N] {
-    #[inline]
+    #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
         to.fixed(self);
     }
@@ -175,7 +182,7 @@ impl<'a, T: Decode<'a> + Copy, const N: usize> Decode<'a> for [T; N] {
         None => None,
     };
 
-    #[inline]
+    #[inline(always)]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         const { assert!(N > 0, "an array has items") };
         let first = T::decode(from)?;
@@ -189,7 +196,7 @@ impl<'a, T: Decode<'a> + Copy, const N: usize> Decode<'a> for [T; N] {
 
 /// `T[N]`.
 impl<T: Encode, const N: usize> Encode for [T; N] {
-    #[inline]
+    #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
         self.iter().for_each(|item| item.encode(to));
     }
@@ -197,7 +204,7 @@ impl<T: Encode, const N: usize> Encode for [T; N] {
 
 /// Optional data.
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
-    #[inline]
+    #[inline(always)]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match from.bool()? {
             true => T::decode(from).map(Some),
@@ -208,7 +215,7 @@ impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
 
 /// Optional data.
 impl<T: Encode> Encode for Option<T> {
-    #[inline]
+    #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
         to.bool(self.is_some());
         if let Some(item) = self {
@@ -223,7 +230,7 @@ macro_rules! tuple {
         impl<'a, $($name: Decode<'a>),*> Decode<'a> for ($($name,)*) {
             const PLAIN_BYTES: Option<usize> = sum(&[$($name::PLAIN_BYTES),*]);
 
-            #[inline]
+            #[inline(always)]
             fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
                 let _ = &from;
                 Ok(($($name::decode(from)?,)*))

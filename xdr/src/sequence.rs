@@ -136,7 +136,10 @@ impl<'a, T: Decode<'a> + Encode + Copy, const MAX: u32> Encode for Array<'a, T, 
     #[inline]
     fn encode(&self, to: &mut Encoder<'_>) {
         to.u32(self.len() as u32);
-        self.iter().for_each(|item| item.encode(to));
+        match self.0 {
+            Source::Slice(items) => items.iter().for_each(|item| item.encode(to)),
+            _ => self.iter().for_each(|item| item.encode(to)),
+        }
     }
 }
 
@@ -187,9 +190,13 @@ impl<'a, T: Decode<'a> + Copy> Decode<'a> for List<'a, T> {
 impl<'a, T: Decode<'a> + Encode + Copy> Encode for List<'a, T> {
     #[inline]
     fn encode(&self, to: &mut Encoder<'_>) {
-        for node in self.iter() {
+        let mut put = |node: &T| {
             to.bool(true);
             node.encode(to);
+        };
+        match self.0 {
+            Source::Slice(nodes) => nodes.iter().for_each(put),
+            _ => self.iter().for_each(|node| put(&node)),
         }
         to.bool(false);
     }

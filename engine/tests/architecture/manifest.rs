@@ -40,7 +40,14 @@ const CRATES: &[Layer] = &[
     Layer {
         manifest: "fuzz/Cargo.toml",
         name: "spinrpc-fuzz",
-        below: &["spinrpc-proto", "spinrpc", "spinrpc-tuning", "spinrpc-apps"],
+        below: &[
+            "spinrpc-proto",
+            "spinrpc",
+            "spinrpc-tuning",
+            "spinrpc-apps",
+            "spinrpc-xdr-suite",
+            "spinrpc-xdrgen",
+        ],
     },
 ];
 

@@ -10,7 +10,7 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
     let name = input.name;
     let Parts { plain, decode, encode } = match &input.shape {
         Shape::Struct(fields) => structure(fields),
-        Shape::Enum(variants) => enumeration(name, variants),
+        Shape::Enum(_) => enumeration(name),
         Shape::Union { switch, arms, default } => union(switch, arms, default.as_deref()),
     };
     let (own, any) = match input.lifetime {
@@ -21,7 +21,10 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
         Some(lifetime) => (quote!(#lifetime), quote!(<#lifetime>)),
         None => (quote!('a), quote!(<'a>)),
     };
-    let discriminant = matches!(input.shape, Shape::Enum(_)).then(|| discriminant(name));
+    let discriminant = match &input.shape {
+        Shape::Enum(variants) => Some(discriminant(name, variants)),
+        _ => None,
+    };
     quote! {
         #[automatically_derived]
         impl #generics ::spinrpc_xdr::Decode<#lifetime> for #name #own {
@@ -70,66 +73,78 @@ fn structure(fields: &[(&Ident, &Type)]) -> Parts {
     }
 }
 
-fn enumeration(name: &Ident, variants: &[&Ident]) -> Parts {
-    let values: Vec<_> =
-        (0..variants.len()).map(|index| format_ident!("VALUE_{}", index)).collect();
+fn enumeration(name: &Ident) -> Parts {
     Parts {
         plain: quote!(::core::option::Option::None),
         decode: quote! {
-            #(const #values: i32 = #name::#variants as i32;)*
             let at = from.position();
-            match from.i32()? {
-                #(#values => ::core::result::Result::Ok(Self::#variants),)*
-                other => {
-                    let value = other.cast_unsigned();
-                    ::core::result::Result::Err(::spinrpc_xdr::DecodeError::BadEnum { at, value })
-                }
-            }
+            let word = from.u32()?;
+            <#name as ::spinrpc_xdr::Discriminant>::from_word(word, at)
         },
         encode: quote! { to.i32(*self as i32); },
     }
 }
 
-fn discriminant(name: &Ident) -> TokenStream {
+fn discriminant(name: &Ident, variants: &[&Ident]) -> TokenStream {
+    let values: Vec<_> = constants(variants.len());
     quote! {
         #[automatically_derived]
         impl ::spinrpc_xdr::Discriminant for #name {
             #[inline]
-            fn word(self) -> u32 {
-                (self as i32).cast_unsigned()
+            fn from_word(
+                word: u32,
+                at: usize,
+            ) -> ::core::result::Result<Self, ::spinrpc_xdr::DecodeError> {
+                #(const #values: u32 = #name::#variants as u32;)*
+                match word {
+                    #(#values => ::core::result::Result::Ok(#name::#variants),)*
+                    value => ::core::result::Result::Err(
+                        ::spinrpc_xdr::DecodeError::BadEnum { at, value },
+                    ),
+                }
             }
         }
     }
 }
 
+/// Names of constants, which can stand in patterns.
+fn constants(count: usize) -> Vec<Ident> {
+    (0..count).map(|index| format_ident!("VALUE_{}", index)).collect()
+}
+
+/// The word of the discriminant is compared with the cases; only a word without a case is made a
+/// discriminant.
 fn union(switch: &Type, arms: &[Arm<'_>], default: Option<&Arm<'_>>) -> Parts {
-    let decoded = arms.iter().map(|Arm { variant, case, has_body }| match has_body {
-        true => quote!(#case => Self::#variant(::spinrpc_xdr::Decode::decode(from)?),),
-        false => quote!(#case => Self::#variant,),
+    let values = constants(arms.len());
+    let cases = arms.iter().map(|arm| &arm.case);
+    let decoded = arms.iter().map(|Arm { variant, has_body, .. }| match has_body {
+        true => quote!(Self::#variant(::spinrpc_xdr::Decode::decode(from)?)),
+        false => quote!(Self::#variant),
     });
     let other = match default {
         Some(Arm { variant, has_body: true, .. }) => {
-            quote!(other => Self::#variant(other, ::spinrpc_xdr::Decode::decode(from)?),)
+            quote!(Self::#variant(other, ::spinrpc_xdr::Decode::decode(from)?))
         }
-        Some(Arm { variant, .. }) => quote!(other => Self::#variant(other),),
-        None => quote! {
-            other => {
-                let value = ::spinrpc_xdr::Discriminant::word(other);
-                return ::core::result::Result::Err(::spinrpc_xdr::DecodeError::BadEnum { at, value });
-            }
-        },
+        Some(Arm { variant, .. }) => quote!(Self::#variant(other)),
+        None => quote! {{
+            let _ = other;
+            let error = ::spinrpc_xdr::DecodeError::BadEnum { at, value: word };
+            return ::core::result::Result::Err(error);
+        }},
     };
     let encoded = arms.iter().chain(default).map(|arm| encode_arm(switch, arm));
     Parts {
         plain: quote!(::core::option::Option::None),
         decode: quote! {
+            #(const #values: u32 = { let case: #switch = #cases; case as u32 };)*
             let at = from.position();
-            let _ = at;
-            let discriminant = <#switch as ::spinrpc_xdr::Decode<'_>>::decode(from)?;
-            #[allow(unreachable_patterns)]
-            ::core::result::Result::Ok(match discriminant {
-                #(#decoded)*
-                #other
+            let word = from.u32()?;
+            ::core::result::Result::Ok(match word {
+                #(#values => #decoded,)*
+                _ => {
+                    let other = <#switch as ::spinrpc_xdr::Discriminant>::from_word(word, at)?;
+                    #other
+                }
             })
         },
         encode: quote! { match self { #(#encoded)* } },
