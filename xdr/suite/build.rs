@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
-const DESCRIPTIONS: [&str; 5] = ["language", "mount", "nfs_prot", "nlm_prot", "store"];
+const DESCRIPTIONS: [&str; 6] = ["language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut rows = String::new();

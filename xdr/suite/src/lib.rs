@@ -14,6 +14,11 @@ pub mod mount {
     include!(concat!(env!("OUT_DIR"), "/mount.rs"));
 }
 
+/// NFS version 4.0 and its callbacks.
+pub mod nfs4 {
+    include!(concat!(env!("OUT_DIR"), "/nfs4.rs"));
+}
+
 /// NFS version 3.
 pub mod nfs_prot {
     include!(concat!(env!("OUT_DIR"), "/nfs_prot.rs"));

@@ -74,9 +74,15 @@ impl Drop for Helper {
     }
 }
 
-/// Names of a description that are not taken by libtirpc's headers.
+/// The description without what libtirpc has: the types of C with so many bits, which would replace those
+/// that its own codecs call, and a name that is taken by another type in its headers.
 fn c_names(text: &str) -> String {
-    text.replace("netobj", "nlm_netobj")
+    let is_there = |line: &str| {
+        let end = ["int32_t;", "int64_t;"].iter().any(|end| line.ends_with(end));
+        line.starts_with("typedef ") && end
+    };
+    let kept: Vec<&str> = text.lines().filter(|line| !is_there(line)).collect();
+    kept.join("\n").replace("netobj", "nlm_netobj")
 }
 
 /// The types, in the order of the model.
