@@ -28,7 +28,7 @@ const CRATES: &[Layer] = &[
     Layer {
         manifest: "apps/Cargo.toml",
         name: "spinrpc-apps",
-        below: &["spinrpc", "spinrpc-tuning"],
+        below: &["spinrpc", "spinrpc-tuning", "spinrpc-xdr", "spinrpc-xdrgen"],
     },
     Layer {
         manifest: "bench/Cargo.toml",
