@@ -15,13 +15,13 @@ pub mod rpcbind;
 pub mod sync;
 pub mod sys;
 
-pub use api::options;
 pub use api::{
     Answer, AnswerQueue, Call, CallError, Client, ClientHandle, ConnectError, ConnectOptions,
     ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred, Directory, Encoder,
     Engine, EngineError, ExposedData, Failure, HostError, OnAnswer, PendingCall, Reconnect, Reply,
     ReplyHandler, ReverseOptions, Running, Service, Token, Work, blocking, driver_of, spawn_helper,
 };
+pub use api::{Span, options};
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use fabric::{DownCause, Peer};

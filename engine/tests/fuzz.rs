@@ -31,6 +31,7 @@ const REPLAYS: &[&str] = &[
     "../engine/tests/fuzz.rs",
     "../apps/tests/nfsd/wire.rs",
     "../tuning/tests/fuzz.rs",
+    "../xdr/suite/tests/fuzz.rs",
 ];
 
 #[test]

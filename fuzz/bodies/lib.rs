@@ -22,3 +22,5 @@ pub mod rpcbind;
 pub mod v1_header;
 pub mod v2_header;
 pub mod version_two;
+pub mod xdr;
+pub mod xdrgen;

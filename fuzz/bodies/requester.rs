@@ -491,7 +491,7 @@ fn check_header(header: &[u8], xid: Xid, chunks: &CallChunks, credits: usize) {
     assert_eq!(view.header_bytes(), header.len());
     assert_eq!(view.check_call(), Ok(()));
     let reads: u64 = view.reads().map(|read| u64::from(read.target.length)).sum();
-    assert_eq!(reads, chunks.reads().iter().map(|(_, offer)| u64::from(offer.length)).sum());
+    assert_eq!(reads, chunks.reads().iter().map(|(_, offer)| u64::from(offer.length)).sum::<u64>());
     let writes: Vec<_> = view.writes().map(|chunk| chunk.total_length()).collect();
     let offered = chunks.writes().iter().map(|offer| u64::from(offer.length));
     assert_eq!(writes, offered.collect::<Vec<_>>());

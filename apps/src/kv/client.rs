@@ -3,14 +3,14 @@
 //! Values travel by direct data placement: the engine puts them into chunks where they do not fit
 //! inline.
 
+use crate::kv::protocol::kv_v1::{self, KvDelete, KvGet, KvPut, KvScan};
 use crate::kv::protocol::{
-    self, KEY_BYTES_MAX, Page, SCAN_ENTRIES_MAX, SCAN_RESULT_BYTES_MAX, ScanArgs, Status,
-    VALUE_BYTES_MAX,
+    KEY_BYTES_MAX, KV_SCAN_ENTRIES_MAX, KvGetResult, KvKey, KvPage, KvPutArgs, KvScanArgs,
+    KvScanResult, SCAN_RESULT_BYTES_MAX, Status, VALUE_BYTES_MAX,
 };
-use spinrpc::blocking;
-use spinrpc::{
-    Bulk, CallError, CallSpec, Config, ConnectError, Data, DecodeError, Decoder, Encoder, Procedure,
-};
+use spinrpc::{Bulk, CallError, CallSpec, Config, ConnectError, blocking};
+use spinrpc_xdr::rpc::call_wait;
+use spinrpc_xdr::{Opaque, Placed};
 
 /// Why the store did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -33,18 +33,15 @@ pub enum Error {
     /// The store's own answer.
     #[error("{}", explain(*.0))]
     Status(Status),
-    /// An answer that is not in the protocol.
-    #[error("the server answered with a status this client does not know")]
-    UnknownStatus,
 }
 
 fn explain(status: Status) -> &'static str {
     match status {
-        Status::Ok => "as asked",
-        Status::NotFound => "no such key",
-        Status::NoSpace => "the store is full: delete something",
-        Status::InvalidKey => "a key has at least one byte",
-        Status::Busy => "too many scans or watches at a time: try again",
+        Status::KvOk => "as asked",
+        Status::KvNotFound => "no such key",
+        Status::KvNoSpace => "the store is full: delete something",
+        Status::KvInvalidKey => "a key has at least one byte",
+        Status::KvBusy => "too many scans or watches at a time: try again",
     }
 }
 
@@ -60,7 +57,7 @@ impl Client {
     /// # Errors
     /// When no server listens there, or not this program.
     pub fn connect(address: &str) -> Result<Self, Error> {
-        let rpc = blocking::Client::connect(address, protocol::PROGRAM, protocol::VERSION)?;
+        let rpc = blocking::Client::connect(address, kv_v1::PROGRAM, kv_v1::VERSION)?;
         Ok(Self { rpc })
     }
 
@@ -69,37 +66,29 @@ impl Client {
     /// # Errors
     /// No server listens there, or it does not have this program.
     pub fn connect_with(config: Config, address: &str) -> Result<Self, Error> {
-        let (program, version) = (protocol::PROGRAM, protocol::VERSION);
+        let (program, version) = (kv_v1::PROGRAM, kv_v1::VERSION);
         Ok(Self { rpc: blocking::Client::connect_with(config, address, program, version)? })
     }
 
     /// Fetches the value of `key` and gives it to `take`, where it was placed.
     ///
     /// # Errors
-    /// [`Status::NotFound`], and what can go wrong with any call.
+    /// [`Status::KvNotFound`], and what can go wrong with any call.
     pub fn get<T>(&mut self, key: &[u8], take: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
-        check_key(key)?;
-        let room = self.memory(VALUE_BYTES_MAX)?;
-        let mut spec = CallSpec::new().result_into(room);
-        self.call(
-            protocol::GET,
-            &mut spec,
-            |args| args.opaque(key),
-            |results| {
-                Ok(match results.data(VALUE_BYTES_MAX)? {
-                    Data::Inline(bytes) => take(bytes),
-                    Data::Bulk(bulk) => take(bulk.bytes()),
-                })
-            },
-        )
+        let key = checked(key)?;
+        let mut spec = CallSpec::new().result_into(self.memory(VALUE_BYTES_MAX)?);
+        call_wait::<KvGet, _>(&mut self.rpc, &mut spec, &key, |result| match result {
+            KvGetResult::KvOk(value) => Ok(take(value.bytes())),
+            KvGetResult::Default(status) => Err(Error::Status(status)),
+        })?
     }
 
     /// Stores `value` under `key`, over an older one.
     ///
     /// # Errors
-    /// [`Status::NoSpace`], and what can go wrong with any call.
+    /// [`Status::KvNoSpace`], and what can go wrong with any call.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        check_key(key)?;
+        let key = checked(key)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::Value(value.len()));
         }
@@ -107,54 +96,79 @@ impl Client {
         bulk.set_len(value.len());
         bulk.bytes_mut().copy_from_slice(value);
         let mut spec = CallSpec::new().argument(bulk);
-        let encode = |args: &mut Encoder<'_>| {
-            args.opaque(key);
-            args.bulk();
-        };
-        self.call(protocol::PUT, &mut spec, encode, |_| Ok(()))
+        let args = KvPutArgs { key, value: Placed::Beside };
+        done(call_wait::<KvPut, _>(&mut self.rpc, &mut spec, &args, |status| status)?)
     }
 
     /// Forgets the value of `key`.
     ///
     /// # Errors
-    /// [`Status::NotFound`], and what can go wrong with any call.
+    /// [`Status::KvNotFound`], and what can go wrong with any call.
     pub fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
-        check_key(key)?;
-        self.call(protocol::DELETE, &mut CallSpec::new(), |args| args.opaque(key), |_| Ok(()))
+        let (key, mut spec) = (checked(key)?, CallSpec::new());
+        done(call_wait::<KvDelete, _>(&mut self.rpc, &mut spec, &key, |status| status)?)
     }
 
     /// Lists keys that begin with `prefix` and are greater than `after`, a page at a time.
     ///
     /// # Errors
-    /// [`Status::Busy`], and what can go wrong with any call.
+    /// [`Status::KvBusy`], and what can go wrong with any call.
     pub fn scan(&mut self, prefix: &[u8], after: &[u8]) -> Result<Page, Error> {
-        let args = ScanArgs { prefix, after, entries_max: SCAN_ENTRIES_MAX as u32 };
+        let (prefix, after) = (bounded(prefix)?, bounded(after)?);
+        let args = KvScanArgs { prefix, after, entries_max: KV_SCAN_ENTRIES_MAX };
         let mut spec = CallSpec::new().reply_bytes_max(SCAN_RESULT_BYTES_MAX);
-        self.call(protocol::SCAN, &mut spec, |call_args| args.encode(call_args), Page::decode)
+        call_wait::<KvScan, _>(&mut self.rpc, &mut spec, &args, |result| match result {
+            KvScanResult::KvOk(page) => Ok(Page::of(&page)),
+            KvScanResult::Default(status) => Err(Error::Status(status)),
+        })?
     }
 
     fn memory(&mut self, bytes: usize) -> Result<Bulk, Error> {
         self.rpc.bulk(bytes).ok_or(Error::Memory(bytes))
     }
+}
 
-    /// One call whose results begin with a status; `decode` reads what follows [`Status::Ok`].
-    fn call<T>(
-        &mut self,
-        procedure: Procedure,
-        spec: &mut CallSpec,
-        encode: impl Fn(&mut Encoder<'_>),
-        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
-    ) -> Result<T, Error> {
-        let decode = |results: &mut Decoder<'_>| match Status::decode(results)? {
-            Some(Status::Ok) => Ok(Ok(decode(results)?)),
-            Some(status) => Ok(Err(Error::Status(status))),
-            None => Ok(Err(Error::UnknownStatus)),
-        };
-        self.rpc.call_with(procedure, spec, encode, decode)?
+/// One key in the answer to a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Length of its value, in bytes.
+    pub value_bytes: u32,
+    /// Checksum of its value.
+    pub value_crc32: u32,
+}
+
+/// The answer to a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In the order of their keys.
+    pub entries: Vec<Entry>,
+    /// There are keys behind the last entry.
+    pub more: bool,
+}
+
+impl Page {
+    /// Copies a page out of its message.
+    fn of(page: &KvPage<'_>) -> Self {
+        let entries = page.entries.iter().map(|entry| Entry {
+            key: entry.key.to_vec(),
+            value_bytes: entry.value_bytes,
+            value_crc32: entry.value_crc32,
+        });
+        Self { entries: entries.collect(), more: page.more }
     }
 }
 
-fn check_key(key: &[u8]) -> Result<(), Error> {
-    let allowed = (1..=KEY_BYTES_MAX).contains(&key.len());
-    if allowed { Ok(()) } else { Err(Error::Key(key.len())) }
+/// A key that a value can have.
+fn checked(key: &[u8]) -> Result<KvKey<'_>, Error> {
+    if key.is_empty() { Err(Error::Key(0)) } else { bounded(key) }
+}
+
+fn bounded(key: &[u8]) -> Result<KvKey<'_>, Error> {
+    Opaque::new(key).map_err(|_| Error::Key(key.len()))
+}
+
+fn done(status: Status) -> Result<(), Error> {
+    if status == Status::KvOk { Ok(()) } else { Err(Error::Status(status)) }
 }

@@ -5,14 +5,16 @@
 //! which is quick, and a thread of its own does the arithmetic and sends the reply.
 
 use crate::kv::checksum::crc32;
-use crate::kv::protocol::{Entry, Page, Status};
+use crate::kv::protocol::kv_v1::KvScan;
+use crate::kv::protocol::{KvEntry, KvPage, KvScanResult, Status};
 use crate::kv::store::Value;
-use spinrpc::Deferred;
+use spinrpc_xdr::rpc::TypedDeferred;
+use spinrpc_xdr::{Array, Opaque};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Scans waiting at a time; a further one is answered [`Status::Busy`].
+/// Scans waiting at a time; a further one is answered [`Status::KvBusy`].
 const JOBS_MAX: usize = 64;
 
 /// One scan: what it found, and the call to answer.
@@ -22,7 +24,7 @@ pub(crate) struct Job {
     /// There are keys behind the last one.
     pub(crate) more: bool,
     /// The call.
-    pub(crate) call: Deferred,
+    pub(crate) call: TypedDeferred<KvScan>,
 }
 
 /// The service's end of the thread. Dropping it waits for the thread to finish what it has.
@@ -44,7 +46,7 @@ impl Scanner {
     pub(crate) fn submit(&self, job: Job) {
         let Some(jobs) = &self.jobs else { return };
         if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) = jobs.try_send(job) {
-            job.call.reply(|results| Status::Busy.encode(results));
+            job.call.reply(&KvScanResult::Default(Status::KvBusy));
         }
     }
 }
@@ -60,15 +62,16 @@ impl Drop for Scanner {
 
 fn answer_all(queue: &Receiver<Job>) {
     while let Ok(job) = queue.recv() {
-        let page = Page { entries: job.found.into_iter().map(entry).collect(), more: job.more };
-        job.call.reply(|results| {
-            Status::Ok.encode(results);
-            page.encode(results);
-        });
+        let entries: Vec<KvEntry<'_>> = job.found.iter().filter_map(entry).collect();
+        // The service takes no more keys than a page has places.
+        let entries = Array::new(&entries).unwrap_or_default();
+        job.call.reply(&KvScanResult::KvOk(KvPage { entries, more: job.more }));
     }
 }
 
-fn entry((key, value): (Vec<u8>, Value)) -> Entry {
+/// `None` for a key that is too long, which no call can have stored.
+fn entry((key, value): &(Vec<u8>, Value)) -> Option<KvEntry<'_>> {
     let bytes = value.bytes();
-    Entry { key, value_bytes: bytes.len() as u32, value_crc32: crc32(bytes) }
+    let key = Opaque::new(key).ok()?;
+    Some(KvEntry { key, value_bytes: bytes.len() as u32, value_crc32: crc32(bytes) })
 }

@@ -4,16 +4,18 @@
 //! millions of them a second. The service is called on that core's thread only.
 
 use crate::command_line::say;
+use crate::kv::protocol::kv_v1::{self, KvDelete, KvGet, KvPut, KvScan, KvWatch};
 use crate::kv::protocol::{
-    self, KEY_BYTES_MAX, SCAN_ENTRIES_MAX, ScanArgs, Status, VALUE_BYTES_MAX,
+    KvGetResult, KvKey, KvPutArgs, KvScanArgs, KvValue, SCAN_ENTRIES_MAX, Status,
 };
 use crate::kv::scanner::{Job, Scanner};
 use crate::kv::store::{Capacity, Store, Value};
 use crate::kv::watch::Watchers;
 use spinrpc::{
-    AcceptStatus, Bulk, Call, Config, ConnectionEvent, CoreContext, Data, DecodeError, Decoder,
-    Engine, ReplyData, Service,
+    AcceptStatus, Bulk, Call, Config, ConnectionEvent, CoreContext, Engine, ReplyData, Service,
 };
+use spinrpc_xdr::Placed;
+use spinrpc_xdr::rpc::TypedCall;
 use std::error::Error;
 
 /// Most keys of a store.
@@ -32,7 +34,7 @@ pub fn serve(address: &str, config: Config) -> Result<(), Box<dyn Error>> {
     // The other half is for calls in progress.
     let capacity = Capacity { entries: ENTRIES_MAX, block_bytes: config.arena_bytes() / 2 };
     let engine = Engine::new(config)?;
-    engine.serve(protocol::PROGRAM, protocol::VERSION, move |core| KvService::new(core, capacity));
+    engine.serve(kv_v1::PROGRAM, kv_v1::VERSION, move |core| KvService::new(core, capacity));
     engine.listen(address)?;
     let running = engine.start()?;
     // Its cores run: it answers from here on.
@@ -51,15 +53,7 @@ pub struct KvService {
 
 impl Service for KvService {
     fn call(&mut self, call: Call<'_>) {
-        match call.procedure() {
-            protocol::NULL => call.reply(|_results| {}),
-            protocol::GET => self.get(call),
-            protocol::PUT => self.put(call),
-            protocol::DELETE => self.delete(call),
-            protocol::SCAN => self.scan(call),
-            protocol::WATCH => self.watch(call),
-            _ => call.reject(AcceptStatus::ProcUnavail),
-        }
+        kv_v1::dispatch(self, call);
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
@@ -75,67 +69,56 @@ impl KvService {
         let (store, memory) = (Store::new(capacity), core.clone());
         Self { store, memory, scanner: Scanner::start().ok(), watchers: Watchers::default() }
     }
+}
 
-    fn get(&mut self, mut call: Call<'_>) {
-        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptStatus::GarbageArgs) };
-        match self.store.get(key) {
-            None => call.reply(|results| Status::NotFound.encode(results)),
-            Some(Value::Small(bytes)) => call.reply(|results| {
-                Status::Ok.encode(results);
-                results.opaque(bytes);
-            }),
+impl kv_v1::Service for KvService {
+    fn kv_get(&mut self, key: KvKey<'_>, call: TypedCall<'_, KvGet>) {
+        match self.store.get(&key) {
+            None => call.reply(&KvGetResult::Default(Status::KvNotFound)),
+            Some(Value::Small(bytes)) => call.reply(&KvGetResult::KvOk(Placed::Inline(bytes))),
             Some(Value::Large { bytes, .. }) => {
                 let data = ReplyData::new().shared(bytes, 0..bytes.len());
-                call.reply_with(data, |results| {
-                    Status::Ok.encode(results);
-                    results.bulk();
-                });
+                call.reply_with(data, &KvGetResult::KvOk(Placed::Beside));
             }
         }
     }
 
-    fn put(&mut self, mut call: Call<'_>) {
-        let decoded = last(call.args(), |args| Ok((key(args)?, args.data(VALUE_BYTES_MAX)?)));
-        let Ok((key, data)) = decoded else { return call.reject(AcceptStatus::GarbageArgs) };
-        let bytes = data.bytes().len() as u32;
-        let status = match self.value(data) {
-            Some(value) => self.store.put(key, value),
-            None => Status::NoSpace,
+    fn kv_put(&mut self, args: KvPutArgs<'_>, call: TypedCall<'_, KvPut>) {
+        let KvPutArgs { key, value } = args;
+        let bytes = value.bytes().len() as u32;
+        let status = match self.value(value) {
+            Some(value) => self.store.put(&key, value),
+            None => Status::KvNoSpace,
         };
-        if status == Status::Ok {
-            self.watchers.changed(key, Some(bytes));
+        if status == Status::KvOk {
+            self.watchers.changed(&key, Some(bytes));
         }
-        call.reply(|results| status.encode(results));
+        call.reply(&status);
     }
 
-    fn delete(&mut self, mut call: Call<'_>) {
-        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptStatus::GarbageArgs) };
-        let status = self.store.delete(key);
-        if status == Status::Ok {
-            self.watchers.changed(key, None);
+    fn kv_delete(&mut self, key: KvKey<'_>, call: TypedCall<'_, KvDelete>) {
+        let status = self.store.delete(&key);
+        if status == Status::KvOk {
+            self.watchers.changed(&key, None);
         }
-        call.reply(|results| status.encode(results));
+        call.reply(&status);
     }
 
-    fn watch(&mut self, mut call: Call<'_>) {
-        let Ok(key) = last(call.args(), key) else { return call.reject(AcceptStatus::GarbageArgs) };
+    fn kv_watch(&mut self, key: KvKey<'_>, call: TypedCall<'_, KvWatch>) {
         if key.is_empty() {
-            return call.reply(|results| Status::InvalidKey.encode(results));
+            return call.reply(&Status::KvInvalidKey);
         }
-        let value_bytes = self.store.get(key).map(|value| value.bytes().len() as u32);
-        match self.watchers.add(&call, key, value_bytes) {
-            Some(status) => call.reply(|results| status.encode(results)),
+        let value_bytes = self.store.get(&key).map(|value| value.bytes().len() as u32);
+        match self.watchers.add(call.call(), &key, value_bytes) {
+            Some(status) => call.reply(&status),
             None => call.reject(AcceptStatus::SystemErr),
         }
     }
 
-    fn scan(&mut self, mut call: Call<'_>) {
-        let Ok(args) = last(call.args(), ScanArgs::decode) else {
-            return call.reject(AcceptStatus::GarbageArgs);
-        };
+    fn kv_scan(&mut self, args: KvScanArgs<'_>, call: TypedCall<'_, KvScan>) {
         let Some(scanner) = &self.scanner else { return call.reject(AcceptStatus::SystemErr) };
         let entries_max = (args.entries_max as usize).min(SCAN_ENTRIES_MAX);
-        let mut keys = self.store.scan(args.prefix, args.after);
+        let mut keys = self.store.scan(&args.prefix, &args.after);
         let page = keys.by_ref().take(entries_max);
         let found = page.map(|(key, value)| (key.to_vec(), value.clone())).collect();
         let more = keys.next().is_some();
@@ -143,16 +126,19 @@ impl KvService {
             scanner.submit(Job { found, more, call });
         }
     }
+}
 
+impl KvService {
     /// Keeps what arrived: a Read chunk's buffer as it is, a small value on the heap.
-    fn value(&self, data: Data<'_>) -> Option<Value> {
+    fn value(&self, data: KvValue<'_>) -> Option<Value> {
         match data {
-            Data::Bulk(bulk) if bulk.len() > SMALL_BYTES_MAX => Some(Value::large(bulk)),
-            Data::Bulk(bulk) => Some(Value::Small(bulk.bytes().into())),
-            Data::Inline(bytes) if bytes.len() > SMALL_BYTES_MAX => {
+            Placed::Bulk(bulk) if bulk.len() > SMALL_BYTES_MAX => Some(Value::large(bulk)),
+            Placed::Bulk(bulk) => Some(Value::Small(bulk.bytes().into())),
+            Placed::Inline(bytes) if bytes.len() > SMALL_BYTES_MAX => {
                 self.registered(bytes).map(Value::large)
             }
-            Data::Inline(bytes) => Some(Value::Small(bytes.into())),
+            Placed::Inline(bytes) => Some(Value::Small(bytes.into())),
+            Placed::Beside => None,
         }
     }
 
@@ -163,18 +149,4 @@ impl KvService {
         bulk.bytes_mut().copy_from_slice(bytes);
         Some(bulk)
     }
-}
-
-fn key<'a>(args: &mut Decoder<'a>) -> Result<&'a [u8], DecodeError> {
-    args.opaque(KEY_BYTES_MAX)
-}
-
-/// Decodes with `decode`, and makes sure that nothing is left over.
-fn last<'a, T>(
-    mut args: Decoder<'a>,
-    decode: impl FnOnce(&mut Decoder<'a>) -> Result<T, DecodeError>,
-) -> Result<T, DecodeError> {
-    let decoded = decode(&mut args)?;
-    args.finish()?;
-    Ok(decoded)
 }

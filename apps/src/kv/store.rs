@@ -43,7 +43,7 @@ impl Value {
     }
 }
 
-/// Limits of a store. What would pass one of them is refused with [`Status::NoSpace`].
+/// Limits of a store. What would pass one of them is refused with [`Status::KvNoSpace`].
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     /// Most keys.
@@ -74,18 +74,18 @@ impl Store {
     /// Stores `value`, over an older one.
     pub fn put(&mut self, key: &[u8], value: Value) -> Status {
         if key.is_empty() {
-            return Status::InvalidKey;
+            return Status::KvInvalidKey;
         }
         let old = self.entries.get(key);
         let entries = self.entries.len() + usize::from(old.is_none());
         let freed = old.map_or(0, Value::block_bytes);
         let block_bytes = self.block_bytes - freed + value.block_bytes();
         if entries > self.capacity.entries || block_bytes > self.capacity.block_bytes {
-            return Status::NoSpace;
+            return Status::KvNoSpace;
         }
         self.block_bytes = block_bytes;
         self.entries.insert(key.into(), value);
-        Status::Ok
+        Status::KvOk
     }
 
     /// Forgets `key` and its value.
@@ -93,9 +93,9 @@ impl Store {
         match self.entries.remove(key) {
             Some(value) => {
                 self.block_bytes -= value.block_bytes();
-                Status::Ok
+                Status::KvOk
             }
-            None => Status::NotFound,
+            None => Status::KvNotFound,
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
     fn store(keys: &[&str]) -> Store {
         let mut store = Store::new(Capacity { entries: 100, ..CAPACITY });
         for key in keys {
-            assert_eq!(store.put(key.as_bytes(), small(key)), Status::Ok);
+            assert_eq!(store.put(key.as_bytes(), small(key)), Status::KvOk);
         }
         store
     }
@@ -137,26 +137,26 @@ mod tests {
     #[test]
     fn a_value_is_there_from_put_to_delete() {
         let mut store = store(&["a"]);
-        assert_eq!(store.put(b"a", small("new")), Status::Ok);
+        assert_eq!(store.put(b"a", small("new")), Status::KvOk);
         assert_eq!(store.get(b"a").unwrap().bytes(), b"new");
-        assert_eq!((store.delete(b"a"), store.delete(b"a")), (Status::Ok, Status::NotFound));
+        assert_eq!((store.delete(b"a"), store.delete(b"a")), (Status::KvOk, Status::KvNotFound));
         assert!(store.get(b"a").is_none());
     }
 
     #[test]
     fn a_key_has_a_byte() {
-        assert_eq!(store(&[]).put(b"", small("x")), Status::InvalidKey);
+        assert_eq!(store(&[]).put(b"", small("x")), Status::KvInvalidKey);
     }
 
     #[test]
     fn a_full_store_takes_replacements_only() {
         let mut store = Store::new(CAPACITY);
         for key in [b"a", b"b", b"c"] {
-            assert_eq!(store.put(key, small("x")), Status::Ok);
+            assert_eq!(store.put(key, small("x")), Status::KvOk);
         }
-        assert_eq!(store.put(b"d", small("x")), Status::NoSpace);
-        assert_eq!(store.put(b"c", small("y")), Status::Ok);
-        assert_eq!((store.delete(b"a"), store.put(b"d", small("x"))), (Status::Ok, Status::Ok));
+        assert_eq!(store.put(b"d", small("x")), Status::KvNoSpace);
+        assert_eq!(store.put(b"c", small("y")), Status::KvOk);
+        assert_eq!((store.delete(b"a"), store.put(b"d", small("x"))), (Status::KvOk, Status::KvOk));
     }
 
     #[test]

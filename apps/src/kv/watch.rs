@@ -4,14 +4,16 @@
 //! Nothing queues up behind a client that is slow: of each key it has one call at a time, and what
 //! has changed meanwhile is told in the next one, by the newest state alone.
 
-use crate::kv::protocol::{CALLBACK_PROGRAM, CALLBACK_VERSION, CHANGED, Change, Status};
+use crate::kv::protocol::kv_callback_v1::{self as callback, KvChanged};
+use crate::kv::protocol::{KvChange, KvState, Status};
 use spinrpc::{
     Call, CallError, CallSpec, Client, ConnectionId, Reply, ReplyHandler, ReverseOptions, Token,
 };
+use spinrpc_xdr::{Opaque, rpc};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Keys that one connection may watch; one more is answered [`Status::Busy`].
+/// Keys that one connection may watch; one more is answered [`Status::KvBusy`].
 pub const WATCHES_MAX: usize = 16;
 
 /// The connections that watch keys.
@@ -60,10 +62,12 @@ impl ReplyHandler for Told {
 fn tell(client: &Client, watches: &Watches) {
     for (index, watch) in watches.borrow_mut().iter_mut().enumerate() {
         let Some(value_bytes) = watch.news.filter(|_| !watch.is_calling) else { continue };
-        let change = Change { key: &watch.key, value_bytes };
-        let token = Token(index as u64);
+        // The key came with a call: it is not too long.
+        let Ok(key) = Opaque::new(&watch.key) else { continue };
+        let state = value_bytes.map_or(KvState::Default(false), KvState::True);
+        let (change, token) = (KvChange { key, state }, Token(index as u64));
         // Without a credit it is tried again with the next reply.
-        if client.call(CHANGED, token, &mut CallSpec::new(), |args| change.encode(args)).is_ok() {
+        if rpc::call::<KvChanged>(client, token, &mut CallSpec::new(), &change).is_ok() {
             (watch.news, watch.is_calling) = (None, true);
         }
     }
@@ -81,15 +85,15 @@ impl Watchers {
         let watcher = self.watcher(call)?;
         let mut watches = watcher.watches.borrow_mut();
         if watches.iter().any(|watch| *watch.key == *key) {
-            return Some(Status::Ok);
+            return Some(Status::KvOk);
         }
         if watches.len() == WATCHES_MAX {
-            return Some(Status::Busy);
+            return Some(Status::KvBusy);
         }
         watches.push(Watch { key: key.into(), news: Some(value_bytes), is_calling: false });
         drop(watches);
         tell(&watcher.client, &watcher.watches);
-        Some(Status::Ok)
+        Some(Status::KvOk)
     }
 
     fn watcher(&mut self, call: &Call<'_>) -> Option<&Watcher> {
@@ -102,7 +106,7 @@ impl Watchers {
         let options = ReverseOptions::new();
         let of_handler = Rc::clone(&watches);
         let client = call
-            .reverse_client(CALLBACK_PROGRAM, CALLBACK_VERSION, &options, |client| Told {
+            .reverse_client(callback::PROGRAM, callback::VERSION, &options, |client| Told {
                 client,
                 watches: of_handler,
             })

@@ -1,13 +1,15 @@
 //! Watches a key, for tools: the client that asks, and the service that the store calls.
 
 use crate::kv::client::Error;
-use crate::kv::protocol::{
-    CALLBACK_PROGRAM, CALLBACK_VERSION, CHANGED, Change, PROGRAM, Status, VERSION, WATCH,
-};
+use crate::kv::protocol::kv_callback_v1::{self as callback, KvChanged};
+use crate::kv::protocol::kv_v1::{self, KvWatch};
+use crate::kv::protocol::{KvChange, KvState, Status};
 use spinrpc::{
-    AcceptStatus, Call, CallError, CallSpec, Config, ConnectError, ConnectOptions, ConnectionEvent,
-    Engine, Procedure, Reply, ReplyHandler, Token,
+    CallError, CallSpec, Config, ConnectError, ConnectOptions, ConnectionEvent, Engine, Reply,
+    ReplyHandler, Token,
 };
+use spinrpc_xdr::Opaque;
+use spinrpc_xdr::rpc::{self, TypedCall};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
@@ -24,22 +26,23 @@ pub fn watch(
     key: &[u8],
     mut each: impl FnMut(Option<u32>) -> bool,
 ) -> Result<(), Error> {
+    let key = Opaque::new(key).map_err(|_| Error::Key(key.len()))?;
     let (tell, told) = channel();
     let engine = Engine::new(config).map_err(ConnectError::from)?;
-    engine.serve(CALLBACK_PROGRAM, CALLBACK_VERSION, move |_| {
-        let tell = tell.clone();
-        move |call: Call<'_>| answer(call, &tell)
+    engine.serve(callback::PROGRAM, callback::VERSION, move |_| {
+        callback::Server(Listener(tell.clone()))
     });
     let mut core = engine.core(0).map_err(ConnectError::from)?;
     let end = Rc::new(RefCell::new(None));
     let asking = Asking(Rc::clone(&end));
     let options = ConnectOptions::new().take_reverse_calls();
-    let client = core.connect_with(address, PROGRAM, VERSION, &options, |_| asking)?;
+    let client =
+        core.connect_with(address, kv_v1::PROGRAM, kv_v1::VERSION, &options, |_| asking)?;
     let (mut has_asked, mut goes_on) = (false, true);
     core.run_until(|| {
         if !has_asked && client.is_up() {
             has_asked = true;
-            let asked = client.call(WATCH, Token(0), &mut CallSpec::new(), |args| args.opaque(key));
+            let asked = rpc::call::<KvWatch>(&client, Token(0), &mut CallSpec::new(), &key);
             if let Err(refused) = asked {
                 *end.borrow_mut() = Some(CallError::NotStarted(refused).into());
             }
@@ -50,24 +53,18 @@ pub fn watch(
     end.take().filter(|_| goes_on).map_or(Ok(()), Err)
 }
 
-/// The store calls.
-fn answer(mut call: Call<'_>, tell: &Sender<Option<u32>>) {
-    match call.procedure() {
-        Procedure(0) => call.reply(|_| {}),
-        CHANGED => {
-            let mut args = call.args();
-            let change =
-                Change::decode(&mut args).and_then(|change| args.finish().map(|()| change));
-            match change {
-                Ok(change) => {
-                    // An error says that nobody listens any more: the watch has ended.
-                    let _ = tell.send(change.value_bytes);
-                    call.reply(|_| {});
-                }
-                Err(_) => call.reject(AcceptStatus::GarbageArgs),
-            }
-        }
-        _ => call.reject(AcceptStatus::ProcUnavail),
+/// Hears from the store.
+struct Listener(Sender<Option<u32>>);
+
+impl callback::Service for Listener {
+    fn kv_changed(&mut self, change: KvChange<'_>, call: TypedCall<'_, KvChanged>) {
+        let value_bytes = match change.state {
+            KvState::True(bytes) => Some(bytes),
+            KvState::Default(_) => None,
+        };
+        // An error says that nobody listens any more: the watch has ended.
+        let _ = self.0.send(value_bytes);
+        call.reply(&());
     }
 }
 
@@ -76,11 +73,10 @@ struct Asking(Rc<RefCell<Option<Error>>>);
 
 impl ReplyHandler for Asking {
     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-        let status = reply.and_then(|mut reply| Ok(Status::decode(&mut reply.results())?));
+        let status = reply.and_then(|mut reply| Ok(rpc::results::<KvWatch>(&mut reply)?));
         *self.0.borrow_mut() = match status {
-            Ok(Some(Status::Ok)) => None,
-            Ok(Some(status)) => Some(Error::Status(status)),
-            Ok(None) => Some(Error::UnknownStatus),
+            Ok(Status::KvOk) => None,
+            Ok(status) => Some(Error::Status(status)),
             Err(error) => Some(error.into()),
         };
     }

@@ -502,6 +502,19 @@ impl<'a> StreamReader<'a> {
         !self.reads.is_empty()
     }
 
+    /// Passes over the bytes up to `end`, a later state of [`StreamReader::xdr`], and returns them.
+    ///
+    /// # Errors
+    /// [`DecodeError::LimitExceeded`] if a Read chunk belongs there, so that not all bytes up to `end`
+    /// are in the stream; nothing is passed then.
+    pub fn pass_to(&mut self, end: &Reader<'a>) -> Result<&'a [u8], DecodeError> {
+        let position = self.base + end.stream_position() + self.removed_bytes;
+        match self.reads.first() {
+            Some((at, _)) if (*at as usize) < position => Err(CHUNK_IN_SPAN),
+            _ => self.xdr.pass_to(end),
+        }
+    }
+
     /// Reads one `opaque<max>` wherever its bytes are. A failed read leaves the reader as it was.
     ///
     /// "Any byte count in the XDR stream MUST match the sum of the byte counts present in the
@@ -632,6 +645,9 @@ impl<'a> StreamReader<'a> {
         }
     }
 }
+
+const CHUNK_IN_SPAN: DecodeError =
+    DecodeError::LimitExceeded { what: "chunks in an array or list" };
 
 /// The chunk of an item is as long as its count word says, or as that rounded up.
 fn check_length(

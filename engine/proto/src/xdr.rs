@@ -201,6 +201,26 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
+    /// Padding of the data, and the distance in bytes of the next item from the start of the Send: a
+    /// reader of the bytes from here on is made with both ([`Self::aligned`]).
+    #[must_use]
+    #[inline]
+    pub const fn alignment(&self) -> (Alignment, usize) {
+        (self.alignment, self.start.saturating_add(self.position()))
+    }
+
+    /// Returns the bytes between this reader and `end`, a later state of it, and moves there.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if `end` does not lie behind this reader.
+    #[inline]
+    pub fn pass_to(&mut self, end: &Self) -> Result<&'a [u8], DecodeError> {
+        let length = end.position().wrapping_sub(self.position());
+        let passed = self.rest.get(..length).ok_or_else(|| self.truncated(length))?;
+        *self = end.clone();
+        Ok(passed)
+    }
+
     /// The bytes not read yet; the position stays.
     #[must_use]
     #[inline]

@@ -54,6 +54,23 @@ pub struct Decoder<'a> {
     spill: Option<&'a mut Spill<'a>>,
 }
 
+/// Items of a message that were passed over ([`Decoder::span`]), to be read as often as needed. It
+/// borrows the bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    bytes: &'a [u8],
+    alignment: Alignment,
+    /// Distance of the first byte from the start of the Send.
+    start: usize,
+}
+
+impl<'a> Span<'a> {
+    /// A decoder at the first of the items. Its positions count from there.
+    pub fn decoder(&self) -> Decoder<'a> {
+        Decoder::plain(self.bytes).aligned(self.alignment, self.start)
+    }
+}
+
 /// The buffers of the chunks of one kind, which are met in rising order.
 #[derive(Debug, Default)]
 struct Bulks<'a> {
@@ -215,6 +232,48 @@ impl<'a> Decoder<'a> {
         bulk.and_then(|bulk| bulk.bytes().get(..length)).ok_or(LOST)
     }
 
+    /// Passes over items, to be decoded later from the [`Span`]: arrays and lists whose items differ in
+    /// length. `walk` reads them, to find their end and to check them; it runs a second time if they lie
+    /// in two buffers.
+    ///
+    /// ```
+    /// use spinrpc::Decoder;
+    ///
+    /// # fn main() -> Result<(), spinrpc::DecodeError> {
+    /// let mut from = Decoder::plain(b"\0\0\0\x01a\0\0\0\0\0\0\x02bc\0\0\0\0\0\x07");
+    /// let names = from.span(|ahead| (0..2).try_for_each(|_| ahead.string(8).map(drop)))?;
+    /// assert_eq!(from.u32()?, 7);
+    /// let mut again = names.decoder();
+    /// assert_eq!((again.string(8)?, again.string(8)?), ("a", "bc"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The error of `walk`, after which the decoder has not moved. [`DecodeError::LimitExceeded`] if the
+    /// bytes of one of the items are in a Read chunk: such items have to be decoded one by one.
+    pub fn span(
+        &mut self,
+        walk: impl Fn(&mut Self) -> Result<(), DecodeError>,
+    ) -> Result<Span<'a>, DecodeError> {
+        let xdr = self.stream.xdr();
+        let (alignment, start) = xdr.alignment();
+        let mut ahead = Self::over(xdr.clone());
+        match walk(&mut ahead) {
+            Ok(()) => {
+                let bytes = self.stream.pass_to(ahead.stream.xdr())?;
+                Ok(Span { bytes, alignment, start })
+            }
+            Err(error) => self.go_on(error, |rest| rest.span(walk)),
+        }
+    }
+
+    /// Reads what `xdr` has, without chunks.
+    fn over(xdr: Reader<'a>) -> Self {
+        let stream = StreamReader::over(xdr, 0, Beside::Reads(&[]));
+        Self { stream, bulks: Bulks::default(), pulled: Bulks::default(), spill: None }
+    }
+
     /// Reads an `opaque<max_bytes>` with direct placement. Bytes that came in registered memory
     /// come with that memory: in a call that of the server's pool, in a reply the buffer given by
     /// [`CallSpec::result_into`](crate::CallSpec::result_into), its length set, or memory of the
@@ -334,3 +393,63 @@ impl<'a> Bulks<'a> {
 
 /// The chunk's memory is not there: it was taken before, or the peer placed more than was offered.
 const LOST: DecodeError = DecodeError::LimitExceeded { what: "bytes in a chunk" };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two strings and a word.
+    const STRINGS: &[u8] = b"\0\0\0\x01a\0\0\0\0\0\0\x02bc\0\0\0\0\0\x07";
+
+    fn two_strings(from: &mut Decoder<'_>) -> Result<(), DecodeError> {
+        (0..2).try_for_each(|_| from.opaque(8).map(drop))
+    }
+
+    #[test]
+    fn a_span_can_be_read_again_and_the_decoder_goes_on_behind_it() {
+        let mut from = Decoder::plain(STRINGS);
+        let span = from.span(two_strings).unwrap();
+        assert_eq!(from.position(), 16);
+        assert_eq!(from.u32(), Ok(7));
+        for _ in 0..2 {
+            let mut again = span.decoder();
+            assert_eq!(again.opaque(8), Ok(&b"a"[..]));
+            assert_eq!(again.opaque(8), Ok(&b"bc"[..]));
+            assert_eq!(again.finish(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_walk_that_fails_moves_nothing_and_names_the_place_in_the_message() {
+        let mut from = Decoder::plain(&STRINGS[..12]);
+        from.u32().unwrap();
+        from.u32().unwrap();
+        let failed = from.span(|ahead| ahead.opaque(8).map(drop)).unwrap_err();
+        assert_eq!(failed, DecodeError::Truncated { at: 12, wanted: 4 });
+        assert_eq!(from.position(), 8);
+    }
+
+    #[test]
+    fn a_read_chunk_among_the_items_is_refused_and_one_behind_them_is_not() {
+        let among = [(4, 1)];
+        let mut from = Decoder::arguments(STRINGS, 0, &among, &mut []);
+        assert!(matches!(from.span(two_strings), Err(DecodeError::LimitExceeded { .. })));
+        assert_eq!(from.position(), 0);
+        let behind = [(20, 1)];
+        let mut from = Decoder::arguments(STRINGS, 0, &behind, &mut []);
+        assert!(from.span(two_strings).is_ok());
+    }
+
+    #[test]
+    fn padding_before_data_is_passed_in_a_span_as_in_its_message() {
+        let mut bytes = 9u32.to_be_bytes().to_vec();
+        bytes.extend(4u32.to_be_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(*b"data");
+        let mut from = Decoder::plain(&bytes).aligned(Alignment::new(16, 1), 0);
+        assert_eq!(from.u32(), Ok(9));
+        let span = from.span(|ahead| ahead.opaque(8).map(drop)).unwrap();
+        assert_eq!(span.decoder().opaque(8), Ok(&b"data"[..]));
+        assert_eq!(from.finish(), Ok(()));
+    }
+}

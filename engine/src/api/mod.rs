@@ -34,7 +34,7 @@ mod versions;
 
 pub use call::{Call, Deferred};
 pub use client::{Client, Reply, ReplyHandler, Token};
-pub use codec::{Data, Decoder, Encoder, ExposedData};
+pub use codec::{Data, Decoder, Encoder, ExposedData, Span};
 pub use core::{Core, CoreContext, Work};
 pub use directory::Directory;
 pub use driver::driver_of;

@@ -13,10 +13,22 @@ const CRATES: &[Layer] = &[
     Layer { manifest: "engine/proto/Cargo.toml", name: "spinrpc-proto", below: &[] },
     Layer { manifest: "engine/Cargo.toml", name: "spinrpc", below: &["spinrpc-proto"] },
     Layer { manifest: "tuning/Cargo.toml", name: "spinrpc-tuning", below: &["spinrpc"] },
+    Layer { manifest: "xdr/derive/Cargo.toml", name: "spinrpc-xdr-derive", below: &[] },
+    Layer { manifest: "xdr/gen/Cargo.toml", name: "spinrpc-xdrgen", below: &[] },
+    Layer {
+        manifest: "xdr/Cargo.toml",
+        name: "spinrpc-xdr",
+        below: &["spinrpc", "spinrpc-xdr-derive"],
+    },
+    Layer {
+        manifest: "xdr/suite/Cargo.toml",
+        name: "spinrpc-xdr-suite",
+        below: &["spinrpc", "spinrpc-xdr", "spinrpc-xdrgen"],
+    },
     Layer {
         manifest: "apps/Cargo.toml",
         name: "spinrpc-apps",
-        below: &["spinrpc", "spinrpc-tuning"],
+        below: &["spinrpc", "spinrpc-tuning", "spinrpc-xdr", "spinrpc-xdrgen"],
     },
     Layer {
         manifest: "bench/Cargo.toml",
@@ -28,7 +40,14 @@ const CRATES: &[Layer] = &[
     Layer {
         manifest: "fuzz/Cargo.toml",
         name: "spinrpc-fuzz",
-        below: &["spinrpc-proto", "spinrpc", "spinrpc-tuning", "spinrpc-apps"],
+        below: &[
+            "spinrpc-proto",
+            "spinrpc",
+            "spinrpc-tuning",
+            "spinrpc-apps",
+            "spinrpc-xdr-suite",
+            "spinrpc-xdrgen",
+        ],
     },
 ];
 

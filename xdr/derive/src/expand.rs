@@ -1,0 +1,169 @@
+//! The code of a codec.
+
+use crate::input::{Arm, Input, Shape};
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::{Ident, Type};
+
+/// Both impls, and that of `Discriminant` for an enum.
+pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
+    let name = input.name;
+    let Parts { plain, decode, encode } = match &input.shape {
+        Shape::Struct(fields) => structure(fields),
+        Shape::Enum(_) => enumeration(name),
+        Shape::Union { switch, arms, default } => union(switch, arms, default.as_deref()),
+    };
+    let (own, any) = match input.lifetime {
+        Some(lifetime) => (quote!(<#lifetime>), quote!(<'_>)),
+        None => (quote!(), quote!()),
+    };
+    let (lifetime, generics) = match input.lifetime {
+        Some(lifetime) => (quote!(#lifetime), quote!(<#lifetime>)),
+        None => (quote!('a), quote!(<'a>)),
+    };
+    let discriminant = match &input.shape {
+        Shape::Enum(variants) => Some(discriminant(name, variants)),
+        _ => None,
+    };
+    quote! {
+        #[automatically_derived]
+        impl #generics ::spinrpc_xdr::Decode<#lifetime> for #name #own {
+            const PLAIN_BYTES: ::core::option::Option<usize> = #plain;
+
+            #[inline]
+            fn decode(
+                from: &mut ::spinrpc_xdr::Decoder<#lifetime>,
+            ) -> ::core::result::Result<Self, ::spinrpc_xdr::DecodeError> {
+                #decode
+            }
+        }
+
+        #[automatically_derived]
+        impl ::spinrpc_xdr::Encode for #name #any {
+            #[inline]
+            fn encode(&self, to: &mut ::spinrpc_xdr::Encoder<'_>) {
+                #encode
+            }
+        }
+
+        #discriminant
+    }
+}
+
+/// Bodies of the codec, which differ between the three forms.
+struct Parts {
+    plain: TokenStream,
+    decode: TokenStream,
+    encode: TokenStream,
+}
+
+fn structure(fields: &[(&Ident, &Type)]) -> Parts {
+    let names: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+    let types: Vec<_> = fields.iter().map(|(_, ty)| ty).collect();
+    Parts {
+        plain: quote! {
+            ::spinrpc_xdr::sum(&[#(<#types as ::spinrpc_xdr::Decode<'_>>::PLAIN_BYTES),*])
+        },
+        decode: quote! {
+            ::core::result::Result::Ok(Self {
+                #(#names: ::spinrpc_xdr::Decode::decode(from)?,)*
+            })
+        },
+        encode: quote! { #(::spinrpc_xdr::Encode::encode(&self.#names, to);)* },
+    }
+}
+
+fn enumeration(name: &Ident) -> Parts {
+    Parts {
+        plain: quote!(::core::option::Option::None),
+        decode: quote! {
+            let at = from.position();
+            let word = from.u32()?;
+            <#name as ::spinrpc_xdr::Discriminant>::from_word(word, at)
+        },
+        encode: quote! { to.i32(*self as i32); },
+    }
+}
+
+fn discriminant(name: &Ident, variants: &[&Ident]) -> TokenStream {
+    let values: Vec<_> = constants(variants.len());
+    quote! {
+        #[automatically_derived]
+        impl ::spinrpc_xdr::Discriminant for #name {
+            #[inline]
+            fn from_word(
+                word: u32,
+                at: usize,
+            ) -> ::core::result::Result<Self, ::spinrpc_xdr::DecodeError> {
+                #(const #values: u32 = #name::#variants as u32;)*
+                match word {
+                    #(#values => ::core::result::Result::Ok(#name::#variants),)*
+                    value => ::core::result::Result::Err(
+                        ::spinrpc_xdr::DecodeError::BadEnum { at, value },
+                    ),
+                }
+            }
+        }
+    }
+}
+
+/// Names of constants, which can stand in patterns.
+fn constants(count: usize) -> Vec<Ident> {
+    (0..count).map(|index| format_ident!("VALUE_{}", index)).collect()
+}
+
+/// The word of the discriminant is compared with the cases; only a word without a case is made a
+/// discriminant.
+fn union(switch: &Type, arms: &[Arm<'_>], default: Option<&Arm<'_>>) -> Parts {
+    let values = constants(arms.len());
+    let cases = arms.iter().map(|arm| &arm.case);
+    let decoded = arms.iter().map(|Arm { variant, has_body, .. }| match has_body {
+        true => quote!(Self::#variant(::spinrpc_xdr::Decode::decode(from)?)),
+        false => quote!(Self::#variant),
+    });
+    let other = match default {
+        Some(Arm { variant, has_body: true, .. }) => {
+            quote!(Self::#variant(other, ::spinrpc_xdr::Decode::decode(from)?))
+        }
+        Some(Arm { variant, .. }) => quote!(Self::#variant(other)),
+        None => quote! {{
+            let _ = other;
+            let error = ::spinrpc_xdr::DecodeError::BadEnum { at, value: word };
+            return ::core::result::Result::Err(error);
+        }},
+    };
+    let encoded = arms.iter().chain(default).map(|arm| encode_arm(switch, arm));
+    Parts {
+        plain: quote!(::core::option::Option::None),
+        decode: quote! {
+            #(const #values: u32 = { let case: #switch = #cases; case as u32 };)*
+            let at = from.position();
+            let word = from.u32()?;
+            ::core::result::Result::Ok(match word {
+                #(#values => #decoded,)*
+                _ => {
+                    let other = <#switch as ::spinrpc_xdr::Discriminant>::from_word(word, at)?;
+                    #other
+                }
+            })
+        },
+        encode: quote! { match self { #(#encoded)* } },
+    }
+}
+
+fn encode_arm(switch: &Type, arm: &Arm<'_>) -> TokenStream {
+    let Arm { variant, case, has_body } = arm;
+    let body = has_body.then(|| quote!(::spinrpc_xdr::Encode::encode(body, to);));
+    let (pattern, discriminant) = match (case, has_body) {
+        (Some(case), true) => (quote!((body)), quote!({ let case: #switch = #case; case })),
+        (Some(case), false) => (quote!(), quote!({ let case: #switch = #case; case })),
+        (None, true) => (quote!((discriminant, body)), quote!(*discriminant)),
+        (None, false) => (quote!((discriminant)), quote!(*discriminant)),
+    };
+    quote! {
+        Self::#variant #pattern => {
+            ::spinrpc_xdr::Encode::encode(&#discriminant, to);
+            #body
+        }
+    }
+}

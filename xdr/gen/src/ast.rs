@@ -1,0 +1,133 @@
+//! A description as it is written, before names are resolved. Made by the parser, read by the
+//! resolver.
+
+use std::ops::Range;
+
+/// A name and its place in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) text: String,
+    pub(crate) at: Range<usize>,
+}
+
+/// A constant: a number, or the name of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Number(i128, Range<usize>),
+    Named(Name),
+}
+
+/// One definition at the top level.
+#[derive(Clone, Debug)]
+pub(crate) enum Definition {
+    Constant { name: Name, value: Value },
+    Type { name: Name, body: Body },
+    Program(Program),
+}
+
+/// The body of a type.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    Enum(Vec<(Name, Option<Value>)>),
+    Struct(Vec<Declaration>),
+    Union(Box<Union>),
+    Alias(Declaration),
+}
+
+/// `union switch (discriminant) { ... }`.
+#[derive(Clone, Debug)]
+pub(crate) struct Union {
+    pub(crate) discriminant: Declaration,
+    pub(crate) arms: Vec<Arm>,
+    /// The default arm, if there is one; its inner `None` is void.
+    pub(crate) default: Option<Option<Declaration>>,
+}
+
+/// `case VALUE: case VALUE: declaration;`. A body of `None` is void.
+#[derive(Clone, Debug)]
+pub(crate) struct Arm {
+    pub(crate) cases: Vec<Value>,
+    pub(crate) body: Option<Declaration>,
+}
+
+/// A name with its type.
+#[derive(Clone, Debug)]
+pub(crate) struct Declaration {
+    pub(crate) name: Name,
+    pub(crate) spec: Spec,
+    pub(crate) shape: Shape,
+    pub(crate) notes: Notes,
+}
+
+/// Annotations of a declaration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes {
+    /// Eligible for direct placement.
+    pub(crate) ddp: Option<Range<usize>>,
+    /// A string whose bytes need not be UTF-8.
+    pub(crate) bytes: Option<Range<usize>>,
+}
+
+/// How often the item of a declaration occurs.
+#[derive(Clone, Debug)]
+pub(crate) enum Shape {
+    One,
+    Fixed(Value),
+    Counted(Option<Value>),
+    Optional,
+}
+
+/// The item of a declaration.
+#[derive(Clone, Debug)]
+pub(crate) enum Spec {
+    Basic(Basic),
+    Opaque,
+    Text,
+    Named(Name),
+    /// A type without a name of its own.
+    Inline(Box<Body>),
+}
+
+/// The types that need no definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basic {
+    /// `int`.
+    Int,
+    /// `unsigned int`.
+    UnsignedInt,
+    /// `hyper`.
+    Hyper,
+    /// `unsigned hyper`.
+    UnsignedHyper,
+    /// `float`.
+    Float,
+    /// `double`.
+    Double,
+    /// `bool`.
+    Bool,
+}
+
+/// `program NAME { ... } = NUMBER;`.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) name: Name,
+    pub(crate) number: Value,
+    pub(crate) versions: Vec<Version>,
+}
+
+/// `version NAME { ... } = NUMBER;`.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub(crate) name: Name,
+    pub(crate) number: Value,
+    pub(crate) procedures: Vec<Procedure>,
+}
+
+/// `RESULT NAME(ARGUMENTS) = NUMBER;`. `None` is void.
+#[derive(Clone, Debug)]
+pub(crate) struct Procedure {
+    pub(crate) name: Name,
+    pub(crate) number: Value,
+    pub(crate) result: Option<Spec>,
+    pub(crate) arguments: Vec<Spec>,
+}

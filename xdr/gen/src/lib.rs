@@ -1,0 +1,151 @@
+//! Generates Rust from descriptions of data and programs in the language of RFC 4506 (XDR) and RFC 5531
+//! (ONC RPC): `.x` files. The generated code needs the crate `spinrpc-xdr`, whose documentation says
+//! which Rust type stands for which XDR type.
+//!
+//! In `build.rs`:
+//!
+//! ```no_run
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     spinrpc_xdrgen::Generator::new().build("src/kv.x")?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! and where the types belong, a module of their own. Its items are `pub`; a module that is private, or of a
+//! program, allows those that are not used:
+//!
+//! ```ignore
+//! #[allow(dead_code, unreachable_pub)]
+//! mod kv {
+//!     include!(concat!(env!("OUT_DIR"), "/kv.rs"));
+//! }
+//! ```
+//!
+//! For a version of a program there is a module with `Service`, the trait of a server; `Server`, which an
+//! engine serves, and `dispatch`, for services that do more; `Client`, whose replies come to a handler;
+//! `Blocking` and `connect`. `xdr/suite/examples/store.rs` in the repository uses them all.
+//!
+//! # Annotations
+//!
+//! `/*@ ddp */` before a declaration of `opaque<>` makes the item eligible for direct placement (RFC 8267).
+//! `/*@ bytes */` before a declaration of `string<>` allows bytes that are not UTF-8. To other tools these are
+//! comments. [`Generator::ddp`] and [`Generator::bytes`] do the same for files that cannot be changed.
+//!
+//! # Limits
+//!
+//! * A type may contain itself only as a list: a struct whose last field is optional data of the struct.
+//!   Trees are refused, so that the depth of a decoder's stack does not depend on the message.
+//! * Items eligible for direct placement cannot stand in arrays and lists.
+//! * `quadruple` is refused. The C preprocessor is not run; lines that begin with `%` are skipped.
+#![forbid(unsafe_code)]
+
+mod ast;
+mod emit;
+mod error;
+mod lexer;
+pub mod model;
+mod names;
+mod parser;
+mod resolve;
+
+pub use error::Error;
+use model::Model;
+use std::path::{Path, PathBuf};
+
+/// A file that was not generated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A mistake in the description.
+    #[error("{0}")]
+    Description(#[from] Error),
+    /// A file that cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// `OUT_DIR` is not set.
+    #[error("OUT_DIR is not set; call this from build.rs")]
+    NotInBuild,
+}
+
+/// Makes Rust from descriptions.
+#[derive(Clone, Debug, Default)]
+pub struct Generator {
+    outside: resolve::Outside,
+}
+
+impl Generator {
+    /// A generator without annotations of its own.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a declaration of `opaque<>` eligible for direct placement. `declaration` is `type.field`, as
+    /// in the description, or the name of a typedef.
+    #[must_use]
+    pub fn ddp(mut self, declaration: impl Into<String>) -> Self {
+        self.outside.ddp.insert(declaration.into());
+        self
+    }
+
+    /// Allows a declaration of `string<>` bytes that are not UTF-8; named as in [`Generator::ddp`].
+    #[must_use]
+    pub fn bytes(mut self, declaration: impl Into<String>) -> Self {
+        self.outside.bytes.insert(declaration.into());
+        self
+    }
+
+    /// Resolves the description `text`. `file` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error`] is the first mistake in the description.
+    pub fn model(&self, file: &str, text: &str) -> Result<Model, Error> {
+        let parsed = lexer::tokens(text).and_then(|tokens| parser::parse(&tokens));
+        let resolved = parsed.and_then(|definitions| resolve::resolve(definitions, &self.outside));
+        resolved.map_err(|mistake| mistake.in_file(file, text))
+    }
+
+    /// The Rust of the description `text`. `file` names it in errors and in the first line.
+    ///
+    /// # Errors
+    /// [`Error`] is the first mistake in the description.
+    pub fn rust(&self, file: &str, text: &str) -> Result<String, Error> {
+        self.model(file, text).map(|model| emit::rust(&model, file))
+    }
+
+    /// The Rust of a file, whose first line names it without its directory.
+    ///
+    /// # Errors
+    /// [`BuildError::File`] if it cannot be read, or a mistake in the description.
+    pub fn file(&self, path: impl AsRef<Path>) -> Result<String, BuildError> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|source| failed(path, source))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let model = self.model(&path.display().to_string(), &text)?;
+        Ok(emit::rust(&model, &name))
+    }
+
+    /// For `build.rs`: writes the Rust of `NAME.x` to `NAME.rs` in `OUT_DIR`, and has Cargo run the build
+    /// script again when the description changes. Returns the path that was written.
+    ///
+    /// # Errors
+    /// [`BuildError`]: a file that cannot be read or written, or a mistake in the description.
+    pub fn build(&self, path: impl AsRef<Path>) -> Result<PathBuf, BuildError> {
+        let path = path.as_ref();
+        println!("cargo::rerun-if-changed={}", path.display());
+        let directory = std::env::var_os("OUT_DIR").ok_or(BuildError::NotInBuild)?;
+        let name = path.file_stem().unwrap_or_default();
+        let output = Path::new(&directory).join(name).with_extension("rs");
+        let rust = self.file(path)?;
+        std::fs::write(&output, rust).map_err(|source| failed(&output, source))?;
+        Ok(output)
+    }
+}
+
+fn failed(path: &Path, source: std::io::Error) -> BuildError {
+    BuildError::File { path: path.to_owned(), source }
+}

@@ -1,0 +1,267 @@
+//! A description with all names resolved: constants have values, lists are told from other optional
+//! data, and every type has its Rust name. Made by the resolver, read by the emitter and by programs that
+//! want more from a description than its Rust types.
+
+pub use crate::ast::Basic;
+
+/// A whole description, in the order of its file; types without a name of their own come before the
+/// type they stand in.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// `const` definitions.
+    pub constants: Vec<Constant>,
+    /// Types.
+    pub types: Vec<Type>,
+    /// Programs.
+    pub programs: Vec<Program>,
+}
+
+/// `const NAME = VALUE;`.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// Name in the description.
+    pub name: String,
+    /// Name in Rust.
+    pub rust: String,
+    /// Value, of at most 64 bits.
+    pub value: i128,
+}
+
+/// A type with a name.
+#[derive(Clone, Debug)]
+pub struct Type {
+    /// Name in the description.
+    pub name: String,
+    /// Name in Rust, without its lifetime.
+    pub rust: String,
+    /// Definition.
+    pub kind: Kind,
+    /// It borrows from the message: its Rust type has a lifetime.
+    pub borrows: bool,
+    /// It holds registered memory, so it cannot be copied.
+    pub owns: bool,
+}
+
+/// The definition of a type.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// `enum`.
+    Enum(Vec<Enumerator>),
+    /// `struct`. With `is_node` its last field, which is not among `fields`, is the link to the next
+    /// node of a list of the same type.
+    Struct {
+        /// The fields.
+        fields: Vec<Field>,
+        /// It is a node of a list.
+        is_node: bool,
+    },
+    /// `union`.
+    Union {
+        /// Type of the discriminant.
+        discriminant: Ty,
+        /// Arms, one for each case.
+        arms: Vec<Arm>,
+        /// The default arm, if there is one; its inner `None` is void.
+        default: Option<Option<Field>>,
+    },
+    /// `typedef`.
+    Alias(Ty),
+}
+
+/// An enumerator.
+#[derive(Clone, Debug)]
+pub struct Enumerator {
+    /// Name in the description.
+    pub name: String,
+    /// Name of the Rust variant.
+    pub rust: String,
+    /// Value.
+    pub value: i32,
+}
+
+/// A field of a struct, or the declaration in the arm of a union.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Name in the description.
+    pub name: String,
+    /// Name in Rust.
+    pub rust: String,
+    /// Type.
+    pub ty: Ty,
+}
+
+/// One case of a union.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    /// Name of the Rust variant.
+    pub rust: String,
+    /// The case as a Rust pattern and expression.
+    pub pattern: String,
+    /// Value of the discriminant.
+    pub value: i64,
+    /// Declaration; `None` is void.
+    pub body: Option<Field>,
+}
+
+/// A size or bound, in bytes or items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Its value; `u32::MAX` where the description has none.
+    pub value: u32,
+    /// Rust name of the constant that it was given by.
+    pub constant: Option<String>,
+}
+
+/// A use of a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ty {
+    /// A type that needs no definition.
+    Basic(Basic),
+    /// A type of the model, by its index.
+    Named(usize),
+    /// `opaque[n]`.
+    FixedOpaque(Bound),
+    /// `opaque<n>`.
+    Opaque(Bound),
+    /// `opaque<n>`, eligible for direct placement.
+    Placed(Bound),
+    /// `string<n>` of UTF-8.
+    Text(Bound),
+    /// `string<n>` of any bytes.
+    ByteText(Bound),
+    /// An array of fixed length.
+    Fixed(Box<Self>, Bound),
+    /// An array of variable length.
+    Counted(Box<Self>, Bound),
+    /// Optional data.
+    Optional(Box<Self>),
+    /// A list of nodes of this type, by its index; may be empty.
+    List(usize),
+    /// A node of this type, by its index, and those it links to.
+    Chain(usize),
+}
+
+/// `program`.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Name in the description.
+    pub name: String,
+    /// Number.
+    pub number: u32,
+    /// Versions.
+    pub versions: Vec<Version>,
+}
+
+/// `version`.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// Name in the description.
+    pub name: String,
+    /// Name of its Rust module.
+    pub rust: String,
+    /// Number.
+    pub number: u32,
+    /// Procedures.
+    pub procedures: Vec<Procedure>,
+}
+
+/// A procedure.
+#[derive(Clone, Debug)]
+pub struct Procedure {
+    /// Name in the description.
+    pub name: String,
+    /// Name of its marker type in Rust.
+    pub rust: String,
+    /// Name of its Rust method.
+    pub method: String,
+    /// Number.
+    pub number: u32,
+    /// Arguments; none is void.
+    pub arguments: Vec<Ty>,
+    /// Result; `None` is void.
+    pub result: Option<Ty>,
+}
+
+impl Model {
+    /// The Rust type of a use, with the lifetime `'a` where it borrows.
+    pub fn rust(&self, ty: &Ty) -> String {
+        self.rust_at(ty, "'a", "", "")
+    }
+
+    /// As [`Model::rust`], with another lifetime, and with the paths of types of the model and of
+    /// `spinrpc_xdr`, such as `super::` and `spinrpc_xdr::`.
+    pub fn rust_at(&self, ty: &Ty, lifetime: &str, model: &str, library: &str) -> String {
+        let named = |index: usize| self.rust_named(index, lifetime, model);
+        let inner = |ty: &Ty| self.rust_at(ty, lifetime, model, library);
+        let generic = |name: &str, arguments: &[String], bound: Option<&Bound>| {
+            let bound = bound.filter(|bound| **bound != Bound::NONE).map(|bound| bound.rust(model));
+            let first = std::iter::once(lifetime.to_owned());
+            let arguments: Vec<_> = first.chain(arguments.iter().cloned()).chain(bound).collect();
+            format!("{library}{name}<{}>", arguments.join(", "))
+        };
+        match ty {
+            Ty::Basic(basic) => basic.rust().to_owned(),
+            Ty::Named(index) => named(*index),
+            Ty::FixedOpaque(bound) => format!("[u8; {}]", bound.rust_usize(model)),
+            Ty::Opaque(bound) | Ty::ByteText(bound) => generic("Opaque", &[], Some(bound)),
+            Ty::Placed(bound) => generic("Placed", &[], Some(bound)),
+            Ty::Text(bound) => generic("Text", &[], Some(bound)),
+            Ty::Fixed(item, bound) => format!("[{}; {}]", inner(item), bound.rust_usize(model)),
+            Ty::Counted(item, bound) => generic("Array", &[inner(item)], Some(bound)),
+            Ty::Optional(item) => format!("Option<{}>", inner(item)),
+            Ty::List(node) => generic("List", &[named(*node)], None),
+            Ty::Chain(node) => generic("Chain", &[named(*node)], None),
+        }
+    }
+
+    fn rust_named(&self, index: usize, lifetime: &str, model: &str) -> String {
+        let found = &self.types[index];
+        match found.borrows {
+            true => format!("{model}{}<{lifetime}>", found.rust),
+            false => format!("{model}{}", found.rust),
+        }
+    }
+
+    /// The use of the type at `index` by its name: a node of a list comes with those it links to.
+    pub fn use_of(&self, index: usize) -> Ty {
+        match self.types[index].kind {
+            Kind::Struct { is_node: true, .. } => Ty::Chain(index),
+            _ => Ty::Named(index),
+        }
+    }
+}
+
+impl Bound {
+    /// No bound but that of the count word.
+    pub const NONE: Self = Self { value: u32::MAX, constant: None };
+
+    /// As a generic argument.
+    fn rust(&self, model: &str) -> String {
+        let constant = self.constant.as_ref().map(|name| match model {
+            "" => name.clone(),
+            _ => format!("{{ {model}{name} }}"),
+        });
+        constant.unwrap_or_else(|| self.value.to_string())
+    }
+
+    /// As the length of an array.
+    fn rust_usize(&self, model: &str) -> String {
+        let constant = self.constant.as_ref().map(|name| format!("{model}{name} as usize"));
+        constant.unwrap_or_else(|| self.value.to_string())
+    }
+}
+
+impl Basic {
+    /// The Rust type.
+    pub fn rust(self) -> &'static str {
+        match self {
+            Self::Int => "i32",
+            Self::UnsignedInt => "u32",
+            Self::Hyper => "i64",
+            Self::UnsignedHyper => "u64",
+            Self::Float => "f32",
+            Self::Double => "f64",
+            Self::Bool => "bool",
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The two traits of a codec, and those types of the standard library that have one.
+
+use spinrpc::{DecodeError, Decoder, Encoder};
+
+/// A type that can be read from a message, borrowing from it for `'a`.
+pub trait Decode<'a>: Sized {
+    /// Length in bytes, if every encoding has this length and all bytes of it are valid: arrays of such
+    /// items are passed over without a look at them.
+    const PLAIN_BYTES: Option<usize> = None;
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are not an encoding of the type: [`DecodeError::BadEnum`] for
+    /// values of an enum and discriminants of a union that the type does not have,
+    /// [`DecodeError::TooLong`] beyond a bound.
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError>;
+}
+
+/// A type that can be written to a message.
+pub trait Encode {
+    /// Writes the value.
+    fn encode(&self, to: &mut Encoder<'_>);
+}
+
+/// The discriminant of a union: one word.
+pub trait Discriminant: Copy {
+    /// The discriminant that stands in a message as `word`, at offset `at` in bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::BadEnum`] or [`DecodeError::BadBool`] if it is not a value of the type.
+    fn from_word(word: u32, at: usize) -> Result<Self, DecodeError>;
+}
+
+/// The sum of the lengths of the parts, if all have one. For `PLAIN_BYTES` of types that are made of
+/// others.
+pub const fn sum(parts: &[Option<usize>]) -> Option<usize> {
+    let (mut total, mut index) = (0usize, 0);
+    while index < parts.len() {
+        match parts[index] {
+            Some(bytes) => total = total.saturating_add(bytes),
+            None => return None,
+        }
+        index += 1;
+    }
+    Some(total)
+}
+
+/// The encoding of `value`, outside of a message: for tests and tools. Registered buffers
+/// ([`Placed::Beside`](crate::Placed::Beside)) are missing in it.
+pub fn to_bytes<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut to = Encoder::new(&mut bytes, &[]);
+        value.encode(&mut to);
+        let encoded = to.finish();
+        if encoded.fits {
+            bytes.truncate(encoded.stream_bytes);
+            return bytes;
+        }
+        bytes.resize(encoded.stream_bytes, 0);
+    }
+}
+
+macro_rules! basic {
+    ($($type:ty: $bytes:literal $method:ident;)*) => {$(
+        impl Decode<'_> for $type {
+            const PLAIN_BYTES: Option<usize> = Some($bytes);
+
+            #[inline(always)]
+            fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+                from.$method()
+            }
+        }
+
+        impl Encode for $type {
+            #[inline(always)]
+            fn encode(&self, to: &mut Encoder<'_>) {
+                to.$method(*self);
+            }
+        }
+    )*};
+}
+
+basic! {
+    u32: 4 u32;
+    i32: 4 i32;
+    u64: 8 u64;
+    i64: 8 i64;
+}
+
+macro_rules! float {
+    ($($type:ty: $bytes:literal $method:ident;)*) => {$(
+        impl Decode<'_> for $type {
+            const PLAIN_BYTES: Option<usize> = Some($bytes);
+
+            #[inline(always)]
+            fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+                from.$method().map(<$type>::from_bits)
+            }
+        }
+
+        impl Encode for $type {
+            #[inline(always)]
+            fn encode(&self, to: &mut Encoder<'_>) {
+                to.$method(self.to_bits());
+            }
+        }
+    )*};
+}
+
+float! {
+    f32: 4 u32;
+    f64: 8 u64;
+}
+
+impl Decode<'_> for bool {
+    #[inline(always)]
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        from.bool()
+    }
+}
+
+impl Encode for bool {
+    #[inline(always)]
+    fn encode(&self, to: &mut Encoder<'_>) {
+        to.bool(*self);
+    }
+}
+
+impl Discriminant for bool {
+    #[inline]
+    fn from_word(word: u32, at: usize) -> Result<Self, DecodeError> {
+        match word {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(DecodeError::BadBool { at, value }),
+        }
+    }
+}
+
+impl Discriminant for u32 {
+    #[inline]
+    fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
+        Ok(word)
+    }
+}
+
+impl Discriminant for i32 {
+    #[inline]
+    fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
+        Ok(word.cast_signed())
+    }
+}
+
+/// `opaque[N]`.
+impl<const N: usize> Decode<'_> for [u8; N] {
+    const PLAIN_BYTES: Option<usize> = Some(N.next_multiple_of(4));
+
+    #[inline(always)]
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let at = from.position();
+        match from.fixed(N)?.first_chunk() {
+            Some(bytes) => Ok(*bytes),
+            None => Err(DecodeError::Truncated { at, wanted: N }),
+        }
+    }
+}
+
+/// `opaque[N]`.
+impl<const N: usize> Encode for [u8; N] {
+    #[inline(always)]
+    fn encode(&self, to: &mut Encoder<'_>) {
+        to.fixed(self);
+    }
+}
+
+/// `T[N]`.
+impl<'a, T: Decode<'a> + Copy, const N: usize> Decode<'a> for [T; N] {
+    const PLAIN_BYTES: Option<usize> = match T::PLAIN_BYTES {
+        Some(bytes) => Some(bytes.saturating_mul(N)),
+        None => None,
+    };
+
+    #[inline(always)]
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        const { assert!(N > 0, "an array has items") };
+        let first = T::decode(from)?;
+        let mut items = [first; N];
+        for item in items.iter_mut().skip(1) {
+            *item = T::decode(from)?;
+        }
+        Ok(items)
+    }
+}
+
+/// `T[N]`.
+impl<T: Encode, const N: usize> Encode for [T; N] {
+    #[inline(always)]
+    fn encode(&self, to: &mut Encoder<'_>) {
+        self.iter().for_each(|item| item.encode(to));
+    }
+}
+
+/// Optional data.
+impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
+    #[inline(always)]
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match from.bool()? {
+            true => T::decode(from).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Optional data.
+impl<T: Encode> Encode for Option<T> {
+    #[inline(always)]
+    fn encode(&self, to: &mut Encoder<'_>) {
+        to.bool(self.is_some());
+        if let Some(item) = self {
+            item.encode(to);
+        }
+    }
+}
+
+macro_rules! tuple {
+    ($($name:ident)*) => {
+        /// Arguments of a procedure.
+        impl<'a, $($name: Decode<'a>),*> Decode<'a> for ($($name,)*) {
+            const PLAIN_BYTES: Option<usize> = sum(&[$($name::PLAIN_BYTES),*]);
+
+            #[inline(always)]
+            fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+                let _ = &from;
+                Ok(($($name::decode(from)?,)*))
+            }
+        }
+
+        /// Arguments of a procedure.
+        impl<$($name: Encode),*> Encode for ($($name,)*) {
+            #[inline]
+            #[allow(non_snake_case, reason = "a variable has the name of its type")]
+            fn encode(&self, to: &mut Encoder<'_>) {
+                let _ = &to;
+                let ($($name,)*) = self;
+                $($name.encode(to);)*
+            }
+        }
+    };
+}
+
+tuple!();
+tuple!(A B);
+tuple!(A B C);
+tuple!(A B C D);
+tuple!(A B C D E);
+tuple!(A B C D E F);
+tuple!(A B C D E F G);
+tuple!(A B C D E F G H);

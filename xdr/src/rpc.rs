@@ -1,0 +1,163 @@
+//! Typed calls: the part of a stub that is the same for all programs.
+
+use crate::codec::{Decode, Encode};
+use spinrpc::{AcceptStatus, AuthStat};
+use std::marker::PhantomData;
+
+pub use spinrpc::{
+    Backpressure, Call, CallError, CallSpec, Client, ConnectError, DecodeError, Deferred, Program,
+    Reply, ReplyData, Service, Token, Version, blocking,
+};
+
+/// A procedure of a version of a program. Generated code has a type for each, which has no values of
+/// use.
+pub trait Procedure {
+    /// Its number.
+    const NUMBER: u32;
+    /// Its arguments; `()` is void.
+    type Args<'a>: Decode<'a> + Encode;
+    /// Its results; `()` is void.
+    type Results<'a>: Decode<'a> + Encode;
+}
+
+/// A call of procedure `P`, to be answered once. Dropping it unanswered sends SYSTEM_ERR.
+#[derive(Debug)]
+pub struct TypedCall<'a, P> {
+    call: Call<'a>,
+    procedure: PhantomData<P>,
+}
+
+impl<'a, P: Procedure> TypedCall<'a, P> {
+    /// Decodes the arguments of `call`. `None` if they are not those of the procedure, to the last
+    /// byte: the call was answered with GARBAGE_ARGS.
+    pub fn accept(mut call: Call<'a>) -> Option<(P::Args<'a>, Self)> {
+        let mut from = call.args();
+        let decoded = P::Args::decode(&mut from);
+        match decoded.and_then(|args| from.finish().map(|()| args)) {
+            Ok(args) => Some((args, Self { call, procedure: PhantomData })),
+            Err(_) => {
+                call.reject(AcceptStatus::GarbageArgs);
+                None
+            }
+        }
+    }
+
+    /// The call itself, for what is known of it: its connection, credential and deadline.
+    pub fn call(&self) -> &Call<'a> {
+        &self.call
+    }
+
+    /// The call itself, to be answered without types.
+    pub fn into_call(self) -> Call<'a> {
+        self.call
+    }
+
+    /// Answers with results.
+    #[inline]
+    pub fn reply(self, results: &P::Results<'_>) {
+        self.call.reply(|to| results.encode(to));
+    }
+
+    /// Answers with results whose items for direct placement ([`Placed::Beside`](crate::Placed)) are
+    /// in `data`, in the same order.
+    #[inline]
+    pub fn reply_with(self, data: ReplyData, results: &P::Results<'_>) {
+        self.call.reply_with(data, |to| results.encode(to));
+    }
+
+    /// Answers with an RPC error, as [`Call::reject`].
+    pub fn reject(self, status: AcceptStatus) {
+        self.call.reject(status);
+    }
+
+    /// Answers PROC_UNAVAIL.
+    pub fn unavailable(self) {
+        unavailable(self.call);
+    }
+
+    /// Denies the call for its credential, as [`Call::deny`].
+    pub fn deny(self, why: AuthStat) {
+        self.call.deny(why);
+    }
+
+    /// Takes the call out of the handler, to be answered later or by another thread. `None`, and
+    /// SYSTEM_ERR, as [`Call::defer`].
+    pub fn defer(self) -> Option<TypedDeferred<P>> {
+        self.call.defer().map(|deferred| TypedDeferred { deferred, procedure: PhantomData })
+    }
+}
+
+/// Answers PROC_UNAVAIL.
+pub fn unavailable(call: Call<'_>) {
+    call.reject(AcceptStatus::ProcUnavail);
+}
+
+/// A call of procedure `P` that is answered later, from any thread. Dropping it unanswered sends
+/// SYSTEM_ERR.
+#[derive(Debug)]
+pub struct TypedDeferred<P> {
+    deferred: Deferred,
+    procedure: PhantomData<fn() -> P>,
+}
+
+impl<P: Procedure> TypedDeferred<P> {
+    /// Answers with results.
+    pub fn reply(self, results: &P::Results<'_>) {
+        self.deferred.reply(|to| results.encode(to));
+    }
+
+    /// Answers with results and registered data, as [`TypedCall::reply_with`].
+    pub fn reply_with(self, data: ReplyData, results: &P::Results<'_>) {
+        self.deferred.reply_with(data, |to| results.encode(to));
+    }
+
+    /// Answers with an RPC error, as [`Call::reject`].
+    pub fn reject(self, status: AcceptStatus) {
+        self.deferred.reject(status);
+    }
+}
+
+/// Starts a call of procedure `P`, as [`Client::call`]. Its handler decodes the reply with
+/// [`results`].
+///
+/// # Errors
+/// [`Backpressure`]: nothing was sent.
+#[inline]
+pub fn call<P: Procedure>(
+    client: &Client,
+    token: Token,
+    spec: &mut CallSpec,
+    args: &P::Args<'_>,
+) -> Result<(), Backpressure> {
+    client.call(spinrpc::Procedure(P::NUMBER), token, spec, |to| args.encode(to))
+}
+
+/// Decodes the reply to a call of procedure `P`, to the last byte.
+///
+/// # Errors
+/// [`DecodeError`] if they are not the results of the procedure.
+#[inline]
+pub fn results<'a, P: Procedure>(reply: &mut Reply<'a>) -> Result<P::Results<'a>, DecodeError> {
+    let mut from = reply.results();
+    let results = P::Results::decode(&mut from)?;
+    from.finish().map(|()| results)
+}
+
+/// Calls procedure `P` and waits for the reply; `take` gets the results, which borrow from it.
+///
+/// # Errors
+/// [`CallError`] says why there are no results, and whether to try again.
+pub fn call_wait<P: Procedure, T>(
+    client: &mut blocking::Client,
+    spec: &mut CallSpec,
+    args: &P::Args<'_>,
+    take: impl FnOnce(P::Results<'_>) -> T,
+) -> Result<T, CallError> {
+    let procedure = spinrpc::Procedure(P::NUMBER);
+    client.call_with(
+        procedure,
+        spec,
+        |to| args.encode(to),
+        |from| P::Results::decode(from).map(take),
+    )
+}

@@ -1,0 +1,20 @@
+//! Replays the corpora of the fuzz targets of descriptions and generated types. See `fuzz/README.md`.
+#![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this is tests")]
+
+#[path = "../../../fuzz/bodies/replay.rs"]
+mod replay;
+#[path = "../../../fuzz/bodies/xdr.rs"]
+mod xdr;
+#[path = "../../../fuzz/bodies/xdrgen.rs"]
+mod xdrgen;
+
+#[test]
+fn types() {
+    replay::replay("xdr", xdr::run);
+}
+
+#[test]
+fn descriptions() {
+    replay::replay("xdrgen", xdrgen::run);
+}

@@ -1,0 +1,192 @@
+//! Generated types: what decodes, what is refused and as which error, and that no bytes of a peer do harm.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use spinrpc_xdr::{
+    Array, Chain, Decode, DecodeError, Decoder, Encode, List, Opaque, Placed, Text, to_bytes,
+};
+use spinrpc_xdr_suite::language::{
+    Basics, ByColour, ByInt, ByWholeColour, Colour, Node, SomeTexts,
+};
+use spinrpc_xdr_suite::nfs_prot::{
+    Dirlist3, Entry3, Nfsstat3, PostOpAttr, Read3res, Read3resfail, Read3resok, Symlinkdata3,
+};
+use spinrpc_xdr_suite::{TYPES, mount};
+
+fn decoded<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    let mut from = Decoder::plain(bytes);
+    let value = T::decode(&mut from)?;
+    from.finish().map(|()| value)
+}
+
+/// Bytes that live as long as what is decoded from them.
+fn words(words: &[u32]) -> &'static [u8] {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>().leak()
+}
+
+/// The value is decoded from its own encoding.
+#[track_caller]
+fn assert_same<T: for<'a> Decode<'a> + Encode + PartialEq + std::fmt::Debug>(value: &T) {
+    assert_eq!(decoded::<T>(&to_bytes(value)).as_ref(), Ok(value));
+}
+
+#[test]
+fn a_struct_is_its_fields_in_order() {
+    let basics = Basics { i: -1, u: 2, h: -3, uh: 4, f: 0.5, d: -0.25, b: true, c: Colour::Blue };
+    let expected = words(&[
+        u32::MAX,
+        2,
+        u32::MAX,
+        u32::MAX - 2,
+        0,
+        4,
+        0x3f00_0000,
+        0xbfd0_0000,
+        0,
+        1,
+        u32::MAX - 6,
+    ]);
+    assert_eq!(to_bytes(&basics), expected);
+    assert_same(&basics);
+}
+
+#[test]
+fn what_is_not_defined_is_an_error_of_its_own() {
+    let colour = decoded::<Colour>(words(&[1]));
+    assert_eq!(colour, Err(DecodeError::BadEnum { at: 0, value: 1 }));
+    let union = decoded::<ByWholeColour<'_>>(words(&[9]));
+    assert_eq!(union, Err(DecodeError::BadEnum { at: 0, value: 9 }));
+    let default = decoded::<ByInt<'_>>(words(&[9]));
+    assert_eq!(default, Ok(ByInt::Default(9)));
+    let boolean = decoded::<PostOpAttr>(words(&[2]));
+    assert_eq!(boolean, Err(DecodeError::BadBool { at: 0, value: 2 }));
+}
+
+#[test]
+fn a_default_arm_keeps_its_discriminant() {
+    let bytes = words(&[Nfsstat3::Nfs3errStale as u32, 0]);
+    let fail = Read3resfail { file_attributes: PostOpAttr::False };
+    let expected = Read3res::Default(Nfsstat3::Nfs3errStale, fail);
+    assert_eq!(decoded::<Read3res<'_>>(bytes), Ok(expected));
+}
+
+#[test]
+fn bounds_are_checked_before_items_are_looked_at() {
+    let too_long = DecodeError::TooLong { at: 0, length: 5, max: 4 };
+    assert_eq!(decoded::<SomeTexts<'_>>(words(&[5])), Err(too_long));
+    assert!(Opaque::<'_, 4>::new(b"12345").is_err());
+    assert!(Text::<'_, 4>::new("1234").is_ok());
+    assert!(Array::<'_, u32, 1>::new(&[1, 2]).is_err());
+    let many = decoded::<Array<'_, Basics>>(words(&[u32::MAX, 1, 2]));
+    assert!(matches!(many, Err(DecodeError::Truncated { .. })), "{many:?}");
+    let many = decoded::<Array<'_, u64>>(words(&[u32::MAX, 1, 2]));
+    assert!(matches!(many, Err(DecodeError::Truncated { .. })), "{many:?}");
+}
+
+#[test]
+fn arrays_of_variable_items_are_read_again_at_every_iteration() {
+    let texts = ["", "a", "four"].map(|text| Text::new(text).unwrap());
+    let array = SomeTexts::new(&texts).unwrap();
+    let bytes = to_bytes(&array);
+    let read: SomeTexts<'_> = decoded(&bytes).unwrap();
+    assert_eq!(read, array);
+    assert_eq!(read.len(), 3);
+    assert!(read.iter().eq(texts));
+    assert_eq!(read.get(2), Some(texts[2]));
+    assert_eq!(read.get(3), None);
+    assert_eq!(to_bytes(&read), bytes);
+}
+
+#[test]
+fn a_list_is_its_nodes_behind_links() {
+    let name = |name| Opaque::new(name).unwrap();
+    let nodes = [
+        Entry3 { fileid: 1, name: name(b"."), cookie: 2 },
+        Entry3 { fileid: 3, name: name(b"long name"), cookie: 4 },
+    ];
+    let list = Dirlist3 { entries: List::new(&nodes), eof: true };
+    let bytes = to_bytes(&list);
+    let read: Dirlist3<'_> = decoded(&bytes).unwrap();
+    assert_eq!(read, list);
+    assert_eq!(read.entries.len(), 2);
+    let chain = Chain { first: nodes[0], rest: List::new(&nodes[1..]) };
+    assert_eq!(decoded::<Chain<'_, Entry3<'_>>>(&to_bytes(&chain)), Ok(chain));
+    assert_eq!(to_bytes(&List::<Entry3<'_>>::default()), words(&[0]));
+}
+
+/// A decoder that recursed would need a megabyte of stack, and more.
+#[test]
+fn a_list_of_any_length_needs_no_stack() {
+    let nodes = vec![Node { value: 7, text: Text::default() }; 1 << 20];
+    let bytes = to_bytes(&List::new(&nodes));
+    let small = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+        let list: List<'_, Node<'_>> = decoded(&bytes).unwrap();
+        assert_eq!((list.len(), list.iter().count()), (1 << 20, 1 << 20));
+        assert_eq!(to_bytes(&list), bytes);
+    });
+    small.unwrap().join().unwrap();
+}
+
+#[test]
+fn strings_are_utf8_unless_the_description_says_bytes() {
+    let latin1 = words(&[1, 0xe400_0000]);
+    assert!(matches!(decoded::<Text<'_, 9>>(latin1), Err(DecodeError::BadUtf8 { .. })));
+    assert_eq!(decoded::<mount::Name<'_>>(latin1).unwrap().bytes(), b"\xe4");
+    let data = Symlinkdata3 {
+        symlink_attributes: decoded(words(&[0; 6])).unwrap(),
+        symlink_data: Opaque::new(b"\xff").unwrap(),
+    };
+    assert_eq!(decoded(&to_bytes(&data)), Ok(data));
+}
+
+#[test]
+fn placed_data_are_borrowed_where_they_came_inline() {
+    let data = Placed::Inline(b"data");
+    let ok = Read3resok { file_attributes: PostOpAttr::False, count: 4, eof: true, data };
+    let bytes = to_bytes(&Read3res::Nfs3Ok(ok));
+    let Ok(Read3res::Nfs3Ok(read)) = decoded(&bytes) else { panic!() };
+    assert_eq!(read.data.bytes(), b"data");
+    assert!(bytes.as_ptr_range().contains(&read.data.bytes().as_ptr()), "copied");
+}
+
+#[test]
+fn every_type_refuses_the_end_of_the_message_inside_of_a_value() {
+    for description in common::DESCRIPTIONS {
+        let model = common::model(description);
+        for (index, found) in model.types.iter().enumerate() {
+            let mut rows = TYPES.iter().filter(|row| row.description == description);
+            let row = rows.find(|row| row.name == found.name).unwrap();
+            let (bytes, _) = common::value(&model, &model.use_of(index), &[131; 64]);
+            assert_eq!((row.again)(&bytes).unwrap().written, bytes, "{}", row.name);
+            for end in 0..bytes.len() {
+                assert!((row.again)(&bytes[..end]).is_err(), "{} of {end} bytes", row.name);
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Random bytes do no harm to any type; what is taken is written as it was meant.
+    #[test]
+    fn whatever_is_decoded_is_encoded_and_decoded_again(
+        bytes in vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..200)
+    ) {
+        for row in TYPES {
+            if let Ok(first) = (row.again)(&bytes) {
+                let second = (row.again)(&first.written).unwrap();
+                prop_assert_eq!(second.read, first.written.len(), "{}", row.name);
+                prop_assert_eq!(second.written, first.written, "{}", row.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_union_over_an_enum_is_written_with_the_value_of_its_case() {
+    let green = ByColour::Green(Array::new(&[7]).unwrap());
+    assert_eq!(to_bytes(&green), words(&[5, 1, 7]));
+    assert_eq!(decoded::<ByColour<'_>>(words(&[5, 1, 7])), Ok(green));
+}
