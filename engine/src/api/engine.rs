@@ -198,8 +198,8 @@ impl Engine {
     }
 
     /// Has core number `core` connect, for threads that are no cores: any thread may call by the handle, as soon as it
-    /// has it. Returns at once; that nobody listens, or that the core never runs, is told by the calls, and by
-    /// [`ClientHandle::wait_up`]. The core takes `rpc.handle_calls` calls of all its handles at a time.
+    /// has it. Returns at once; why there is no connection is told by [`ClientHandle::wait_up`]. Calls are sent when
+    /// the core runs ([`Engine::start`], [`Engine::core`]); if it never does, they end with the engine. The core takes `rpc.handle_calls` calls of all its handles at a time.
     ///
     /// # Errors
     /// [`ConnectError`] if there is no such core, or the engine cannot connect as the options say.

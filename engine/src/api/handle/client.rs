@@ -255,7 +255,8 @@ impl ClientHandle {
         Ok(())
     }
 
-    /// Blocks until the connection is up, for `at_most` this long. Calls need not wait for it.
+    /// Blocks until the connection is up, for `at_most` this long. Calls need not wait for it. Not for the thread of the
+    /// core, which could not make the connection meanwhile.
     ///
     /// # Errors
     /// [`ConnectError`] says why there is no connection. [`ConnectError::TimedOut`] leaves it as it is: it may come
