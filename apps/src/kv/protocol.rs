@@ -2,7 +2,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/kv.rs"));
 
-/// How a call went, where RPC itself went well.
+/// Outcome of a call that RPC itself carried.
 pub type Status = KvStatus;
 
 /// Longest key, in bytes.

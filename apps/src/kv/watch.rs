@@ -1,4 +1,4 @@
-//! Who wants to hear of changes, on the server: for each connection the keys it watches, and the
+//! Clients that watch keys, on the server: for each connection the keys it watches, and the
 //! client that calls it back. Called by the service.
 //!
 //! Nothing queues up behind a client that is slow: of each key it has one call at a time, and what
@@ -31,7 +31,7 @@ type Watches = Rc<RefCell<Vec<Watch>>>;
 /// A key that a connection watches.
 struct Watch {
     key: Box<[u8]>,
-    /// What the client does not know yet: the length of the value, if there is one.
+    /// State that the client does not know yet: the length of the value, if there is one.
     news: Option<Option<u32>>,
     /// It is being called.
     is_calling: bool,

@@ -68,7 +68,7 @@ pub(crate) struct Notes {
     pub(crate) bytes: Option<Range<usize>>,
 }
 
-/// How often the item of a declaration occurs.
+/// Number of items that a declaration has.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     One,
