@@ -18,7 +18,7 @@ use spinrpc_xdr_suite::{Row, TYPES};
 use std::cell::RefCell;
 
 /// Random values of each type, if `XDR_CASES` does not say otherwise.
-const CASES: u32 = 500;
+const CASES: u32 = 200;
 
 #[test]
 fn every_type_is_coded_as_by_rpcgen() {
