@@ -474,7 +474,7 @@ fn calls_before_the_connection_is_up_are_sent_when_it_is() {
     running.join().unwrap();
 }
 
-/// A function that panics then is no one's burden but its own.
+/// A function that panics then harms no other call.
 #[test]
 fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
     for ends_by_shutdown in [true, false] {
@@ -535,7 +535,7 @@ fn the_core_ends_expect_every_call_answered() {
     assert!(matches!(pair.client.wait_up(LIMIT), Err(ConnectError::Down)));
 }
 
-/// Threads call, and drop calls, while the core ends: no one waits for ever.
+/// Threads call, and drop calls, while the core ends: none of them waits for ever.
 #[test]
 fn the_core_ends_while_threads_call_expect_each_call_to_end() {
     for _ in 0..20 {

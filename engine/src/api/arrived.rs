@@ -65,7 +65,7 @@ impl Arrived {
         self.results.clear();
     }
 
-    /// Whether it is a success; the error can be taken once.
+    /// The error, if it is one; it can be taken once.
     pub(super) fn status(&mut self) -> Result<(), CallError> {
         self.error.take().map_or(Ok(()), Err)
     }

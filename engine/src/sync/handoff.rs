@@ -28,7 +28,7 @@ impl<T> Handoff<T> {
     /// Gives the value; it comes back if the receiver has gone.
     pub(crate) fn give(&self, value: Box<T>) -> Result<(), Box<T>> {
         self.value.put(value);
-        // AcqRel pairs with that of `abandon`: of the two, whoever comes second has the value.
+        // AcqRel pairs with that of `abandon`: of the two, the one that comes second has the value.
         match self.state.swap(GIVEN, Ordering::AcqRel) {
             ABANDONED => self.value.take().map_or(Ok(()), Err),
             _ => Ok(()),
@@ -52,13 +52,13 @@ impl<T> Handoff<T> {
         }
     }
 
-    /// Whether the receiver has gone.
+    /// True if the receiver has gone.
     pub(crate) fn is_abandoned(&self) -> bool {
         // Relaxed: who asks can always be too early.
         self.state.load(Ordering::Relaxed) == ABANDONED
     }
 
-    /// Makes it ready for another value. Whoever has the last value calls it: no one else looks then.
+    /// Makes it ready for another value. The holder of the last value calls it: nothing else looks then.
     pub(crate) fn reset(&self) {
         // Relaxed: the value goes to the next giver by a queue, which orders this before.
         self.state.store(EMPTY, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl<T> std::fmt::Debug for Handoff<T> {
     }
 }
 
-/// Where the value is meanwhile.
+/// The place of the value meanwhile.
 #[cfg(not(loom))]
 struct Place<T>(crossbeam::atomic::AtomicCell<Option<Box<T>>>);
 

@@ -1,4 +1,4 @@
-//! What a thread holds of a call under way, and of its answer.
+//! A call under way and its answer, as a thread holds them.
 
 use super::call::{HandleCall, Ticket, give_back};
 use super::pool::Order;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// How often a thread looks for the answer before it sleeps: some microseconds, in which a server on a busy core
-/// has answered.
+/// Looks of a thread for the answer before it sleeps: some microseconds, in which a server on a busy core has
+/// answered.
 const LOOKS: u32 = 2_000;
 
 /// A call under way: a [`Future`] of its [`Answer`], for any executor, or to be waited for. Dropped before the answer
@@ -100,7 +100,7 @@ impl std::fmt::Debug for PendingCall {
 pub struct Answer(Option<Box<HandleCall>>);
 
 impl Answer {
-    /// What a call ended with.
+    /// The result of a call that has ended.
     pub(super) fn of(call: Box<HandleCall>) -> Result<Self, CallError> {
         let mut answer = Self(Some(call));
         match answer.0.as_mut().map(|call| call.arrived.status()) {

@@ -37,10 +37,10 @@ pub(in crate::api) struct HandleCall {
     pub(super) ticket: Arc<Ticket>,
 }
 
-/// Where an answer goes.
+/// The place that an answer goes to.
 #[derive(Default)]
 pub(super) enum Destination {
-    /// To whoever has the ticket.
+    /// To the holder of the ticket.
     #[default]
     Holder,
     /// To a queue, under a name.
@@ -49,7 +49,7 @@ pub(super) enum Destination {
     Core(Arc<OnAnswer>, Token),
 }
 
-/// What is kept by whoever waits for a call. Each call has its own, and keeps it when it goes round.
+/// Kept by the thread that waits for a call. Each call has its own, and keeps it when it goes round.
 pub(super) struct Ticket {
     pub(super) number: u32,
     pub(super) answer: Handoff<HandleCall>,

@@ -1,4 +1,4 @@
-//! What a thread holds of a connection whose core is another thread.
+//! A connection as it is held by threads other than its core.
 
 use super::answer::PendingCall;
 use super::call::{Destination, OnAnswer, Ticket};
@@ -20,11 +20,11 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// Where this thread writes arguments.
+    /// This thread's memory for the arguments that it writes.
     static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where the connection of a handle is, for its threads.
+/// State of the connection of a handle, for its threads.
 #[derive(Default)]
 pub(in crate::api) struct Connection {
     state: Mutex<State>,
@@ -136,7 +136,7 @@ impl Connection {
 #[derive(Clone)]
 pub struct ClientHandle(Arc<Shared>);
 
-/// What the clones of a handle share.
+/// Shared by the clones of a handle.
 struct Shared {
     number: u32,
     pool: Arc<Pool>,
@@ -265,7 +265,7 @@ impl ClientHandle {
         self.0.connection.wait(at_most)
     }
 
-    /// Whether the connection is up, as far as is known here.
+    /// True if the connection is up, as far as is known here.
     pub fn is_up(&self) -> bool {
         self.0.connection.is_up.load(Ordering::Relaxed)
     }

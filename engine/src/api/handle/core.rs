@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often calls that wait are looked at, whether they have waited for too long.
+/// Calls that wait are looked at this often, in case they have waited for too long.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Calls of handles whose answers are to come, by their numbers.
@@ -32,7 +32,7 @@ pub(in crate::api) struct Opening {
     pub(in crate::api) handler: Box<dyn ReplyHandler>,
 }
 
-/// What one core does for handles.
+/// The work of one core for handles.
 pub(in crate::api) struct HandleCore {
     pool: Arc<Pool>,
     ops: Rc<CoreCell>,

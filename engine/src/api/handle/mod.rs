@@ -1,7 +1,7 @@
 //! Calls from any thread: what a thread that is no core holds of a connection, and what the core does for it.
 //!
 //! A call is written by the thread that makes it, into memory that goes round: from the free ones of the core's
-//! [`pool`] to the core, which starts the call, and with the answer back to whoever waits. No step locks, and none
+//! [`pool`] to the core, which starts the call, and with the answer back to the thread that waits. No step locks, and none
 //! allocates once the memory is as long as the calls are. What the core cannot start at once, because there is no
 //! credit or no connection, waits there in order. [`core`] is the core's side, and alone touches clients; all else
 //! here belongs to other threads. Used by the dispatch and the runtime.

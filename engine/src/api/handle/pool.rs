@@ -1,4 +1,4 @@
-//! What the threads that call and their core share: memory of calls, and orders. Both are bounded, and lock-free.
+//! Memory of calls, and orders, shared by the threads that call and their core. Both are bounded, and lock-free.
 
 use super::call::{HandleCall, give_back};
 use super::client::Connection;
@@ -12,7 +12,7 @@ use spinrpc_proto::rpc::AuthFlavor;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 
-/// What another thread wants of a core.
+/// A wish of another thread.
 pub(in crate::api) enum Order {
     /// Start a call.
     Call(Box<HandleCall>),
@@ -56,7 +56,7 @@ struct Queues {
 }
 
 impl Pool {
-    /// Of a core that is configured like this, and takes arguments of at most so many bytes.
+    /// Of a core that is configured like this, and takes arguments of at most `longest_bytes` bytes.
     pub(in crate::api) fn new(inbox: Arc<Inbox>, config: Config, longest_bytes: usize) -> Self {
         let (queues, core) = (OnceLock::new(), OnceLock::new());
         let [is_closed, is_announced] = [(); 2].map(|()| AtomicBool::new(false));
@@ -93,7 +93,7 @@ impl Pool {
         self.core.get_or_init(|| thread::current().id());
     }
 
-    /// Whether this is the thread of the core.
+    /// True on the thread of the core.
     pub(super) fn is_core_here(&self) -> bool {
         self.core.get() == Some(&thread::current().id())
     }

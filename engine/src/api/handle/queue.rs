@@ -33,7 +33,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct AnswerQueue(Arc<Queued>);
 
-/// What the clones of a queue and the cores share.
+/// Shared by the clones of a queue and the cores.
 pub(super) struct Queued {
     answers: ArrayQueue<(Token, Box<HandleCall>)>,
     /// Answers that are there or will come: never more than there are places.
