@@ -606,6 +606,84 @@ fn a_server_is_replaced_expect_calls_to_wait_for_the_next_one() {
     drop(next);
 }
 
+/// With fewer connections than handles over time: numbers and connections come back.
+#[test]
+fn handles_are_made_and_dropped_many_times_expect_room_for_the_next() {
+    let pair = Pair::with(|raw| raw.limits.conns = 4, &ConnectOptions::new());
+    let connect = || {
+        let options = ConnectOptions::new();
+        pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options)
+    };
+    for round in 0..200_u32 {
+        let mut made = None;
+        wait_until("a number", || {
+            made = connect().ok();
+            made.is_some()
+        });
+        let client = made.unwrap();
+        let pending = client.start(ECHO, CallSpec::new(), |args| args.u32(0));
+        match round % 3 {
+            0 => drop((pending, client)),
+            1 => {
+                drop(client);
+                drop(pending.unwrap().wait());
+            }
+            _ => {
+                client.wait_up(LIMIT).unwrap();
+                drop(pending);
+            }
+        }
+    }
+    assert_eq!(echo(&pair.client, b"the first").unwrap(), b"the first");
+}
+
+#[test]
+fn too_many_handles_expect_the_limit_by_name() {
+    let pair = Pair::with(|raw| raw.limits.conns = 2, &ConnectOptions::new());
+    let connect = || {
+        let options = ConnectOptions::new();
+        pair.engine.connect(0, &unique_address(), PROGRAM, VERSION, &options)
+    };
+    let second = connect().unwrap();
+    let error = connect().unwrap_err();
+    assert!(matches!(error, ConnectError::TooManyHandles(2)), "{error}");
+    drop(second);
+    wait_until("a number", || connect().is_ok());
+}
+
+/// Of one thread, whether its calls wait or not.
+#[test]
+fn calls_of_a_thread_are_served_in_its_order() {
+    let pair = Pair::with(|raw| raw.rpc.credits = 3, &ConnectOptions::new());
+    let mut next = 0;
+    for _ in 0..50 {
+        let pending: Vec<_> = (0..CALLS as u32).map(|number| pair.later(next + number)).collect();
+        for number in next..next + CALLS as u32 {
+            wait_until("the next call", || pair.server.shared.waiting() > 0);
+            let (served, deferred) = pair.server.shared.pop().unwrap();
+            assert_eq!(served, number);
+            deferred.reply(|results| results.u32(number));
+        }
+        pending.into_iter().for_each(|call| drop(call.wait().unwrap()));
+        next += CALLS as u32;
+    }
+}
+
+/// The last handle may go where the core runs: in a function with an answer.
+#[test]
+fn the_last_handle_is_dropped_on_the_core_expect_the_connection_closed() {
+    let mut pair = Pair::start();
+    let options = ConnectOptions::new();
+    let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
+    other.wait_up(LIMIT).unwrap();
+    let last = Mutex::new(Some(std::mem::replace(&mut pair.client, other)));
+    let on_answer: Arc<OnAnswer> =
+        Arc::new(move |_: Token, _: Result<Reply<'_>, CallError>| drop(lock(&last).take()));
+    pair.client.start_on_core(&on_answer, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+    wait_until("the end of the connection", || pair.server.shared.downs() == 1);
+    assert_eq!(echo(&pair.client, b"the other").unwrap(), b"the other");
+}
+
 #[test]
 fn buffers_of_calls_that_end_go_back() {
     let pair = Pair::start();
