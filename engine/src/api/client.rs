@@ -275,6 +275,11 @@ impl Client {
         conn.is_some_and(|conn| self.0.ops.cancel(conn, token.0))
     }
 
+    /// True until its first connection is there, or cannot be had.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.0.state.get() == LinkState::Connecting
+    }
+
     /// Whether calls may be made.
     pub fn is_up(&self) -> bool {
         self.conn().is_some()

@@ -30,6 +30,8 @@ pub(in crate::api) struct Connection {
     state: Mutex<State>,
     changed: Condvar,
     is_up: AtomicBool,
+    /// It has gone, or never came.
+    is_over: AtomicBool,
     pub(super) memory: OnceLock<BulkPool>,
 }
 
@@ -62,8 +64,13 @@ impl Connection {
     fn change(&self, state: State) {
         // Relaxed: who asks can always be too early or too late.
         self.is_up.store(matches!(state, State::Up), Ordering::Relaxed);
+        self.is_over.store(matches!(state, State::Failed(_) | State::Down), Ordering::Relaxed);
         *lock(&self.state) = state;
         self.changed.notify_all();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     fn wait(&self, at_most: Duration) -> Result<(), ConnectError> {

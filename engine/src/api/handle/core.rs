@@ -54,6 +54,8 @@ pub(in crate::api) struct HandleCore {
 struct HandleClient {
     client: Client,
     connection: Arc<Connection>,
+    /// No thread has it any more, and it is being closed.
+    is_closed: bool,
     /// Calls that could not be started yet, in order.
     waiting: VecDeque<Box<HandleCall>>,
 }
@@ -131,7 +133,8 @@ impl HandleCore {
             self.clients.resize_with(place + 1, || None);
         }
         let client = Client(Rc::clone(&link));
-        self.clients[place] = Some(HandleClient { client, connection, waiting: VecDeque::new() });
+        let (waiting, is_closed) = (VecDeque::new(), false);
+        self.clients[place] = Some(HandleClient { client, connection, is_closed, waiting });
         Opening { to, link, handler }
     }
 
@@ -213,23 +216,18 @@ impl HandleCore {
         }
     }
 
-    /// Closes connections that no thread has any more and whose calls have ended.
+    /// Closes connections that no thread has any more, when their calls have ended. A number is free when its
+    /// connection has gone, so that there are never more connections than numbers.
     fn close_forgotten(&mut self) {
         let Self { forgotten, clients, pool, .. } = self;
         forgotten.retain(|number| {
-            let place = clients.get_mut(*number as usize);
-            let has_calls = place.as_ref().and_then(|client| client.as_ref()).is_some_and(
-                |HandleClient { client, waiting, .. }| {
-                    !waiting.is_empty() || client.in_flight() > 0
-                },
-            );
-            if !has_calls {
-                if let Some(HandleClient { client, .. }) = place.and_then(Option::take) {
-                    client.close();
-                }
+            let Some(place) = clients.get_mut(*number as usize) else { return false };
+            let is_over = place.as_mut().is_none_or(HandleClient::end);
+            if is_over {
+                *place = None;
                 pool.give_handle(*number);
             }
-            has_calls
+            !is_over
         });
     }
 }
@@ -252,6 +250,16 @@ impl Drop for HandleCore {
 }
 
 impl HandleClient {
+    /// Closes the connection, if no call goes by it and it is not just being made; returns true when it has gone.
+    fn end(&mut self) -> bool {
+        let has_calls = !self.waiting.is_empty() || self.client.in_flight() > 0;
+        if !has_calls && !self.is_closed && !self.client.is_connecting() {
+            self.is_closed = true;
+            self.client.close();
+        }
+        self.is_closed && self.connection.is_over()
+    }
+
     /// Starts a call, or ends it if it can never be started. It comes back if it may be later.
     fn start(
         &self,
