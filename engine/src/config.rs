@@ -612,9 +612,8 @@ impl Config {
     }
 
     /// Receive buffers of one connection; of one with calls in reverse, if there may be any. A
-    /// buffer is given back to the driver before anything leaves that lets the peer send another message, so
-    /// those in the hands of handlers are among `credits` and `reverse`. Of those that it was given, a
-    /// driver keeps back no more than `unposted`.
+    /// buffer is posted again before anything leaves that lets the peer send another message, so
+    /// those in the hands of handlers are among `credits` and `reverse`.
     pub fn recv_budget(&self) -> RecvBudget {
         self.recv_budget_with(self.reverse_calls().max(usize::from(self.refuses_reverse())))
     }
@@ -629,16 +628,6 @@ impl Config {
             grant_in_flight: 1,
             slack: 1,
             dones: self.dones_received_max(forward) + self.dones_received_max(reverse),
-            unposted: self.unposted_receives_max(),
-        }
-    }
-
-    /// Receives that the driver may keep back while messages leave that let the peer use all others
-    /// (RFC 8166 section 3.3.1).
-    fn unposted_receives_max(&self) -> u32 {
-        match self.driver() {
-            Driver::Shm => 0,
-            Driver::Verbs => to_u32(self.raw.verbs.recv_batch),
         }
     }
 

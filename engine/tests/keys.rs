@@ -197,7 +197,6 @@ const EFFECTS: &[(&str, &str, &str)] = &[
     ("shm.rnr_timeout_ms", "src/api/engine.rs", "keys_of_shared_memory_reach_its_driver"),
     ("verbs.device", "src/fabric/verbs/tests/control.rs", "a_device_of_another_name_is_refused"),
     ("verbs.cq_depth", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
-    ("verbs.recv_batch", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
     ("verbs.signal_every", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
     (
         "verbs.max_inline_bytes",

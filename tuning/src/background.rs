@@ -153,15 +153,8 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
     (
         "verbs.cq_depth",
         "",
-        &[
-            "rpc.credits",
-            "rpc.reverse_calls",
-            "rpc.max_chunks",
-            "rpc.max_segments",
-            "verbs.recv_batch",
-        ],
+        &["rpc.credits", "rpc.reverse_calls", "rpc.max_chunks", "rpc.max_segments"],
     ),
-    ("verbs.recv_batch", "RFC 8166 section 3.3.1", &["rpc.credits", "verbs.cq_depth"]),
     ("verbs.signal_every", "", &["rpc.credits", "poll.budget"]),
     ("verbs.max_inline_bytes", "", &["rpc.inline_send_bytes"]),
     ("verbs.ord", "RFC 5666 sections 3.3 and 6", &["verbs.ird"]),

@@ -450,7 +450,6 @@ fn verbs_config(config: &Config) -> VerbsConfig {
         message_memory_bytes: memory::message_bytes(config),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
         send_queue_depth: config.send_queue_depth(),
-        recv_batch: verbs.recv_batch as u16,
         cq_depth: verbs.cq_depth as u32,
         signal_every: verbs.signal_every as u16,
         inline_bytes_max: verbs.max_inline_bytes as u32,
@@ -579,8 +578,6 @@ mod tests {
     #[test]
     fn keys_of_queues_reach_the_driver_of_rdma_devices() {
         assert_eq!(of_verbs(|verbs| verbs.cq_depth = 1234).cq_depth, 1234);
-        let batched = of_verbs(|verbs| verbs.recv_batch = 5);
-        assert_eq!((batched.recv_batch, batched.recv_queue_depth), (5, 66 + 5));
         assert_eq!(of_verbs(|verbs| verbs.signal_every = 7).signal_every, 7);
         assert_eq!(of_verbs(|verbs| verbs.max_inline_bytes = 64).inline_bytes_max, 64);
         assert!(of_verbs(|_| {}).thread_domains);

@@ -174,8 +174,6 @@ pub struct RawVerbs {
     pub device: DeviceName,
     /// Entries of a core's first completion queue on a device.
     pub cq_depth: u64,
-    /// Receives that are posted at a time.
-    pub recv_batch: u64,
     /// Work requests of which one asks for a completion.
     pub signal_every: u64,
     /// Longest message that is copied into its work request, in bytes.
@@ -322,7 +320,6 @@ impl Default for RawVerbs {
         Self {
             device: DeviceName::Auto,
             cq_depth: 4096,
-            recv_batch: 8,
             signal_every: 16,
             max_inline_bytes: 220,
             ord: 16,

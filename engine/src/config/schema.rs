@@ -558,18 +558,9 @@ pub static KEYS: &[Key] = &[
         unit: "entries",
         effect: "Entries of a core's first completion queue on a device, at most. Each further queue that its \
                  connections need has twice as many as the one before, up to 64 times these, or what the \
-                 device takes. A core has one queue if the first holds the work requests of all connections.",
+                 device takes.",
         reason: "A few connections with all their work requests, in a size that devices have.",
         field: |raw| Field::Integer(&mut raw.verbs.cq_depth, Limits::between(64, 1 << 22)),
-    },
-    Key {
-        name: "verbs.recv_batch",
-        unit: "receives",
-        effect: "Receives of a connection that are posted at a time, after its sends; with 0 each turn posts all \
-                 of them, before the sends. Each connection has that many receives beyond those that its peer \
-                 may use.",
-        reason: "Replies leave sooner, and eight receives cost one call of the driver.",
-        field: |raw| Field::Integer(&mut raw.verbs.recv_batch, Limits::between(0, 1024)),
     },
     Key {
         name: "verbs.signal_every",

@@ -146,10 +146,8 @@ pub trait Fabric: Sized + 'static {
     /// what a Write placed is there when a later Send arrives (RFC 5666 section 2).
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>>;
 
-    /// Makes everything posted visible, with one doorbell per queue: a peer that answers one of the sends finds
-    /// the receives that were posted before. A driver may be told to keep back a few receives beyond those
-    /// (`VerbsConfig::recv_batch`), to post them together. Work requests that find no room at the peer stay
-    /// queued, and later calls go on with them.
+    /// Makes everything posted visible: receives first, then sends, one doorbell per queue pair.
+    /// Work requests that find no room at the peer stay queued, and later calls go on with them.
     fn flush(&mut self);
 
     /// How many more work requests `post` takes on this queue pair now.

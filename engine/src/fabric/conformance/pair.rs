@@ -148,22 +148,11 @@ impl<F: Fabric> End<F> {
         buf
     }
 
-    /// Buffers that neither the test nor the driver has.
-    #[cfg(feature = "verbs")]
-    pub(in crate::fabric) fn free_buffers(&self) -> usize {
-        self.pool.available()
-    }
-
-    /// Gives the driver a receive, for the next flush.
-    pub(in crate::fabric) fn give_receive(&mut self, qp: QpId) {
-        let buf = self.message(&[]);
-        self.fabric.post_recv(qp, buf).expect("the receive queue is full");
-    }
-
     /// Posts `count` receives, which are there when this returns.
     pub(in crate::fabric) fn post_recvs(&mut self, qp: QpId, count: usize) {
         for _ in 0..count {
-            self.give_receive(qp);
+            let buf = self.message(&[]);
+            self.fabric.post_recv(qp, buf).expect("the receive queue is full");
         }
         self.fabric.flush();
     }

@@ -36,10 +36,6 @@ pub struct VerbsConfig {
     pub message_memory_bytes: usize,
     /// Receives one queue pair may have posted.
     pub recv_queue_depth: u16,
-    /// Receives that are posted at a time, after the sends of a flush; until so many wait, a flush leaves them
-    /// alone. Each queue pair must be given that many more than its peer may use. 0: a flush posts all
-    /// receives, before the sends, and no reserve is needed.
-    pub recv_batch: u16,
     /// Work requests of the reactor one queue pair holds; binding and invalidating come on top.
     pub send_queue_depth: u16,
     /// Entries of a core's first completion queue on a device, at the most; more queues are made as they are
@@ -101,7 +97,6 @@ impl Default for VerbsConfig {
             message_bytes_max: 8192,
             message_memory_bytes: 4 << 20,
             recv_queue_depth: 256,
-            recv_batch: 0,
             send_queue_depth: 256,
             cq_depth: 4096,
             signal_every: 32,
@@ -154,7 +149,6 @@ impl VerbsConfig {
             .map_err(|error| VerbsConfigError { key: "arena", reason: error.to_string() })?;
         within("message_bytes_max", self.message_bytes_max as u64, (64, 1 << 30))?;
         within("recv_queue_depth", self.recv_queue_depth.into(), WORDS)?;
-        within("recv_batch", self.recv_batch.into(), (0, u64::from(self.recv_queue_depth) - 1))?;
         within("send_queue_depth", self.send_queue_depth.into(), WORDS)?;
         within("cq_depth", self.cq_depth.into(), (1, 1 << 24))?;
         within("signal_every", self.signal_every.into(), WORDS)?;
@@ -201,10 +195,6 @@ mod tests {
             (VerbsConfig { ack_timeout: 0, ..base() }, "ack_timeout: must be from 1 to 31"),
             (VerbsConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
             (VerbsConfig { conns_max: 0, ..base() }, "conns_max: must be from 1 to 1048576, not 0"),
-            (
-                VerbsConfig { recv_batch: 256, ..base() },
-                "recv_batch: must be from 0 to 255, not 256",
-            ),
         ] {
             let error = config.validate().unwrap_err().to_string();
             assert!(error.starts_with(message), "{error}");

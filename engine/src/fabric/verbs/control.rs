@@ -106,15 +106,6 @@ impl Control {
     }
 }
 
-#[cfg(all(test, not(loom)))]
-impl Control {
-    /// A handle on no thread: its jobs are never done.
-    pub(super) fn idle() -> io::Result<Arc<Self>> {
-        let mailbox = Arc::new(Mailbox::new()?);
-        Ok(Arc::new(Self { mailbox, thread: Mutex::new(None) }))
-    }
-}
-
 impl Drop for Control {
     fn drop(&mut self) {
         self.mailbox.stop();

@@ -2,8 +2,7 @@
 //!
 //! A poll looks at each completion queue, of which there is one unless the core has very many
 //! connections or several devices. What is posted waits until the flush, which rings one doorbell
-//! for the sends of a queue pair, and one for its receives when they fill a batch (`recv_queue`). Ends
-//! of connections go on in the poll, too, as the control thread reports.
+//! per queue pair. Ends of connections go on in the poll, too, as the control thread reports.
 
 use super::super::{
     Access, Caps, Completion, Completions, DownCause, ExposeError, Fabric, FabricError, Full, QpId,
@@ -206,14 +205,6 @@ impl VerbsFabric {
         let queues = 0..self.queues.len();
         let found: usize = queues.map(|at| self.poll_queue(at, BATCH, None)).sum();
         is_armed && found == 0 && self.table.late.is_empty()
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-impl VerbsFabric {
-    /// Longest message that the device of a connection copies into a work request.
-    pub(super) fn inline_bytes(&self, qp: QpId) -> usize {
-        self.table.pair_ref(qp).map_or(0, |pair| pair.link().limits.inline_bytes as usize)
     }
 }
 

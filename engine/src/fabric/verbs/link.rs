@@ -32,8 +32,6 @@ pub(super) struct LinkLimits {
     pub(super) send_depth: u32,
     /// Work requests of the receive queue.
     pub(super) recv_depth: u32,
-    /// Receives that are posted at a time; so many are in reserve.
-    pub(super) recv_batch: u32,
     /// Longest message that can be copied into a work request.
     pub(super) inline_bytes: u32,
     /// Pieces of memory one work request of the send queue can take.

@@ -222,28 +222,6 @@ impl LinkMemory {
     }
 }
 
-#[cfg(all(test, not(loom)))]
-impl LinkMemory {
-    /// Memory of a connection without a device, where messages of the region `messages` have the key `key`.
-    pub(super) fn fake(
-        domain: &Arc<ProtectionDomain>,
-        messages: RegionId,
-        key: u32,
-    ) -> Result<Self, FabricError> {
-        let registered = Registered { latest: (messages, key), ..Registered::new(domain) };
-        Ok(Self {
-            windows: Box::default(),
-            blocks: Box::default(),
-            registered,
-            pool: arena(&[BulkClass { block_bytes: 4096, count: 1 }], false)?,
-            has_own_sinks: false,
-            mode: Mode::Pool,
-            keys_max: 1,
-            messages: None,
-        })
-    }
-}
-
 /// Regions registered with one protection domain.
 #[derive(Debug)]
 struct Registered {

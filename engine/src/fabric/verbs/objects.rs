@@ -465,32 +465,3 @@ impl Drop for MemoryWindow {
         report("memory window", error);
     }
 }
-
-/// Objects of no device, for tests that reach none with them. They must not be dropped: the library would
-/// free what it never made.
-#[cfg(all(test, not(loom)))]
-pub(super) mod fake {
-    use super::*;
-
-    pub(in super::super) fn domain() -> Arc<ProtectionDomain> {
-        Arc::new(ProtectionDomain { raw: NonNull::dangling(), thread: None })
-    }
-
-    pub(in super::super) fn queue() -> Arc<CompletionQueue> {
-        let channel = Arc::new(CompletionChannel { raw: NonNull::dangling() });
-        let (raw, poll, request_notify) = (NonNull::dangling(), nothing_done as PollCq, not_armed);
-        Arc::new(CompletionQueue { raw, poll, request_notify, depth: 1, channel })
-    }
-
-    /// # Safety
-    /// None is needed: it touches nothing.
-    unsafe extern "C" fn nothing_done(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
-        0
-    }
-
-    /// # Safety
-    /// None is needed: it touches nothing.
-    unsafe extern "C" fn not_armed(_: *mut ibv_cq, _: c_int) -> c_int {
-        libc::ENOTSUP
-    }
-}

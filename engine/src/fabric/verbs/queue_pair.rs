@@ -152,7 +152,7 @@ impl QueuePair {
         let recv_chain = unsafe { RecvChain::new(link.qp, limits.recv_depth as usize) }?;
         Some(Self {
             id,
-            recvs: RecvQueue::new(limits.recv_depth, limits.recv_batch),
+            recvs: RecvQueue::new(limits.recv_depth),
             recv_chain,
             sends,
             send_chain,
@@ -308,31 +308,23 @@ impl QueuePair {
         Ok(Piece { key: key.unwrap_or(whole.key), ..whole })
     }
 
-    /// Posts what waits: sends first, then receives if they fill a batch, one doorbell for each. Receives go
-    /// first if more wait than are in reserve, or if the peer's request is still to be answered. An error is the
-    /// end of the connection. True when something is left that a later flush may post.
-    ///
-    /// A posted receive must back each credit that is granted (RFC 8166 section 3.3.1). It does, because no
-    /// Send leaves while more receives wait than are in reserve.
+    /// Posts what waits: receives first, then sends, one doorbell for each. An error is the end of
+    /// the connection. True when something is left that a later flush may post.
     #[inline]
     pub(super) fn flush(&mut self) -> Result<bool, DownCause> {
         if !self.is_live() {
             return Ok(false);
         }
         let mut is_left = false;
-        if self.recvs.must_precede_sends() || !self.is_accepted {
+        if !self.recvs.waiting().is_empty() {
             is_left = self.flush_recvs()?;
         }
         if !self.is_accepted {
             self.is_accepted = true;
             self.link.accept();
         }
-        // Sends do not overtake receives that the device has no room for.
-        if self.sends.waiting() > 0 && !is_left && (self.is_open || self.open()) {
-            is_left = self.flush_sends()?;
-        }
-        if self.recvs.has_batch() {
-            is_left |= self.flush_recvs()?;
+        if self.sends.waiting() > 0 && (self.is_open || self.open()) {
+            is_left |= self.flush_sends()?;
         }
         Ok(is_left)
     }
@@ -363,9 +355,6 @@ impl QueuePair {
 
     #[inline]
     fn flush_recvs(&mut self) -> Result<bool, DownCause> {
-        if self.recvs.waiting().is_empty() {
-            return Ok(false);
-        }
         // SAFETY: the queue pair is alive, as it is live. The buffers are in `recvs` until the device
         // reports them or it is destroyed, with nobody else touching them, and their registrations
         // live longer: in the link.
@@ -761,6 +750,3 @@ fn still_alive(refused: &super::post::NotPosted) -> Result<bool, DownCause> {
     tracing::debug!(error = %refused.error, "a device refused a work request");
     Err(DownCause::DeviceFailed)
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests;

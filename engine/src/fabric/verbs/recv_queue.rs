@@ -1,10 +1,5 @@
 //! The receive queue of a queue pair as a table: which buffer is posted under which number, and which
 //! wait to be. Nothing here touches a device.
-//!
-//! Receives are posted in batches, after the sends of a flush. A posted receive must back each credit that
-//! is granted (RFC 8166 section 3.3.1), so each connection has `batch` receives in reserve, beyond those that
-//! its peer may use. A Send may leave while no more receives wait than are in reserve. With a batch of zero
-//! there is no reserve, and all receives are posted before any Send.
 
 /// Posted buffers of type `T` by their place; all places are made at the start.
 #[derive(Debug)]
@@ -13,31 +8,15 @@ pub(super) struct RecvQueue<T> {
     free: Vec<u32>,
     /// Places that wait to be posted, in order.
     waiting: Vec<u32>,
-    /// Number of receives that are posted at a time, and of those in reserve.
-    batch: usize,
 }
 
 impl<T> RecvQueue<T> {
-    /// A queue of `depth` receives, `batch` of them in reserve.
-    pub(super) fn new(depth: u32, batch: u32) -> Self {
+    pub(super) fn new(depth: u32) -> Self {
         Self {
             places: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             waiting: Vec::with_capacity(depth as usize),
-            batch: batch as usize,
         }
-    }
-
-    /// More receives wait than are in reserve: they must be posted before the next Send.
-    #[inline]
-    pub(super) fn must_precede_sends(&self) -> bool {
-        self.waiting.len() > self.batch
-    }
-
-    /// Receives wait that fill a batch.
-    #[inline]
-    pub(super) fn has_batch(&self) -> bool {
-        self.waiting.len() >= self.batch.max(1)
     }
 
     /// Every place is taken.
@@ -86,7 +65,7 @@ impl<T> RecvQueue<T> {
 
     /// Takes back, in their order, the buffers that the device does not have.
     pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = T> + '_ {
-        let Self { places, free, waiting, .. } = self;
+        let Self { places, free, waiting } = self;
         waiting.drain(..).filter_map(|place| {
             free.push(place);
             places[place as usize].take()
@@ -222,7 +201,7 @@ mod tests {
         fn new(depth: u32, signal_every: u32, late_from_bytes: u32) -> Self {
             Self {
                 sends: SendQueue::new(depth, signal_every, late_from_bytes),
-                recvs: RecvQueue::new(depth, 0),
+                recvs: RecvQueue::new(depth),
                 waiting: VecDeque::new(),
                 on_device: VecDeque::new(),
                 passed: VecDeque::new(),

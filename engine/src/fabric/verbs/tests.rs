@@ -4,7 +4,6 @@
 
 mod conformance;
 mod control;
-mod posting;
 
 use super::VerbsConfig;
 use super::VerbsConnector;

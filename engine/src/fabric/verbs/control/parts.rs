@@ -139,7 +139,6 @@ impl Maker<'_> {
         let limits = LinkLimits {
             send_depth: sizes.send,
             recv_depth: sizes.recv,
-            recv_batch: self.config.recv_batch.into(),
             inline_bytes: made.max_inline_data,
             send_sge: SEND_SGE,
             reads_out: reads_out.into(),
