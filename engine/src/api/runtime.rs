@@ -340,6 +340,9 @@ impl Runtime {
         let pin = pin.map_err(|error| {
             EngineError::host(format!("core {index} cannot be pinned to CPU {cpu}"), error)
         })?;
+        // Before services are made, which may call.
+        place.calls.attach();
+        let mut unstarted = Unstarted(Some(Arc::clone(&place.calls)));
         let fabric = self.connector.fabric(index)?;
         let pool = memory::core_pool(&self.config, cpu)?;
         let calls = Arc::clone(&place.calls);
@@ -364,6 +367,7 @@ impl Runtime {
         let dispatch = Dispatch::new(ops, services, asking, handles, varying).with_options(options);
         let arrived = ArrivedMessages::with_limit(self.config.poll_budget());
         let runner = Box::new(Runner { cell, dispatch, arrived });
+        unstarted.0 = None;
         let shared = (Arc::clone(&place.idle), Arc::clone(&place.calls));
         Ok(Core::new(runner, &self.config, index, shared).pinned(pin))
     }
@@ -413,6 +417,7 @@ impl Runtime {
         for core in &self.cores {
             // A full mailbox is being read; its core looks at the flag after this turn.
             drop(core.inbox.post(Mail::Shutdown));
+            // A core that has not begun answers no call.
             if !core.taken.load(Ordering::Relaxed) {
                 core.calls.close();
             }
@@ -453,6 +458,17 @@ impl Drop for Runtime {
         drop(lock(&self.jobs).send(Job::Stop));
         if let Some(control) = lock(&self.control).take() {
             drop(control.join());
+        }
+    }
+}
+
+/// Ends the calls of other threads if their core cannot start, or a service's factory panics.
+struct Unstarted(Option<Arc<Pool>>);
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if let Some(calls) = &self.0 {
+            calls.close();
         }
     }
 }

@@ -5,15 +5,14 @@ use super::pool::Order;
 use crate::api::codec::Decoder;
 use crate::api::errors::CallError;
 use crate::mem::Bulk;
-use crate::reactor::Backpressure;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Looks of a thread for the answer before it sleeps: some microseconds, in which a server on a busy core has
-/// answered.
+/// Looks of a thread for the answer before it sleeps: some tens of microseconds, in which a server on a busy core
+/// has answered.
 const LOOKS: u32 = 2_000;
 
 /// A call under way: a [`Future`] of its [`Answer`], for any executor, or to be waited for. Dropped before the answer
@@ -30,12 +29,11 @@ impl PendingCall {
     /// Blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// [`CallError`] says why there is no result, and whether to try again. [`CallError::NotStarted`] with
-    /// [`Backpressure::Misuse`] on the thread of the call's own core, which would wait for itself.
+    /// [`CallError`] says why there is no result, and whether to try again. [`CallError::Cancelled`] on the thread of
+    /// the call's own core, which would wait for itself, unless the answer is there already.
     pub fn wait(mut self) -> Result<Answer, CallError> {
-        const OWN: Backpressure = Backpressure::Misuse("a core waits for a call of its own");
         if self.0.as_ref().is_some_and(|ticket| ticket.pool.is_core_here()) {
-            return Err(OWN.into());
+            return self.take().unwrap_or(Err(CallError::Cancelled));
         }
         for _ in 0..LOOKS {
             if let Some(answer) = self.take() {
@@ -56,7 +54,10 @@ impl PendingCall {
 
     /// The answer, if it is there. It can be taken once.
     fn take(&mut self) -> Option<Result<Answer, CallError>> {
-        let call = self.0.as_ref()?.answer.take()?;
+        let ticket = self.0.as_ref()?;
+        let call = ticket.answer.take()?;
+        // Else a waker that was registered too late would stay with the ticket.
+        drop(ticket.waker.take());
         self.0 = None;
         Some(Answer::of(call))
     }

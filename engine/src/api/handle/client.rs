@@ -148,6 +148,8 @@ struct Shared {
     number: u32,
     pool: Arc<Pool>,
     connection: Arc<Connection>,
+    /// It was closed on request.
+    is_closed: AtomicBool,
 }
 
 impl Drop for Shared {
@@ -164,26 +166,32 @@ impl ClientHandle {
         let number = number.ok_or(ConnectError::TooManyHandles(pool.config.conns_max()))?;
         let connection = Arc::default();
         pool.order_first(Order::Connect(number, Box::new((to, Arc::clone(&connection)))));
-        Ok(Self(Arc::new(Shared { number, pool: Arc::clone(pool), connection })))
+        let (pool, is_closed) = (Arc::clone(pool), AtomicBool::new(false));
+        Ok(Self(Arc::new(Shared { number, pool, connection, is_closed })))
     }
 
     /// Calls with short arguments and results, and blocks the thread until the answer is there. A few microseconds
     /// of that it spins, in case the answer comes at once.
     ///
     /// # Errors
-    /// [`CallError`] says why there is no result, and whether to try again.
+    /// [`CallError`] says why there is no result, and whether to try again. [`CallError::NotStarted`] with
+    /// [`Backpressure::Misuse`] on the thread of the core, which would wait for itself.
     pub fn call<T>(
         &self,
         procedure: Procedure,
         encode: impl FnOnce(&mut Encoder<'_>),
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, CallError> {
+        const OWN: Backpressure = Backpressure::Misuse("a core waits for a call of its own");
+        if self.0.pool.is_core_here() {
+            return Err(OWN.into());
+        }
         let mut answer = self.start(procedure, CallSpec::new(), encode)?.wait()?;
         Ok(decode(&mut answer.results())?)
     }
 
     /// Starts a call, and returns at once. `encode` writes the arguments, on this thread; it runs once at most, and
-    /// may not start a call by a handle.
+    /// must not start a call by a handle.
     ///
     /// The deadline of the spec counts from when the core sends the call; a call that cannot be sent for as long
     /// ends with [`CallError::NotStarted`].
@@ -298,7 +306,7 @@ impl ClientHandle {
             Some(Err(_)) => return Err(LONG_CREDENTIAL),
         };
         let Shared { number, pool, .. } = &*self.0;
-        pool.order_if_room(Order::Credential {
+        pool.order_credential(Order::Credential {
             client: *number,
             flavor,
             body: body[..length].into(),
@@ -307,12 +315,12 @@ impl ClientHandle {
 
     /// Closes the connection: its calls in flight end with [`CallError::Disconnected`], later ones with
     /// [`CallError::NotStarted`]. In a later turn of the core.
-    ///
-    /// # Errors
-    /// [`Backpressure::TooManyCalls`] if the core has not come to too many such wishes yet.
-    pub fn close(&self) -> Result<(), Backpressure> {
-        let Shared { number, pool, .. } = &*self.0;
-        pool.order_if_room(Order::Close { client: *number, when: When::AtOnce })
+    pub fn close(&self) {
+        let Shared { number, pool, is_closed, .. } = &*self.0;
+        // Relaxed: the first one orders it.
+        if !is_closed.swap(true, Ordering::Relaxed) {
+            pool.order(Order::Close { client: *number, when: When::AtOnce });
+        }
     }
 }
 

@@ -9,12 +9,14 @@ use crate::api::errors::CallError;
 use crate::api::service::ConnectionEvent;
 use crate::config::Config;
 use crate::mem::BulkPool;
+use crate::reactor::pending::panic_log::PanicPlace;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::Deadline;
-use crate::reactor::{Backpressure, Progress};
+use crate::reactor::{Backpressure, HandlerKind, Progress};
 use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +58,35 @@ struct HandleClient {
     connection: Arc<Connection>,
     /// No thread has it any more, and it is being closed.
     is_closed: bool,
-    /// Calls that could not be started yet, in order.
-    waiting: VecDeque<Box<HandleCall>>,
+    /// Calls that could not be started yet, in order, and the credentials set between them.
+    waiting: VecDeque<Waiting>,
+    /// Calls that were started and have not ended.
+    started: Rc<Cell<usize>>,
+    /// Why the first of those that wait was not started.
+    refusal: Cell<Backpressure>,
+}
+
+/// Something that waits for the calls before it to be started.
+enum Waiting {
+    Call(Box<HandleCall>),
+    Credential { flavor: AuthFlavor, body: Box<[u8]> },
+}
+
+impl Waiting {
+    fn call(self) -> Option<Box<HandleCall>> {
+        match self {
+            Self::Call(call) => Some(call),
+            Self::Credential { .. } => None,
+        }
+    }
+}
+
+/// Ends a call that cannot be started. A panic of a function that takes the answer is contained as a handler's is.
+fn refuse(ops: &CoreCell, call: Box<HandleCall>, why: Backpressure) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| call.finish(Err(why.into())))) {
+        let place = PanicPlace { handler: HandlerKind::Reply, program: None, procedure: None };
+        ops.take_panic(place, payload);
+    }
 }
 
 impl HandleCore {
@@ -81,9 +110,8 @@ impl HandleCore {
         }
     }
 
-    /// Orders will come; this is the core's thread.
+    /// Orders will come.
     pub(in crate::api) fn attach(&self) {
-        self.pool.attach();
         let mut in_flight = self.in_flight.borrow_mut();
         in_flight.resize_with(self.pool.calls_max(), || None);
     }
@@ -101,7 +129,7 @@ impl HandleCore {
                     return Some(self.open(number, to, connection));
                 }
                 Order::Credential { client, flavor, body } => {
-                    self.set_credential(client, flavor, &body);
+                    self.set_credential(client, flavor, body);
                 }
                 Order::Close { client, when } => self.close(client, when),
             }
@@ -127,14 +155,21 @@ impl HandleCore {
         // As the memory of a core, it is the same for all its connections.
         drop(connection.memory.set(self.memory.clone()));
         let in_flight = Rc::clone(&self.in_flight);
-        let handler = Box::new(Replies { in_flight, connection: Arc::clone(&connection) });
+        let started = Rc::<Cell<usize>>::default();
+        let handler = Box::new(Replies {
+            in_flight,
+            started: Rc::clone(&started),
+            connection: Arc::clone(&connection),
+        });
         let place = number as usize;
         if self.clients.len() <= place {
             self.clients.resize_with(place + 1, || None);
         }
         let client = Client(Rc::clone(&link));
+        let refusal = Cell::new(Backpressure::Connecting);
         let (waiting, is_closed) = (VecDeque::new(), false);
-        self.clients[place] = Some(HandleClient { client, connection, is_closed, waiting });
+        self.clients[place] =
+            Some(HandleClient { client, connection, is_closed, waiting, started, refusal });
         Opening { to, link, handler }
     }
 
@@ -145,14 +180,17 @@ impl HandleCore {
     fn take_call(&mut self, call: Box<HandleCall>) {
         let (number, in_flight) = (call.client, Rc::clone(&self.in_flight));
         let Some(client) = self.client(number) else {
-            return call.finish(Err(Backpressure::Down.into()));
+            return refuse(&self.ops, call, Backpressure::Down);
         };
         if !client.waiting.is_empty() {
-            return client.waiting.push_back(call);
+            return client.waiting.push_back(Waiting::Call(call));
         }
         if let Err(call) = client.start(call, &in_flight) {
-            client.waiting.push_back(call);
-            self.behind.push(number);
+            client.waiting.push_back(Waiting::Call(call));
+            // It is there still if its calls were cancelled.
+            if !self.behind.contains(&number) {
+                self.behind.push(number);
+            }
         }
     }
 
@@ -193,18 +231,24 @@ impl HandleCore {
         for client in &self.behind {
             let Some(client) = &mut self.clients[*client as usize] else { continue };
             let mut waiting = client.waiting.iter();
-            let place =
-                waiting.position(|call| call.number == number && call.ticket.answer.is_abandoned());
-            if let Some(call) = place.and_then(|place| client.waiting.remove(place)) {
+            let place = waiting.position(|waiting| match waiting {
+                Waiting::Call(call) => call.number == number && call.ticket.answer.is_abandoned(),
+                Waiting::Credential { .. } => false,
+            });
+            let found = place.and_then(|place| client.waiting.remove(place));
+            if let Some(Waiting::Call(call)) = found {
                 return give_back(call);
             }
         }
     }
 
-    fn set_credential(&mut self, client: u32, flavor: AuthFlavor, body: &[u8]) {
-        if let Some(client) = self.client(client) {
-            // No encoder runs here.
-            let _ = client.client.set_credential(OpaqueAuth { flavor, body });
+    /// For the calls that come behind: those that wait are made as the user before.
+    fn set_credential(&mut self, client: u32, flavor: AuthFlavor, body: Box<[u8]>) {
+        self.pool.count_credential_out();
+        let Some(client) = self.client(client) else { return };
+        match client.waiting.is_empty() {
+            true => client.set_credential(flavor, &body),
+            false => client.waiting.push_back(Waiting::Credential { flavor, body }),
         }
     }
 
@@ -239,7 +283,7 @@ impl Drop for HandleCore {
         let clients = self.clients.iter_mut().flatten();
         let waiting = clients.flat_map(|client| {
             client.connection.go_down();
-            client.waiting.drain(..)
+            client.waiting.drain(..).filter_map(Waiting::call)
         });
         let in_flight = self.in_flight.take();
         let left: Vec<_> = waiting.chain(in_flight.into_iter().flatten()).collect();
@@ -252,7 +296,7 @@ impl Drop for HandleCore {
 impl HandleClient {
     /// Closes the connection, if no call goes by it and it is not just being made; returns true when it has gone.
     fn end(&mut self) -> bool {
-        let has_calls = !self.waiting.is_empty() || self.client.in_flight() > 0;
+        let has_calls = !self.waiting.is_empty() || self.started.get() > 0;
         if !has_calls && !self.is_closed && !self.client.is_connecting() {
             self.is_closed = true;
             self.client.close();
@@ -266,27 +310,40 @@ impl HandleClient {
         mut call: Box<HandleCall>,
         in_flight: &InFlight,
     ) -> Result<(), Box<HandleCall>> {
+        if call.ticket.answer.is_abandoned() {
+            give_back(call);
+            return Ok(());
+        }
         let HandleCall { number, procedure, spec, arguments, .. } = &mut *call;
         let (place, token) = (*number as usize, Token((*number).into()));
         match self.client.call(*procedure, token, spec, |writer| arguments.write(writer)) {
             Ok(()) => {
                 if let Some(place) = in_flight.borrow_mut().get_mut(place) {
                     *place = Some(call);
+                    self.started.set(self.started.get() + 1);
                 }
                 Ok(())
             }
-            Err(refused) if refused.is_transient() => Err(call),
+            Err(refused) if refused.is_transient() => {
+                self.refusal.set(refused);
+                Err(call)
+            }
             Err(refused) => {
-                call.finish(Err(refused.into()));
+                refuse(&self.client.0.ops, call, refused);
                 Ok(())
             }
         }
     }
 
     fn start_waiting(&mut self, in_flight: &InFlight) {
-        while let Some(call) = self.waiting.pop_front() {
-            if let Err(call) = self.start(call, in_flight) {
-                return self.waiting.push_front(call);
+        while let Some(next) = self.waiting.pop_front() {
+            match next {
+                Waiting::Credential { flavor, body } => self.set_credential(flavor, &body),
+                Waiting::Call(call) => {
+                    if let Err(call) = self.start(call, in_flight) {
+                        return self.waiting.push_front(Waiting::Call(call));
+                    }
+                }
             }
         }
     }
@@ -294,7 +351,14 @@ impl HandleClient {
     /// Ends those that have waited for as long as they would wait for their answers.
     fn end_overdue(&mut self, now: Duration, timeout: Option<Duration>) {
         for _ in 0..self.waiting.len() {
-            let Some(mut call) = self.waiting.pop_front() else { return };
+            let mut call = match self.waiting.pop_front() {
+                None => return,
+                Some(Waiting::Call(call)) => call,
+                Some(other) => {
+                    self.waiting.push_back(other);
+                    continue;
+                }
+            };
             let since = *call.waits_since.get_or_insert(now);
             let at_most = match call.spec.deadline {
                 Deadline::Default => timeout,
@@ -302,23 +366,22 @@ impl HandleClient {
                 Deadline::None => None,
             };
             match at_most.is_some_and(|at_most| now.saturating_sub(since) >= at_most) {
-                true => {
-                    let why = self.why_waiting();
-                    call.finish(Err(why.into()));
-                }
-                false => self.waiting.push_back(call),
+                true => refuse(&self.client.0.ops, call, self.refusal.get()),
+                false => self.waiting.push_back(Waiting::Call(call)),
             }
         }
     }
 
-    fn why_waiting(&self) -> Backpressure {
-        if self.client.is_up() { Backpressure::NoCredit } else { Backpressure::Connecting }
+    fn set_credential(&self, flavor: AuthFlavor, body: &[u8]) {
+        // No encoder runs here.
+        let _ = self.client.set_credential(OpaqueAuth { flavor, body });
     }
 }
 
 /// Hands answers on to those who wait.
 struct Replies {
     in_flight: Rc<InFlight>,
+    started: Rc<Cell<usize>>,
     connection: Arc<Connection>,
 }
 
@@ -328,6 +391,7 @@ impl ReplyHandler for Replies {
         let call = self.in_flight.borrow_mut().get_mut(place).and_then(Option::take);
         // The borrow has ended: a function that runs on the core may have the core start calls.
         if let Some(call) = call {
+            self.started.set(self.started.get() - 1);
             call.finish(reply);
         }
     }

@@ -6,7 +6,9 @@ use crate::api::client_entry::ConnectTo;
 use crate::config::Config;
 use crate::reactor::Backpressure;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::free_list::FreeList;
+use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;
 use spinrpc_proto::rpc::AuthFlavor;
 use std::sync::{Arc, OnceLock};
@@ -42,6 +44,8 @@ pub(in crate::api) struct Pool {
     /// Longest arguments that are not data items, in bytes.
     pub(super) longest_bytes: usize,
     queues: OnceLock<Queues>,
+    /// Credentials among the orders.
+    credentials: AtomicUsize,
     is_closed: AtomicBool,
     /// The core has been told that there will be orders.
     is_announced: AtomicBool,
@@ -49,7 +53,10 @@ pub(in crate::api) struct Pool {
 }
 
 struct Queues {
-    free: ArrayQueue<Box<HandleCall>>,
+    /// Numbers of the calls that are free: what was used last is used first, so that as few as possible grow.
+    free: FreeList,
+    /// The free calls, by their numbers.
+    calls: Box<[AtomicCell<Option<Box<HandleCall>>>]>,
     orders: ArrayQueue<Order>,
     /// Numbers for handles.
     handles: ArrayQueue<u32>,
@@ -60,26 +67,27 @@ impl Pool {
     pub(in crate::api) fn new(inbox: Arc<Inbox>, config: Config, longest_bytes: usize) -> Self {
         let (queues, core) = (OnceLock::new(), OnceLock::new());
         let [is_closed, is_announced] = [(); 2].map(|()| AtomicBool::new(false));
-        Self { inbox, config, longest_bytes, queues, is_closed, is_announced, core }
+        let credentials = AtomicUsize::new(0);
+        Self { inbox, config, longest_bytes, queues, credentials, is_closed, is_announced, core }
     }
 
     /// Makes the memory, once.
     fn open(self: &Arc<Self>) -> &Queues {
         self.queues.get_or_init(|| {
             let (calls_max, handles_max) = (self.calls_max(), self.config.conns_max());
-            let free = ArrayQueue::new(calls_max);
-            for number in 0..calls_max as u32 {
-                drop(free.push(Box::new(HandleCall::new(number, Arc::clone(self)))));
-            }
+            let call = |number| Box::new(HandleCall::new(number, Arc::clone(self)));
+            let free = FreeList::full(0, calls_max as u32);
+            let calls = (0..calls_max as u32).map(|number| AtomicCell::new(Some(call(number))));
+            let calls = calls.collect();
             let handles = ArrayQueue::new(handles_max);
             for number in 0..handles_max as u32 {
                 let _ = handles.push(number);
             }
             // Each call is in it three times at most: to be started and to be cancelled, behind a wish to cancel
-            // it from when it was another one. Handles are connected and forgotten once each, and the rest of the
-            // room is for what is said of them between.
-            let orders = ArrayQueue::new(3 * calls_max + 4 * handles_max);
-            Queues { free, orders, handles }
+            // it from when it was another one. Handles are connected, closed and forgotten once each; the rest of
+            // the room is for credentials.
+            let orders = ArrayQueue::new(3 * calls_max + 3 * handles_max + self.credentials_max());
+            Queues { free, calls, orders, handles }
         })
     }
 
@@ -88,14 +96,20 @@ impl Pool {
         self.config.handle_calls()
     }
 
-    /// The core begins to take orders. Its own thread calls it.
-    pub(super) fn attach(&self) {
+    /// The calling thread becomes that of the core.
+    pub(in crate::api) fn attach(&self) {
         self.core.get_or_init(|| thread::current().id());
     }
 
-    /// True on the thread of the core.
+    /// True on the thread of the core, as long as that runs.
     pub(super) fn is_core_here(&self) -> bool {
-        self.core.get() == Some(&thread::current().id())
+        let is_here = self.core.get() == Some(&thread::current().id());
+        is_here && !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Most credentials that the core has not come to yet.
+    fn credentials_max(&self) -> usize {
+        2 * self.config.conns_max()
     }
 
     /// Takes a number for a handle; `None` if there are as many as can be.
@@ -114,38 +128,42 @@ impl Pool {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Backpressure::Down);
         }
-        let call = self.queues.get().and_then(|queues| queues.free.pop());
+        let call = self.queues.get().and_then(Queues::take);
         call.ok_or(Backpressure::TooManyCalls)
     }
 
     pub(super) fn give_back(&self, call: Box<HandleCall>) {
         let Some(queues) = self.queues.get() else { return };
-        drop(queues.free.push(call));
+        queues.give(call);
         self.go_on_closing();
     }
 
-    /// Has the core do this. Waits while there is no room, which is not so for calls.
-    pub(super) fn order(&self, mut order: Order) {
+    /// Has the core do this. There is room for all that a call and a handle can cause.
+    pub(super) fn order(&self, order: Order) {
         let Some(queues) = self.queues.get() else { return };
-        while let Err(back) = queues.orders.push(order) {
-            order = back;
-            thread::yield_now();
-        }
+        let pushed = queues.orders.push(order);
+        debug_assert!(pushed.is_ok(), "the orders have outgrown their room");
         self.inbox.wake();
         self.go_on_closing();
     }
 
-    /// The same for what is not ordered once for each call or handle.
+    /// The same for a credential.
     ///
     /// # Errors
-    /// [`Backpressure::TooManyCalls`] if there would be no room left for what is.
-    pub(super) fn order_if_room(&self, order: Order) -> Result<(), Backpressure> {
-        let ordered = self.queues.get().map_or(0, |queues| queues.orders.len());
-        if ordered >= 2 * self.config.conns_max() {
+    /// [`Backpressure::TooManyCalls`] if the core has not come to too many others yet.
+    pub(super) fn order_credential(&self, order: Order) -> Result<(), Backpressure> {
+        // Relaxed: it counts; the queue orders.
+        if self.credentials.fetch_add(1, Ordering::Relaxed) >= self.credentials_max() {
+            self.count_credential_out();
             return Err(Backpressure::TooManyCalls);
         }
         self.order(order);
         Ok(())
+    }
+
+    /// The core has come to a credential.
+    pub(super) fn count_credential_out(&self) {
+        self.credentials.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The same for the first order of a handle, to a core that may not look for any yet.
@@ -184,8 +202,24 @@ impl Pool {
             refuse(order);
         }
         // Calls hold their pool: without this neither would ever go.
-        while let Some(call) = self.queues.get().and_then(|queues| queues.free.pop()) {
+        while let Some(call) = self.queues.get().and_then(Queues::take) {
             drop(call);
+        }
+    }
+}
+
+impl Queues {
+    fn take(&self) -> Option<Box<HandleCall>> {
+        let number = self.free.take()?;
+        self.calls.get(number as usize)?.take()
+    }
+
+    fn give(&self, call: Box<HandleCall>) {
+        let number = call.number;
+        if let Some(place) = self.calls.get(number as usize) {
+            // Before its number is free: the list orders this.
+            place.store(Some(call));
+            self.free.give(number);
         }
     }
 }
