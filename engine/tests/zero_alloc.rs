@@ -307,8 +307,12 @@ fn calls_by_handles_allocate_nothing_either() {
                 while queue.next().is_some_and(|(_, answer)| answer.is_ok()) {
                     heard += 1;
                 }
-                let (spec, token) = (CallSpec::new(), Token(1));
-                if left > 0 && client.start_to_queue(&queue, token, NULL, spec, |_| {}).is_ok() {
+                // As many as there may be, so that the memory of all has been used before it counts.
+                let start = || {
+                    let encode = |args: &mut Encoder<'_>| args.opaque(bytes);
+                    client.start_to_queue(&queue, Token(1), ECHO, CallSpec::new(), encode).is_ok()
+                };
+                while left > 0 && start() {
                     left -= 1;
                 }
                 heard == calls
