@@ -248,7 +248,13 @@ impl HandleCore {
         let Some(client) = self.client(client) else { return };
         match client.waiting.is_empty() {
             true => client.set_credential(flavor, &body),
-            false => client.waiting.push_back(Waiting::Credential { flavor, body }),
+            false => {
+                // One behind another is for no call: as many as calls wait at most.
+                if let Some(Waiting::Credential { .. }) = client.waiting.back() {
+                    client.waiting.pop_back();
+                }
+                client.waiting.push_back(Waiting::Credential { flavor, body });
+            }
         }
     }
 

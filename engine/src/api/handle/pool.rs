@@ -141,8 +141,10 @@ impl Pool {
     /// Has the core do this. There is room for all that a call and a handle can cause.
     pub(super) fn order(&self, order: Order) {
         let Some(queues) = self.queues.get() else { return };
-        let pushed = queues.orders.push(order);
-        debug_assert!(pushed.is_ok(), "the orders have outgrown their room");
+        if let Err(Order::Call(call)) = queues.orders.push(order) {
+            // Only if wishes to cancel of as many threads came too late, at once: the call is not lost.
+            call.finish(Err(Backpressure::TooManyCalls.into()));
+        }
         self.inbox.wake();
         self.go_on_closing();
     }
