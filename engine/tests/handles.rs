@@ -1,4 +1,4 @@
-//! Calls from threads that are no cores, by handles: blocking, as futures, by a queue, and with a function on the core.
+//! Calls from threads other than cores, by handles: blocking, as futures, by a queue, and with a function on the core.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -197,7 +197,7 @@ impl Engine {
         self.0.listen(address)
     }
 
-    /// Has core number `core` connect, for threads that are no cores: any thread may call by the handle, as soon as it
+    /// Has core number `core` connect, for threads other than cores: any thread may call by the handle, as soon as it
     /// has it. Returns at once; why there is no connection is told by [`ClientHandle::wait_up`]. Calls are sent when
     /// the core runs ([`Engine::start`], [`Engine::core`]); if it never does, they end with the engine. The core takes `rpc.handle_calls` calls of all its handles at a time.
     ///

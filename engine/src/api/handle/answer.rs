@@ -1,4 +1,4 @@
-//! A call under way and its answer, as a thread holds them.
+//! A call that has not ended and its answer, as a thread holds them.
 
 use super::call::{HandleCall, Ticket, give_back};
 use super::pool::Order;
@@ -15,7 +15,7 @@ use std::thread::{self, Thread};
 /// has answered.
 const LOOKS: u32 = 2_000;
 
-/// A call under way: a [`Future`] of its [`Answer`], for any executor, or to be waited for. Dropped before the answer
+/// A call that has not ended: a [`Future`] of its [`Answer`], for any executor, or to be waited for. Dropped before the answer
 /// is there, it cancels the call, as [`Client::cancel`](crate::Client::cancel) does: the server may still execute
 /// it, and its buffers stay with the connection until the server has answered.
 #[must_use = "dropped, it cancels the call"]

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// [`ClientHandle::start_on_core`]: crate::ClientHandle::start_on_core
 pub type OnAnswer = dyn Fn(Token, Result<Reply<'_>, CallError>) + Send + Sync;
 
-/// A call, in memory that goes round. Whoever has the box is the only one that touches it.
+/// A call, in memory that goes round. Only the holder of the box touches it.
 pub(in crate::api) struct HandleCall {
     /// Its place among those of the core; its token there.
     pub(super) number: u32,

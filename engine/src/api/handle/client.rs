@@ -92,9 +92,9 @@ impl Connection {
     }
 }
 
-/// A client for threads that are no cores: calls go by one connection of a core
+/// A client for threads other than cores: calls go by one connection of a core
 /// ([`Engine::connect`](crate::Engine::connect)), from any thread at any time. Clones are the same client; when the
-/// last one is dropped the connection is closed, as soon as the calls under way have ended.
+/// last one is dropped the connection is closed, as soon as its calls have ended.
 ///
 /// A call is started by its core, in order of its thread's calls: at once, or when the connection is up and the
 /// server grants a credit. How the answer comes is chosen with each call:
@@ -292,7 +292,7 @@ impl ClientHandle {
         self.0.connection.memory.get()?.take(bytes)
     }
 
-    /// Calls that are started from now on are made as this user (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
+    /// Calls that are started from now on are made as this user (AUTH_SYS, RFC 5531 appendix A); `None`: without a user
     /// (AUTH_NONE).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Calls from any thread: what a thread that is no core holds of a connection, and what the core does for it.
+//! Calls from any thread: the part that other threads hold of a connection, and the part of its core.
 //!
 //! A call is written by the thread that makes it, into memory that goes round: from the free ones of the core's
 //! [`pool`] to the core, which starts the call, and with the answer back to the thread that waits. No step locks, and none
