@@ -68,8 +68,25 @@ impl Called {
 pub(super) struct Arguments<'a> {
     pub(super) stream: &'a [u8],
     pub(super) base: usize,
+    /// What came beside the stream; none of most calls.
+    pub(super) beside: Option<BesideArguments<'a>>,
+}
+
+/// Read chunks of a call: position and length of each, and where its bytes are.
+pub(super) struct BesideArguments<'a> {
     pub(super) chunks: &'a [(u32, u32)],
     pub(super) bulks: &'a mut [Option<Bulk>],
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn new(
+        stream: &'a [u8],
+        base: usize,
+        chunks: &'a [(u32, u32)],
+        bulks: &'a mut [Option<Bulk>],
+    ) -> Self {
+        Self { stream, base, beside: Some(BesideArguments { chunks, bulks }) }
+    }
 }
 
 impl<'a> Call<'a> {
@@ -128,8 +145,12 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn args(&mut self) -> Decoder<'a> {
         match self.0.arguments.take() {
-            Some(a) => {
-                let arguments = Decoder::arguments(a.stream, a.base, a.chunks, a.bulks);
+            Some(Arguments { stream, base, beside: None }) => {
+                let arguments = Decoder::arguments(stream, base, &[], &mut []);
+                arguments.padded(self.0.padded.take())
+            }
+            Some(Arguments { stream, base, beside: Some(BesideArguments { chunks, bulks }) }) => {
+                let arguments = Decoder::arguments(stream, base, chunks, bulks);
                 arguments.padded(self.0.padded.take())
             }
             None => Decoder::exhausted(),

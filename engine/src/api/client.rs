@@ -5,6 +5,7 @@ use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::{Bulk, ExposedBulk};
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::PulledChunks;
 use crate::reactor::words::calls::{CallTarget, Deadline, HeaderTemplate};
@@ -58,6 +59,13 @@ impl LinkState {
     }
 }
 
+/// What calls carry, and by which way they go.
+struct Route {
+    header: HeaderTemplate,
+    /// That of the connection, while it is up.
+    lane: Option<Rc<ConnLane>>,
+}
+
 /// What the clones of a client and the core's dispatch share. What short calls need comes first.
 #[repr(C)]
 pub(super) struct Link {
@@ -65,7 +73,7 @@ pub(super) struct Link {
     pub(super) ops: Rc<CoreCell>,
     /// The application wants it no more.
     pub(super) is_closed: Cell<bool>,
-    header: RefCell<HeaderTemplate>,
+    route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
     /// It was connected once: only then is a connection something to be made anew.
     pub(super) was_up: Cell<bool>,
@@ -91,7 +99,10 @@ impl Link {
             reconnects,
             program,
             version,
-            header: RefCell::new(HeaderTemplate::new(program, version, OpaqueAuth::NONE)),
+            route: RefCell::new(Route {
+                header: HeaderTemplate::new(program, version, OpaqueAuth::NONE),
+                lane: None,
+            }),
         })
     }
 
@@ -103,9 +114,21 @@ impl Link {
         conn: ConnId,
     ) -> Rc<Self> {
         let link = Self::new(ops, program, version, false);
-        link.state.set(LinkState::Up(conn));
-        link.was_up.set(true);
+        link.go_up(conn);
         link
+    }
+
+    /// Calls may be made.
+    pub(super) fn go_up(&self, conn: ConnId) {
+        self.route.borrow_mut().lane = self.ops.lane_of(conn);
+        self.state.set(LinkState::Up(conn));
+        self.was_up.set(true);
+    }
+
+    /// The connection has gone.
+    pub(super) fn lose(&self, state: LinkState) {
+        self.route.borrow_mut().lane = None;
+        self.state.set(state);
     }
 
     /// Program that it calls.
@@ -122,9 +145,9 @@ impl Link {
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
-        let header = self.header.borrow();
-        let target = CallTarget { header: &header, procedure, token };
-        self.ops.start_call(conn, &target, spec, encode)
+        let route = self.route.borrow();
+        let target = CallTarget { header: &route.header, procedure, token };
+        self.ops.start_call((conn, route.lane.as_ref()), &target, spec, encode)
     }
 
     /// The connection that a call goes by.
@@ -161,7 +184,7 @@ impl Link {
     /// Not inside an encoder, whose call has its header written already.
     fn set_credential(&self, credential: OpaqueAuth<'_>) -> Result<(), Backpressure> {
         let header = HeaderTemplate::new(self.program, self.version, credential);
-        *self.header.try_borrow_mut().map_err(|_| IN_AN_ENCODER)? = header;
+        self.route.try_borrow_mut().map_err(|_| IN_AN_ENCODER)?.header = header;
         Ok(())
     }
 }

@@ -134,8 +134,7 @@ impl ClientEntry {
 
     /// Calls may be made.
     pub(super) fn go_up(&mut self, conn: ConnId) {
-        self.link.state.set(LinkState::Up(conn));
-        self.link.was_up.set(true);
+        self.link.go_up(conn);
         self.failed_calls = 0;
         if let Some(comeback) = &mut self.comeback {
             comeback.succeed();

@@ -117,7 +117,7 @@ impl Asking {
         let token = Token::OPENING.0;
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token };
         let mut spec = CallSpec::new().deadline(self.timeout);
-        ops.start_call(conn, &target, &mut spec, |arguments| arguments.fixed(&request))
+        ops.start_call((conn, None), &target, &mut spec, |arguments| arguments.fixed(&request))
     }
 
     /// The results of the request came: they bind the connection from now on.

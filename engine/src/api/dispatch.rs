@@ -259,7 +259,7 @@ impl Dispatch {
         match CallHeader::parse(stream) {
             Ok((header, base)) => {
                 let stream = &stream[base..];
-                self.run(serving, &header, Arguments { stream, base, chunks, bulks }, None)
+                self.run(serving, &header, Arguments::new(stream, base, chunks, bulks), None)
             }
             Err(error) => self.refuse(serving, &refusal(&error)),
         }
@@ -281,7 +281,12 @@ impl Dispatch {
             Ok(header) => {
                 padded.start += reader.position();
                 let (stream, base) = (reader.rest(), reader.stream_position());
-                self.run(serving, &header, Arguments { stream, base, chunks, bulks }, Some(padded))
+                self.run(
+                    serving,
+                    &header,
+                    Arguments::new(stream, base, chunks, bulks),
+                    Some(padded),
+                )
             }
             Err(error) => self.refuse(serving, &refusal(&error)),
         }
@@ -424,7 +429,7 @@ impl Upcalls for Dispatch {
         };
         let PlainCall { xid, program, version, procedure, .. } = *call;
         let base = CALL_BYTES - MSG_HEADER_BYTES;
-        let arguments = Arguments { stream: arguments, base, chunks: &[], bulks: &mut [] };
+        let arguments = Arguments { stream: arguments, base, beside: None };
         let state = CallState {
             ops: &*self.ops,
             reverse: &self.reverse,
@@ -584,7 +589,7 @@ impl Upcalls for Dispatch {
             let (connection, cause) = (ConnectionId(conn), cause.clone());
             self.tell_services(&ConnectionEvent::Down { connection, cause, in_flight: 0 });
         }
-        entry.link.state.set(LinkState::Reconnecting(conn));
+        entry.link.lose(LinkState::Reconnecting(conn));
         if let Some(comeback) = &mut entry.comeback {
             comeback.cause = cause;
         }
@@ -614,7 +619,7 @@ impl Upcalls for Dispatch {
         let gone = self.connecting.iter().position(|entry| entry.conn == Some(lost));
         let Some(index) = gone else { return };
         let mut entry = self.connecting.swap_remove(index);
-        entry.link.state.set(LinkState::Down);
+        entry.link.lose(LinkState::Down);
         entry.conn = None;
         entry.end(ConnectionId(lost), cause);
         // A connection that was asked for may still come; then it is closed.

@@ -290,9 +290,10 @@ impl Opening {
     }
 
     fn push_arguments(&mut self, arguments: &Arguments<'_>) {
-        let Arguments { stream, base, chunks, bulks } = arguments;
+        let Arguments { stream, base, beside } = arguments;
+        let chunks = beside.iter().flat_map(|it| it.chunks.iter().zip(it.bulks.iter()));
         let (mut from, mut removed_bytes) = (0, 0);
-        for ((position, length), bulk) in chunks.iter().zip(bulks.iter()) {
+        for ((position, length), bulk) in chunks {
             let at = (*position as usize).saturating_sub(base + removed_bytes);
             self.push(stream.get(from..at).unwrap_or_default());
             let bytes = bulk.as_ref().map_or(&[][..], Bulk::bytes);

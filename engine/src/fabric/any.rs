@@ -11,8 +11,8 @@ use super::sim::{SimConnector, SimEndpoint, SimFabric};
 #[cfg(feature = "verbs")]
 use super::verbs::{VerbsConnector, VerbsEndpoint, VerbsFabric};
 use super::{
-    Acceptor, Access, Caps, Completions, Connector, Endpoint, ExposeError, Fabric, FabricError,
-    Full, Head, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, ShortFrom, Wake,
+    Acceptor, Access, Caps, Completions, Connector, Endpoint, Ends, ExposeError, Fabric,
+    FabricError, Full, NextLane, Peer, QpId, RemoteSlice, Revoked, SendWr, Wake,
 };
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
@@ -192,18 +192,8 @@ impl AnyFabric {
     }
 
     #[inline(never)]
-    fn next_short_elsewhere(&mut self, message: &mut Short) -> Option<ShortFrom> {
-        each!(Self: self, fabric => fabric.next_short(message))
-    }
-
-    #[inline(never)]
-    fn send_short_elsewhere<const HEAD: usize>(
-        &mut self,
-        qp: QpId,
-        head: &Head<HEAD>,
-        message: &Short,
-    ) -> bool {
-        each!(Self: self, fabric => fabric.send_short(qp, head, message))
+    fn next_lane_elsewhere(&mut self) -> Option<NextLane> {
+        each!(Self: self, fabric => fabric.next_lane())
     }
 
     #[inline(never)]
@@ -247,6 +237,10 @@ impl Fabric for AnyFabric {
         each!(Self: self, fabric => fabric.clock())
     }
 
+    fn simulates_time(&self) -> bool {
+        each!(Self: self, fabric => fabric.simulates_time())
+    }
+
     #[inline(always)]
     fn now(&self, clock: &Clock) -> Ticks {
         in_place!(self, fabric => fabric.now(clock), self.now_elsewhere(clock))
@@ -267,24 +261,16 @@ impl Fabric for AnyFabric {
     }
 
     #[inline(always)]
-    fn next_short(&mut self, message: &mut Short) -> Option<ShortFrom> {
-        in_place!(self, fabric => fabric.next_short(message), self.next_short_elsewhere(message))
+    fn next_lane(&mut self) -> Option<NextLane> {
+        in_place!(self, fabric => fabric.next_lane(), self.next_lane_elsewhere())
+    }
+
+    fn ends(&self, qp: QpId) -> Option<Ends> {
+        each!(Self: self, fabric => fabric.ends(qp))
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
         each!(Self: self, fabric => fabric.receive_of_short(qp))
-    }
-
-    #[inline(always)]
-    fn send_short<const HEAD: usize>(
-        &mut self,
-        qp: QpId,
-        head: &Head<HEAD>,
-        message: &Short,
-    ) -> bool {
-        // Of a copy: the head itself need not lie in memory.
-        let elsewhere = |this: &mut Self| this.send_short_elsewhere(qp, &{ *head }, message);
-        in_place!(self, fabric => fabric.send_short(qp, head, message), elsewhere(self))
     }
 
     #[inline]

@@ -9,6 +9,7 @@ mod any;
 pub mod capture;
 #[cfg(all(test, not(loom)))]
 mod conformance;
+mod ends;
 mod origin;
 mod peer;
 #[cfg(any(feature = "sim", feature = "verbs"))]
@@ -23,9 +24,10 @@ mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub(crate) use any::{AnyConnector, AnyEndpoint, AnyFabric};
+pub use ends::{Ends, NextLane};
 pub use origin::Origin;
 pub use peer::Peer;
-pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short, ShortFrom};
+pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short};
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
     WrError, WrId,
@@ -72,7 +74,7 @@ pub trait Fabric: Sized + 'static {
     /// A connection that the [`Connector`] made and no core has adopted yet. Dropping it closes it.
     type Endpoint: Endpoint;
 
-    /// Whether short messages go by value ([`Fabric::send_short`], [`Fabric::take_shorts`]).
+    /// Whether short messages go by value ([`Fabric::take_shorts`], [`Ends`]).
     fn has_shorts(&self) -> bool {
         false
     }
@@ -84,6 +86,11 @@ pub trait Fabric: Sized + 'static {
     /// whose ticks [`Fabric::now`] counts.
     fn clock(&self) -> Clock {
         Clock::shared()
+    }
+
+    /// Whether [`Fabric::now`] is anything but a reading of that clock.
+    fn simulates_time(&self) -> bool {
+        false
     }
 
     /// Now, in ticks of [`Fabric::clock`], which the caller keeps and gives back. Time is the
@@ -104,18 +111,22 @@ pub trait Fabric: Sized + 'static {
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
     /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by value
-    /// ([`Fabric::next_short`]), where the driver can: each as if its receive were posted again at once.
+    /// ([`Fabric::next_lane`]), where the driver can: each as if its receive were posted again at once.
     /// The receives are not chained. The caller then asks for short messages before each poll: that is
     /// when a driver may find out what the poll has to bring. `false` where the driver cannot.
     fn take_shorts(&mut self) -> bool {
         false
     }
 
-    /// Returns where the next short message comes from, and the message by value. `None` ends the scan of
-    /// this turn. Messages that arrive later, follow a long message, or end a silence are delivered by the
-    /// next poll or a later turn.
+    /// Returns the next connection on which a short message waits; its [`Ends`] take it, and those behind it. `None` ends the scan of this turn. Messages that arrive later,
+    /// follow a long message, or end a silence are delivered by the next poll or a later turn.
     #[inline(always)]
-    fn next_short(&mut self, _message: &mut Short) -> Option<ShortFrom> {
+    fn next_lane(&mut self) -> Option<NextLane> {
+        None
+    }
+
+    /// The ends of a connection; `None` where messages do not go by value.
+    fn ends(&self, _qp: QpId) -> Option<Ends> {
         None
     }
 
@@ -125,19 +136,7 @@ pub trait Fabric: Sized + 'static {
         None
     }
 
-    /// As [`Fabric::post`] of a Send, by value; the message begins with `head`, whatever it has there itself.
-    /// `false` where that cannot be done now, or ever; then nothing has happened, and the message is to be
-    /// posted.
-    fn send_short<const HEAD: usize>(
-        &mut self,
-        _qp: QpId,
-        _head: &Head<HEAD>,
-        _message: &Short,
-    ) -> bool {
-        false
-    }
-
-    /// As [`Fabric::send_short`], of a message of any length the driver takes, which it copies now.
+    /// As [`Ends::send`], of a message of any length the driver takes, which it copies now.
     fn send_copied(&mut self, _qp: QpId, _message: &[u8]) -> bool {
         false
     }

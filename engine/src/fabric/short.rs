@@ -4,7 +4,6 @@
 //! In memory a short message lies as in a slot of a ring over shared memory, so that whole blocks of it
 //! are copied.
 
-use super::QpId;
 use crate::mem::Buf;
 use crate::sync::ring::{FIRST_PAYLOAD_BYTES, SLOT_MESSAGE_AT, SlotImage};
 use crate::sync::words::{BLOCK_BYTES, LINE_REST_WORDS, WORD_BYTES};
@@ -17,15 +16,6 @@ const SLOT_BYTES: usize = size_of::<SlotImage>();
 const PAIRS_AT: usize = SLOT_MESSAGE_AT + 4;
 
 const _: () = assert!(SLOT_MESSAGE_AT + SHORT_BYTES_MAX == SLOT_BYTES && PAIRS_AT == BLOCK_BYTES);
-
-/// The source of a short message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShortFrom {
-    /// The connection.
-    pub qp: QpId,
-    /// Its [`Fabric::send_room`](super::Fabric::send_room).
-    pub send_room: usize,
-}
 
 /// The first words of a short message, which lie in registers: the first one, with what is before it in a
 /// slot, and those behind it in pairs.
@@ -191,11 +181,17 @@ impl Short {
         self.bytes.as_chunks().0.first_chunk().unwrap_or_else(|| unreachable!())
     }
 
-    /// As [`Short::slot`], to be filled with a message of `bytes` bytes.
+    /// As [`Short::slot`], to be filled; [`Short::set_taken`] then says how far it is.
     #[inline(always)]
-    pub(super) fn slot_mut(&mut self, bytes: usize) -> &mut SlotImage {
-        self.length = bytes.min(SHORT_BYTES_MAX);
+    pub(super) fn slot_mut(&mut self) -> &mut SlotImage {
         self.bytes.as_chunks_mut().0.first_chunk_mut().unwrap_or_else(|| unreachable!())
+    }
+
+    /// The slot holds a message of `bytes` bytes, and behind it anything.
+    #[inline(always)]
+    pub(super) fn set_taken(&mut self, bytes: usize) {
+        debug_assert!(bytes <= SHORT_BYTES_MAX, "a short message of {bytes} bytes");
+        self.length = bytes;
     }
 }
 

@@ -6,16 +6,17 @@
 //! value; anything else is put into the receive that it was taken for, and goes the general way.
 
 use crate::fabric::{
-    ConnId, DownCause, Fabric, Head, LINE_PAIRS, LineHead, LongHead, Received, Short, ShortFrom,
+    ConnId, DownCause, Ends, Fabric, Head, LINE_PAIRS, LineHead, LongHead, NextLane, Received,
+    Short,
 };
 use crate::mem::Buf;
-use crate::reactor::client::calls::deadline_by;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{
-    Backpressure, CallOutcome, CallSpec, CallTarget, ReplyFrame, ReplyTarget,
+    Backpressure, CallOutcome, CallSpec, CallTarget, Deadline, ReplyFrame, ReplyTarget,
 };
 use crate::reactor::words::draft::{Draft, EncodeOnce, once};
 use crate::reactor::words::gate::{Gate, Way};
@@ -23,51 +24,55 @@ use crate::reactor::words::message_memory::{MessageMemory, Undrafted};
 use crate::reactor::words::messages::{ITEMS_DIFFER, is_plain, plain_header_bytes, version_of};
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::reactor::words::sink::{Event, EventSink};
-use spinrpc_proto::ids::Xid;
+use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, call_head, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
-use spinrpc_proto::requester::index_of;
 use spinrpc_proto::version::TransportVersion;
 use std::cell::Cell;
+use std::rc::Rc;
 
-impl Conn {
+impl CoreCell {
     #[inline(always)]
-    fn lets(&mut self, way: Way) -> bool {
-        self.gate.is_open(way) || (self.gate == Gate::UNKNOWN && self.look_at_gate(way))
-    }
-
-    /// A plain call is answered: gives the room for its reply back, and its slot if it has one.
-    #[inline(always)]
-    fn end_plain_call(&mut self, slot: Option<SlotId>) {
-        match slot {
-            None => self.send_reserved -= 1,
-            Some(slot) => {
-                self.release(slot);
-                self.proto.responder.end_plain(slot);
-            }
-        }
+    fn lets(&self, lane: &ConnLane, way: Way) -> bool {
+        lane.is_open(way) || (lane.gate.get() == Gate::UNKNOWN && self.look_at_gate(lane, way))
     }
 
     #[cold]
-    fn look_at_gate(&mut self, way: Way) -> bool {
+    fn look_at_gate(&self, lane: &ConnLane, way: Way) -> bool {
+        match self.reactor().conns.find_for_lane(lane.id) {
+            Some(c) => c.look_at_gate(),
+            None => lane.gate.set(Gate::of(&[])),
+        }
+        lane.is_open(way)
+    }
+}
+
+impl Conn {
+    fn lets(&self, way: Way) -> bool {
+        if self.lane.gate.get() == Gate::UNKNOWN {
+            self.look_at_gate();
+        }
+        self.lane.is_open(way)
+    }
+
+    fn look_at_gate(&self) {
         let one = TransportVersion::One;
         let takes_any_short = self.takes_any_short();
+        let proto = self.lane.proto();
         let sends_calls = self.closing.is_none()
-            && self.proto.requester.negotiation().version() == one
+            && proto.requester.negotiation().version() == one
             && takes_any_short
-            && self.send_reserved == 0;
+            && self.lane.send_reserved.get() == 0;
         // A buffer must be left for a reply that has to wait. Taking one makes the gate unknown.
-        let takes_calls =
-            self.proto.takes_plain_calls() && takes_any_short && self.has_spare_send();
-        self.gate = Gate::of(&[
+        let takes_calls = proto.takes_plain_calls() && takes_any_short && self.has_spare_send();
+        self.lane.gate.set(Gate::of(&[
             (Way::SendCalls, sends_calls),
             (Way::TakeCalls, takes_calls),
-            (Way::TakeReplies, self.proto.takes_plain_replies()),
-        ]);
-        self.gate.is_open(way)
+            (Way::TakeReplies, proto.takes_plain_replies()),
+        ]));
     }
 }
 
@@ -89,49 +94,74 @@ impl Drop for Served<'_> {
     }
 }
 
-/// Kind of a short message, after the state of its connection has taken it.
-enum Step {
-    /// The reply of the call with this token.
-    Reply(ConnId, u64),
-    /// A call, for whose reply there is room.
-    Call(ConnId, PlainCall),
-    /// Not plain: nothing has happened.
-    Other(ShortFrom),
-}
-
 impl CoreCell {
     /// Handles at most `at_most` short messages that have arrived, and returns their number.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn take_shorts(
         &self,
         short: &mut Short,
         at_most: usize,
         up: &mut impl Upcalls,
     ) -> usize {
-        for count in 0..at_most {
-            // The state is borrowed in a statement of its own: a handler runs behind it.
-            let step = self.reactor().next_step(short);
-            match step {
-                None => return count,
-                Some(Step::Reply(conn, token)) => {
-                    let results = short.behind::<REPLY_BYTES>().unwrap_or_default();
-                    if !up.on_plain_reply(conn, token, results) {
-                        self.on_first_plain_reply(conn, token, short, up);
-                    }
+        let mut left = at_most;
+        while left > 0 {
+            let Some((lane, is_last)) = self.reactor().next_lane() else { break };
+            let Some(ends) = &lane.ends else { break };
+            while let Some(goes_on) = ends.take(short) {
+                left -= 1;
+                self.handle_short(&lane, ends, short, up);
+                if !goes_on || left == 0 {
+                    break;
                 }
-                Some(Step::Call(conn, call)) => {
-                    let arguments = short.behind::<CALL_BYTES>().unwrap_or_default();
-                    let serve = |serving: &Serving<'_>| up.on_plain_call(serving, &call, arguments);
-                    let slot = Cell::new(None);
-                    let outcome = self.serve_with_room(conn, &slot, short.bytes(), true, serve);
-                    if outcome == CallOutcome::Deferred {
-                        self.reactor().keep_deferred(conn, slot.get(), short);
-                    }
-                }
-                Some(Step::Other(from)) => self.on_other_short(from, short, up),
+            }
+            if is_last {
+                break;
             }
         }
-        at_most
+        at_most - left
+    }
+
+    /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
+    #[inline(always)]
+    fn handle_short(&self, lane: &ConnLane, ends: &Ends, short: &Short, up: &mut impl Upcalls) {
+        let conn = lane.id;
+        if says_reply(&short.pairs()) {
+            let taken = plain_reply(short).and_then(|(reply, results)| {
+                let is_let = self.lets(lane, Way::TakeReplies);
+                let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply))??;
+                Some((token, results))
+            });
+            let Some((token, results)) = taken else {
+                return self.on_other_short(lane, ends, short, up);
+            };
+            count(&self.lane.counts.replies_received, 1);
+            if !up.on_plain_reply(conn, token, results) {
+                self.on_first_plain_reply(conn, token, short, up);
+            }
+            return;
+        }
+        let call = plain_call(short)
+            .filter(|_| self.lets(lane, Way::TakeCalls) && lane.begin_plain_call(ends));
+        let Some((call, arguments)) = call else {
+            return self.on_other_short(lane, ends, short, up);
+        };
+        count(&self.lane.counts.calls_received, 1);
+        let slot = Cell::new(None);
+        let message = short.bytes();
+        let serving = Serving::with_room(conn, &slot, message, Some(&self.lane.reply));
+        match self.serve_in_place(conn, || up.on_plain_call(&serving, &call, arguments)) {
+            CallOutcome::Replied if slot.get().is_none() => {
+                lane.unreserve(1);
+                self.send_short_reply(
+                    lane,
+                    ends,
+                    call.xid,
+                    &mut self.lane.reply.borrow_mut().short,
+                );
+            }
+            outcome => self.end_plain_call(lane, ends, &slot, short, outcome),
+        }
+        self.close_if_asked();
     }
 
     /// Delivers a plain reply through `on_reply`: the client is still connecting, or this is its first reply
@@ -143,42 +173,62 @@ impl CoreCell {
         up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
     }
 
-    /// Has a plain call served, with room for its reply, and sends that. `takes_short`: the reply may go by
-    /// value, if it is short.
+    /// A call that took a slot, or whose reply is not short.
+    #[inline(never)]
+    fn end_plain_call(
+        &self,
+        lane: &ConnLane,
+        ends: &Ends,
+        slot: &Cell<Option<SlotId>>,
+        short: &Short,
+        outcome: CallOutcome,
+    ) {
+        self.end_served(lane, slot, short.bytes(), Some(ends), outcome);
+        if outcome == CallOutcome::Deferred {
+            self.reactor().keep_deferred(lane.id, slot.get(), short);
+        }
+    }
+
+    /// Has a plain call served, with room for its reply, and sends that: by value through `ends`, if it is short.
     #[inline(always)]
     fn serve_with_room(
         &self,
-        conn: ConnId,
+        lane: &ConnLane,
         slot: &Cell<Option<SlotId>>,
         message: &[u8],
-        takes_short: bool,
+        ends: Option<&Ends>,
         serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
     ) -> CallOutcome {
-        let reply = &self.lane.reply;
-        let room = self.lane.takes_replies.then_some(reply);
+        let conn = lane.id;
+        let room = self.lane.takes_replies.then_some(&self.lane.reply);
         let call = Serving::with_room(conn, slot, message, room);
-        let served = Served::begin(&self.lane.serving, conn);
-        let outcome = serve(&call);
-        drop(served);
-        if outcome == CallOutcome::Replied && takes_short {
-            let short = &mut reply.borrow_mut().short;
-            self.reactor().send_short_reply(conn, slot.get(), message, short);
-        } else {
-            self.end_without_short_reply(conn, slot, message, outcome);
-        }
+        let outcome = self.serve_in_place(conn, || serve(&call));
+        self.end_served(lane, slot, message, ends, outcome);
         self.close_if_asked();
         outcome
     }
 
-    #[inline(never)]
-    fn end_without_short_reply(
+    /// Sends the answer of a call that was served, if it has one now.
+    fn end_served(
         &self,
-        conn: ConnId,
+        lane: &ConnLane,
         slot: &Cell<Option<SlotId>>,
         message: &[u8],
+        ends: Option<&Ends>,
         outcome: CallOutcome,
     ) {
+        let conn = lane.id;
         match outcome {
+            CallOutcome::Replied
+                if let Some(ends) = ends
+                    && let Some(xid) = xid_in(message) =>
+            {
+                match slot.get() {
+                    None => lane.unreserve(1),
+                    Some(slot) => self.reactor().end_plain_slot(conn, slot),
+                }
+                self.send_short_reply(lane, ends, xid, &mut self.lane.reply.borrow_mut().short);
+            }
             CallOutcome::Replied => self.send_written_reply(conn, slot.get(), message, true),
             CallOutcome::RepliedAtLength => {
                 self.send_written_reply(conn, slot.get(), message, false);
@@ -208,17 +258,15 @@ impl CoreCell {
         }
     }
 
-    /// Has any other call served.
+    /// Has a call served. Its handler may have asked for its connection to be closed.
+    #[inline(always)]
     pub(super) fn serve_in_place(
         &self,
         conn: ConnId,
         serve: impl FnOnce() -> CallOutcome,
     ) -> CallOutcome {
-        let served = Served::begin(&self.lane.serving, conn);
-        let outcome = serve();
-        drop(served);
-        self.close_if_asked();
-        outcome
+        let _served = Served::begin(&self.lane.serving, conn);
+        serve()
     }
 
     /// Closes the connection that was served, if its handler has asked for that.
@@ -244,21 +292,21 @@ impl CoreCell {
         self.lane.closing.get() == Some(conn)
     }
 
-    /// Has a plain call served that is not in its plainest form.
+    /// Has a plain call served that is not in its plainest form. `takes_any`: a short message may be as long as
+    /// any is.
     #[inline(always)]
     pub(super) fn serve_plain(
         &self,
-        conn: ConnId,
+        (lane, takes_any): (&ConnLane, bool),
         slot: SlotId,
         message: &[u8],
         header_bytes: usize,
-        takes_any_short: bool,
         up: &mut impl Upcalls,
     ) -> CallOutcome {
         let serve = |serving: &Serving<'_>| up.on_short_call(serving, &message[header_bytes..]);
-        let is_one = version_of(message) == TransportVersion::One;
-        let takes_short = self.lane.takes_shorts && takes_any_short && is_one;
-        self.serve_with_room(conn, &Cell::new(Some(slot)), message, takes_short, serve)
+        let takes_short = takes_any && version_of(message) == TransportVersion::One;
+        let ends = lane.ends.as_ref().filter(|_| takes_short);
+        self.serve_with_room(lane, &Cell::new(Some(slot)), message, ends, serve)
     }
 
     /// Closes a connection, after the answer to the call of it that is being served.
@@ -270,24 +318,23 @@ impl CoreCell {
     }
 
     #[inline(never)]
-    fn on_other_short(&self, from: ShortFrom, short: &Short, up: &mut impl Upcalls) {
-        let ShortFrom { qp: conn, send_room } = from;
+    fn on_other_short(&self, lane: &ConnLane, ends: &Ends, short: &Short, up: &mut impl Upcalls) {
+        let conn = lane.id;
         let mut reactor = self.reactor();
         let Some(c) = reactor.conns.find(conn) else { return };
-        let takes_any_short = c.takes_any_short();
+        let takes_any = c.takes_any_short();
         let mut sink = EventSink::new();
-        c.proto.on_receive(short.bytes(), &mut sink);
+        lane.proto().on_receive(short.bytes(), &mut sink);
         match &sink.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes()) {
-                    if reactor.reserve_of(conn, *slot, 1, 0, send_room).is_none() {
+                    if reactor.reserve_of(conn, *slot, 1, 0, ends.send_room()).is_none() {
                         return reactor.put_off_short(conn, *slot, short);
                     }
                     drop(reactor);
                     let header_bytes = header_bytes as usize;
-                    let message = short.bytes();
-                    let outcome =
-                        self.serve_plain(conn, *slot, message, header_bytes, takes_any_short, up);
+                    let (to, message) = ((lane, takes_any), short.bytes());
+                    let outcome = self.serve_plain(to, *slot, message, header_bytes, up);
                     if outcome == CallOutcome::Deferred {
                         self.reactor().keep_deferred(conn, Some(*slot), short);
                     }
@@ -317,14 +364,14 @@ impl CoreCell {
     #[inline(never)]
     fn send_without_credential(
         &self,
-        conn: ConnId,
+        lane: &ConnLane,
         target: &CallTarget<'_>,
         spec: &CallSpec,
         message: &Short,
     ) -> bool {
         let Some((program, version)) = target.header.plain() else { return false };
         let (token, procedure) = (target.token, target.procedure);
-        self.reactor().send_short_call(conn, token, spec, message, |xid, credits, _| {
+        self.send_short_call(lane, token, spec, message, |xid, credits, _| {
             let call = PlainCall { xid, credits, program, version, procedure };
             let (first, pairs) = call.emit();
             LongHead::new(first, pairs)
@@ -334,68 +381,104 @@ impl CoreCell {
     /// The same of a call whose RPC header is in the message.
     fn send_with_credential(
         &self,
-        conn: ConnId,
+        lane: &ConnLane,
         target: &CallTarget<'_>,
         spec: &CallSpec,
         message: &Short,
     ) -> bool {
         let token = target.token;
-        self.reactor().send_short_call(conn, token, spec, message, |xid, credits, message| {
+        self.send_short_call(lane, token, spec, message, |xid, credits, message| {
             let (first, [a, b, c, d]) = call_head(xid, credits);
             let [.., e, f] = message.pairs::<LINE_PAIRS>();
             LineHead::new(first, [a, b, c, d, e, f])
         })
     }
-}
-
-impl Reactor {
-    /// Takes the next short message, and what a plain one has to do with the state of its connection.
-    #[inline(always)]
-    fn next_step(&mut self, short: &mut Short) -> Option<Step> {
-        let from = self.fabric.next_short(short)?;
-        let ShortFrom { qp: conn, send_room } = from;
-        let step = match says_reply(&short.pairs()) {
-            true => plain_reply(short)
-                .and_then(|reply| self.take_plain_reply(conn, &reply))
-                .map(|token| Step::Reply(conn, token)),
-            false => plain_call(short)
-                .filter(|_| self.take_plain_call(conn, send_room))
-                .map(|call| Step::Call(conn, call)),
-        };
-        Some(step.unwrap_or(Step::Other(from)))
-    }
 
     /// Sends the call in `message`, whose first words `head` makes of its XID and credits.
     #[inline(always)]
     fn send_short_call<const HEAD: usize>(
-        &mut self,
-        conn: ConnId,
+        &self,
+        lane: &ConnLane,
         token: u64,
         spec: &CallSpec,
         message: &Short,
         head: impl FnOnce(Xid, u32, &Short) -> Head<HEAD>,
     ) -> bool {
-        let bytes = message.length();
-        let Some(c) = self.conns.find_for_lane(conn) else { return false };
-        if !c.lets(Way::SendCalls) {
+        let Some(ends) = lane.ends.as_ref().filter(|_| self.lets(lane, Way::SendCalls)) else {
             return false;
-        }
-        let stamp = self.in_turn.then_some(self.now);
-        let default_ticks = self.default_timeout_ticks;
-        let deadline = deadline_by(&self.fabric, &self.clock, stamp, default_ticks, spec);
-        let Ok(next) = c.proto.requester.next_call() else { return false };
+        };
+        let deadline = self.lane_deadline(spec);
+        let mut proto = lane.proto();
+        let Ok(next) = proto.requester.next_call() else { return false };
         let head = head(next.xid, next.requested(), message);
-        if !self.fabric.send_short(conn, &head, message) {
+        if !ends.send(&head, message) {
             return false;
         }
         next.start(token, deadline);
-        self.next_deadline = self.next_deadline.min(deadline);
-        self.stats.calls_sent += 1;
-        self.stats.bytes_inline += bytes as u64;
+        self.lane.next_deadline.set(self.lane.next_deadline.get().min(deadline));
+        count(&self.lane.counts.calls_sent, 1);
+        count(&self.lane.counts.bytes_inline, message.length() as u64);
         true
     }
 
-    /// Sends the call in `message` as [`Reactor::send_short_call`] does, whatever its length.
+    /// When a call that starts now is given up.
+    #[inline(always)]
+    fn lane_deadline(&self, spec: &CallSpec) -> Instant {
+        let now = self.lane.stamp.get().or_else(|| self.lane.clock.map(|clock| clock.now()));
+        match (spec.deadline, now) {
+            (Deadline::Default, Some(now)) => {
+                Instant(now.0.saturating_add(self.lane.default_timeout_ticks))
+            }
+            _ => self.reactor().deadline(spec),
+        }
+    }
+
+    /// Sends the reply to a call that is over, whose results are in `message`.
+    #[inline(always)]
+    fn send_short_reply(&self, lane: &ConnLane, ends: &Ends, xid: Xid, message: &mut Short) {
+        let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
+        if !ends.send(&reply_head(&reply), message) {
+            return self.queue_short_reply(lane.id, reply, message);
+        }
+        count(&self.lane.counts.replies_sent, 1);
+        count(&self.lane.counts.bytes_inline, message.length() as u64);
+    }
+
+    /// Something else waits to be sent, or the peer has no room: the reply waits behind it. The call was
+    /// taken while there was a buffer for it, and a place in the send queue.
+    #[cold]
+    fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
+        message.set_head(&reply_head(&reply));
+        self.reactor().queue_short_reply(conn, message);
+    }
+}
+
+#[inline(always)]
+fn reply_head(reply: &PlainReply) -> LineHead {
+    let (first, pairs) = reply.emit();
+    LineHead::new(first, pairs)
+}
+
+/// The transaction id of a message.
+fn xid_in(message: &[u8]) -> Option<Xid> {
+    message.first_chunk().map(|xid| Xid(u32::from_be_bytes(*xid)))
+}
+
+impl Reactor {
+    /// The next connection with a short message, and whether it is the last of this turn.
+    #[inline(always)]
+    fn next_lane(&mut self) -> Option<(Rc<ConnLane>, bool)> {
+        let NextLane { qp, is_last } = self.fabric.next_lane()?;
+        Some((Rc::clone(&self.conns.find_for_lane(qp)?.lane), is_last))
+    }
+
+    /// The lane of a connection, and whether a short message on it may be as long as any is.
+    pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
+        let c = self.conns.find(conn)?;
+        Some((Rc::clone(&c.lane), c.takes_any_short()))
+    }
+
+    /// Sends the call in `message` as [`CoreCell::send_short_call`] does, whatever its length.
     fn send_long_call(
         &mut self,
         conn: ConnId,
@@ -409,7 +492,8 @@ impl Reactor {
         if !c.lets(Way::SendCalls) || bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
             return false;
         }
-        let Ok(next) = c.proto.requester.next_call() else { return false };
+        let mut proto = c.lane.proto();
+        let Ok(next) = proto.requester.next_call() else { return false };
         target.header.write_without_credential(target.procedure, &mut message[MSG_HEADER_BYTES..]);
         let (first, pairs) = call_head(next.xid, next.requested());
         put_head(message, first, &pairs);
@@ -436,44 +520,34 @@ impl Reactor {
         if message.len() > c.negotiated.plain_bytes_max(TransportVersion::One) {
             return false;
         }
-        let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.proto.responder.grant());
+        let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.lane.proto().responder.grant());
         let (first, pairs) = PlainReply { xid, credits }.emit();
         put_head(message, first, &pairs);
         if !self.fabric.send_copied(conn, message) {
             return false;
         }
-        c.end_plain_call(slot);
+        match slot {
+            None => c.lane.unreserve(1),
+            Some(slot) => {
+                c.release(slot);
+                c.lane.proto().responder.end_plain(slot);
+            }
+        }
         self.stats.replies_sent += 1;
         self.stats.bytes_inline += message.len() as u64;
         true
     }
 
-    /// Sends the reply to `call` whose results are in `message`.
-    #[inline(always)]
-    fn send_short_reply(
-        &mut self,
-        conn: ConnId,
-        slot: Option<SlotId>,
-        call: &[u8],
-        message: &mut Short,
-    ) {
-        let (c, xid) = (self.conns.find_for_lane(conn), call.first_chunk());
-        let (Some(c), Some(xid)) = (c, xid) else { return };
-        let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.proto.responder.grant());
-        let (first, pairs) = PlainReply { xid, credits }.emit();
-        let head = LineHead::new(first, pairs);
-        c.end_plain_call(slot);
-        if !self.fabric.send_short(conn, &head, message) {
-            message.set_head(&head);
-            return self.queue_short_reply(conn, message);
+    /// A plain call is answered: gives its slot back, and the room that it kept.
+    #[cold]
+    fn end_plain_slot(&mut self, conn: ConnId, slot: SlotId) {
+        if let Some(c) = self.conns.find(conn) {
+            c.release(slot);
+            c.lane.proto().responder.end_plain(slot);
         }
-        self.stats.replies_sent += 1;
-        self.stats.bytes_inline += message.length() as u64;
     }
 
-    /// Something else waits to be sent, or the peer has no room: the reply waits behind it. The call was
-    /// taken while there was a buffer for it, and a place in the send queue.
-    #[cold]
+    /// As [`CoreCell::queue_short_reply`].
     fn queue_short_reply(&mut self, conn: ConnId, short: &Short) {
         let Some(message) = self.conns.find(conn).and_then(|c| c.sends.take()) else {
             return self.close_overrun(conn, "send buffers");
@@ -485,7 +559,7 @@ impl Reactor {
     /// is kept is the slot's from now on.
     pub(super) fn take_slot(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conns.find(conn)?;
-        let slot = c.proto.responder.place_plain()?;
+        let slot = c.lane.proto().responder.place_plain()?;
         c.serves[usize::from(slot.index)].reserved = 1;
         Some(slot)
     }
@@ -494,38 +568,8 @@ impl Reactor {
     #[cold]
     fn forget_plain_call(&mut self, conn: ConnId) {
         if let Some(c) = self.conns.find(conn) {
-            c.send_reserved = c.send_reserved.saturating_sub(1);
+            c.lane.unreserve(1);
         }
-    }
-
-    /// A reply to a call that has lent nothing: ends the call, and says which token it carries.
-    #[inline(always)]
-    fn take_plain_reply(&mut self, conn: ConnId, reply: &PlainReply) -> Option<u64> {
-        let c = self.conns.find_for_lane(conn)?;
-        if !c.lets(Way::TakeReplies) {
-            return None;
-        }
-        let token = c.proto.requester.take_plain_reply(reply)?;
-        debug_assert!(
-            !c.calls.has_hold(index_of(reply.xid)),
-            "a call that has lent memory is not plain"
-        );
-        self.stats.replies_received += 1;
-        Some(token)
-    }
-
-    /// Returns true if a plain call can be served at once, with a slot should it need one. Room for its reply is
-    /// kept then.
-    #[inline(always)]
-    fn take_plain_call(&mut self, conn: ConnId, send_room: usize) -> bool {
-        let Some(c) = self.conns.find_for_lane(conn) else { return false };
-        let has_room = send_room > c.send_reserved;
-        if !has_room || !c.lets(Way::TakeCalls) || !c.proto.responder.begin_plain() {
-            return false;
-        }
-        c.send_reserved += 1;
-        self.stats.calls_received += 1;
-        true
     }
 
     /// The RPC message of a reply that a short message has all of.
@@ -548,7 +592,7 @@ impl Reactor {
     #[cold]
     fn keep_deferred(&mut self, conn: ConnId, slot: Option<SlotId>, short: &Short) {
         let (Some(c), Some(slot)) = (self.conns.find(conn), slot) else { return };
-        if !c.proto.responder.is_delivered(slot) {
+        if !c.lane.proto().responder.is_delivered(slot) {
             // Answered within its handler, as an option may be.
             return;
         }
@@ -576,6 +620,12 @@ impl Reactor {
     }
 }
 
+/// Counts what the lane did; the statistics are published from there.
+#[inline(always)]
+fn count(of: &Cell<u64>, more: u64) {
+    of.set(of.get().wrapping_add(more));
+}
+
 /// Puts the first words of a message, of which pairs lie as they do in memory.
 fn put_head(message: &mut [u8], first: [u8; 4], pairs: &[u64]) {
     if let Some((word, behind)) = message.split_first_chunk_mut() {
@@ -585,16 +635,18 @@ fn put_head(message: &mut [u8], first: [u8; 4], pairs: &[u64]) {
     }
 }
 
+/// A plain reply, and its results.
 #[inline(always)]
-fn plain_reply(short: &Short) -> Option<PlainReply> {
-    let is_long_enough = short.length() >= REPLY_BYTES;
-    PlainReply::parse(short.first_word(), &short.pairs()).filter(|_| is_long_enough)
+fn plain_reply(short: &Short) -> Option<(PlainReply, &[u8])> {
+    let reply = PlainReply::parse(short.first_word(), &short.pairs())?;
+    Some((reply, short.behind::<REPLY_BYTES>()?))
 }
 
+/// A plain call, and its arguments.
 #[inline(always)]
-fn plain_call(short: &Short) -> Option<PlainCall> {
-    let is_long_enough = short.length() >= CALL_BYTES;
-    PlainCall::parse(short.first_word(), &short.pairs()).filter(|_| is_long_enough)
+fn plain_call(short: &Short) -> Option<(PlainCall, &[u8])> {
+    let call = PlainCall::parse(short.first_word(), &short.pairs())?;
+    Some((call, short.behind::<CALL_BYTES>()?))
 }
 
 /// An encoder may not start another call.
@@ -608,18 +660,19 @@ impl CoreCell {
     #[inline]
     pub(crate) fn start_call(
         &self,
-        conn: ConnId,
+        (conn, lane): (ConnId, Option<&Rc<ConnLane>>),
         target: &CallTarget<'_>,
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut StreamWriter<'_>),
     ) -> Result<(), Backpressure> {
         let Ok(mut memory) = self.lane.call.try_borrow_mut() else { return Err(NESTED) };
         let is_plain = spec.is_plain() && self.lane.takes_calls;
-        if !is_plain || target.header.plain().is_none() {
-            return self.start_other_call(conn, target, spec, &mut memory, &mut once(encode));
-        }
+        let Some(lane) = lane.filter(|_| is_plain && target.header.plain().is_some()) else {
+            let to = (conn, lane);
+            return self.start_other_call(to, target, spec, &mut memory, &mut once(encode));
+        };
         let is_short = memory.encode::<CALL_BYTES>(encode);
-        let is_sent = is_short && self.send_without_credential(conn, target, spec, &memory.short);
+        let is_sent = is_short && self.send_without_credential(lane, target, spec, &memory.short);
         drop(memory);
         if is_sent {
             return Ok(());
@@ -654,7 +707,7 @@ impl CoreCell {
     #[inline(never)]
     fn start_other_call(
         &self,
-        conn: ConnId,
+        (conn, lane): (ConnId, Option<&Rc<ConnLane>>),
         target: &CallTarget<'_>,
         spec: &mut CallSpec,
         memory: &mut MessageMemory,
@@ -666,7 +719,8 @@ impl CoreCell {
         };
         if spec.is_plain() && self.lane.takes_calls {
             let is_short = memory.encode::<MSG_HEADER_BYTES>(write);
-            if is_short && self.send_with_credential(conn, target, spec, &memory.short) {
+            let sends = |lane: &Rc<_>| self.send_with_credential(lane, target, spec, &memory.short);
+            if is_short && lane.is_some_and(sends) {
                 return Ok(());
             }
             return self.start_written_call(conn, target, spec, memory, is_short);

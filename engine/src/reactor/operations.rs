@@ -8,6 +8,7 @@ use crate::reactor::pending::offered::Settled;
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::pending::roles::NoReverse;
 use crate::reactor::pending::serving::ReplyOps;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{Backpressure, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
@@ -19,7 +20,9 @@ use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
+use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::Negotiation;
+use std::rc::Rc;
 use std::time::Duration;
 
 impl CoreCell {
@@ -88,16 +91,23 @@ impl CoreCell {
     pub(crate) fn in_flight(&self, conn: ConnId) -> Option<usize> {
         let mut reactor = self.reactor();
         let reactor = &mut *reactor;
-        let requester = match reactor.conns.find(conn) {
-            Some(c) => &mut c.proto.requester,
-            None => reactor.interrupted.calls_of(conn)?.0,
+        let count = |requester: &Requester<Box<[CallSlot]>>| {
+            requester.credits().in_flight() as usize + requester.held().count()
         };
-        Some(requester.credits().in_flight() as usize + requester.held().count())
+        match reactor.conns.find(conn) {
+            Some(c) => Some(count(&c.lane.proto().requester)),
+            None => Some(count(reactor.interrupted.calls_of(conn)?.0)),
+        }
     }
 
     /// Forgets a call without an answer: its connection will go.
     pub(crate) fn leave_call(&self, to: &ReplyTarget<'_>) {
         self.reactor().leave_call(to);
+    }
+
+    /// What short messages need of a connection; `None` when it is down.
+    pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnLane>> {
+        self.reactor().lane_of(conn).map(|(lane, _)| lane)
     }
 
     /// Begins to close a connection.

@@ -15,6 +15,7 @@ use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::state::lane_memory::LaneCounts;
 use crate::reactor::words::calls::{CallEnd, CallOutcome, Progress};
 use crate::reactor::words::memory::message_bytes;
 use crate::reactor::words::messages::SYSTEM_ERR;
@@ -55,7 +56,7 @@ impl CoreCell {
         let ArrivedMessages { batch, short, shorts_max } = arrived;
         // A handler that panicked may have left this, where that ends the turn.
         self.close_if_asked();
-        self.reactor().in_turn = true;
+        self.begin_turn();
         let mut events = self.take_shorts(short, *shorts_max, up);
         events += self.reactor().fabric.poll(batch);
         while let Some(received) = batch.next_received() {
@@ -71,13 +72,31 @@ impl CoreCell {
             let polled = up.poll();
             (events, is_waiting) = (events + polled.events, polled.is_waiting);
         }
-        if self.reactor().needs_attention() {
+        let mut reactor = self.reactor();
+        if self.needs_attention(&mut reactor) {
+            drop(reactor);
             events += self.attend(up);
             // A handler that ran there may have begun what is to be polled for.
             is_waiting |= up.polls();
+            reactor = self.reactor();
         }
-        self.reactor().end_turn(events);
+        self.lane.stamp.set(None);
+        reactor.end_turn(events, &self.lane.counts);
         Progress { events, is_waiting }
+    }
+
+    #[inline(always)]
+    fn begin_turn(&self) {
+        let mut reactor = self.reactor();
+        reactor.in_turn = true;
+        self.lane.stamp.set(Some(reactor.now));
+    }
+
+    #[inline(always)]
+    fn needs_attention(&self, reactor: &mut Reactor) -> bool {
+        let sent = self.lane.next_deadline.replace(Instant(u64::MAX));
+        reactor.next_deadline = reactor.next_deadline.min(sent);
+        reactor.needs_attention()
     }
 
     #[cold]
@@ -107,7 +126,7 @@ impl CoreCell {
         }
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
-        c.proto.on_receive(message.bytes(), &mut sink);
+        c.lane.proto().on_receive(message.bytes(), &mut sink);
         self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
     }
 
@@ -232,7 +251,7 @@ impl CoreCell {
             _ => cause.clone(),
         };
         self.end_given_up(up);
-        let verdict = gone.proto.requester.verdict();
+        let verdict = gone.lane.proto().requester.verdict();
         if verdict != Verdict::Unknown {
             up.on_verdict(conn, verdict);
         }
@@ -240,7 +259,10 @@ impl CoreCell {
             return self.suspend(*gone, &cause, up);
         }
         let mut ended = Vec::new();
-        gone.proto.requester.on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
+        gone.lane
+            .proto()
+            .requester
+            .on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
         for (slot, token) in ended {
             let end = CallEnd::of(gone.proves_unexecuted(slot), &cause);
             up.on_call_failed(conn, token, end);
@@ -251,10 +273,10 @@ impl CoreCell {
     /// Sleeps until there is work, for `at_most`, and not beyond the next deadline.
     pub(crate) fn park(&self, at_most: std::time::Duration) {
         let mut reactor = self.reactor();
-        let until_deadline = reactor.until_deadline();
-        if !reactor.needs_attention() {
+        if !self.needs_attention(&mut reactor) {
+            let until_deadline = reactor.until_deadline();
             reactor.stats.parks += 1;
-            reactor.publish();
+            reactor.publish(&self.lane.counts);
             reactor.fabric.park(at_most.min(until_deadline));
             reactor.now = reactor.read_clock();
         }
@@ -292,8 +314,9 @@ impl CoreCell {
         }
         let CallFrame { conn, slot, message, admitted, .. } = frame;
         let header_bytes = admitted.header_bytes as usize;
-        let takes_short = self.reactor().conns.find(conn).is_some_and(|c| c.takes_any_short());
-        let outcome = self.serve_plain(conn, slot, message.bytes(), header_bytes, takes_short, up);
+        let Some((lane, takes_any)) = self.reactor().lane_of(conn) else { return };
+        let to = (&*lane, takes_any);
+        let outcome = self.serve_plain(to, slot, message.bytes(), header_bytes, up);
         self.reactor().finish_plain_call(conn, slot, message, outcome);
     }
 
@@ -302,10 +325,15 @@ impl CoreCell {
     fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
         let late_by = self.reactor().lateness(frame.conn, frame.slot);
         let outcome = match late_by {
-            None => self.serve_in_place(frame.conn, || match self.deliver_option(&frame, up) {
-                Some(outcome) => outcome,
-                None => up.on_call(&mut frame),
-            }),
+            None => {
+                let outcome =
+                    self.serve_in_place(frame.conn, || match self.deliver_option(&frame, up) {
+                        Some(outcome) => outcome,
+                        None => up.on_call(&mut frame),
+                    });
+                self.close_if_asked();
+                outcome
+            }
             Some(late_us) => {
                 self.reactor().refuse_late(frame.conn, frame.slot, &frame.message, late_us);
                 CallOutcome::Done
@@ -328,7 +356,7 @@ impl Reactor {
     /// Flushes, and stamps the time: after the work and not before it, so that a message does not
     /// wait for the clock. Of turns without work only every fourth reads it.
     #[inline]
-    fn end_turn(&mut self, events: usize) {
+    fn end_turn(&mut self, events: usize, counts: &LaneCounts) {
         self.fabric.flush();
         self.in_turn = false;
         self.stats.polls += 1;
@@ -338,25 +366,26 @@ impl Reactor {
             self.now = now;
             self.unpublished += 1;
             if self.unpublished > PUBLISH_AFTER {
-                self.publish();
+                self.publish(counts);
             }
         } else {
-            self.end_idle_turn();
+            self.end_idle_turn(counts);
         }
     }
 
     #[inline]
-    fn end_idle_turn(&mut self) {
+    fn end_idle_turn(&mut self, counts: &LaneCounts) {
         self.stats.empty_polls += 1;
         if self.stats.polls.is_multiple_of(STAMP_EVERY) {
             self.now = self.read_clock();
         }
         if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
-            self.publish();
+            self.publish(counts);
         }
     }
 
-    fn publish(&mut self) {
+    fn publish(&mut self, counts: &LaneCounts) {
+        counts.move_into(&mut self.stats);
         self.unpublished = 0;
         self.cells.publish(&self.stats);
     }
@@ -475,9 +504,10 @@ impl Reactor {
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.chained, self.xid_seed);
         let memory = self.fabric.message_memory(id, message_bytes(&self.config));
-        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, memory);
+        let ends_and_memory = (self.fabric.ends(id), memory);
+        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, ends_and_memory);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
-        conn.proto.know_options(self.options);
+        conn.lane.proto().know_options(self.options);
         conn.peer = Some(peer);
         if let Some(request) = request {
             self.take_over(request, &mut conn);

@@ -134,14 +134,14 @@ fn message(number: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-fn take(consumer: &mut Consumer<RingWords>) -> Option<u64> {
+fn take(consumer: &Consumer<RingWords>) -> Option<u64> {
     let arrival = consumer.arrival().unwrap()?;
     let mut bytes = vec![0; arrival.length];
     consumer.take(arrival, &mut bytes).unwrap();
     Some(u64::from_ne_bytes(bytes[..8].try_into().unwrap()))
 }
 
-fn take_waiting(consumer: &mut Consumer<RingWords>) -> u64 {
+fn take_waiting(consumer: &Consumer<RingWords>) -> u64 {
     loop {
         if let Some(number) = take(consumer) {
             return number;
@@ -150,7 +150,7 @@ fn take_waiting(consumer: &mut Consumer<RingWords>) -> u64 {
     }
 }
 
-fn push_waiting(producer: &mut Producer<RingWords>, message: &[u8]) {
+fn push_waiting(producer: &Producer<RingWords>, message: &[u8]) {
     while let Err(error) = producer.push(None, message) {
         assert_eq!(error, PushError::Full);
         thread::yield_now();
@@ -166,13 +166,13 @@ fn bounded(model: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn loom_messages_arrive_whole_and_in_order_also_those_of_several_slots() {
     bounded(|| {
-        let (mut producer, mut consumer) = ring();
+        let (producer, consumer) = ring();
         let sender = thread::spawn(move || {
             producer.push(None, &message(1, 8)).unwrap();
             producer.push(None, &message(2, 300)).unwrap();
         });
-        assert_eq!(take_waiting(&mut consumer), 1);
-        assert_eq!(take_waiting(&mut consumer), 2);
+        assert_eq!(take_waiting(&consumer), 1);
+        assert_eq!(take_waiting(&consumer), 2);
         sender.join().unwrap();
     });
 }
@@ -183,7 +183,7 @@ const LINE_MESSAGE_BYTES: usize = 8 * LINE_WORDS - SLOT_MESSAGE_AT;
 #[test]
 fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
     bounded(|| {
-        let (mut producer, mut consumer) = ring();
+        let (producer, consumer) = ring();
         let sender = thread::spawn(move || {
             for number in 1..=2_u32 {
                 let mut slot = SlotImage::default();
@@ -210,14 +210,14 @@ fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
 #[test]
 fn loom_a_full_ring_goes_on_when_the_consumer_says_how_far_it_is() {
     bounded(|| {
-        let (mut producer, mut consumer) = ring();
+        let (producer, consumer) = ring();
         // Three messages of five slots fill the ring; the fourth waits and goes around its end.
         for number in 1..=3 {
             producer.push(None, &message(number, 5 * 248 - 4)).unwrap();
         }
-        let sender = thread::spawn(move || push_waiting(&mut producer, &message(4, 5 * 248 - 4)));
+        let sender = thread::spawn(move || push_waiting(&producer, &message(4, 5 * 248 - 4)));
         for number in 1..=4 {
-            assert_eq!(take_waiting(&mut consumer), number);
+            assert_eq!(take_waiting(&consumer), number);
         }
         sender.join().unwrap();
     });
@@ -226,7 +226,7 @@ fn loom_a_full_ring_goes_on_when_the_consumer_says_how_far_it_is() {
 #[test]
 fn loom_an_idle_consumer_is_rung_or_sees_the_message_itself() {
     bounded(|| {
-        let (mut producer, mut consumer) = ring();
+        let (producer, consumer) = ring();
         let sender = thread::spawn(move || {
             producer.push(None, &message(1, 8)).unwrap();
             fence(Ordering::SeqCst);
@@ -267,7 +267,7 @@ fn loom_whoever_takes_a_bit_sees_what_it_announces() {
 fn loom_a_core_that_parks_is_woken_or_does_not_sleep() {
     bounded(|| {
         let bell = Arc::new(Bell::new(BellWords::new()).unwrap());
-        let (mut producer, mut consumer) = ring();
+        let (producer, consumer) = ring();
         let ringing = Arc::clone(&bell);
         let sender = thread::spawn(move || {
             producer.push(None, &message(1, 8)).unwrap();

@@ -13,9 +13,11 @@
 
 use super::atomic::{Ordering, fence};
 use super::words::{
-    BLOCK_BYTES, LINE_WORDS, PADDED_WORDS, Slots, WORD_BYTES, Words, tail_of_word, word_of_tail,
+    BLOCK_BYTES, LINE_WORDS, PADDED_WORDS, SLOT_LINES, Slots, WORD_BYTES, Words, tail_of_word,
+    word_of_tail,
 };
 pub use super::words::{SLOT_WORDS, SlotImage};
+use std::cell::Cell;
 
 /// Bytes of a message that a slot holds after the first one.
 pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
@@ -51,7 +53,7 @@ const CLOSED: usize = 2 * PADDED_WORDS;
 // arrived. Both raise the rate at depth 32, the more the farther the cores are from each other; for
 // every message they would cost the round trip of an echo 19 ns of 254.
 const SEND_AHEAD: u64 = 3;
-const RECEIVE_AHEAD: u64 = 2;
+const RECEIVE_AHEAD: usize = 2;
 
 const FLAG_CONTINUED: u64 = 1;
 const FLAG_LEAD: u64 = 2;
@@ -155,17 +157,29 @@ pub enum Look {
     Other,
 }
 
+impl Look {
+    /// What this header says.
+    #[inline(always)]
+    const fn of(header: u64) -> Self {
+        match header as u32 as usize {
+            // No flags, and a length.
+            length @ ..=FIRST_PAYLOAD_BYTES => Self::Short(length),
+            _ => Self::Other,
+        }
+    }
+}
+
 /// The sending end of a ring. What every message needs is in the first cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Producer<W: Words> {
     slots: W::Slots,
     /// Index of the next slot to fill; free-running.
-    next: u64,
-    /// What the consumer said last, as far as we looked.
-    consumed: u64,
+    next: Cell<u64>,
+    /// The slots before this one are free, as far as the consumer said when we looked last.
+    limit: Cell<u64>,
     /// Something was pushed since the last [`Producer::end_run`].
-    in_run: bool,
+    in_run: Cell<bool>,
     place: RingEnds,
     words: W,
 }
@@ -176,9 +190,9 @@ pub struct Producer<W: Words> {
 pub struct Consumer<W: Words> {
     slots: W::Slots,
     /// Index of the next slot to read; free-running.
-    next: u64,
+    next: Cell<u64>,
     /// What we told the producer last.
-    published: u64,
+    published: Cell<u64>,
     /// Slots of a quarter of the ring.
     quarter: u64,
     place: RingEnds,
@@ -247,15 +261,15 @@ impl<W: Words> Producer<W> {
             words,
             slots,
             place: place.ends(),
-            next: 0,
-            consumed: 0,
-            in_run: false,
+            next: Cell::new(0),
+            limit: Cell::new(u64::from(place.slots)),
+            in_run: Cell::new(false),
         })
     }
 
     /// Puts one message into the ring and makes it visible. `lead` travels in front of it.
     #[inline]
-    pub fn push(&mut self, lead: Option<u32>, message: &[u8]) -> Result<(), PushError> {
+    pub fn push(&self, lead: Option<u32>, message: &[u8]) -> Result<(), PushError> {
         let Some((first, rest)) = message.split_at_checked(FIRST_PAYLOAD_BYTES) else {
             self.reserve(1)?;
             self.publish(lead, message, message.len(), 1);
@@ -271,7 +285,7 @@ impl<W: Words> Producer<W> {
     /// front of. `head` is in the place of what `image` has there. All of the last block goes out.
     #[inline(always)]
     pub fn push_slot<const HEAD: usize>(
-        &mut self,
+        &self,
         head: &[u64; HEAD],
         image: &SlotImage,
         length: usize,
@@ -280,16 +294,17 @@ impl<W: Words> Producer<W> {
         if blocks > image.len() {
             return Err(PushError::TooLong);
         }
+        let next = self.next.get();
         self.reserve(1)?;
-        self.slots.put(self.next, head, image, blocks, header(self.next, 0, length));
+        self.slots.put(self.slots.slot(next), head, image, blocks, header(next, 0, length));
         self.go_on(1);
         Ok(())
     }
 
     /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
     #[inline]
-    fn publish(&mut self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
-        let at = self.place.slot(self.next);
+    fn publish(&self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
+        let at = self.place.slot(self.next.get());
         let flags = if lead.is_some() { FLAG_LEAD } else { 0 };
         if let Some(behind) = first.get(LEAD_BYTES..) {
             self.write_lines_from_behind(at, behind);
@@ -300,34 +315,36 @@ impl<W: Words> Producer<W> {
 
     /// Writes the header of the next slot, which makes the message visible.
     #[inline(always)]
-    fn show(&mut self, flags: u64, length: usize, slots: usize) {
+    fn show(&self, flags: u64, length: usize, slots: usize) {
         // Release pairs with the Acquire of `waiting`.
-        let header = header(self.next, flags, length);
-        self.words.store(self.place.slot(self.next), header, Ordering::Release);
+        let header = header(self.next.get(), flags, length);
+        self.words.store(self.place.slot(self.next.get()), header, Ordering::Release);
         self.go_on(slots);
     }
 
     #[inline(always)]
-    fn go_on(&mut self, slots: usize) {
-        self.next += slots as u64;
-        self.fetch_ahead();
+    fn go_on(&self, slots: usize) {
+        let next = self.next.get() + slots as u64;
+        self.next.set(next);
+        self.fetch_ahead(next);
     }
 
     /// Under load a slot to come is fetched; a message that is sent alone fetches the next one
     /// only, as anything more would compete with its answer for the way between the cores.
     #[inline(always)]
-    fn fetch_ahead(&mut self) {
-        if !std::mem::replace(&mut self.in_run, true) {
-            return self.slots.prefetch_write(self.next, 0);
+    fn fetch_ahead(&self, next: u64) {
+        if !self.in_run.replace(true) {
+            return self.slots.prefetch_write(self.slots.slot(next), 0);
         }
-        self.slots.prefetch_write(self.next + SEND_AHEAD, 0);
-        self.slots.prefetch_write(self.next + SEND_AHEAD, 1);
+        let ahead = self.slots.slot(next + SEND_AHEAD);
+        self.slots.prefetch_write(ahead, 0);
+        self.slots.prefetch_write(ahead, 1);
     }
 
     /// What was pushed is all for now: the next message may be alone.
     #[inline]
-    pub fn end_run(&mut self) {
-        self.in_run = false;
+    pub fn end_run(&self) {
+        self.in_run.set(false);
     }
 
     /// The consumer watches the line of the header, and takes it away whenever it looks: so the
@@ -346,12 +363,12 @@ impl<W: Words> Producer<W> {
     /// The slots after the first one. Nobody looks at them before the first header is there, so
     /// that header publishes them too.
     #[cold]
-    fn push_rest(&mut self, rest: &[u8], length: usize, slots: usize) -> Result<(), PushError> {
+    fn push_rest(&self, rest: &[u8], length: usize, slots: usize) -> Result<(), PushError> {
         if length > self.place.message_bytes_max {
             return Err(PushError::TooLong);
         }
         self.reserve(slots)?;
-        for (index, part) in (self.next + 1..).zip(rest.chunks(SLOT_PAYLOAD_BYTES)) {
+        for (index, part) in (self.next.get() + 1..).zip(rest.chunks(SLOT_PAYLOAD_BYTES)) {
             let at = self.place.slot(index);
             self.words.write(at + 1, part);
             let header = header(index, FLAG_CONTINUED, part.len());
@@ -362,22 +379,24 @@ impl<W: Words> Producer<W> {
 
     /// Sees to it that `slots` are free.
     #[inline(always)]
-    fn reserve(&mut self, slots: usize) -> Result<(), PushError> {
-        let free = self.place.slots - (self.next - self.consumed);
-        if slots as u64 <= free { Ok(()) } else { self.reserve_slowly(slots as u64) }
+    fn reserve(&self, slots: usize) -> Result<(), PushError> {
+        match self.next.get() + slots as u64 <= self.limit.get() {
+            true => Ok(()),
+            false => self.reserve_slowly(slots as u64),
+        }
     }
 
     #[cold]
-    fn reserve_slowly(&mut self, slots: u64) -> Result<(), PushError> {
+    fn reserve_slowly(&self, slots: u64) -> Result<(), PushError> {
         // Acquire pairs with the Release of `publish_progress`: the consumer has read the slots
         // out before we fill them again.
         let consumed = self.words.load(self.place.control + CONSUMED, Ordering::Acquire);
-        if consumed < self.consumed || consumed > self.next {
+        let consumed_before = self.limit.get() - self.place.slots;
+        if consumed < consumed_before || consumed > self.next.get() {
             return Err(PushError::Corrupt(Corrupt("ring progress out of range")));
         }
-        self.consumed = consumed;
-        let free = self.place.slots - (self.next - consumed);
-        if slots <= free { Ok(()) } else { Err(PushError::Full) }
+        self.limit.set(consumed + self.place.slots);
+        if self.next.get() + slots <= self.limit.get() { Ok(()) } else { Err(PushError::Full) }
     }
 
     /// Whether the consumer went idle and must be rung.
@@ -390,7 +409,7 @@ impl<W: Words> Producer<W> {
     }
 
     /// Says that nothing more will come, and why (not zero). The consumer must be rung after it.
-    pub fn close(&mut self, reason: u64) {
+    pub fn close(&self, reason: u64) {
         // Release pairs with the Acquire of `closed`: all messages are there before.
         self.words.store(self.place.control + CLOSED, reason, Ordering::Release);
     }
@@ -404,36 +423,53 @@ impl<W: Words> Consumer<W> {
             words,
             slots,
             place: place.ends(),
-            next: 0,
-            published: 0,
+            next: Cell::new(0),
+            published: Cell::new(0),
             quarter: u64::from(place.slots / 4),
         })
     }
 
-    /// The header of the message that waits, if one does.
+    /// The slot and the header of the message that waits, if one does.
     #[inline(always)]
-    fn waiting(&self) -> Option<u64> {
+    fn next_slot(&self) -> Option<(<W::Slots as Slots>::Slot<'_>, u64)> {
+        let next = self.next.get();
+        let slot = self.slots.slot(next);
         // The Acquire pairs with the Release of `show` and of `Slots::put`.
-        let header = self.slots.header(self.next);
-        if (header >> 32) as u32 == (self.next + 1) as u32 {
-            return Some(header);
+        let header = self.slots.header(slot);
+        if (header >> 32) as u32 == (next + 1) as u32 {
+            return Some((slot, header));
         }
         // The lines behind the header, so that they come with it and not after it. They are near
         // already unless a message is being written.
-        self.slots.prefetch(self.next, 1);
-        self.slots.prefetch(self.next, 2);
+        self.slots.prefetch(slot, 1);
+        self.slots.prefetch(slot, 2);
         None
+    }
+
+    #[inline(always)]
+    fn waiting(&self) -> Option<u64> {
+        self.next_slot().map(|(_, header)| header)
     }
 
     /// Looks for a message that one slot holds.
     #[inline(always)]
     pub fn look(&self) -> Look {
-        let Some(header) = self.waiting() else { return Look::Empty };
-        match header as u32 as usize {
-            // No flags, and a length.
-            length @ ..=FIRST_PAYLOAD_BYTES => Look::Short(length),
-            _ => Look::Other,
+        self.waiting().map_or(Look::Empty, Look::of)
+    }
+
+    /// Looks for a message that one slot holds, and takes it. Behind it the image may hold anything. `ahead`: there
+    /// may be more behind it, which are asked for.
+    #[inline(always)]
+    pub fn take_slot(&self, image: &mut SlotImage, ahead: bool) -> Look {
+        let Some((slot, header)) = self.next_slot() else { return Look::Empty };
+        let Look::Short(length) = Look::of(header) else { return Look::Other };
+        if ahead {
+            self.slots.prefetch(slot, RECEIVE_AHEAD * SLOT_LINES);
+            self.slots.prefetch(slot, RECEIVE_AHEAD * SLOT_LINES + 1);
         }
+        self.slots.get(slot, image, SLOT_MESSAGE_AT + length);
+        self.free_slots(1);
+        Look::Short(length)
     }
 
     /// Whether `arrival` would find something, be it a message or an error.
@@ -454,7 +490,7 @@ impl<W: Words> Consumer<W> {
         if length > self.place.message_bytes_max {
             return Err(Corrupt("ring slot with a message longer than the ring takes"));
         }
-        let lead_at = self.place.slot(self.next) + 1;
+        let lead_at = self.place.slot(self.next.get()) + 1;
         let lead = (flags != 0).then(|| self.words.load(lead_at, Ordering::Relaxed) as u32);
         Ok(Some(Arrival { length, lead }))
     }
@@ -463,13 +499,14 @@ impl<W: Words> Consumer<W> {
     /// several there are often more, and they come while this one is copied.
     #[inline(always)]
     pub fn fetch_ahead(&self) {
-        self.slots.prefetch(self.next + RECEIVE_AHEAD, 0);
-        self.slots.prefetch(self.next + RECEIVE_AHEAD, 1);
+        let slot = self.slots.slot(self.next.get());
+        self.slots.prefetch(slot, RECEIVE_AHEAD * SLOT_LINES);
+        self.slots.prefetch(slot, RECEIVE_AHEAD * SLOT_LINES + 1);
     }
 
     /// Copies the waiting message out and frees its slots. `into` has the length of `arrival`.
     #[inline]
-    pub fn take(&mut self, arrival: Arrival, into: &mut [u8]) -> Result<(), Corrupt> {
+    pub fn take(&self, arrival: Arrival, into: &mut [u8]) -> Result<(), Corrupt> {
         debug_assert_eq!(arrival.length, into.len());
         let Some((first, rest)) = into.split_at_mut_checked(FIRST_PAYLOAD_BYTES) else {
             self.read_first(into);
@@ -482,18 +519,10 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    /// As [`Consumer::take`], of the message of `length` bytes that [`Consumer::look`] has found. Behind
-    /// it the image may hold anything.
-    #[inline(always)]
-    pub fn take_slot(&mut self, length: usize, slot: &mut SlotImage) {
-        self.slots.get(self.next, slot, blocks_of(length));
-        self.free_slots(1);
-    }
-
     /// As [`Consumer::take`], into two places: first `head` is filled, then `tail`. Together they
     /// have the length of `arrival`.
     pub fn take_scattered(
-        &mut self,
+        &self,
         arrival: Arrival,
         mut head: &mut [u8],
         mut tail: &mut [u8],
@@ -504,7 +533,7 @@ impl<W: Words> Consumer<W> {
             self.read_first(part);
             Ok(())
         })?;
-        for index in self.next + 1..self.next + slots as u64 {
+        for index in self.next.get() + 1..self.next.get() + slots as u64 {
             read_part(&mut head, &mut tail, SLOT_PAYLOAD_BYTES, |part| {
                 self.read_continued(index, part)
             })?;
@@ -516,7 +545,7 @@ impl<W: Words> Consumer<W> {
     /// Copies out what the first slot has of the message that waits.
     #[inline(always)]
     fn read_first(&self, first: &mut [u8]) {
-        let at = self.place.slot(self.next);
+        let at = self.place.slot(self.next.get());
         let word = self.words.load(at + 1, Ordering::Relaxed) >> 32;
         match first.split_at_mut_checked(LEAD_BYTES) {
             Some((start, behind)) => {
@@ -529,7 +558,7 @@ impl<W: Words> Consumer<W> {
 
     #[cold]
     fn take_rest(&self, rest: &mut [u8]) -> Result<(), Corrupt> {
-        for (index, part) in (self.next + 1..).zip(rest.chunks_mut(SLOT_PAYLOAD_BYTES)) {
+        for (index, part) in (self.next.get() + 1..).zip(rest.chunks_mut(SLOT_PAYLOAD_BYTES)) {
             self.read_continued(index, part)?;
         }
         Ok(())
@@ -548,23 +577,24 @@ impl<W: Words> Consumer<W> {
     }
 
     #[inline(always)]
-    fn free_slots(&mut self, slots: usize) {
-        self.next += slots as u64;
-        if self.next - self.published >= self.quarter {
+    fn free_slots(&self, slots: usize) {
+        let next = self.next.get() + slots as u64;
+        self.next.set(next);
+        if next - self.published.get() >= self.quarter {
             self.publish_progress();
         }
     }
 
     #[cold]
-    fn publish_progress(&mut self) {
-        self.published = self.next;
+    fn publish_progress(&self) {
+        self.published.set(self.next.get());
         // Release pairs with the Acquire of `reserve_slowly`: our reads are over.
-        self.words.store(self.place.control + CONSUMED, self.next, Ordering::Release);
+        self.words.store(self.place.control + CONSUMED, self.next.get(), Ordering::Release);
     }
 
     /// Asks the producer to ring from now on. False when a message waits already: then the ring
     /// is not idle, and the producer need not ring.
-    pub fn go_idle(&mut self) -> bool {
+    pub fn go_idle(&self) -> bool {
         self.words.store(self.place.control + NEED_BELL, 1, Ordering::Relaxed);
         // Pairs with the producer's fence before `wants_bell`: either it sees that we want the
         // bell, or we see its message.
@@ -577,7 +607,7 @@ impl<W: Words> Consumer<W> {
     }
 
     /// The consumer looks by itself from now on; rings on the way are harmless.
-    pub fn go_busy(&mut self) {
+    pub fn go_busy(&self) {
         self.words.store(self.place.control + NEED_BELL, 0, Ordering::Relaxed);
     }
 

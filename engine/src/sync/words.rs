@@ -98,30 +98,41 @@ pub trait Words {
 
 /// The slots of a ring. They are counted round, so that every number is that of a slot.
 pub trait Slots {
+    /// Where a slot is.
+    type Slot<'a>: Copy
+    where
+        Self: 'a;
+
+    /// The slot of a number.
+    fn slot(&self, number: u64) -> Self::Slot<'_>;
+
     /// The first word of a slot, with Acquire.
-    fn header(&self, number: u64) -> u64;
+    fn header(&self, slot: Self::Slot<'_>) -> u64;
 
     /// Fills a slot with `head`, which is an odd number of words, all of the first line or more; with the
     /// blocks of `image` behind that up to `blocks`; and then, with Release, with `header`. The lines behind
     /// the first one come first.
     fn put<const HEAD: usize>(
         &self,
-        number: u64,
+        slot: Self::Slot<'_>,
         head: &[u64; HEAD],
         image: &SlotImage,
         blocks: usize,
         header: u64,
     );
 
-    /// Copies the first `blocks` blocks of a slot, and perhaps more, without its first word.
-    fn get(&self, number: u64, image: &mut SlotImage, blocks: usize);
+    /// Copies the first `bytes` bytes of a slot, and perhaps more, without its first word.
+    fn get(&self, slot: Self::Slot<'_>, image: &mut SlotImage, bytes: usize);
 
-    /// Asks for the line of a slot, to write to it; a hint only.
-    fn prefetch_write(&self, number: u64, line: usize);
+    /// Asks for a line, to write to it, counted from the first one of a slot; a hint only.
+    fn prefetch_write(&self, slot: Self::Slot<'_>, line: usize);
 
-    /// Asks for the line of a slot; a hint only.
-    fn prefetch(&self, number: u64, line: usize);
+    /// Asks for a line, counted from the first one of a slot; a hint only.
+    fn prefetch(&self, slot: Self::Slot<'_>, line: usize);
 }
+
+/// Lines of a slot.
+pub const SLOT_LINES: usize = SLOT_WORDS / LINE_WORDS;
 
 /// Returns the blocks of a slot that a header and a head of `head_words` words fill.
 pub const fn head_blocks(head_words: usize) -> usize {
@@ -144,48 +155,55 @@ impl<W: Words> CheckedSlots<W> {
         let fits = count.is_power_of_two() && end <= words.count();
         fits.then(|| Self { words, at, index_mask: (count as usize - 1) * SLOT_WORDS })
     }
-
-    fn word(&self, number: u64) -> usize {
-        self.at + ((number as usize).wrapping_mul(SLOT_WORDS) & self.index_mask)
-    }
 }
 
 impl<W: Words> Slots for CheckedSlots<W> {
-    fn header(&self, number: u64) -> u64 {
-        self.words.load(self.word(number), Ordering::Acquire)
+    /// Its first word.
+    type Slot<'a>
+        = usize
+    where
+        Self: 'a;
+
+    fn slot(&self, number: u64) -> usize {
+        self.at + ((number as usize).wrapping_mul(SLOT_WORDS) & self.index_mask)
+    }
+
+    fn header(&self, slot: usize) -> u64 {
+        self.words.load(slot, Ordering::Acquire)
     }
 
     fn put<const HEAD: usize>(
         &self,
-        number: u64,
+        slot: usize,
         head: &[u64; HEAD],
         image: &SlotImage,
         blocks: usize,
         header: u64,
     ) {
-        let at = self.word(number);
         let head_blocks = const { head_blocks(HEAD) };
         let behind = image.get(head_blocks..blocks).unwrap_or_default();
-        self.words.write(at + 2 * head_blocks, behind.as_flattened());
+        self.words.write(slot + 2 * head_blocks, behind.as_flattened());
         let (line, next) = head.split_at(LINE_REST_WORDS);
-        for (word, at) in next.iter().zip(at + LINE_WORDS..).chain(line.iter().zip(at + 1..)) {
+        let words = next.iter().zip(slot + LINE_WORDS..).chain(line.iter().zip(slot + 1..));
+        for (word, at) in words {
             self.words.store(at, *word, Ordering::Relaxed);
         }
-        self.words.store(at, header, Ordering::Release);
+        self.words.store(slot, header, Ordering::Release);
     }
 
-    fn get(&self, number: u64, image: &mut SlotImage, blocks: usize) {
+    fn get(&self, slot: usize, image: &mut SlotImage, bytes: usize) {
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
         let end = blocks.clamp(LINE_BLOCKS, image.len()) * BLOCK_BYTES;
         let bytes = &mut image.as_flattened_mut()[WORD_BYTES..end];
-        self.words.read(self.word(number) + 1, bytes);
+        self.words.read(slot + 1, bytes);
     }
 
-    fn prefetch_write(&self, number: u64, line: usize) {
-        self.words.prefetch_write(self.word(number) + line * LINE_WORDS);
+    fn prefetch_write(&self, slot: usize, line: usize) {
+        self.words.prefetch_write(slot + line * LINE_WORDS);
     }
 
-    fn prefetch(&self, number: u64, line: usize) {
-        self.words.prefetch(self.word(number) + line * LINE_WORDS);
+    fn prefetch(&self, slot: usize, line: usize) {
+        self.words.prefetch(slot + line * LINE_WORDS);
     }
 }
 

@@ -69,6 +69,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.caps()
     }
 
+    fn simulates_time(&self) -> bool {
+        self.inner.simulates_time()
+    }
+
     fn clock(&self) -> Clock {
         self.inner.clock()
     }

@@ -1,8 +1,8 @@
 //! Two ends of a connection on one thread, and what a test does with them.
 
 use crate::fabric::{
-    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, QpId, Received,
-    Revoked, SendWr, Short, ShortFrom, WrError, WrId,
+    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, NextLane, QpId,
+    Received, Revoked, SendWr, Short, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -216,15 +216,23 @@ impl<F: Fabric> End<F> {
     /// As many short messages as a batch would hold.
     fn take_shorts(&mut self) {
         let mut short = Short::EMPTY;
-        for _ in 0..self.batch.room() {
-            let Some(from) = self.fabric.next_short(&mut short) else { return };
-            let ShortFrom { qp, send_room } = from;
-            assert_eq!(send_room, self.fabric.send_room(qp));
-            self.shorts += 1;
-            if self.keeps_shorts {
-                self.kept.extend(self.fabric.receive_of_short(qp));
+        let mut room = self.batch.room();
+        while let Some(NextLane { qp, .. }) = self.fabric.next_lane().filter(|_| room > 0) {
+            let ends = self.fabric.ends(qp).expect("ends of a connection with a short message");
+            let mut goes_on = true;
+            while goes_on
+                && room > 0
+                && let Some(more) = ends.take(&mut short)
+            {
+                goes_on = more;
+                assert_eq!(ends.send_room(), self.fabric.send_room(qp));
+                room -= 1;
+                self.shorts += 1;
+                if self.keeps_shorts {
+                    self.kept.extend(self.fabric.receive_of_short(qp));
+                }
+                self.events.push_back((qp, Event::Message(short.bytes().to_vec(), None)));
             }
-            self.events.push_back((qp, Event::Message(short.bytes().to_vec(), None)));
         }
     }
 
@@ -246,7 +254,7 @@ impl<F: Fabric> End<F> {
         if let Some(room) = short.whole_mut().get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
             short.set_len(bytes.len());
-            if self.fabric.send_short(qp, &short.head(), &short) {
+            if self.fabric.ends(qp).is_some_and(|ends| ends.send(&short.head(), &short)) {
                 return;
             }
         }

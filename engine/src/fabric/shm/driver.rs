@@ -9,19 +9,22 @@
 //! ring was lost.
 
 use super::super::{
-    Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    Head, QpId, RemoteSlice, Revoked, SendWr, Short, ShortFrom, Wake, WrError, WrId,
+    Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
+    Full, NextLane, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::control::Control;
 use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
+use super::ends::{SentList, ShmEnds};
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::ring::Look;
 use crate::sys::clock::{Clock, Ticks};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,7 +60,7 @@ pub struct ShmFabric {
     control: Arc<Control>,
     places: Vec<Place>,
     /// Looked at in every poll.
-    hot: Vec<u32>,
+    hot: Vec<Rc<ShmEnds>>,
     /// Polls without a message after which one of them goes cold.
     idle_polls: u32,
     /// Index in `hot` of the next look: turns go round, so that one connection cannot starve others.
@@ -69,11 +72,14 @@ pub struct ShmFabric {
     /// Hot connections whose next message is not short. `poll_hot` receives from them.
     longs: Vec<u32>,
     /// Sent something since the last bell check.
-    sent: Vec<u32>,
+    sent: Rc<SentList>,
     /// Have a send queue that is not empty.
     waiting: Vec<u32>,
     /// Went down, and have completions to give back.
     ending: VecDeque<QpId>,
+    /// Have given back everything. Their memory is given up in the next poll, when nobody has their ends any
+    /// more: by the control thread, as it takes long.
+    over: Vec<QpId>,
     /// Reads that are over.
     done: VecDeque<(QpId, WrId, Result<(), WrError>)>,
     polls: u32,
@@ -133,9 +139,10 @@ impl ShmFabric {
             looks_left: 0,
             turn: Turn::default(),
             longs: Vec::with_capacity(conns),
-            sent: Vec::with_capacity(conns),
+            sent: SentList::new(conns),
             waiting: Vec::with_capacity(conns),
             ending: VecDeque::with_capacity(conns),
+            over: Vec::with_capacity(conns),
             done: VecDeque::with_capacity(READS_DONE_MAX),
             polls: 0,
             live: Vec::with_capacity(conns),
@@ -173,38 +180,44 @@ impl ShmFabric {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }
 
-    /// Returns the next short message of the hot connections. Each is polled once per turn, and again while
-    /// it has messages.
+    /// Returns the next hot connection with a short message. Each is looked at once per turn.
     #[inline(always)]
-    fn next_of_hot(&mut self, message: &mut Short) -> Option<ShortFrom> {
+    fn next_of_hot(&mut self) -> Option<NextLane> {
+        if self.turn.at_message {
+            self.pass_burst();
+        }
         loop {
             while self.looks_left > 0 {
-                let Some(place) = self.hot.get(self.hot_at).copied() else { break };
-                let Some(pair) = self.places.get_mut(place as usize)?.pair.as_deref_mut() else {
-                    break;
-                };
-                match pair.take_short(message, !self.turn.at_message) {
-                    Seen::Messages => {
-                        let from = ShortFrom { qp: pair.id, send_room: pair.send_room() };
+                let Some(ends) = self.hot.get(self.hot_at) else { break };
+                match ends.look(true) {
+                    Look::Short(_) => {
+                        ends.empty_looks.set(0);
                         self.turn = Turn { at_message: true, is_over: true };
-                        if pair.ends_turn() {
-                            self.look_at_next();
-                        }
-                        return Some(from);
+                        return Some(NextLane { qp: ends.id, is_last: self.looks_left == 1 });
                     }
-                    Seen::Nothing => {
-                        pair.empty_looks += 1;
-                        match pair.empty_looks > self.idle_polls {
-                            true => self.pass_idle(place),
+                    Look::Empty => {
+                        let looks = ends.empty_looks.get() + 1;
+                        ends.empty_looks.set(looks);
+                        match looks > self.idle_polls {
+                            true => self.pass_idle(),
                             false => self.look_at_next(),
                         }
                     }
-                    Seen::More => self.pass_long(place),
+                    Look::Other => self.pass_long(),
                 }
             }
             if self.turn.is_over || !self.wait_a_little() {
                 return None;
             }
+        }
+    }
+
+    /// Messages have been taken from the connection that is looked at.
+    #[inline(always)]
+    fn pass_burst(&mut self) {
+        match self.hot.get(self.hot_at).is_some_and(|ends| ends.take_other()) {
+            true => self.pass_long(),
+            false => self.look_at_next(),
         }
     }
 
@@ -218,9 +231,9 @@ impl ShmFabric {
 
     /// A hot connection has been silent for long.
     #[cold]
-    fn pass_idle(&mut self, place: u32) {
+    fn pass_idle(&mut self) {
         let left = self.looks_left.saturating_sub(1);
-        if !self.cool(self.hot_at, place) {
+        if !self.cool(self.hot_at) {
             return self.look_at_next();
         }
         // Another one has taken its place, and has its look.
@@ -236,11 +249,12 @@ impl ShmFabric {
     }
 
     #[cold]
-    fn pass_long(&mut self, place: u32) {
+    fn pass_long(&mut self) {
         self.turn.is_over = true;
+        let place = self.hot.get(self.hot_at).map(|ends| ends.id.index());
         // Twice there after others have gone from before it, which does no harm; but never more than fit.
         if self.longs.len() < self.longs.capacity() {
-            self.longs.push(place);
+            self.longs.extend(place);
         }
         self.look_at_next();
     }
@@ -257,10 +271,7 @@ impl ShmFabric {
 
     /// Returns true if a message arrives within a few looks at a few connections.
     fn look_quickly(&self) -> bool {
-        let is_here = |place: &u32| {
-            let pair = self.places.get(*place as usize).and_then(|place| place.pair.as_deref());
-            pair.is_some_and(QueuePair::has_arrival)
-        };
+        let is_here = |ends: &Rc<ShmEnds>| ends.rx.has_arrival();
         self.hot.len() <= QUICK_HOT_MAX && (0..QUICK_LOOKS).any(|_| self.hot.iter().any(is_here))
     }
 
@@ -287,7 +298,7 @@ impl ShmFabric {
     /// All hot connections are to be received from.
     fn list_hot(&mut self) {
         self.look_quickly();
-        self.longs.extend_from_slice(&self.hot);
+        self.longs.extend(self.hot.iter().map(|ends| ends.id.index()));
         self.longs.rotate_left(self.hot_at.min(self.hot.len()));
         self.turn.at_message = true;
     }
@@ -298,7 +309,7 @@ impl ShmFabric {
     fn begin_with(&mut self, place: Option<u32>) {
         self.longs.clear();
         self.turn.at_message = true;
-        if let Some(at) = self.hot.iter().position(|hot| Some(*hot) == place) {
+        if let Some(at) = place.and_then(|place| self.place_in_hot(place)) {
             (self.hot_at, self.turn.at_message) = (at, false);
         }
     }
@@ -319,21 +330,23 @@ impl ShmFabric {
         let Some(pair) = self.pair_at(place) else { return };
         match pair.receive(out) {
             Ok(Seen::Nothing) => {
-                pair.empty_looks += 1;
-                if pair.empty_looks > idle_polls
-                    && let Some(at) = self.hot.iter().position(|hot| *hot == place)
+                let looks = pair.ends.empty_looks.get() + 1;
+                pair.ends.empty_looks.set(looks);
+                if looks > idle_polls
+                    && let Some(at) = self.place_in_hot(place)
                 {
-                    self.cool(at, place);
+                    self.cool(at);
                 }
             }
-            Ok(Seen::Messages | Seen::More) => pair.empty_looks = 0,
+            Ok(Seen::Messages | Seen::More) => pair.ends.empty_looks.set(0),
             Err(cause) => self.take_down(place, cause),
         }
     }
 
     /// Takes the connection at `at` of the hot list off it, unless it has got something just now.
     #[cold]
-    fn cool(&mut self, at: usize, place: u32) -> bool {
+    fn cool(&mut self, at: usize) -> bool {
+        let Some(place) = self.hot.get(at).map(|ends| ends.id.index()) else { return false };
         let Some(pair) = self.pair_at(place) else { return false };
         if !pair.go_idle() {
             return false;
@@ -346,6 +359,10 @@ impl ShmFabric {
         true
     }
 
+    fn place_in_hot(&self, place: u32) -> Option<usize> {
+        self.hot.iter().position(|ends| ends.id.index() == place)
+    }
+
     #[cold]
     fn look_for_end(&mut self, place: u32) {
         let end = self.pair_at(place).filter(|pair| pair.cause.is_none()).map(|p| p.check_end());
@@ -354,9 +371,26 @@ impl ShmFabric {
         }
     }
 
+    /// A poll with what most have not.
+    #[inline(never)]
+    fn poll_all(&mut self, has_news: bool, out: &mut Completions) -> usize {
+        let room = out.room();
+        if has_news {
+            self.poll_news(out);
+        }
+        self.poll_hot(out);
+        if self.polls.is_multiple_of(CLOCK_POLLS) {
+            self.go_round(out);
+        }
+        room - out.room()
+    }
+
     /// What does not happen in most polls.
     #[cold]
     fn poll_news(&mut self, out: &mut Completions) {
+        while let Some(qp) = self.over.pop() {
+            self.forget(qp);
+        }
         self.give_back(out);
         self.answer_bell(out);
     }
@@ -380,7 +414,7 @@ impl ShmFabric {
                 return;
             }
             self.ending.pop_front();
-            self.forget(qp);
+            self.over.push(qp);
         }
     }
 
@@ -431,7 +465,8 @@ impl ShmFabric {
         if seen != Seen::Nothing {
             pair.hot = true;
             pair.go_busy();
-            self.hot.push(place);
+            let ends = Rc::clone(&pair.ends);
+            self.hot.push(ends);
             self.on_hot_changed();
         } else if !pair.go_idle() {
             self.core.notify_self(place);
@@ -498,24 +533,16 @@ impl ShmFabric {
         pair.go_down(cause);
         pair.hot = false;
         let id = pair.id;
-        for list in [&mut self.longs, &mut self.sent, &mut self.waiting] {
+        for list in [&mut self.longs, &mut self.waiting] {
             list.retain(|other| *other != place);
         }
-        if let Some(at) = self.hot.iter().position(|hot| *hot == place) {
+        if let Some(at) = self.place_in_hot(place) {
             self.hot.remove(at);
             self.turn.at_message &= at != self.hot_at;
             self.hot_at -= usize::from(at < self.hot_at);
         }
         self.on_hot_changed();
         self.ending.push_back(id);
-    }
-
-    #[inline]
-    fn note_sent(sent: &mut Vec<u32>, pair: &mut QueuePair) {
-        if !pair.sent {
-            pair.sent = true;
-            sent.push(pair.id.index());
-        }
     }
 
     /// Goes on with the send queues.
@@ -535,7 +562,7 @@ impl ShmFabric {
     fn progress(&mut self, place: u32) -> Result<Progress, DownCause> {
         let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair else { return Ok(Progress::Empty) };
-        Self::note_sent(&mut self.sent, pair);
+        pair.ends.note_sent();
         pair.progress(&mut self.done)
     }
 
@@ -552,21 +579,26 @@ impl ShmFabric {
         // Pairs with the fence of the peer's `go_idle`.
         fence(Ordering::SeqCst);
         while let Some(place) = self.sent.pop() {
-            if let Some(pair) = self.pair_at(place) {
-                pair.sent = false;
+            let Some(pair) = self.pair_at(place) else { continue };
+            if pair.ends.take_sent() {
                 pair.ring_if_wanted();
+            } else if let Some(broken) = pair.ends.take_broken() {
+                self.take_down(place, broken.into());
             }
         }
     }
 
     /// Nothing to do, and every peer will ring: then the core may sleep.
     fn go_all_idle(&mut self) -> bool {
-        while let Some(place) = self.hot.first().copied() {
-            if !self.cool(0, place) {
+        while !self.hot.is_empty() {
+            if !self.cool(0) {
                 return false;
             }
         }
-        self.done.is_empty() && self.ending.is_empty() && self.waiting.is_empty()
+        self.done.is_empty()
+            && self.ending.is_empty()
+            && self.over.is_empty()
+            && self.waiting.is_empty()
     }
 }
 
@@ -583,17 +615,18 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn poll(&mut self, out: &mut Completions) -> usize {
-        let room = out.room();
         self.polls = self.polls.wrapping_add(1);
-        let ended = !self.done.is_empty() || !self.ending.is_empty();
-        if ended || self.core.bell.bits().rings() || self.core.notices.rings() {
-            self.poll_news(out);
+        let has_ended = !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty();
+        let has_news = has_ended || self.core.bell.bits().rings() || self.core.notices.rings();
+        if self.turn.at_message {
+            self.pass_burst();
         }
-        self.poll_hot(out);
-        if self.polls.is_multiple_of(CLOCK_POLLS) {
-            self.go_round(out);
+        let is_quiet = self.takes_shorts && self.longs.is_empty() && !has_news;
+        if !is_quiet || self.polls.is_multiple_of(CLOCK_POLLS) {
+            return self.poll_all(has_news, out);
         }
-        room - out.room()
+        self.begin_looks();
+        0
     }
 
     #[inline]
@@ -610,30 +643,16 @@ impl Fabric for ShmFabric {
     }
 
     #[inline(always)]
-    fn next_short(&mut self, message: &mut Short) -> Option<ShortFrom> {
-        self.next_of_hot(message)
+    fn next_lane(&mut self) -> Option<NextLane> {
+        self.next_of_hot()
+    }
+
+    fn ends(&self, qp: QpId) -> Option<Ends> {
+        self.pair_ref(qp).map(|pair| Ends::Shm(Rc::clone(&pair.ends)))
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
         self.pair(qp)?.receive_of_short()
-    }
-
-    #[inline(always)]
-    fn send_short<const HEAD: usize>(
-        &mut self,
-        qp: QpId,
-        head: &Head<HEAD>,
-        message: &Short,
-    ) -> bool {
-        let place = self.places.get_mut(qp.index() as usize);
-        let place = place.filter(|place| place.generation == qp.generation());
-        let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else { return false };
-        match pair.send_short(head, message) {
-            Ok(true) => Self::note_sent(&mut self.sent, pair),
-            Ok(false) => return false,
-            Err(cause) => self.take_down(qp.index(), cause),
-        }
-        true
     }
 
     #[inline]
@@ -642,7 +661,7 @@ impl Fabric for ShmFabric {
         let place = place.filter(|place| place.generation == qp.generation());
         let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else { return false };
         match pair.send_copied(message, &mut self.short) {
-            Ok(true) => Self::note_sent(&mut self.sent, pair),
+            Ok(true) => pair.ends.note_sent(),
             Ok(false) => return false,
             Err(cause) => self.take_down(qp.index(), cause),
         }
@@ -657,7 +676,7 @@ impl Fabric for ShmFabric {
             return Err(Full(wr));
         };
         match pair.post(wr)? {
-            Ok(Progress::Empty) => Self::note_sent(&mut self.sent, pair),
+            Ok(Progress::Empty) => pair.ends.note_sent(),
             Ok(Progress::Waiting) if pair.waiting => {}
             Ok(Progress::Waiting) => {
                 pair.waiting = true;
@@ -698,7 +717,7 @@ impl Fabric for ShmFabric {
         }
         let index = link.place.index();
         let id = QpId::new(index, self.places[index as usize].generation);
-        let pair = QueuePair::new(id, link, &self.config)
+        let pair = QueuePair::new(id, link, &self.config, Rc::clone(&self.sent))
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
         self.places[index as usize].pair = Some(Box::new(pair));
         self.live.push(index);

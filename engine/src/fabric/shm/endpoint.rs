@@ -66,7 +66,7 @@ impl Link {
     /// Tells the peer that this side has ended the connection, and why. Only the first time counts.
     pub(super) fn close(&mut self, reason: u64) {
         let producer = Producer::new(self.window.clone(), self.layout.ring(self.side));
-        if let (false, Some(mut producer)) = (self.closed, producer) {
+        if let (false, Some(producer)) = (self.closed, producer) {
             producer.close(reason);
             self.peer_bell.ring(self.peer_place);
         }

@@ -18,6 +18,7 @@ mod control;
 mod core;
 mod driver;
 mod endpoint;
+mod ends;
 mod exposure;
 mod handshake;
 mod layout;
@@ -32,5 +33,6 @@ pub use config::{ShmConfig, ShmConfigError};
 pub use connector::ShmConnector;
 pub use driver::ShmFabric;
 pub use endpoint::ShmEndpoint;
+pub use ends::ShmEnds;
 #[cfg(any(test, fuzzing))]
 pub(crate) use handshake::fuzz as fuzz_handshake;

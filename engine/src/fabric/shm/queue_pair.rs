@@ -4,18 +4,19 @@
 //! requests take effect in the order of posting, and any error ends the connection.
 
 use super::super::{
-    Access, CompletionKind, Completions, DownCause, ExposeError, Full, Head, LineHead, QpId,
-    RemoteSlice, SendWr, Short, WrError, WrId,
+    Access, CompletionKind, Completions, DownCause, ExposeError, Full, LineHead, QpId, RemoteSlice,
+    SendWr, Short, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::endpoint::Link;
+use super::ends::{SentList, ShmEnds};
 use super::exposure::{Exposures, PeerTable};
-use super::layout::Layout;
-use super::window::{Window, copy_bytes};
+use super::window::copy_bytes;
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
-use crate::sync::ring::{Arrival, Consumer, Corrupt, Look, Producer, PushError};
+use crate::sync::ring::{Arrival, Corrupt, PushError};
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 // Why a side ended the connection, for the other one.
@@ -43,33 +44,19 @@ pub(super) enum Progress {
     Waiting,
 }
 
-/// See the module. What short messages need comes first, in as few cache lines as possible: with many
-/// connections they are what a call costs.
+/// See the module.
 #[derive(Debug)]
-#[repr(C, align(64))]
 pub(super) struct QueuePair {
     pub(super) id: QpId,
-    /// Work requests that can be queued; see `count_room`.
-    room: usize,
-    /// Looks in a row that found nothing.
-    pub(super) empty_looks: u32,
-    /// Nothing waits in the send queue, and the connection is up.
-    sends_at_once: bool,
-    /// A short message was taken, and its receive, which is posted all the while, can be had.
-    lends_receive: bool,
-    /// The last turn that looked found something.
-    burst: bool,
+    /// What short messages need.
+    pub(super) ends: Rc<ShmEnds>,
     /// The peer rings for every message.
     idle: bool,
     /// In the core's list of those that it looks at in every poll.
     pub(super) hot: bool,
-    /// In the core's list of those that sent something since the last bell check.
-    pub(super) sent: bool,
     /// In the core's list of those with a send queue that is not empty.
     pub(super) waiting: bool,
     recv_queue: Vec<Buf>,
-    rx: Consumer<Window>,
-    tx: Producer<Window>,
     send_queue: VecDeque<SendWr>,
     /// Reads posted whose completions the reactor has not got yet.
     reads: usize,
@@ -93,9 +80,15 @@ struct Limits {
 
 impl QueuePair {
     /// The queue pair of a fresh connection.
-    pub(super) fn new(id: QpId, link: Link, config: &ShmConfig) -> io::Result<Self> {
+    pub(super) fn new(
+        id: QpId,
+        link: Link,
+        config: &ShmConfig,
+        sent: Rc<SentList>,
+    ) -> io::Result<Self> {
         let Link { side, layout, ref window, .. } = link;
-        let (tx, rx) = ring_ends(layout, &link).ok_or(io::ErrorKind::InvalidInput)?;
+        let ends = ShmEnds::new(id, &link, layout, sent).ok_or(io::ErrorKind::InvalidInput)?;
+        ends.allow(config.send_queue_depth.into(), true);
         let arena = link.bulk.region_id();
         let exposures = Exposures::new(window.clone(), layout.table(side), arena)?;
         let peer_table = layout.table(side.peer());
@@ -108,20 +101,13 @@ impl QueuePair {
         };
         Ok(Self {
             id,
-            tx,
-            rx,
+            ends: Rc::new(ends),
             recv_queue: Vec::with_capacity(limits.recv_queue_depth),
             send_queue: VecDeque::with_capacity(limits.send_queue_depth),
             reads: 0,
-            room: limits.send_queue_depth,
-            sends_at_once: true,
             not_ready_since: None,
-            empty_looks: 0,
-            lends_receive: false,
             idle: false,
-            burst: false,
             hot: false,
-            sent: false,
             waiting: false,
             cause: None,
             exposures,
@@ -137,61 +123,32 @@ impl QueuePair {
     /// peer has just asked for, and the answer to the first would wait for it.
     pub(super) fn receive(&mut self, out: &mut Completions) -> Result<Seen, DownCause> {
         let mut seen = Seen::Nothing;
-        while let Some(arrival) = self.rx.arrival()? {
+        while let Some(arrival) = self.ends.rx.arrival()? {
             if out.room() == 0 {
                 return Ok(Seen::More);
             }
-            if self.burst {
-                self.rx.fetch_ahead();
+            if self.ends.burst.get() {
+                self.ends.rx.fetch_ahead();
             }
             if self.recv_queue.is_empty() {
                 return self.wait_for_receive();
             }
             self.take_posted(arrival, out)?;
             seen = Seen::Messages;
-            if !self.burst {
+            if !self.ends.burst.get() {
                 break;
             }
         }
-        self.burst = seen == Seen::Messages;
+        self.ends.burst.set(seen == Seen::Messages);
         Ok(seen)
-    }
-
-    /// Looks for a short message, and takes one that there is a receive for. `is_first`: it is the first
-    /// look of a turn.
-    #[inline(always)]
-    pub(super) fn take_short(&mut self, message: &mut Short, is_first: bool) -> Seen {
-        match self.rx.look() {
-            Look::Empty => {
-                self.burst &= !is_first;
-                Seen::Nothing
-            }
-            Look::Short(length) if !self.recv_queue.is_empty() => {
-                if self.burst {
-                    self.rx.fetch_ahead();
-                }
-                self.rx.take_slot(length, message.slot_mut(length));
-                self.lends_receive = true;
-                Seen::Messages
-            }
-            _ => Seen::More,
-        }
-    }
-
-    /// Returns true if the turn should move on to the next connection after a short message: one message
-    /// is taken per turn after silence, as in [`QueuePair::receive`].
-    #[inline(always)]
-    pub(super) fn ends_turn(&mut self) -> bool {
-        self.empty_looks = 0;
-        !std::mem::replace(&mut self.burst, true)
     }
 
     /// Moves a message into a posted receive, of which there is one.
     #[inline]
     fn take_posted(&mut self, arrival: Arrival, out: &mut Completions) -> Result<(), DownCause> {
-        let Some(mut message) = self.recv_queue.pop() else { return Ok(()) };
+        let Some(mut message) = self.pop_receive() else { return Ok(()) };
         if let Err(cause) = self.take(arrival, &mut message) {
-            self.recv_queue.push(message);
+            self.push_receive(message);
             return Err(cause);
         }
         match arrival.lead {
@@ -203,7 +160,20 @@ impl QueuePair {
 
     /// The receive of the last short message, once.
     pub(super) fn receive_of_short(&mut self) -> Option<Buf> {
-        std::mem::take(&mut self.lends_receive).then(|| self.recv_queue.pop())?
+        self.ends.lend_receive().then(|| self.pop_receive())?
+    }
+
+    #[inline]
+    fn pop_receive(&mut self) -> Option<Buf> {
+        let receive = self.recv_queue.pop();
+        self.ends.note_receive_taken();
+        receive
+    }
+
+    #[inline]
+    fn push_receive(&mut self, receive: Buf) {
+        self.recv_queue.push(receive);
+        self.ends.note_receive();
     }
 
     #[cold]
@@ -218,7 +188,7 @@ impl QueuePair {
             return self.take_long(arrival, into);
         }
         into.set_range(0..arrival.length);
-        Ok(self.rx.take(arrival, into.bytes_mut())?)
+        Ok(self.ends.rx.take(arrival, into.bytes_mut())?)
     }
 
     /// A message that fills its receive: it may run on into the tail of a chain.
@@ -228,7 +198,7 @@ impl QueuePair {
             return Err(DownCause::WorkRequest(WrError::Length));
         }
         let (head, tail) = into.received_mut();
-        Ok(self.rx.take_scattered(arrival, head, tail)?)
+        Ok(self.ends.rx.take_scattered(arrival, head, tail)?)
     }
 
     /// Receiver not ready: the message stays in the ring, for a while.
@@ -244,7 +214,7 @@ impl QueuePair {
     /// Whether a look would find something.
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
-        self.rx.has_arrival()
+        self.ends.rx.has_arrival()
     }
 
     /// The checks that cost more than a look at the ring: has the peer ended the connection?
@@ -252,11 +222,11 @@ impl QueuePair {
     pub(super) fn check_end(&self) -> Result<(), DownCause> {
         // Gone first: a peer that closes and then goes has closed by the time we look.
         let gone = self.link.peer.gone();
-        match self.rx.closed() {
+        match self.ends.rx.closed() {
             0 if gone => Err(DownCause::PeerDied),
             0 => Ok(()),
             // Something may have been sent between our look at the ring and the close.
-            _ if !matches!(self.rx.arrival(), Ok(None)) => Ok(()),
+            _ if !matches!(self.ends.rx.arrival(), Ok(None)) => Ok(()),
             CLOSED_NOT_READY => Err(DownCause::ReceiverNotReady),
             CLOSED_LENGTH => Err(DownCause::WorkRequest(WrError::Length)),
             _ => Err(DownCause::Remote),
@@ -265,16 +235,16 @@ impl QueuePair {
 
     /// Whether the peer must ring from now on; false if it has sent something just now.
     pub(super) fn go_idle(&mut self) -> bool {
-        self.empty_looks = 0;
-        self.idle = self.idle || self.rx.go_idle();
+        self.ends.empty_looks.set(0);
+        self.idle = self.idle || self.ends.rx.go_idle();
         self.idle
     }
 
     /// The core looks by itself from now on.
     pub(super) fn go_busy(&mut self) {
-        self.empty_looks = 0;
+        self.ends.empty_looks.set(0);
         self.idle = false;
-        self.rx.go_busy();
+        self.ends.rx.go_busy();
     }
 
     #[inline]
@@ -282,7 +252,7 @@ impl QueuePair {
         if self.recv_queue.len() == self.limits.recv_queue_depth || self.cause.is_some() {
             return Err(Full(buf));
         }
-        self.recv_queue.push(buf);
+        self.push_receive(buf);
         self.not_ready_since = None;
         Ok(())
     }
@@ -305,25 +275,8 @@ impl QueuePair {
         }
     }
 
-    /// Sends at once if that can be done.
-    #[inline(always)]
-    pub(super) fn send_short<const HEAD: usize>(
-        &mut self,
-        head: &Head<HEAD>,
-        message: &Short,
-    ) -> Result<bool, DownCause> {
-        if !self.sends_at_once {
-            return Ok(false);
-        }
-        match self.tx.push_slot(head.words(), message.slot(), message.length()) {
-            Ok(()) => Ok(true),
-            Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
-            Err(PushError::Full | PushError::TooLong) => Ok(false),
-        }
-    }
-
-    /// As [`QueuePair::send_short`], of a message of any length; one that the ring never takes is not sent
-    /// either. `short` is memory for one that is short.
+    /// As [`ShmEnds::send`], of a message of any length; one that the ring never takes is not sent either.
+    /// `short` is memory for one that is short.
     #[inline]
     pub(super) fn send_copied(
         &mut self,
@@ -332,12 +285,12 @@ impl QueuePair {
     ) -> Result<bool, DownCause> {
         if short.copy_from(message) {
             let head = LineHead::new(short.first_word(), short.pairs());
-            return self.send_short(&head, short);
+            return Ok(self.ends.send(&head, short));
         }
-        if !self.sends_at_once {
+        if !self.ends.sends_at_once() {
             return Ok(false);
         }
-        match self.tx.push(None, message) {
+        match self.ends.tx.push(None, message) {
             Ok(()) => Ok(true),
             Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
             Err(PushError::Full | PushError::TooLong) => Ok(false),
@@ -358,16 +311,16 @@ impl QueuePair {
     /// Work requests that can be queued.
     #[inline(always)]
     pub(super) fn send_room(&self) -> usize {
-        self.room
+        self.ends.send_room()
     }
 
     /// The send queue has changed, or the connection ends. Reads keep their place until their completion is
     /// taken.
     fn count_room(&mut self) {
         let is_up = self.cause.is_none();
-        self.sends_at_once = is_up && self.send_queue.is_empty();
         let taken = self.send_queue.len().max(self.reads);
-        self.room = if is_up { self.limits.send_queue_depth - taken } else { 0 };
+        let room = if is_up { self.limits.send_queue_depth - taken } else { 0 };
+        self.ends.allow(room, is_up && self.send_queue.is_empty());
     }
 
     /// Work requests wait for room at the peer, or for their turn.
@@ -377,7 +330,7 @@ impl QueuePair {
 
     #[inline]
     fn push(&mut self, lead: Option<u32>, message: &Buf) -> Result<bool, DownCause> {
-        match self.tx.push(lead, message.bytes()) {
+        match self.ends.tx.push(lead, message.bytes()) {
             Ok(()) => Ok(true),
             Err(PushError::Full) => Ok(false),
             Err(PushError::TooLong) => Err(DownCause::WorkRequest(WrError::Length)),
@@ -476,8 +429,8 @@ impl QueuePair {
     /// Whether the peer must be rung for what was sent; the caller has fenced.
     #[inline]
     pub(super) fn ring_if_wanted(&mut self) {
-        self.tx.end_run();
-        if self.tx.wants_bell() {
+        self.ends.tx.end_run();
+        if self.ends.tx.wants_bell() {
             self.link.peer_bell.ring(self.link.peer_place);
         }
     }
@@ -516,6 +469,7 @@ impl QueuePair {
         self.exposures.revoke_all();
         self.cause.get_or_insert(cause);
         self.count_room();
+        self.ends.end_receiving();
     }
 
     /// Gives back what was posted, as far as `out` has room; true when the last one, `Down`, is out.
@@ -527,7 +481,7 @@ impl QueuePair {
             } else if let Some(buf) = self.recv_queue.pop() {
                 CompletionKind::RecvFlushed { buf }
             } else {
-                let cause = self.cause.take().unwrap_or(DownCause::Local);
+                let cause = self.cause.clone().unwrap_or(DownCause::Local);
                 out.push(self.id, CompletionKind::Down { cause });
                 return true;
             };
@@ -546,10 +500,4 @@ impl From<Corrupt> for DownCause {
     fn from(Corrupt(what): Corrupt) -> Self {
         Self::PeerMisbehaved(what)
     }
-}
-
-fn ring_ends(layout: Layout, link: &Link) -> Option<(Producer<Window>, Consumer<Window>)> {
-    let tx = Producer::new(link.window.clone(), layout.ring(link.side))?;
-    let rx = Consumer::new(link.window.clone(), layout.ring(link.side.peer()))?;
-    Some((tx, rx))
 }

@@ -25,6 +25,44 @@ fn blocks_of_line(line: &[u8; LINE_BYTES]) -> [Block; LINE_BLOCKS] {
     *blocks.unwrap_or_else(|| unreachable!())
 }
 
+/// What a slot holds of a long message behind the header, which is copied without a loop.
+type SlotRest = [u8; (SLOT_WORDS - 1) * WORD_BYTES];
+
+/// Writes what a whole slot holds.
+///
+/// # Safety
+/// As for [`store_block`], for all of it.
+#[inline(always)]
+unsafe fn write_slot(bytes: &SlotRest, to: *mut Block) {
+    let (blocks, last) = bytes.split_at(size_of::<SlotRest>() - WORD_BYTES);
+    let blocks = blocks.as_chunks().0;
+    let last = u64::from_ne_bytes(*last.first_chunk().unwrap_or(&[0; WORD_BYTES]));
+    // SAFETY: as the caller promises.
+    unsafe {
+        for (at, block) in blocks.iter().enumerate() {
+            store_block::<0>(*block, to.add(at));
+        }
+        (*to.add(blocks.len()).cast::<AtomicU64>()).store(last, Ordering::Relaxed);
+    }
+}
+
+/// Reads what a whole slot holds.
+///
+/// # Safety
+/// As for [`load_block`], for all of it.
+#[inline(always)]
+unsafe fn read_slot(from: *const Block, bytes: &mut SlotRest) {
+    let (blocks, last) = bytes.as_chunks_mut();
+    // SAFETY: as the caller promises.
+    unsafe {
+        for (at, block) in blocks.iter_mut().enumerate() {
+            *block = load_block::<0>(from.add(at));
+        }
+        let word = from.add(blocks.len()).cast::<AtomicU64>();
+        last.copy_from_slice(&(*word).load(Ordering::Relaxed).to_ne_bytes());
+    }
+}
+
 /// Words of a shared mapping; clones are windows on the same words.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
@@ -120,6 +158,10 @@ impl Words for Window {
     #[inline]
     fn write(&self, at: usize, bytes: &[u8]) {
         let mut to = self.span(at, bytes.len()).cast::<Block>().cast_mut();
+        if let Ok(slot) = bytes.try_into() {
+            // SAFETY: `span` has checked the words that `bytes` take.
+            return unsafe { write_slot(slot, to) };
+        }
         let (lines, rest) = bytes.as_chunks::<LINE_BYTES>();
         let (blocks, rest) = rest.as_chunks();
         let (words, tail) = rest.as_chunks();
@@ -151,6 +193,10 @@ impl Words for Window {
     #[inline]
     fn read(&self, at: usize, bytes: &mut [u8]) {
         let mut from = self.span(at, bytes.len()).cast::<Block>();
+        if let Ok(slot) = bytes.try_into() {
+            // SAFETY: as in `write`.
+            return unsafe { read_slot(from, slot) };
+        }
         let (lines, rest) = bytes.as_chunks_mut::<LINE_BYTES>();
         let (blocks, rest) = rest.as_chunks_mut();
         let (words, tail) = rest.as_chunks_mut();
@@ -205,70 +251,68 @@ unsafe impl Send for SlotWindow {}
 // SAFETY: as above.
 unsafe impl Sync for SlotWindow {}
 
-impl SlotWindow {
-    /// The first of the words of a slot, [`SLOT_WORDS`] of which are in the mapping.
-    #[inline(always)]
-    fn slot(&self, number: u64) -> *mut AtomicU64 {
-        let index = (number as usize).wrapping_mul(SLOT_WORDS) & self.index_mask;
-        // SAFETY: `Window::slots` has checked that there are SLOT_WORDS words from each multiple of them on
-        // that is no greater than the mask.
-        unsafe { self.first.as_ptr().add(index) }
-    }
-}
+/// The words of a slot.
+type SlotWords = [AtomicU64; SLOT_WORDS];
 
 impl Slots for SlotWindow {
+    type Slot<'a> = &'a SlotWords;
+
     #[inline(always)]
-    fn header(&self, number: u64) -> u64 {
-        // SAFETY: `slot` is the first of words in the mapping, which are only accessed as atomics.
-        unsafe { (*self.slot(number)).load(Ordering::Acquire) }
+    fn slot(&self, number: u64) -> &SlotWords {
+        let index = (number as usize).wrapping_mul(SLOT_WORDS) & self.index_mask;
+        // SAFETY: `Window::slots` has checked that there are SLOT_WORDS words from each multiple of them on
+        // that is no greater than the mask, in a mapping that `_memory` keeps alive. Words are only accessed as
+        // atomics, or by instructions that the compiler cannot look into.
+        unsafe { self.first.add(index).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn header(&self, slot: &SlotWords) -> u64 {
+        slot[0].load(Ordering::Acquire)
     }
 
     #[inline(always)]
     fn put<const HEAD: usize>(
         &self,
-        number: u64,
+        slot: &SlotWords,
         head: &[u64; HEAD],
         image: &SlotImage,
         blocks: usize,
         header: u64,
     ) {
-        let slot = self.slot(number);
         let head_blocks = const { head_blocks(HEAD) };
         let (line, next) = head.split_at(LINE_REST_WORDS);
-        // SAFETY: `slot` has SLOT_WORDS words, which are as many as the image has; `head_blocks` has checked
-        // that those of the head are no more.
-        unsafe {
-            if head_blocks < blocks {
-                let behind = image.get(head_blocks..blocks).unwrap_or_default().as_flattened();
-                for (word, at) in behind.as_chunks().0.iter().zip(2 * head_blocks..) {
-                    (*slot.add(at)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-                }
-            }
-            for (word, at) in next.iter().zip(LINE_WORDS..) {
-                (*slot.add(at)).store(*word, Ordering::Relaxed);
-            }
-            for (word, at) in line.iter().zip(1..) {
-                (*slot.add(at)).store(*word, Ordering::Relaxed);
-            }
-            (*slot).store(header, Ordering::Release);
+        let to = slot.as_ptr().cast::<Block>().cast_mut();
+        let mut at = head_blocks;
+        while at < blocks
+            && let Some(block) = image.get(at)
+        {
+            // SAFETY: a slot has as many blocks as an image, and they are words that anybody may write.
+            unsafe { store_block::<0>(*block, to.add(at)) };
+            at += 1;
         }
+        for (word, to) in next.iter().zip(&slot[LINE_WORDS..]) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        for (word, to) in line.iter().zip(&slot[1..]) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        slot[0].store(header, Ordering::Release);
     }
 
     #[inline(always)]
-    fn get(&self, number: u64, image: &mut SlotImage, blocks: usize) {
-        let slot = self.slot(number);
-        let from = slot.cast::<Block>();
-        // SAFETY: `slot` has SLOT_WORDS words, which are as many as the image has.
-        // What is not asked for of a line comes along; a further line would take its time.
+    fn get(&self, slot: &SlotWords, image: &mut SlotImage, bytes: usize) {
+        let from = slot.as_ptr().cast::<Block>();
+        image[0][WORD_BYTES..].copy_from_slice(&slot[1].load(Ordering::Relaxed).to_ne_bytes());
+        let [_, first, rest @ ..] = image;
+        // SAFETY: a slot has as many blocks as an image. What is not asked for of a line comes along; a further
+        // line would take its time.
         unsafe {
-            let second = (*slot.add(1)).load(Ordering::Relaxed);
-            image[0][WORD_BYTES..].copy_from_slice(&second.to_ne_bytes());
-            let [_, first, rest @ ..] = image;
             *first = load_block::<1>(from);
             let [third, fourth, rest @ ..] = rest;
             (*third, *fourth) = (load_block::<2>(from), load_block::<3>(from));
             for (line, behind) in rest.as_chunks_mut::<LINE_BLOCKS>().0.iter_mut().enumerate() {
-                if blocks <= LINE_BLOCKS * (line + 1) {
+                if bytes <= LINE_BYTES * (line + 1) {
                     break;
                 }
                 let from = from.add(LINE_BLOCKS * (line + 1));
@@ -283,13 +327,13 @@ impl Slots for SlotWindow {
     }
 
     #[inline(always)]
-    fn prefetch_write(&self, number: u64, line: usize) {
-        prefetch_write(self.slot(number).wrapping_add(line * LINE_WORDS));
+    fn prefetch_write(&self, slot: &SlotWords, line: usize) {
+        prefetch_write(slot.as_ptr().wrapping_add(line * LINE_WORDS));
     }
 
     #[inline(always)]
-    fn prefetch(&self, number: u64, line: usize) {
-        prefetch(self.slot(number).wrapping_add(line * LINE_WORDS));
+    fn prefetch(&self, slot: &SlotWords, line: usize) {
+        prefetch(slot.as_ptr().wrapping_add(line * LINE_WORDS));
     }
 }
 
@@ -325,18 +369,18 @@ fn prefetch(line: *const AtomicU64) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::words::{CheckedSlots, head_of};
+    use crate::sync::words::{BLOCK_BYTES, CheckedSlots, head_of};
 
     #[test]
     fn bytes_of_every_length_come_back_and_leave_their_neighbours_alone() {
         let (memory, _fd) = SharedMemory::create("window", 4096).unwrap();
         let window = Window::new(Arc::new(memory));
-        for length in 0..=20 * WORD_BYTES {
+        for length in 0..=SLOT_WORDS * WORD_BYTES {
             let after = 1 + length.div_ceil(WORD_BYTES);
             for at in 0..=after {
                 window.store(at, u64::MAX, Ordering::Relaxed);
             }
-            let sent: Vec<u8> = (1..=length as u8).collect();
+            let sent: Vec<u8> = (1..=length).map(|byte| byte as u8).collect();
             window.write(1, &sent);
             let mut got = vec![0; length];
             window.read(1, &mut got);
@@ -383,15 +427,21 @@ mod tests {
             bytes.for_each(|(number, byte)| *byte = number as u8 | 1);
             // The seventh slot of two is the second one.
             match blocks % 2 {
-                0 => slots.put(7, &head_of::<LINE_REST_WORDS>(&sent), &sent, blocks, 7),
-                _ => slots.put(7, &head_of::<{ LINE_REST_WORDS + 2 }>(&sent), &sent, blocks, 7),
+                0 => slots.put(slots.slot(7), &head_of::<LINE_REST_WORDS>(&sent), &sent, blocks, 7),
+                _ => slots.put(
+                    slots.slot(7),
+                    &head_of::<{ LINE_REST_WORDS + 2 }>(&sent),
+                    &sent,
+                    blocks,
+                    7,
+                ),
             }
-            assert_eq!((slots.header(7), slots.header(u64::MAX)), (7, 7));
+            assert_eq!((slots.header(slots.slot(7)), slots.header(slots.slot(u64::MAX))), (7, 7));
             for other in (0..at).chain(at + 2 * blocks..words_used) {
                 assert_eq!(window.load(other, Ordering::Relaxed), u64::MAX, "word {other}");
             }
             let mut got = SlotImage::default();
-            slots.get(1, &mut got, blocks);
+            slots.get(slots.slot(1), &mut got, blocks * BLOCK_BYTES);
             let (got, sent) = (got.as_flattened(), sent.as_flattened());
             assert_eq!(got[WORD_BYTES..blocks * 16], sent[WORD_BYTES..blocks * 16]);
             let end = blocks.next_multiple_of(LINE_BLOCKS) * 16;

@@ -1,11 +1,12 @@
 //! The data plane of one core of a node: the buffers it holds, and what it tells the world.
 
 use super::super::{
-    Access, Caps, CompletionKind, Completions, DownCause, ExposeError, Fabric, FabricError, Full,
-    Head, QpId, RemoteSlice, Revoked, SHORT_BYTES_MAX, SendWr, Short, ShortFrom, Wake, WrError,
+    Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
+    Full, NextLane, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError,
 };
 use super::config::Device;
 use super::connector::{SimEndpoint, Waker, failed};
+use super::ends::SimEnds;
 use super::observed::{SideId, What};
 use super::rng::Rng;
 use super::side::{Flying, Side};
@@ -13,7 +14,9 @@ use super::state::State;
 use super::world::Shared;
 use crate::mem::{Buf, Bulk, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
+use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +27,7 @@ pub struct SimFabric {
     device: Arc<Device>,
     caps: Caps,
     waker: Arc<Waker>,
-    places: Vec<Place>,
+    places: Vec<Rc<RefCell<Place>>>,
     /// Short messages go by value.
     takes_shorts: bool,
     /// Looks for short messages have begun.
@@ -36,13 +39,13 @@ pub struct SimFabric {
 /// A place for a queue pair. Buffers cannot leave their thread, so they wait here and the world
 /// knows their lengths.
 #[derive(Debug, Default)]
-struct Place {
-    generation: u32,
-    side: Option<SideId>,
+pub(super) struct Place {
+    pub(super) generation: u32,
+    pub(super) side: Option<SideId>,
     /// Posted and not flushed.
-    queued: VecDeque<Queued>,
+    pub(super) queued: VecDeque<Queued>,
     /// Messages by value that were offered.
-    shorts: u32,
+    pub(super) shorts: u32,
     /// Messages that left, by the number of their work request: until it completes.
     sends: VecDeque<(u64, Buf)>,
     launched: u64,
@@ -57,7 +60,7 @@ struct Place {
 
 /// What is posted.
 #[derive(Debug)]
-enum Queued {
+pub(super) enum Queued {
     Request(SendWr),
     Short(Arc<[u8]>),
 }
@@ -86,8 +89,8 @@ impl SimFabric {
     }
 
     /// The place of a queue pair that has not gone, and its side.
-    fn find(&mut self, qp: QpId) -> Option<(&mut Place, SideId)> {
-        let place = self.places.get_mut(qp.index() as usize)?;
+    fn find(&self, qp: QpId) -> Option<(RefMut<'_, Place>, SideId)> {
+        let place = self.places.get(qp.index() as usize)?.borrow_mut();
         let side = place.side.filter(|_| place.generation == qp.generation())?;
         Some((place, side))
     }
@@ -117,8 +120,7 @@ impl SimFabric {
     }
 
     fn side_of(&self, qp: QpId) -> Option<SideId> {
-        let place = self.places.get(qp.index() as usize)?;
-        place.side.filter(|_| place.generation == qp.generation())
+        self.find(qp).map(|(_, side)| side)
     }
 }
 
@@ -128,9 +130,9 @@ impl Place {
     }
 
     /// Work requests that may still be posted.
-    fn room(&self, done: u64, depth: u16) -> usize {
-        let held = self.queued.len() as u64 + self.launched - done;
-        usize::from(depth).saturating_sub(held as usize)
+    pub(super) fn room(&self, side: &Side, depth: u16) -> usize {
+        let held = self.queued.len() as u64 + self.launched - side.done;
+        if side.is_down() { 0 } else { usize::from(depth).saturating_sub(held as usize) }
     }
 
     /// Receives first, then sends: a grant must not be there before the receive that it promises.
@@ -169,7 +171,7 @@ impl Place {
             self.sends.pop_front();
         }
         // A short one behind others comes with them, as over shared memory.
-        let waits = is_hot && is_short(state.side(side).arrived.front());
+        let waits = is_hot && state.side(side).short_length().is_some();
         while out.room() > 0 && !waits {
             let Some((message, dead)) = state.side(side).arrived.pop_front() else { break };
             let Some(mut buf) = self.receives.pop_front() else { break };
@@ -200,25 +202,25 @@ impl Place {
     /// The next poll finds something here that no event tells of: a short message that was left, or the end of a
     /// connection whose last receive is given back by the flush before.
     fn has_more(&self, side: &Side) -> bool {
-        is_short(side.arrived.front()) || (side.is_down() && !self.of_shorts.is_empty())
+        side.short_length().is_some() || (side.is_down() && !self.of_shorts.is_empty())
     }
 
-    /// The short message that waits. The world has seen to it that there is a receive for it.
-    fn next_short(
+    /// Takes the short message that waits. The world has seen to it that there is a receive for it.
+    pub(super) fn take_short(
         &mut self,
         state: &mut State,
-        (id, side): (QpId, SideId),
+        side: SideId,
         into: &mut Short,
-    ) -> Option<QpId> {
-        let arrived = &mut state.side(side).arrived;
-        let (message, _) = is_short(arrived.front()).then(|| arrived.pop_front())??;
+    ) -> Option<()> {
+        let length = state.side(side).short_length()?;
+        let (message, _) = state.side(side).arrived.pop_front()?;
         debug_assert!(!self.receives.is_empty(), "a message without a receive");
         self.of_shorts.extend(self.receives.pop_front());
         self.lends_receive = true;
-        into.set_len(message.len());
-        into.whole_mut()[..message.len()].copy_from_slice(&message);
+        into.set_len(length);
+        into.whole_mut()[..length].copy_from_slice(&message);
         state.see(side, What::Received { message });
-        Some(id)
+        Some(())
     }
 
     /// Gives back what was posted, flushed or not; true when the last completion, `Down`, is out.
@@ -245,11 +247,6 @@ impl Place {
     }
 }
 
-/// The next message that arrived goes by value, where messages do.
-fn is_short(next: Option<&(Arc<[u8]>, Option<u32>)>) -> bool {
-    next.is_some_and(|(message, dead)| dead.is_none() && message.len() <= SHORT_BYTES_MAX)
-}
-
 /// Longest message that a receive takes, with the tail of a chain.
 fn room_of(buf: &Buf) -> usize {
     buf.capacity() + buf.tail().map_or(0, Bulk::len)
@@ -271,6 +268,10 @@ impl Fabric for SimFabric {
         Clock::monotonic()
     }
 
+    fn simulates_time(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn now(&self, _: &Clock) -> Ticks {
         Ticks(self.world.now())
@@ -285,9 +286,10 @@ impl Fabric for SimFabric {
         let mut has_more = false;
         for at in self.order() {
             let is_hot = self.is_hot(at);
-            let place = &mut self.places[at];
+            let mut place = self.places[at].borrow_mut();
             let Some(side) = place.side else { continue };
-            if place.poll(&mut state, (place.id(at), side, is_hot), out) {
+            let id = place.id(at);
+            if place.poll(&mut state, (id, side, is_hot), out) {
                 state.side(side).over = true;
                 place.clear();
             }
@@ -301,7 +303,7 @@ impl Fabric for SimFabric {
 
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
         let (depth, world) = (usize::from(self.caps.recv_queue_depth), Arc::clone(&self.world));
-        let Some((place, side)) = self.find(qp) else { return Err(Full(buf)) };
+        let Some((mut place, side)) = self.find(qp) else { return Err(Full(buf)) };
         if world.state().side(side).is_down() || place.receives.len() >= depth {
             return Err(Full(buf));
         }
@@ -316,56 +318,36 @@ impl Fabric for SimFabric {
         true
     }
 
-    fn next_short(&mut self, message: &mut Short) -> Option<ShortFrom> {
+    fn next_lane(&mut self) -> Option<NextLane> {
         if !self.takes_shorts {
             return None;
         }
         self.begin_turn();
         let mut state = self.world.state();
-        for at in self.order() {
-            let is_hot = self.is_hot(at);
-            let place = &mut self.places[at];
-            let Some(side) = place.side.filter(|_| is_hot) else { continue };
-            if let Some(qp) = place.next_short(&mut state, (place.id(at), side), message) {
-                drop(state);
-                return Some(ShortFrom { qp, send_room: self.send_room(qp) });
-            }
-        }
-        None
+        self.order().filter(|at| self.is_hot(*at)).find_map(|at| {
+            let place = self.places[at].borrow();
+            state.side(place.side?).short_length()?;
+            Some(NextLane { qp: place.id(at), is_last: false })
+        })
+    }
+
+    fn ends(&self, qp: QpId) -> Option<Ends> {
+        let (world, waker) = (Arc::clone(&self.world), Arc::clone(&self.waker));
+        let place = Rc::clone(self.places.get(qp.index() as usize)?);
+        let (side, send_queue_depth) = (self.side_of(qp)?, self.caps.send_queue_depth);
+        Some(Ends::Sim(Rc::new(SimEnds { place, qp, side, world, waker, send_queue_depth })))
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
-        let (place, _) = self.find(qp)?;
+        let (mut place, _) = self.find(qp)?;
         std::mem::take(&mut place.lends_receive).then(|| place.of_shorts.pop_back())?
-    }
-
-    /// Refuses every fourth message, as a ring without room does, so that both paths run.
-    fn send_short<const HEAD: usize>(
-        &mut self,
-        qp: QpId,
-        head: &Head<HEAD>,
-        message: &Short,
-    ) -> bool {
-        if self.send_room(qp) == 0 {
-            return false;
-        }
-        let Some((place, _)) = self.find(qp) else { return false };
-        place.shorts = place.shorts.wrapping_add(1);
-        if place.shorts.is_multiple_of(4) {
-            return false;
-        }
-        let mut message = message.clone();
-        message.set_head(head);
-        place.queued.push_back(Queued::Short(message.bytes().into()));
-        self.waker.set();
-        true
     }
 
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
         if self.send_room(qp) == 0 {
             return Err(Full(wr));
         }
-        if let Some((place, _)) = self.find(qp) {
+        if let Some((mut place, _)) = self.find(qp) {
             place.queued.push_back(Queued::Request(wr));
         }
         self.waker.set();
@@ -374,7 +356,8 @@ impl Fabric for SimFabric {
 
     fn flush(&mut self) {
         let mut state = self.world.state();
-        for place in &mut self.places {
+        for place in &self.places {
+            let mut place = place.borrow_mut();
             if let Some(side) = place.side {
                 place.flush(&mut state, side);
             }
@@ -383,33 +366,29 @@ impl Fabric for SimFabric {
     }
 
     fn send_room(&self, qp: QpId) -> usize {
-        let Some(side) = self.side_of(qp) else { return 0 };
-        let mut state = self.world.state();
-        let side = state.side(side);
-        if side.is_down() {
-            return 0;
-        }
-        self.places[qp.index() as usize].room(side.done, self.caps.send_queue_depth)
+        let Some((place, side)) = self.find(qp) else { return 0 };
+        place.room(self.world.state().side(side), self.caps.send_queue_depth)
     }
 
     fn has_unsent(&self, qp: QpId) -> bool {
-        let is_down = self.side_of(qp).is_none_or(|side| self.world.state().side(side).is_down());
-        !is_down && !self.places[qp.index() as usize].queued.is_empty()
+        let Some((place, side)) = self.find(qp) else { return false };
+        !self.world.state().side(side).is_down() && !place.queued.is_empty()
     }
 
     fn adopt(&mut self, mut endpoint: SimEndpoint) -> Result<QpId, FabricError> {
-        let free = self.places.iter().position(|place| place.side.is_none());
+        let free = self.places.iter().position(|place| place.borrow().side.is_none());
         let index = free.unwrap_or(self.places.len());
         if index >= self.device.conns_max {
             return Err(failed("adopt a connection", "the core has all it may have"));
         }
         if free.is_none() {
-            self.places.push(Place::default());
+            self.places.push(Rc::default());
         }
         endpoint.adopted = true;
-        self.places[index].side = Some(endpoint.side);
+        self.places[index].borrow_mut().side = Some(endpoint.side);
         self.world.state().adopt(endpoint.side, Arc::clone(&self.waker));
-        Ok(self.places[index].id(index))
+        let id = self.places[index].borrow().id(index);
+        Ok(id)
     }
 
     fn message_memory(&mut self, _: QpId, bytes: usize) -> Option<Region> {
@@ -461,7 +440,7 @@ impl Fabric for SimFabric {
 impl Drop for SimFabric {
     fn drop(&mut self) {
         let mut state = self.world.state();
-        for side in self.places.iter().filter_map(|place| place.side) {
+        for side in self.places.iter().filter_map(|place| place.borrow().side) {
             state.close(side);
             state.side(side).over = true;
         }

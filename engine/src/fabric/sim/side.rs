@@ -1,6 +1,6 @@
 //! One end of a connection as the world keeps it: what its device holds, and what is on its way.
 
-use super::super::{DownCause, RemoteSlice, SendWr, WrError, WrId};
+use super::super::{DownCause, RemoteSlice, SHORT_BYTES_MAX, SendWr, WrError, WrId};
 use super::config::Device;
 use super::connector::Waker;
 use super::early::Early;
@@ -116,6 +116,12 @@ pub(super) struct Side {
 }
 
 impl Side {
+    /// Length of the next message that arrived, if it goes by value where messages do.
+    pub(super) fn short_length(&self) -> Option<usize> {
+        let (message, dead) = self.arrived.front()?;
+        (dead.is_none() && message.len() <= SHORT_BYTES_MAX).then_some(message.len())
+    }
+
     pub(super) fn new(device: Arc<Device>, pool: BulkPool, exposures: Exposures) -> Self {
         Self {
             early: device.early.map(|early| Early::new(early, device.send_queue_depth)),

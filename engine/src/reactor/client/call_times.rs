@@ -16,7 +16,7 @@ use spinrpc_proto::version::TransportVersion;
 impl Conn {
     /// Whether a call that starts now may say how much time it has.
     pub(in crate::reactor) fn may_name_time(&self) -> bool {
-        let requester = &self.proto.requester;
+        let requester = &self.lane.proto().requester;
         let speaks_two = requester.negotiation().version() == TransportVersion::Two;
         speaks_two
             && match requester.deadlines() {
@@ -36,7 +36,7 @@ impl Conn {
         room_bytes: usize,
     ) -> Option<u64> {
         let header_bytes = chunks.header_bytes_in(TransportVersion::Two) + DEADLINE_EXTRA_BYTES;
-        let is_sure = self.proto.requester.deadlines() == Support::Known;
+        let is_sure = self.lane.proto().requester.deadlines() == Support::Known;
         let may = (is_sure || chunks.is_empty()) && header_bytes + stream_bytes <= room_bytes;
         left_us.filter(|_| may)
     }
@@ -47,7 +47,7 @@ impl Conn {
         if let Some(offer) = &mut self.offer {
             offer.keep(stream);
         }
-        if names_time && self.proto.requester.deadlines() == Support::Unknown {
+        if names_time && self.lane.proto().requester.deadlines() == Support::Unknown {
             self.trial.get_or_insert_with(Offered::new).keep(stream);
         }
     }

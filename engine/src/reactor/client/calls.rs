@@ -26,7 +26,7 @@ use spinrpc_proto::payload::{
 };
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of};
 use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
-use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::{Padding, roundup4};
 
@@ -249,7 +249,7 @@ impl Reactor {
         if c.closing.is_some() {
             return Err(Backpressure::Down);
         }
-        if let Err(refused) = c.proto.requester.check_room() {
+        if let Err(refused) = c.lane.proto().requester.check_room() {
             return Err(self.stats.refuse(refused));
         }
         if c.send_room(&self.fabric) == 0 {
@@ -268,8 +268,8 @@ impl Reactor {
             (self.config.headroom_bytes(), self.config.segment_bytes());
         let asks_for_time = spec.names_time || self.config.propagates_deadlines();
         let (message, c) = self.take_send_buffer(conn)?;
-        let Conn { negotiated, reverse, proto, .. } = &*c;
-        let negotiation = proto.requester.negotiation();
+        let Conn { negotiated, reverse, .. } = &*c;
+        let negotiation = *c.lane.proto().requester.negotiation();
         let version = negotiation.version();
         let lists_bytes = spec.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
         let names_time = asks_for_time && c.may_name_time();
@@ -314,7 +314,7 @@ impl Reactor {
         let time_left = self.time_left(deadline).filter(|_| stage.names_time);
         let segment_bytes = self.config.segment_bytes();
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
-        c.proto.requester.check_room().map_err(|refused| self.stats.refuse(refused))?;
+        c.lane.proto().requester.check_room().map_err(|refused| self.stats.refuse(refused))?;
         let Some(mut hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
         let mut offering = Offering {
             fabric: &mut self.fabric,
@@ -327,8 +327,8 @@ impl Reactor {
             copies: 0,
         };
         let xid = match start {
-            Start::New(_) => c.proto.requester.next_xid(),
-            Start::Again(slot) => c.proto.requester.xid(slot),
+            Start::New(_) => c.lane.proto().requester.next_xid(),
+            Start::Again(slot) => c.lane.proto().requester.xid(slot),
         };
         let offered = offering
             .offer_all(xid, c.negotiated.reply_bytes_max(stage.version), encoded, whole, spec)
@@ -349,23 +349,17 @@ impl Reactor {
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
         let time = c.time_to_name(time_left, &chunks, stream_bytes, stage.threshold_bytes);
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
-        let requester = &mut c.proto.requester;
-        let (started, header_bytes) = match start {
-            Start::New(token) => match time {
-                Some(time) => requester.start_call_within(token, deadline, time, &chunks, header),
-                None => requester.start_call(token, deadline, &chunks, header),
-            },
-            Start::Again(slot) => requester.resend(slot, &chunks, header),
-        }
-        .map_err(|refused| self.stats.refuse(refused))?;
+        let started =
+            start_chunked(&mut c.lane.proto().requester, start, (deadline, time), &chunks, header);
+        let (started, header_bytes) = started.map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
         c.keep_to_resend(&stream[..stream_bytes], time.is_some());
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
         message.set_range(header_at..stage.stream_at + stream_bytes);
-        c.proto.requester.lend(started.slot);
+        c.lane.proto().requester.lend(started.slot);
         c.calls.put(started.slot, hold);
-        self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
+        self.next_deadline = self.next_deadline.min(c.lane.proto().requester.next_deadline());
         self.post_call(conn, message);
         Ok(started.slot)
     }
@@ -485,6 +479,23 @@ pub(in crate::reactor) fn deadline_by(
         Deadline::None => return Instant(u64::MAX),
     };
     Instant(from.0.saturating_add(ticks))
+}
+
+/// Starts a call with chunks, or one that is sent again, in the state of the protocol.
+fn start_chunked(
+    requester: &mut Requester<Box<[CallSlot]>>,
+    start: Start,
+    (deadline, time): (Instant, Option<u64>),
+    chunks: &CallChunks,
+    header: &mut [u8],
+) -> Result<(StartedCall, usize), CallRefused> {
+    match (start, time) {
+        (Start::New(token), Some(time)) => {
+            requester.start_call_within(token, deadline, time, chunks, header)
+        }
+        (Start::New(token), None) => requester.start_call(token, deadline, chunks, header),
+        (Start::Again(slot), _) => requester.resend(slot, chunks, header),
+    }
 }
 
 impl Stage {

@@ -53,7 +53,7 @@ impl Reactor {
     pub(in crate::reactor) fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
         let Some(c) = self.conns.find(conn) else { return };
         if !fenced.is_partial {
-            c.proto.requester.keep_credit();
+            c.lane.proto().requester.keep_credit();
         }
         c.fenced.push_back(fenced);
     }
@@ -62,7 +62,7 @@ impl Reactor {
     /// that it sends now leaves.
     fn release_credit(&mut self, conn: ConnId) {
         if let Some(c) = self.conns.find(conn) {
-            c.proto.requester.release_credit();
+            c.lane.proto().requester.release_credit();
         }
     }
 

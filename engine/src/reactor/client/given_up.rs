@@ -51,7 +51,7 @@ impl CoreCell {
     pub(in crate::reactor) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
         let reactor = &mut *self.reactor();
         let found = match reactor.conns.find(conn) {
-            Some(c) => Some((&mut c.proto.requester, &mut c.calls)),
+            Some(c) => Some((&mut c.lane.proto().requester, &mut c.calls)),
             None => reactor.interrupted.calls_of(conn),
         };
         let Some((requester, calls)) = found else { return false };
@@ -85,7 +85,7 @@ impl Reactor {
     ) {
         let Some(c) = self.conns.find(conn) else { return };
         let mut sink = GiveUp { conn, calls: &mut c.calls, given_up: &mut self.given_up };
-        c.proto.requester.give_up_pull(slot, failure, &mut sink);
+        c.lane.proto().requester.give_up_pull(slot, failure, &mut sink);
     }
 }
 
@@ -97,8 +97,8 @@ impl Reactor {
         let given_up = &mut self.given_up;
         for c in self.conns.iter_mut() {
             let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, given_up };
-            c.proto.requester.on_time(now, &mut sink);
-            self.next_deadline = self.next_deadline.min(c.proto.requester.next_deadline());
+            c.lane.proto().requester.on_time(now, &mut sink);
+            self.next_deadline = self.next_deadline.min(c.lane.proto().requester.next_deadline());
         }
         for (conn, requester, calls) in self.interrupted.all() {
             requester.on_time(now, &mut GiveUp { conn, calls, given_up });

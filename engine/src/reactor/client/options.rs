@@ -42,7 +42,7 @@ impl CoreCell {
         hold: Option<Box<CallHold>>,
         up: &mut impl Upcalls,
     ) {
-        let limits = self.reactor().conns.find(conn).map(|c| *c.proto.limits());
+        let limits = self.reactor().conns.find(conn).map(|c| *c.lane.proto().limits());
         let view = limits.and_then(|limits| HeaderView::new_checked(message.bytes(), &limits).ok());
         if let Some(option) = view.as_ref().and_then(OptionMessage::of) {
             up.on_option_reply(conn, reply.token, option);
@@ -64,15 +64,16 @@ impl Reactor {
             return Err(Backpressure::Misuse("the option is not registered with the engine"));
         };
         let (mut message, c) = self.take_send_buffer(conn)?;
-        let negotiation = c.proto.requester.negotiation();
+        let negotiation = *c.lane.proto().requester.negotiation();
         if negotiation.version() != TransportVersion::Two {
             return Err(Backpressure::NotVersionTwo);
         }
         option.check(negotiation.send_bytes_max(c.negotiated.sends()) as usize)?;
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         let header = &mut message.whole_mut()[..optional_header_bytes(option.info.len())];
-        let requester = &mut c.proto.requester;
-        let started = requester.start_optional(token, deadline, option.option, option.info, header);
+        let (number, info) = (option.option, option.info);
+        let started =
+            c.lane.proto().requester.start_optional(token, deadline, number, info, header);
         let (started, _) = started.map_err(|refused| match refused {
             OptionalRefused::Call(refused) => self.stats.refuse(refused),
             _ => Backpressure::NotVersionTwo,

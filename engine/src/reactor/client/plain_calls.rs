@@ -17,7 +17,7 @@ impl Reactor {
     ) -> Result<bool, Backpressure> {
         let deadline = self.deadline(spec);
         let (mut message, c) = self.take_send_buffer(conn)?;
-        let version = c.proto.requester.negotiation().version();
+        let version = c.lane.proto().requester.negotiation().version();
         let header_bytes = version.plain_header_bytes();
         let bytes = header_bytes + stream.len();
         if bytes > c.negotiated.plain_bytes_max(version) {
@@ -26,7 +26,7 @@ impl Reactor {
         message.set_range(0..bytes);
         let (header, place) = message.bytes_mut().split_at_mut(header_bytes);
         place.copy_from_slice(stream);
-        let started = c.proto.requester.start_call(token, deadline, &NO_CHUNKS, header);
+        let started = c.lane.proto().requester.start_call(token, deadline, &NO_CHUNKS, header);
         let (started, _) = started.map_err(|refused| self.stats.refuse(refused))?;
         put_xid(place, started.xid);
         self.next_deadline = self.next_deadline.min(deadline);

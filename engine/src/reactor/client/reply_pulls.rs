@@ -130,8 +130,10 @@ impl Reactor {
         let Some(c) = self.conns.find(conn) else { return false };
         let Some(place) = c.pulls.get_mut(usize::from(reply.slot.index)) else { return false };
         *place = Some(ReplyPull::new(message, reply, hold));
-        let plan = self.conns.find(conn).and_then(|c| c.proto.requester.pull_plan(reply.slot));
+        let proto = self.conns.find(conn).map(|c| c.lane.proto());
+        let plan = proto.as_ref().and_then(|proto| proto.requester.pull_plan(reply.slot));
         let too_long = plan.is_some_and(|plan| plan.chunks().is_empty());
+        drop(proto);
         match fetched {
             Ok(()) if too_long => {
                 self.give_up_reply(conn, reply.slot, CallFailure::NoMemory);
@@ -149,10 +151,10 @@ impl Reactor {
 
     /// Asks for what is missing of a reply, or ends it; the reply, if the application gets it now.
     fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
-        if self.conns.find(conn)?.proto.requester.wants_reads(slot) {
+        if self.conns.find(conn)?.lane.proto().requester.wants_reads(slot) {
             self.ask_for_reply(conn, slot);
         }
-        let is_pulled = self.conns.find(conn)?.proto.requester.is_pulled(slot);
+        let is_pulled = self.conns.find(conn)?.lane.proto().requester.is_pulled(slot);
         if is_pulled { self.end_reply(conn, slot) } else { None }
     }
 
@@ -164,11 +166,11 @@ impl Reactor {
         let Some(c) = self.conns.find(conn) else { return };
         let (reads_room, send_room) = (c.reads_room(), c.send_room(&self.fabric));
         let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };
-        let limits = *c.proto.limits();
+        let limits = *c.lane.proto().limits();
         let Ok(view) = HeaderView::new_checked(pull.message.bytes(), &limits) else { return };
         let room = usize::from(reads_room).min(send_room) as u16;
         let mut sink = ReadSink::new(&mut self.fabric, conn, Pulling::Reply, &mut pull.sinks);
-        let asked = c.proto.requester.pull(slot, &view, room, &mut sink);
+        let asked = c.lane.proto().requester.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
         c.moved.read += bytes;
@@ -182,7 +184,8 @@ impl Reactor {
 
     fn find_reply_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
-        let Some(plan) = c.proto.requester.pull_plan(slot) else { return false };
+        let proto = c.lane.proto();
+        let Some(plan) = proto.requester.pull_plan(slot) else { return false };
         let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
         pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
@@ -194,9 +197,11 @@ impl Reactor {
     fn wait_for_reply_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
         let Some(c) = self.conns.find(conn) else { return };
-        let Some(plan) = c.proto.requester.pull_plan(slot) else { return };
+        let proto = c.lane.proto();
+        let Some(plan) = proto.requester.pull_plan(slot) else { return };
         let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
         let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
+        drop(proto);
         if could_hold && self.reply_has_patience(conn, slot) {
             return self.put_off_reply(conn, slot);
         }
@@ -238,7 +243,7 @@ impl Reactor {
             self.put_off_reply(conn, slot);
             return None;
         };
-        let end = c.proto.requester.end_pull(slot, done.whole_mut())?;
+        let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;
         c.calls.forget(slot);
         let pull = c.pulls.get_mut(usize::from(slot.index))?.take();
         done.set_range(0..DONE_BYTES);
@@ -257,9 +262,10 @@ impl Reactor {
     /// queue pair goes down, which ends the call.
     pub(in crate::reactor) fn on_reply_read(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
-        match c.proto.requester.on_read_done(slot) {
+        let requester = &mut c.lane.proto().requester;
+        match requester.on_read_done(slot) {
             Pulled::Stale => false,
-            Pulled::More => c.proto.requester.wants_reads(slot),
+            Pulled::More => requester.wants_reads(slot),
             Pulled::Complete => true,
         }
     }

@@ -171,8 +171,8 @@ impl Reactor {
 
     /// Takes the calls out of a connection that is gone; gives the tokens of those that end, and how.
     fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(u64, CallEnd)> {
-        let Conn { id: lost, proto, mut calls, mut pulls, negotiated, goodbye, .. } = gone;
-        let mut requester = proto.requester;
+        let Conn { id: lost, lane, mut calls, mut pulls, negotiated, goodbye, .. } = gone;
+        let mut requester = lane.take_requester();
         let mut ended = Vec::new();
         requester.suspend(|slot, token| {
             let has_reply = pulls.get(usize::from(slot.index)).is_some_and(Option::is_some);
@@ -217,7 +217,7 @@ impl Reactor {
         let asked = |client: &Suspended| client.request == Some(request) && !client.is_given_up;
         let Some(index) = self.interrupted.suspended.iter().position(asked) else { return };
         let client = self.interrupted.suspended.swap_remove(index);
-        conn.proto.requester = client.requester;
+        conn.lane.proto().requester = client.requester;
         conn.calls = client.calls;
         self.stats.reconnects += 1;
         if !client.server.remembers_for(conn.negotiated.peer()) {
@@ -233,9 +233,9 @@ impl Reactor {
             let kept = lasting.and_then(|lasting| lasting.kept(*slot));
             kept.is_none_or(|kept| kept.resend == Resend::AtMostOnce && kept.is_unknown)
         };
-        let ended: Vec<SlotId> = conn.proto.requester.held().filter(at_most_once).collect();
+        let ended: Vec<SlotId> = conn.lane.proto().requester.held().filter(at_most_once).collect();
         for slot in ended {
-            let token = conn.proto.requester.release_held(slot);
+            let token = conn.lane.proto().requester.release_held(slot);
             conn.calls.free(slot);
             let end = CallEnd::Down(cause.clone());
             let ended = token.map(|token| GivenUp::new(conn.id, token, end));
@@ -247,13 +247,17 @@ impl Reactor {
     fn next_held(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conns.find(conn)?;
         let lasting = c.calls.lasting.as_deref()?;
-        c.proto.requester.held().min_by_key(|slot| lasting.kept(*slot).map(|kept| kept.order))
+        c.lane
+            .proto()
+            .requester
+            .held()
+            .min_by_key(|slot| lasting.kept(*slot).map(|kept| kept.order))
     }
 
     /// What was kept of a held call, with what it lends to the new connection.
     fn take_held(&mut self, conn: ConnId, slot: SlotId) -> Result<(Kept, CallSpec), Backpressure> {
         let c = self.conns.find(conn).ok_or(Backpressure::Down)?;
-        c.proto.requester.check_resend(slot).map_err(|_| Backpressure::NoCredit)?;
+        c.lane.proto().requester.check_resend(slot).map_err(|_| Backpressure::NoCredit)?;
         let mut rooms = [const { None }; ITEMS_MAX];
         let lasting = c.calls.lasting.as_deref_mut().ok_or(Backpressure::Down)?;
         let wanted = lasting.kept(slot).map_or([None; ITEMS_MAX], |kept| kept.rooms);
@@ -324,7 +328,7 @@ impl Reactor {
         let lasting = c.calls.lasting.as_deref();
         let cause = lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone());
         let is_unexecuted = lasting.is_some_and(|lasting| lasting.is_unexecuted(slot));
-        let token = c.proto.requester.release_held(slot);
+        let token = c.lane.proto().requester.release_held(slot);
         c.calls.free(slot);
         let end = CallEnd::of(is_unexecuted, &cause);
         self.given_up.extend(token.map(|token| GivenUp::new(conn, token, end)));

@@ -46,16 +46,16 @@ impl Reactor {
         if c.closing.is_some() {
             return Err(NoReverse::Down);
         }
-        if c.proto.side() == Side::Client {
+        if c.lane.proto().side() == Side::Client {
             return Err(NoReverse::NotAccepted);
         }
-        if !c.proto.is_two_way() {
+        if !c.lane.proto().is_two_way() {
             return Err(NoReverse::NotConfigured);
         }
         if c.reverse.has_client {
             return Err(NoReverse::Taken);
         }
-        if self.config.versions() == Versions::Both && !c.proto.responder.was_called() {
+        if self.config.versions() == Versions::Both && !c.lane.proto().responder.was_called() {
             return Err(NoReverse::NotCalled);
         }
         c.reverse = ReverseState { has_client: true, is_inline };

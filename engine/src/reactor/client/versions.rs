@@ -16,7 +16,7 @@ impl Reactor {
     /// How a new connection finds its version; before its first call.
     pub(in crate::reactor) fn negotiate(&mut self, conn: ConnId, negotiation: Negotiation) {
         let Some(c) = self.conns.find(conn) else { return };
-        c.proto.requester.negotiate(negotiation);
+        c.lane.proto().requester.negotiate(negotiation);
         (c.offer, c.negotiated) = match negotiation.stage() {
             Stage::Settled => (None, c.negotiated.settled(negotiation.version())),
             _ => (Some(Offered::new()), c.negotiated.offering()),
@@ -27,11 +27,11 @@ impl Reactor {
     /// connection (version two section 5.2).
     pub(in crate::reactor) fn settle(&mut self, conn: ConnId) -> Option<Settled> {
         let c = self.conns.find(conn)?;
-        let version = c.proto.requester.negotiation().version();
+        let version = c.lane.proto().requester.negotiation().version();
         c.offer = None;
         c.negotiated = c.negotiated.settled(version);
         self.stats.connections_version_two += u64::from(version == TransportVersion::Two);
-        Some(Settled { negotiated: c.negotiated, verdict: c.proto.requester.verdict() })
+        Some(Settled { negotiated: c.negotiated, verdict: c.lane.proto().requester.verdict() })
     }
 
     /// Sends the first call again on the same connection, in the version that the responder speaks
@@ -48,7 +48,8 @@ impl Reactor {
         let end = stream_at + offer.0.len();
         message.whole_mut()[stream_at..end].copy_from_slice(&offer.0);
         let header = &mut message.whole_mut()[..stream_at];
-        match c.proto.requester.resend(slot, &NO_CHUNKS, header) {
+        let resent = c.lane.proto().requester.resend(slot, &NO_CHUNKS, header);
+        match resent {
             Ok((_, header_bytes)) => {
                 message.set_range(stream_at - header_bytes..end);
                 self.post_call(conn, message);
@@ -64,8 +65,8 @@ impl Reactor {
         let Some(c) = self.conns.find(conn) else { return };
         let version = match versions {
             Versions::One | Versions::Two => versions.high(),
-            Versions::Both => c.proto.responder.version(),
+            Versions::Both => c.lane.proto().responder.version(),
         };
-        c.proto.requester.negotiate(Negotiation::settled(version));
+        c.lane.proto().requester.negotiate(Negotiation::settled(version));
     }
 }

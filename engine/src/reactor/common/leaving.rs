@@ -35,8 +35,8 @@ impl Reactor {
         let (mut unfinished, mut is_over, mut done) = (self.all_deferred(), true, Vec::new());
         for place in 0..self.conns.places() {
             let Some(c) = self.conns.at(place) else { continue };
-            let is_client = c.proto.side() == Side::Client;
-            if is_client && !c.proto.is_two_way() {
+            let is_client = c.lane.proto().side() == Side::Client;
+            if is_client && !c.lane.proto().is_two_way() {
                 continue;
             }
             is_over &= is_client;
@@ -77,10 +77,10 @@ impl Reactor {
             return false;
         }
         let Some(mut message) = c.sends.take() else { return false };
-        let only_two = !c.proto.limits().versions.speaks(TransportVersion::One);
+        let only_two = !c.lane.proto().limits().versions.speaks(TransportVersion::One);
         let spoken = if only_two { TransportVersion::Two } else { TransportVersion::One };
         let version = c.goodbye.version.unwrap_or(spoken);
-        let length = goodbye::emit(message.whole_mut(), version, c.proto.responder.grant());
+        let length = goodbye::emit(message.whole_mut(), version, c.lane.proto().responder.grant());
         message.set_range(0..length);
         c.goodbye.is_sent = true;
         if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
@@ -99,7 +99,7 @@ impl Reactor {
         why: Dropped,
     ) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
-        let is_heard = c.proto.side() == Side::Client && goodbye::is_goodbye(message);
+        let is_heard = c.lane.proto().side() == Side::Client && goodbye::is_goodbye(message);
         c.goodbye.is_heard |= is_heard;
         c.goodbye.is_doubtful |= !is_heard && why.may_be_answer();
         is_heard
@@ -113,7 +113,7 @@ impl Reactor {
     /// A call that is its client's to send again, to whoever serves next.
     pub(in crate::reactor) fn leave_call(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
-        if c.proto.responder.abandon(to.slot) {
+        if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
             c.goodbye.version = Some(version_of(to.message));
             self.stats.calls_left += 1;
@@ -133,6 +133,6 @@ impl Conn {
     /// Replies that wait for more than the send queue: errors for a buffer, those that are left to be
     /// fetched for their RDMA_DONE, or for that of another.
     fn replies_held(&self) -> usize {
-        self.answers_owed + self.kept.len() + self.proto.responder.dones_owed() as usize
+        self.answers_owed + self.kept.len() + self.lane.proto().responder.dones_owed() as usize
     }
 }

@@ -44,8 +44,9 @@ fn bytes_used(pool: &BulkPool) -> (usize, usize) {
 
 impl Conn {
     fn row(&self, fabric: &AnyFabric) -> ConnRow {
-        let (requester, responder) = (&self.proto.requester, &self.proto.responder);
-        let is_ours = self.proto.side() == Side::Client;
+        let proto = self.lane.proto();
+        let (requester, responder) = (&proto.requester, &proto.responder);
+        let is_ours = proto.side() == Side::Client;
         let version = if is_ours { requester.negotiation().version() } else { responder.version() };
         ConnRow {
             place: self.id.index(),

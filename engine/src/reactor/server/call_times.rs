@@ -32,7 +32,7 @@ impl Reactor {
         message: &[u8],
     ) {
         let Some(c) = self.conns.find(conn) else { return };
-        let view = HeaderView::new_checked(message, c.proto.limits());
+        let view = HeaderView::new_checked(message, c.lane.proto().limits());
         if let Some(remaining_us) = view.ok().and_then(|view| view.remaining_us()) {
             self.note_arrival(conn, slot, remaining_us);
         }
@@ -87,7 +87,7 @@ impl Reactor {
         };
         let xid = call.bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         let header = &mut answer.whole_mut()[..LATE_HEADER_BYTES];
-        let written = c.proto.responder.reply_late(slot, Xid(xid), late_us, header);
+        let written = c.lane.proto().responder.reply_late(slot, Xid(xid), late_us, header);
         if let Ok(length) = written {
             answer.set_range(0..length);
             self.stats.calls_late += 1;

@@ -90,7 +90,7 @@ impl CoreCell {
     }
 
     fn may_export(&self, conn: ConnId) -> bool {
-        self.reactor().conns.find(conn).is_some_and(|c| c.proto.responder.may_export())
+        self.reactor().conns.find(conn).is_some_and(|c| c.lane.proto().responder.may_export())
     }
 }
 
@@ -285,7 +285,7 @@ impl Reactor {
     ) {
         let deadline = self.export_deadline();
         let Some(c) = self.conns.find(to.conn) else { return };
-        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
         let ReadStage { mut message, plan, stream_at, whole } = stage;
         let mut placed = [0; ITEMS_MAX];
@@ -302,7 +302,7 @@ impl Reactor {
             stream[..4].copy_from_slice(&view.xid().0.to_be_bytes());
         }
         let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, None);
-        let replied = c.proto.responder.reply_by_read(
+        let replied = c.lane.proto().responder.reply_by_read(
             to.slot,
             &view,
             &shape,
@@ -344,7 +344,7 @@ impl Reactor {
         self.stats.replies_kept_back += 1;
         // The place in the send queue stays its own.
         c.serves[usize::from(kept.slot.index)].reserved = 1;
-        c.send_reserved += 1;
+        c.lane.reserve(1);
         c.kept.push_back(kept);
     }
 
@@ -359,7 +359,7 @@ impl Reactor {
         let deadline = self.export_deadline();
         while let Some(c) = self.conns.find(conn) {
             let Some(slot) = c.kept.front().map(|kept| kept.slot) else { return };
-            let Some(credits) = c.proto.responder.send_kept(slot, deadline) else { return };
+            let Some(credits) = c.lane.proto().responder.send_kept(slot, deadline) else { return };
             let Some(mut kept) = c.kept.pop_front() else { return };
             c.release(slot);
             set_credits(kept.message.bytes_mut(), credits);
@@ -412,21 +412,21 @@ impl Reactor {
             }
             self.send_kept(conn);
             if let Some(c) = self.conns.at(index) {
-                let next = c.proto.responder.next_export_deadline();
+                let next = c.lane.proto().responder.next_export_deadline();
                 self.next_deadline = self.next_deadline.min(next);
             }
         }
     }
 
     fn overdue_export(&mut self, conn: ConnId, now: Instant) -> Option<SlotId> {
-        self.conns.find(conn)?.proto.responder.overdue_export(now)
+        self.conns.find(conn)?.lane.proto().responder.overdue_export(now)
     }
 
     /// RDMA_DONE for the Read chunks of a call. The caller has seen to the room.
     #[cold]
     pub(in crate::reactor) fn send_done_after_call(&mut self, conn: ConnId, xid: Xid) {
         let Some(c) = self.conns.find(conn) else { return };
-        let credits = c.proto.responder.grant();
+        let credits = c.lane.proto().responder.grant();
         match c.done_message(&HeaderRepr { xid, credits, body: Body::Done }) {
             Some(message) => self.post_done(conn, message),
             None => self.close_overrun(conn, "send buffers"),

@@ -23,7 +23,7 @@ impl CoreCell {
     ) -> Option<CallOutcome> {
         let message = frame.message.bytes();
         let limits = match self.reactor().conns.find(frame.conn) {
-            Some(c) if is_optional(message) => *c.proto.limits(),
+            Some(c) if is_optional(message) => *c.lane.proto().limits(),
             _ => return None,
         };
         let view = HeaderView::new_checked(message, &limits).ok();
@@ -44,7 +44,7 @@ impl Reactor {
         answer: Option<&OptionMessage<'_>>,
     ) -> Result<(), Backpressure> {
         self.options_deferred = self.options_deferred.saturating_sub(1);
-        let c = self.conns.find(conn).filter(|c| c.proto.responder.is_delivered(slot));
+        let c = self.conns.find(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
         let Some(c) = c else {
             self.stats.stale += 1;
             return Ok(());
@@ -71,7 +71,7 @@ impl Reactor {
     /// first word is enough.
     pub(in crate::reactor) fn refuse_option(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
-        if c.proto.responder.abandon(to.slot) {
+        if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
             let version = TransportVersion::Two;
             let error = RdmaError::of_header(version);
@@ -104,8 +104,9 @@ impl Reactor {
         };
         let header = &mut message.whole_mut()[..optional_header_bytes(option.info.len())];
         let xid = xid_of(to.message);
-        let responder = &mut c.proto.responder;
-        match responder.reply_optional(to.slot, xid, option.option, option.info, header) {
+        let (number, info) = (option.option, option.info);
+        let written = c.lane.proto().responder.reply_optional(to.slot, xid, number, info, header);
+        match written {
             Ok(_) => {
                 option.put_payload(xid, carries, &mut message);
                 self.post_answer(to.conn, message, None);

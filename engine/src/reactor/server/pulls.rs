@@ -48,10 +48,12 @@ impl Reactor {
         let room = usize::from(c.reads_room()).min(c.send_room(&self.fabric)) as u16;
         let hold = &mut c.serves[usize::from(slot.index)];
         let (Some(message), Some(sinks)) = (&hold.message, &mut hold.sinks) else { return };
-        let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) else { return };
+        let Ok(view) = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()) else {
+            return;
+        };
         let fabric = &mut self.fabric;
         let mut sink = ReadSink::new(fabric, conn, Pulling::Call, sinks);
-        let asked = c.proto.responder.pull(slot, &view, room, &mut sink);
+        let asked = c.lane.proto().responder.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = (sink.bytes, sink.overrun);
         c.reads_outstanding += asked;
         c.moved.read += bytes;
@@ -59,7 +61,7 @@ impl Reactor {
         if overrun {
             return self.close_overrun(conn, "send queue");
         }
-        if asked == 0 && c.proto.responder.wants_reads(slot) {
+        if asked == 0 && c.lane.proto().responder.wants_reads(slot) {
             self.put_off(conn, slot);
         }
     }
@@ -72,9 +74,12 @@ impl Reactor {
     fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
         let Some(c) = self.conns.find(conn) else { return };
-        let Some(plan) = c.proto.responder.pull_plan(slot) else { return };
+        let proto = c.lane.proto();
+        let Some(plan) = proto.responder.pull_plan(slot) else { return };
         let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
-        if !pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize)) {
+        let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
+        drop(proto);
+        if !could_hold {
             return self.refuse_pull(conn, slot);
         }
         if self.has_patience(conn, slot) {
@@ -100,9 +105,10 @@ impl Reactor {
             return self.put_off(conn, slot);
         }
         let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
-        if let Ok(view) = HeaderView::new_checked(message.bytes(), c.proto.limits()) {
+        let limits = *c.lane.proto().limits();
+        if let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) {
             let (xid, version) = (view.xid(), view.transport_version());
-            c.proto.responder.abandon(slot);
+            c.lane.proto().responder.abandon(slot);
             self.send_refusal(conn, xid, version, &SYSTEM_ERR);
         }
         self.repost(conn, message);
@@ -134,7 +140,8 @@ impl Reactor {
     /// Whether the call has memory for all its Read chunks.
     fn find_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
-        let Some(plan) = c.proto.responder.pull_plan(slot) else { return false };
+        let proto = c.lane.proto();
+        let Some(plan) = proto.responder.pull_plan(slot) else { return false };
         let Some(sinks) = &mut c.serves[usize::from(slot.index)].sinks else { return false };
         sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
@@ -154,11 +161,11 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let c = self.conns.find(conn)?;
         c.serves[usize::from(slot.index)].put_off = false;
-        if c.proto.responder.pull_plan(slot).is_some() {
+        if c.lane.proto().responder.pull_plan(slot).is_some() {
             self.pull(conn, slot);
             return None;
         }
-        if !c.proto.responder.is_delivered(slot) {
+        if !c.lane.proto().responder.is_delivered(slot) {
             return None;
         }
         let message = c.serves[usize::from(slot.index)].message.take()?;
@@ -173,12 +180,12 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let c = self.conns.find(conn)?;
         let message = c.serves.get_mut(usize::from(slot.index))?.message.take()?;
-        let pulled = c.proto.responder.on_read_done(slot, &mut Quiet);
+        let pulled = c.lane.proto().responder.on_read_done(slot, &mut Quiet);
         if pulled == Pulled::Complete {
             return self.frame_call(conn, slot, message);
         }
         c.serves[usize::from(slot.index)].message = Some(message);
-        if c.proto.responder.wants_reads(slot) {
+        if c.lane.proto().responder.wants_reads(slot) {
             self.pull(conn, slot);
         }
         None

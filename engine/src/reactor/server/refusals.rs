@@ -29,7 +29,7 @@ impl Reactor {
             return self.owe(OwedAnswer { conn, xid, kind: OwedKind::Error(version, error) });
         }
         let Some(mut message) = c.sends.take() else { return };
-        let grant = c.proto.responder.grant();
+        let grant = c.lane.proto().responder.grant();
         let length = v1::emit_error(message.whole_mut(), xid, version, grant, error);
         message.set_range(0..length);
         self.stats.errors_sent += 1;
@@ -97,7 +97,7 @@ impl Reactor {
             RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
             RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
         };
-        let grant = c.proto.responder.grant();
+        let grant = c.lane.proto().responder.grant();
         let at = version.plain_header_bytes();
         let start = &mut message.whole_mut()[..at];
         emit_msg_header(start, version, xid, grant, Direction::Reply);
@@ -111,7 +111,7 @@ impl Reactor {
     /// Answers a call whose handler panicked, if it has no answer yet.
     pub(in crate::reactor) fn fail_call(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
-        if c.proto.responder.is_delivered(to.slot) {
+        if c.lane.proto().responder.is_delivered(to.slot) {
             self.refuse(to, &SYSTEM_ERR);
         }
     }

@@ -149,8 +149,8 @@ impl Reactor {
     #[inline(never)]
     fn admit_other_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
         let c = self.conns.find(conn)?;
-        let view = HeaderView::new_checked(message.bytes(), c.proto.limits()).ok()?;
-        let owes_done = owes_done(c.proto.profile().under(view.transport_version()), &view);
+        let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
+        let owes_done = owes_done(c.lane.proto().profile().under(view.transport_version()), &view);
         self.reserve(conn, slot, 1 + reply_writes(&view), usize::from(owes_done))?;
         // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
         let long = view.message_type() == MessageType::Nomsg;
@@ -189,11 +189,11 @@ impl Reactor {
     ) -> Option<()> {
         let c = self.conns.find(conn)?;
         let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
-        if send_room < c.send_reserved + needed + dones || spare_sends <= dones {
+        if send_room < c.lane.send_reserved.get() + needed + dones || spare_sends <= dones {
             self.stats.queue_full += 1;
             return None;
         }
-        c.send_reserved += needed;
+        c.lane.reserve(needed);
         c.serves[usize::from(slot.index)].reserved = needed as u16;
         self.stats.calls_received += 1;
         Some(())
@@ -266,7 +266,7 @@ impl Reactor {
             return self.repost(conn, message);
         }
         let Some(c) = self.conns.find(conn) else { return };
-        if !c.proto.responder.is_delivered(slot) {
+        if !c.lane.proto().responder.is_delivered(slot) {
             // Answered within its handler, as an option may be.
             return self.repost(conn, message);
         }
@@ -326,7 +326,7 @@ impl Reactor {
         let xid = u32::from_be_bytes(*xid);
         // With the word behind it, which says REPLY: as the pair that will be copied on.
         stream[..8].copy_from_slice(&(u64::from(xid) << 32 | 1).to_be_bytes());
-        if c.proto.responder.reply_plain(to.slot, Xid(xid), header).is_err() {
+        if c.lane.proto().responder.reply_plain(to.slot, Xid(xid), header).is_err() {
             self.stats.stale += 1;
             return;
         }
@@ -338,7 +338,7 @@ impl Reactor {
             self.stats.stale += 1;
             return None;
         };
-        let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
+        let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = self.config.reply_plan(&c.negotiated, &view);
         // A call is admitted only while there is one for it.
         let message = c.sends.take();
@@ -357,7 +357,7 @@ impl Reactor {
         data: ReplyData,
     ) {
         let Some(c) = self.conns.find(to.conn) else { return };
-        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
         let plan = self.config.reply_plan(&c.negotiated, &view);
         let (header_bytes, stream_at) = (plan.header_bytes, plan.stream_at());
@@ -381,7 +381,7 @@ impl Reactor {
         let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, long);
         let is_padded = encoded.padded && long_bytes.is_none();
         let header = &mut message.whole_mut()[stream_at - header_bytes..stream_at];
-        let written = c.proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
+        let written = c.lane.proto().responder.reply(to.slot, &view, &shape, header, &mut sink);
         let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
         self.stats.bytes_written += bytes_written;
         c.moved.written += bytes_written;
@@ -427,9 +427,9 @@ impl Reactor {
     /// Answers a call with an RPC error and frees its slot.
     pub(in crate::reactor) fn refuse(&mut self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
         let Some(c) = self.conns.find(to.conn) else { return };
-        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         let (xid, version) = (view.xid(), view.transport_version());
-        if !c.proto.responder.abandon(to.slot) {
+        if !c.lane.proto().responder.abandon(to.slot) {
             self.stats.stale += 1;
             return;
         }
@@ -440,9 +440,9 @@ impl Reactor {
     /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
     pub(in crate::reactor) fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
-        let Ok(view) = HeaderView::new_checked(to.message, c.proto.limits()) else { return };
+        let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         let (xid, version) = (view.xid(), view.transport_version());
-        if c.proto.responder.abandon(to.slot) {
+        if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
             self.send_error(to.conn, xid, version.to_wire(), RdmaError::of_header(version));
         }
@@ -452,7 +452,7 @@ impl Reactor {
     /// mailbox has room for, or no memory for the reply is left.
     pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         let c = self.conns.find(to.conn)?;
-        let view = HeaderView::new_checked(to.message, c.proto.limits()).ok()?;
+        let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = self.config.reply_plan(&c.negotiated, &view);
         if self.deferred >= DEFERRED_MAX {
             return None;
@@ -527,7 +527,7 @@ impl Reactor {
 impl Conn {
     /// The message of a deferred call, and its sinks emptied, if the call is still open.
     pub(in crate::reactor) fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
-        if !self.proto.responder.is_delivered(slot) {
+        if !self.lane.proto().responder.is_delivered(slot) {
             return None;
         }
         self.redeem_send();

@@ -13,7 +13,7 @@ impl ConnTable {
     #[inline]
     pub(crate) fn find(&mut self, id: ConnId) -> Option<&mut Conn> {
         let conn = self.find_for_lane(id)?;
-        conn.gate = Gate::UNKNOWN;
+        conn.lane.gate.set(Gate::UNKNOWN);
         Some(conn)
     }
 
@@ -25,8 +25,8 @@ impl ConnTable {
         (conn.id == id).then_some(conn)
     }
 
-    pub(in crate::reactor) fn insert(&mut self, mut conn: Conn) {
-        conn.gate = Gate::UNKNOWN;
+    pub(in crate::reactor) fn insert(&mut self, conn: Conn) {
+        conn.lane.gate.set(Gate::UNKNOWN);
         let index = conn.id.index() as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
@@ -47,13 +47,13 @@ impl ConnTable {
     /// The connection at a place.
     pub(in crate::reactor) fn at(&mut self, place: usize) -> Option<&mut Conn> {
         let conn = self.0.get_mut(place)?.as_deref_mut()?;
-        conn.gate = Gate::UNKNOWN;
+        conn.lane.gate.set(Gate::UNKNOWN);
         Some(conn)
     }
 
     pub(in crate::reactor) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
         self.0.iter_mut().flatten().map(|conn| {
-            conn.gate = Gate::UNKNOWN;
+            conn.lane.gate.set(Gate::UNKNOWN);
             &mut **conn
         })
     }

@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::fabric::{
-    AnyFabric, ConnId, DownCause, Fabric, FabricError, Peer, QpId, Revoked, SHORT_BYTES_MAX,
+    AnyFabric, ConnId, DownCause, Ends, Fabric, FabricError, Peer, QpId, Revoked, SHORT_BYTES_MAX,
 };
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Region};
@@ -17,7 +17,7 @@ use crate::reactor::pending::offered::Offered;
 use crate::reactor::pending::receive_chains::ReceiveChains;
 use crate::reactor::pending::roles::{ReverseState, Roles};
 use crate::reactor::pending::sinks::Sinks;
-use crate::reactor::words::gate::Gate;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
@@ -28,6 +28,7 @@ use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::TransportVersion;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// Protocol state with slots on the heap, allocated when the connection opens.
 pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
@@ -47,14 +48,11 @@ pub(crate) struct ServeHold {
     pub(in crate::reactor) patience: Expiry,
 }
 
-/// One connection of a core. What short messages need comes first, in as few cache lines as possible.
-#[repr(C, align(64))]
+/// One connection of a core.
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
-    pub(crate) send_reserved: usize,
-    /// The ways that the lane may take.
-    pub(in crate::reactor) gate: Gate,
-    pub(crate) proto: Protocol,
+    /// What short messages need of it.
+    pub(crate) lane: Rc<ConnLane>,
     /// Who is at the other end, for those who look at the core.
     pub(in crate::reactor) peer: Option<Peer>,
     pub(crate) calls: CallTable,
@@ -106,7 +104,7 @@ impl Conn {
         terms: Terms,
         chained: Option<Alignment>,
         first_xid: u32,
-        mut memory: Option<Region>,
+        (ends, mut memory): (Option<Ends>, Option<Region>),
     ) -> Result<Self, FabricError> {
         let ((calls, serves), credits) = (roles.slots(config), roles.credits(config));
         let sends = config.send_budget(credits, serves).total();
@@ -120,12 +118,12 @@ impl Conn {
         let recvs = config.recv_budget_with(roles.reverse_receives()).total();
         let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, recvs));
         let chains = chains.transpose()?;
+        let protocol = protocol(roles, requester, responder, config);
         let extra_bytes = chains.as_ref().map_or(0, ReceiveChains::extra_bytes);
         Ok(Self {
             id,
-            gate: Gate::UNKNOWN,
+            lane: Rc::new(ConnLane::new(id, ends, protocol)),
             peer: None,
-            proto: protocol(roles, requester, responder, config),
             calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             pulls: (0..pulls).map(|_| None).collect(),
@@ -144,7 +142,6 @@ impl Conn {
             terms,
             moved: Moved::default(),
             reads_outstanding: 0,
-            send_reserved: 0,
             sends_promised: 0,
             sends_left_by_calls: u32::from(roles.reverse_calls > 0),
             reverse: ReverseState::default(),
@@ -164,7 +161,7 @@ impl Conn {
 
     /// The server has said its limits: what is sent from now on keeps to them.
     pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
-        let version = self.proto.requester.negotiation().version();
+        let version = self.lane.proto().requester.negotiation().version();
         let padding = self.negotiated.alignment(TransportVersion::One);
         self.negotiated = self.terms.with_reply(reply).settled(version);
         if self.sends_promised > 0 {
@@ -183,7 +180,7 @@ impl Conn {
     /// Work requests that may still be posted without taking those kept for replies.
     #[inline]
     pub(crate) fn send_room(&self, fabric: &AnyFabric) -> usize {
-        fabric.send_room(self.id).saturating_sub(self.send_reserved)
+        fabric.send_room(self.id).saturating_sub(self.lane.send_reserved.get())
     }
 
     /// RDMA Reads that may be posted now without more being active than the driver takes and the
@@ -253,7 +250,7 @@ impl Conn {
     #[inline]
     pub(in crate::reactor) fn release(&mut self, slot: SlotId) {
         let hold = &mut self.serves[usize::from(slot.index)];
-        self.send_reserved = self.send_reserved.saturating_sub(usize::from(hold.reserved));
+        self.lane.unreserve(usize::from(hold.reserved));
         hold.reserved = 0;
     }
 }
@@ -322,7 +319,7 @@ mod tests {
         let terms =
             Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
         let roles = Roles::accepted(&config);
-        Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, None).unwrap()
+        Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, (None, None)).unwrap()
     }
 
     /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued

@@ -87,7 +87,10 @@ impl CoreCell {
         let names_times = reactor.config.propagates_deadlines();
         let longest_bytes = longest_block_bytes(&reactor.config);
         let alignment = reactor.config.msgp_alignment();
-        let lane = Lane::new(reactor.fabric.has_shorts(), names_times, alignment, longest_bytes);
+        let clock = Some(reactor.clock).filter(|_| !reactor.fabric.simulates_time());
+        let (has_shorts, times) =
+            (reactor.fabric.has_shorts(), (clock, reactor.default_timeout_ticks));
+        let lane = Lane::new(has_shorts, names_times, alignment, longest_bytes, times);
         Self { state: RefCell::new(reactor), lane, connect, names_times }
     }
 

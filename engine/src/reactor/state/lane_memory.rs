@@ -2,7 +2,10 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::words::message_memory::MessageMemory;
+use crate::reactor::words::stats::StatsSnapshot;
+use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::ids::Instant;
 use std::cell::{Cell, RefCell};
 
 /// Memory in which a core encodes its messages, and the call that is being served.
@@ -10,8 +13,6 @@ pub(in crate::reactor) struct Lane {
     /// The driver sends messages by value, nothing in them is ever padded, and calls do not say how much time
     /// they have.
     pub(in crate::reactor) takes_calls: bool,
-    /// The driver sends messages by value.
-    pub(in crate::reactor) takes_shorts: bool,
     /// Nothing in replies is ever padded, so that they need not be drafted.
     pub(in crate::reactor) takes_replies: bool,
     /// Padding in messages of connections that have it.
@@ -24,6 +25,35 @@ pub(in crate::reactor) struct Lane {
     pub(in crate::reactor) serving: Cell<Option<ConnId>>,
     /// It is to be closed when that call is answered.
     pub(in crate::reactor) closing: Cell<Option<ConnId>>,
+    /// The time of the turn, within one.
+    pub(in crate::reactor) stamp: Cell<Option<Ticks>>,
+    /// Read by calls that start between two turns; none where the driver simulates time.
+    pub(in crate::reactor) clock: Option<Clock>,
+    pub(in crate::reactor) default_timeout_ticks: u64,
+    /// The earliest deadline of a call that was sent here since the core was told.
+    pub(in crate::reactor) next_deadline: Cell<Instant>,
+    pub(in crate::reactor) counts: LaneCounts,
+}
+
+/// What was sent and taken here and is not in the statistics yet.
+#[derive(Default)]
+pub(in crate::reactor) struct LaneCounts {
+    pub(in crate::reactor) calls_sent: Cell<u64>,
+    pub(in crate::reactor) replies_received: Cell<u64>,
+    pub(in crate::reactor) calls_received: Cell<u64>,
+    pub(in crate::reactor) replies_sent: Cell<u64>,
+    pub(in crate::reactor) bytes_inline: Cell<u64>,
+}
+
+impl LaneCounts {
+    /// Moves them into the statistics.
+    pub(in crate::reactor) fn move_into(&self, stats: &mut StatsSnapshot) {
+        stats.calls_sent += self.calls_sent.take();
+        stats.replies_received += self.replies_received.take();
+        stats.calls_received += self.calls_received.take();
+        stats.replies_sent += self.replies_sent.take();
+        stats.bytes_inline += self.bytes_inline.take();
+    }
 }
 
 impl Lane {
@@ -33,18 +63,23 @@ impl Lane {
         names_times: bool,
         alignment: Alignment,
         longest_bytes: usize,
+        (clock, default_timeout_ticks): (Option<Clock>, u64),
     ) -> Self {
         let pads = alignment != Alignment::NONE;
         let memory = || RefCell::new(MessageMemory::with_capacity(longest_bytes));
         Self {
             takes_calls: has_shorts && !pads && !names_times,
-            takes_shorts: has_shorts,
             takes_replies: !pads,
             alignment,
             call: memory(),
             reply: memory(),
             serving: Cell::new(None),
             closing: Cell::new(None),
+            stamp: Cell::new(None),
+            clock,
+            default_timeout_ticks,
+            next_deadline: Cell::new(Instant(u64::MAX)),
+            counts: LaneCounts::default(),
         }
     }
 }

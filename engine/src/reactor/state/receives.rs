@@ -58,7 +58,7 @@ impl Reactor {
     #[cold]
     pub(in crate::reactor) fn join_unless_padded(&mut self, conn: ConnId, message: &mut Buf) {
         let Some(c) = self.conns.find(conn).filter(|_| message.spills()) else { return };
-        if !begins_padded(message.bytes(), c.proto.limits()) {
+        if !begins_padded(message.bytes(), c.lane.proto().limits()) {
             self.stats.joins += 1;
             message.join();
         }

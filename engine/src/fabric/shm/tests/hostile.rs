@@ -565,7 +565,7 @@ impl Drop for StopAtEnd<'_> {
 fn a_message_rewritten_while_it_is_received_is_torn_at_worst() {
     let mut victim = Victim::new();
     let (attacker, qp) = victim.attack();
-    let mut producer = Producer::new(attacker.window.clone(), attacker.ring).unwrap();
+    let producer = Producer::new(attacker.window.clone(), attacker.ring).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

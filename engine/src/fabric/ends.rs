@@ -1,0 +1,66 @@
+//! The ends of one connection, by which the lane takes and sends short messages: without a look at the driver, which
+//! need not be borrowed meanwhile. A choice of drivers, as [`AnyFabric`](super::AnyFabric) is, made once for each message.
+
+use super::shm::ShmEnds;
+#[cfg(feature = "sim")]
+use super::sim::SimEnds;
+use super::{Head, QpId, Short};
+use std::rc::Rc;
+
+/// A connection on which a short message waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextLane {
+    /// The connection.
+    pub qp: QpId,
+    /// The scan of this turn ends behind it.
+    pub is_last: bool,
+}
+
+/// See the module. Clones are the same ends. Those of a connection that is down take and send nothing.
+#[derive(Clone, Debug)]
+pub enum Ends {
+    /// Of a connection over shared memory.
+    Shm(Rc<ShmEnds>),
+    /// Of a simulated one.
+    #[cfg(feature = "sim")]
+    Sim(Rc<SimEnds>),
+}
+
+/// The same for the ends of each driver.
+macro_rules! each {
+    ($it:expr, $ends:ident => $do:expr) => {
+        match $it {
+            Ends::Shm($ends) => $do,
+            #[cfg(feature = "sim")]
+            Ends::Sim($ends) => $do,
+        }
+    };
+}
+
+impl Ends {
+    /// Takes the next short message, if one waits, as if its receive were posted again at once. Returns whether
+    /// there may be more.
+    #[inline(always)]
+    pub fn take(&self, message: &mut Short) -> Option<bool> {
+        each!(self, ends => ends.take(message))
+    }
+
+    /// As [`Fabric::post`](super::Fabric::post) of a Send, by value; the message begins with `head`, whatever it has
+    /// there itself. `false` where that cannot be done now, or ever; then nothing has happened, and the message is
+    /// to be posted.
+    #[inline(always)]
+    pub fn send<const HEAD: usize>(&self, head: &Head<HEAD>, message: &Short) -> bool {
+        match self {
+            Self::Shm(ends) => ends.send(head, message),
+            // Of a copy: the head itself need not lie in memory.
+            #[cfg(feature = "sim")]
+            Self::Sim(ends) => ends.send(&{ *head }, message),
+        }
+    }
+
+    /// As [`Fabric::send_room`](super::Fabric::send_room).
+    #[inline(always)]
+    pub fn send_room(&self) -> usize {
+        each!(self, ends => ends.send_room())
+    }
+}

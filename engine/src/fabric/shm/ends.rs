@@ -1,0 +1,238 @@
+//! The ends of one connection's two rings, shared by its queue pair and by whoever sends and takes its short
+//! messages: all that a short message needs, in as few cache lines as possible. With many connections they are
+//! what a call costs.
+//!
+//! Touches the rings, and the list of connections that sent something. The queue pair sets what the ends may do
+//! ([`ShmEnds::allow`], [`ShmEnds::note_receive`]).
+
+use super::super::{Head, QpId, Short};
+use super::endpoint::Link;
+use super::layout::Layout;
+use super::window::Window;
+use crate::sync::ring::{Consumer, Corrupt, Look, Producer, PushError};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Connections that sent something since the last flush, or whose rings broke meanwhile.
+#[derive(Debug)]
+pub(super) struct SentList {
+    count: Cell<usize>,
+    places: Box<[Cell<u32>]>,
+}
+
+impl SentList {
+    /// With room for all connections of a core, each of which is on it once.
+    pub(super) fn new(conns: usize) -> Rc<Self> {
+        let places = (0..conns).map(|_| Cell::new(0)).collect();
+        Rc::new(Self { count: Cell::new(0), places })
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.get() == 0
+    }
+
+    #[inline(always)]
+    pub(super) fn pop(&self) -> Option<u32> {
+        let last = self.count.get().checked_sub(1)?;
+        self.count.set(last);
+        self.places.get(last).map(Cell::get)
+    }
+
+    #[inline(always)]
+    fn push(&self, place: u32) {
+        let count = self.count.get();
+        if let Some(to) = self.places.get(count) {
+            to.set(place);
+            self.count.set(count + 1);
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct ShmEnds {
+    pub(super) id: QpId,
+    /// Looks in a row that found nothing.
+    pub(super) empty_looks: Cell<u32>,
+    /// Receives that are posted.
+    receives: Cell<u32>,
+    /// A message that is not short waits behind those that were taken.
+    has_other: Cell<bool>,
+    /// The last message taken here was short, and its receive, which is posted all the while, can be had.
+    lends_receive: Cell<bool>,
+    /// The last turn that looked found something.
+    pub(super) burst: Cell<bool>,
+    /// Work requests that can be queued; see [`ShmEnds::allow`].
+    room: Cell<usize>,
+    /// Nothing waits in the send queue, and the connection is up.
+    sends_at_once: Cell<bool>,
+    /// On the list of those that sent something.
+    sent: Cell<bool>,
+    /// What the peer broke, until the driver looks.
+    broken: Cell<Option<Corrupt>>,
+    is_broken: Cell<bool>,
+    sent_list: Rc<SentList>,
+    pub(super) rx: Consumer<Window>,
+    pub(super) tx: Producer<Window>,
+}
+
+impl ShmEnds {
+    /// The ends of a fresh connection. `None` when its rings do not fit the window.
+    pub(super) fn new(id: QpId, link: &Link, layout: Layout, sent: Rc<SentList>) -> Option<Self> {
+        let tx = Producer::new(link.window.clone(), layout.ring(link.side))?;
+        let rx = Consumer::new(link.window.clone(), layout.ring(link.side.peer()))?;
+        Some(Self {
+            id,
+            empty_looks: Cell::new(0),
+            receives: Cell::new(0),
+            has_other: Cell::new(false),
+            lends_receive: Cell::new(false),
+            burst: Cell::new(false),
+            room: Cell::new(0),
+            sends_at_once: Cell::new(true),
+            sent: Cell::new(false),
+            broken: Cell::new(None),
+            is_broken: Cell::new(false),
+            sent_list: sent,
+            rx,
+            tx,
+        })
+    }
+
+    /// How many work requests can be queued, and whether messages go out without being queued.
+    pub(super) fn allow(&self, room: usize, sends_at_once: bool) {
+        self.room.set(room);
+        self.sends_at_once.set(sends_at_once && !self.is_broken.get());
+    }
+
+    pub(super) fn sends_at_once(&self) -> bool {
+        self.sends_at_once.get()
+    }
+
+    /// A receive is posted.
+    #[inline(always)]
+    pub(super) fn note_receive(&self) {
+        self.receives.set(self.receives.get() + 1);
+    }
+
+    /// One is not posted any more; perhaps of a connection that receives nothing more.
+    #[inline(always)]
+    pub(super) fn note_receive_taken(&self) {
+        self.receives.set(self.receives.get().saturating_sub(1));
+    }
+
+    /// The connection has gone down: nothing more is taken.
+    pub(super) fn end_receiving(&self) {
+        self.receives.set(0);
+    }
+
+    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
+    #[inline(always)]
+    pub(in super::super) fn send_room(&self) -> usize {
+        self.room.get()
+    }
+
+    /// Looks for a message. `is_first`: it is the first look of a turn.
+    #[inline(always)]
+    pub(super) fn look(&self, is_first: bool) -> Look {
+        match self.rx.look() {
+            Look::Short(_) if self.receives.get() == 0 => Look::Other,
+            Look::Empty => {
+                self.burst.set(self.burst.get() & !is_first);
+                Look::Empty
+            }
+            found => found,
+        }
+    }
+
+    /// Takes the next short message, if one waits, and returns whether there may be more. After silence nobody
+    /// looks for a second one, as in [`QueuePair::receive`](super::queue_pair::QueuePair::receive).
+    #[inline(always)]
+    pub(in super::super) fn take(&self, message: &mut Short) -> Option<bool> {
+        if self.receives.get() == 0 {
+            return self.leave();
+        }
+        let in_burst = self.burst.get();
+        match self.rx.take_slot(message.slot_mut(), in_burst) {
+            Look::Short(length) => {
+                message.set_taken(length);
+                self.burst.set(true);
+                self.lends_receive.set(true);
+                Some(in_burst)
+            }
+            Look::Empty => None,
+            Look::Other => self.leave(),
+        }
+    }
+
+    /// What waits is received another way.
+    #[cold]
+    fn leave(&self) -> Option<bool> {
+        self.has_other.set(true);
+        None
+    }
+
+    /// Whether a message that is not short was found behind those that were taken; once.
+    #[inline(always)]
+    pub(super) fn take_other(&self) -> bool {
+        self.has_other.replace(false)
+    }
+
+    /// Whether the receive of the last short message can be had; once.
+    pub(super) fn lend_receive(&self) -> bool {
+        self.lends_receive.replace(false)
+    }
+
+    /// Sends a short message, if that can be done at once. What the peer broke is found by the next flush.
+    #[inline(always)]
+    pub(in super::super) fn send<const HEAD: usize>(
+        &self,
+        head: &Head<HEAD>,
+        message: &Short,
+    ) -> bool {
+        if !self.sends_at_once.get() {
+            return false;
+        }
+        match self.tx.push_slot(head.words(), message.slot(), message.length()) {
+            Ok(()) => {
+                if !self.sent.get() {
+                    self.note_sent();
+                }
+                true
+            }
+            Err(why) => self.refuse(why),
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, why: PushError) -> bool {
+        let PushError::Corrupt(corrupt) = why else { return false };
+        self.sends_at_once.set(false);
+        self.is_broken.set(true);
+        self.broken.set(Some(corrupt));
+        self.note_sent();
+        true
+    }
+
+    /// The flush has a look at this connection.
+    #[inline(always)]
+    pub(super) fn note_sent(&self) {
+        if !self.sent.replace(true) {
+            self.sent_list.push(self.id.index());
+        }
+    }
+
+    /// The flush has its look. `false` if the peer broke a ring ([`ShmEnds::take_broken`]).
+    #[inline(always)]
+    pub(super) fn take_sent(&self) -> bool {
+        self.sent.set(false);
+        !self.is_broken.get()
+    }
+
+    /// What the peer broke; once.
+    pub(super) fn take_broken(&self) -> Option<Corrupt> {
+        self.broken.take()
+    }
+}

@@ -1,0 +1,77 @@
+//! What the lane needs of one connection, shared by the connection and by who calls or serves: so that a short message
+//! needs no look at the tables of the core, which need not be borrowed.
+//!
+//! Everything else about a connection is its [`Conn`](super::connection::Conn), which makes the gate unknown whenever
+//! it may have changed. A connection that is gone opens none of the gate's ways.
+
+use crate::fabric::{ConnId, Ends};
+use crate::reactor::state::connection::Protocol;
+use crate::reactor::words::gate::{Gate, Way};
+use spinrpc_proto::requester::{CallSlot, Requester};
+use std::cell::{Cell, RefCell, RefMut};
+
+/// See the module.
+pub(crate) struct ConnLane {
+    pub(in crate::reactor) id: ConnId,
+    /// The ways that the lane may take.
+    pub(in crate::reactor) gate: Cell<Gate>,
+    /// Send-queue places kept for replies.
+    pub(in crate::reactor) send_reserved: Cell<usize>,
+    /// By which short messages come and go, where they go by value.
+    pub(in crate::reactor) ends: Option<Ends>,
+    protocol: RefCell<Protocol>,
+}
+
+impl ConnLane {
+    pub(in crate::reactor) fn new(id: ConnId, ends: Option<Ends>, protocol: Protocol) -> Self {
+        Self {
+            id,
+            gate: Cell::new(Gate::UNKNOWN),
+            send_reserved: Cell::new(0),
+            ends,
+            protocol: RefCell::new(protocol),
+        }
+    }
+
+    /// The state of the protocol, for one step.
+    #[inline(always)]
+    pub(in crate::reactor) fn proto(&self) -> RefMut<'_, Protocol> {
+        self.protocol.borrow_mut()
+    }
+
+    /// It is known to let one through.
+    #[inline(always)]
+    pub(in crate::reactor) fn is_open(&self, way: Way) -> bool {
+        self.gate.get().is_open(way)
+    }
+
+    /// Keeps places in the send queue.
+    #[inline(always)]
+    pub(in crate::reactor) fn reserve(&self, places: usize) {
+        self.send_reserved.set(self.send_reserved.get() + places);
+    }
+
+    /// Gives them up.
+    #[inline(always)]
+    pub(in crate::reactor) fn unreserve(&self, places: usize) {
+        self.send_reserved.set(self.send_reserved.get().wrapping_sub(places));
+    }
+
+    /// A plain call without a slot is taken on, if there is a slot should it need one, and room for its reply.
+    #[inline(always)]
+    pub(in crate::reactor) fn begin_plain_call(&self, ends: &Ends) -> bool {
+        let has_room = ends.send_room() > self.send_reserved.get();
+        let begins = has_room && self.proto().responder.begin_plain();
+        if begins {
+            self.reserve(1);
+        }
+        begins
+    }
+
+    /// The calls of a connection that is gone, to be made on another one.
+    #[cold]
+    pub(in crate::reactor) fn take_requester(&self) -> Requester<Box<[CallSlot]>> {
+        let none = Requester::new(Box::default(), 0);
+        std::mem::replace(&mut self.proto().requester, none)
+    }
+}
