@@ -1,7 +1,10 @@
-//! Generated codecs beside codecs written by hand for the same messages of NFS version 3. Each round times
-//! both; printed are the medians of a call in nanoseconds, and the median of the rounds' ratios.
+//! Compares generated codecs with codecs written by hand for the same messages of NFS version 3. Each round
+//! times both. The output has the medians of a call in nanoseconds, and the median of the rounds' ratios.
 //!
 //! `cargo run --release -p spinrpc-xdr-suite --example codec_speed`
+//!
+//! `codec_speed CASE hand|generated` runs one side of one case [`COUNTED`] times and prints nothing:
+//! `xdr/suite/instructions` counts its instructions with valgrind. `codec_speed --list` prints the cases.
 
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, List, Opaque, Placed, to_bytes};
 use spinrpc_xdr_suite::nfs_prot::{
@@ -13,9 +16,43 @@ use std::time::Instant;
 
 const ROUNDS: usize = 41;
 const CALLS: u32 = 20_000;
+/// Calls of a run whose instructions are counted.
+const COUNTED: u32 = 1_000;
+
+/// What to do with each case.
+enum Job {
+    Time,
+    List,
+    Count { case: String, is_generated: bool },
+}
+
+fn job() -> Job {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match &words[..] {
+        [] => Job::Time,
+        [list] if list == "--list" => Job::List,
+        [case, side] if side == "hand" || side == "generated" => {
+            Job::Count { case: case.clone(), is_generated: side == "generated" }
+        }
+        _ => {
+            eprintln!("usage: codec_speed [--list | CASE hand|generated]");
+            std::process::exit(2);
+        }
+    }
+}
+
+/// Runs `work` where valgrind counts.
+#[inline(never)]
+fn counted(work: &mut dyn FnMut()) {
+    for _ in 0..COUNTED {
+        work();
+    }
+}
 
 fn main() {
-    println!("{:30} {:>9} {:>9} {:>6}", "", "by hand", "generated", "ratio");
+    if matches!(job(), Job::Time) {
+        println!("{:30} {:>9} {:>9} {:>6}", "", "by hand", "generated", "ratio");
+    }
     read_arguments();
     write_arguments();
     attributes();
@@ -37,6 +74,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn compare(what: &str, mut by_hand: impl FnMut(), mut generated: impl FnMut()) {
+    match job() {
+        Job::Time => compare_times(what, by_hand, generated),
+        Job::List => println!("{what}"),
+        Job::Count { case, is_generated: false } if case == what => counted(&mut by_hand),
+        Job::Count { case, is_generated: true } if case == what => counted(&mut generated),
+        Job::Count { .. } => {}
+    }
+}
+
+fn compare_times(what: &str, mut by_hand: impl FnMut(), mut generated: impl FnMut()) {
     let rounds: Vec<(f64, f64)> =
         (0..ROUNDS).map(|_| (time(&mut by_hand), time(&mut generated))).collect();
     let ratio = median(rounds.iter().map(|(hand, made)| made / hand).collect());
