@@ -168,7 +168,7 @@ fn modules(model: &Model, programs: &[ast::Program]) -> Result<(), Mistake> {
         }
         let mut methods = BTreeSet::new();
         let mut markers: BTreeSet<&str> =
-            ["Blocking", "Client", "Result", "Server", "Service", "TypedCall"].into();
+            ["Blocking", "Client", "Handle", "Result", "Server", "Service", "TypedCall"].into();
         for procedure in &version.procedures {
             if !methods.insert(&procedure.method) || !markers.insert(&procedure.rust) {
                 return Err(clash(&procedure.name, &procedure.rust, &written.name.at));
