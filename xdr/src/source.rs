@@ -245,6 +245,12 @@ impl<'a> Words<'a> {
         Self { bytes, end: bytes.len() }
     }
 
+    /// Number of bytes that are left.
+    #[inline]
+    pub const fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The next `N` bytes.
     #[inline(always)]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {

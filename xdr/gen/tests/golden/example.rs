@@ -18,6 +18,16 @@ pub enum Kind {
     Directory = 2,
 }
 
+/// The name in the description.
+impl core::fmt::Display for Kind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::File => "FILE",
+            Self::Directory => "DIRECTORY",
+        })
+    }
+}
+
 /// `struct entry`, without its link to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Xdr)]
 pub struct Entry<'a> {
