@@ -83,6 +83,40 @@ impl<P> std::fmt::Debug for TypedAnswer<P> {
 
 /// Starts a call of procedure `P` from any thread, as [`ClientHandle::start`], and returns at once.
 ///
+/// ```
+/// use spinrpc::{CallSpec, Config, ConnectOptions, CoreContext, Engine, Program, Version};
+/// use spinrpc_xdr::rpc::{self, TypedCall};
+///
+/// /// Code generated from `unsigned int DOUBLE(unsigned int) = 1;` has this type.
+/// struct Double;
+/// impl rpc::Procedure for Double {
+///     const NUMBER: u32 = 1;
+///     type Args<'a> = u32;
+///     type Results<'a> = u32;
+/// }
+///
+/// let (program, version) = (Program(0x2000_0001), Version(1));
+/// let engine = Engine::new(Config::default())?;
+/// engine.serve(program, version, |_: &CoreContext| {
+///     |call: rpc::Call<'_>| {
+///         if let Some((number, call)) = TypedCall::<Double>::accept(call) {
+///             call.reply(&(2 * number));
+///         }
+///     }
+/// });
+/// engine.listen("shm:doc-xdr-start")?;
+/// let running = engine.start()?;
+///
+/// let client = engine.connect(0, "shm:doc-xdr-start", program, version, &ConnectOptions::new())?;
+/// // Or `.await` instead of `wait()`.
+/// let mut answer = rpc::start::<Double>(&client, CallSpec::new(), &21)?.wait()?;
+/// assert_eq!(answer.results()?, 42);
+/// drop((answer, client));
+/// engine.shutdown();
+/// running.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// As [`ClientHandle::start`].
 pub fn start<P: Procedure>(

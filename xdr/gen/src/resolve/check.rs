@@ -57,7 +57,7 @@ fn visit(
     }
     if uses.iter().any(|ty| copies_memory(model, ty)) {
         let problem = "has items for direct placement in an array or a list";
-        return refused(model, problem, "annotate items that stand alone only");
+        return refused(model, problem, "give each a field of its own, or take `ddp` away");
     }
     let (borrows, owns) =
         (uses.iter().any(|ty| borrows(model, ty)), uses.iter().any(|ty| owns(model, ty)));
