@@ -137,7 +137,7 @@ impl Reading<'_> {
         };
         let spec = CallSpec::new().reply_bytes_max(READ_RESULT_HEAD_BYTES).result_into(room);
         let Piece { offset, count } = piece;
-        let args = Read3args { file: handle_of(&self.file)?, offset, count };
+        let args = Read3args { file: handle_of(self.file)?, offset, count };
         let count = piece.count as usize;
         self.window.start(
             self.nfs,

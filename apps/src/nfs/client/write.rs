@@ -134,7 +134,7 @@ impl Writing<'_> {
             return Err(Error::Local(format!("no memory for a WRITE of {count} bytes")));
         };
         self.fill(&mut data, offset)?;
-        let (file, stable) = (handle_of(&self.file)?, StableHow::Unstable);
+        let (file, stable) = (handle_of(self.file)?, StableHow::Unstable);
         let args = Write3args { file, offset, count, stable, data: Placed::Beside };
         let spec = CallSpec::new().reply_bytes_max(PLAIN_RESULT_BYTES_MAX).argument(data);
         self.window.start(self.nfs, piece, spec, |to| args.encode(to), owned_outcome)

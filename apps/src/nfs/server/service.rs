@@ -14,9 +14,8 @@ use super::procedures::Arguments;
 use super::site::{Refusal, Scene, Site, Visit};
 use super::stats::{Counters, ServerStats};
 use crate::nfs::nfs3;
-use crate::nfs::protocol::Getattr3args;
 use crate::nfs::xdr::{Xdr, to_bytes};
-use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, fattr3, nfs_fh3, nfsstat3};
+use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, NFS3_FHSIZE, fattr3, nfs_fh3, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::sync::lock;
 use spinrpc::sys::random::Random;
@@ -24,7 +23,6 @@ use spinrpc::{
     AcceptStatus, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder, Engine,
     EngineError, Procedure, Progress, ReplyData, Service,
 };
-use spinrpc_xdr::Decode;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -260,10 +258,9 @@ impl NfsService {
     /// GETATTR, the most frequent of all calls: without a thread if that can be, and without memory.
     fn attributes<'a>(&self, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
         let operation = NFS_PROGRAM::NFSPROC3_GETATTR;
-        let Ok(args) = whole(&mut call, <Getattr3args<'_> as Decode<'_>>::decode) else {
+        let Ok(handle) = whole(&mut call, |from| from.opaque(NFS3_FHSIZE)) else {
             return Err(Garbage(call));
         };
-        let handle = args.object.data.bytes();
         match self.enter(handle, &call) {
             Ok(visit) => match attributes_now(&visit) {
                 Some(outcome) => {
