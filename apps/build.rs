@@ -1,5 +1,8 @@
-//! Generates the types and stubs of spin-kv's protocol from its description.
+//! Generates the types and stubs of spin-kv's protocol, of NFS and of MOUNT from their descriptions.
 
 fn main() -> Result<(), spinrpc_xdrgen::BuildError> {
-    spinrpc_xdrgen::Generator::new().build("src/kv/kv.x").map(drop)
+    let generator = spinrpc_xdrgen::Generator::new();
+    generator.build("src/kv/kv.x")?;
+    generator.build("src/nfs/nfs_prot.x")?;
+    generator.build("src/nfs/mount.x").map(drop)
 }

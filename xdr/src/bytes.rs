@@ -1,7 +1,8 @@
 //! Bytes of variable length: strings, opaque data, and opaque data that may be placed directly.
 
 use crate::codec::{Decode, Encode};
-use spinrpc::{Bulk, Data, DecodeError, Decoder, Encoder};
+use crate::source::Source;
+use spinrpc::{Bulk, Data, DecodeError, Encoder};
 use std::fmt;
 use std::ops::Deref;
 
@@ -61,7 +62,7 @@ impl<const MAX: u32> fmt::Debug for Opaque<'_, MAX> {
 
 impl<'a, const MAX: u32> Decode<'a> for Opaque<'a, MAX> {
     #[inline(always)]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         from.opaque(MAX as usize).map(Self)
     }
 }
@@ -117,7 +118,7 @@ impl<const MAX: u32> fmt::Display for Text<'_, MAX> {
 
 impl<'a, const MAX: u32> Decode<'a> for Text<'a, MAX> {
     #[inline(always)]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         from.string(MAX as usize).map(Self)
     }
 }
@@ -163,7 +164,7 @@ impl<const MAX: u32> PartialEq for Placed<'_, MAX> {
 
 impl<'a, const MAX: u32> Decode<'a> for Placed<'a, MAX> {
     #[inline(always)]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         Ok(match from.data(MAX as usize)? {
             Data::Inline(bytes) => Self::Inline(bytes),
             Data::Bulk(bulk) => Self::Bulk(bulk),

@@ -1,6 +1,7 @@
 //! The two traits of a codec, and those types of the standard library that have one.
 
-use spinrpc::{DecodeError, Decoder, Encoder};
+use crate::source::Source;
+use spinrpc::{DecodeError, Encoder};
 
 /// A type that can be read from a message, borrowing from it for `'a`.
 pub trait Decode<'a>: Sized {
@@ -8,13 +9,17 @@ pub trait Decode<'a>: Sized {
     /// items are passed over without a look at them.
     const PLAIN_BYTES: Option<usize> = None;
 
-    /// Reads a value.
+    /// Length in bytes, if every encoding has this length, though not all bytes of it may be valid: the length is
+    /// compared once for all fields of a struct.
+    const FIXED_BYTES: Option<usize> = Self::PLAIN_BYTES;
+
+    /// Reads a value, from a [`Decoder`](spinrpc::Decoder) mostly.
     ///
     /// # Errors
     /// [`DecodeError`] if the bytes are not an encoding of the type: [`DecodeError::BadEnum`] for
     /// values of an enum and discriminants of a union that the type does not have,
     /// [`DecodeError::TooLong`] beyond a bound.
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError>;
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError>;
 }
 
 /// A type that can be written to a message.
@@ -46,6 +51,14 @@ pub const fn sum(parts: &[Option<usize>]) -> Option<usize> {
     Some(total)
 }
 
+/// The length of `count` items, if all have this one.
+const fn times(bytes: Option<usize>, count: usize) -> Option<usize> {
+    match bytes {
+        Some(bytes) => Some(bytes.saturating_mul(count)),
+        None => None,
+    }
+}
+
 /// The encoding of `value`, outside of a message: for tests and tools. Registered buffers
 /// ([`Placed::Beside`](crate::Placed::Beside)) are missing in it.
 pub fn to_bytes<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
@@ -64,11 +77,11 @@ pub fn to_bytes<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
 
 macro_rules! basic {
     ($($type:ty: $bytes:literal $method:ident;)*) => {$(
-        impl Decode<'_> for $type {
+        impl<'a> Decode<'a> for $type {
             const PLAIN_BYTES: Option<usize> = Some($bytes);
 
             #[inline(always)]
-            fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+            fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
                 from.$method()
             }
         }
@@ -91,11 +104,11 @@ basic! {
 
 macro_rules! float {
     ($($type:ty: $bytes:literal $method:ident;)*) => {$(
-        impl Decode<'_> for $type {
+        impl<'a> Decode<'a> for $type {
             const PLAIN_BYTES: Option<usize> = Some($bytes);
 
             #[inline(always)]
-            fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+            fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
                 from.$method().map(<$type>::from_bits)
             }
         }
@@ -114,9 +127,11 @@ float! {
     f64: 8 u64;
 }
 
-impl Decode<'_> for bool {
+impl<'a> Decode<'a> for bool {
+    const FIXED_BYTES: Option<usize> = Some(4);
+
     #[inline(always)]
-    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         from.bool()
     }
 }
@@ -154,11 +169,11 @@ impl Discriminant for i32 {
 }
 
 /// `opaque[N]`.
-impl<const N: usize> Decode<'_> for [u8; N] {
+impl<'a, const N: usize> Decode<'a> for [u8; N] {
     const PLAIN_BYTES: Option<usize> = Some(N.next_multiple_of(4));
 
     #[inline(always)]
-    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         let at = from.position();
         match from.fixed(N)?.first_chunk() {
             Some(bytes) => Ok(*bytes),
@@ -177,13 +192,11 @@ impl<const N: usize> Encode for [u8; N] {
 
 /// `T[N]`.
 impl<'a, T: Decode<'a> + Copy, const N: usize> Decode<'a> for [T; N] {
-    const PLAIN_BYTES: Option<usize> = match T::PLAIN_BYTES {
-        Some(bytes) => Some(bytes.saturating_mul(N)),
-        None => None,
-    };
+    const PLAIN_BYTES: Option<usize> = times(T::PLAIN_BYTES, N);
+    const FIXED_BYTES: Option<usize> = times(T::FIXED_BYTES, N);
 
     #[inline(always)]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         const { assert!(N > 0, "an array has items") };
         let first = T::decode(from)?;
         let mut items = [first; N];
@@ -205,7 +218,7 @@ impl<T: Encode, const N: usize> Encode for [T; N] {
 /// Optional data.
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
     #[inline(always)]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         match from.bool()? {
             true => T::decode(from).map(Some),
             false => Ok(None),
@@ -229,9 +242,10 @@ macro_rules! tuple {
         /// Arguments of a procedure.
         impl<'a, $($name: Decode<'a>),*> Decode<'a> for ($($name,)*) {
             const PLAIN_BYTES: Option<usize> = sum(&[$($name::PLAIN_BYTES),*]);
+            const FIXED_BYTES: Option<usize> = sum(&[$($name::FIXED_BYTES),*]);
 
             #[inline(always)]
-            fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+            fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
                 let _ = &from;
                 Ok(($($name::decode(from)?,)*))
             }

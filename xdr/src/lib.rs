@@ -42,9 +42,11 @@ mod bytes;
 mod codec;
 pub mod rpc;
 mod sequence;
+mod source;
 
 pub use bytes::{Opaque, Placed, Text, TooLong};
 pub use codec::{Decode, Discriminant, Encode, sum, to_bytes};
 pub use sequence::{Array, Chain, Items, List};
+pub use source::{Source, Words};
 pub use spinrpc::{DecodeError, Decoder, Encoder};
 pub use spinrpc_xdr_derive::Xdr;

@@ -1,12 +1,23 @@
 //! Typed calls: the part of a stub that is the same for all programs.
+//!
+//! | calls are made | the reply comes | generated | with a [`CallSpec`] |
+//! |---|---|---|---|
+//! | on a core | to a [`ReplyHandler`](spinrpc::ReplyHandler) | `Client` | `Client` |
+//! | on a thread with an engine of its own | when the call returns | `Blocking` | [`call_wait`] |
+//! | from any thread | as a `Future`, or by [`TypedPending::wait`] | `Handle` | [`start`] |
+//! | from any thread | to a function on the core | | [`start_on_core`] |
+//! | from any thread | to an [`AnswerQueue`](spinrpc::AnswerQueue) | | [`start_to_queue`] |
+
+mod handle;
 
 use crate::codec::{Decode, Encode};
 use spinrpc::{AcceptStatus, AuthStat};
 use std::marker::PhantomData;
 
+pub use handle::{TypedAnswer, TypedPending, start, start_on_core, start_to_queue};
 pub use spinrpc::{
-    Backpressure, Call, CallError, CallSpec, Client, ConnectError, DecodeError, Deferred, Program,
-    Reply, ReplyData, Service, Token, Version, blocking,
+    Backpressure, Call, CallError, CallSpec, Client, ClientHandle, ConnectError, DecodeError,
+    Deferred, Program, Reply, ReplyData, Service, Token, Version, blocking,
 };
 
 /// A procedure of a version of a program. Generated code has a type for each, which has no values of

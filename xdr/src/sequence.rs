@@ -3,80 +3,173 @@
 
 use crate::bytes::{TooLong, bounded};
 use crate::codec::{Decode, Encode};
-use spinrpc::{DecodeError, Decoder, Encoder, Span};
+use crate::source::{Extent, Passed, Place, Source, Words};
+use spinrpc::{DecodeError, Encoder, Span};
 use std::fmt;
 
 /// Items of a message, or of the application.
 #[derive(Clone, Copy)]
-enum Source<'a, T> {
+enum Held<'a, T> {
     /// Of the application.
     Slice(&'a [T]),
-    /// Of a message, of one length each.
-    Plain { bytes: &'a [u8], count: usize },
-    /// Of a message, of any length. In a list, each stands behind a link.
-    Walked { span: Span<'a>, count: usize, is_list: bool },
+    /// Of a message.
+    Message { items: Stored<'a>, count: usize },
 }
 
-impl<'a, T: Decode<'a> + Copy> Source<'a, T> {
+/// Items of a message, which were checked.
+#[derive(Clone, Copy)]
+enum Stored<'a> {
+    /// Of one length each.
+    Plain(Words<'a>),
+    /// Of any length.
+    Array(Words<'a>),
+    /// Of any length, each behind a link.
+    List(Words<'a>),
+    /// Of any length, with padding before data. Rare, so it is not made to be fast.
+    Padded { span: Span<'a>, is_list: bool },
+}
+
+impl<'a, T: Decode<'a> + Copy> Held<'a, T> {
+    /// Checks the items of a message and passes over them.
+    #[inline]
+    fn decode<S: Source<'a>>(from: &mut S, extent: Extent) -> Result<Self, DecodeError> {
+        let Passed { items, count } = from.pass::<T>(extent)?;
+        let items = match (items, extent) {
+            (Place::Words(words), Extent::Counted(_)) => Stored::Array(words),
+            (Place::Words(words), Extent::Linked) => Stored::List(words),
+            (Place::Padded(span), _) => {
+                Stored::Padded { span, is_list: matches!(extent, Extent::Linked) }
+            }
+        };
+        Ok(Self::Message { items, count })
+    }
+
+    #[inline]
     fn len(&self) -> usize {
         match self {
             Self::Slice(items) => items.len(),
-            Self::Plain { count, .. } | Self::Walked { count, .. } => *count,
+            Self::Message { count, .. } => *count,
         }
     }
 
+    #[inline]
     fn iter(&self) -> Items<'a, T> {
-        let left = self.len();
-        let (rest, is_list) = match self {
-            Self::Slice(items) => (Rest::Slice(items.iter()), false),
-            Self::Plain { bytes, .. } => (Rest::Message(Decoder::plain(bytes)), false),
-            Self::Walked { span, is_list, .. } => (Rest::Message(span.decoder()), *is_list),
-        };
-        Items { rest, left, is_list }
+        Items(match *self {
+            Self::Slice(items) => Rest::Slice(items.iter()),
+            Self::Message { items, count } => Rest::Message { items, left: count },
+        })
     }
 }
 
-/// Iterator over the items of an [`Array`] or a [`List`].
-pub struct Items<'a, T> {
-    rest: Rest<'a, T>,
-    left: usize,
-    is_list: bool,
-}
+/// Iterator over the items of an [`Array`] or a [`List`]. Items of a message were checked when the array or
+/// list was decoded, so that none is missing here.
+#[derive(Clone)]
+pub struct Items<'a, T>(Rest<'a, T>);
 
+#[derive(Clone)]
 enum Rest<'a, T> {
     Slice(std::slice::Iter<'a, T>),
-    Message(Decoder<'a>),
+    Message { items: Stored<'a>, left: usize },
+}
+
+impl<'a> Stored<'a> {
+    #[inline(always)]
+    fn next<T: Decode<'a>>(&mut self) -> Option<T> {
+        match self {
+            Self::Plain(words) => plain(words),
+            Self::Array(words) => T::decode(words).ok(),
+            Self::List(words) => linked(words),
+            Self::Padded { span, is_list } => padded(span, *is_list),
+        }
+    }
+}
+
+/// The length of the item's words is a constant, so that it is compared once.
+#[inline(always)]
+fn plain<'a, T: Decode<'a>>(words: &mut Words<'a>) -> Option<T> {
+    T::decode(&mut words.split(T::FIXED_BYTES?)?).ok()
+}
+
+#[inline(always)]
+fn linked<'a, T: Decode<'a>>(words: &mut Words<'a>) -> Option<T> {
+    words.u32().ok()?;
+    T::decode(words).ok()
+}
+
+#[cold]
+fn padded<'a, T: Decode<'a>>(span: &mut Span<'a>, is_list: bool) -> Option<T> {
+    let item = span.read(|from| {
+        if is_list {
+            from.bool()?;
+        }
+        T::decode(from)
+    });
+    item.ok()
+}
+
+/// Folds `left` items that `next` returns.
+#[inline(always)]
+fn fold<T, B>(
+    left: usize,
+    init: B,
+    mut take: impl FnMut(B, T) -> B,
+    mut next: impl FnMut() -> Option<T>,
+) -> B {
+    let mut folded = init;
+    for _ in 0..left {
+        let Some(item) = next() else { break };
+        folded = take(folded, item);
+    }
+    folded
 }
 
 impl<'a, T: Decode<'a> + Copy> Iterator for Items<'a, T> {
     type Item = T;
 
-    /// The next item. Items of a message were checked when the array or list was decoded, so that none
-    /// is missing here.
     #[inline]
     fn next(&mut self) -> Option<T> {
-        self.left = self.left.checked_sub(1)?;
-        match &mut self.rest {
+        match &mut self.0 {
             Rest::Slice(items) => items.next().copied(),
-            Rest::Message(from) => {
-                if self.is_list {
-                    from.bool().ok()?;
-                }
-                T::decode(from).ok()
+            Rest::Message { items, left } => {
+                *left = left.checked_sub(1)?;
+                items.next()
             }
         }
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        let left = match &self.0 {
+            Rest::Slice(items) => items.len(),
+            Rest::Message { left, .. } => *left,
+        };
+        (left, Some(left))
+    }
+
+    /// Looks once at where the items are, not with each.
+    #[inline]
+    fn fold<B, F: FnMut(B, T) -> B>(self, init: B, take: F) -> B {
+        match self.0 {
+            Rest::Slice(items) => items.copied().fold(init, take),
+            Rest::Message { items, left } => match items {
+                Stored::Plain(mut words) => fold(left, init, take, || plain(&mut words)),
+                Stored::Array(mut words) => fold(left, init, take, || T::decode(&mut words).ok()),
+                Stored::List(mut words) => fold(left, init, take, || linked(&mut words)),
+                Stored::Padded { mut span, is_list } => {
+                    fold(left, init, take, || padded(&mut span, is_list))
+                }
+            },
+        }
     }
 }
 
 impl<'a, T: Decode<'a> + Copy> ExactSizeIterator for Items<'a, T> {}
 
+impl<'a, T: Decode<'a> + Copy> std::iter::FusedIterator for Items<'a, T> {}
+
 /// `T x<MAX>`: a slice of the application, or the items of a message.
 #[derive(Clone, Copy)]
-pub struct Array<'a, T, const MAX: u32 = { u32::MAX }>(Source<'a, T>);
+pub struct Array<'a, T, const MAX: u32 = { u32::MAX }>(Held<'a, T>);
 
 impl<'a, T: Decode<'a> + Copy, const MAX: u32> Array<'a, T, MAX> {
     /// These items.
@@ -85,7 +178,7 @@ impl<'a, T: Decode<'a> + Copy, const MAX: u32> Array<'a, T, MAX> {
     /// [`TooLong`] if there are more than `MAX`.
     pub fn new(items: &'a [T]) -> Result<Self, TooLong> {
         bounded(items.len(), MAX)?;
-        Ok(Self(Source::Slice(items)))
+        Ok(Self(Held::Slice(items)))
     }
 
     /// Number of items.
@@ -111,7 +204,7 @@ impl<'a, T: Decode<'a> + Copy, const MAX: u32> Array<'a, T, MAX> {
 
 impl<'a, T: Decode<'a> + Copy, const MAX: u32> Decode<'a> for Array<'a, T, MAX> {
     #[inline]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         const { assert!(!matches!(T::PLAIN_BYTES, Some(0)), "items of no bytes cannot be counted") };
         let at = from.position();
         let count = from.u32()?;
@@ -120,15 +213,13 @@ impl<'a, T: Decode<'a> + Copy, const MAX: u32> Decode<'a> for Array<'a, T, MAX> 
             return Err(DecodeError::TooLong { at, length, max });
         }
         let count = count as usize;
-        Ok(Self(match T::PLAIN_BYTES {
-            Some(bytes) => Source::Plain { bytes: from.fixed(bytes.saturating_mul(count))?, count },
-            None => {
-                let walk = |ahead: &mut Decoder<'a>| {
-                    (0..count).try_for_each(|_| T::decode(ahead).map(drop))
-                };
-                Source::Walked { span: from.span(walk)?, count, is_list: false }
+        match T::PLAIN_BYTES {
+            Some(bytes) => {
+                let items = Stored::Plain(Words::new(from.fixed(bytes.saturating_mul(count))?));
+                Ok(Self(Held::Message { items, count }))
             }
-        }))
+            None => Held::decode(from, Extent::Counted(count)).map(Self),
+        }
     }
 }
 
@@ -137,8 +228,12 @@ impl<'a, T: Decode<'a> + Encode + Copy, const MAX: u32> Encode for Array<'a, T, 
     fn encode(&self, to: &mut Encoder<'_>) {
         to.u32(self.len() as u32);
         match self.0 {
-            Source::Slice(items) => items.iter().for_each(|item| item.encode(to)),
-            _ => self.iter().for_each(|item| item.encode(to)),
+            Held::Slice(items) => {
+                for item in items {
+                    item.encode(to);
+                }
+            }
+            Held::Message { .. } => self.iter().for_each(|item| item.encode(to)),
         }
     }
 }
@@ -146,12 +241,12 @@ impl<'a, T: Decode<'a> + Encode + Copy, const MAX: u32> Encode for Array<'a, T, 
 /// A list: optional data of a struct whose last field is optional data of the same type, and so on. The
 /// links are not among the fields of `T`.
 #[derive(Clone, Copy)]
-pub struct List<'a, T>(Source<'a, T>);
+pub struct List<'a, T>(Held<'a, T>);
 
 impl<'a, T: Decode<'a> + Copy> List<'a, T> {
     /// These nodes.
     pub const fn new(nodes: &'a [T]) -> Self {
-        Self(Source::Slice(nodes))
+        Self(Held::Slice(nodes))
     }
 
     /// Number of nodes.
@@ -172,33 +267,27 @@ impl<'a, T: Decode<'a> + Copy> List<'a, T> {
 
 impl<'a, T: Decode<'a> + Copy> Decode<'a> for List<'a, T> {
     #[inline]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        let count = std::cell::Cell::new(0);
-        let walk = |ahead: &mut Decoder<'a>| {
-            count.set(0);
-            while ahead.bool()? {
-                T::decode(ahead)?;
-                count.set(count.get() + 1);
-            }
-            Ok(())
-        };
-        let span = from.span(walk)?;
-        Ok(Self(Source::Walked { span, count: count.get(), is_list: true }))
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
+        Held::decode(from, Extent::Linked).map(Self)
     }
 }
 
 impl<'a, T: Decode<'a> + Encode + Copy> Encode for List<'a, T> {
     #[inline]
     fn encode(&self, to: &mut Encoder<'_>) {
-        let mut put = |node: &T| {
-            to.bool(true);
-            node.encode(to);
-        };
         match self.0 {
-            Source::Slice(nodes) => nodes.iter().for_each(put),
-            _ => self.iter().for_each(|node| put(&node)),
+            Held::Slice(nodes) => {
+                for node in nodes {
+                    to.u32(1);
+                    node.encode(to);
+                }
+            }
+            Held::Message { .. } => self.iter().for_each(|node| {
+                to.u32(1);
+                node.encode(to);
+            }),
         }
-        to.bool(false);
+        to.u32(0);
     }
 }
 
@@ -214,7 +303,7 @@ pub struct Chain<'a, T: Decode<'a> + Copy> {
 
 impl<'a, T: Decode<'a> + Copy> Decode<'a> for Chain<'a, T> {
     #[inline]
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         let first = T::decode(from)?;
         Ok(Self { first, rest: List::decode(from)? })
     }
@@ -232,7 +321,7 @@ macro_rules! sequence {
     ($($name:ident $([$($bound:tt)*] [$($argument:tt)*])?;)*) => {$(
         impl<'a, T $($($bound)*)?> Default for $name<'a, T $($($argument)*)?> {
             fn default() -> Self {
-                Self(Source::Slice(&[]))
+                Self(Held::Slice(&[]))
             }
         }
 

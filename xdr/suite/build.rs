@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             );
             writeln!(
                 rows,
-                "    Row {{ description: \"{name}\", name: \"{}\", again: |bytes| again::<{rust}>(bytes) }},",
+                "    Row {{ description: \"{name}\", name: \"{}\", again: |bytes| again::<{rust}>(bytes), words: |bytes| words::<{rust}>(bytes) }},",
                 found.name
             )?;
         }

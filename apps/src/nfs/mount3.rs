@@ -1,73 +1,52 @@
-//! The MOUNT protocol, version 3 (RFC 1813 appendix I), which names the root of an export.
+//! The MOUNT protocol, version 3 (RFC 1813 appendix I), which names the root of an export: types and stubs of
+//! `mount.x`, generated when this package is built, and the answer to MNT as this host keeps it.
 
-use crate::nfs::xdr::{Xdr, fields, opaque, words};
-use nfs3_types::mount::{
-    FHSIZE3, MNTNAMLEN, MNTPATHLEN, PROGRAM as PROGRAM_NUMBER, VERSION as VERSION_NUMBER, dirpath,
-    export_node, fhandle3, mountbody, mountstat3, name,
-};
-use nfs3_types::xdr_codec::Opaque;
-use spinrpc::{DecodeError, Decoder, Encoder, Procedure, Program, Version};
+include!(concat!(env!("OUT_DIR"), "/mount.rs"));
 
-/// MOUNT.
-pub const PROGRAM: Program = Program(PROGRAM_NUMBER);
-/// The version that goes with NFS version 3.
-pub const VERSION: Version = Version(VERSION_NUMBER);
+pub use mount_v3::{PROGRAM, VERSION};
+
+use spinrpc::Procedure;
+use spinrpc_xdr::rpc::Procedure as Described;
+use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, TooLong};
 
 /// Does nothing.
-pub const NULL: Procedure = Procedure(0);
+pub const NULL: Procedure = number::<mount_v3::Mountproc3Null>();
 /// Gives the handle of a directory.
-pub const MNT: Procedure = Procedure(1);
+pub const MNT: Procedure = number::<mount_v3::Mountproc3Mnt>();
 /// Lists what clients have mounted, as far as that is known.
-pub const DUMP: Procedure = Procedure(2);
+pub const DUMP: Procedure = number::<mount_v3::Mountproc3Dump>();
 /// Says that the handle is not used any more.
-pub const UMNT: Procedure = Procedure(3);
+pub const UMNT: Procedure = number::<mount_v3::Mountproc3Umnt>();
 /// The same of all that the client has mounted.
-pub const UMNTALL: Procedure = Procedure(4);
+pub const UMNTALL: Procedure = number::<mount_v3::Mountproc3Umntall>();
 /// Lists what is exported, and to whom.
-pub const EXPORT: Procedure = Procedure(5);
+pub const EXPORT: Procedure = number::<mount_v3::Mountproc3Export>();
+
+const fn number<P: Described>() -> Procedure {
+    Procedure(P::NUMBER)
+}
 
 /// Most flavors of credentials that are taken from an answer; a few exist.
 const FLAVORS_MAX: usize = 64;
 
-fields! {
-    export_node<'a, 'a> { ex_dir, ex_groups }
-    mountbody<'a, 'a> { ml_hostname, ml_directory }
-}
-
-words!(mountstat3);
-
-opaque! {
-    dirpath<'a> [MNTPATHLEN]
-    name<'a> [MNTNAMLEN]
-    fhandle3<'a> [FHSIZE3]
-}
-
 /// The answer to MNT where it is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The handle of the directory.
+    /// The handle of the directory, of at most [`FHSIZE3`] bytes.
     pub handle: Vec<u8>,
     /// Flavors of credentials that the server takes, its favourite first.
     pub flavors: Vec<u32>,
 }
 
-impl<'a> Xdr<'a> for Mounted {
-    fn encode(&self, to: &mut Encoder<'_>) {
-        to.opaque(&self.handle);
-        to.u32(self.flavors.len() as u32);
-        for flavor in &self.flavors {
-            to.u32(*flavor);
-        }
-    }
-
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        let handle = from.opaque(FHSIZE3)?.to_vec();
-        let (at, length) = (from.position(), from.u32()? as usize);
-        if length > FLAVORS_MAX {
-            return Err(DecodeError::TooLong { at, length, max: FLAVORS_MAX });
-        }
-        let flavors = (0..length).map(|_| from.u32()).collect::<Result<_, _>>()?;
-        Ok(Self { handle, flavors })
+impl Mounted {
+    /// Writes it as the results of MNT without their status. Of a handle that is too long nothing is written.
+    pub fn encode(&self, to: &mut Encoder<'_>) {
+        let flavors: Vec<i32> = self.flavors.iter().map(|flavor| flavor.cast_signed()).collect();
+        let results = Mountres3Ok {
+            fhandle: Fhandle3::new(&self.handle).unwrap_or_default(),
+            auth_flavors: Array::new(&flavors).unwrap_or_default(),
+        };
+        results.encode(to);
     }
 }
 
@@ -75,9 +54,24 @@ impl<'a> Xdr<'a> for Mounted {
 ///
 /// # Errors
 /// What is wrong with the bytes.
-pub fn outcome(from: &mut Decoder<'_>) -> Result<Result<Mounted, mountstat3>, DecodeError> {
-    match mountstat3::decode(from)? {
-        mountstat3::MNT3_OK => Mounted::decode(from).map(Ok),
-        status => Ok(Err(status)),
+pub fn outcome(from: &mut Decoder<'_>) -> Result<Result<Mounted, Mountstat3>, DecodeError> {
+    let at = from.position();
+    let results = match Mountres3::decode(from)? {
+        Mountres3::Mnt3Ok(results) => results,
+        Mountres3::Default(status) => return Ok(Err(status)),
+    };
+    let length = results.auth_flavors.len();
+    if length > FLAVORS_MAX {
+        return Err(DecodeError::TooLong { at, length, max: FLAVORS_MAX });
     }
+    let flavors = results.auth_flavors.iter().map(i32::cast_unsigned).collect();
+    Ok(Ok(Mounted { handle: results.fhandle.to_vec(), flavors }))
+}
+
+/// The path of a directory, as it is sent.
+///
+/// # Errors
+/// [`TooLong`] if it has more than [`MNTPATHLEN`] bytes.
+pub const fn path(path: &str) -> Result<Dirpath<'_>, TooLong> {
+    Dirpath::new(path.as_bytes())
 }

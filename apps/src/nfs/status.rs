@@ -1,6 +1,6 @@
 //! What servers answer instead of results, in the words of RFC 1813, and what a user can do.
 
-use nfs3_types::mount::mountstat3;
+use crate::nfs::mount3::Mountstat3;
 use nfs3_types::nfs3::nfsstat3;
 
 /// What an error of NFS means (RFC 1813 section 2.6), and what to do about it.
@@ -46,23 +46,23 @@ pub fn meaning(status: nfsstat3) -> (&'static str, &'static str) {
 }
 
 /// The same for MOUNT (RFC 1813 section 5.1.6).
-pub fn mount_meaning(status: mountstat3) -> (&'static str, &'static str) {
-    use mountstat3::*;
+pub fn mount_meaning(status: Mountstat3) -> (&'static str, &'static str) {
+    use Mountstat3::*;
     match status {
-        MNT3_OK => ("as asked", "nothing is to be done"),
-        MNT3ERR_PERM => ("not owner", "have the server export it to this host"),
-        MNT3ERR_NOENT => ("no such directory", "check the path, or name the export (--export)"),
-        MNT3ERR_IO => ("a hard error of the server's disk", SERVER_LOG),
-        MNT3ERR_ACCES => (
+        Mnt3Ok => ("as asked", "nothing is to be done"),
+        Mnt3errPerm => ("not owner", "have the server export it to this host"),
+        Mnt3errNoent => ("no such directory", "check the path, or name the export (--export)"),
+        Mnt3errIo => ("a hard error of the server's disk", SERVER_LOG),
+        Mnt3errAcces => (
             "permission denied",
             "have the server export it to this host, and call from a port below 1024 (as root) \
              unless it is exported as insecure",
         ),
-        MNT3ERR_NOTDIR => ("not a directory", "check the path, or name the export (--export)"),
-        MNT3ERR_INVAL => ("an argument that the server does not take", "check the path"),
-        MNT3ERR_NAMETOOLONG => ("the path is too long", "mount a directory above (--export)"),
-        MNT3ERR_NOTSUPP => ("the server does not have this operation", "give --handle"),
-        MNT3ERR_SERVERFAULT => ("an error of the server that has no other name", SERVER_LOG),
+        Mnt3errNotdir => ("not a directory", "check the path, or name the export (--export)"),
+        Mnt3errInval => ("an argument that the server does not take", "check the path"),
+        Mnt3errNametoolong => ("the path is too long", "mount a directory above (--export)"),
+        Mnt3errNotsupp => ("the server does not have this operation", "give --handle"),
+        Mnt3errServerfault => ("an error of the server that has no other name", SERVER_LOG),
     }
 }
 

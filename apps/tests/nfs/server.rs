@@ -1,23 +1,25 @@
 //! A server of NFS and MOUNT, version 3, in a thread of the test: obedient, or faulty as told.
 
 use crate::tree::{Content, ROOT, Tree, handle, number};
-use nfs3_types::mount::{dirpath, export_node, mountstat3};
 use nfs3_types::nfs3::{
     COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args,
     LOOKUP3args, LOOKUP3resok, NFS_PROGRAM, Nfs3Option, READ3args, READDIR3args, READDIR3resok,
     READDIRPLUS3args, READDIRPLUS3resok, READLINK3args, READLINK3resok, WRITE3resok, cookieverf3,
     createhow3, dirlist3, dirlistplus3, entry3, entryplus3, fattr3, nfsstat3, nfstime3, stable_how,
 };
-use nfs3_types::xdr_codec::{List, Opaque};
+use nfs3_types::xdr_codec::List;
 use spinrpc::config::RawConfig;
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AuthFlavor, AuthSys, Call, CoreContext, DecodeError, Deferred, Encoder, Engine,
     Procedure, ReplyData, Running, Service,
 };
-use spinrpc_apps::nfs::mount3::{self, EXPORT, MNT, Mounted, UMNT};
+use spinrpc_apps::nfs::mount3::{
+    self, Dirpath, EXPORT, Exportnode, MNT, Mounted, Mountstat3, UMNT,
+};
 use spinrpc_apps::nfs::nfs3::{self, ReadHead, WriteHead};
 use spinrpc_apps::nfs::xdr::{Xdr, to_bytes};
+use spinrpc_xdr::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -141,8 +143,8 @@ struct MountService(Arc<Mutex<State>>);
 
 impl Service for MountService {
     fn call(&mut self, mut call: Call<'_>) {
-        let path = dirpath::decode(&mut call.args());
-        let path = path.map(|path| String::from_utf8_lossy(&path.0).into_owned());
+        let path = <Dirpath<'_> as Decode<'_>>::decode(&mut call.args());
+        let path = path.map(|path| String::from_utf8_lossy(&path).into_owned());
         let mut state = lock(&self.0);
         let mut note = |what, path: &Result<String, DecodeError>| {
             state.mounts.push((what, path.clone().unwrap_or_default()));
@@ -153,10 +155,10 @@ impl Service for MountService {
                 let root = handle(ROOT).data.to_vec();
                 call.reply(|to| match path.as_deref() {
                     Ok(EXPORTED) => {
-                        mountstat3::MNT3_OK.encode(to);
+                        Encode::encode(&Mountstat3::Mnt3Ok, to);
                         Mounted { handle: root.clone(), flavors: vec![1] }.encode(to);
                     }
-                    _ => mountstat3::MNT3ERR_NOENT.encode(to),
+                    _ => Encode::encode(&Mountstat3::Mnt3errNoent, to),
                 });
             }
             UMNT => {
@@ -164,8 +166,9 @@ impl Service for MountService {
                 call.reply(|_| {});
             }
             EXPORT => call.reply(|to| {
-                let ex_dir = dirpath(Opaque::borrowed(EXPORTED.as_bytes()));
-                List(vec![export_node { ex_dir, ex_groups: List::default() }]).encode(to);
+                let ex_dir = mount3::path(EXPORTED).unwrap();
+                let nodes = [Exportnode { ex_dir, ex_groups: spinrpc_xdr::List::default() }];
+                Encode::encode(&spinrpc_xdr::List::new(&nodes), to);
             }),
             _ => call.reply(|_| {}),
         }

@@ -8,7 +8,7 @@ use syn::{Ident, Type};
 /// Both impls, and that of `Discriminant` for an enum.
 pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
     let name = input.name;
-    let Parts { plain, decode, encode } = match &input.shape {
+    let Parts { plain, fixed, decode, encode } = match &input.shape {
         Shape::Struct(fields) => structure(fields),
         Shape::Enum(_) => enumeration(name),
         Shape::Union { switch, arms, default } => union(switch, arms, default.as_deref()),
@@ -21,6 +21,8 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
         Some(lifetime) => (quote!(#lifetime), quote!(<#lifetime>)),
         None => (quote!('a), quote!(<'a>)),
     };
+    // Else a list's loop would call a function for each of its nodes, with the writer in memory.
+    let always = is_short(&input.shape).then(|| quote!((always)));
     let discriminant = match &input.shape {
         Shape::Enum(variants) => Some(discriminant(name, variants)),
         _ => None,
@@ -29,10 +31,11 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
         #[automatically_derived]
         impl #generics ::spinrpc_xdr::Decode<#lifetime> for #name #own {
             const PLAIN_BYTES: ::core::option::Option<usize> = #plain;
+            const FIXED_BYTES: ::core::option::Option<usize> = #fixed;
 
             #[inline]
-            fn decode(
-                from: &mut ::spinrpc_xdr::Decoder<#lifetime>,
+            fn decode<__S: ::spinrpc_xdr::Source<#lifetime>>(
+                from: &mut __S,
             ) -> ::core::result::Result<Self, ::spinrpc_xdr::DecodeError> {
                 #decode
             }
@@ -40,7 +43,7 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
 
         #[automatically_derived]
         impl ::spinrpc_xdr::Encode for #name #any {
-            #[inline]
+            #[inline #always]
             fn encode(&self, to: &mut ::spinrpc_xdr::Encoder<'_>) {
                 #encode
             }
@@ -50,9 +53,16 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
     }
 }
 
+/// Structs of few fields, which are written where they are used.
+fn is_short(shape: &Shape<'_>) -> bool {
+    const FIELDS_MAX: usize = 8;
+    matches!(shape, Shape::Struct(fields) if fields.len() <= FIELDS_MAX)
+}
+
 /// Bodies of the codec, which differ between the three forms.
 struct Parts {
     plain: TokenStream,
+    fixed: TokenStream,
     decode: TokenStream,
     encode: TokenStream,
 }
@@ -64,7 +74,19 @@ fn structure(fields: &[(&Ident, &Type)]) -> Parts {
         plain: quote! {
             ::spinrpc_xdr::sum(&[#(<#types as ::spinrpc_xdr::Decode<'_>>::PLAIN_BYTES),*])
         },
+        fixed: quote! {
+            ::spinrpc_xdr::sum(&[#(<#types as ::spinrpc_xdr::Decode<'_>>::FIXED_BYTES),*])
+        },
         decode: quote! {
+            if let ::core::option::Option::Some(length) =
+                <Self as ::spinrpc_xdr::Decode<'_>>::FIXED_BYTES
+            {
+                let mut words = ::spinrpc_xdr::Source::words(from, length)?;
+                let from = &mut words;
+                return ::core::result::Result::Ok(Self {
+                    #(#names: ::spinrpc_xdr::Decode::decode(from)?,)*
+                });
+            }
             ::core::result::Result::Ok(Self {
                 #(#names: ::spinrpc_xdr::Decode::decode(from)?,)*
             })
@@ -76,9 +98,10 @@ fn structure(fields: &[(&Ident, &Type)]) -> Parts {
 fn enumeration(name: &Ident) -> Parts {
     Parts {
         plain: quote!(::core::option::Option::None),
+        fixed: quote!(::core::option::Option::Some(4)),
         decode: quote! {
-            let at = from.position();
-            let word = from.u32()?;
+            let at = ::spinrpc_xdr::Source::position(from);
+            let word = ::spinrpc_xdr::Source::u32(from)?;
             <#name as ::spinrpc_xdr::Discriminant>::from_word(word, at)
         },
         encode: quote! { to.i32(*self as i32); },
@@ -135,10 +158,11 @@ fn union(switch: &Type, arms: &[Arm<'_>], default: Option<&Arm<'_>>) -> Parts {
     let encoded = arms.iter().chain(default).map(|arm| encode_arm(switch, arm));
     Parts {
         plain: quote!(::core::option::Option::None),
+        fixed: quote!(::core::option::Option::None),
         decode: quote! {
             #(const #values: u32 = { let case: #switch = #cases; case as u32 };)*
-            let at = from.position();
-            let word = from.u32()?;
+            let at = ::spinrpc_xdr::Source::position(from);
+            let word = ::spinrpc_xdr::Source::u32(from)?;
             ::core::result::Result::Ok(match word {
                 #(#values => #decoded,)*
                 _ => {

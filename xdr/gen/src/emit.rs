@@ -137,6 +137,18 @@ fn put_enum(out: &mut String, scope: Scope<'_>, found: &Type, enumerators: &[Enu
         line!(out, "    /// `{name}`.\n    {rust} = {value},");
     }
     line!(out, "}}");
+    put_display(out, found, enumerators);
+}
+
+/// For people, who know the names of the description.
+fn put_display(out: &mut String, found: &Type, enumerators: &[Enumerator]) {
+    line!(out, "\n/// The name in the description.\nimpl core::fmt::Display for {} {{", found.rust);
+    line!(out, "    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {{");
+    line!(out, "        f.pad(match self {{");
+    for Enumerator { name, rust, .. } in enumerators {
+        line!(out, "            Self::{rust} => \"{name}\",");
+    }
+    line!(out, "        }})\n    }}\n}}");
 }
 
 fn put_arm(out: &mut String, scope: Scope<'_>, arm: &Arm) {

@@ -23,7 +23,45 @@
 //!
 //! For a version of a program there is a module with `Service`, the trait of a server; `Server`, which an
 //! engine serves, and `dispatch`, for services that do more; `Client`, whose replies come to a handler;
-//! `Blocking` and `connect`. `xdr/suite/examples/store.rs` in the repository uses them all.
+//! `Handle`, for calls from any thread, which are futures and can be waited for; `Blocking` and `connect`, for
+//! a thread that calls and waits. `xdr/suite/examples/store.rs` in the repository uses them all.
+//!
+//! # Language
+//!
+//! All of RFC 4506 section 6.3 and RFC 5531 section 12.2, and what rpcgen takes besides: procedures with several
+//! arguments, which come as a tuple; `struct` and `enum` before the name of a type. Types are defined in any order,
+//! constants before they are used. Names are converted to the case that Rust has for them; two names that become
+//! one are refused.
+//!
+//! ```
+//! let text = r"
+//!     const NAME_MAX = 255;
+//!     /*@ bytes */ typedef string name<NAME_MAX>;
+//!     enum status { OK = 0, NOT_FOUND = 2 };
+//!     struct page {
+//!         unsigned hyper offset;
+//!         /*@ ddp */ opaque data<1048576>;
+//!     };
+//!     union result switch (status outcome) {
+//!     case OK:
+//!         page found;
+//!     default:
+//!         void;
+//!     };
+//!     struct entry { name text; entry *next; };
+//!     program STORE {
+//!         version STORE_V1 {
+//!             void   STORE_NULL(void) = 0;
+//!             result STORE_READ(name, unsigned hyper) = 1;
+//!         } = 1;
+//!     } = 0x20000001;
+//! ";
+//! let rust = spinrpc_xdrgen::Generator::new().rust("store.x", text)?;
+//! assert!(rust.contains("pub type Name<'a> = Opaque<'a, NAME_MAX>;"));
+//! assert!(rust.contains("pub data: Placed<'a, 1048576>,"));
+//! assert!(rust.contains("fn store_read(&mut self, args: (super::Name<'_>, u64),"));
+//! # Ok::<(), spinrpc_xdrgen::Error>(())
+//! ```
 //!
 //! # Annotations
 //!
@@ -35,7 +73,15 @@
 //!
 //! * A type may contain itself only as a list: a struct whose last field is optional data of the struct.
 //!   Trees are refused, so that the depth of a decoder's stack does not depend on the message.
-//! * Items eligible for direct placement cannot stand in arrays and lists.
+//! * Items eligible for direct placement cannot stand in arrays and lists: those are checked first and decoded
+//!   when they are iterated, and registered memory can be given away once. Give such items a field each, or a
+//!   call each:
+//!
+//!   ```
+//!   let text = "/*@ ddp */ typedef opaque block<>;\nstruct blocks { block all<>; };";
+//!   let refused = spinrpc_xdrgen::Generator::new().rust("blocks.x", text).unwrap_err();
+//!   assert!(refused.to_string().contains("direct placement in an array or a list"), "{refused}");
+//!   ```
 //! * `quadruple` is refused. The C preprocessor is not run; lines that begin with `%` are skipped.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,10 @@
-//! Generated codecs beside codecs written by hand for the same messages of NFS version 3. Each round times
-//! both; printed are the medians of a call in nanoseconds, and the median of the rounds' ratios.
+//! Compares generated codecs with codecs written by hand for the same messages of NFS version 3. Each round
+//! times both. The output has the medians of a call in nanoseconds, and the median of the rounds' ratios.
 //!
 //! `cargo run --release -p spinrpc-xdr-suite --example codec_speed`
+//!
+//! `codec_speed CASE hand|generated` runs one side of one case [`COUNTED`] times and prints nothing:
+//! `xdr/suite/instructions` counts its instructions with valgrind. `codec_speed --list` prints the cases.
 
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, List, Opaque, Placed, to_bytes};
 use spinrpc_xdr_suite::nfs_prot::{
@@ -13,9 +16,43 @@ use std::time::Instant;
 
 const ROUNDS: usize = 41;
 const CALLS: u32 = 20_000;
+/// Calls of a run whose instructions are counted.
+const COUNTED: u32 = 1_000;
+
+/// What to do with each case.
+enum Job {
+    Time,
+    List,
+    Count { case: String, is_generated: bool },
+}
+
+fn job() -> Job {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match &words[..] {
+        [] => Job::Time,
+        [list] if list == "--list" => Job::List,
+        [case, side] if side == "hand" || side == "generated" => {
+            Job::Count { case: case.clone(), is_generated: side == "generated" }
+        }
+        _ => {
+            eprintln!("usage: codec_speed [--list | CASE hand|generated]");
+            std::process::exit(2);
+        }
+    }
+}
+
+/// Runs `work` where valgrind counts.
+#[inline(never)]
+fn counted(work: &mut dyn FnMut()) {
+    for _ in 0..COUNTED {
+        work();
+    }
+}
 
 fn main() {
-    println!("{:30} {:>9} {:>9} {:>6}", "", "by hand", "generated", "ratio");
+    if matches!(job(), Job::Time) {
+        println!("{:30} {:>9} {:>9} {:>6}", "", "by hand", "generated", "ratio");
+    }
     read_arguments();
     write_arguments();
     attributes();
@@ -37,6 +74,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn compare(what: &str, mut by_hand: impl FnMut(), mut generated: impl FnMut()) {
+    match job() {
+        Job::Time => compare_times(what, by_hand, generated),
+        Job::List => println!("{what}"),
+        Job::Count { case, is_generated: false } if case == what => counted(&mut by_hand),
+        Job::Count { case, is_generated: true } if case == what => counted(&mut generated),
+        Job::Count { .. } => {}
+    }
+}
+
+fn compare_times(what: &str, mut by_hand: impl FnMut(), mut generated: impl FnMut()) {
     let rounds: Vec<(f64, f64)> =
         (0..ROUNDS).map(|_| (time(&mut by_hand), time(&mut generated))).collect();
     let ratio = median(rounds.iter().map(|(hand, made)| made / hand).collect());
@@ -103,6 +150,7 @@ fn read_arguments() {
         args.file.data.len() as u64 + args.offset + u64::from(args.count)
     });
     compare_encode("READ arguments, encode", &args, |to| {
+        let args = black_box(&args);
         to.opaque(&args.file.data);
         to.u64(args.offset);
         to.u32(args.count);
@@ -131,12 +179,14 @@ fn write_arguments() {
     compare_decode("WRITE arguments, decode", &bytes, by_hand, |args: Write3args<'_>| {
         args.file.data.len() as u64 + args.offset + args.data.bytes().len() as u64
     });
-    compare_encode("WRITE arguments, encode", &args(Placed::Inline(&data)), |to| {
-        to.opaque(&[7; 32]);
-        to.u64(1 << 33);
-        to.u32(4000);
-        to.u32(2);
-        to.opaque(&data);
+    let args = args(Placed::Inline(&data));
+    compare_encode("WRITE arguments, encode", &args, |to| {
+        let args = black_box(&args);
+        to.opaque(&args.file.data);
+        to.u64(args.offset);
+        to.u32(args.count);
+        to.u32(args.stable as u32);
+        to.opaque(args.data.bytes());
     });
 }
 
@@ -164,7 +214,9 @@ fn attributes() {
         Getattr3res::Nfs3Ok(ok) => sum(&ok.obj_attributes),
         Getattr3res::Default(status) => status as u64,
     });
-    compare_encode("GETATTR result, encode", &result, |to| put_attributes(to, &attributes));
+    compare_encode("GETATTR result, encode", &result, |to| {
+        put_attributes(to, black_box(&attributes));
+    });
 }
 
 /// Uses every field.
@@ -269,7 +321,7 @@ fn directory() {
     };
     compare_decode("64 entries, decode to a Vec", &bytes, collected, used);
     compare_encode("64 entries, encode", &list, |to| {
-        for entry in &entries {
+        for entry in black_box(&entries) {
             to.bool(true);
             to.u64(entry.fileid);
             to.opaque(&entry.name);

@@ -1,7 +1,9 @@
 //! A service and its callers with the stubs of `x/store.x`, in two threads of one process over shared
 //! memory: `cargo run -p spinrpc-xdr-suite --example store`.
 
-use spinrpc::{CallError, CallSpec, Config, CoreContext, Engine, Reply, ReplyHandler, Token};
+use spinrpc::{
+    CallError, CallSpec, Config, ConnectOptions, CoreContext, Engine, Reply, ReplyHandler, Token,
+};
 use spinrpc_xdr::rpc::{self, ReplyData, TypedCall};
 use spinrpc_xdr::{List, Opaque, Placed};
 use spinrpc_xdr_suite::store::store_v1::{self, Server, Service};
@@ -21,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = engine.start()?;
     blocking()?;
     callbacks()?;
+    threads()?;
     engine.shutdown();
     Ok(server.join()?)
 }
@@ -133,4 +136,26 @@ fn callbacks() -> Result<(), Box<dyn Error>> {
     client.store_get(Token(1), &mut CallSpec::new(), &Opaque::new(b"colour")?)?;
     core.run_until(|| *is_done.borrow());
     Ok(())
+}
+
+/// Calls from several threads over one connection. A pending call is a future, too.
+fn threads() -> Result<(), Box<dyn Error>> {
+    let engine = Engine::new(Config::default())?;
+    let running = engine.start()?;
+    let (program, version) = (store_v1::PROGRAM, store_v1::VERSION);
+    let client = engine.connect(0, ADDRESS, program, version, &ConnectOptions::new())?;
+    let client = store_v1::Handle(client);
+    let read = |name: &[u8]| -> Result<String, Box<dyn Error + Send + Sync>> {
+        let mut answer = client.store_get(&Opaque::new(name)?)?.wait()?;
+        Ok(format!("{:?}", answer.results()?))
+    };
+    let values = std::thread::scope(|scope| {
+        [&b"colour"[..], b"size"].map(|name| scope.spawn(move || read(name))).map(|it| it.join())
+    });
+    for value in values.into_iter().flatten() {
+        println!("get from a thread: {}", value.map_err(|error| error.to_string())?);
+    }
+    drop(client);
+    engine.shutdown();
+    Ok(running.join()?)
 }

@@ -2,7 +2,7 @@
 //! tests only.
 #![forbid(unsafe_code)]
 
-use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, to_bytes};
+use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Words, to_bytes};
 
 /// Every form of the language that rpcgen takes, too.
 pub mod language {
@@ -43,6 +43,8 @@ pub struct Row {
     pub name: &'static str,
     /// Decodes a value and encodes it again.
     pub again: fn(&[u8]) -> Result<Again, DecodeError>,
+    /// The same, read as the items of arrays and lists are.
+    pub words: fn(&[u8]) -> Result<Again, DecodeError>,
 }
 
 /// A value that was decoded and encoded again.
@@ -61,4 +63,10 @@ fn again<'a, T: Decode<'a> + Encode>(bytes: &'a [u8]) -> Result<Again, DecodeErr
     let mut from = Decoder::plain(bytes);
     let value = T::decode(&mut from)?;
     Ok(Again { read: from.position(), written: to_bytes(&value) })
+}
+
+fn words<'a, T: Decode<'a> + Encode>(bytes: &'a [u8]) -> Result<Again, DecodeError> {
+    let mut from = Words::new(bytes);
+    let value = T::decode(&mut from)?;
+    Ok(Again { read: bytes.len() - from.remaining(), written: to_bytes(&value) })
 }

@@ -1,18 +1,21 @@
-//! Calls with generated stubs over shared memory: a service, a blocking client and one with callbacks.
+//! Calls with generated stubs over shared memory: a service, and clients of all kinds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 use spinrpc::{
-    AcceptStatus, CallError, CallSpec, Config, CoreContext, Engine, Procedure, Reply, ReplyHandler,
-    Running, Token, blocking,
+    AcceptStatus, AnswerQueue, CallError, CallSpec, Config, ConnectOptions, CoreContext, Engine,
+    OnAnswer, Procedure, Reply, ReplyHandler, Running, Token, blocking,
 };
 use spinrpc_xdr::rpc::{self, ReplyData, TypedCall};
 use spinrpc_xdr::{List, Opaque, Placed, Text};
 use spinrpc_xdr_suite::store::store_v1::{self as store, Server as StoreServer};
 use spinrpc_xdr_suite::store::{Entry, GetResult, Key, PutArgs, StoreStatus};
 use std::cell::RefCell;
+use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 /// The example of the generator, whose procedures have tuples as arguments.
@@ -281,4 +284,126 @@ fn several_arguments_come_as_a_tuple() {
         example::Listing::Default(_) => 0,
     });
     assert_eq!(count.unwrap(), 3);
+}
+
+/// The engine of a client with handles, and one of them.
+fn handle(server: &Started) -> (Engine, Running, store::Handle) {
+    let engine = Engine::new(Config::default()).unwrap();
+    let running = engine.start().unwrap();
+    let (program, version) = (store::PROGRAM, store::VERSION);
+    let options = ConnectOptions::new();
+    let client = engine.connect(0, &server.address, program, version, &options).unwrap();
+    client.wait_up(Duration::from_secs(5)).unwrap();
+    (engine, running, store::Handle(client))
+}
+
+/// Polls a future on this thread until it is ready.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn futures_and_waiting_threads_get_typed_answers() {
+    let server = Started::store();
+    let (engine, running, client) = handle(&server);
+    let other = client.clone();
+    std::thread::spawn(move || {
+        let args = PutArgs { name: key("k"), value: Placed::Inline(b"v") };
+        let mut answer = other.store_put(&args).unwrap().wait().unwrap();
+        assert_eq!(answer.results().unwrap(), StoreStatus::StoreOk);
+    })
+    .join()
+    .unwrap();
+    let lengths = block_on(async {
+        let list = client.store_list().unwrap();
+        client.store_null().unwrap().await.unwrap().results().unwrap();
+        let mut answer = list.await.unwrap();
+        let entries = answer.results().unwrap();
+        entries.iter().map(|entry| entry.name.len()).collect::<Vec<_>>()
+    });
+    assert_eq!(lengths, [1, 3]);
+    let unavailable = client.store_delete(&key("k")).unwrap().wait();
+    let unavailable = unavailable.map(|_| ());
+    assert!(matches!(unavailable, Err(CallError::Accepted(AcceptStatus::ProcUnavail))));
+    drop(client);
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn a_handle_places_data_in_the_callers_memory() {
+    let server = Started::store();
+    let (engine, running, client) = handle(&server);
+    let mut bulk = client.0.bulk(70_001).unwrap();
+    bulk.set_len(70_001);
+    bulk.bytes_mut().fill(5);
+    let args = PutArgs { name: key("k"), value: Placed::Beside };
+    let spec = CallSpec::new().argument(bulk);
+    let put = rpc::start::<store::StorePut>(&client.0, spec, &args).unwrap();
+    assert_eq!(put.wait().unwrap().results().unwrap(), StoreStatus::StoreOk);
+    let spec = CallSpec::new().result_into(client.0.bulk(70_001).unwrap());
+    let get = rpc::start::<store::StoreGet>(&client.0, spec, &key("value")).unwrap();
+    let mut answer = get.wait().unwrap();
+    let Ok(GetResult::StoreOk(Placed::Bulk(bulk))) = answer.results() else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(bulk.bytes(), [5; 70_001]);
+    drop((answer, client, bulk));
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn answers_come_to_a_queue_and_to_a_function_on_the_core() {
+    let server = Started::store();
+    let (engine, running, client) = handle(&server);
+    let (sender, shown) = channel();
+    let on_answer: Arc<OnAnswer> = Arc::new(move |token, reply| {
+        let mut reply = reply.unwrap();
+        let results = rpc::results::<store::StoreList>(&mut reply);
+        sender.send((token, results.map(|list| list.len()))).unwrap();
+    });
+    let spec = CallSpec::new();
+    rpc::start_on_core::<store::StoreList>(&client.0, &on_answer, Token(4), spec, &()).unwrap();
+    assert_eq!(shown.recv_timeout(Duration::from_secs(5)), Ok((Token(4), Ok(2))));
+
+    let queue = AnswerQueue::new(4).unwrap();
+    let spec = CallSpec::new();
+    rpc::start_to_queue::<store::StoreList>(&client.0, &queue, Token(5), spec, &()).unwrap();
+    let (token, answer) = loop {
+        match queue.next() {
+            Some(found) => break found,
+            None => std::thread::yield_now(),
+        }
+    };
+    let mut answer = rpc::TypedAnswer::<store::StoreList>::new(answer.unwrap());
+    assert_eq!((token, answer.results().unwrap().len()), (Token(5), 2));
+    drop((answer, client, on_answer));
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn results_of_another_type_are_an_error_of_the_caller() {
+    let server = Started::store();
+    let (engine, running, client) = handle(&server);
+    let answer = client.0.start(Procedure(3), CallSpec::new(), |_| {}).unwrap().wait().unwrap();
+    let mut answer = rpc::TypedAnswer::<store::StoreNull>::new(answer);
+    assert!(matches!(answer.results(), Err(spinrpc::DecodeError::TrailingBytes { .. })));
+    drop((answer, client));
+    engine.shutdown();
+    running.join().unwrap();
 }

@@ -1,8 +1,8 @@
 //! Why something was not done: who is to blame, what to do, and the exit code for scripts.
 
+use crate::nfs::mount3::Mountstat3;
 use crate::nfs::nfs3;
 use crate::nfs::status::{meaning, mount_meaning};
-use nfs3_types::mount::mountstat3;
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use spinrpc::{CallError, ConnectError};
 use std::io;
@@ -52,7 +52,7 @@ pub enum Error {
         /// What was asked for.
         path: String,
         /// Its answer.
-        status: mountstat3,
+        status: Mountstat3,
         /// What it exports, as far as it says, as the end of the message.
         exports: String,
     },

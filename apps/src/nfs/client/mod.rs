@@ -34,8 +34,9 @@ pub use walk::Found;
 pub use write::Source;
 
 use crate::nfs::nfs3::{self, PROCEDURES};
+use crate::nfs::protocol::NfsFh3;
 use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use nfs3_types::nfs3::{NFS_PROGRAM, nfs_fh3, nfsstat3};
 use patience::Patience;
 use spinrpc::config::Versions;
 use spinrpc::fabric::Address;
@@ -109,6 +110,13 @@ struct Counts {
     placed_bytes: Cell<u64>,
     inline_bytes: Cell<u64>,
     written_bytes: Cell<u64>,
+}
+
+/// A handle as it is sent. Those that servers give are never too long; one of the command line may be.
+fn handle_of(file: &nfs_fh3) -> Result<NfsFh3<'_>, Error> {
+    let data = spinrpc_xdr::Opaque::new(&file.data);
+    let data = data.map_err(|error| Error::Usage(format!("the file handle has {error}")))?;
+    Ok(NfsFh3 { data })
 }
 
 fn add(cell: &Cell<u64>, more: u64) {

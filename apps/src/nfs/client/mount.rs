@@ -6,13 +6,12 @@ mod tcp;
 use super::caller::Caller;
 use super::error::Error;
 use super::{Nfs, connect};
-use crate::nfs::mount3::{self, EXPORT, MNT, Mounted, UMNT};
-use crate::nfs::xdr::Xdr;
-use nfs3_types::mount::{dirpath, export_node, mountstat3};
+use crate::nfs::mount3::{self, EXPORT, Exports, MNT, Mounted, Mountstat3, UMNT};
 use nfs3_types::nfs3::nfs_fh3;
-use nfs3_types::xdr_codec::{List, Opaque};
+use nfs3_types::xdr_codec::Opaque;
 use spinrpc::fabric::Address;
 use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
+use spinrpc_xdr::{Decode, Encode};
 use tcp::TcpCaller;
 
 /// Room for the list of exports and whom they are for, in bytes.
@@ -127,12 +126,14 @@ impl Mount {
     /// The call may fail; the server forgets the directory in any case, sooner or later.
     pub fn end(mut self) -> Result<(), Error> {
         let Some(path) = self.mounted.take() else { return Ok(()) };
-        self.call("UMNT", UMNT, 0, |to| path_of(&path).encode(to), |_| Ok(()))
+        let path = path_of(&path)?;
+        self.call("UMNT", UMNT, 0, |to| path.encode(to), |_| Ok(()))
     }
 
     /// Outside, what can go wrong with any call; inside, what this server says of this path.
     fn mount(&mut self, path: &str) -> Result<Result<nfs_fh3, Error>, Error> {
-        let encode = |to: &mut Encoder<'_>| path_of(path).encode(to);
+        let sent = path_of(path)?;
+        let encode = |to: &mut Encoder<'_>| sent.encode(to);
         match self.call("MNT", MNT, MNT_BYTES_MAX, encode, mount3::outcome)? {
             Ok(Mounted { handle, .. }) => {
                 self.mounted = Some(path.to_owned());
@@ -149,11 +150,8 @@ impl Mount {
             EXPORTS_BYTES_MAX,
             |_| {},
             |from| {
-                let list = List::<export_node<'_, '_>>::decode(from)?;
-                let path = |node: &export_node<'_, '_>| {
-                    String::from_utf8_lossy(&node.ex_dir.0).into_owned()
-                };
-                Ok(list.0.iter().map(path).collect())
+                let nodes = Exports::decode(from)?.into_iter();
+                Ok(nodes.map(|node| String::from_utf8_lossy(&node.ex_dir).into_owned()).collect())
             },
         )
     }
@@ -189,11 +187,11 @@ fn by_tcp(nfs: &Nfs, host: &str, port: Option<u16>) -> Result<Service, Error> {
     Ok(Service::Tcp(Box::new(caller)))
 }
 
-fn path_of(path: &str) -> dirpath<'_> {
-    dirpath(Opaque::borrowed(path.as_bytes()))
+fn path_of(path: &str) -> Result<mount3::Dirpath<'_>, Error> {
+    mount3::path(path).map_err(|error| Error::Path(format!("the path {path}: {error}")))
 }
 
-fn refused(path: &str, status: mountstat3) -> Error {
+fn refused(path: &str, status: Mountstat3) -> Error {
     Error::MountRefused { path: path.to_owned(), status, exports: String::new() }
 }
 

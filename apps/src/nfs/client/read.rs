@@ -3,11 +3,12 @@
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Found, Nfs, Root, add};
+use super::{Error, Found, Nfs, Root, add, handle_of};
 use crate::nfs::nfs3::{READ_RESULT_HEAD_BYTES, ReadHead, outcome};
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{NFS_PROGRAM, READ3args, nfs_fh3, nfsstat3};
+use crate::nfs::protocol::Read3args;
+use nfs3_types::nfs3::{NFS_PROGRAM, nfs_fh3, nfsstat3};
 use spinrpc::{Bulk, CallSpec, Data, DecodeError, Decoder};
+use spinrpc_xdr::Encode;
 use std::collections::BTreeMap;
 
 /// What one READ gave.
@@ -135,7 +136,8 @@ impl Reading<'_> {
             return Err(Error::Local(format!("no memory for a READ of {} bytes", piece.count)));
         };
         let spec = CallSpec::new().reply_bytes_max(READ_RESULT_HEAD_BYTES).result_into(room);
-        let args = READ3args { file: self.file.clone(), offset: piece.offset, count: piece.count };
+        let Piece { offset, count } = piece;
+        let args = Read3args { file: handle_of(self.file)?, offset, count };
         let count = piece.count as usize;
         self.window.start(
             self.nfs,

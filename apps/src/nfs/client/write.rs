@@ -3,11 +3,12 @@
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Nfs, Root, add};
-use crate::nfs::nfs3::{PLAIN_RESULT_BYTES_MAX, WriteHead, owned_outcome};
-use crate::nfs::xdr::Xdr;
+use super::{Error, Nfs, Root, add, handle_of};
+use crate::nfs::nfs3::{PLAIN_RESULT_BYTES_MAX, owned_outcome};
+use crate::nfs::protocol::{StableHow, Write3args};
 use nfs3_types::nfs3::{NFS_PROGRAM, WRITE3resok, nfs_fh3, nfsstat3, stable_how, writeverf3};
 use spinrpc::{Bulk, CallSpec};
+use spinrpc_xdr::{Encode, Placed};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -133,14 +134,10 @@ impl Writing<'_> {
             return Err(Error::Local(format!("no memory for a WRITE of {count} bytes")));
         };
         self.fill(&mut data, offset)?;
-        let file = self.file.clone();
-        let head = WriteHead { file, offset, count, stable: stable_how::UNSTABLE };
+        let (file, stable) = (handle_of(self.file)?, StableHow::Unstable);
+        let args = Write3args { file, offset, count, stable, data: Placed::Beside };
         let spec = CallSpec::new().reply_bytes_max(PLAIN_RESULT_BYTES_MAX).argument(data);
-        let encode = |to: &mut spinrpc::Encoder<'_>| {
-            head.encode(to);
-            to.bulk();
-        };
-        self.window.start(self.nfs, piece, spec, encode, owned_outcome)
+        self.window.start(self.nfs, piece, spec, |to| args.encode(to), owned_outcome)
     }
 
     fn fill(&self, data: &mut Bulk, offset: u64) -> Result<(), Error> {

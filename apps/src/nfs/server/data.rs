@@ -10,12 +10,14 @@ use super::file_system::{DataPath, Done, FileSystem, Request, Started, WriteData
 use super::site::{Scene, Site};
 use super::stats::Counters;
 use crate::nfs::nfs3::ReadHead;
+use crate::nfs::protocol::{Commit3args, Read3args, StableHow, Write3args};
 use crate::nfs::xdr::Xdr;
 use nfs3_types::nfs3::{
-    COMMIT3resok, NFS_PROGRAM, NFS3_FHSIZE, Nfs3Option, WRITE3resok, fattr3, nfsstat3,
-    post_op_attr, stable_how, wcc_data, writeverf3,
+    COMMIT3resok, NFS_PROGRAM, Nfs3Option, WRITE3resok, fattr3, nfsstat3, post_op_attr, stable_how,
+    wcc_data, writeverf3,
 };
 use spinrpc::{Bulk, CoreContext, Data, DecodeError, Decoder, Deferred, Progress, ReplyData};
+use spinrpc_xdr::{Decode, Placed};
 use std::sync::Arc;
 
 /// A READ is not made shorter than this for want of memory.
@@ -37,14 +39,39 @@ impl<'a> Arguments<'a> {
         operation: NFS_PROGRAM,
         from: &mut Decoder<'a>,
     ) -> Result<Self, DecodeError> {
-        let (handle, offset, count) = (from.opaque(NFS3_FHSIZE)?, from.u64()?, from.u32()?);
-        let write = match operation {
+        let (file, offset, count, write) = match operation {
             NFS_PROGRAM::NFSPROC3_WRITE => {
-                Some((stable_how::decode(from)?, from.data(u32::MAX as usize)?))
+                let Write3args { file, offset, count, stable, data } = Decode::decode(from)?;
+                (file, offset, count, Some((stability(stable), given(data))))
             }
-            _ => None,
+            NFS_PROGRAM::NFSPROC3_READ => {
+                let Read3args { file, offset, count } = Decode::decode(from)?;
+                (file, offset, count, None)
+            }
+            _ => {
+                let Commit3args { file, offset, count } = Decode::decode(from)?;
+                (file, offset, count, None)
+            }
         };
-        Ok(Self { handle, offset, count, write })
+        Ok(Self { handle: file.data.bytes(), offset, count, write })
+    }
+}
+
+/// As file systems know it.
+const fn stability(stable: StableHow) -> stable_how {
+    match stable {
+        StableHow::Unstable => stable_how::UNSTABLE,
+        StableHow::DataSync => stable_how::DATA_SYNC,
+        StableHow::FileSync => stable_how::FILE_SYNC,
+    }
+}
+
+/// Data that were read from a message, which are never beside it.
+fn given(data: Placed<'_>) -> Data<'_> {
+    match data {
+        Placed::Inline(bytes) => Data::Inline(bytes),
+        Placed::Bulk(bulk) => Data::Bulk(bulk),
+        Placed::Beside => Data::Inline(&[]),
     }
 }
 

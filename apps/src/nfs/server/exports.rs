@@ -10,8 +10,8 @@ mod options;
 pub use clients::{Client, ParseClientError, Peer};
 pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash};
 
+use crate::nfs::mount3::MNTPATHLEN;
 use crate::nfs::server::file_system::FileSystem;
-use nfs3_types::mount::MNTPATHLEN;
 use spinrpc::{AuthFlavor, AuthSys, Groups, OpaqueAuth};
 use std::fmt;
 use std::sync::Arc;
@@ -253,7 +253,7 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
 /// `/`, or parts of which each has a slash before it and is a name.
 fn is_path(path: &str) -> bool {
     let is_name = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
-    let names = path.strip_prefix('/').filter(|_| path.len() <= MNTPATHLEN);
+    let names = path.strip_prefix('/').filter(|_| path.len() <= MNTPATHLEN as usize);
     names.is_some_and(|names| names.is_empty() || names.split('/').all(is_name))
 }
 

@@ -11,13 +11,14 @@ mod tcp;
 pub use fabric::MountService;
 pub use tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 
-use crate::nfs::mount3::{DUMP, EXPORT, MNT, Mounted, NULL, UMNT, UMNTALL};
+use crate::nfs::mount3::{
+    DUMP, Dirpath, EXPORT, Exportnode, Groupnode, MNT, Mountbody, Mounted, Mountstat3, NULL, UMNT,
+    UMNTALL,
+};
 use crate::nfs::server::exports::{Client, Export, Exports, Peer};
-use crate::nfs::xdr::Xdr;
-use nfs3_types::mount::{dirpath, export_node, mountbody, mountstat3, name};
-use nfs3_types::xdr_codec::{List, Opaque};
 use spinrpc::sync::lock;
 use spinrpc::{AcceptStatus, AuthFlavor, DecodeError, Decoder, Encoder, Procedure};
+use spinrpc_xdr::{Decode, Encode, List, Opaque};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -101,12 +102,12 @@ impl Registry {
 
     fn mount(&self, peer: &Peer, path: &str) -> Answer {
         let Some(export) = self.exports.by_path(path) else {
-            return Answer::NotMounted(mountstat3::MNT3ERR_NOENT);
+            return Answer::NotMounted(Mountstat3::Mnt3errNoent);
         };
         let Some(handle) = self.handles.get(&export.id).filter(|_| export.has_client(peer)) else {
             // Counted and not told, as a polling core may be here, which a log can block.
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Answer::NotMounted(mountstat3::MNT3ERR_ACCES);
+            return Answer::NotMounted(Mountstat3::Mnt3errAcces);
         };
         self.note(MountEntry { host: peer.to_string(), path: export.path.clone() });
         let flavors = export.options.flavors.iter().copied().map(AuthFlavor::to_wire).collect();
@@ -133,7 +134,7 @@ impl Registry {
 
 /// A path that is no text names no export, as exports have text for a path.
 fn path_of(mut args: Decoder<'_>) -> Result<String, DecodeError> {
-    let path = String::from_utf8_lossy(&dirpath::decode(&mut args)?.0).into_owned();
+    let path = String::from_utf8_lossy(&Dirpath::decode(&mut args)?).into_owned();
     args.finish()?;
     Ok(path)
 }
@@ -143,7 +144,7 @@ fn path_of(mut args: Decoder<'_>) -> Result<String, DecodeError> {
 enum Answer {
     Nothing,
     Mounted(Mounted),
-    NotMounted(mountstat3),
+    NotMounted(Mountstat3),
     Mounts(Vec<MountEntry>),
     Exports(Arc<Exports>),
 }
@@ -153,23 +154,28 @@ impl Answer {
         match self {
             Self::Nothing => {}
             Self::Mounted(mounted) => {
-                mountstat3::MNT3_OK.encode(to);
+                Mountstat3::Mnt3Ok.encode(to);
                 mounted.encode(to);
             }
             Self::NotMounted(status) => status.encode(to),
-            Self::Mounts(mounts) => List(mounts.iter().map(mount_body).collect()).encode(to),
-            Self::Exports(exports) => {
-                List(exports.iter().filter(has_clients).map(export_node_of).collect()).encode(to);
+            Self::Mounts(mounts) => {
+                let bodies: Vec<Mountbody<'_>> = mounts.iter().map(mount_body).collect();
+                List::new(&bodies).encode(to);
             }
+            Self::Exports(exports) => encode_exports(exports, to),
         }
     }
 }
 
-fn mount_body(entry: &MountEntry) -> mountbody<'_, '_> {
-    mountbody {
-        ml_hostname: name(Opaque::borrowed(entry.host.as_bytes())),
-        ml_directory: dirpath(Opaque::borrowed(entry.path.as_bytes())),
-    }
+fn mount_body(entry: &MountEntry) -> Mountbody<'_> {
+    Mountbody { ml_hostname: cut(&entry.host), ml_directory: cut(&entry.path) }
+}
+
+/// As much of a text as its type has room for: the names of hosts are for people only, and paths of exports are not
+/// longer.
+fn cut<const MAX: u32>(text: &str) -> Opaque<'_, MAX> {
+    let bytes = text.as_bytes();
+    Opaque::new(bytes.get(..MAX as usize).unwrap_or(bytes)).unwrap_or_default()
 }
 
 /// An export of nobody's is not shown: one without groups is everybody's there.
@@ -177,16 +183,29 @@ fn has_clients(export: &&Export) -> bool {
     !export.options.clients.is_empty()
 }
 
-fn export_node_of(export: &Export) -> export_node<'_, 'static> {
+fn encode_exports(exports: &Exports, to: &mut Encoder<'_>) {
+    let shown: Vec<&Export> = exports.iter().filter(has_clients).collect();
+    let texts: Vec<Vec<String>> = shown.iter().map(|export| clients_of(export)).collect();
+    let group = |text| Groupnode { gr_name: cut(text) };
+    let groups: Vec<Vec<Groupnode<'_>>> =
+        texts.iter().map(|texts| texts.iter().map(String::as_str).map(group).collect()).collect();
+    let nodes: Vec<Exportnode<'_>> = shown
+        .iter()
+        .zip(&groups)
+        .map(|(export, groups)| Exportnode {
+            ex_dir: cut(&export.path),
+            ex_groups: List::new(groups),
+        })
+        .collect();
+    List::new(&nodes).encode(to);
+}
+
+/// The clients of an export, each as a group; none if it is for all hosts.
+fn clients_of(export: &Export) -> Vec<String> {
     let clients = &export.options.clients;
-    let group = |client: &Client| name(Opaque::owned(client.to_string().into_bytes()));
-    let groups = match clients.contains(&Client::Any) {
+    match clients.contains(&Client::Any) {
         true => Vec::new(),
-        false => clients.iter().map(group).collect(),
-    };
-    export_node {
-        ex_dir: dirpath(Opaque::borrowed(export.path.as_bytes())),
-        ex_groups: List(groups),
+        false => clients.iter().map(Client::to_string).collect(),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The stubs of one version of a program: a module with markers of its procedures, a service trait, and
-//! two clients.
+//! three clients.
 
 use super::{WIDTH, line};
 use crate::model::{Model, Procedure, Program, Ty, Version};
@@ -29,6 +29,7 @@ pub(super) fn put(out: &mut String, model: &Model, program: &Program, version: &
     put_dispatch(out, version);
     put_client(out, model, version);
     put_blocking(out, model, version);
+    put_handle(out, model, version);
     line!(out, "}}");
 }
 
@@ -197,6 +198,36 @@ fn put_blocking(out: &mut String, model: &Model, version: &Version) {
     }
     line!(out, "    }}");
 }
+
+fn put_handle(out: &mut String, model: &Model, version: &Version) {
+    line!(out, "{HANDLE}");
+    for (index, procedure) in version.procedures.iter().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        let Procedure { name, rust, method, number, arguments, .. } = procedure;
+        line!(out, "        /// Starts a call of procedure {number}, `{name}`.\n        ///");
+        line!(out, "        /// # Errors\n        /// `Backpressure`: nothing was sent.");
+        let mut parameters = vec!["&self".to_owned()];
+        if !arguments.is_empty() {
+            parameters.push(format!("args: &{}", args(model, procedure, "'_")));
+        }
+        let tail = format!(" -> Result<rpc::TypedPending<{rust}>, rpc::Backpressure> {{");
+        put_signature(out, &format!("pub fn {method}"), &parameters, &tail);
+        let given = if arguments.is_empty() { "&()" } else { "args" };
+        line!(out, "            rpc::start::<{rust}>(&self.0, rpc::CallSpec::new(), {given})");
+        line!(out, "        }}");
+    }
+    line!(out, "    }}");
+}
+
+const HANDLE: &str = "
+    /// Starts calls from any thread. A pending call is a `Future` of its answer, and can be waited for. Calls with
+    /// buffers or long results go by `rpc::start`.
+    #[derive(Clone, Debug)]
+    pub struct Handle(pub rpc::ClientHandle);
+
+    impl Handle {";
 
 const BLOCKING: &str = "
     /// Connects with the default configuration, for calls that wait.

@@ -57,7 +57,7 @@ fn visit(
     }
     if uses.iter().any(|ty| copies_memory(model, ty)) {
         let problem = "has items for direct placement in an array or a list";
-        return refused(model, problem, "annotate items that stand alone only");
+        return refused(model, problem, "give each a field of its own, or take `ddp` away");
     }
     let (borrows, owns) =
         (uses.iter().any(|ty| borrows(model, ty)), uses.iter().any(|ty| owns(model, ty)));
@@ -168,7 +168,7 @@ fn modules(model: &Model, programs: &[ast::Program]) -> Result<(), Mistake> {
         }
         let mut methods = BTreeSet::new();
         let mut markers: BTreeSet<&str> =
-            ["Blocking", "Client", "Result", "Server", "Service", "TypedCall"].into();
+            ["Blocking", "Client", "Handle", "Result", "Server", "Service", "TypedCall"].into();
         for procedure in &version.procedures {
             if !methods.insert(&procedure.method) || !markers.insert(&procedure.rust) {
                 return Err(clash(&procedure.name, &procedure.rust, &written.name.at));

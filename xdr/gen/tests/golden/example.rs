@@ -18,6 +18,16 @@ pub enum Kind {
     Directory = 2,
 }
 
+/// The name in the description.
+impl core::fmt::Display for Kind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::File => "FILE",
+            Self::Directory => "DIRECTORY",
+        })
+    }
+}
+
 /// `struct entry`, without its link to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Xdr)]
 pub struct Entry<'a> {
@@ -230,6 +240,43 @@ pub mod store_v1 {
         ) -> Result<T, rpc::CallError> {
             let spec = &mut rpc::CallSpec::new();
             rpc::call_wait::<StoreRead, T>(&mut self.0, spec, args, take)
+        }
+    }
+
+    /// Starts calls from any thread. A pending call is a `Future` of its answer, and can be waited for. Calls with
+    /// buffers or long results go by `rpc::start`.
+    #[derive(Clone, Debug)]
+    pub struct Handle(pub rpc::ClientHandle);
+
+    impl Handle {
+        /// Starts a call of procedure 0, `STORE_NULL`.
+        ///
+        /// # Errors
+        /// `Backpressure`: nothing was sent.
+        pub fn store_null(&self) -> Result<rpc::TypedPending<StoreNull>, rpc::Backpressure> {
+            rpc::start::<StoreNull>(&self.0, rpc::CallSpec::new(), &())
+        }
+
+        /// Starts a call of procedure 1, `STORE_LIST`.
+        ///
+        /// # Errors
+        /// `Backpressure`: nothing was sent.
+        pub fn store_list(
+            &self,
+            args: &super::Name<'_>,
+        ) -> Result<rpc::TypedPending<StoreList>, rpc::Backpressure> {
+            rpc::start::<StoreList>(&self.0, rpc::CallSpec::new(), args)
+        }
+
+        /// Starts a call of procedure 2, `STORE_READ`.
+        ///
+        /// # Errors
+        /// `Backpressure`: nothing was sent.
+        pub fn store_read(
+            &self,
+            args: &(super::Name<'_>, u64),
+        ) -> Result<rpc::TypedPending<StoreRead>, rpc::Backpressure> {
+            rpc::start::<StoreRead>(&self.0, rpc::CallSpec::new(), args)
         }
     }
 }

@@ -260,7 +260,7 @@ fn exports_that_cannot_be_together_are_refused() {
     assert!(same.contains("/a") && same.contains("path="), "{same}");
     let same = together((1, "/a"), (1, "/b"));
     assert!(same.contains("/a") && same.contains("/b") && same.contains("id="), "{same}");
-    let long = format!("/{}", "x".repeat(MNTPATHLEN));
+    let long = format!("/{}", "x".repeat(MNTPATHLEN as usize));
     for path in ["", "a", "/a/", "//a", "/a/./b", "/..", "/a\0", &long] {
         let error = Exports::new(vec![export(1, path, "ro")]).unwrap_err();
         assert_eq!(error, ExportError::BadPath { path: path.to_owned() });

@@ -7,11 +7,10 @@
 //! effect on others.
 
 use super::{Answer, Registry, path_of};
-use crate::nfs::mount3::{PROGRAM, VERSION};
+use crate::nfs::mount3::{Mountstat3, PROGRAM, VERSION};
 use crate::nfs::server::exports::Peer;
 use crate::nfs::tcp::DeadlineStream;
 use crate::nfs::xdr::to_bytes;
-use nfs3_types::mount::mountstat3;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use spinrpc::fabric::Origin;
@@ -281,7 +280,7 @@ fn results(
         return Err(AcceptStatus::ProgMismatch { low: VERSION.0, high: VERSION.0 });
     }
     let answer = registry.answer(peer, header.procedure, Decoder::plain(args))?;
-    if matches!(answer, Answer::NotMounted(mountstat3::MNT3ERR_ACCES)) {
+    if matches!(answer, Answer::NotMounted(Mountstat3::Mnt3errAcces)) {
         let path = path_of(Decoder::plain(args)).unwrap_or_default();
         tracing::info!(%peer, path, "refused: it is no client of this export");
     }

@@ -43,9 +43,9 @@ fn mount(registry: &Registry, peer: &Peer, of: &str) -> Result<Mounted, u32> {
 
 fn mounts(registry: &Registry) -> Vec<(String, String)> {
     let results = call(registry, &Peer::Unknown, DUMP, &[]);
-    let list = List::<mountbody<'_, '_>>::decode(&mut Decoder::plain(&results)).unwrap();
+    let list = List::<Mountbody<'_>>::decode(&mut Decoder::plain(&results)).unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    list.0.iter().map(|body| (text(&body.ml_hostname.0), text(&body.ml_directory.0))).collect()
+    list.iter().map(|body| (text(&body.ml_hostname), text(&body.ml_directory))).collect()
 }
 
 const ACCES: u32 = 13;
@@ -106,13 +106,11 @@ fn the_list_of_mounts_has_a_bound() {
 #[test]
 fn exports_are_listed_with_their_clients_and_not_those_of_nobody() {
     let results = call(&registry(), &Peer::Unknown, EXPORT, &[]);
-    let list = List::<export_node<'_, '_>>::decode(&mut Decoder::plain(&results)).unwrap();
+    let list = List::<Exportnode<'_>>::decode(&mut Decoder::plain(&results)).unwrap();
     let shown: Vec<_> = list
-        .0
         .iter()
         .map(|node| {
-            let groups: Vec<&[u8]> = node.ex_groups.0.iter().map(|group| &group.0[..]).collect();
-            (&node.ex_dir.0[..], groups)
+            (node.ex_dir.bytes(), node.ex_groups.iter().map(|it| it.gr_name.bytes()).collect())
         })
         .collect();
     let data: (&[u8], Vec<&[u8]>) = (b"/data", vec![b"127.0.0.0/8", b"local:7"]);

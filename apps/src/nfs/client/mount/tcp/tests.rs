@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::nfs::mount3::{self, MNT, Mounted};
-use crate::nfs::xdr::Xdr;
 use spinrpc::{Groups, Program, Version};
 use std::io::Read;
 use std::net::TcpListener;
