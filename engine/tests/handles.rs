@@ -12,8 +12,8 @@ use spinrpc::config::{OnPanic, RawConfig};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AnswerQueue, AuthSys, Backpressure, Bulk, CallError, CallSpec, ClientHandle,
-    ConnectError, ConnectOptions, DownCause, Encoder, Engine, Groups, OnAnswer, Procedure,
-    Reconnect, Reply, Running, Token,
+    ConnectError, ConnectOptions, DownCause, Encoder, Engine, Groups, IdlePolicy, OnAnswer,
+    Procedure, Reconnect, Reply, Running, Token,
 };
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -642,6 +642,24 @@ fn a_server_is_replaced_expect_calls_to_wait_for_the_next_one() {
     pair.server.engine.shutdown();
     wait_until("the loss", || !pair.client.is_up());
     let pending = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(b"again")).unwrap();
+    let next = Server::at(&address);
+    assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"again");
+    pair.end_client();
+    drop(next);
+}
+
+#[test]
+fn a_call_waits_for_a_server_that_is_away_expect_the_core_to_sleep_meanwhile() {
+    let policy = Reconnect::default().first_delay(Duration::from_millis(5));
+    let sleeps = |raw: &mut RawConfig| raw.poll.mode = IdlePolicy::Sleep;
+    let mut pair = Pair::with(sleeps, &ConnectOptions::new().reconnect(policy));
+    let address = pair.server.address.clone();
+    pair.server.engine.shutdown();
+    wait_until("the loss", || !pair.client.is_up());
+    let pending = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(b"again")).unwrap();
+    let parks = |pair: &Pair| pair.engine.stats(0).unwrap().parks;
+    let before = parks(&pair);
+    wait_until("sleeps", || parks(&pair) > before + 20);
     let next = Server::at(&address);
     assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"again");
     pair.end_client();

@@ -18,7 +18,7 @@ use crate::reactor::words::negotiate::Negotiated;
 use crate::reactor::words::option_message::OptionMessage;
 use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
-use spinrpc_proto::ids::Xid;
+use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::Negotiation;
@@ -191,6 +191,13 @@ impl CoreCell {
     /// Ends the held calls of a lost connection, then `Upcalls::on_gone`.
     pub(crate) fn give_up(&self, lost: ConnId, cause: DownCause) {
         self.reactor().give_up(lost, cause);
+    }
+
+    /// Has the core take a turn after this time, should it sleep then.
+    pub(crate) fn look_after(&self, time: Duration) {
+        let reactor = self.reactor();
+        let at = reactor.read_clock().0.saturating_add(reactor.clock.from_duration(time));
+        self.lane.next_deadline.set(self.lane.next_deadline.get().min(Instant(at)));
     }
 
     /// The core's time, from any start.

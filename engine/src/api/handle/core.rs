@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Calls that wait are looked at this often, in case they have waited for too long.
+/// Calls that wait are looked at this often at least, in case they can be started, or have waited for too long.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Calls of handles whose answers are to come, by their numbers.
@@ -137,16 +137,19 @@ impl HandleCore {
         None
     }
 
-    /// Starts what has waited, and ends what has waited for too long. Says whether something waits still, for
-    /// which the core must not sleep: no event need announce that it can go on.
+    /// Starts what has waited, and ends what has waited for too long. What waits still does not keep the core from
+    /// sleeping, but no event need announce that it can go on: so the core looks again in a while.
     pub(in crate::api) fn go_on(&mut self, events: usize) -> Progress {
         if !self.behind.is_empty() {
             self.start_waiting();
         }
+        if !self.behind.is_empty() {
+            self.ops.look_after(LOOK_EVERY);
+        }
         if !self.forgotten.is_empty() {
             self.close_forgotten();
         }
-        Progress { events, is_waiting: !self.behind.is_empty() }
+        Progress { events, is_waiting: false }
     }
 
     fn open(&mut self, number: u32, to: ConnectTo, connection: Arc<Connection>) -> Opening {
