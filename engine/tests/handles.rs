@@ -634,36 +634,27 @@ fn a_handle_is_closed_expect_its_calls_to_end() {
     assert!(matches!(error, CallError::NotStarted(Backpressure::Down)), "{error}");
 }
 
-#[test]
-fn a_server_is_replaced_expect_calls_to_wait_for_the_next_one() {
+/// A call waits for the next server, and is answered by it.
+fn replaced(mode: IdlePolicy, meanwhile: impl FnOnce(&Pair)) {
     let policy = Reconnect::default().first_delay(Duration::from_millis(5));
-    let mut pair = Pair::with(|_| {}, &ConnectOptions::new().reconnect(policy));
+    let mut pair = Pair::with(|raw| raw.poll.mode = mode, &ConnectOptions::new().reconnect(policy));
     let address = pair.server.address.clone();
     pair.server.engine.shutdown();
     wait_until("the loss", || !pair.client.is_up());
     let pending = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(b"again")).unwrap();
+    meanwhile(&pair);
     let next = Server::at(&address);
     assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"again");
-    pair.end_client();
-    drop(next);
+    drop((pair, next));
 }
 
 #[test]
-fn a_call_waits_for_a_server_that_is_away_expect_the_core_to_sleep_meanwhile() {
-    let policy = Reconnect::default().first_delay(Duration::from_millis(5));
-    let sleeps = |raw: &mut RawConfig| raw.poll.mode = IdlePolicy::Sleep;
-    let mut pair = Pair::with(sleeps, &ConnectOptions::new().reconnect(policy));
-    let address = pair.server.address.clone();
-    pair.server.engine.shutdown();
-    wait_until("the loss", || !pair.client.is_up());
-    let pending = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(b"again")).unwrap();
-    let parks = |pair: &Pair| pair.engine.stats(0).unwrap().parks;
-    let before = parks(&pair);
-    wait_until("sleeps", || parks(&pair) > before + 20);
-    let next = Server::at(&address);
-    assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"again");
-    pair.end_client();
-    drop(next);
+fn a_server_is_replaced_expect_calls_to_wait_while_the_core_sleeps_if_it_may() {
+    replaced(client_config().poll.mode, |_| {});
+    replaced(IdlePolicy::Sleep, |pair| {
+        let before = pair.engine.stats(0).unwrap().parks;
+        wait_until("sleeps", || pair.engine.stats(0).unwrap().parks > before + 20);
+    });
 }
 
 /// With fewer connections than handles over time: numbers and connections come back.

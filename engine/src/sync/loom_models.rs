@@ -195,12 +195,14 @@ fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
             }
         });
         for number in 1..=2 {
-            while consumer.look() == Look::Empty {
-                thread::yield_now();
-            }
-            assert_eq!(consumer.look(), Look::Short(LINE_MESSAGE_BYTES));
             let mut slot = SlotImage::default();
-            consumer.take_slot(LINE_MESSAGE_BYTES, &mut slot);
+            let found = loop {
+                match consumer.take_slot(&mut slot, false) {
+                    Look::Empty => thread::yield_now(),
+                    found => break found,
+                }
+            };
+            assert_eq!(found, Look::Short(LINE_MESSAGE_BYTES));
             assert_eq!(slot.as_flattened()[SLOT_MESSAGE_AT..][..4], u32::to_ne_bytes(number));
         }
         sender.join().unwrap();
