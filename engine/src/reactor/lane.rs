@@ -35,6 +35,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 impl CoreCell {
+    /// Whether the lane of a connection may take this way, after a look at the connection if that is not known.
     #[inline(always)]
     fn lets(&self, lane: &ConnLane, way: Way) -> bool {
         lane.is_open(way) || (lane.gate.get() == Gate::UNKNOWN && self.look_at_gate(lane, way))
@@ -124,44 +125,55 @@ impl CoreCell {
     /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
     #[inline(always)]
     fn handle_short(&self, lane: &ConnLane, ends: &Ends, short: &Short, up: &mut impl Upcalls) {
-        let conn = lane.id;
-        if says_reply(&short.pairs()) {
-            let taken = plain_reply(short).and_then(|(reply, results)| {
-                let is_let = self.lets(lane, Way::TakeReplies);
-                let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply))??;
-                Some((token, results))
-            });
-            let Some((token, results)) = taken else {
-                return self.on_other_short(lane, ends, short, up);
-            };
-            count(&self.lane.counts.replies_received, 1);
-            if !up.on_plain_reply(conn, token, results) {
-                self.on_first_plain_reply(conn, token, short, up);
-            }
-            return;
-        }
-        let call = plain_call(short)
-            .filter(|_| self.lets(lane, Way::TakeCalls) && lane.begin_plain_call(ends));
-        let Some((call, arguments)) = call else {
-            return self.on_other_short(lane, ends, short, up);
+        let is_plain = match says_reply(&short.pairs()) {
+            true => self.deliver_plain_reply(lane, short, up),
+            false => self.serve_plain_call(lane, ends, short, up),
         };
+        if !is_plain {
+            self.on_other_short(lane, ends, short, up);
+        }
+    }
+
+    /// A reply to a call that has lent nothing. `false`, and nothing happened, for any other message.
+    #[inline(always)]
+    fn deliver_plain_reply(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) -> bool {
+        let Some((reply, results)) = plain_reply(short) else { return false };
+        let is_let = self.lets(lane, Way::TakeReplies);
+        let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply)).flatten();
+        let Some(token) = token else { return false };
+        count(&self.lane.counts.replies_received, 1);
+        if !up.on_plain_reply(lane.id, token, results) {
+            self.on_first_plain_reply(lane.id, token, short, up);
+        }
+        true
+    }
+
+    /// A call that can be served at once. `false`, and nothing happened, for any other message.
+    #[inline(always)]
+    fn serve_plain_call(
+        &self,
+        lane: &ConnLane,
+        ends: &Ends,
+        short: &Short,
+        up: &mut impl Upcalls,
+    ) -> bool {
+        let Some((call, arguments)) = plain_call(short) else { return false };
+        if !self.lets(lane, Way::TakeCalls) || !lane.begin_plain_call(ends) {
+            return false;
+        }
         count(&self.lane.counts.calls_received, 1);
         let slot = Cell::new(None);
-        let message = short.bytes();
-        let serving = Serving::with_room(conn, &slot, message, Some(&self.lane.reply));
-        match self.serve_in_place(conn, || up.on_plain_call(&serving, &call, arguments)) {
+        let serving = Serving::with_room(lane.id, &slot, short.bytes(), Some(&self.lane.reply));
+        match self.serve_in_place(lane.id, || up.on_plain_call(&serving, &call, arguments)) {
             CallOutcome::Replied if slot.get().is_none() => {
                 lane.unreserve(1);
-                self.send_short_reply(
-                    lane,
-                    ends,
-                    call.xid,
-                    &mut self.lane.reply.borrow_mut().short,
-                );
+                let results = &mut self.lane.reply.borrow_mut().short;
+                self.send_short_reply(lane, ends, call.xid, results);
             }
             outcome => self.end_plain_call(lane, ends, &slot, short, outcome),
         }
         self.close_if_asked();
+        true
     }
 
     /// Delivers a plain reply through `on_reply`: the client is still connecting, or this is its first reply
