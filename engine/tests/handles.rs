@@ -637,7 +637,7 @@ fn a_handle_is_closed_expect_its_calls_to_end() {
 /// A call waits for the next server, and is answered by it.
 fn replaced(mode: IdlePolicy, meanwhile: impl FnOnce(&Pair)) {
     let policy = Reconnect::default().first_delay(Duration::from_millis(5));
-    let mut pair = Pair::with(|raw| raw.poll.mode = mode, &ConnectOptions::new().reconnect(policy));
+    let pair = Pair::with(|raw| raw.poll.mode = mode, &ConnectOptions::new().reconnect(policy));
     let address = pair.server.address.clone();
     pair.server.engine.shutdown();
     wait_until("the loss", || !pair.client.is_up());
