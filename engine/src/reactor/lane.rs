@@ -373,7 +373,7 @@ impl CoreCell {
 impl CoreCell {
     /// Sends a short message as a call without a credential, if it can leave now; if not nothing has
     /// happened.
-    #[inline(never)]
+    #[inline(always)]
     fn send_without_credential(
         &self,
         lane: &ConnLane,
