@@ -26,8 +26,8 @@ pub(super) struct CallState<'a> {
     pub(super) reverse: &'a Reverse,
     pub(super) serving: &'a Serving<'a>,
     pub(super) called: Called,
-    /// The caller's credential.
-    pub(super) credential: OpaqueAuth<'a>,
+    /// The caller's credential, if it has one.
+    pub(super) credential: Option<OpaqueAuth<'a>>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,
     /// They came in an RDMA_MSGP.
     pub(super) padded: Cell<Option<&'a mut Padded<'a>>>,
@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
 
     /// Who calls, as the caller says.
     pub fn credential(&self) -> OpaqueAuth<'a> {
-        self.0.credential
+        self.0.credential.unwrap_or(OpaqueAuth::NONE)
     }
 
     /// The connection it came by.
@@ -230,9 +230,9 @@ impl Drop for Call<'_> {
 
 impl std::fmt::Debug for Call<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let CallState { called, credential, .. } = self.0;
         let mut shown = f.debug_struct("Call");
-        shown.field("called", called).field("credential", credential).finish_non_exhaustive()
+        shown.field("called", &self.0.called).field("credential", &self.credential());
+        shown.finish_non_exhaustive()
     }
 }
 

@@ -30,7 +30,7 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall};
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
-use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, OpaqueAuth, RPC_VERSION, RejectStatus};
+use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
@@ -306,7 +306,7 @@ impl Dispatch {
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
         let (replies, reverse) = (&*self.ops, &*self.reverse);
-        let (called, credential) = (Called::of(header), header.credential);
+        let (called, credential) = (Called::of(header), Some(header.credential));
         let state = CallState {
             ops: replies,
             reverse,
@@ -435,7 +435,7 @@ impl Upcalls for Dispatch {
             reverse: &self.reverse,
             serving,
             called: Called { xid, program, version, procedure },
-            credential: OpaqueAuth::NONE,
+            credential: None,
             arguments: Cell::new(Some(arguments)),
             padded: Cell::new(None),
             outcome: Cell::new(None),

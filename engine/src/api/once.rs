@@ -248,7 +248,7 @@ impl ReplyOps for Recording<'_> {
 fn key_of(state: &CallState<'_>) -> CallKey {
     let Called { xid, program, version, procedure } = state.called;
     let mut opening = Opening::default();
-    opening.push(state.credential.body);
+    opening.push(state.credential.map_or(&[][..], |credential| credential.body));
     let credential = opening.checksum();
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
 }

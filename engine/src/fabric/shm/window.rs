@@ -121,8 +121,8 @@ impl Words for Window {
         let fits = count.is_power_of_two() && at.checked_add(words)? <= self.count;
         // SAFETY: `at` is within the mapping, as was just checked.
         let first = fits.then(|| unsafe { self.base.add(at) })?;
-        let (index_mask, _memory) = (words - SLOT_WORDS, Arc::clone(&self.memory));
-        Some(SlotWindow { first, index_mask, _memory })
+        let offset_mask = (words - SLOT_WORDS) * WORD_BYTES;
+        Some(SlotWindow { first, offset_mask, _memory: Arc::clone(&self.memory) })
     }
 
     #[inline]
@@ -242,7 +242,8 @@ impl Words for Window {
 #[derive(Debug)]
 pub(super) struct SlotWindow {
     first: NonNull<AtomicU64>,
-    index_mask: usize,
+    /// Of the bytes before a slot.
+    offset_mask: usize,
     _memory: Arc<SharedMemory>,
 }
 
@@ -259,11 +260,11 @@ impl Slots for SlotWindow {
 
     #[inline(always)]
     fn slot(&self, number: u64) -> &SlotWords {
-        let index = (number as usize).wrapping_mul(SLOT_WORDS) & self.index_mask;
+        let offset = (number as usize).wrapping_mul(SLOT_WORDS * WORD_BYTES) & self.offset_mask;
         // SAFETY: `Window::slots` has checked that there are SLOT_WORDS words from each multiple of them on
         // that is no greater than the mask, in a mapping that `_memory` keeps alive. Words are only accessed as
         // atomics, or by instructions that the compiler cannot look into.
-        unsafe { self.first.add(index).cast().as_ref() }
+        unsafe { self.first.byte_add(offset).cast().as_ref() }
     }
 
     #[inline(always)]
