@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::caller::{Heard, all_words, open, recorder, run_core};
+use common::caller::{Caller, Heard, all_words, open, recorder, run_core};
 use common::program::ECHO;
-use common::{PROGRAM, Server, VERSION, small, small_with, unique_address, valid};
+use common::{PROGRAM, Server, VERSION, small, small_with, unique_address, valid, wait_until};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 use spinrpc::config::{CoreList, Host};
@@ -228,4 +228,24 @@ fn a_listener_that_does_not_answer_delays_neither_other_connections_nor_the_end(
         drop((core, engine));
         assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     });
+}
+
+/// Mappings of the rings of connections in this process, in which other tests have some for a while, too.
+fn mapped_rings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|mapping| mapping.contains("spinrpc-connection")).count()
+}
+
+#[test]
+fn a_client_is_kept_after_its_connection_expect_the_memory_given_back() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    assert!(mapped_rings() >= 2, "both ends are here");
+    server.stop();
+    caller.down();
+    wait_until("rings that are not mapped any more", || {
+        caller.core.poll_once();
+        mapped_rings() == 0
+    });
+    assert!(!caller.client.is_up());
 }

@@ -573,7 +573,9 @@ impl Upcalls for Dispatch {
         if entry.starts_over {
             return self.start_over(entry);
         }
-        if entry.link.state.replace(LinkState::Down) != LinkState::Down {
+        let was_told = entry.link.state.get() == LinkState::Down;
+        entry.link.lose(LinkState::Down);
+        if !was_told {
             entry.end(connection, cause);
         }
     }

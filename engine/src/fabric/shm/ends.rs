@@ -21,9 +21,10 @@ pub(super) struct SentList {
 }
 
 impl SentList {
-    /// With room for all connections of a core, each of which is on it once.
+    /// With room for all connections of a core, each of which is on it once, and for those whose place they have
+    /// taken since the last flush.
     pub(super) fn new(conns: usize) -> Rc<Self> {
-        let places = (0..conns).map(|_| Cell::new(0)).collect();
+        let places = (0..2 * conns).map(|_| Cell::new(0)).collect();
         Rc::new(Self { count: Cell::new(0), places })
     }
 
