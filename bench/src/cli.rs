@@ -2,11 +2,13 @@
 //! arguments of each call, so a server needs no flags that must match.
 
 mod lists;
+mod metrics;
 mod modes;
 mod plan;
 mod run;
 mod top;
 
+pub(crate) use metrics::MetricsArgs;
 pub(crate) use plan::Plan;
 pub(crate) use run::RunArgs;
 pub(crate) use top::TopArgs;
@@ -48,6 +50,8 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Watch running engines: what each core and connection does, waits for, and holds.
     Top(TopArgs),
+    /// Print what running engines have counted as OpenMetrics text, or serve it to Prometheus.
+    Metrics(MetricsArgs),
 }
 
 /// Options of the whole job.

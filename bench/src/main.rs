@@ -21,6 +21,7 @@ mod interrupt;
 mod latency;
 mod load;
 mod main_job;
+mod metrics;
 mod modes;
 mod output;
 mod pattern;
@@ -72,6 +73,7 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Top(args)) => top::run(&args),
+        Some(Command::Metrics(args)) => metrics::run(&args),
         None => main_job::run(&cli.main_job),
     }
 }

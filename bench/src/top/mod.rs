@@ -4,13 +4,13 @@
 //! say of the time between, and `table` how that looks to people. `main` is the caller, and the soak,
 //! which watches the buffers of its server; no engine runs in the process of `top`.
 
-mod snapshot;
+pub(crate) mod snapshot;
 mod socket;
 mod table;
 mod target;
 mod view;
 
-pub(crate) use target::{Target, Watched};
+pub(crate) use target::{Found, Target, Watched};
 pub(crate) use view::Order;
 
 use crate::cli::TopArgs;
@@ -22,7 +22,6 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use target::Found;
 use view::View;
 
 /// Watches until it is interrupted, the engines have ended, or it has shown as often as asked.

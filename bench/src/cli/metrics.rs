@@ -1,0 +1,34 @@
+//! Options of `spinperf metrics`. Used by the command line.
+
+use crate::top;
+use clap::Args;
+use std::net::SocketAddr;
+
+#[derive(Args, Debug)]
+#[command(after_help = METRICS_EXAMPLES)]
+pub(crate) struct MetricsArgs {
+    /// A process, by its id, or whoever listens at an address such as shm:NAME [default: every
+    /// engine here that this user may look at]
+    #[arg(value_name = "ADDRESS|PID", value_parser = top::Target::parse)]
+    pub(crate) target: Option<top::Target>,
+    /// Serve them by HTTP there, at /metrics, until ended; whoever can reach the port may ask
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+const METRICS_EXAMPLES: &str = "\
+Examples:
+  spinperf metrics                               once, of every engine on this host
+  spinperf metrics 4711                          those of a process
+  spinperf metrics --listen 127.0.0.1:9469       for Prometheus
+
+  # prometheus.yml
+  scrape_configs:
+    - job_name: spinrpc
+      static_configs: [{targets: ['127.0.0.1:9469']}]
+
+The text is OpenMetrics 1.0. Counts are since the start of each engine; connections are summed up for
+each core. Engines come and go while it serves; without one the answer has no values. Only engines of
+this user are asked, and of all users if this is root.
+
+Exit code: 0 it was printed, 1 there is no such engine or the port cannot be had, 2 wrong usage.";

@@ -1,0 +1,120 @@
+//! As much of HTTP as Prometheus asks for: `GET /metrics`, one answer for each connection.
+//!
+//! Whoever can reach the port may ask, and may be hostile: so many connections are served at a time, each for so long and
+//! with so long a request, and no more memory is taken; all others wait in the queue of the kernel. A library for HTTP would
+//! bring a thread for each connection, or an executor.
+
+use super::now;
+use crate::failure::Failure;
+use crate::top::Target;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections that are served at a time.
+const WORKERS: usize = 8;
+/// In which a request must have come, and in which its answer must be taken.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest request, header included.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// After a connection could not be accepted, as where there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Serves until the process ends.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub(super) fn serve(address: SocketAddr, target: Option<Target>) -> Result<(), Failure> {
+    let failed = |error| Failure::system(format!("listening on {address}"), error);
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    eprintln!("spinperf: metrics at http://{address}/metrics");
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| work(&listener, target.as_ref()));
+        }
+    });
+    Ok(())
+}
+
+fn work(listener: &TcpListener, target: Option<&Target>) {
+    loop {
+        match listener.accept() {
+            // Who asks wrongly, or hangs up, is the only one to notice.
+            Ok((stream, _)) => drop(answer(&stream, target)),
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn answer(mut stream: &TcpStream, target: Option<&Target>) -> io::Result<()> {
+    let request = read_request(stream)?;
+    let (status, body) = match request_line(&request) {
+        Some(("GET" | "HEAD", "/metrics")) => ("200 OK", now(target)),
+        Some(("GET" | "HEAD", "/")) => ("200 OK", "spinrpc engines: /metrics\n".to_owned()),
+        Some(("GET" | "HEAD", _)) => ("404 Not Found", "only /metrics is here\n".to_owned()),
+        Some(_) => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),
+        None => ("400 Bad Request", "not a request of HTTP/1\n".to_owned()),
+    };
+    let kind = if body.ends_with("# EOF\n") { CONTENT_TYPE } else { "text/plain" };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(head.as_bytes())?;
+    let is_head = request.starts_with(b"HEAD ");
+    stream.write_all(if is_head { b"" } else { body.as_bytes() })
+}
+
+/// All of a request without a body: up to its empty line.
+fn read_request(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + PATIENCE;
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || request.len() > REQUEST_BYTES_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => request.extend_from_slice(&part[..bytes]),
+        }
+    }
+    Ok(request)
+}
+
+/// Method and path of a request, without its query.
+fn request_line(request: &[u8]) -> Option<(&str, &str)> {
+    let line = request.split(|byte| *byte == b'\r').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    let (method, path, version) = (words.next()?, words.next()?, words.next()?);
+    let is_http = version.starts_with("HTTP/1.") && words.next().is_none();
+    is_http.then(|| (method, path.split('?').next().unwrap_or(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_its_method_and_path() {
+        for (request, expected) in [
+            (&b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"[..], Some(("GET", "/metrics"))),
+            (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", Some(("GET", "/metrics"))),
+            (b"POST / HTTP/1.1\r\n\r\n", Some(("POST", "/"))),
+            (b"GET  /metrics HTTP/1.1\r\n\r\n", None),
+            (b"GET /metrics\r\n\r\n", None),
+            (b"GET /metrics HTTP/2\r\n\r\n", None),
+            (b"\xff\xfe / HTTP/1.1\r\n\r\n", None),
+            (b"\r\n\r\n", None),
+        ] {
+            assert_eq!(request_line(request), expected, "{request:?}");
+        }
+    }
+}

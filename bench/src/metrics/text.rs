@@ -1,0 +1,273 @@
+//! What engines have counted, in OpenMetrics. Names and help of each metric are here; the crate writes and escapes them.
+//!
+//! What another process says is not believed: names of programs and versions are escaped, numbers that do not add up stay
+//! numbers, and a count that this release does not know is left out. Connections are summed up for each core, so that the
+//! number of series does not grow with them.
+
+use crate::top::Found;
+use crate::top::snapshot::{Core, Snapshot};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+
+/// A count of [`spinrpc::StatsSnapshot`], what it is called here, its unit, and what it counts.
+type Count = (&'static str, &'static str, Option<Unit>, &'static str);
+
+const COUNTS: &[Count] = &[
+    ("polls", "turns", None, "Turns of the core"),
+    ("empty_polls", "empty_turns", None, "Turns that found nothing to do"),
+    ("parks", "sleeps", None, "Times the core slept"),
+    ("calls_sent", "calls_sent", None, "Calls sent"),
+    ("replies_received", "replies_received", None, "Replies received that matched a call"),
+    ("calls_received", "calls_received", None, "Calls received and handed to a service"),
+    ("replies_sent", "replies_sent", None, "Replies sent, error replies included"),
+    ("credit_stalls", "credit_stalls", None, "Calls refused for want of a credit of the peer"),
+    ("queue_full", "queue_full", None, "Calls refused or put off, as the send queue was full"),
+    ("no_buffer", "no_buffer", None, "Calls refused or put off, as buffers were lent out"),
+    ("bytes_inline", "sent", Some(Unit::Bytes), "Bytes of messages sent, headers included"),
+    ("bytes_read", "rdma_read", Some(Unit::Bytes), "Bytes fetched by RDMA Read"),
+    ("bytes_written", "rdma_written", Some(Unit::Bytes), "Bytes placed by RDMA Write"),
+    ("copies", "copied_items", None, "Data items copied instead of being placed"),
+    ("timeouts", "timeouts", None, "Calls that passed their deadline"),
+    ("calls_left", "calls_left", None, "Calls left without an answer by a shutdown in good order"),
+    (
+        "calls_late",
+        "calls_late",
+        None,
+        "Calls refused, as their time was over before they were served",
+    ),
+    ("calls_dropped", "calls_dropped", None, "Calls that their handler dropped"),
+    ("handler_panics", "handler_panics", None, "Panics of handlers that were caught"),
+    ("calls_refused", "calls_refused", None, "Calls refused, as they went beyond the grant"),
+    ("errors_sent", "errors_sent", None, "RDMA_ERROR messages sent"),
+    ("messages_dropped", "messages_dropped", None, "Messages dropped without an answer"),
+    ("stale", "stale", None, "Replies and letters for calls or connections that were gone"),
+    (
+        "exports_expired",
+        "exports_expired",
+        None,
+        "Replies taken back, as nobody fetched them in time",
+    ),
+    ("connections_opened", "connections_opened", None, "Connections opened"),
+    ("connections_closed", "connections_closed", None, "Connections that went down"),
+    ("reconnects", "reconnects", None, "Connections made in the place of lost ones"),
+    ("calls_resent", "calls_resent", None, "Calls sent again on another connection"),
+    ("replies_replayed", "replies_replayed", None, "Calls answered with a kept reply"),
+];
+
+/// What a core has, or is, now.
+type Gauge = (&'static str, &'static str, fn(&Core) -> Option<u64>);
+
+const GAUGES: &[Gauge] = &[
+    ("core_running", "1 if a thread is this core", |core| Some(core.running.into())),
+    ("core_answered", "1 if the core answered in time", |core| Some(core.answered.into())),
+    ("connections", "Connections that are open", |core| told(core, core.connections_open)),
+    ("calls_deferred", "Calls that services answer later", |core| told(core, core.deferred)),
+    ("calls_put_off", "Calls that wait for memory or room", |core| told(core, core.put_off)),
+];
+
+/// Only a core that has answered has told of it.
+fn told(core: &Core, count: u64) -> Option<u64> {
+    core.answered.then_some(count)
+}
+
+/// OpenMetrics text of these engines.
+pub(super) fn render(found: &[Found]) -> String {
+    let engines = found.iter().map(|found| Engine {
+        program: found.program.clone(),
+        pid: found.owner.pid,
+        snapshot: found.snapshot.clone(),
+    });
+    let mut registry = Registry::with_prefix("spinrpc");
+    registry.register_collector(Box::new(Engines(engines.collect())));
+    let mut written = String::new();
+    match text::encode(&mut written, &registry) {
+        Ok(()) => written,
+        // A String takes what is written to it.
+        Err(fmt::Error) => String::new(),
+    }
+}
+
+#[derive(Debug)]
+struct Engine {
+    program: String,
+    pid: u32,
+    snapshot: Snapshot,
+}
+
+#[derive(Debug)]
+struct Engines(Vec<Engine>);
+
+impl Engines {
+    /// One metric, with a value for each core that has one.
+    fn of_cores<T>(
+        &self,
+        mut metric: MetricEncoder<'_>,
+        value: impl Fn(&Engine, &Core) -> Option<T>,
+        write: impl Fn(MetricEncoder<'_>, T) -> fmt::Result,
+    ) -> fmt::Result {
+        for engine in &self.0 {
+            for core in &engine.snapshot.cores {
+                let Some(value) = value(engine, core) else { continue };
+                let index = core.index.to_string();
+                let labels = [&engine.labels()[..], &[("core", index)]].concat();
+                write(metric.encode_family(&labels)?, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    fn labels(&self) -> [(&'static str, String); 3] {
+        let (pid, engine) = (self.pid.to_string(), self.snapshot.engine.to_string());
+        [("program", self.program.clone()), ("pid", pid), ("engine", engine)]
+    }
+
+    fn busy_seconds(&self, core: &Core) -> f64 {
+        core.count("busy_ticks") as f64 / self.snapshot.ticks_per_second.max(1) as f64
+    }
+}
+
+impl Collector for Engines {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counter = |mut to: MetricEncoder<'_>, count: u64| {
+            to.encode_counter::<NoLabelSet, _, u64>(&count, None)
+        };
+        for (stat, name, unit, help) in COUNTS {
+            let metric =
+                encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+            self.of_cores(metric, |_, core| core.stats.get(*stat).copied(), counter)?;
+        }
+        let help = "Time in turns that did something";
+        let seconds = Some(&Unit::Seconds);
+        let metric = encoder.encode_descriptor("busy", help, seconds, MetricType::Counter)?;
+        let busy = |engine: &Engine, core: &Core| Some(engine.busy_seconds(core));
+        self.of_cores(metric, busy, |mut to, count| {
+            to.encode_counter::<NoLabelSet, _, u64>(&count, None)
+        })?;
+        for (name, help, value) in GAUGES {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            self.of_cores(metric, |_, core| value(core), |mut to, value| to.encode_gauge(&value))?;
+        }
+        self.encode_engines(&mut encoder)?;
+        self.encode_blocks(&mut encoder)
+    }
+}
+
+impl Engines {
+    /// What is of an engine as a whole.
+    fn encode_engines(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Time since the engine was made";
+        let seconds = Some(&Unit::Seconds);
+        let mut metric = encoder.encode_descriptor("uptime", help, seconds, MetricType::Gauge)?;
+        for engine in &self.0 {
+            let uptime = engine.snapshot.uptime_ns as f64 / 1e9;
+            metric.encode_family(&engine.labels())?.encode_gauge(&uptime)?;
+        }
+        let help = "Release and driver of the engine";
+        let mut metric = encoder.encode_descriptor("engine", help, None, MetricType::Info)?;
+        for engine in &self.0 {
+            let (version, fabric) = (&engine.snapshot.version, &engine.snapshot.fabric);
+            let about = [("version", version.clone()), ("fabric", fabric.clone())];
+            metric.encode_family(&engine.labels())?.encode_info(&about)?;
+        }
+        Ok(())
+    }
+
+    /// Registered memory of cores, by size of its blocks.
+    fn encode_blocks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Blocks of registered memory of the core, by size and state";
+        let mut metric =
+            encoder.encode_descriptor("memory_blocks", help, None, MetricType::Gauge)?;
+        for engine in &self.0 {
+            for core in &engine.snapshot.cores {
+                for class in &core.memory {
+                    for (state, count) in
+                        [("free", class.free), ("used", class.total.saturating_sub(class.free))]
+                    {
+                        let own = [
+                            ("core", core.index.to_string()),
+                            ("block_bytes", class.block_bytes.to_string()),
+                            ("state", state.to_owned()),
+                        ];
+                        let labels = [&engine.labels()[..], &own].concat();
+                        metric.encode_family(&labels)?.encode_gauge(&count)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::snapshot::Snapshot;
+
+    fn engine(program: &str, cores: &str) -> Engine {
+        let snapshot: Snapshot = serde_json::from_str(&format!(
+            "{{\"schema\":\"spinrpc-control/1\",\"engine\":0,\"version\":\"0.1.0\",\"fabric\":\"shm\",\
+             \"uptime_ns\":2500000000,\"ticks_per_second\":1000,\"listens\":[],\"settings\":{{}},\
+             \"cores\":[{cores}]}}"
+        ))
+        .unwrap();
+        Engine { program: program.to_owned(), pid: 7, snapshot }
+    }
+
+    fn written(engines: Vec<Engine>) -> String {
+        let mut registry = Registry::with_prefix("spinrpc");
+        registry.register_collector(Box::new(Engines(engines)));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    const CORE: &str = "{\"index\":0,\"cpu\":1,\"idle\":\"busy\",\"running\":true,\"answered\":true,\
+        \"stats\":{\"calls_sent\":18446744073709551615,\"bytes_inline\":12,\"busy_ticks\":1500,\"unknown\":3},\
+        \"connections_open\":2,\"memory\":[{\"block_bytes\":4096,\"total\":1,\"free\":3}]}";
+
+    #[test]
+    fn counts_have_names_units_and_labels_of_prometheus() {
+        let text = written(vec![engine("spin-nfsd", CORE)]);
+        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\"";
+        for line in [
+            format!("spinrpc_calls_sent_total{{{labels},core=\"0\"}} 18446744073709551615"),
+            format!("spinrpc_sent_bytes_total{{{labels},core=\"0\"}} 12"),
+            format!("spinrpc_busy_seconds_total{{{labels},core=\"0\"}} 1.5"),
+            format!("spinrpc_connections{{{labels},core=\"0\"}} 2"),
+            format!("spinrpc_uptime_seconds{{{labels}}} 2.5"),
+            format!("spinrpc_engine_info{{version=\"0.1.0\",fabric=\"shm\",{labels}}} 1"),
+        ] {
+            assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n") && !text.contains("unknown"));
+    }
+
+    #[test]
+    fn a_core_that_has_not_answered_tells_of_nothing_that_only_it_knows() {
+        let silent = CORE.replace("\"answered\":true", "\"answered\":false");
+        let text = written(vec![engine("x", &silent)]);
+        assert!(text.contains("spinrpc_core_answered{") && !text.contains("spinrpc_connections{"));
+    }
+
+    #[test]
+    fn names_of_programs_cannot_add_lines_and_blocks_that_do_not_add_up_are_no_panic() {
+        let text = written(vec![engine("a\"}\nspinrpc_fake 1 \\", CORE)]);
+        assert!(!text.lines().any(|line| line.starts_with("spinrpc_fake")), "{text}");
+        assert!(text.contains("program=\"a\\\"}\\nspinrpc_fake 1 \\\\\""), "{text}");
+        assert!(text.lines().any(|line| line.ends_with("state=\"used\"} 0")), "{text}");
+    }
+
+    #[test]
+    fn every_count_is_one_of_the_engine() {
+        let known: Vec<_> =
+            spinrpc::StatsSnapshot::default().entries().map(|(name, _)| name).collect();
+        for (stat, ..) in COUNTS {
+            assert!(known.contains(stat), "{stat}");
+        }
+    }
+}

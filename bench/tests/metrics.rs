@@ -1,0 +1,122 @@
+//! `spinperf metrics` tells Prometheus of real engines, and is not held up by who asks wrongly or not at all.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::{Server, command, cores, spinperf, text, wait_at_most};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// No answer takes nearly as long, however loaded the machine is.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The value of a metric of the server's first core.
+fn value(metrics: &str, name: &str, pid: u32) -> f64 {
+    let begins = format!("{name}{{");
+    let of_process = format!("pid=\"{pid}\"");
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with(&begins) && line.contains(&of_process))
+        .unwrap_or_else(|| panic!("no {name} of {pid} in\n{metrics}"));
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[test]
+fn a_server_is_called_expect_its_counts() {
+    let _cores = cores();
+    let server = Server::start("metrics");
+    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--duration", "200ms"];
+    assert!(spinperf(&run).status.success());
+    let pid = server.child.id();
+    let printed = spinperf(&["metrics", &pid.to_string()]);
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let metrics = text(&printed.stdout);
+    assert!(metrics.ends_with("# EOF\n"));
+    assert!(value(&metrics, "spinrpc_calls_received_total", pid) >= 1.0);
+    assert!(value(&metrics, "spinrpc_uptime_seconds", pid) > 0.0);
+    assert!(
+        metrics.contains("# TYPE spinrpc_sent_bytes counter\n# UNIT spinrpc_sent_bytes bytes\n")
+    );
+}
+
+#[test]
+fn there_is_no_such_process_expect_it_said_and_status_1() {
+    let printed = spinperf(&["metrics", &u32::MAX.to_string()]);
+    assert_eq!(printed.status.code(), Some(1));
+    assert!(text(&printed.stderr).contains("no such process"));
+}
+
+/// A server of metrics that is killed when it goes out of scope.
+struct Exporter {
+    child: Child,
+    address: String,
+}
+
+impl Exporter {
+    fn start() -> Self {
+        let mut child = command(&["metrics", "--listen", "127.0.0.1:0"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit_once("http://").unwrap().1.strip_suffix("/metrics");
+        Self { address: address.unwrap().to_owned(), child }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    }
+
+    fn ask(&self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        // One who asks too long a question finds the connection reset.
+        let _ = stream.read_to_end(&mut answer);
+        text(&answer)
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        wait_at_most(&mut self.child, LIMIT);
+    }
+}
+
+#[test]
+fn prometheus_asks_by_http_expect_an_answer_whatever_others_do() {
+    let _cores = cores();
+    let server = Server::start("metrics-http");
+    let exporter = Exporter::start();
+    // More than are served at a time: some say nothing, some half a line, some too much.
+    let silent: Vec<_> = (0..12).map(|_| exporter.connect()).collect();
+    let halves: Vec<_> = (0..4)
+        .map(|_| {
+            let mut stream = exporter.connect();
+            stream.write_all(b"GET /met").unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(exporter.ask(&[b'x'; 64 << 10]), "");
+    let get = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let answer = exporter.ask(get);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"));
+    assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
+    assert_eq!(value(body, "spinrpc_core_running", server.child.id()), 1.0);
+    assert!(exporter.ask(b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(exporter.ask(b"PUT /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    assert!(exporter.ask(b"hello\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    drop((silent, halves));
+    drop(server);
+    let without_engines = exporter.ask(get);
+    assert!(without_engines.ends_with("# EOF\n"), "{without_engines}");
+}
