@@ -694,11 +694,11 @@ fn a_call_was_given_up_expect_its_handle_to_go() {
     let pair = Pair::start();
     let options = ConnectOptions::new();
     let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
-    let spec = CallSpec::new().deadline(Duration::from_millis(20));
+    other.wait_up(LIMIT).unwrap();
+    let spec = CallSpec::new().deadline(Duration::from_millis(200));
     let error = other.start(LATER, spec, |args| args.u32(1)).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::TimedOut), "{error}");
-    drop(other.start(LATER, CallSpec::new(), |args| args.u32(2)).unwrap());
-    drop(other);
+    drop((other.start(LATER, CallSpec::new(), |args| args.u32(2)).unwrap(), other));
     wait_until("the end of the connection", || pair.server.shared.downs() == 1);
 }
 
