@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::{Device, Network, SimConnector, World};
-use crate::fabric::conformance::{Provider, fabric_conformance};
+use crate::fabric::conformance::{Limits, Provider, fabric_conformance};
 use crate::mem::BulkClass;
 
 /// A world per connector. Time passes by polling.
@@ -32,6 +32,11 @@ impl Provider for Sim {
 
     fn address(&self) -> String {
         "sim".into()
+    }
+
+    /// Each turn begins at a connection drawn by chance: over a few turns that is not even.
+    fn limits(&self) -> Limits {
+        Limits { serves_in_its_own_order: true, ..Limits::default() }
     }
 }
 
