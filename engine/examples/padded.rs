@@ -121,7 +121,7 @@ impl Pair {
     fn run(&mut self, spec: &mut CallSpec, rounds: u64) -> Result<(), Failure> {
         for offset in 0..rounds {
             let bulk = self.buffer.borrow_mut().take().ok_or("the buffer did not come back")?;
-            let _ = spec.add_argument(bulk);
+            spec.add_argument(bulk);
             self.client.call(WRITE, Token(0), spec, |args| {
                 args.u64(offset);
                 args.bulk();

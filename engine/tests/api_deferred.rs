@@ -3,20 +3,26 @@
 
 mod common;
 
-use common::caller::{Caller, MixAnswer, MixCall, all_words, one_opaque, open, run_core};
+use common::caller::{
+    Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, one_opaque, open, recorder,
+    run_core,
+};
 use common::program::{ECHO, LATER, NULL, Shared};
 use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
 use common::{small_with, unique_address, valid, wait_until};
 use spinrpc::config::IdlePolicy;
+use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, Call, CallError, CallSpec, CoreContext, Deferred, Encoder, Engine, ReplyData,
-    Service, Token,
+    AcceptStatus, Call, CallError, CallSpec, ConnectOptions, CoreContext, Deferred, Encoder,
+    Engine, Reconnect, ReplyData, Resend, Service, Token, Version,
 };
 use spinrpc_proto::rdma::RdmaError;
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+const OTHER_VERSION: Version = Version(VERSION.0 + 1);
 
 /// Answers deferred calls with their number until none comes any more.
 fn answer_all(shared: &Arc<Shared>, count: usize) -> std::thread::JoinHandle<()> {
@@ -444,4 +450,50 @@ fn a_thread_that_ends_may_answer_in_a_destructor() {
     for (_, reply) in caller.replies(2) {
         assert_eq!(reply.unwrap(), [9]);
     }
+}
+
+/// End the connection of a caller. Expect who has its call to learn that, unless the call is executed once: its caller
+/// may ask for the answer again.
+#[test]
+fn who_answers_later_learns_that_the_caller_has_gone() {
+    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_clients = 8))).unwrap();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = |kept: &Arc<Mutex<Vec<Deferred>>>| {
+        let kept = Arc::clone(kept);
+        move |_: &_| {
+            let kept = Arc::clone(&kept);
+            move |call: Call<'_>| match call.procedure() {
+                LATER => lock(&kept).extend(call.defer()),
+                _ => call.reply(|_| {}),
+            }
+        }
+    };
+    let once = Arc::new(Mutex::new(Vec::new()));
+    engine.serve(PROGRAM, VERSION, keep(&kept));
+    engine.serve_once(PROGRAM, OTHER_VERSION, keep(&once)).unwrap();
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let other = Engine::new(valid(client_config())).unwrap();
+    let mut core = other.core(0).unwrap();
+    for (version, kept) in [(VERSION, &kept), (OTHER_VERSION, &once)] {
+        let made = recorder(&SharedHeard::default(), all_words);
+        let options = ConnectOptions::new().reconnect(Reconnect::default());
+        let client = core.connect_with(&address, PROGRAM, version, &options, |_| made).unwrap();
+        run_core(&mut core, "the connection", || client.is_up());
+        let mut spec = CallSpec::new().resend(Resend::AtMostOnce);
+        client.call(LATER, Token(1), &mut spec, |_| {}).unwrap();
+        run_core(&mut core, "the call", || lock(kept).len() == 1);
+        assert!(!lock(kept)[0].is_unheard());
+        let closed = engine.stats(0).unwrap().connections_closed;
+        client.close();
+        run_core(&mut core, "its end", || engine.stats(0).unwrap().connections_closed > closed);
+    }
+    assert!(lock(&kept)[0].is_unheard());
+    assert!(!lock(&once)[0].is_unheard(), "it may be asked for again");
+    for deferred in [&kept, &once].into_iter().flat_map(|kept| std::mem::take(&mut *lock(kept))) {
+        deferred.reply(|_| {});
+    }
+    engine.shutdown();
+    running.join().unwrap();
 }

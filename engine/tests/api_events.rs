@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::caller::{Caller, all_words};
+use common::caller::{Caller, SharedHeard, all_words, recorder};
+use common::log::{Line, logged};
+use common::two_way::poll_until;
 use common::{PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -124,4 +126,59 @@ fn the_client_hears_who_serves_it() {
     assert!(peer.to_string().ends_with(&format!(", process {}", std::process::id())), "{peer}");
     engine.shutdown();
     running.join().unwrap();
+}
+
+/// Both ends on this thread: expect of each a line with the peer for the beginning, and one with the reason for
+/// the end.
+#[test]
+fn connections_that_come_and_go_are_logged_with_peer_and_reason() {
+    let engines = [(); 2].map(|()| Engine::new(valid(small_with(|_| {}))).unwrap());
+    let [server, client] = &engines;
+    server.serve(PROGRAM, VERSION, |_: &_| Notes::default());
+    let address = unique_address();
+    server.listen(&address).unwrap();
+    let [mut there, mut here] = [server, client].map(|engine| engine.core(0).unwrap());
+    let lines = logged(|| {
+        let made = recorder(&SharedHeard::default(), all_words);
+        let client = here.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+        poll_until(&mut here, &mut there, "the connection", || client.is_up());
+        client.close();
+        let closed = || server.stats(0).unwrap().connections_closed == 1;
+        poll_until(&mut here, &mut there, "its end", closed);
+    });
+    let told = |message: &str, name: &str| {
+        let of_message = lines.iter().filter(|line| line.says(message));
+        assert!(of_message.clone().all(|line| line.level == tracing::Level::INFO), "{lines:?}");
+        let (us, peers) =
+            (ourselves().to_string(), of_message.clone().map(|line| line.field("peer")));
+        assert!(peers.eq([Some(&*us); 2]), "{lines:?}");
+        let mut fields: Vec<_> = of_message.filter_map(|line| line.field(name)).collect();
+        fields.sort_unstable();
+        fields.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(told("a connection is open", "is_ours"), ["false", "true"]);
+    assert_eq!(
+        told("a connection has ended", "reason"),
+        ["closed by the peer", "closed by this side"]
+    );
+}
+
+#[test]
+fn a_connection_that_cannot_be_made_is_logged_with_address_and_error() {
+    let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
+    let (mut core, address) = (engine.core(0).unwrap(), unique_address());
+    let heard = SharedHeard::default();
+    let lines = logged(|| {
+        let made = recorder(&heard, all_words);
+        core.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+        core.run_until(|| !heard.borrow().events.is_empty());
+    });
+    let failed: Vec<&Line> =
+        lines.iter().filter(|line| line.says("a connection cannot be made")).collect();
+    let [line] = failed[..] else { panic!("{lines:?}") };
+    assert_eq!(line.field("address"), Some(&*address));
+    assert!(
+        line.field("error").is_some_and(|error| error.contains("no server listens")),
+        "{line:?}"
+    );
 }

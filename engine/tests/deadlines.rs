@@ -5,13 +5,13 @@
 mod common;
 
 use common::caller::{Caller, SharedHeard, all_words, client_config, run_core};
-use common::program::{BOUNCE, ECHO, ITEM_MAX, NULL};
+use common::program::{self as procedures, BOUNCE, ECHO, ITEM_MAX, NULL};
 use common::raw::{RawListener, RawPeer, Said};
 use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::fabric::Access;
 use spinrpc::sync::lock;
-use spinrpc::{Call, CallError, CallSpec, Data, DecodeError, Engine, Reply, Token};
+use spinrpc::{AcceptStatus, Call, CallError, CallSpec, Data, DecodeError, Engine, Reply, Token};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -230,6 +230,32 @@ fn version_one_goes_without() {
     });
     let said = call(&mut peer, &mut caller, CallSpec::new());
     assert_eq!((said[1], said[3]), (1, 0));
+}
+
+/// Defer calls, and find out that it is too late for each. Expect who named a time to hear that, and who did not that
+/// something failed.
+#[test]
+fn a_service_says_of_a_deferred_call_that_it_is_too_late() {
+    let server = Server::with(two(small_with(|_| {})));
+    for names_times in [true, false] {
+        let raw = if names_times { naming_times() } else { two(client_config()) };
+        let mut caller = Caller::connect_with(raw, &server.address, all_words);
+        for round in 1..=20 {
+            caller.start(procedures::LATER, round, |args| args.u32(7)).unwrap();
+            run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+            let (_, deferred) = server.shared.pop().unwrap();
+            assert!(!deferred.is_unheard());
+            deferred.too_late();
+            match (names_times, caller.reply().unwrap_err()) {
+                (true, CallError::Late { .. }) => {}
+                (false, CallError::Accepted(AcceptStatus::SystemErr)) => {}
+                (_, other) => panic!("{names_times}: {other:?}"),
+            }
+        }
+        let answered = caller.call(NULL, |_| {});
+        assert!(answered.is_ok(), "{answered:?}");
+    }
+    assert_eq!(server.stats().calls_late, 20);
 }
 
 /// The one item of the results, wherever it came to lie.

@@ -5,6 +5,7 @@
 mod common;
 
 use common::caller::{Caller, all_words, client_config, open, run_core};
+use common::log::{Line, logged};
 use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
 use spinrpc::config::{CoreList, OnPanic, RawConfig};
 use spinrpc::{
@@ -15,7 +16,7 @@ use std::cell::Cell;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -168,45 +169,6 @@ impl Service for Restless {
     }
 }
 
-/// Counts the lines about panics that one thread logs, and the panics that they tell of.
-#[derive(Clone, Default)]
-struct Lines(Arc<AtomicU64>, Arc<AtomicU64>);
-
-impl tracing::Subscriber for Lines {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-impl tracing::field::Visit for Lines {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        let is_panic = format!("{value:?}") == "a handler panicked";
-        self.0.fetch_add(u64::from(field.name() == "message" && is_panic), Ordering::Relaxed);
-    }
-
-    fn record_u64(&mut self, field: &tracing::field::Field, value: u64) {
-        if field.name() == "panics" {
-            self.1.fetch_add(value, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Panic in every turn for more than a second. Expect one line of log a second, which counts them all.
 #[test]
 fn panics_of_one_place_are_logged_once_a_second_and_all_are_counted() {
@@ -215,13 +177,15 @@ fn panics_of_one_place_are_logged_once_a_second_and_all_are_counted() {
     engine.serve(PROGRAM, VERSION, |_| Restless);
     let mut core = engine.core(0).unwrap();
     let count = || engine.panics().first().map_or(0, |panic| panic.count);
-    let (lines, began) = (Lines::default(), Instant::now());
-    tracing::subscriber::with_default(lines.clone(), || {
+    let began = Instant::now();
+    let lines = logged(|| {
         core.run_until(|| count() >= 100 && began.elapsed() > Duration::from_millis(1200));
     });
-    let logged = lines.0.load(Ordering::Relaxed);
+    let of_panics = || lines.iter().filter(|line| line.says("a handler panicked"));
+    let logged = of_panics().count() as u64;
     assert!((2..=began.elapsed().as_secs() + 1).contains(&logged), "{logged} of {}", count());
-    let told = lines.1.load(Ordering::Relaxed);
+    let panics = |line: &Line| line.field("panics").and_then(|count| count.parse::<u64>().ok());
+    let told = of_panics().filter_map(panics).sum::<u64>();
     assert!((2..=count()).contains(&told), "{told} of {}", count());
 }
 

@@ -149,12 +149,12 @@ impl State {
                 client.call(ECHO, token, spec, |args| args.opaque(bytes)).unwrap();
             }
             Kind::Read(length) => {
-                let _ = spec.add_result_into(self.buffer(client, length));
+                spec.add_result_into(self.buffer(client, length));
                 client.call(SHARED, token, spec, |args| args.u32(length as u32)).unwrap();
             }
             Kind::Write(length) => {
-                let _ = spec.add_argument(self.buffer(client, length));
-                let _ = spec.add_result_into(self.buffer(client, length));
+                spec.add_argument(self.buffer(client, length));
+                spec.add_result_into(self.buffer(client, length));
                 client.call(BOUNCE, token, spec, |args| args.bulk()).unwrap();
             }
         }

@@ -256,6 +256,26 @@ impl Deferred {
         self.0.reject(status);
     }
 
+    /// Answers that the call was not executed because its time was over, as the engine itself does with a call that
+    /// is too late for its handler: a caller that named its time ([`CallSpec::propagate_deadline`]) gets
+    /// [`CallError::Late`], and may make the call again without fear that it is executed twice. Any other caller,
+    /// whose protocol has no such answer, gets SYSTEM_ERR. [`Call::deadline`] says when it is too late.
+    ///
+    /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
+    /// [`CallError::Late`]: crate::CallError::Late
+    pub fn too_late(self) {
+        self.0.too_late();
+    }
+
+    /// Returns true once the caller's connection has ended, so that nobody hears the answer, and work that was not
+    /// begun need not be. A hint, free to ask for at any time and from any thread: the end may be told a turn of the
+    /// core late. False for a call that is [served once](crate::Engine::serve_once), whose caller may ask for its
+    /// answer by another connection. That a caller has cancelled a call is not told to servers: no version of the
+    /// protocol has a message for it.
+    pub fn is_unheard(&self) -> bool {
+        self.0.is_unheard()
+    }
+
     /// What is behind it.
     pub(super) fn into_ticket(self) -> DeferTicket {
         self.0

@@ -404,7 +404,7 @@ impl CallSpec {
     /// starts no call ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn argument(mut self, bulk: Bulk) -> Self {
-        self.overfull |= !self.add_argument(bulk);
+        self.add_argument(bulk);
         self
     }
 
@@ -414,7 +414,7 @@ impl CallSpec {
     /// ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn result_into(mut self, bulk: Bulk) -> Self {
-        self.overfull |= !self.add_result_into(bulk);
+        self.add_result_into(bulk);
         self
     }
 
@@ -433,33 +433,36 @@ impl CallSpec {
         self.result_into(bulk.into_bulk())
     }
 
-    /// As [`CallSpec::exposed_argument`], for a spec that is used again. `false` when there are four.
-    pub fn add_exposed_argument(&mut self, bulk: ExposedBulk) -> bool {
+    /// As [`CallSpec::exposed_argument`], for a spec that is used again.
+    pub fn add_exposed_argument(&mut self, bulk: ExposedBulk) -> &mut Self {
         self.add_argument(bulk.into_bulk())
     }
 
-    /// As [`CallSpec::exposed_result_into`], for a spec that is used again. `false` when there are
-    /// four.
-    pub fn add_exposed_result_into(&mut self, bulk: ExposedBulk) -> bool {
+    /// As [`CallSpec::exposed_result_into`], for a spec that is used again.
+    pub fn add_exposed_result_into(&mut self, bulk: ExposedBulk) -> &mut Self {
         self.add_result_into(bulk.into_bulk())
     }
 
-    /// As [`CallSpec::argument`], for a spec that is used again. `false` when there are four.
-    pub fn add_argument(&mut self, bulk: Bulk) -> bool {
+    /// As [`CallSpec::argument`], for a spec that is used again.
+    pub fn add_argument(&mut self, bulk: Bulk) -> &mut Self {
         self.is_special = true;
-        put(&mut self.arguments, bulk)
+        self.overfull |= put(&mut self.arguments, bulk).is_none();
+        self
     }
 
-    /// As [`CallSpec::result_into`], for a spec that is used again. `false` when there are four.
-    pub fn add_result_into(&mut self, bulk: Bulk) -> bool {
+    /// As [`CallSpec::result_into`], for a spec that is used again.
+    pub fn add_result_into(&mut self, bulk: Bulk) -> &mut Self {
         self.is_special = true;
-        put(&mut self.results, bulk)
+        self.overfull |= put(&mut self.results, bulk).is_none();
+        self
     }
 }
 
-fn put(places: &mut [Option<Bulk>; ITEMS_MAX], bulk: Bulk) -> bool {
-    let place = places.iter_mut().find(|place| place.is_none());
-    place.map(|place| *place = Some(bulk)).is_some()
+/// In the first place that is free, if one is.
+fn put(places: &mut [Option<Bulk>; ITEMS_MAX], bulk: Bulk) -> Option<()> {
+    let place = places.iter_mut().find(|place| place.is_none())?;
+    *place = Some(bulk);
+    Some(())
 }
 
 /// Gets the replies of one client, on its core's thread.

@@ -149,6 +149,7 @@ impl ClientEntry {
             return;
         }
         self.link.state.set(LinkState::Down);
+        tracing::info!(address = %self.address, %error, "a connection cannot be made");
         *self.link.failure.borrow_mut() = Some(error.clone());
         self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
     }

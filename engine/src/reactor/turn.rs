@@ -250,6 +250,9 @@ impl CoreCell {
             (DownCause::Local, Some(reason)) => reason,
             _ => cause.clone(),
         };
+        if let Some(peer) = &gone.peer {
+            tracing::info!(%peer, connection = ?conn, reason = %cause, "a connection has ended");
+        }
         self.end_given_up(up);
         let verdict = gone.lane.proto().requester.verdict();
         if verdict != Verdict::Unknown {
@@ -335,7 +338,8 @@ impl CoreCell {
                 outcome
             }
             Some(late_us) => {
-                self.reactor().refuse_late(frame.conn, frame.slot, &frame.message, late_us);
+                let message = frame.message.bytes();
+                self.reactor().refuse_late(frame.conn, frame.slot, message, late_us);
                 CallOutcome::Done
             }
         };
@@ -515,11 +519,14 @@ impl Reactor {
         conn.post_receives(&mut self.fabric);
         self.conns.insert(conn);
         self.stats.connections_opened += 1;
+        let is_ours = roles.side == Side::Client;
+        tracing::info!(%peer, connection = ?id, is_ours, "a connection is open");
         Ok((id, peer, terms.agreed()))
     }
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
         let gone = self.conns.remove(conn)?;
+        gone.presence.end();
         self.stats.connections_closed += 1;
         Some(gone)
     }

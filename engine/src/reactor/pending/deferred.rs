@@ -11,8 +11,9 @@ use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::words::calls::RpcRefusal;
 use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
 use crate::reactor::words::message_memory::{Undrafted, check};
-use crate::reactor::words::messages::SUCCESS_HEADER;
+use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR};
 use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::{Encoded, StreamWriter};
@@ -28,8 +29,23 @@ pub(crate) struct DeferTicket {
     slot: SlotId,
     room: Option<Room>,
     is_answered: bool,
+    presence: Arc<Presence>,
     /// Keeps the reply, for the same call by another connection.
     keep: Option<Ticket>,
+}
+
+/// Whether a connection is still there, for threads that answer its calls.
+pub(in crate::reactor) struct Presence(AtomicBool);
+
+impl Presence {
+    pub(in crate::reactor) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicBool::new(true)))
+    }
+
+    pub(in crate::reactor) fn end(&self) {
+        // Relaxed: a hint, which may come late; nothing is read by it.
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 /// What encoding a reply away from its core needs.
@@ -45,8 +61,23 @@ impl DeferTicket {
         conn: ConnId,
         slot: SlotId,
         room: Room,
+        presence: Arc<Presence>,
     ) -> Self {
-        Self { inbox, conn, slot, room: Some(room), is_answered: false, keep: None }
+        Self { inbox, conn, slot, room: Some(room), is_answered: false, presence, keep: None }
+    }
+
+    /// Nobody hears the answer: the connection has gone, and the reply is not kept for the same call by another.
+    pub(crate) fn is_unheard(&self) -> bool {
+        // Relaxed: as in `Presence::end`.
+        self.keep.is_none() && !self.presence.0.load(Ordering::Relaxed)
+    }
+
+    /// Answers that it was not executed, as its time was over. The same call by another connection is told SYSTEM_ERR.
+    pub(crate) fn too_late(mut self) {
+        if let Some(keep) = self.keep.take() {
+            keep.refuse(SYSTEM_ERR);
+        }
+        self.post(DeferredAnswer::TooLate);
     }
 
     /// Which call it answers.

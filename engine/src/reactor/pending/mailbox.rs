@@ -55,6 +55,8 @@ pub(crate) enum DeferredAnswer {
     Plain { stream: Bulk },
     /// An RPC error.
     Reject(AcceptStatus),
+    /// Not executed, as its time was over.
+    TooLate,
 }
 
 /// The mailbox of one core.

@@ -5,11 +5,11 @@
 //! has waited for memory and room.
 
 use crate::fabric::ConnId;
-use crate::mem::Buf;
 use crate::reactor::pending::expiry::Expiry;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::ReplyTarget;
+use crate::reactor::words::messages::SYSTEM_ERR;
 use spinrpc_proto::deadlines::LATE_HEADER_BYTES;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::SlotId;
@@ -76,7 +76,7 @@ impl Reactor {
         &mut self,
         conn: ConnId,
         slot: SlotId,
-        call: &Buf,
+        call: &[u8],
         late_us: u64,
     ) {
         let Some(c) = self.conns.find(conn) else { return };
@@ -85,7 +85,7 @@ impl Reactor {
         let Some(mut answer) = c.sends.take() else {
             return self.close_overrun(conn, "send buffers");
         };
-        let xid = call.bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+        let xid = call.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         let header = &mut answer.whole_mut()[..LATE_HEADER_BYTES];
         let written = c.lane.proto().responder.reply_late(slot, Xid(xid), late_us, header);
         if let Ok(length) = written {
@@ -119,7 +119,19 @@ impl Reactor {
             return self.put_off(conn, slot);
         }
         let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
-        self.refuse_late(conn, slot, &message, late_us);
+        self.refuse_late(conn, slot, message.bytes(), late_us);
         self.repost(conn, message);
+    }
+
+    /// Answers a deferred call for whose service it is too late. Whose call named no time understands no such answer,
+    /// and is told SYSTEM_ERR.
+    #[cold]
+    pub(in crate::reactor) fn refuse_too_late(&mut self, to: &ReplyTarget<'_>) {
+        let names_time = self.conns.find(to.conn).is_some_and(|c| c.expiry_of(to.slot).is_some());
+        if !names_time {
+            return self.refuse(to, &SYSTEM_ERR);
+        }
+        let late_us = self.lateness(to.conn, to.slot).unwrap_or(0);
+        self.refuse_late(to.conn, to.slot, to.message, late_us);
     }
 }

@@ -460,8 +460,8 @@ impl Reactor {
         let stage = self.bulk.take(plan.inline_bytes())?;
         self.deferred += 1;
         let room = Room { pool: self.bulk.clone(), stage, plan };
-        let inbox = Arc::clone(&self.inbox);
-        Some(DeferTicket::new(inbox, to.conn, to.slot, room))
+        let (inbox, presence) = (Arc::clone(&self.inbox), Arc::clone(&c.presence));
+        Some(DeferTicket::new(inbox, to.conn, to.slot, room, presence))
     }
 
     /// The answer of a deferred call came by mail.
@@ -479,6 +479,7 @@ impl Reactor {
                 self.post_deferred(&to, stream, encoded, data);
             }
             DeferredAnswer::Plain { stream } => self.post_plain_deferred(to, stream),
+            DeferredAnswer::TooLate => self.refuse_too_late(&to),
         }
         self.repost(conn, message);
     }

@@ -8,6 +8,7 @@ use crate::fabric::{
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Region};
 use crate::reactor::pending::call_table::{CallHold, CallTable};
+use crate::reactor::pending::deferred::Presence;
 use crate::reactor::pending::expiry::Expiry;
 use crate::reactor::pending::exported::{ExportHold, KeptReply};
 use crate::reactor::pending::goodbye::Goodbye;
@@ -29,6 +30,7 @@ use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::TransportVersion;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Protocol state with slots on the heap, allocated when the connection opens.
 pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
@@ -55,6 +57,8 @@ pub(crate) struct Conn {
     pub(crate) lane: Rc<ConnLane>,
     /// Who is at the other end, for those who look at the core.
     pub(in crate::reactor) peer: Option<Peer>,
+    /// For who answers its calls later.
+    pub(in crate::reactor) presence: Arc<Presence>,
     pub(crate) calls: CallTable,
     pub(crate) serves: Box<[ServeHold]>,
     /// Replies that are being fetched; no places where the rules have none.
@@ -124,6 +128,7 @@ impl Conn {
             id,
             lane: Rc::new(ConnLane::new(id, ends, protocol)),
             peer: None,
+            presence: Presence::new(),
             calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             pulls: (0..pulls).map(|_| None).collect(),

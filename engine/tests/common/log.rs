@@ -1,0 +1,68 @@
+//! What a thread logs.
+
+use spinrpc::sync::lock;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// One line.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) level: Level,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Line {
+    /// Its message is this one.
+    pub(crate) fn says(&self, message: &str) -> bool {
+        self.field("message") == Some(message)
+    }
+
+    /// The value of one of its fields, as it is printed.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.fields.iter().find(|(of, _)| *of == name)?;
+        Some(value)
+    }
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.fields.push((field.name(), format!("{value:?}")));
+    }
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<Line>>>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line { level: *event.metadata().level(), fields: Vec::new() };
+        event.record(&mut line);
+        lock(&self.0).push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The lines that this thread logs while `run` runs.
+pub(crate) fn logged(run: impl FnOnce()) -> Vec<Line> {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), run);
+    std::mem::take(&mut lock(&lines.0))
+}
