@@ -217,85 +217,8 @@ impl CoreContext {
     /// Has this core connect, as [`Engine::connect`](crate::Engine::connect) does: for services that call other
     /// servers, as proxies and replicas do. Such a service defers the call it has, and answers it from a function that
     /// runs on this core ([`ClientHandle::start_on_core`]). A handle that waits for an answer on the core itself is
-    /// told that it would wait for ever.
-    ///
-    /// ```
-    /// use spinrpc::{
-    ///     Call, CallError, CallSpec, ClientHandle, Config, ConnectOptions, CoreContext, Deferred, Engine,
-    ///     OnAnswer, Procedure, Program, Reply, Service, Token, Version, blocking,
-    /// };
-    /// use std::collections::HashMap;
-    /// use std::sync::{Arc, Mutex};
-    ///
-    /// /// Calls that wait for the answers of the other server.
-    /// type Waiting = Arc<Mutex<HashMap<u64, Deferred>>>;
-    ///
-    /// /// Passes every call on, its one word and the word of the answer.
-    /// struct Proxy {
-    ///     server: ClientHandle,
-    ///     waiting: Waiting,
-    ///     pass: Arc<OnAnswer>,
-    ///     next: u64,
-    /// }
-    ///
-    /// impl Proxy {
-    ///     fn new(core: &CoreContext) -> Self {
-    ///         let options = ConnectOptions::new();
-    ///         let server = core.connect("shm:doc-behind", PROGRAM, VERSION, &options).unwrap();
-    ///         let waiting = Waiting::default();
-    ///         let answered = Arc::clone(&waiting);
-    ///         let pass = move |Token(number): Token, reply: Result<Reply<'_>, CallError>| {
-    ///             let deferred = answered.lock().unwrap().remove(&number);
-    ///             let word = reply.map(|mut reply| reply.results().u32());
-    ///             match (deferred, word) {
-    ///                 (Some(deferred), Ok(Ok(word))) => deferred.reply(|results| results.u32(word)),
-    ///                 // Dropped, it is answered with SYSTEM_ERR.
-    ///                 (deferred, _) => drop(deferred),
-    ///             }
-    ///         };
-    ///         Self { server, waiting, pass: Arc::new(pass), next: 0 }
-    ///     }
-    /// }
-    ///
-    /// impl Service for Proxy {
-    ///     fn call(&mut self, mut call: Call<'_>) {
-    ///         let Ok(word) = call.args().u32() else { return };
-    ///         let (token, procedure) = (Token(self.next), call.procedure());
-    ///         self.next += 1;
-    ///         let Some(deferred) = call.defer() else { return };
-    ///         self.waiting.lock().unwrap().insert(token.0, deferred);
-    ///         let (spec, encode) = (CallSpec::new(), |args: &mut spinrpc::Encoder<'_>| args.u32(word));
-    ///         if self.server.start_on_core(&self.pass, token, procedure, spec, encode).is_err() {
-    ///             self.waiting.lock().unwrap().remove(&token.0);
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// struct Double;
-    /// impl Service for Double {
-    ///     fn call(&mut self, mut call: Call<'_>) {
-    ///         let Ok(word) = call.args().u32() else { return };
-    ///         call.reply(|results| results.u32(2 * word));
-    ///     }
-    /// }
-    ///
-    /// const PROGRAM: Program = Program(0x2000_0001);
-    /// const VERSION: Version = Version(1);
-    /// let behind = Engine::new(Config::default())?;
-    /// behind.serve(PROGRAM, VERSION, |_: &CoreContext| Double);
-    /// behind.listen("shm:doc-behind")?;
-    /// let proxy = Engine::new(Config::default())?;
-    /// proxy.serve(PROGRAM, VERSION, Proxy::new);
-    /// proxy.listen("shm:doc-proxy")?;
-    /// let running = [behind.start()?, proxy.start()?];
-    ///
-    /// let mut client = blocking::Client::connect("shm:doc-proxy", PROGRAM, VERSION)?;
-    /// let doubled = client.call(Procedure(1), |args| args.u32(21), |results| results.u32())?;
-    /// assert_eq!(doubled, 42);
-    /// [&behind, &proxy].map(Engine::shutdown);
-    /// running.into_iter().try_for_each(|running| running.join())?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// told that it would wait for ever. The [guide](crate#a-proxy) has a whole
+    /// proxy.
     ///
     /// # Errors
     /// [`ConnectError`] if the core has as many connections of handles as it takes, or the engine cannot connect as
