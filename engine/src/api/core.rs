@@ -217,8 +217,7 @@ impl CoreContext {
     /// Has this core connect, as [`Engine::connect`](crate::Engine::connect) does: for services that call other
     /// servers, as proxies and replicas do. Such a service defers the call it has, and answers it from a function that
     /// runs on this core ([`ClientHandle::start_on_core`]). A handle that waits for an answer on the core itself is
-    /// told that it would wait for ever. The [guide](crate#a-proxy) has a whole
-    /// proxy.
+    /// told that it would wait for ever. The [guide](crate#a-proxy) has a whole proxy.
     ///
     /// # Errors
     /// [`ConnectError`] if the core has as many connections of handles as it takes, or the engine cannot connect as
