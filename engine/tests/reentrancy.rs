@@ -13,7 +13,7 @@ use spinrpc::{
     ReverseOptions, Service, Token,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -40,6 +40,9 @@ struct World {
     failed: BTreeMap<String, u64>,
     refused: BTreeMap<String, u64>,
     downs: u64,
+    /// Calls of each client that have left and were not executed, the oldest first.
+    sent: [VecDeque<u64>; 2],
+    out_of_order: u64,
 }
 
 thread_local! {
@@ -154,7 +157,10 @@ fn start(from: usize, procedure: Procedure) {
     let words = length();
     let started = client.call(procedure, Token(token), &mut spec, |args| write(args, token, words));
     match started {
-        Ok(()) => world(|world| _ = world.out.insert(token, from)),
+        Ok(()) => world(|world| {
+            world.out.insert(token, from);
+            world.sent[from].push_back(token);
+        }),
         Err(why) => world(|world| {
             let why = format!("{why:?}");
             let why = why.split([' ', '(']).next().unwrap_or_default().to_owned();
@@ -206,7 +212,19 @@ impl Service for Wild {
                 world(|world| world.wrong.push(format!("arguments of {token}")));
             }
         }
-        world(|world| *world.executed.entry(token).or_default() += 1);
+        world(|world| {
+            let times = world.executed.entry(token).or_default();
+            *times += 1;
+            if *times > 1 {
+                world.wrong.push(format!("{token} is executed again"));
+            }
+            for sent in &mut world.sent {
+                if let Some(place) = sent.iter().position(|sent| *sent == token) {
+                    // Those before it, which a connection took with it, are not executed any more.
+                    world.out_of_order += sent.drain(..=place).count() as u64 - 1;
+                }
+            }
+        });
         if procedure == CALM {
             return call.reply(|results| {
                 results.u32(token as u32);
@@ -367,6 +385,9 @@ impl Both {
     /// All credits can be used, in both directions.
     fn check_credits(&mut self) {
         self.end();
+        // One that was closed just now goes down.
+        (0..100).for_each(|_| self.poll_any());
+        self.end();
         if world(|world| world.clients.iter().any(|client| !client.is_up())) {
             self.connect();
         }
@@ -419,11 +440,12 @@ fn play(seed: u64, versions: Versions, once: bool, closes: bool, steps: u32) {
     });
     world(|world| {
         println!(
-            "seed {seed} {versions:?} {once}: {} ok, failed {:?}, refused {:?}, {} downs\n{near:?}\n{far:?}",
-            world.ok, world.failed, world.refused, world.downs
+            "seed {seed} {versions:?} {once}: {} ok, failed {:?}, refused {:?}, {} downs, {} out of order\n{near:?}\n{far:?}",
+            world.ok, world.failed, world.refused, world.downs, world.out_of_order
         );
         if !closes {
             assert_eq!((near.stale, far.stale, world.downs), (0, 0, 0));
+            assert!(world.out_of_order == 0 || near.queue_full + far.queue_full > 0);
             assert_eq!(near.calls_sent, far.calls_received);
             assert_eq!(far.calls_sent, near.calls_received);
             assert_eq!(near.calls_sent, far.replies_sent);
