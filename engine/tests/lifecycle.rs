@@ -11,7 +11,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 use spinrpc::config::{CoreList, Host};
 use spinrpc::sys::affinity::{CpuSet, allowed, pin_current_thread};
-use spinrpc::{Call, ConnectionEvent, Engine, Procedure, blocking, spawn_helper};
+use spinrpc::{Call, CallSpec, ConnectionEvent, Engine, Procedure, Token, blocking, spawn_helper};
 use std::cell::RefCell;
 use std::error::Error;
 use std::io;
@@ -248,4 +248,16 @@ fn a_client_is_kept_after_its_connection_expect_the_memory_given_back() {
         mapped_rings() == 0
     });
     assert!(!caller.client.is_up());
+}
+
+/// "Clients that outlive the core keep its state, but not its connections."
+#[test]
+fn a_client_is_kept_after_its_core_expect_the_memory_given_back() {
+    let server = Server::start();
+    let Caller { client, core, engine, .. } = Caller::connect(&server.address, all_words);
+    assert!(mapped_rings() >= 2, "both ends are here");
+    drop((core, engine));
+    server.stop();
+    assert!(client.call(Procedure(0), Token(1), &mut CallSpec::new(), |_| {}).is_err());
+    wait_until("rings that are not mapped any more", || mapped_rings() == 0);
 }

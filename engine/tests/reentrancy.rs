@@ -22,11 +22,14 @@ const WILD: Procedure = Procedure(2);
 const CALM: Procedure = Procedure(3);
 const CREDITS: u64 = 4;
 const REVERSE: u64 = 3;
+/// Connections between both cores.
+const PAIRS: usize = 3;
 /// What a panic says that is meant.
 const MEANT: &str = "meant";
 
 #[derive(Default)]
 struct World {
+    /// For each connection the one that calls, and the one that calls in reverse.
     clients: Vec<Client>,
     /// Calls that have started: which client made them.
     out: BTreeMap<u64, usize>,
@@ -41,7 +44,7 @@ struct World {
     refused: BTreeMap<String, u64>,
     downs: u64,
     /// Calls of each client that have left and were not executed, the oldest first.
-    sent: [VecDeque<u64>; 2],
+    sent: [VecDeque<u64>; 2 * PAIRS],
     out_of_order: u64,
 }
 
@@ -106,11 +109,11 @@ fn panic_maybe() {
 
 /// Anything, from anywhere.
 fn act(depth: u32) {
-    if IS_CALM.get() || world(|world| world.clients.len()) < 2 {
+    if IS_CALM.get() || world(|world| world.clients.len()) < 2 * PAIRS {
         return;
     }
     match random(40) {
-        0..=24 => start(random(2) as usize, WILD),
+        0..=24 => start(random(2 * PAIRS as u64) as usize, WILD),
         25..=27 => {
             let found = world(|world| {
                 let count = world.out.len() as u64;
@@ -125,13 +128,13 @@ fn act(depth: u32) {
         }
         28..=34 => answer_one(),
         35 => {
-            let client = world(|world| world.clients[random(2) as usize].clone());
+            let client = world(|world| world.clients[random(2 * PAIRS as u64) as usize].clone());
             let user =
                 AuthSys { stamp: 1, machine_name: b"m", uid: 1, gid: 2, groups: Groups::default() };
             let _ = client.set_auth_sys(Some(&user).filter(|_| one_in(2)));
         }
         36 if CLOSES.get() && one_in(6) => {
-            let client = world(|world| world.clients[random(2) as usize].clone());
+            let client = world(|world| world.clients[random(2 * PAIRS as u64) as usize].clone());
             client.close();
         }
         _ => {
@@ -197,8 +200,13 @@ impl Service for Wild {
         let procedure = call.procedure();
         if procedure == HELLO {
             let options = ReverseOptions::new();
-            let made = call.reverse_client(PROGRAM, VERSION, &options, |_| Ears(1)).unwrap();
-            world(|world| world.clients.push(made));
+            let mut call = call;
+            let place = call.args().u32().unwrap() as usize + 1;
+            let made = call.reverse_client(PROGRAM, VERSION, &options, |_| Ears(place)).unwrap();
+            world(|world| match place < world.clients.len() {
+                true => world.clients[place] = made,
+                false => world.clients.push(made),
+            });
             return call.reply(|_| {});
         }
         if procedure == Procedure(0) {
@@ -329,15 +337,34 @@ fn both(versions: Versions, once: bool) -> Both {
 }
 
 impl Both {
+    /// Makes each connection that is not there.
     fn connect(&mut self) {
+        for place in (0..2 * PAIRS).step_by(2) {
+            let is_up = |at| world(|world| world.clients.get(at).is_some_and(Client::is_up));
+            if is_up(place) && is_up(place + 1) {
+                continue;
+            }
+            // The other end may not have gone down yet.
+            poll_until(&mut self.near, &mut self.far, "the end", || {
+                !is_up(place) && !is_up(place + 1)
+            });
+            self.connect_at(place);
+        }
+    }
+
+    fn connect_at(&mut self, place: usize) {
         let options = ConnectOptions::new().take_reverse_calls();
-        let client =
-            self.near.connect_with(&self.address, PROGRAM, VERSION, &options, |_| Ears(0)).unwrap();
-        world(|world| world.clients = vec![client.clone()]);
+        let (address, make) = (&self.address, |_| Ears(place));
+        let client = self.near.connect_with(address, PROGRAM, VERSION, &options, make).unwrap();
+        world(|world| match place < world.clients.len() {
+            true => world.clients[place] = client.clone(),
+            false => world.clients.push(client.clone()),
+        });
         poll_until(&mut self.near, &mut self.far, "the connection", || client.is_up());
-        client.call(HELLO, Token(0), &mut CallSpec::new(), |_| {}).unwrap();
+        client.call(HELLO, Token(0), &mut CallSpec::new(), |args| args.u32(place as u32)).unwrap();
         poll_until(&mut self.near, &mut self.far, "the other client", || {
-            world(|world| world.clients.len() == 2) && client.in_flight() == 0
+            let is_there = world(|world| world.clients.get(place + 1).is_some_and(Client::is_up));
+            is_there && client.in_flight() == 0
         });
     }
 
@@ -401,7 +428,7 @@ impl Both {
         for round in 0..3 {
             // The first reply brings the credits.
             let credits = if round == 0 { [1, 1] } else { [CREDITS, REVERSE] };
-            for (index, credits) in credits.into_iter().enumerate() {
+            for (index, credits) in [credits; PAIRS].concat().into_iter().enumerate() {
                 clients[index].set_auth_sys(None).unwrap();
                 for number in 0..credits {
                     let token = world(|world| {
