@@ -13,6 +13,7 @@ use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::mailbox::Mail;
 use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::state::lane_memory::LaneCounts;
@@ -292,6 +293,7 @@ impl CoreCell {
             reactor.leaving = None;
             // Last: a device may take seconds, in which nobody is to wait for this core.
             reactor.fabric.end();
+            reactor.conns = ConnTable::default();
         }
     }
 
