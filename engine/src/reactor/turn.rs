@@ -289,6 +289,7 @@ impl CoreCell {
         if let Ok(mut reactor) = self.state.try_borrow_mut() {
             // First: whatever fails below, no connection is assigned to this core from here on.
             reactor.inbox.close();
+            reactor.publish(&self.lane.counts);
             reactor.close_all();
             reactor.leaving = None;
             // Last: a device may take seconds, in which nobody is to wait for this core.
