@@ -6,12 +6,16 @@ mod common;
 
 use common::caller::{Caller, Heard, all_words, open, recorder, run_core};
 use common::program::ECHO;
-use common::{PROGRAM, Server, VERSION, small, small_with, unique_address, valid, wait_until};
+use common::{
+    LIMIT, PROGRAM, Server, VERSION, small, small_with, unique_address, valid, wait_until,
+};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 use spinrpc::config::{CoreList, Host};
 use spinrpc::sys::affinity::{CpuSet, allowed, pin_current_thread};
-use spinrpc::{Call, ConnectionEvent, Engine, Procedure, blocking, spawn_helper};
+use spinrpc::{
+    Backpressure, Call, CallSpec, ConnectionEvent, Engine, Procedure, Token, blocking, spawn_helper,
+};
 use std::cell::RefCell;
 use std::error::Error;
 use std::io;
@@ -248,4 +252,43 @@ fn a_client_is_kept_after_its_connection_expect_the_memory_given_back() {
         mapped_rings() == 0
     });
     assert!(!caller.client.is_up());
+}
+
+/// "Clients that outlive the core keep its state, but not its connections."
+#[test]
+fn a_client_is_kept_after_its_core_expect_the_memory_given_back() {
+    let server = Server::start();
+    let Caller { client, core, engine, .. } = Caller::connect(&server.address, all_words);
+    assert!(mapped_rings() >= 2, "both ends are here");
+    drop((core, engine));
+    server.stop();
+    assert!(client.call(Procedure(0), Token(1), &mut CallSpec::new(), |_| {}).is_err());
+    wait_until("rings that are not mapped any more", || mapped_rings() == 0);
+}
+
+#[test]
+fn an_encoder_drops_its_core_expect_its_call_refused() {
+    let server = Server::start();
+    let Caller { client, core, .. } = Caller::connect(&server.address, all_words);
+    let mut core = Some(core);
+    let spec = &mut CallSpec::new();
+    let started = client.call(Procedure(0), Token(1), spec, |_| drop(core.take()));
+    assert_eq!(started, Err(Backpressure::Down));
+    assert!(!client.is_up());
+}
+
+/// Who counts afterwards misses nothing of the last turns.
+#[test]
+fn a_core_ends_expect_all_that_it_counted_in_the_statistics() {
+    let server = Server::start();
+    let Caller { client, heard, mut core, engine } = Caller::connect(&server.address, all_words);
+    client.call(Procedure(0), Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    let end = Instant::now() + LIMIT;
+    while heard.borrow().replies.is_empty() && Instant::now() < end {
+        core.poll_once();
+    }
+    drop(core);
+    let counted = engine.stats(0).unwrap();
+    // With the call that a connection begins with.
+    assert_eq!((counted.calls_sent, counted.replies_received), (2, 2));
 }

@@ -127,7 +127,10 @@ impl Link {
 
     /// The connection has gone.
     pub(super) fn lose(&self, state: LinkState) {
-        self.route.borrow_mut().lane = None;
+        // In use where an encoder drops its core.
+        if let Ok(mut route) = self.route.try_borrow_mut() {
+            route.lane = None;
+        }
         self.state.set(state);
     }
 

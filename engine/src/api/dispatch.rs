@@ -205,6 +205,13 @@ impl Dispatch {
         }
     }
 
+    /// The core has ended: clients that are kept are down.
+    pub(super) fn lose_all(&self) {
+        let entries = self.clients.iter().flatten().chain(&self.connecting);
+        entries.for_each(|entry| entry.link.lose(LinkState::Down));
+        self.reverse.lose_all();
+    }
+
     /// Does what other threads have ordered.
     fn poll_handles(&mut self) -> Progress {
         let mut events = 0;

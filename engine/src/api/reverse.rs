@@ -3,7 +3,7 @@
 //! connection has something for them.
 
 use super::call::Call;
-use super::client::{Client, Link, ReplyHandler};
+use super::client::{Client, Link, LinkState, ReplyHandler};
 use super::client_entry::ClientEntry;
 use super::core::Core;
 use super::service::ConnectionId;
@@ -61,6 +61,11 @@ impl Reverse {
         let handler = Box::new(make(client.clone()));
         self.made.borrow_mut().push(ClientEntry::in_reverse(link, handler, conn));
         Ok(client)
+    }
+
+    /// The core has ended.
+    pub(super) fn lose_all(&self) {
+        self.made.borrow().iter().for_each(|entry| entry.link.lose(LinkState::Down));
     }
 
     /// The client that was made for this connection, if nobody has taken it over.

@@ -530,6 +530,7 @@ impl Drop for Runner {
         if ended.is_err() {
             tracing::error!("a core that panicked could not close its connections");
         }
+        self.dispatch.lose_all();
     }
 }
 

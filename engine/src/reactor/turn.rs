@@ -13,6 +13,7 @@ use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::mailbox::Mail;
 use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::state::lane_memory::LaneCounts;
@@ -21,6 +22,7 @@ use crate::reactor::words::memory::message_bytes;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::reactor::words::sink::{Event, EventSink};
+use crate::sys::clock::Ticks;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
@@ -290,10 +292,12 @@ impl CoreCell {
         if let Ok(mut reactor) = self.state.try_borrow_mut() {
             // First: whatever fails below, no connection is assigned to this core from here on.
             reactor.inbox.close();
+            reactor.publish(&self.lane.counts);
             reactor.close_all();
             reactor.leaving = None;
             // Last: a device may take seconds, in which nobody is to wait for this core.
             reactor.fabric.end();
+            reactor.conns = ConnTable::default();
         }
     }
 
@@ -365,9 +369,7 @@ impl Reactor {
         self.in_turn = false;
         self.stats.polls += 1;
         if events > 0 {
-            let now = self.read_clock();
-            self.stats.busy_ticks += now.0.wrapping_sub(self.now.0);
-            self.now = now;
+            self.stats.busy_ticks += self.stamp();
             self.unpublished += 1;
             if self.unpublished > PUBLISH_AFTER {
                 self.publish(counts);
@@ -381,10 +383,33 @@ impl Reactor {
     fn end_idle_turn(&mut self, counts: &LaneCounts) {
         self.stats.empty_polls += 1;
         if self.stats.polls.is_multiple_of(STAMP_EVERY) {
-            self.now = self.read_clock();
+            self.stamp();
         }
         if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
             self.publish(counts);
+        }
+    }
+
+    /// Reads the clock, and says how much time has passed.
+    #[inline]
+    fn stamp(&mut self) -> u64 {
+        let now = self.read_clock();
+        let passed = now.0.saturating_sub(self.now.0);
+        if passed > self.late_ticks {
+            self.postpone_calls(now);
+        }
+        self.now = now;
+        passed
+    }
+
+    /// The application was away, or a handler took its time: calls that were started by the old stamp have all of
+    /// theirs from now on.
+    #[cold]
+    fn postpone_calls(&mut self, now: Ticks) {
+        let end = |stamp: Ticks| Instant(stamp.0.saturating_add(self.default_timeout_ticks));
+        let (from, to) = (end(self.now), end(now));
+        for c in self.conns.iter_mut() {
+            c.lane.proto().requester.postpone(from, to);
         }
     }
 

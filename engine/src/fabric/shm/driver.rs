@@ -777,15 +777,20 @@ impl Fabric for ShmFabric {
     fn waker(&self) -> Arc<dyn Wake> {
         Arc::clone(&self.core) as Arc<dyn Wake>
     }
-}
 
-impl Drop for ShmFabric {
-    fn drop(&mut self) {
+    /// Nobody looks at a connection any more: its memory goes, too, although a client of it may be kept.
+    fn end(&mut self) {
         for index in 0..self.places.len() {
             self.take_down(index as u32, DownCause::Local);
         }
         // The links go with the places; the peers have been told.
         self.places.clear();
+    }
+}
+
+impl Drop for ShmFabric {
+    fn drop(&mut self) {
+        self.end();
         self.core.taken.store(false, Ordering::Release);
     }
 }

@@ -292,7 +292,7 @@ impl Reactor {
     }
 
     /// A deadline that the call names counts from now. The configured one, which is long, counts
-    /// from the turn's time stamp, which is as old as the application was away.
+    /// from the turn's time stamp; if that is old, the end of the turn sees to it (`Reactor::stamp`).
     #[inline(always)]
     pub(in crate::reactor) fn deadline(&self, spec: &CallSpec) -> Instant {
         let Self { fabric, clock, .. } = self;

@@ -11,7 +11,7 @@ use super::super::window::Window;
 use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
 use crate::fabric::{
-    Access, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr, WrError, WrId,
+    Access, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr, Short, WrError, WrId,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::bell::{BELL_BITS, BELL_WORDS};
@@ -428,6 +428,28 @@ fn progress_that_cannot_be_ends_the_connection() {
             // The last one asks how far the peer has read, and is the end.
             victim.end.try_send(qp, b"x");
         }
+        victim.expect_misbehaved(qp);
+        victim.expect_unharmed();
+    }
+}
+
+/// As above, where messages go out by value: the peer says too much, or less than it has said before.
+#[test]
+fn progress_that_cannot_be_ends_the_connection_of_who_sends_by_value() {
+    let message = pattern(3, 100);
+    for (first, then) in [(0, u64::from(SLOTS) + 1), (0, u64::MAX), (8, 7), (8, 0)] {
+        let mut victim = Victim::new();
+        let (attacker, qp) = victim.attack();
+        let progress = attacker.victims_ring.control;
+        attacker.window.store(progress, first, Ordering::Relaxed);
+        // The next one asks how far the peer has read.
+        (0..u64::from(SLOTS) + first).for_each(|_| victim.end.send_short(qp, &message));
+        attacker.window.store(progress, then, Ordering::Relaxed);
+        let (ends, mut short) = (victim.end.fabric.ends(qp).unwrap(), Short::EMPTY);
+        short.set_len(message.len());
+        assert!(ends.send(&short.head(), &short), "what is lost with the connection is not posted");
+        assert!(!ends.send(&short.head(), &short), "nothing more goes by value");
+        victim.end.fabric.flush();
         victim.expect_misbehaved(qp);
         victim.expect_unharmed();
     }
