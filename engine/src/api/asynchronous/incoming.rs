@@ -158,6 +158,8 @@ impl IncomingCall {
     /// Answers with results and registered data items, as [`Call::reply_with`](crate::Call::reply_with).
     pub fn reply_with(mut self, data: ReplyData, encode: impl FnOnce(&mut Encoder<'_>)) {
         if let Some(deferred) = self.take() {
+            // Its memory is free before the caller can hear of it.
+            drop(self);
             deferred.reply_with(data, encode);
         }
     }
@@ -165,6 +167,7 @@ impl IncomingCall {
     /// Answers with an RPC error.
     pub fn reject(mut self, status: AcceptStatus) {
         if let Some(deferred) = self.take() {
+            drop(self);
             deferred.reject(status);
         }
     }

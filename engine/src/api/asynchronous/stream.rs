@@ -228,7 +228,7 @@ impl Drop for Feeder {
     fn drop(&mut self) {
         // One less, as long as there are some. AcqRel: `Shared::has_ended` sees the calls of all cores.
         let less = |cores: usize| cores.checked_sub(1);
-        drop(self.0.cores.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less));
+        let _ = self.0.cores.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
         self.0.waker.wake();
     }
 }
