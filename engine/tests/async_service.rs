@@ -527,9 +527,8 @@ fn futures_woken_together_and_one_panics_expect_the_others_to_go_on() {
 fn handlers_await_calls_of_their_own_core_expect_the_answers() {
     let behind = Engine::new(valid(small_with(|_| {}))).unwrap();
     let inside = Arc::<Inside>::default();
-    behind.serve(PROGRAM, VERSION, move |core| {
-        async_service(core, 64, Program::new(core, &inside))
-    });
+    behind
+        .serve(PROGRAM, VERSION, move |core| async_service(core, 64, Program::new(core, &inside)));
     let address = unique_address();
     behind.listen(&address).unwrap();
     let running = behind.start().unwrap();
@@ -540,8 +539,7 @@ fn handlers_await_calls_of_their_own_core_expect_the_answers() {
     });
     for round in 0..100 {
         let numbers = (0..HANDLERS as u32).map(|number| round * 10 + number);
-        let calls: Vec<_> =
-            numbers.clone().map(|number| pair.start_call(PASSED, number)).collect();
+        let calls: Vec<_> = numbers.clone().map(|number| pair.start_call(PASSED, number)).collect();
         assert!(numbers.eq(calls.into_iter().map(|call| word(call).unwrap())));
     }
     drop(pair);
@@ -593,8 +591,8 @@ impl Service for Boxed {
 #[cfg(not(sanitized))]
 #[test]
 fn handlers_await_timers_of_tokio_for_tasks_of_tokio() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time();
-    let runtime = { runtime }.build().unwrap();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_time().build().unwrap();
     let handle = runtime.handle().clone();
     let pair = Pair::with(small_with(|_| {}), move |program| {
         program.runtime = Some(handle.clone());

@@ -3,11 +3,13 @@
 
 mod common;
 
-use common::caller::{Caller, SharedHeard, all_words, client_config, one_opaque, recorder, run_core};
+use common::caller::{
+    Caller, SharedHeard, all_words, client_config, one_opaque, recorder, run_core,
+};
 use common::program::NULL;
 use common::two_way::connections;
 use common::{
-    LIMIT, PROGRAM, VERSION, is_pattern, pattern, serve, small_with, unique_address, valid,
+    PROGRAM, VERSION, is_pattern, pattern, serve, small_with, unique_address, valid,
     wait_until,
 };
 use spinrpc::config::RawConfig;
@@ -164,7 +166,8 @@ fn the_engine_ends_expect_what_came_and_then_the_end() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(calls.poll_next(&mut context).is_pending());
     forward.start_call(5);
-    let (engine, received) = (forward.engine.clone(), |engine: &Engine| engine.stats(0).unwrap().calls_received);
+    let (engine, received) =
+        (forward.engine.clone(), |engine: &Engine| engine.stats(0).unwrap().calls_received);
     let before = received(&engine);
     run_core(&mut forward.caller.core, "the call", || received(&engine) > before);
     forward.end();
@@ -212,7 +215,8 @@ fn arguments_of_every_length_expect_them_whole_and_who_called() {
         }
     });
     let mut caller = Caller::connect(&address, one_opaque);
-    let user = AuthSys { stamp: 0, machine: "here", uid: 1234, gid: 5, groups: Groups::default() };
+    let user =
+        AuthSys { stamp: 0, machine_name: b"here", uid: 1234, gid: 5, groups: Groups::default() };
     caller.client.set_auth_sys(Some(&user)).unwrap();
     for length in [0, 1, 100, 3000, 5000, 70_000] {
         for by_chunk in [false, true] {

@@ -99,21 +99,17 @@ async fn call_often(client: ClientHandle, task: u32) -> u32 {
 
 #[test]
 fn cores_are_tasks_of_monoio_expect_calls_and_timers_served_by_one_thread() {
-    let mut runtime = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new()
-        .enable_timer()
-        .build()
-        .unwrap();
+    let mut runtime =
+        monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().enable_timer().build().unwrap();
     runtime.block_on(async {
         let server = Engine::new(valid(small_with(|_| {}))).unwrap();
-        server.serve(PROGRAM, VERSION, |core| {
-            async_service(core, TASKS as usize, Timed::default())
-        });
+        server
+            .serve(PROGRAM, VERSION, |core| async_service(core, TASKS as usize, Timed::default()));
         let address = unique_address();
         server.listen(&address).unwrap();
         let here = Engine::new(valid(client_config())).unwrap();
-        let drivers = [&server, &here].map(|engine| {
-            monoio::spawn(drive(engine.core(0).unwrap(), engine.clone()))
-        });
+        let drivers = [&server, &here]
+            .map(|engine| monoio::spawn(drive(engine.core(0).unwrap(), engine.clone())));
         let options = ConnectOptions::new();
         let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
         let began = Instant::now();
@@ -128,7 +124,7 @@ fn cores_are_tasks_of_monoio_expect_calls_and_timers_served_by_one_thread() {
             most = most.max(task.await);
         }
         assert!(most > 1, "handlers waited for each other");
-        [&server, &here].map(Engine::shutdown);
+        [&server, &here].into_iter().for_each(Engine::shutdown);
         for driver in drivers {
             driver.await;
         }

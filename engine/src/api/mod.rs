@@ -35,9 +35,7 @@ mod service;
 mod versions;
 
 #[cfg(feature = "async")]
-pub use asynchronous::{
-    AsyncService, CallStream, IncomingCall, Results, WithData, async_service,
-};
+pub use asynchronous::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
 pub use call::{Call, Deferred};
 pub use client::{Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};

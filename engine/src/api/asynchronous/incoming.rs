@@ -81,8 +81,7 @@ impl KeptArguments {
     }
 
     fn decoder(&mut self) -> Decoder<'_> {
-        let decoder =
-            Decoder::arguments(&self.stream, self.base, &self.chunks, &mut self.bulks);
+        let decoder = Decoder::arguments(&self.stream, self.base, &self.chunks, &mut self.bulks);
         match self.padding {
             Some((alignment, start)) => decoder.aligned(alignment, start),
             None => decoder,

@@ -2,100 +2,81 @@
 //! core takes them.
 
 use crate::api::handle::pool::Pool;
-use crate::sync::CachePadded;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::bell::{BELL_BITS, Bell};
+use crate::sync::words::HeapWords;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
+
+/// Most slots.
+pub(super) const SLOTS_MAX: usize = BELL_BITS;
 
 /// Bits of a word.
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// See the module.
-pub(super) struct ReadySet {
-    /// Some word has a bit. On a line of its own: the core reads it in every turn.
-    is_any: CachePadded<AtomicBool>,
-    words: Box<[AtomicU64]>,
+/// The side of the wakers.
+struct Named {
+    bits: Bell<HeapWords>,
     /// Wakes the core.
     core: Arc<Pool>,
 }
 
-impl ReadySet {
-    /// None of `slots` slots is ready.
-    pub(super) fn new(slots: usize, core: Arc<Pool>) -> Arc<Self> {
-        let words = (0..slots.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Self { is_any: CachePadded::new(AtomicBool::new(false)), words, core })
+/// The side of the core.
+pub(super) struct Ready {
+    named: Arc<Named>,
+    /// Slots to be polled in this turn. Some are left when one panics; they are polled in the next.
+    taken: Box<[u64]>,
+    /// The first word of these that may have bits; behind the last one, all have been polled.
+    word: usize,
+}
+
+impl Ready {
+    /// None of `slots` slots is ready; they are [`SLOTS_MAX`] at most.
+    pub(super) fn new(slots: usize, core: Arc<Pool>) -> Self {
+        let (bits, words) = (Bell::on_heap(), slots.div_ceil(WORD_BITS));
+        let (named, taken) = (Arc::new(Named { bits, core }), vec![0; words].into());
+        Self { named, taken, word: words }
     }
 
     /// The waker of a slot. Clones of it cost no memory.
-    pub(super) fn waker(self: &Arc<Self>, slot: usize) -> Waker {
-        Waker::from(Arc::new(SlotWaker { ready: Arc::clone(self), slot }))
+    pub(super) fn waker(&self, slot: usize) -> Waker {
+        Waker::from(Arc::new(SlotWaker { named: Arc::clone(&self.named), slot: slot as u32 }))
     }
 
-    /// Has the core poll a slot. Any thread calls it.
-    fn add(&self, slot: usize) {
-        self.put(slot / WORD_BITS, 1 << (slot % WORD_BITS));
-        // The bit is seen by a core that sees its wake request.
-        fence(Ordering::SeqCst);
-        self.core.wake();
-    }
-
-    fn put(&self, word: usize, bits: u64) {
-        if let Some(word) = self.words.get(word) {
-            // Release pairs with the Acquire of `take`: a future that is polled sees what it was woken for.
-            word.fetch_or(bits, Ordering::Release);
-            // Release pairs with the Acquire of `begin`.
-            self.is_any.store(true, Ordering::Release);
-        }
-    }
-
-    /// True if there are slots to poll. What is named from now on makes it true again.
+    /// Takes all slots that were named; false if there are none. A slot that is named while these are polled is for the
+    /// next turn, so that a future that never waits leaves the core to others.
     #[inline]
-    pub(super) fn begin(&self) -> bool {
-        // A plain load while there is nothing, so that the line stays in the cache.
-        self.is_any.load(Ordering::Relaxed) && self.is_any.swap(false, Ordering::Acquire)
-    }
-
-    pub(super) fn words(&self) -> usize {
-        self.words.len()
-    }
-
-    /// Takes the slots of one word.
-    pub(super) fn take(&self, word: usize) -> Taken<'_> {
-        let bits = self.words.get(word).map_or(0, |bits| bits.swap(0, Ordering::Acquire));
-        Taken { ready: self, word, bits }
-    }
-}
-
-/// Slots that were taken, in order. Those that are left when this is dropped, because a future panicked, go back.
-pub(super) struct Taken<'a> {
-    ready: &'a ReadySet,
-    word: usize,
-    bits: u64,
-}
-
-impl Iterator for Taken<'_> {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        let lowest = self.bits.trailing_zeros() as usize;
-        // Clears the lowest bit.
-        self.bits &= self.bits.checked_sub(1)?;
-        Some(self.word * WORD_BITS + lowest)
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        if self.bits != 0 {
-            self.ready.put(self.word, self.bits);
+    pub(super) fn begin(&mut self) -> bool {
+        if self.word == self.taken.len() && !self.named.bits.rings() {
+            return false;
         }
+        for _ in 0..self.taken.len() {
+            let Some((first, bits)) = self.named.bits.take() else { break };
+            if let Some(word) = self.taken.get_mut(first as usize / WORD_BITS) {
+                *word |= bits;
+            }
+        }
+        self.word = 0;
+        true
+    }
+
+    /// The next one of those taken.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        while let Some(bits) = self.taken.get_mut(self.word) {
+            if *bits != 0 {
+                let lowest = bits.trailing_zeros() as usize;
+                *bits &= *bits - 1;
+                return Some(self.word * WORD_BITS + lowest);
+            }
+            self.word += 1;
+        }
+        None
     }
 }
 
 /// Wakes the future in a slot, whichever is there: one that came later is polled once more than it asked for.
 struct SlotWaker {
-    ready: Arc<ReadySet>,
-    slot: usize,
+    named: Arc<Named>,
+    slot: u32,
 }
 
 impl Wake for SlotWaker {
@@ -104,6 +85,9 @@ impl Wake for SlotWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ready.add(self.slot);
+        let Named { bits, core } = &*self.named;
+        // The core does not sleep by this bell, but by its own.
+        let _ = bits.ring(self.slot);
+        core.wake();
     }
 }

@@ -1,6 +1,6 @@
 //! A service whose handlers are futures.
 
-use super::ready::ReadySet;
+use super::ready::{Ready, SLOTS_MAX};
 use super::slots::{OpenCall, Slots};
 use crate::api::call::{Call, Deferred};
 use crate::api::codec::Encoder;
@@ -112,6 +112,9 @@ impl<R: Results> Results for WithData<R> {
     }
 }
 
+// A bit for each.
+const _: () = assert!(DEFERRED_MAX <= SLOTS_MAX);
+
 /// A service that runs at most `calls_max` handlers of `service` at a time on its core, for
 /// [`Engine::serve`](crate::Engine::serve). Their memory is made now; after that calls allocate nothing but what the handlers
 /// themselves allocate. The limit is at least 1, and at most 2048, which is as many calls as a core defers. A call that
@@ -182,7 +185,7 @@ pub fn async_service<S: AsyncService>(
     service: S,
 ) -> impl Service + use<S> {
     let calls_max = calls_max.clamp(1, DEFERRED_MAX);
-    let ready = ReadySet::new(calls_max, Arc::clone(&core.calls));
+    let ready = Ready::new(calls_max, Arc::clone(&core.calls));
     let slots = Slots::new(calls_max, &ready);
     AsyncHandlers { service: Rc::new(service), execute: S::call, slots, ready }
 }
@@ -192,7 +195,7 @@ struct AsyncHandlers<S, X, F> {
     service: Rc<S>,
     execute: X,
     slots: Slots<F>,
-    ready: Arc<ReadySet>,
+    ready: Ready,
 }
 
 impl<S, X, F> AsyncHandlers<S, X, F>
@@ -255,8 +258,7 @@ where
     fn poll(&mut self) -> Progress {
         let mut events = 0;
         if self.ready.begin() {
-            let ready = Arc::clone(&self.ready);
-            for number in (0..ready.words()).flat_map(|word| ready.take(word)) {
+            while let Some(number) = self.ready.next() {
                 self.go_on(number);
                 events += 1;
             }

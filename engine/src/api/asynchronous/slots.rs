@@ -1,11 +1,10 @@
 //! Places for handlers that have not finished, all made at the start: a call allocates nothing.
 
-use super::ready::ReadySet;
+use super::ready::Ready;
 use crate::api::call::Deferred;
 use crate::api::service::ConnectionId;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// A bounded number of futures, each with the call that it answers.
@@ -29,12 +28,8 @@ pub(super) struct OpenCall {
 }
 
 impl<F: Future> Slots<F> {
-    pub(super) fn new(count: usize, ready: &Arc<ReadySet>) -> Self {
-        let slot = |number| Slot {
-            future: Box::pin(None),
-            waker: ready.waker(number),
-            open: None,
-        };
+    pub(super) fn new(count: usize, ready: &Ready) -> Self {
+        let slot = |number| Slot { future: Box::pin(None), waker: ready.waker(number), open: None };
         Self { slots: (0..count).map(slot).collect(), free: (0..count).rev().collect() }
     }
 
