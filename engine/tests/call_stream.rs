@@ -9,8 +9,7 @@ use common::caller::{
 use common::program::NULL;
 use common::two_way::connections;
 use common::{
-    PROGRAM, VERSION, is_pattern, pattern, serve, small_with, unique_address, valid,
-    wait_until,
+    PROGRAM, VERSION, is_pattern, pattern, serve, small_with, unique_address, valid, wait_until,
 };
 use spinrpc::config::RawConfig;
 use spinrpc::{
@@ -58,8 +57,9 @@ impl Forward {
     fn take(&mut self) -> IncomingCall {
         let (calls, taken) = (RefCell::new(self.calls.as_mut().unwrap()), RefCell::new(None));
         run_core(&mut self.caller.core, "a call", || {
-            *taken.borrow_mut() = calls.borrow_mut().try_next();
-            taken.borrow().is_some()
+            let mut taken = taken.borrow_mut();
+            *taken = taken.take().or_else(|| calls.borrow_mut().try_next());
+            taken.is_some()
         });
         taken.into_inner().unwrap()
     }

@@ -97,36 +97,39 @@ async fn call_often(client: ClientHandle, task: u32) -> u32 {
     most
 }
 
+/// All in tasks: a main future of monoio that yields keeps the tasks from running.
+async fn serve_and_call() -> u32 {
+    let server = Engine::new(valid(small_with(|_| {}))).unwrap();
+    server.serve(PROGRAM, VERSION, |core| async_service(core, TASKS as usize, Timed::default()));
+    let address = unique_address();
+    server.listen(&address).unwrap();
+    let here = Engine::new(valid(client_config())).unwrap();
+    let drivers = [&server, &here]
+        .map(|engine| monoio::spawn(drive(engine.core(0).unwrap(), engine.clone())));
+    let options = ConnectOptions::new();
+    let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
+    let began = Instant::now();
+    while !client.is_up() {
+        assert!(began.elapsed() < LIMIT, "no connection");
+        yield_now().await;
+    }
+    let tasks: Vec<_> =
+        (0..TASKS).map(|task| monoio::spawn(call_often(client.clone(), task))).collect();
+    let mut most = 0;
+    for task in tasks {
+        most = most.max(task.await);
+    }
+    [&server, &here].into_iter().for_each(Engine::shutdown);
+    for driver in drivers {
+        driver.await;
+    }
+    most
+}
+
 #[test]
 fn cores_are_tasks_of_monoio_expect_calls_and_timers_served_by_one_thread() {
-    let mut runtime =
-        monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().enable_timer().build().unwrap();
-    runtime.block_on(async {
-        let server = Engine::new(valid(small_with(|_| {}))).unwrap();
-        server
-            .serve(PROGRAM, VERSION, |core| async_service(core, TASKS as usize, Timed::default()));
-        let address = unique_address();
-        server.listen(&address).unwrap();
-        let here = Engine::new(valid(client_config())).unwrap();
-        let drivers = [&server, &here]
-            .map(|engine| monoio::spawn(drive(engine.core(0).unwrap(), engine.clone())));
-        let options = ConnectOptions::new();
-        let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
-        let began = Instant::now();
-        while !client.is_up() {
-            assert!(began.elapsed() < LIMIT, "no connection");
-            yield_now().await;
-        }
-        let tasks: Vec<_> =
-            (0..TASKS).map(|task| monoio::spawn(call_often(client.clone(), task))).collect();
-        let mut most = 0;
-        for task in tasks {
-            most = most.max(task.await);
-        }
-        assert!(most > 1, "handlers waited for each other");
-        [&server, &here].into_iter().for_each(Engine::shutdown);
-        for driver in drivers {
-            driver.await;
-        }
-    });
+    let builder = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new();
+    let mut runtime = builder.enable_timer().build().unwrap();
+    let most = runtime.block_on(async { monoio::spawn(serve_and_call()).await });
+    assert!(most > 1, "handlers waited for each other");
 }
