@@ -52,7 +52,7 @@ impl AsyncService for Timed {
     async fn call(self: Rc<Self>, number: u32) -> Result<Words, AcceptStatus> {
         self.running.set(self.running.get() + 1);
         self.most.set(self.most.get().max(self.running.get()));
-        monoio::time::sleep(Duration::from_millis(1)).await;
+        compio::time::sleep(Duration::from_millis(1)).await;
         self.running.set(self.running.get() - 1);
         Ok(Words([number, self.most.get()]))
     }
@@ -97,7 +97,6 @@ async fn call_often(client: ClientHandle, task: u32) -> u32 {
     most
 }
 
-/// All in tasks: a main future of monoio that yields keeps the tasks from running.
 async fn serve_and_call() -> u32 {
     let server = Engine::new(valid(small_with(|_| {}))).unwrap();
     server.serve(PROGRAM, VERSION, |core| async_service(core, TASKS as usize, Timed::default()));
@@ -105,7 +104,7 @@ async fn serve_and_call() -> u32 {
     server.listen(&address).unwrap();
     let here = Engine::new(valid(client_config())).unwrap();
     let drivers = [&server, &here]
-        .map(|engine| monoio::spawn(drive(engine.core(0).unwrap(), engine.clone())));
+        .map(|engine| compio::runtime::spawn(drive(engine.core(0).unwrap(), engine.clone())));
     let options = ConnectOptions::new();
     let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
     let began = Instant::now();
@@ -114,22 +113,20 @@ async fn serve_and_call() -> u32 {
         yield_now().await;
     }
     let tasks: Vec<_> =
-        (0..TASKS).map(|task| monoio::spawn(call_often(client.clone(), task))).collect();
+        (0..TASKS).map(|task| compio::runtime::spawn(call_often(client.clone(), task))).collect();
     let mut most = 0;
     for task in tasks {
-        most = most.max(task.await);
+        most = most.max(task.await.unwrap());
     }
     [&server, &here].into_iter().for_each(Engine::shutdown);
     for driver in drivers {
-        driver.await;
+        driver.await.unwrap();
     }
     most
 }
 
 #[test]
-fn cores_are_tasks_of_monoio_expect_calls_and_timers_served_by_one_thread() {
-    let builder = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new();
-    let mut runtime = builder.enable_timer().build().unwrap();
-    let most = runtime.block_on(async { monoio::spawn(serve_and_call()).await });
+fn cores_are_tasks_of_compio_expect_calls_and_timers_served_by_one_thread() {
+    let most = compio::runtime::Runtime::new().unwrap().block_on(serve_and_call());
     assert!(most > 1, "handlers waited for each other");
 }
