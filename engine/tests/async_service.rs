@@ -127,7 +127,7 @@ struct Program {
 enum Answer {
     Number(u32),
     Panic,
-    Bulk(WithData<fn(&mut Encoder<'_>)>),
+    Bulk(Box<WithData<fn(&mut Encoder<'_>)>>),
 }
 
 impl Results for Answer {
@@ -189,7 +189,7 @@ impl Program {
     fn bulk(&self, bytes: u32) -> Answer {
         let mut bulk = self.core.bulk(bytes as usize).unwrap();
         bulk.bytes_mut().fill(7);
-        Answer::Bulk(WithData(ReplyData::new().bulk(bulk), |results| results.bulk()))
+        Answer::Bulk(Box::new(WithData(ReplyData::new().bulk(bulk), |results| results.bulk())))
     }
 }
 

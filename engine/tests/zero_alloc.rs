@@ -338,11 +338,12 @@ impl AsyncService for Awaits {
     }
 
     async fn call(self: Rc<Self>, word: u32) -> Result<Word, AcceptStatus> {
-        let mut polls = 0;
+        let (mut polls, mut kept) = (0, None);
         poll_fn(|context| {
             polls += 1;
-            // By a clone, as futures of other threads keep them.
-            context.waker().clone().wake();
+            // A clone, as others keep it that wake the handler.
+            kept = Some(context.waker().clone());
+            kept.iter().for_each(Waker::wake_by_ref);
             if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
