@@ -24,6 +24,8 @@ pub use api::{
     Engine, EngineError, ExposedData, Failure, HostError, OnAnswer, PendingCall, Reconnect, Reply,
     ReplyHandler, ReverseOptions, Running, Service, Token, Work, blocking, driver_of, spawn_helper,
 };
+#[cfg(feature = "async")]
+pub use api::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
 pub use api::{Span, options};
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};

@@ -11,13 +11,14 @@ use common::{LIMIT, PROGRAM, Server, VERSION, serve, small_with, unique_address,
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
 use spinrpc::{
-    AnswerQueue, Bulk, CallError, CallSpec, CaptureSink, Client, Config, ConnectOptions, Core,
-    Encoder, Engine, EngineError, PendingCall, Reply, ReplyHandler, ReverseOptions, Token,
+    AcceptStatus, AnswerQueue, AsyncService, Bulk, Call, CallError, CallSpec, CaptureSink, Client,
+    Config, ConnectOptions, Core, Encoder, Engine, EngineError, PendingCall, Reply, ReplyHandler,
+    Results, ReverseOptions, Token, Version, async_service,
 };
 use spinrpc_proto::profile::Profile;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -323,6 +324,88 @@ fn calls_by_handles_allocate_nothing_either() {
         assert_eq!(allocations, 0, "uses of the allocator in echoes of {} bytes", bytes.len());
     }
     IS_CORE.set(false);
+}
+
+/// Answers with its argument, when it has been polled three times.
+struct Awaits;
+
+impl AsyncService for Awaits {
+    type Request = u32;
+    type Reply = Word;
+
+    fn request(&self, call: &mut Call<'_>) -> Result<u32, AcceptStatus> {
+        Ok(call.args().u32().unwrap_or(0))
+    }
+
+    async fn call(self: Rc<Self>, word: u32) -> Result<Word, AcceptStatus> {
+        let (mut polls, mut kept) = (0, None);
+        poll_fn(|context| {
+            polls += 1;
+            // A clone, as others keep it that wake the handler.
+            kept = Some(context.waker().clone());
+            kept.iter().for_each(Waker::wake_by_ref);
+            if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        Ok(Word(word))
+    }
+}
+
+struct Word(u32);
+
+impl Results for Word {
+    fn encode(self, results: &mut Encoder<'_>) {
+        results.u32(self.0);
+    }
+}
+
+/// Handlers that are futures, and calls that another thread takes out of a stream. All threads are this one here.
+#[test]
+fn calls_of_futures_and_streams_allocate_nothing_either() {
+    const STREAM: Version = Version(7);
+    let _alone = alone();
+    let config = valid(small_with(|raw| raw.poll.mode = IdlePolicy::Busy));
+    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    there.serve(PROGRAM, VERSION, |core| async_service(core, 8, Awaits));
+    let mut calls = there.serve_stream(PROGRAM, STREAM, 8);
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let connect =
+        |version| here.connect(0, &address, PROGRAM, version, &ConnectOptions::new()).unwrap();
+    let clients = [connect(VERSION), connect(STREAM)];
+    poll_until(&mut near, &mut far, "connections", || clients.iter().all(|client| client.is_up()));
+    let queues = [(); 2].map(|()| AnswerQueue::new(8).unwrap());
+    IS_CORE.set(true);
+    for (total, counts) in [(4096, false), (5000 / SLOWER, true)] {
+        COUNTS.store(counts, Ordering::SeqCst);
+        let (mut left, mut heard) = ([total; 2], 0);
+        poll_until(&mut near, &mut far, "all answers", || {
+            while let Some(mut call) = calls.try_next() {
+                let word = call.args().u32().unwrap();
+                call.reply(|results| results.u32(word));
+            }
+            for ((client, queue), left) in clients.iter().zip(&queues).zip(&mut left) {
+                while let Some((token, answer)) = queue.next() {
+                    let word = answer.unwrap().results().u32().unwrap();
+                    assert_eq!(u64::from(word), token.0);
+                    heard += 1;
+                }
+                let start = |word: u64| {
+                    let (spec, token) = (CallSpec::new(), Token(word));
+                    let encode = |args: &mut Encoder<'_>| args.u32(word as u32);
+                    client.start_to_queue(queue, token, ECHO, spec, encode).is_ok()
+                };
+                while *left > 0 && start(*left) {
+                    *left -= 1;
+                }
+            }
+            heard == 2 * total
+        });
+        COUNTS.store(false, Ordering::SeqCst);
+    }
+    IS_CORE.set(false);
+    assert_eq!(ALLOCATIONS.swap(0, Ordering::SeqCst), 0, "uses of the allocator");
 }
 
 fn is_answered(call: &mut PendingCall) -> bool {

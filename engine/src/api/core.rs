@@ -143,6 +143,31 @@ impl Core {
     }
 
     /// One turn: reaps what has completed, runs handlers, flushes. Never blocks.
+    ///
+    /// A task of a thread-per-core runtime drives a core by it, and so shares the thread with other tasks. That task is
+    /// always ready: as a core that polls, it never sleeps. What the handlers of the core await may be made of the same
+    /// runtime.
+    ///
+    /// ```
+    /// use spinrpc::{Config, Core, Engine};
+    ///
+    /// async fn drive(engine: Engine, mut core: Core) {
+    ///     while !engine.is_shut_down() {
+    ///         core.poll_once();
+    ///         // Other tasks of this thread run.
+    ///         tokio::task::yield_now().await;
+    ///     }
+    /// }
+    ///
+    /// let engine = Engine::new(Config::default())?;
+    /// let core = engine.core(0)?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// let tasks = tokio::task::LocalSet::new();
+    /// tasks.spawn_local(drive(engine.clone(), core));
+    /// tasks.spawn_local(async move { engine.shutdown() });
+    /// runtime.block_on(tasks);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn poll_once(&mut self) -> Work {
         let Progress { events, is_waiting } = self.driver.turn();

@@ -1,6 +1,8 @@
 //! The engine: what a process has one of. It holds the configuration, the listeners and the
 //! control thread, and starts cores.
 
+#[cfg(feature = "async")]
+use super::asynchronous::stream::Feeders;
 use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::errors::{ConnectError, EngineError};
@@ -185,6 +187,26 @@ impl Engine {
             }),
         );
         Ok(())
+    }
+
+    /// Serves a program with calls that other threads or tasks take out of a stream, and answer when and where they
+    /// like: for programs that run in a runtime, and for reverse calls of clients
+    /// ([`ConnectOptions::take_reverse_calls`]). The NULL procedure is answered by the core. To be called before the
+    /// cores start. The stream is that of all cores.
+    ///
+    /// At most `calls_max` calls, at least one, are in the stream or taken from it and not dropped; one more is answered
+    /// with SYSTEM_ERR, as is one that comes when the stream has been dropped. Their memory is made now, and grows to the
+    /// longest arguments. See [`CallStream`](crate::CallStream) for an example.
+    #[cfg(feature = "async")]
+    pub fn serve_stream(
+        &self,
+        program: Program,
+        version: Version,
+        calls_max: usize,
+    ) -> super::CallStream {
+        let (feeders, stream) = Feeders::new(calls_max, self.cores());
+        self.serve(program, version, move |_| feeders.feeder());
+        stream
     }
 
     /// Accepts connections at `address` from now on, and spreads them over the cores: `shm:NAME`, or

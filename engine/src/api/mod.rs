@@ -5,6 +5,8 @@
 //! `engine.rs`. Nothing here is generic over a driver.
 
 mod arrived;
+#[cfg(feature = "async")]
+mod asynchronous;
 pub mod blocking;
 mod call;
 mod client;
@@ -32,6 +34,8 @@ mod runtime;
 mod service;
 mod versions;
 
+#[cfg(feature = "async")]
+pub use asynchronous::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
 pub use call::{Call, Deferred};
 pub use client::{Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};

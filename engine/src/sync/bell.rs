@@ -5,7 +5,7 @@
 //! them, or keep the listener asleep (a delay until the listener's own rounds); it cannot do more.
 
 use super::atomic::{Ordering, fence};
-use super::words::{PADDED_WORDS, Words};
+use super::words::{HeapWords, PADDED_WORDS, Words};
 
 /// Connections one bell serves.
 pub const BELL_BITS: usize = 64 * 64;
@@ -24,6 +24,13 @@ pub const BELL_PARKED_WORD: usize = PARKED;
 /// Ready bits over some words; see the module.
 #[derive(Debug)]
 pub struct Bell<W>(W);
+
+impl Bell<HeapWords> {
+    /// A bell for threads of this process.
+    pub fn on_heap() -> Self {
+        Self(HeapWords::new(BELL_WORDS))
+    }
+}
 
 impl<W: Words> Bell<W> {
     /// A bell in `words`, which hold [`BELL_WORDS`] at least. `None` if they do not.
@@ -103,7 +110,6 @@ impl<W: Words> Bell<W> {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use super::super::words::HeapWords;
     use super::*;
 
     fn bell() -> Bell<HeapWords> {

@@ -149,7 +149,13 @@ impl Pool {
         self.go_on_closing();
     }
 
-    /// The same for a credential.
+    /// Wakes the core, if it is parked.
+    #[cfg(feature = "async")]
+    pub(in crate::api) fn wake(&self) {
+        self.inbox.wake();
+    }
+
+    /// The same as [`Pool::order`] for a credential.
     ///
     /// # Errors
     /// [`Backpressure::TooManyCalls`] if the core has not come to too many others yet.

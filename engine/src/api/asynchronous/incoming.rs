@@ -1,0 +1,194 @@
+//! A call in the hands of another thread: what is kept of it, in memory that goes round.
+
+use super::stream::Shared;
+use crate::api::call::{Arguments, Call, CallState, Deferred};
+use crate::api::codec::{Decoder, Encoder};
+use crate::api::service::ConnectionId;
+use crate::mem::Bulk;
+use crate::reactor::ReplyData;
+use crate::reactor::words::padded::Padded;
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::ids::{Procedure, Xid};
+use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Memory for one call, used again and as long as the longest.
+#[derive(Default)]
+pub(super) struct Kept {
+    call: Option<Header>,
+    arguments: KeptArguments,
+    credential: Vec<u8>,
+}
+
+struct Header {
+    deferred: Deferred,
+    connection: ConnectionId,
+    procedure: Procedure,
+    xid: Xid,
+    flavor: AuthFlavor,
+    deadline: Option<Instant>,
+}
+
+/// As they came: the stream, and the data items beside it.
+#[derive(Default)]
+struct KeptArguments {
+    stream: Vec<u8>,
+    base: usize,
+    /// Of an RDMA_MSGP: its alignment, and where in the message the stream begins.
+    padding: Option<(Alignment, usize)>,
+    chunks: Vec<(u32, u32)>,
+    bulks: Vec<Option<Bulk>>,
+}
+
+impl Kept {
+    /// Takes a call over; it comes back if it cannot be deferred.
+    pub(super) fn keep<'a>(&mut self, call: Call<'a>) -> Result<(), Call<'a>> {
+        let state: &CallState<'a> = call.0;
+        let (connection, deadline) = (call.connection(), call.deadline());
+        let OpaqueAuth { flavor, body } = call.credential();
+        let (procedure, xid) = (call.procedure(), call.xid());
+        let deferred = call.try_defer()?;
+        self.credential.extend_from_slice(body);
+        self.arguments.keep(state.arguments.take(), state.padded.take());
+        self.call = Some(Header { deferred, connection, procedure, xid, flavor, deadline });
+        Ok(())
+    }
+
+    /// Makes it ready for another call. One that was not answered is answered with SYSTEM_ERR.
+    fn clear(&mut self) {
+        self.call = None;
+        self.credential.clear();
+        self.arguments.clear();
+    }
+}
+
+impl KeptArguments {
+    fn keep(&mut self, arguments: Option<Arguments<'_>>, padded: Option<&mut Padded<'_>>) {
+        let Some(Arguments { stream, base, beside }) = arguments else { return };
+        self.base = base;
+        self.stream.extend_from_slice(stream);
+        if let Some(padded) = padded {
+            self.padding = Some((padded.alignment, padded.start));
+            // Both parts of a stream that goes on in the second buffer of its receive.
+            let tail = padded.spill.as_ref().and_then(|spill| spill.tail.as_ref());
+            self.stream.extend_from_slice(tail.map_or(&[], Bulk::bytes));
+        }
+        if let Some(beside) = beside {
+            self.chunks.extend_from_slice(beside.chunks);
+            self.bulks.extend(beside.bulks.iter_mut().map(Option::take));
+        }
+    }
+
+    fn decoder(&mut self) -> Decoder<'_> {
+        let decoder = Decoder::arguments(&self.stream, self.base, &self.chunks, &mut self.bulks);
+        match self.padding {
+            Some((alignment, start)) => decoder.aligned(alignment, start),
+            None => decoder,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.stream.clear();
+        self.chunks.clear();
+        self.bulks.clear();
+        self.padding = None;
+    }
+}
+
+/// A call that came by a [`CallStream`](crate::CallStream), to be answered once, on any thread and at any time. Dropped
+/// unanswered, it is answered with SYSTEM_ERR. An answer to a connection that has gone down meanwhile goes nowhere.
+pub struct IncomingCall {
+    /// There until this is dropped.
+    kept: Option<Box<Kept>>,
+    shared: Arc<Shared>,
+}
+
+impl IncomingCall {
+    /// `kept` has a call.
+    pub(super) fn new(kept: Box<Kept>, shared: Arc<Shared>) -> Self {
+        Self { kept: Some(kept), shared }
+    }
+
+    fn header(&self) -> Option<&Header> {
+        self.kept.as_ref()?.call.as_ref()
+    }
+
+    /// The procedure called.
+    pub fn procedure(&self) -> Procedure {
+        self.header().map_or(Procedure(0), |header| header.procedure)
+    }
+
+    /// The transaction id, unique among the calls of its connection in progress.
+    pub fn xid(&self) -> Xid {
+        self.header().map_or(Xid(0), |header| header.xid)
+    }
+
+    /// The connection that it came by; of two cores, both may have one of this name.
+    pub fn connection(&self) -> Option<ConnectionId> {
+        self.header().map(|header| header.connection)
+    }
+
+    /// The caller's credential, as the caller says.
+    pub fn credential(&self) -> OpaqueAuth<'_> {
+        match (self.header(), &self.kept) {
+            (Some(header), Some(kept)) => {
+                OpaqueAuth { flavor: header.flavor, body: &kept.credential }
+            }
+            _ => OpaqueAuth::NONE,
+        }
+    }
+
+    /// As [`Call::deadline`](crate::Call::deadline).
+    pub fn deadline(&self) -> Option<Instant> {
+        self.header()?.deadline
+    }
+
+    /// The arguments, from the beginning. Data items that [`Decoder::data`] has taken are there for the first reader.
+    pub fn args(&mut self) -> Decoder<'_> {
+        self.kept.as_mut().map_or_else(Decoder::exhausted, |kept| kept.arguments.decoder())
+    }
+
+    /// Answers with results. `encode` writes them on this thread; it runs once.
+    pub fn reply(self, encode: impl FnOnce(&mut Encoder<'_>)) {
+        self.reply_with(ReplyData::new(), encode);
+    }
+
+    /// Answers with results and registered data items, as [`Call::reply_with`](crate::Call::reply_with).
+    pub fn reply_with(mut self, data: ReplyData, encode: impl FnOnce(&mut Encoder<'_>)) {
+        if let Some(deferred) = self.take() {
+            // Its memory is free before the caller can hear of it.
+            drop(self);
+            deferred.reply_with(data, encode);
+        }
+    }
+
+    /// Answers with an RPC error.
+    pub fn reject(mut self, status: AcceptStatus) {
+        if let Some(deferred) = self.take() {
+            drop(self);
+            deferred.reject(status);
+        }
+    }
+
+    fn take(&mut self) -> Option<Deferred> {
+        Some(self.kept.as_mut()?.call.take()?.deferred)
+    }
+}
+
+impl Drop for IncomingCall {
+    fn drop(&mut self) {
+        if let Some(mut kept) = self.kept.take() {
+            kept.clear();
+            self.shared.give_back(kept);
+        }
+    }
+}
+
+impl std::fmt::Debug for IncomingCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("IncomingCall");
+        shown.field("procedure", &self.procedure()).field("xid", &self.xid());
+        shown.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,234 @@
+//! Calls as a stream, for a thread that is not a core: reverse calls of a client, or those of a server whose handlers
+//! run elsewhere.
+
+use super::incoming::{IncomingCall, Kept};
+use crate::api::call::Call;
+use crate::api::service::Service;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use atomic_waker::AtomicWaker;
+use crossbeam::queue::ArrayQueue;
+use spinrpc_proto::ids::Procedure;
+use spinrpc_proto::rpc::AcceptStatus;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Calls of a program, on their way to the thread or task that executes them:
+/// [`Engine::serve_stream`](crate::Engine::serve_stream).
+///
+/// As a client's end of calls in reverse (RFC 8167), it receives what the server asks of the client, in any runtime.
+/// Each [`IncomingCall`] is answered when its answer is there, on any thread, in any order.
+///
+/// ```
+/// use spinrpc::config::RawConfig;
+/// use spinrpc::{Call, CallError, CallSpec, Client, ConnectOptions, Engine, Procedure, Program};
+/// use spinrpc::{Reply, ReplyHandler, ReverseOptions, Service, Token, Version};
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// # const SERVER: Program = Program(0x2000_0001);
+/// # const CALLBACK: Program = Program(0x2000_0002);
+/// # const VERSION: Version = Version(1);
+/// /// Reports the answer of the client.
+/// struct Report(mpsc::Sender<u32>);
+/// impl ReplyHandler for Report {
+///     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+///         let _ = self.0.send(reply.unwrap().results().u32().unwrap());
+///     }
+/// }
+///
+/// /// Calls its caller back.
+/// struct CallsBack(Option<Client>, mpsc::Sender<u32>);
+/// impl Service for CallsBack {
+///     fn call(&mut self, call: Call<'_>) {
+///         if call.procedure() == Procedure(1) {
+///             let (options, report) = (ReverseOptions::new(), Report(self.1.clone()));
+///             let client = call.reverse_client(CALLBACK, VERSION, &options, |_| report).unwrap();
+///             client.call(Procedure(1), Token(7), &mut CallSpec::new(), |args| args.u32(20)).unwrap();
+///             self.0 = Some(client);
+///         }
+///         call.reply(|_| {});
+///     }
+/// }
+///
+/// let mut raw = RawConfig::default();
+/// raw.rpc.reverse_calls = 8;
+/// let config = raw.validate()?;
+/// let (report, reports) = mpsc::channel();
+/// let server = Engine::new(config.clone())?;
+/// server.serve(SERVER, VERSION, move |_| CallsBack(None, report.clone()));
+/// server.listen("shm:doc-stream")?;
+/// let here = Engine::new(config)?;
+/// let mut calls = here.serve_stream(CALLBACK, VERSION, 64);
+/// let running = [server.start()?, here.start()?];
+///
+/// let options = ConnectOptions::new().take_reverse_calls();
+/// let client = here.connect(0, "shm:doc-stream", SERVER, VERSION, &options)?;
+/// client.call(Procedure(1), |_| {}, |_| Ok(()))?;
+/// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// runtime.block_on(async {
+///     let mut call = calls.next().await.expect("the engine runs");
+///     let number = call.args().u32().unwrap();
+///     call.reply(|results| results.u32(2 * number));
+/// });
+/// assert_eq!(reports.recv(), Ok(40));
+/// [&here, &server].map(Engine::shutdown);
+/// running.into_iter().try_for_each(|running| running.join())?;
+/// // The cores have ended.
+/// assert!(runtime.block_on(calls.next()).is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CallStream(Arc<Shared>);
+
+/// Shared by the cores, the stream and the calls that were taken from it.
+pub(super) struct Shared {
+    /// Calls to be taken.
+    calls: ArrayQueue<Box<Kept>>,
+    /// Memory for calls; a new one is refused when there is none.
+    free: ArrayQueue<Box<Kept>>,
+    waker: AtomicWaker,
+    /// Cores that may bring calls.
+    cores: AtomicUsize,
+    /// The stream has been dropped.
+    is_closed: AtomicBool,
+}
+
+impl Shared {
+    /// Room for `calls_max` calls at a time, from so many cores.
+    fn new(calls_max: usize, cores: usize) -> Self {
+        let calls_max = calls_max.max(1);
+        let free = ArrayQueue::new(calls_max);
+        (0..calls_max).for_each(|_| drop(free.push(Box::default())));
+        let (calls, waker) = (ArrayQueue::new(calls_max), AtomicWaker::new());
+        let (cores, is_closed) = (AtomicUsize::new(cores), AtomicBool::new(false));
+        Self { calls, free, waker, cores, is_closed }
+    }
+
+    /// Gives the memory of a call back, which has been cleared.
+    pub(super) fn give_back(&self, kept: Box<Kept>) {
+        // There is room for all.
+        drop(self.free.push(kept));
+    }
+
+    /// Has a call taken.
+    fn push(self: &Arc<Self>, kept: Box<Kept>) {
+        // There is room for all.
+        drop(self.calls.push(kept));
+        // With that of `CallStream::drop`: either that finds the call, or this finds the stream closed.
+        fence(Ordering::SeqCst);
+        match self.is_closed.load(Ordering::Relaxed) {
+            true => self.refuse_all(),
+            false => self.waker.wake(),
+        }
+    }
+
+    fn pop(self: &Arc<Self>) -> Option<IncomingCall> {
+        self.calls.pop().map(|kept| IncomingCall::new(kept, Arc::clone(self)))
+    }
+
+    fn refuse_all(self: &Arc<Self>) {
+        while let Some(call) = self.pop() {
+            drop(call);
+        }
+    }
+
+    /// No core brings calls any more.
+    fn has_ended(&self) -> bool {
+        // Acquire pairs with the Release of those who end it: their last calls are seen.
+        self.cores.load(Ordering::Acquire) == 0
+    }
+}
+
+impl CallStream {
+    /// Takes the next call, if there is one. Never blocks.
+    pub fn try_next(&mut self) -> Option<IncomingCall> {
+        self.0.pop()
+    }
+
+    /// Takes the next call, or has the task woken when there is one. `None` when all cores have ended, or the engine has.
+    /// As `poll_next` of the `Stream` trait of the crate `futures`.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<IncomingCall>> {
+        if let Some(call) = self.0.pop() {
+            return Poll::Ready(Some(call));
+        }
+        self.0.waker.register(context.waker());
+        // It may have come, or the engine ended, between the look and the registration.
+        let has_ended = self.0.has_ended();
+        match self.0.pop() {
+            Some(call) => Poll::Ready(Some(call)),
+            None if has_ended => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Waits for the next call; see [`CallStream::poll_next`]. Dropped while it waits, it loses no call.
+    pub async fn next(&mut self) -> Option<IncomingCall> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+}
+
+/// Calls that were not taken, and those that come, are answered with SYSTEM_ERR.
+impl Drop for CallStream {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.0.refuse_all();
+        drop(self.0.waker.take());
+    }
+}
+
+impl std::fmt::Debug for CallStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallStream").field("waiting", &self.0.calls.len()).finish_non_exhaustive()
+    }
+}
+
+/// Makes the service of each core. Dropped with its engine, it ends the stream.
+pub(in crate::api) struct Feeders(Arc<Shared>);
+
+impl Feeders {
+    pub(in crate::api) fn new(calls_max: usize, cores: usize) -> (Self, CallStream) {
+        let shared = Arc::new(Shared::new(calls_max, cores));
+        (Self(Arc::clone(&shared)), CallStream(shared))
+    }
+
+    pub(in crate::api) fn feeder(&self) -> impl Service + use<> {
+        Feeder(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Feeders {
+    fn drop(&mut self) {
+        self.0.cores.store(0, Ordering::Release);
+        self.0.waker.wake();
+    }
+}
+
+/// Puts the calls of one core into the stream.
+struct Feeder(Arc<Shared>);
+
+impl Service for Feeder {
+    fn call(&mut self, call: Call<'_>) {
+        if call.procedure() == Procedure(0) {
+            return call.reply(|_| {});
+        }
+        let free = self.0.free.pop().filter(|_| !self.0.is_closed.load(Ordering::Relaxed));
+        let Some(mut kept) = free else { return call.reject(AcceptStatus::SystemErr) };
+        match kept.keep(call) {
+            Ok(()) => self.0.push(kept),
+            Err(call) => {
+                self.0.give_back(kept);
+                call.reject(AcceptStatus::SystemErr);
+            }
+        }
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        // One less, as long as there are some. AcqRel: `Shared::has_ended` sees the calls of all cores.
+        let less = |cores: usize| cores.checked_sub(1);
+        let _ = self.0.cores.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
+        self.0.waker.wake();
+    }
+}
