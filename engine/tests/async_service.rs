@@ -34,6 +34,8 @@ const COUNTED: Procedure = Procedure(5);
 const REFUSED: Procedure = Procedure(6);
 /// So many bytes of registered memory, after some polls.
 const BULK: Procedure = Procedure(7);
+/// The number of the call, when the gate is open: polled in every turn until then.
+const SPINS: Procedure = Procedure(8);
 /// Panics: at the first poll, at a later one, in the encoder, and when its future is dropped.
 const PANICS: [Procedure; 4] = [Procedure(10), Procedure(11), Procedure(12), Procedure(13)];
 
@@ -221,6 +223,11 @@ impl AsyncService for Program {
                 turns(3).await;
                 return Ok(Answer::Number(self.calls.get()));
             }
+            SPINS => {
+                while !lock(&self.inside.gate).is_open {
+                    turns(1).await;
+                }
+            }
             REFUSED => {
                 turns(1).await;
                 return Err(AcceptStatus::ProcUnavail);
@@ -263,11 +270,14 @@ impl Pair {
 
     fn serving(raw: RawConfig, serve: impl FnOnce(&Engine, Arc<Inside>)) -> Self {
         let inside = Arc::<Inside>::default();
+        let credits = raw.rpc.credits;
         let engine = Engine::new(valid(raw)).unwrap();
         serve(&engine, Arc::clone(&inside));
         let address = unique_address();
         engine.listen(&address).unwrap();
-        let here = Engine::new(valid(client_config())).unwrap();
+        let mut of_client = client_config();
+        of_client.rpc.credits = credits;
+        let here = Engine::new(valid(of_client)).unwrap();
         let running = vec![engine.start().unwrap(), here.start().unwrap()];
         let options = ConnectOptions::new();
         let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
@@ -376,6 +386,37 @@ fn more_calls_than_handlers_expect_them_refused_and_the_others_answered() {
         let answers = gated.into_iter().map(|call| word(call).unwrap());
         assert_eq!(answers.collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(pair.call(AT_ONCE, 7).unwrap(), 7);
+    }
+}
+
+#[test]
+fn handlers_that_never_wait_expect_the_core_to_serve_others() {
+    let pair = Pair::start();
+    let calls = [7, 8].map(|number| pair.start_call(SPINS, number));
+    for number in 0..20 {
+        assert_eq!(pair.call(AT_ONCE, number).unwrap(), number);
+    }
+    pair.inside.open();
+    assert_eq!(calls.map(|call| word(call).unwrap()), [7, 8]);
+}
+
+/// More than the bits of a word.
+#[test]
+fn many_handlers_are_woken_at_once_expect_all_answers() {
+    const MANY: u32 = 100;
+    // Each call that waits holds memory for its reply.
+    let raw = small_with(|raw| (raw.rpc.credits, raw.mem.arena_mib) = (128, 64));
+    let pair = Pair::serving(raw, |engine, inside| {
+        engine.serve(PROGRAM, VERSION, move |core| {
+            async_service(core, MANY as usize, Program::new(core, &inside))
+        });
+    });
+    for _ in 0..10 {
+        pair.inside.close();
+        let calls: Vec<_> = (0..MANY).map(|number| pair.start_call(GATED, number)).collect();
+        pair.wait_for_gated(MANY as usize);
+        pair.inside.open();
+        assert!((0..MANY).eq(calls.into_iter().map(|call| word(call).unwrap())));
     }
 }
 

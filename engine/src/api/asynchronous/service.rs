@@ -24,9 +24,9 @@ use std::task::Poll;
 /// futures that do need one, as timers of tokio, are to be made inside of it (`tokio::runtime::Handle::enter`).
 ///
 /// A handler is dropped, at the place where it awaits, when the connection of its call goes down. ONC RPC cannot tell
-/// a server that a caller has given a call up, so such a handler goes on, and the caller's transport drops the answer. A handler that
-/// must not begin too late asks for [`Call::deadline`] in [`AsyncService::request`]. A handler that panics costs its
-/// caller a SYSTEM_ERR, as in [`Service::call`].
+/// a server that a caller has given a call up, so such a handler goes on, and the caller's transport drops the answer.
+/// A handler that must not begin too late asks for [`Call::deadline`] in [`AsyncService::request`]. A handler that
+/// panics costs its caller a SYSTEM_ERR, as in [`Service::call`].
 pub trait AsyncService: 'static {
     /// The arguments of a call, decoded: what a handler keeps of it.
     type Request;
@@ -48,9 +48,10 @@ pub trait AsyncService: 'static {
         request: Self::Request,
     ) -> impl Future<Output = Result<Self::Reply, AcceptStatus>>;
 
-    /// Answers a call that comes when as many handlers run as the service takes, or as many calls are deferred as the
-    /// core takes. By default the caller gets SYSTEM_ERR, and may try again; programs whose results can say that there
-    /// is too much to do say so here. In the second case the handler has begun, and was dropped where it awaits.
+    /// Answers a call that comes when as many handlers run as the service takes, or one whose handler awaits when the
+    /// core cannot defer more calls ([`Call::defer`]). By default the caller gets SYSTEM_ERR, and may try again; programs
+    /// whose results can say that there is too much to do say so here. In the second case the handler has begun, and was
+    /// dropped at the first place where it awaits.
     fn too_many(&self, call: Call<'_>) {
         call.reject(AcceptStatus::SystemErr);
     }
