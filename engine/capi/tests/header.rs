@@ -18,8 +18,7 @@ fn source(name: &str) -> String {
 }
 
 fn generated() -> String {
-    let mut config = cbindgen::Config::from_file(crate_path("cbindgen.toml")).unwrap();
-    config.header = Some(fs::read_to_string(crate_path("tests/header_head.h")).unwrap());
+    let config = cbindgen::Config::from_file(crate_path("cbindgen.toml")).unwrap();
     let sources = SOURCES.map(|name| crate_path("src").join(name).with_extension("rs"));
     let builder = cbindgen::Builder::new().with_config(config);
     let builder = sources.iter().fold(builder, cbindgen::Builder::with_src);
