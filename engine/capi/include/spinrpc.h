@@ -10,9 +10,9 @@
 // * Pointers. An object comes from the function that makes it and is valid until the one that frees it. Null and misaligned
 //   pointers, and text that is not UTF-8, are errors; other pointers that are wrong are undefined behaviour. Text ends with a
 //   zero byte. Bytes and text that are passed are only read, while the function runs, unless it says otherwise.
-// * Threads. An engine, a client and a queue may be used by any thread at any time. All other objects may be used by one
-//   thread at a time. Callbacks run on the threads of cores. They must not block, and functions that do fail in them
-//   with SPINRPC_STATUS_INVALID_STATE.
+// * Threads. An engine, a client and a queue may be used by any thread at any time; requests and what callbacks are given,
+//   on the thread of the callback; all other objects, by one thread at a time. Callbacks run on the threads of cores. They
+//   must not block, and functions that do fail in them with SPINRPC_STATUS_INVALID_STATE.
 // * Times are nanoseconds, lengths are bytes.
 // * Arguments and results are XDR (RFC 4506): big-endian, in units of four bytes.
 // * A process that was forked must not use what its parent made.
@@ -109,8 +109,9 @@ typedef struct spinrpc_client spinrpc_client;
 // Reads XDR: the arguments of a request, or the results of a call. Items are read in order; after an error the place
 // is undefined. Whatever the peer sent, no function reads beyond it.
 //
-// A decoder belongs to its request, answer or callback and ends with it; it is not freed. One thread at a time may
-// use it. Bytes that it returns are valid as long as the decoder, and must not be written.
+// A decoder belongs to its request, answer or callback and ends with it; it is not freed. That of an answer may be
+// used by one thread at a time, any other one on the thread of its callback only. Bytes that it returns are valid as long
+// as the decoder, and must not be written.
 typedef struct spinrpc_decoder spinrpc_decoder;
 
 // A request that is answered later, by any one thread, or on the core. It can be kept as long as needed, and ends
@@ -136,7 +137,7 @@ typedef struct spinrpc_memory spinrpc_memory;
 // says so, wait until the descriptor is readable; begin again.
 typedef struct spinrpc_queue spinrpc_queue;
 
-// A request in its handler. It ends when the handler returns: answer or defer it before.
+// A request in its handler. It ends when the handler returns: answer or defer it before, on the same thread.
 typedef struct spinrpc_request spinrpc_request;
 
 // Executes a request of a program, on the thread of a core: several cores run it at the same time. It must
@@ -248,8 +249,9 @@ enum spinrpc_status spinrpc_engine_drain(const struct spinrpc_engine *engine,
 // started, or was joined before.
 enum spinrpc_status spinrpc_engine_join(const struct spinrpc_engine *engine);
 
-// Shuts the engine down, waits for its cores, and frees it. NULL is allowed. No callback of this engine runs after
-// it has returned. Blocks; not in a callback, where it fails with SPINRPC_STATUS_INVALID_STATE and frees nothing.
+// Shuts the engine down, waits for its cores, and frees it. NULL is allowed. When it returns, all calls have been
+// answered, and no callback runs any more unless another thread is in spinrpc_call(). Blocks; not in a callback, where it
+// fails with SPINRPC_STATUS_INVALID_STATE and frees nothing.
 //
 // Clients, queues, answers, memory and deferred requests of the engine may be freed before or after it.
 enum spinrpc_status spinrpc_engine_free(struct spinrpc_engine *engine);
@@ -327,7 +329,7 @@ enum spinrpc_status spinrpc_engine_serve(const struct spinrpc_engine *engine,
 // (at most four) among them. `items` may be NULL if there are none; their blocks belong to the library
 // whatever is returned. A data item goes straight into the client's memory if the client has offered some.
 //
-// The answer leaves when the handler has returned. Results longer than the client takes become SYSTEM_ERR.
+// The answer leaves when the handler has returned. If the results are longer than the client takes, it gets an error.
 //
 // Errors: SPINRPC_STATUS_INVALID_STATE if the request was answered or deferred before;
 // SPINRPC_STATUS_INVALID_ARGUMENT, after which it can still be answered.
@@ -379,9 +381,9 @@ enum spinrpc_status spinrpc_deferred_memory(const struct spinrpc_deferred *defer
                                             size_t bytes,
                                             struct spinrpc_memory **memory);
 
-// Has core number `core` of the engine, counted from 0, connect to a program at `address`, and returns at once. Calls
-// may be made immediately; they are sent when the connection is up, and fail if it never comes up. The core must run
-// (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
+// Connects core number `core` of the engine, counted from 0, to a program at `address`, and returns at once. Calls may
+// be made immediately. They are sent when the connection is up, and fail if it never comes up. They wait while the core does
+// not run (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
 //
 // On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
 // such core; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there is no connection,
@@ -432,7 +434,7 @@ enum spinrpc_status spinrpc_call(const struct spinrpc_client *client,
                                  spinrpc_answer_callback callback,
                                  void *user_data);
 
-// Calls and waits for the answer. Blocks; not in a callback.
+// Calls and waits for the answer. Blocks, also as long as the engine was not started; not in a callback.
 //
 // Arguments and options as for spinrpc_call(). On success `*answer` is the answer, to be freed with
 // spinrpc_answer_free(). Errors: all those of a call.
@@ -460,7 +462,7 @@ enum spinrpc_status spinrpc_queue_new(size_t calls,
 // close it.
 int spinrpc_queue_fd(const struct spinrpc_queue *queue);
 
-// Has the descriptor become readable with the next answer. `*must_wait` is true then; it is false if an answer
+// Makes the descriptor readable with the next answer. `*must_wait` is true then; it is false if an answer
 // is there already, and then the descriptor stays as it is. One system call.
 enum spinrpc_status spinrpc_queue_arm(const struct spinrpc_queue *queue,
                                       bool *must_wait);

@@ -183,7 +183,7 @@ pub unsafe extern "C" fn spinrpc_call(
 /// The answer of a call: its results, as long as it is kept. It counts as a call in flight (rpc.handle_calls) until it is
 /// freed. One thread at a time may use it.
 pub struct RpcAnswer {
-    /// Borrows from `answer`.
+    /// Borrows from `answer`, and from nothing that belongs to a core.
     decoder: RpcDecoder<'static>,
     answer: NonNull<Answer>,
 }
@@ -205,7 +205,7 @@ impl Drop for RpcAnswer {
     }
 }
 
-/// Calls and waits for the answer. Blocks; not in a callback.
+/// Calls and waits for the answer. Blocks, also as long as the engine was not started; not in a callback.
 ///
 /// Arguments and options as for spinrpc_call(). On success `*answer` is the answer, to be freed with
 /// spinrpc_answer_free(). Errors: all those of a call.

@@ -17,9 +17,9 @@ pub struct RpcClient(pub(crate) ClientHandle);
 /// SPINRPC_CALL_IDEMPOTENT.
 pub const SPINRPC_CONNECT_RECONNECT: u32 = 1;
 
-/// Has core number `core` of the engine, counted from 0, connect to a program at `address`, and returns at once. Calls
-/// may be made immediately; they are sent when the connection is up, and fail if it never comes up. The core must run
-/// (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
+/// Connects core number `core` of the engine, counted from 0, to a program at `address`, and returns at once. Calls may
+/// be made immediately. They are sent when the connection is up, and fail if it never comes up. They wait while the core does
+/// not run (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
 ///
 /// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
 /// such core; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there is no connection,

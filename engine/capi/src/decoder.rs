@@ -9,8 +9,9 @@ use std::ptr::null_mut;
 /// Reads XDR: the arguments of a request, or the results of a call. Items are read in order; after an error the place
 /// is undefined. Whatever the peer sent, no function reads beyond it.
 ///
-/// A decoder belongs to its request, answer or callback and ends with it; it is not freed. One thread at a time may
-/// use it. Bytes that it returns are valid as long as the decoder, and must not be written.
+/// A decoder belongs to its request, answer or callback and ends with it; it is not freed. That of an answer may be
+/// used by one thread at a time, any other one on the thread of its callback only. Bytes that it returns are valid as long
+/// as the decoder, and must not be written.
 pub struct RpcDecoder<'a>(pub(crate) Decoder<'a>);
 
 /// Reads one item into `out`.

@@ -192,8 +192,9 @@ pub unsafe extern "C" fn spinrpc_engine_join(engine: *const RpcEngine) -> Status
     })
 }
 
-/// Shuts the engine down, waits for its cores, and frees it. NULL is allowed. No callback of this engine runs after
-/// it has returned. Blocks; not in a callback, where it fails with SPINRPC_STATUS_INVALID_STATE and frees nothing.
+/// Shuts the engine down, waits for its cores, and frees it. NULL is allowed. When it returns, all calls have been
+/// answered, and no callback runs any more unless another thread is in spinrpc_call(). Blocks; not in a callback, where it
+/// fails with SPINRPC_STATUS_INVALID_STATE and frees nothing.
 ///
 /// Clients, queues, answers, memory and deferred requests of the engine may be freed before or after it.
 #[unsafe(no_mangle)]

@@ -210,7 +210,8 @@ thread_local! {
 pub(crate) fn remember(failure: &Failure) -> Status {
     // A text has no zero bytes unless a peer or a file put them there.
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-    LAST_ERROR.set(text);
+    // The thread may be ending: then nobody asks for the text.
+    let _ = LAST_ERROR.try_with(|last| last.replace(text));
     failure.status
 }
 
@@ -275,10 +276,8 @@ pub(crate) fn may_block() -> Result<(), Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn spinrpc_last_error_message() -> *const c_char {
     guard_or(c"".as_ptr(), || {
-        LAST_ERROR.with(|text| match text.try_borrow() {
-            Ok(text) => Ok(text.as_ptr()),
-            Err(_) => Ok(c"".as_ptr()),
-        })
+        let text = LAST_ERROR.try_with(|text| text.borrow().as_ptr());
+        Ok(text.unwrap_or(c"".as_ptr()))
     })
 }
 
@@ -328,7 +327,7 @@ mod tests {
     #[test]
     fn the_text_has_each_source_once() {
         let inner = std::io::Error::other("the disk\0is full");
-        let outer = std::io::Error::new(std::io::ErrorKind::Other, Wrapper(inner));
+        let outer = std::io::Error::other(Wrapper(inner));
         remember(&Failure::of(Status::Engine, &outer));
         assert_eq!(last(), "cannot write: the disk is full");
     }

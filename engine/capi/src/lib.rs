@@ -54,3 +54,22 @@ pub use server::{
     spinrpc_deferred_memory, spinrpc_deferred_reject, spinrpc_deferred_reply, spinrpc_engine_serve,
     spinrpc_request_defer, spinrpc_request_memory, spinrpc_request_reject, spinrpc_request_reply,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the header says.
+    #[test]
+    fn objects_cross_threads() {
+        fn shared<T: Send + Sync>() {}
+        fn moved<T: Send>() {}
+        shared::<RpcEngine>();
+        shared::<RpcClient>();
+        shared::<RpcQueue>();
+        moved::<RpcMemory>();
+        moved::<RpcDeferred>();
+        // All that the decoder of an RpcAnswer borrows from.
+        moved::<spinrpc::Answer>();
+    }
+}

@@ -43,7 +43,7 @@ pub unsafe extern "C" fn spinrpc_queue_fd(queue: *const RpcQueue) -> c_int {
     guard_or(-1, || unsafe { Ok(borrow(queue, "queue")?.0.as_fd().as_raw_fd()) })
 }
 
-/// Has the descriptor become readable with the next answer. `*must_wait` is true then; it is false if an answer
+/// Makes the descriptor readable with the next answer. `*must_wait` is true then; it is false if an answer
 /// is there already, and then the descriptor stays as it is. One system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_queue_arm(queue: *const RpcQueue, must_wait: *mut bool) -> Status {

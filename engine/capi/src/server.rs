@@ -10,7 +10,7 @@ use spinrpc::{
 };
 use std::ffi::c_void;
 
-/// A request in its handler. It ends when the handler returns: answer or defer it before.
+/// A request in its handler. It ends when the handler returns: answer or defer it before, on the same thread.
 pub struct RpcRequest<'call, 'core> {
     /// `None` after it was answered or deferred.
     call: Option<Call<'call>>,
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn spinrpc_engine_serve(
 /// (at most four) among them. `items` may be NULL if there are none; their blocks belong to the library
 /// whatever is returned. A data item goes straight into the client's memory if the client has offered some.
 ///
-/// The answer leaves when the handler has returned. Results longer than the client takes become SYSTEM_ERR.
+/// The answer leaves when the handler has returned. If the results are longer than the client takes, it gets an error.
 ///
 /// Errors: SPINRPC_STATUS_INVALID_STATE if the request was answered or deferred before;
 /// SPINRPC_STATUS_INVALID_ARGUMENT, after which it can still be answered.

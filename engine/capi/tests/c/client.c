@@ -213,6 +213,20 @@ static void expect_misuse_told(spinrpc_client *client) {
     expect(client, MISUSE, NULL, 0, words, sizeof words);
 }
 
+/* Requests that the server defers and answers in other ways. */
+static void expect_other_answers(spinrpc_client *client) {
+    static const uint8_t data[8] = {0, 0, 0, 4, 'd', 'a', 't', 'a'};
+    uint8_t word[4];
+    spinrpc_answer *none;
+    put_u32(word, FREED);
+    CHECK(spinrpc_call_wait(client, LATER, word, 4, NULL, &none) == SPINRPC_STATUS_SYSTEM_ERROR);
+    put_u32(word, REJECTED);
+    CHECK(spinrpc_call_wait(client, LATER, word, 4, NULL, &none) ==
+          SPINRPC_STATUS_GARBAGE_ARGUMENTS);
+    put_u32(word, DATA);
+    expect(client, LATER, word, 4, data, sizeof data);
+}
+
 /* Connects until that ends as expected: a handshake has a second, which a program under valgrind may miss. */
 static spinrpc_client *connect_to(spinrpc_engine *engine, const char *address, uint32_t version,
                                   spinrpc_status expected) {
@@ -253,6 +267,7 @@ int main(int count, char **arguments) {
     place_data(client, DATA_MAX);
     pass_memory_wrongly(client);
     if (count == 3) {
+        expect_other_answers(client);
         expect_misuse_told(client);
         expect(client, QUIT, NULL, 0, NULL, 0);
     }

@@ -23,6 +23,11 @@ enum procedure {
 
 enum { DATA_MAX = 1 << 20 };
 
+/* Numbers that server.c answers otherwise in LATER: not at all, with GARBAGE_ARGS, and with opaque<> "data". */
+#define FREED 0xffffffff
+#define REJECTED 0xfffffffe
+#define DATA 0xfffffffd
+
 /* One core, which sleeps when it is idle. */
 #define SETTINGS "poll.mode=sleep\ncores.max=1\nstats.export=none"
 

@@ -65,16 +65,31 @@ static void later(struct server *server, spinrpc_request *request, spinrpc_decod
     pthread_mutex_unlock(&server->lock);
 }
 
+/* Answers a deferred request, on the worker's thread. */
+static void answer(spinrpc_deferred *deferred, uint32_t number) {
+    uint8_t result[4];
+    if (number == FREED) {
+        spinrpc_deferred_free(deferred);
+    } else if (number == REJECTED) {
+        OK(spinrpc_deferred_reject(deferred, SPINRPC_REJECTION_GARBAGE_ARGUMENTS));
+    } else if (number == DATA) {
+        spinrpc_item item = {.memory = NULL, .at = 0};
+        OK(spinrpc_deferred_memory(deferred, 4, &item.memory));
+        memcpy(spinrpc_memory_data(item.memory), "data", 4);
+        OK(spinrpc_deferred_reply(deferred, NULL, 0, &item, 1));
+    } else {
+        put_u32(result, number + 1);
+        OK(spinrpc_deferred_reply(deferred, result, sizeof result, NULL, 0));
+    }
+}
+
 static void *worker(void *data) {
     struct server *server = data;
     pthread_mutex_lock(&server->lock);
     while (!server->is_over) {
         while (server->waiting > 0) {
-            uint8_t result[4];
             server->waiting--;
-            put_u32(result, server->later[server->waiting].number + 1);
-            OK(spinrpc_deferred_reply(server->later[server->waiting].deferred, result,
-                                      sizeof result, NULL, 0));
+            answer(server->later[server->waiting].deferred, server->later[server->waiting].number);
         }
         pthread_cond_wait(&server->changed, &server->lock);
     }

@@ -1,7 +1,9 @@
-//! Null pointers are errors, in each parameter of each function.
+//! Null pointers are errors, in each parameter of each function; and objects may be freed in any order.
+#![allow(clippy::unwrap_used, reason = "a test ends here")]
 #![allow(unsafe_code, reason = "the interface is one for C")]
 
 use spinrpc_capi::*;
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 
@@ -69,7 +71,7 @@ fn objects_that_are_null_are_refused() {
 
 /// Functions that return no status say so otherwise.
 #[test]
-fn getters_and_frees_bear_null() {
+fn getters_and_frees_accept_null() {
     // SAFETY: null is allowed.
     unsafe {
         assert!(spinrpc_memory_data(null_mut()).is_null());
@@ -158,5 +160,37 @@ fn options_that_cannot_be_right_are_refused() {
     unsafe {
         spinrpc_client_free(client);
         assert_eq!(spinrpc_engine_free(engine), Status::Ok);
+    }
+}
+
+/// Counts callbacks, and keeps the status of the last one.
+#[derive(Default)]
+struct Answers(Cell<u32>, Cell<Option<Status>>);
+
+unsafe extern "C" fn count(answers: *mut c_void, status: Status, results: *mut RpcDecoder<'_>) {
+    // SAFETY: each call here has answers of its test as its data.
+    let answers = unsafe { &*answers.cast::<Answers>() };
+    answers.0.set(answers.0.get() + 1);
+    answers.1.set(Some(status));
+    assert!(results.is_null(), "it failed");
+}
+
+/// A call whose core never runs is answered before the engine has gone, on this thread.
+#[test]
+fn an_engine_is_freed_expect_its_calls_answered() {
+    let (engine, answers) = (engine(), Answers::default());
+    let client = client(engine);
+    let data = (&raw const answers).cast_mut().cast();
+    // SAFETY: the objects and the callback's data are there.
+    unsafe {
+        let call = || spinrpc_call(client, 1, null(), 0, null(), Some(count), data);
+        assert_eq!([call(), call()], [Status::Ok; 2]);
+        assert_eq!(answers.0.get(), 0);
+        assert_eq!(spinrpc_engine_free(engine), Status::Ok);
+        assert_eq!(answers.0.get(), 2);
+        assert_eq!(answers.1.get(), Some(Status::Disconnected));
+        assert_eq!(call(), Status::Disconnected, "{}", last());
+        assert_eq!(answers.0.get(), 2);
+        spinrpc_client_free(client);
     }
 }
