@@ -62,7 +62,7 @@ typedef enum spinrpc_status {
     SPINRPC_STATUS_NOT_EXECUTED = 9,
     // The deadline expired. The server may still execute the call.
     SPINRPC_STATUS_TIMED_OUT = 10,
-    // The call was cancelled, because its engine ended. The server may still execute it.
+    // The call was cancelled. The server may still execute it.
     SPINRPC_STATUS_CANCELLED = 11,
     // The server does not serve the program (RFC 5531: PROG_UNAVAIL).
     SPINRPC_STATUS_PROGRAM_UNAVAILABLE = 12,

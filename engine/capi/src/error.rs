@@ -39,7 +39,7 @@ pub enum Status {
     NotExecuted = 9,
     /// The deadline expired. The server may still execute the call.
     TimedOut = 10,
-    /// The call was cancelled, because its engine ended. The server may still execute it.
+    /// The call was cancelled. The server may still execute it.
     Cancelled = 11,
     /// The server does not serve the program (RFC 5531: PROG_UNAVAIL).
     ProgramUnavailable = 12,

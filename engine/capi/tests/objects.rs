@@ -4,8 +4,9 @@
 
 use spinrpc_capi::*;
 use std::cell::Cell;
-use std::ffi::{CStr, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::{CStr, CString, c_void};
+use std::ptr::{null, null_mut, with_exposed_provenance_mut};
+use std::sync::mpsc::{Sender, channel};
 
 /// The thread's last error.
 fn last() -> String {
@@ -23,7 +24,7 @@ unsafe extern "C" fn on_answer(_: *mut c_void, _: Status, _: *mut RpcDecoder<'_>
 
 fn engine() -> *mut RpcEngine {
     let mut engine = null_mut();
-    let settings = c"poll.mode=sleep\n\n mem.arena_mib = 8 ";
+    let settings = c"poll.mode=sleep\n\n mem.arena_mib = 8 \ncores.max=1";
     // SAFETY: text, and a place for the engine.
     let status = unsafe { spinrpc_engine_new(null(), settings.as_ptr(), &raw mut engine) };
     assert_eq!(status, Status::Ok, "{}", last());
@@ -191,6 +192,59 @@ fn an_engine_is_freed_expect_its_calls_answered() {
         assert_eq!(answers.1.get(), Some(Status::Disconnected));
         assert_eq!(call(), Status::Disconnected, "{}", last());
         assert_eq!(answers.0.get(), 2);
+        spinrpc_client_free(client);
+    }
+}
+
+/// Defers every request and hands it out, with a block of memory.
+unsafe extern "C" fn keep(
+    kept: *mut c_void,
+    request: *mut RpcRequest<'_, '_>,
+    _: u32,
+    _: *mut RpcDecoder<'_>,
+) {
+    let (mut memory, mut deferred) = (null_mut(), null_mut());
+    // SAFETY: the request is in its handler, and its data are those of the test.
+    unsafe {
+        assert_eq!(spinrpc_request_memory(request, 4, &raw mut memory), Status::Ok);
+        assert_eq!(spinrpc_request_defer(request, &raw mut deferred), Status::Ok);
+        let kept = &*kept.cast::<Sender<[usize; 2]>>();
+        kept.send([memory.expose_provenance(), deferred.expose_provenance()]).unwrap();
+    }
+}
+
+#[test]
+fn an_engine_is_freed_expect_deferred_requests_and_memory_to_outlive_it() {
+    let (sender, kept) = channel::<[usize; 2]>();
+    let address = CString::new(format!("shm:capi-objects-{}", std::process::id())).unwrap();
+    let (server, caller) = (engine(), engine());
+    let (mut client, mut queue) = (null_mut(), null_mut());
+    let data = (&raw const sender).cast_mut().cast();
+    // SAFETY: all objects are there, and used once after their engine was freed.
+    unsafe {
+        assert_eq!(spinrpc_engine_serve(server, 7, 1, Some(keep), data), Status::Ok);
+        assert_eq!(spinrpc_engine_listen(server, address.as_ptr()), Status::Ok);
+        assert_eq!(spinrpc_engine_start(server), Status::Ok, "{}", last());
+        assert_eq!(spinrpc_engine_start(caller), Status::Ok, "{}", last());
+        let address = address.as_ptr();
+        let made = spinrpc_client_connect(caller, 0, address, 7, 1, 0, &raw mut client);
+        assert_eq!(made, Status::Ok, "{}", last());
+        assert_eq!(spinrpc_queue_new(1, &raw mut queue), Status::Ok);
+        let call = spinrpc_call_queued(client, 1, null(), 0, null(), queue, 5);
+        assert_eq!(call, Status::Ok, "{}", last());
+        let [memory, deferred] = kept.recv().unwrap();
+        assert_eq!(spinrpc_engine_free(server), Status::Ok);
+        let item = DataItem { memory: with_exposed_provenance_mut(memory), at: 0 };
+        spinrpc_memory_data(item.memory).write_bytes(1, 4);
+        let deferred = with_exposed_provenance_mut(deferred);
+        let reply = spinrpc_deferred_reply(deferred, null(), 0, &raw const item, 1);
+        assert_eq!(reply, Status::Ok, "{}", last());
+
+        assert_eq!(spinrpc_engine_free(caller), Status::Ok);
+        let (mut token, mut outcome, mut answer) = (0, Status::Ok, null_mut());
+        let next = spinrpc_queue_next(queue, &raw mut token, &raw mut outcome, &raw mut answer);
+        assert_eq!((next, token, outcome), (Status::Ok, 5, Status::Disconnected));
+        spinrpc_queue_free(queue);
         spinrpc_client_free(client);
     }
 }
