@@ -1,4 +1,4 @@
-// spinrpc: ONC RPC over RDMA and shared memory, in user space. README.md beside the sources has an example.
+// spinrpc: ONC RPC over RDMA and shared memory, in user space. The README of spinrpc-capi has an example.
 //
 // Generated from the Rust sources; do not edit it.
 //
@@ -82,7 +82,7 @@ typedef enum spinrpc_status {
     SPINRPC_STATUS_NO_MEMORY = 19,
     // The server broke the protocol, or its transport refused the call.
     SPINRPC_STATUS_PROTOCOL = 20,
-    // The queue is empty.
+    // The queue is empty. The last error message stays as it is.
     SPINRPC_STATUS_EMPTY = 21,
     // A panic inside of the library was caught: a bug in it. The objects that were passed can only be freed.
     SPINRPC_STATUS_PANIC = 22,

@@ -59,7 +59,7 @@ pub enum Status {
     NoMemory = 19,
     /// The server broke the protocol, or its transport refused the call.
     Protocol = 20,
-    /// The queue is empty.
+    /// The queue is empty. The last error message stays as it is.
     Empty = 21,
     /// A panic inside of the library was caught: a bug in it. The objects that were passed can only be freed.
     Panic = 22,
@@ -210,7 +210,7 @@ thread_local! {
 pub(crate) fn remember(failure: &Failure) -> Status {
     // A text has no zero bytes unless a peer or a file put them there.
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-    // The thread may be ending: then nobody asks for the text.
+    // If the thread is ending, its storage is gone, and the text is not needed.
     let _ = LAST_ERROR.try_with(|last| last.replace(text));
     failure.status
 }

@@ -36,7 +36,7 @@ impl<'a> Message<'a> {
     /// Takes the blocks over, and then checks.
     ///
     /// # Safety
-    /// `items` points to `count` items whose blocks nobody else uses.
+    /// `items` points to `count` items whose blocks are not used elsewhere.
     pub(crate) unsafe fn take(
         stream: Result<&'a [u8], Failure>,
         items: *const DataItem,
@@ -75,7 +75,7 @@ impl<'a> Message<'a> {
 /// Takes blocks over from the caller: all of them, whatever is wrong.
 ///
 /// # Safety
-/// Each is null or a block that nobody else uses.
+/// Each is null or a block that is not used elsewhere.
 pub(crate) unsafe fn take_blocks(
     given: impl ExactSizeIterator<Item = *mut RpcMemory>,
 ) -> Result<Vec<Bulk>, Failure> {

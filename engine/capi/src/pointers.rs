@@ -25,7 +25,7 @@ pub(crate) unsafe fn borrow<'a, T>(pointer: *const T, name: &str) -> Result<&'a 
 }
 
 /// # Safety
-/// As [`borrow`], and nobody else uses the `T` while `'a` lasts.
+/// As [`borrow`], and the `T` is not used elsewhere while `'a` lasts.
 pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Failure> {
     check(pointer, name)?;
     // SAFETY: by the caller's promise, and it is neither null nor misaligned.

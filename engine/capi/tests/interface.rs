@@ -17,7 +17,7 @@ fn crate_path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-/// Cargo builds it with the tests, beside them.
+/// Cargo builds it with the tests, in the same folder.
 fn static_library() -> PathBuf {
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
     let library = folder.join("libspinrpc_capi.a");

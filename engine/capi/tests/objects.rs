@@ -244,6 +244,9 @@ fn an_engine_is_freed_expect_deferred_requests_and_memory_to_outlive_it() {
         let (mut token, mut outcome, mut answer) = (0, Status::Ok, null_mut());
         let next = spinrpc_queue_next(queue, &raw mut token, &raw mut outcome, &raw mut answer);
         assert_eq!((next, token, outcome), (Status::Ok, 5, Status::Disconnected));
+        let before = last();
+        let next = spinrpc_queue_next(queue, &raw mut token, &raw mut outcome, &raw mut answer);
+        assert_eq!((next, last()), (Status::Empty, before));
         spinrpc_queue_free(queue);
         spinrpc_client_free(client);
     }

@@ -146,7 +146,7 @@ static void call_by_queue(spinrpc_client *client) {
         tokens |= 1u << token;
     }
     CHECK(tokens == (1u << CALLS) - 1);
-    /* One whose answer nobody takes. */
+    /* The answer of this one is not taken. */
     OK(spinrpc_call_queued(client, 0, NULL, 0, NULL, queue, 0));
     spinrpc_queue_free(queue);
 }
