@@ -45,8 +45,9 @@ fn the_checker_sees_the_workspace() {
     for path in ["engine/src/lib.rs", "engine/proto/src/lib.rs", "engine/tests/architecture.rs"] {
         assert!(workspace.sources.iter().any(|source| source.path == path), "{path} is missing");
     }
-    let crates = "engine, proto, apps, bench, tuning, fuzz, a peer, xdr, its derive, gen and suite";
-    assert_eq!(workspace.manifests.len(), 11, "{crates}");
+    let crates =
+        "engine, proto, capi, apps, bench, tuning, fuzz, a peer, xdr, its derive, gen and suite";
+    assert_eq!(workspace.manifests.len(), 12, "{crates}");
 }
 
 #[test]

@@ -13,6 +13,11 @@ const CRATES: &[Layer] = &[
     Layer { manifest: "engine/proto/Cargo.toml", name: "spinrpc-proto", below: &[] },
     Layer { manifest: "engine/Cargo.toml", name: "spinrpc", below: &["spinrpc-proto"] },
     Layer { manifest: "tuning/Cargo.toml", name: "spinrpc-tuning", below: &["spinrpc"] },
+    Layer {
+        manifest: "engine/capi/Cargo.toml",
+        name: "spinrpc-capi",
+        below: &["spinrpc", "spinrpc-tuning"],
+    },
     Layer { manifest: "xdr/derive/Cargo.toml", name: "spinrpc-xdr-derive", below: &[] },
     Layer { manifest: "xdr/gen/Cargo.toml", name: "spinrpc-xdrgen", below: &[] },
     Layer {

@@ -1,0 +1,499 @@
+// spinrpc: ONC RPC over RDMA and shared memory, in user space. The README of spinrpc-capi has an example.
+//
+// Generated from the Rust sources; do not edit it.
+//
+// Rules for all functions:
+//
+// * Results. Most functions return a spinrpc_status. Results that they return otherwise are written to the places that
+//   the last parameters point to, and only if they return SPINRPC_STATUS_OK. spinrpc_last_error_message() has the text of
+//   an error.
+// * Pointers. An object comes from the function that makes it and is valid until the one that frees it. Null and misaligned
+//   pointers, and text that is not UTF-8, are errors; other pointers that are wrong are undefined behaviour. Text ends with a
+//   zero byte. Bytes and text that are passed are only read, while the function runs, unless it says otherwise.
+// * Threads. An engine, a client and a queue may be used by any thread at any time; requests and what callbacks are given,
+//   on the thread of the callback; all other objects, by one thread at a time. Callbacks run on the threads of cores. They
+//   must not block, and functions that do fail in them with SPINRPC_STATUS_INVALID_STATE.
+// * Times are nanoseconds, lengths are bytes.
+// * Arguments and results are XDR (RFC 4506): big-endian, in units of four bytes.
+// * A process that was forked must not use what its parent made.
+
+
+#ifndef SPINRPC_H
+#define SPINRPC_H
+
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Flag of spinrpc_client_connect(): a lost connection is established again, with growing pauses for up to a minute.
+// Calls wait for it; those in flight end with SPINRPC_STATUS_DISCONNECTED unless they are marked
+// SPINRPC_CALL_IDEMPOTENT.
+#define SPINRPC_CONNECT_RECONNECT 1
+
+// Flag of spinrpc_call_options: executing the call twice does no harm, so that it is sent again if the
+// connection was lost and SPINRPC_CONNECT_RECONNECT has established another one.
+#define SPINRPC_CALL_IDEMPOTENT 1
+
+// Result of a function, and outcome of a call. SPINRPC_STATUS_OK is 0; every other value is an error, whose text
+// spinrpc_last_error_message() returns. Later versions may add values.
+typedef enum spinrpc_status {
+    // Success.
+    SPINRPC_STATUS_OK = 0,
+    // An argument is wrong: a null or misaligned pointer, a length that is not a multiple of four, text that is
+    // not UTF-8.
+    SPINRPC_STATUS_INVALID_ARGUMENT = 1,
+    // The object is not in a state for this: an engine that runs already, a request that has been answered; or
+    // a function that blocks was called in a callback.
+    SPINRPC_STATUS_INVALID_STATE = 2,
+    // The profile or a setting cannot be used.
+    SPINRPC_STATUS_CONFIG = 3,
+    // The engine could not be started or cannot listen, or a core's thread panicked.
+    SPINRPC_STATUS_ENGINE = 4,
+    // There is no connection, and there will be none.
+    SPINRPC_STATUS_CONNECT = 5,
+    // Nothing was sent, because a limit is reached. The call may be tried again when replies have arrived.
+    SPINRPC_STATUS_AGAIN = 6,
+    // The call is longer than can be sent. The same call will fail again.
+    SPINRPC_STATUS_TOO_LARGE = 7,
+    // The connection went down. Calls in flight may have been executed.
+    SPINRPC_STATUS_DISCONNECTED = 8,
+    // The connection went down, and the server did not execute the call.
+    SPINRPC_STATUS_NOT_EXECUTED = 9,
+    // The deadline expired. The server may still execute the call.
+    SPINRPC_STATUS_TIMED_OUT = 10,
+    // The call was cancelled. The server may still execute it.
+    SPINRPC_STATUS_CANCELLED = 11,
+    // The server does not serve the program (RFC 5531: PROG_UNAVAIL).
+    SPINRPC_STATUS_PROGRAM_UNAVAILABLE = 12,
+    // The server does not serve this version of the program (PROG_MISMATCH).
+    SPINRPC_STATUS_VERSION_MISMATCH = 13,
+    // The program does not have the procedure (PROC_UNAVAIL).
+    SPINRPC_STATUS_PROCEDURE_UNAVAILABLE = 14,
+    // The server could not decode the arguments (GARBAGE_ARGS).
+    SPINRPC_STATUS_GARBAGE_ARGUMENTS = 15,
+    // The server failed to execute the call (SYSTEM_ERR).
+    SPINRPC_STATUS_SYSTEM_ERROR = 16,
+    // The server denied the call for its credential or RPC version (MSG_DENIED).
+    SPINRPC_STATUS_DENIED = 17,
+    // Arguments or results cannot be decoded: they are shorter, or items in them longer, than expected.
+    SPINRPC_STATUS_DECODE = 18,
+    // All registered memory is lent, or the length is beyond the longest block (mem.arena_mib).
+    SPINRPC_STATUS_NO_MEMORY = 19,
+    // The server broke the protocol, or its transport refused the call.
+    SPINRPC_STATUS_PROTOCOL = 20,
+    // The queue is empty. The last error message stays as it is.
+    SPINRPC_STATUS_EMPTY = 21,
+    // A panic inside of the library was caught: a bug in it. The objects that were passed can only be freed.
+    SPINRPC_STATUS_PANIC = 22,
+} spinrpc_status;
+
+// Errors of RFC 5531 that a server answers with.
+typedef enum spinrpc_rejection {
+    // PROC_UNAVAIL: the program does not have the procedure.
+    SPINRPC_REJECTION_PROCEDURE_UNAVAILABLE = 3,
+    // GARBAGE_ARGS: the arguments cannot be decoded.
+    SPINRPC_REJECTION_GARBAGE_ARGUMENTS = 4,
+    // SYSTEM_ERR: the server cannot execute the call, for example for lack of memory.
+    SPINRPC_REJECTION_SYSTEM_ERROR = 5,
+} spinrpc_rejection;
+
+// The answer of a call: its results, as long as it is kept. It counts as a call in flight (rpc.handle_calls) until it is
+// freed. One thread at a time may use it.
+typedef struct spinrpc_answer spinrpc_answer;
+
+// A connection to a server, of one core of an engine. All its functions but spinrpc_client_free() may be called from
+// any thread at any time, in callbacks as well.
+typedef struct spinrpc_client spinrpc_client;
+
+// Reads XDR: the arguments of a request, or the results of a call. Items are read in order; after an error the place
+// is undefined. Whatever the peer sent, no function reads beyond it.
+//
+// A decoder belongs to its request, answer or callback and ends with it; it is not freed. That of an answer may be
+// used by one thread at a time, any other one on the thread of its callback only. Bytes that it returns are valid as long
+// as the decoder, and must not be written.
+typedef struct spinrpc_decoder spinrpc_decoder;
+
+// A request that is answered later, by any one thread, or on the core. It can be kept as long as needed, and ends
+// with spinrpc_deferred_reply(), _reject() or _free().
+typedef struct spinrpc_deferred spinrpc_deferred;
+
+// An engine: its configuration, the programs that it serves, its listeners and its cores. A process usually has
+// one. All its functions but spinrpc_engine_free() may be called from any thread at any time.
+typedef struct spinrpc_engine spinrpc_engine;
+
+// A block of registered memory: the bytes of a data item (`opaque<>`) that is placed directly instead of travelling
+// in the message. It comes from the memory of a core, which has mem.arena_mib MiB, so keep no more than needed.
+// One thread at a time may use it.
+//
+// A block that is passed with a call or a reply belongs to the library from then on, whatever the function
+// returns. All others are freed with spinrpc_memory_free(), before or after their client and engine.
+typedef struct spinrpc_memory spinrpc_memory;
+
+// A queue of answers with a descriptor that poll(), epoll and io_uring can watch. Calls of several clients may have the
+// same queue. Any thread may take answers; one thread at a time may wait.
+//
+// A loop: take answers with spinrpc_queue_next() until it is SPINRPC_STATUS_EMPTY; then spinrpc_queue_arm(); if that
+// says so, wait until the descriptor is readable; begin again.
+typedef struct spinrpc_queue spinrpc_queue;
+
+// A request in its handler. It ends when the handler returns: answer or defer it before, on the same thread.
+typedef struct spinrpc_request spinrpc_request;
+
+// Executes a request of a program, on the thread of a core: several cores run it at the same time. It must
+// return soon and must not block, because the core does nothing else meanwhile; what takes longer is deferred. `request`
+// and `arguments` are valid until it returns. A request that it neither answers nor defers is answered with
+// SYSTEM_ERR. It must not leave by longjmp() or by an exception.
+typedef void (*spinrpc_request_handler)(void *user_data,
+                                        struct spinrpc_request *request,
+                                        uint32_t procedure,
+                                        struct spinrpc_decoder *arguments);
+
+// A data item of arguments or results, and its place among the other bytes: it stands behind the first `at` of them,
+// as `opaque<>`. Do not write its length word; the library does.
+typedef struct spinrpc_item {
+    // The bytes: those in use (spinrpc_memory_length()). The library takes the block over.
+    struct spinrpc_memory *memory;
+    // A multiple of four, at most the length of the other bytes, and not less than that of the item before.
+    size_t at;
+} spinrpc_item;
+
+// Options of a call. Fill it with zeros, then set what is needed: `spinrpc_call_options options = {0};`. It is read
+// while the function runs. All blocks of memory in it belong to the library from then on, whatever the function returns.
+typedef struct spinrpc_call_options {
+    // Nanoseconds from when the call is sent until its answer must be there. 0: as configured (rpc.timeout_ms);
+    // UINT64_MAX: no deadline.
+    uint64_t deadline_ns;
+    // Most bytes of the results, those in `results` not counted; 0 if they fit a short message (rpc.inline_recv_bytes).
+    size_t reply_bytes_max;
+    // Data items of the arguments, `item_count` of them, at most four.
+    const struct spinrpc_item *items;
+    // Number of `items`.
+    size_t item_count;
+    // Blocks in which the server places data items of the results, in order, `result_count` of them, at most four. The
+    // room of each is its length in use. spinrpc_decode_data() gives them back.
+    struct spinrpc_memory *const *results;
+    // Number of `results`.
+    size_t result_count;
+    // 0 or SPINRPC_CALL_IDEMPOTENT.
+    uint32_t flags;
+} spinrpc_call_options;
+
+// Gets the answer of a call, on the thread of the client's core, which it must not block. `results` reads the results
+// until it returns; it is NULL unless `status` is SPINRPC_STATUS_OK, and then spinrpc_last_error_message() has the text. It
+// may start calls. It must not leave by longjmp() or by an exception.
+//
+// If the engine has ended, it runs on the thread that notices, which may be that which calls.
+typedef void (*spinrpc_answer_callback)(void *user_data,
+                                        enum spinrpc_status status,
+                                        struct spinrpc_decoder *results);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Returns the text of this thread's last error: of the last function that failed, or, in a callback that is given
+// an error, of that one. The empty text if there was none. A success leaves it as it is.
+//
+// The text is valid until the next error on this thread; do not free it.
+const char *spinrpc_last_error_message(void);
+
+// Returns the name of a status, such as "timed out"; "unknown" for a number that is not one. The text is constant.
+const char *spinrpc_status_name(uint32_t status);
+
+// Makes an engine. No core runs yet; blocks while files are read.
+//
+// `profile` is the name of a shipped profile ("base", "latency", "throughput", "dev-vm", ...) or the path of a TOML
+// file, as `spintune` knows them; NULL is "base". `settings` is NULL or text with one KEY=VALUE on each line, such as
+// "poll.mode=adaptive\ncores.max=2", which goes over the profile. Addresses rdma://... need "fabric.driver=verbs" and a
+// library with the feature `verbs`.
+//
+// On success `*engine` is an engine, to be freed with spinrpc_engine_free(). Errors: SPINRPC_STATUS_CONFIG for the
+// profile or a setting, SPINRPC_STATUS_ENGINE if the driver cannot be started.
+enum spinrpc_status spinrpc_engine_new(const char *profile,
+                                       const char *settings,
+                                       struct spinrpc_engine **engine);
+
+// Accepts connections at `address`: "shm:NAME" for processes of this host, "rdma://HOST:PORT" with the driver
+// for RDMA devices. May be called for several addresses, before spinrpc_engine_start() or after. Programs
+// have to be there (spinrpc_engine_serve()) before the first client comes.
+//
+// Errors: SPINRPC_STATUS_ENGINE if the address is taken, malformed, or of another driver.
+enum spinrpc_status spinrpc_engine_listen(const struct spinrpc_engine *engine,
+                                          const char *address);
+
+// Starts the threads of all cores and returns. Each ties itself to a CPU and polls; callbacks run on these threads.
+// An engine can be started once.
+//
+// Errors: SPINRPC_STATUS_ENGINE if a core cannot be started; then none runs, and the engine can only be freed.
+// SPINRPC_STATUS_INVALID_STATE if it was started before.
+enum spinrpc_status spinrpc_engine_start(const struct spinrpc_engine *engine);
+
+// Tells all cores to close their connections and end, and returns at once. May be called in a callback. Calls in
+// flight end with an error.
+enum spinrpc_status spinrpc_engine_shutdown(const struct spinrpc_engine *engine);
+
+// Shuts the engine down gracefully: stops listening, lets deferred requests be answered for at most `at_most_ns`
+// nanoseconds, and then does as spinrpc_engine_shutdown(). Requests that arrive meanwhile are not executed, and clients
+// of this library are told so. Blocks; not in a callback.
+//
+// `*unfinished` (unless `unfinished` is NULL) is the number of calls that were not finished.
+enum spinrpc_status spinrpc_engine_drain(const struct spinrpc_engine *engine,
+                                         uint64_t at_most_ns,
+                                         size_t *unfinished);
+
+// Waits until all cores have ended, which something else has to bring about: spinrpc_engine_shutdown() or
+// spinrpc_engine_drain(). Blocks; not in a callback; once.
+//
+// Errors: SPINRPC_STATUS_ENGINE if the thread of a core panicked. SPINRPC_STATUS_INVALID_STATE if the engine was not
+// started, or was joined before.
+enum spinrpc_status spinrpc_engine_join(const struct spinrpc_engine *engine);
+
+// Shuts the engine down, waits for its cores, and frees it. NULL is allowed. When it returns, all calls have been
+// answered, and no callback runs any more unless another thread is in spinrpc_call(). Blocks; not in a callback, where it
+// fails with SPINRPC_STATUS_INVALID_STATE and frees nothing.
+//
+// Clients, queues, answers, memory and deferred requests of the engine may be freed before or after it.
+enum spinrpc_status spinrpc_engine_free(struct spinrpc_engine *engine);
+
+// Returns the first byte of a block; NULL if `memory` is. The bytes are there until the block is freed or passed on:
+// spinrpc_memory_capacity() many, of which spinrpc_memory_length() are in use. They begin with what their last user
+// left there.
+uint8_t *spinrpc_memory_data(struct spinrpc_memory *memory);
+
+// Returns the number of bytes in use; 0 if `memory` is NULL.
+size_t spinrpc_memory_length(const struct spinrpc_memory *memory);
+
+// Returns the number of bytes that the block has, at least as many as were asked for; 0 if `memory` is NULL.
+size_t spinrpc_memory_capacity(const struct spinrpc_memory *memory);
+
+// Sets how many bytes are in use: those that are sent, or the room that a result may take.
+//
+// Errors: SPINRPC_STATUS_INVALID_ARGUMENT if `length` is beyond the capacity.
+enum spinrpc_status spinrpc_memory_set_length(struct spinrpc_memory *memory, size_t length);
+
+// Gives a block back. NULL is allowed.
+void spinrpc_memory_free(struct spinrpc_memory *memory);
+
+// Reads an `unsigned int`; cast it for an `int`, `bool` or `enum`.
+enum spinrpc_status spinrpc_decode_u32(struct spinrpc_decoder *decoder, uint32_t *value);
+
+// Reads an `unsigned hyper`; cast it for a `hyper`.
+enum spinrpc_status spinrpc_decode_u64(struct spinrpc_decoder *decoder, uint64_t *value);
+
+// Reads an `opaque<max_bytes>` or a `string<max_bytes>`, which has no zero byte at its end here. `*data` is not NULL,
+// not even if `*length` is 0.
+//
+// Errors: SPINRPC_STATUS_DECODE if it is longer than `max_bytes`, or if the results were placed in memory given with
+// the call, which spinrpc_decode_data() reads.
+enum spinrpc_status spinrpc_decode_opaque(struct spinrpc_decoder *decoder,
+                                          size_t max_bytes,
+                                          const uint8_t **data,
+                                          size_t *length);
+
+// Reads an `opaque<max_bytes>` whose bytes may have been placed directly. If they were, `*memory` is their block, which
+// is the caller's now: it is freed, or sent on, and `*data` points into it. If they came in the message, `*memory` is
+// NULL, and `*data` is valid as long as the decoder.
+//
+// In a server these are arguments that the client sent as a data item; in a client, results for which the call had
+// memory (spinrpc_call_options). Errors: SPINRPC_STATUS_DECODE.
+enum spinrpc_status spinrpc_decode_data(struct spinrpc_decoder *decoder,
+                                        size_t max_bytes,
+                                        const uint8_t **data,
+                                        size_t *length,
+                                        struct spinrpc_memory **memory);
+
+// Reads all that is left, as XDR for a codec of the application's: `*length` is a multiple of four.
+//
+// Errors: SPINRPC_STATUS_DECODE if a data item that was placed directly is among it; the functions above read it.
+enum spinrpc_status spinrpc_decode_rest(struct spinrpc_decoder *decoder,
+                                        const uint8_t **data,
+                                        size_t *length);
+
+// Checks that everything was read; the decoder is at its end then. For a server before it acts on arguments.
+//
+// Errors: SPINRPC_STATUS_DECODE if there is more.
+enum spinrpc_status spinrpc_decode_finish(struct spinrpc_decoder *decoder);
+
+// Serves a version of a program: `handler` is called for each request, with `user_data`, which several
+// threads use at the same time. Before spinrpc_engine_start().
+//
+// Errors: SPINRPC_STATUS_INVALID_STATE if the engine was started before.
+enum spinrpc_status spinrpc_engine_serve(const struct spinrpc_engine *engine,
+                                         uint32_t program,
+                                         uint32_t version,
+                                         spinrpc_request_handler handler,
+                                         void *user_data);
+
+// Answers with results, which are copied: `length` bytes of XDR, a multiple of four, with `item_count` data items
+// (at most four) among them. `items` may be NULL if there are none; their blocks belong to the library
+// whatever is returned. A data item goes straight into the client's memory if the client has offered some.
+//
+// The answer leaves when the handler has returned. If the results are longer than the client takes, it gets an error.
+//
+// Errors: SPINRPC_STATUS_INVALID_STATE if the request was answered or deferred before;
+// SPINRPC_STATUS_INVALID_ARGUMENT, after which it can still be answered.
+enum spinrpc_status spinrpc_request_reply(struct spinrpc_request *request,
+                                          const uint8_t *results,
+                                          size_t length,
+                                          const struct spinrpc_item *items,
+                                          size_t item_count);
+
+// Answers with an error: `rejection` is a spinrpc_rejection.
+//
+// Errors: as spinrpc_request_reply().
+enum spinrpc_status spinrpc_request_reject(struct spinrpc_request *request, uint32_t rejection);
+
+// Takes the request out of its handler, to be answered later. Copy arguments that are still needed, or
+// take them with spinrpc_decode_data(): the decoder ends with the handler.
+//
+// On success `*deferred` is the request. Errors: SPINRPC_STATUS_AGAIN if too many requests are deferred; the
+// request can still be answered. SPINRPC_STATUS_INVALID_STATE if it was answered or deferred before.
+enum spinrpc_status spinrpc_request_defer(struct spinrpc_request *request,
+                                          struct spinrpc_deferred **deferred);
+
+// Lends registered memory of the request's core for a data item of its reply. `*memory` is a block of `bytes` bytes or
+// more, of which `bytes` are in use.
+//
+// Errors: SPINRPC_STATUS_NO_MEMORY.
+enum spinrpc_status spinrpc_request_memory(const struct spinrpc_request *request,
+                                           size_t bytes,
+                                           struct spinrpc_memory **memory);
+
+// Answers a deferred request, as spinrpc_request_reply(), on this thread, and frees it, whatever is returned. If this
+// function fails, the client gets SYSTEM_ERR. If the client has gone meanwhile, the answer goes nowhere, which is not an
+// error.
+enum spinrpc_status spinrpc_deferred_reply(struct spinrpc_deferred *deferred,
+                                           const uint8_t *results,
+                                           size_t length,
+                                           const struct spinrpc_item *items,
+                                           size_t item_count);
+
+// Answers a deferred request with an error, and frees it, whatever is returned. `rejection` is a spinrpc_rejection.
+enum spinrpc_status spinrpc_deferred_reject(struct spinrpc_deferred *deferred,
+                                            uint32_t rejection);
+
+// Frees a deferred request, which is answered with SYSTEM_ERR. NULL is allowed.
+void spinrpc_deferred_free(struct spinrpc_deferred *deferred);
+
+// As spinrpc_request_memory(), for a deferred request; on any thread.
+enum spinrpc_status spinrpc_deferred_memory(const struct spinrpc_deferred *deferred,
+                                            size_t bytes,
+                                            struct spinrpc_memory **memory);
+
+// Connects core number `core` of the engine, counted from 0, to a program at `address`, and returns at once. Calls may
+// be made immediately. They are sent when the connection is up, and fail if it never comes up. They wait while the core does
+// not run (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
+//
+// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
+// such core; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there is no connection,
+// spinrpc_client_wait_up() tells.
+enum spinrpc_status spinrpc_client_connect(const struct spinrpc_engine *engine,
+                                           size_t core,
+                                           const char *address,
+                                           uint32_t program,
+                                           uint32_t version,
+                                           uint32_t flags,
+                                           struct spinrpc_client **client);
+
+// Waits until the connection is up, for at most `at_most_ns` nanoseconds. Blocks; not in a callback.
+//
+// Errors: SPINRPC_STATUS_TIMED_OUT, after which it may still come up; SPINRPC_STATUS_CONNECT if it failed or was
+// closed; SPINRPC_STATUS_PROGRAM_UNAVAILABLE or SPINRPC_STATUS_VERSION_MISMATCH if the server does not serve the program.
+enum spinrpc_status spinrpc_client_wait_up(const struct spinrpc_client *client,
+                                           uint64_t at_most_ns);
+
+// Lends registered memory of the client's core, for data items of arguments or results. `*memory` is a block of `bytes`
+// bytes or more, of which `bytes` are in use. The connection must be up.
+//
+// Errors: SPINRPC_STATUS_NO_MEMORY, also before the connection is up.
+enum spinrpc_status spinrpc_client_memory(const struct spinrpc_client *client,
+                                          size_t bytes,
+                                          struct spinrpc_memory **memory);
+
+// Closes the connection: calls in flight end with SPINRPC_STATUS_DISCONNECTED, and so do later ones. Returns at once.
+enum spinrpc_status spinrpc_client_close(const struct spinrpc_client *client);
+
+// Frees a client. NULL is allowed. Calls in flight go on, and their answers arrive; then the connection is closed. Their
+// callbacks may run after this function has returned.
+void spinrpc_client_free(struct spinrpc_client *client);
+
+// Starts a call and returns at once: `callback` gets the answer, with `user_data`, exactly once. If this function does
+// not return SPINRPC_STATUS_OK, nothing was sent and `callback` is not called.
+//
+// `arguments` are `length` bytes of XDR, a multiple of four, which are copied; NULL if there are none. `options` may
+// be NULL. A call waits for the connection and for credits; calls of a thread are sent in order.
+//
+// Errors: SPINRPC_STATUS_AGAIN if as many calls are in flight as the core takes (rpc.handle_calls);
+// SPINRPC_STATUS_TOO_LARGE; SPINRPC_STATUS_DISCONNECTED if the engine has ended; SPINRPC_STATUS_INVALID_ARGUMENT.
+enum spinrpc_status spinrpc_call(const struct spinrpc_client *client,
+                                 uint32_t procedure,
+                                 const uint8_t *arguments,
+                                 size_t length,
+                                 const struct spinrpc_call_options *options,
+                                 spinrpc_answer_callback callback,
+                                 void *user_data);
+
+// Calls and waits for the answer. Blocks, also as long as the engine was not started; not in a callback.
+//
+// Arguments and options as for spinrpc_call(). On success `*answer` is the answer, to be freed with
+// spinrpc_answer_free(). Errors: all those of a call.
+enum spinrpc_status spinrpc_call_wait(const struct spinrpc_client *client,
+                                      uint32_t procedure,
+                                      const uint8_t *arguments,
+                                      size_t length,
+                                      const struct spinrpc_call_options *options,
+                                      struct spinrpc_answer **answer);
+
+// Returns the decoder of the results, always the same one; NULL if `answer` is. It is valid until the answer is freed.
+struct spinrpc_decoder *spinrpc_answer_results(struct spinrpc_answer *answer);
+
+// Frees an answer, and with it the bytes that its decoder has returned. NULL is allowed.
+void spinrpc_answer_free(struct spinrpc_answer *answer);
+
+// Makes a queue for at most `calls` calls at a time, at least one. Calls whose answers have not been taken count.
+//
+// On success `*queue` is a queue, to be freed with spinrpc_queue_free(). Errors: SPINRPC_STATUS_ENGINE if there are too
+// many descriptors; SPINRPC_STATUS_INVALID_ARGUMENT if `calls` is beyond a million.
+enum spinrpc_status spinrpc_queue_new(size_t calls,
+                                      struct spinrpc_queue **queue);
+
+// Returns the descriptor to watch for reading; -1 if `queue` is NULL. It belongs to the queue: do not read from it or
+// close it.
+int spinrpc_queue_fd(const struct spinrpc_queue *queue);
+
+// Makes the descriptor readable with the next answer. `*must_wait` is true then; it is false if an answer
+// is there already, and then the descriptor stays as it is. One system call.
+enum spinrpc_status spinrpc_queue_arm(const struct spinrpc_queue *queue,
+                                      bool *must_wait);
+
+// Takes the oldest answer; never blocks. `*token` is that of its call, and `*outcome` how it ended. If that is
+// SPINRPC_STATUS_OK, `*answer` is the answer, to be freed with spinrpc_answer_free(). Otherwise it is NULL, and
+// spinrpc_last_error_message() has the text.
+//
+// Returns SPINRPC_STATUS_OK if an answer was taken, SPINRPC_STATUS_EMPTY if there is none.
+enum spinrpc_status spinrpc_queue_next(const struct spinrpc_queue *queue,
+                                       uint64_t *token,
+                                       enum spinrpc_status *outcome,
+                                       struct spinrpc_answer **answer);
+
+// Starts a call and returns at once: its answer comes to `queue`, with `token`, exactly once. If this function does not
+// return SPINRPC_STATUS_OK, nothing was sent and no answer comes.
+//
+// Arguments, options and errors as for spinrpc_call(); SPINRPC_STATUS_AGAIN also if the queue could not take all answers.
+enum spinrpc_status spinrpc_call_queued(const struct spinrpc_client *client,
+                                        uint32_t procedure,
+                                        const uint8_t *arguments,
+                                        size_t length,
+                                        const struct spinrpc_call_options *options,
+                                        const struct spinrpc_queue *queue,
+                                        uint64_t token);
+
+// Frees a queue. NULL is allowed. Answers in it, and those that come later, are dropped.
+void spinrpc_queue_free(struct spinrpc_queue *queue);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SPINRPC_H */

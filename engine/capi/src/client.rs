@@ -1,0 +1,106 @@
+//! Clients: connections of a core to a server, for any thread.
+
+use crate::engine::RpcEngine;
+use crate::error::{Failure, Status, guard, guard_or, may_block};
+use crate::memory::{RpcMemory, lend};
+use crate::pointers::{Out, borrow, take_back, text};
+use spinrpc::{ClientHandle, ConnectOptions, Program, Reconnect, Version};
+use std::ffi::c_char;
+use std::time::Duration;
+
+/// A connection to a server, of one core of an engine. All its functions but spinrpc_client_free() may be called from
+/// any thread at any time, in callbacks as well.
+pub struct RpcClient(pub(crate) ClientHandle);
+
+/// Flag of spinrpc_client_connect(): a lost connection is established again, with growing pauses for up to a minute.
+/// Calls wait for it; those in flight end with SPINRPC_STATUS_DISCONNECTED unless they are marked
+/// SPINRPC_CALL_IDEMPOTENT.
+pub const SPINRPC_CONNECT_RECONNECT: u32 = 1;
+
+/// Connects core number `core` of the engine, counted from 0, to a program at `address`, and returns at once. Calls may
+/// be made immediately. They are sent when the connection is up, and fail if it never comes up. They wait while the core does
+/// not run (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
+///
+/// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
+/// such core; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there is no connection,
+/// spinrpc_client_wait_up() tells.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spinrpc_client_connect(
+    engine: *const RpcEngine,
+    core: usize,
+    address: *const c_char,
+    program: u32,
+    version: u32,
+    flags: u32,
+    client: *mut *mut RpcClient,
+) -> Status {
+    guard(|| {
+        // SAFETY: an engine, text and memory for a pointer, as the header asks for.
+        let (engine, address, out) = unsafe {
+            (borrow(engine, "engine")?, text(address, "address")?, Out::new(client, "client")?)
+        };
+        let options = match flags {
+            0 => ConnectOptions::new(),
+            SPINRPC_CONNECT_RECONNECT => ConnectOptions::new().reconnect(Reconnect::default()),
+            _ => return Err(Failure::new(Status::InvalidArgument, "flags has unknown bits")),
+        };
+        let (program, version) = (Program(program), Version(version));
+        out.give(RpcClient(engine.engine.connect(core, address, program, version, &options)?));
+        Ok(())
+    })
+}
+
+/// Waits until the connection is up, for at most `at_most_ns` nanoseconds. Blocks; not in a callback.
+///
+/// Errors: SPINRPC_STATUS_TIMED_OUT, after which it may still come up; SPINRPC_STATUS_CONNECT if it failed or was
+/// closed; SPINRPC_STATUS_PROGRAM_UNAVAILABLE or SPINRPC_STATUS_VERSION_MISMATCH if the server does not serve the program.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spinrpc_client_wait_up(
+    client: *const RpcClient,
+    at_most_ns: u64,
+) -> Status {
+    guard(|| {
+        // SAFETY: a client, as the header asks for.
+        let client = unsafe { borrow(client, "client") }?;
+        may_block()?;
+        Ok(client.0.wait_up(Duration::from_nanos(at_most_ns))?)
+    })
+}
+
+/// Lends registered memory of the client's core, for data items of arguments or results. `*memory` is a block of `bytes`
+/// bytes or more, of which `bytes` are in use. The connection must be up.
+///
+/// Errors: SPINRPC_STATUS_NO_MEMORY, also before the connection is up.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spinrpc_client_memory(
+    client: *const RpcClient,
+    bytes: usize,
+    memory: *mut *mut RpcMemory,
+) -> Status {
+    guard(|| {
+        // SAFETY: a client, as the header asks for.
+        let client = unsafe { borrow(client, "client") }?;
+        lend(memory, bytes, |bytes| client.0.bulk(bytes))
+    })
+}
+
+/// Closes the connection: calls in flight end with SPINRPC_STATUS_DISCONNECTED, and so do later ones. Returns at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spinrpc_client_close(client: *const RpcClient) -> Status {
+    guard(|| {
+        // SAFETY: a client, as the header asks for.
+        unsafe { borrow(client, "client") }?.0.close();
+        Ok(())
+    })
+}
+
+/// Frees a client. NULL is allowed. Calls in flight go on, and their answers arrive; then the connection is closed. Their
+/// callbacks may run after this function has returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spinrpc_client_free(client: *mut RpcClient) {
+    guard_or((), || {
+        // SAFETY: null, or a client that is not used any more, as the header asks for.
+        drop(unsafe { take_back(client) });
+        Ok(())
+    });
+}
