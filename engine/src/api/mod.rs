@@ -30,6 +30,7 @@ mod reply_status;
 mod reverse;
 mod runtime;
 mod service;
+mod timed;
 mod versions;
 
 pub use call::{Call, Deferred};
