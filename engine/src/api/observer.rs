@@ -246,3 +246,127 @@ impl Source for Observer {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::api::{Client, Core, Engine, Reply, ReplyHandler, Token};
+    use crate::config::{RawConfig, StatsExport, Want};
+    use crate::reactor::CallSpec;
+    use spinrpc_proto::ids::Procedure;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    const PROGRAM: Program = Program(0x2000_0001);
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    struct Counts(Rc<Cell<u64>>);
+
+    impl ReplyHandler for Counts {
+        fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, crate::CallError>) {
+            self.0.set(self.0.get() + u64::from(reply.is_ok()));
+        }
+    }
+
+    /// A server and its caller, both of which move on this thread alone, and who looks at the server.
+    struct Pair {
+        observer: Observer,
+        server: Core,
+        client: Core,
+        calls: Client,
+        replies: Rc<Cell<u64>>,
+        _engines: [Engine; 2],
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let mut raw = RawConfig::default();
+            raw.stats.export = StatsExport::None;
+            (raw.mem.arena_mib, raw.mem.lock) = (8, Want::Off);
+            let config = raw.validate().unwrap();
+            let engines = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
+            let answer = |call: crate::api::Call<'_>| call.reply(|_| {});
+            engines[0].serve(PROGRAM, Version(1), move |_| answer);
+            let address = format!("shm:observer-test-{}", std::process::id());
+            engines[0].listen(&address).unwrap();
+            let [mut server, mut client] = [0, 1].map(|index| engines[index].core(0).unwrap());
+            let replies = Rc::new(Cell::new(0));
+            let handler = Counts(Rc::clone(&replies));
+            let calls = client.connect(&address, PROGRAM, Version(1), |_| handler).unwrap();
+            turn_until(&mut server, &mut client, || calls.is_up());
+            let observer = engines[0].0.observer();
+            Self { observer, server, client, calls, replies, _engines: engines }
+        }
+
+        fn call(&mut self) {
+            let expected = self.replies.get() + 1;
+            self.calls.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+            turn_until(&mut self.server, &mut self.client, || self.replies.get() == expected);
+        }
+
+        /// Calls that were measured, asked without having the core measure.
+        fn counted(&self) -> u64 {
+            let read = self.observer.cores[0].read_latencies();
+            read.measured.iter().map(|one| one.durations.count()).sum()
+        }
+    }
+
+    fn turn_until(server: &mut Core, client: &mut Core, done: impl Fn() -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !done() {
+            assert!(Instant::now() < end, "waited {LIMIT:?}");
+            server.poll_once();
+            client.poll_once();
+        }
+    }
+
+    #[test]
+    fn a_lease_that_ends_ends_the_measuring_and_keeps_the_counts() {
+        let mut pair = Pair::new();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        pair.call();
+        pair.observer.latency(0, at(0));
+        pair.server.poll_once();
+        pair.call();
+        assert_eq!(pair.counted(), 1, "only that after the request");
+        pair.observer.on_time(at(59));
+        pair.observer.latency(0, at(59));
+        pair.observer.on_time(at(60));
+        assert_eq!(pair.observer.next_due(), Some(at(119)));
+        pair.server.poll_once();
+        pair.call();
+        assert_eq!(pair.counted(), 2, "the lease was renewed");
+        pair.observer.on_time(at(119));
+        assert_eq!(pair.observer.next_due(), None);
+        pair.server.poll_once();
+        assert!(!pair.observer.cores[0].is_measuring());
+        pair.call();
+        assert_eq!(pair.counted(), 2, "nobody measures");
+        pair.observer.latency(0, at(200));
+        pair.server.poll_once();
+        pair.call();
+        assert_eq!(pair.counted(), 3, "counts are kept");
+    }
+
+    /// A core that does not read its mail until it is full. Expect it told later that nobody measures.
+    #[test]
+    fn a_full_mailbox_is_tried_again() {
+        let mut pair = Pair::new();
+        let now = Instant::now();
+        pair.observer.latency(0, now);
+        pair.server.poll_once();
+        assert!(pair.observer.cores[0].is_measuring());
+        while pair.observer.cores[0].inbox.post(Mail::Orders).is_ok() {}
+        let end = now + LATENCY_LEASE;
+        pair.observer.on_time(end);
+        assert_eq!(pair.observer.next_due(), Some(end + TELL_AGAIN_AFTER));
+        pair.server.poll_once();
+        assert!(pair.observer.cores[0].is_measuring());
+        pair.observer.on_time(end + TELL_AGAIN_AFTER);
+        assert_eq!(pair.observer.next_due(), None);
+        pair.server.poll_once();
+        assert!(!pair.observer.cores[0].is_measuring());
+    }
+}

@@ -183,10 +183,20 @@ impl Runtime {
         if config.stats_export() != StatsExport::Socket || threads != Threads::Own {
             return None;
         }
-        let observed = cores.iter().map(CorePlace::observed).collect();
-        let observer = Observer::new(config.clone(), directory.clone(), observed);
+        let observer = Self::observer_of(config, directory, cores);
         let failed = |error: &_| tracing::warn!(%error, "no control socket (stats.export)");
         ControlSocket::start(observer).inspect_err(failed).ok()
+    }
+
+    fn observer_of(config: &Config, directory: &Directory, cores: &[CorePlace]) -> Observer {
+        let observed = cores.iter().map(CorePlace::observed).collect();
+        Observer::new(config.clone(), directory.clone(), observed)
+    }
+
+    /// One more observer, which no control socket has.
+    #[cfg(test)]
+    pub(super) fn observer(&self) -> Observer {
+        Self::observer_of(&self.config, &self.directory, &self.cores)
     }
 
     fn place(&self, index: usize) -> Result<&CorePlace, EngineError> {
