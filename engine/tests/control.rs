@@ -5,17 +5,16 @@
 mod common;
 
 use common::caller::{Caller, all_words};
-use common::control::{ask, connect, control_of, line, name, number};
+use common::control::{ask, connect, control_of, effective_user, line, number};
 use common::program::{ECHO, NULL};
 use common::{
     LIMIT, PROGRAM, Server, VERSION, not_tested, serve, small, small_with, unique_address, valid,
 };
 use spinrpc::config::{CoreList, IdlePolicy, StatsExport};
-use spinrpc::control::{NAME_PREFIX, REQUEST_BYTES_MAX, SCHEMA};
+use spinrpc::control::{REQUEST_BYTES_MAX, SCHEMA};
 use spinrpc::{Call, Engine};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::mpsc::channel;

@@ -15,7 +15,7 @@ pub(crate) fn name(number: u32) -> String {
 }
 
 /// The effective user, as the kernel lists it.
-fn effective_user() -> String {
+pub(crate) fn effective_user() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
     line.split_whitespace().nth(1).unwrap().to_owned()
