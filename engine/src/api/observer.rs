@@ -251,7 +251,7 @@ impl Source for Observer {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::api::{Client, Core, Engine, Reply, ReplyHandler, Token};
+    use crate::api::{CallError, Client, Core, Engine, Reply, ReplyHandler, Token};
     use crate::config::{RawConfig, StatsExport, Want};
     use crate::reactor::CallSpec;
     use spinrpc_proto::ids::Procedure;
@@ -264,7 +264,7 @@ mod tests {
     struct Counts(Rc<Cell<u64>>);
 
     impl ReplyHandler for Counts {
-        fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, crate::CallError>) {
+        fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
             self.0.set(self.0.get() + u64::from(reply.is_ok()));
         }
     }
