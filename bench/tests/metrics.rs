@@ -42,6 +42,36 @@ fn a_server_is_called_expect_its_counts() {
     );
 }
 
+/// Ask twice, and call between. Expect the histogram of what was called, whole.
+#[test]
+fn a_server_is_called_while_it_measures_expect_histograms_of_latencies() {
+    let _cores = cores();
+    let server = Server::start("metrics-latency");
+    let pid = server.child.id();
+    let metrics = || {
+        let printed = spinperf(&["metrics", &pid.to_string(), "--latency"]);
+        assert!(printed.status.success(), "{}", text(&printed.stderr));
+        text(&printed.stdout)
+    };
+    let name = "spinrpc_call_duration_seconds";
+    let before = metrics();
+    assert!(before.contains(&format!("# TYPE {name} histogram\n")));
+    assert!(!before.contains(&format!("{name}_count")), "nothing was measured yet");
+    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--duration", "200ms"];
+    assert!(spinperf(&run).status.success());
+    let after = metrics();
+    assert!(after.ends_with("# EOF\n"));
+    let of = |series: &str| -> f64 {
+        let begins = format!("{name}_{series}");
+        let lines = after.lines().filter(|line| line.starts_with(&begins));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    };
+    assert!(of("count{") >= 1.0 && of("sum{") > 0.0);
+    assert_eq!(of("bucket{le=\"+Inf\""), of("count{"));
+    // Every call since the first asking, which none came before.
+    assert_eq!(of("count{"), value(&after, "spinrpc_calls_received_total", pid));
+}
+
 #[test]
 fn there_is_no_such_process_expect_it_said_and_status_1() {
     let printed = spinperf(&["metrics", &u32::MAX.to_string()]);

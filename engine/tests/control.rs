@@ -5,54 +5,25 @@
 mod common;
 
 use common::caller::{Caller, all_words};
+use common::control::{ask, connect, control_of, effective_user, line, number};
 use common::program::{ECHO, NULL};
 use common::{
     LIMIT, PROGRAM, Server, VERSION, not_tested, serve, small, small_with, unique_address, valid,
 };
 use spinrpc::config::{CoreList, IdlePolicy, StatsExport};
-use spinrpc::control::{NAME_PREFIX, REQUEST_BYTES_MAX, SCHEMA};
+use spinrpc::control::{REQUEST_BYTES_MAX, SCHEMA};
 use spinrpc::{Call, Engine};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Engines that the tests of this file have at a time, and more.
-const NUMBERS: u32 = 64;
 const USER: &str = "SPINRPC_TEST_CONTROL";
 /// How a process of another user ends that was not answered: none ends so by itself, or because there
 /// was no such test.
 const NOT_ANSWERED: i32 = 42;
-
-fn name(number: u32) -> String {
-    let user = effective_user();
-    format!("{NAME_PREFIX}{user}/{}/{number}", std::process::id())
-}
-
-/// The effective user, as the kernel lists it.
-fn effective_user() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().to_owned()
-}
-
-fn connect(name: &str) -> Option<UnixStream> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream.set_write_timeout(Some(LIMIT)).unwrap();
-    Some(stream)
-}
-
-/// Asks once and takes the answer, without its end.
-#[track_caller]
-fn ask(name: &str, request: &str) -> String {
-    let mut stream = connect(name).expect("a control socket");
-    stream.write_all(format!("{request}\n").as_bytes()).unwrap();
-    line(&mut BufReader::new(stream))
-}
 
 /// Asks for snapshots, which may be 10 ms old, until one is as expected.
 #[track_caller]
@@ -73,36 +44,6 @@ fn is_hung_up(end: &std::io::Result<usize>) -> bool {
         Ok(bytes) => *bytes == 0,
         Err(error) => error.kind() == ErrorKind::ConnectionReset,
     }
-}
-
-#[track_caller]
-fn line(from: &mut impl BufRead) -> String {
-    let mut answer = String::new();
-    from.read_line(&mut answer).unwrap();
-    assert_eq!(answer.pop(), Some('\n'), "{answer:?}");
-    answer
-}
-
-/// The control socket of the engine of this process that listens at `address`.
-fn control_of(address: &str) -> Option<String> {
-    let tells = |name: &String| {
-        let Some(mut stream) = connect(name) else { return false };
-        let asked = stream.write_all(b"snapshot\n");
-        let mut answer = String::new();
-        // Another test's engine may end meanwhile.
-        asked.is_ok()
-            && BufReader::new(stream).read_line(&mut answer).is_ok()
-            && answer.contains(&format!("{address:?}"))
-    };
-    (0..NUMBERS).map(name).find(tells)
-}
-
-/// The first number of that name in a snapshot.
-#[track_caller]
-fn number(snapshot: &str, member: &str) -> u64 {
-    let start = snapshot.find(&format!("\"{member}\":")).expect(member) + member.len() + 3;
-    let digits: String = snapshot[start..].chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or_else(|_| panic!("{member} in {snapshot}"))
 }
 
 /// A server with its control socket, of which tests ask wrongly.

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::control::{ask, control_of, latency_counts};
 use common::program::{BOUNCE, ECHO, LATER, NULL, SHARED, Shared};
 use common::two_way::{connections, poll_until};
 use common::{LIMIT, PROGRAM, Server, VERSION, serve, small_with, unique_address, valid};
@@ -208,13 +209,38 @@ fn run(core: &mut Core, load: &Load, shared: &Shared, (kind, depth, calls): (Kin
 
 #[test]
 fn calls_of_every_kind_allocate_nothing_after_the_first_ones() {
-    nothing_is_allocated(Engine::new, 1);
+    nothing_is_allocated(Engine::new, 1, |_| {});
 }
 
 #[test]
 fn captured_calls_allocate_nothing_on_their_cores_either() {
     let captured = |config| Engine::with_capture(config, CaptureSink::new(std::io::sink()));
-    nothing_is_allocated(captured, 10);
+    nothing_is_allocated(captured, 10, |_| {});
+}
+
+/// Latencies are measured: neither the switch nor the measuring allocates.
+#[test]
+fn measured_calls_allocate_nothing_either() {
+    nothing_is_allocated(Engine::new, 10, |server| {
+        let control = control_of(&server.address).expect("a control socket");
+        let before = counted_latencies(&control);
+        let calls = server.shared.calls.load(Ordering::Relaxed);
+        assert_eq!(before > 0, calls > 1, "measured from the second asking on: {calls} calls");
+    });
+}
+
+/// Asks for latencies while the cores count, on a thread that is none; returns the number of calls measured.
+fn counted_latencies(control: &str) -> u64 {
+    let asked = std::thread::scope(|scope| {
+        let ask = || {
+            COUNTS.store(true, Ordering::SeqCst);
+            let answer = ask(control, "latency");
+            COUNTS.store(false, Ordering::SeqCst);
+            latency_counts(&answer)
+        };
+        scope.spawn(ask).join().unwrap()
+    });
+    asked.iter().map(|(_, count)| count).sum()
 }
 
 /// Into chained receives, with chunk lists beside the padding and without.
@@ -226,7 +252,7 @@ fn padded_calls_allocate_nothing_either() {
         raw.rpc.msgp_align_bytes = 1024;
         Engine::new(valid(raw))
     };
-    nothing_is_allocated(padded, 10);
+    nothing_is_allocated(padded, 10, |_| {});
 }
 
 /// Calls in reverse (RFC 8167), beside calls forward: both ends on this thread.
@@ -423,8 +449,12 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     alone
 }
 
-/// On two engines, with one in `part` of the calls.
-fn nothing_is_allocated(make_engine: fn(Config) -> Result<Engine, EngineError>, part: u64) {
+/// On two engines, with one in `part` of the calls; `prepare` is run before those of each kind.
+fn nothing_is_allocated(
+    make_engine: fn(Config) -> Result<Engine, EngineError>,
+    part: u64,
+    prepare: fn(&Server),
+) {
     let _alone = alone();
     CORES.store(0, Ordering::Relaxed);
     let busy = |skip| {
@@ -459,6 +489,7 @@ fn nothing_is_allocated(make_engine: fn(Config) -> Result<Engine, EngineError>, 
         (Kind::Deferred, 32, 50_000),
     ] {
         COUNTS.store(false, Ordering::SeqCst);
+        prepare(&server);
         run(&mut core, &load, &server.shared, (kind, depth, depth * 4));
         COUNTS.store(true, Ordering::SeqCst);
         run(&mut core, &load, &server.shared, (kind, depth, calls / part / SLOWER));

@@ -4,9 +4,8 @@
 //! with so long a request, and no more memory is taken; all others wait in the queue of the kernel. A library for HTTP would
 //! bring a thread for each connection, or an executor.
 
-use super::now;
+use super::Wanted;
 use crate::failure::Failure;
-use crate::top::Target;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -26,33 +25,33 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub(super) fn serve(address: SocketAddr, target: Option<Target>) -> Result<(), Failure> {
+pub(super) fn serve(address: SocketAddr, wanted: Wanted) -> Result<(), Failure> {
     let failed = |error| Failure::system(format!("listening on {address}"), error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     eprintln!("spinperf: metrics at http://{address}/metrics");
     thread::scope(|scope| {
         for _ in 0..WORKERS {
-            scope.spawn(|| work(&listener, target.as_ref()));
+            scope.spawn(|| work(&listener, &wanted));
         }
     });
     Ok(())
 }
 
-fn work(listener: &TcpListener, target: Option<&Target>) {
+fn work(listener: &TcpListener, wanted: &Wanted) {
     loop {
         match listener.accept() {
             // Who asks wrongly, or hangs up, is the only one to notice.
-            Ok((stream, _)) => drop(answer(&stream, target)),
+            Ok((stream, _)) => drop(answer(&stream, wanted)),
             Err(_) => thread::sleep(PAUSE),
         }
     }
 }
 
-fn answer(mut stream: &TcpStream, target: Option<&Target>) -> io::Result<()> {
+fn answer(mut stream: &TcpStream, wanted: &Wanted) -> io::Result<()> {
     let request = read_request(stream)?;
     let (status, body) = match request_line(&request) {
-        Some(("GET" | "HEAD", "/metrics")) => ("200 OK", now(target)),
+        Some(("GET" | "HEAD", "/metrics")) => ("200 OK", wanted.now()),
         Some(("GET" | "HEAD", "/")) => ("200 OK", "spinrpc engines: /metrics\n".to_owned()),
         Some(("GET" | "HEAD", _)) => ("404 Not Found", "only /metrics is here\n".to_owned()),
         Some(_) => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),

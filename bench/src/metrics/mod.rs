@@ -16,19 +16,33 @@ use std::io::{self, Write};
 /// # Errors
 /// There is no such engine, or the address cannot be listened on.
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
+    let wanted = Wanted { target: args.target.clone(), latency: args.latency };
     if let Some(address) = args.listen {
-        return http::serve(address, args.target.clone());
+        return http::serve(address, wanted);
     }
-    let found = Watched::find(args.target.as_ref())?.look().unwrap_or_default();
+    let found = wanted.look(&Watched::find(wanted.target.as_ref())?);
     let text = text::render(&found);
     io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::system("printing", error))
 }
 
-/// The metrics of all engines that are there now, which may be none.
-fn now(target: Option<&Target>) -> String {
-    let found: Vec<Found> = match Watched::find(target) {
-        Ok(watched) => watched.look().unwrap_or_default(),
-        Err(_) => Vec::new(),
-    };
-    text::render(&found)
+/// Of whom metrics are wanted, and which.
+struct Wanted {
+    target: Option<Target>,
+    latency: bool,
+}
+
+impl Wanted {
+    fn look(&self, watched: &Watched) -> Vec<Found> {
+        let found = if self.latency { watched.look_with_latencies() } else { watched.look() };
+        found.unwrap_or_default()
+    }
+
+    /// The metrics of all engines that are there now, which may be none.
+    fn now(&self) -> String {
+        let found = match Watched::find(self.target.as_ref()) {
+            Ok(watched) => self.look(&watched),
+            Err(_) => Vec::new(),
+        };
+        text::render(&found)
+    }
 }

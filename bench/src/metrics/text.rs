@@ -1,15 +1,17 @@
 //! What engines have counted, in OpenMetrics. Names and help of each metric are here; the crate writes and escapes them.
 //!
 //! What another process says is not believed: names of programs and versions are escaped, numbers that do not add up stay
-//! numbers, and a count that this release does not know is left out. Connections are summed up for each core, so that the
+//! numbers, and a count that this release does not know is left out; so is a histogram that is none. Connections are summed up for each core, so that the
 //! number of series does not grow with them.
 
 use crate::top::Found;
-use crate::top::snapshot::{Core, Snapshot};
+use crate::top::snapshot::{Core, Latencies, Latency, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use spinrpc::control::{LATENCY_BUCKETS, latency_bounds_ns};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A count of [`spinrpc::StatsSnapshot`], what it is called here, its unit, and what it counts.
@@ -79,6 +81,7 @@ pub(super) fn render(found: &[Found]) -> String {
         program: found.program.clone(),
         pid: found.owner.pid,
         snapshot: found.snapshot.clone(),
+        latencies: found.latencies.clone(),
     });
     let mut registry = Registry::with_prefix("spinrpc");
     registry.register_collector(Box::new(Engines(engines.collect())));
@@ -95,6 +98,7 @@ struct Engine {
     program: String,
     pid: u32,
     snapshot: Snapshot,
+    latencies: Option<Latencies>,
 }
 
 #[derive(Debug)]
@@ -126,8 +130,46 @@ impl Engine {
         [("program", self.program.clone()), ("pid", pid), ("engine", engine)]
     }
 
+    /// Latencies by their labels, each of which there is once, whatever the engine says.
+    fn latencies(&self) -> BTreeMap<[(&'static str, String); 4], &Latency> {
+        let cores = self.latencies.iter().flat_map(|latencies| &latencies.cores);
+        let all = cores.flat_map(|core| core.procedures.iter().map(move |one| (core.index, one)));
+        all.map(|(core, one)| {
+            let labels = [
+                ("core", core.to_string()),
+                ("rpc_program", one.program.to_string()),
+                ("rpc_version", one.version.to_string()),
+                ("rpc_procedure", one.procedure.to_string()),
+            ];
+            (labels, one)
+        })
+        .collect()
+    }
+
     fn busy_seconds(&self, core: &Core) -> f64 {
         core.count("busy_ticks") as f64 / self.snapshot.ticks_per_second.max(1) as f64
+    }
+}
+
+/// A histogram in seconds.
+struct Histogram {
+    sum: f64,
+    count: u64,
+    /// Upper bounds, and counts of each bucket alone.
+    buckets: Vec<(f64, u64)>,
+}
+
+impl Histogram {
+    /// `None` for one that cannot be: with other buckets, or too many calls for a number.
+    fn of(latency: &Latency) -> Option<Self> {
+        if latency.buckets.len() != LATENCY_BUCKETS {
+            return None;
+        }
+        let count = latency.buckets.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let bounds = latency_bounds_ns().map(seconds).chain([f64::INFINITY]);
+        let buckets = bounds.zip(latency.buckets.iter().copied()).collect();
+        Some(Self { sum: seconds(latency.sum_ns), count, buckets })
     }
 }
 
@@ -153,7 +195,8 @@ impl Collector for Engines {
             self.of_cores(metric, |_, core| value(core), |mut to, value| to.encode_gauge(&value))?;
         }
         self.encode_engines(&mut encoder)?;
-        self.encode_blocks(&mut encoder)
+        self.encode_blocks(&mut encoder)?;
+        self.encode_latencies(&mut encoder)
     }
 }
 
@@ -173,6 +216,28 @@ impl Engines {
             let (version, fabric) = (&engine.snapshot.version, &engine.snapshot.fabric);
             let about = [("version", version.clone()), ("fabric", fabric.clone())];
             metric.encode_family(&engine.labels())?.encode_info(&about)?;
+        }
+        Ok(())
+    }
+
+    /// How long services take to answer, if that was asked for.
+    fn encode_latencies(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.0.iter().all(|engine| engine.latencies.is_none()) {
+            return Ok(());
+        }
+        let help = "Time from the start of a service's handler to its answer";
+        let seconds = Some(&Unit::Seconds);
+        let mut metric =
+            encoder.encode_descriptor("call_duration", help, seconds, MetricType::Histogram)?;
+        for engine in &self.0 {
+            for (labels, latency) in engine.latencies() {
+                let Some(histogram) = Histogram::of(latency) else { continue };
+                let labels = [&engine.labels()[..], &labels].concat();
+                let Histogram { sum, count, buckets } = histogram;
+                metric
+                    .encode_family(&labels)?
+                    .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            }
         }
         Ok(())
     }
@@ -215,7 +280,7 @@ mod tests {
              \"cores\":[{cores}]}}"
         ))
         .unwrap();
-        Engine { program: program.to_owned(), pid: 7, snapshot }
+        Engine { program: program.to_owned(), pid: 7, snapshot, latencies: None }
     }
 
     fn written(engines: Vec<Engine>) -> String {
@@ -260,6 +325,66 @@ mod tests {
         assert!(!text.lines().any(|line| line.starts_with("spinrpc_fake")), "{text}");
         assert!(text.contains("program=\"a\\\"}\\nspinrpc_fake 1 \\\\\""), "{text}");
         assert!(text.lines().any(|line| line.ends_with("state=\"used\"} 0")), "{text}");
+    }
+
+    fn with_latencies(procedures: &str) -> String {
+        let answer = format!(
+            "{{\"schema\":\"spinrpc-latency/1\",\"cores\":[{{\"index\":0,\"procedures\":[{procedures}]}}]}}"
+        );
+        let latencies = Some(serde_json::from_str(&answer).unwrap());
+        written(vec![Engine { latencies, ..engine("x", CORE) }])
+    }
+
+    fn latency(procedure: &str, buckets: &[u64]) -> String {
+        format!(
+            "{{\"program\":9,\"version\":1,\"procedure\":{procedure},\"count\":0,\"sum_ns\":1500000000,\
+             \"buckets\":{buckets:?}}}"
+        )
+    }
+
+    #[test]
+    fn latencies_are_histograms_whose_buckets_are_cumulative() {
+        let mut buckets = [0; LATENCY_BUCKETS];
+        (buckets[0], buckets[26], buckets[27]) = (2, 3, 1);
+        let both = [latency("5", &buckets), latency("\"other\"", &buckets)].join(",");
+        let text = with_latencies(&both);
+        let name = "spinrpc_call_duration_seconds";
+        for procedure in ["5", "other"] {
+            let labels = format!(
+                "program=\"x\",pid=\"7\",engine=\"0\",core=\"0\",rpc_program=\"9\",rpc_version=\"1\",\
+                 rpc_procedure=\"{procedure}\""
+            );
+            for line in [
+                format!("{name}_sum{{{labels}}} 1.5"),
+                format!("{name}_count{{{labels}}} 6"),
+                format!("{name}_bucket{{le=\"1.28e-7\",{labels}}} 2"),
+                format!("{name}_bucket{{le=\"8.589934592\",{labels}}} 5"),
+                format!("{name}_bucket{{le=\"+Inf\",{labels}}} 6"),
+            ] {
+                assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+            }
+        }
+        assert!(text.contains(&format!("# TYPE {name} histogram\n# UNIT {name} seconds\n")));
+        assert!(!written(vec![engine("x", CORE)]).contains(name), "nobody asked");
+    }
+
+    #[test]
+    fn histograms_that_cannot_be_are_left_out_and_none_is_there_twice() {
+        let mut too_many = [0; LATENCY_BUCKETS];
+        (too_many[0], too_many[1]) = (u64::MAX, 1);
+        let one = [1; LATENCY_BUCKETS];
+        let all = [
+            latency("1", &too_many),
+            latency("2", &[1; LATENCY_BUCKETS + 1]),
+            latency("3", &one),
+            latency("3", &one),
+            latency("\"a\\\"}\\nspinrpc_fake 1\"", &one),
+        ];
+        let text = with_latencies(&all.join(","));
+        let counts =
+            text.lines().filter(|line| line.starts_with("spinrpc_call_duration_seconds_count"));
+        assert_eq!(counts.count(), 2, "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("spinrpc_fake")), "{text}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! A snapshot as an engine sends it (`spinrpc::control`). What this release does not know is skipped.
+//! A snapshot, and latencies, as an engine sends them (`spinrpc::control`). What this release does not know is skipped.
 //! `socket` reads it, `view` compares two.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// One engine at one moment.
 #[derive(Clone, Debug, Deserialize)]
@@ -97,6 +98,47 @@ pub(crate) struct Buffers {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) kept: u64,
+}
+
+/// Latencies that one engine has counted.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Latencies {
+    pub(crate) schema: String,
+    pub(crate) cores: Vec<CoreLatencies>,
+}
+
+/// Latencies of one core.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct CoreLatencies {
+    pub(crate) index: u32,
+    pub(crate) procedures: Vec<Latency>,
+}
+
+/// Latencies of one procedure.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) program: u32,
+    pub(crate) version: u32,
+    pub(crate) procedure: ProcedureName,
+    pub(crate) sum_ns: u64,
+    pub(crate) buckets: Vec<u64>,
+}
+
+/// A number, or `other`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ProcedureName {
+    Number(u32),
+    Text(String),
+}
+
+impl fmt::Display for ProcedureName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
 }
 
 impl Core {

@@ -2,13 +2,13 @@
 //! of the own user or of root is asked; root asks servers of all users. Answers have limits of size and
 //! time, and descriptors that come with them are closed by other threads.
 
-use super::snapshot::Snapshot;
+use super::snapshot::{Latencies, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 use spinrpc::config::{Choice, IdlePolicy};
-use spinrpc::control::{NAME_PREFIX, SCHEMA};
+use spinrpc::control::{LATENCY_SCHEMA, NAME_PREFIX, SCHEMA};
 use spinrpc::sys::peer_socket::PeerSocket;
 use std::fs;
 use std::io;
@@ -96,6 +96,27 @@ pub(crate) fn ask(
         return Err(Silence::Broken(owner, what));
     }
     Ok((owner, snapshot))
+}
+
+/// Has an engine measure latencies, and takes those that it has counted.
+pub(crate) fn ask_latencies(
+    name: &str,
+    is_meant: impl Fn(Owner) -> bool,
+) -> Result<Latencies, Silence> {
+    let (socket, owner) = connect(name, is_meant)?;
+    let answer = exchange(&socket, "latency").map_err(|error| silence(owner, &error))?;
+    match serde_json::from_slice::<Latencies>(&answer) {
+        Ok(latencies) if latencies.schema == LATENCY_SCHEMA => Ok(latencies),
+        Ok(latencies) => {
+            let what = format!(
+                "it tells latencies as {:?}, and {LATENCY_SCHEMA} is known here",
+                latencies.schema
+            );
+            Err(Silence::Broken(owner, what))
+        }
+        // An engine of an earlier release says so.
+        Err(error) => Err(Silence::Broken(owner, format!("it tells no latencies: {error}"))),
+    }
 }
 
 /// Has the cores of an engine idle like this, if its process is meant.

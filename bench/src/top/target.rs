@@ -1,7 +1,7 @@
 //! What is watched: finds the engines of a process, of an address, or all, and says in one line why
 //! there are none.
 
-use super::snapshot::{Core, Snapshot};
+use super::snapshot::{Core, Latencies, Snapshot};
 use super::socket::{self, Owner, Silence};
 use crate::failure::Failure;
 use rustix::process::geteuid;
@@ -42,6 +42,8 @@ pub(crate) struct Found {
     /// The name of the process.
     pub(crate) program: String,
     pub(crate) snapshot: Snapshot,
+    /// There if they were asked for, and told.
+    pub(crate) latencies: Option<Latencies>,
 }
 
 impl Found {
@@ -154,11 +156,22 @@ impl Watched {
 
     /// Their engines that answer now; `None` when all have ended.
     pub(crate) fn look(&self) -> Option<Vec<Found>> {
+        self.look_for(false)
+    }
+
+    /// The same, with the latencies that they measure from now on.
+    pub(crate) fn look_with_latencies(&self) -> Option<Vec<Found>> {
+        self.look_for(true)
+    }
+
+    fn look_for(&self, with_latencies: bool) -> Option<Vec<Found>> {
         let (mut found, mut is_anybody_there) = (Vec::new(), false);
         for name in self.names() {
             match socket::ask(&name, |owner| self.is_watched(owner)) {
                 Ok((owner, snapshot)) => {
-                    found.push(Found { owner, program: program(owner.pid), snapshot });
+                    let latencies = with_latencies.then(|| latencies(&name, owner)).flatten();
+                    let program = program(owner.pid);
+                    found.push(Found { owner, program, snapshot, latencies });
                 }
                 Err(Silence::Broken(owner, what)) => {
                     eprintln!("spinperf: process {}: {}", owner.pid, printable(&what));
@@ -219,6 +232,18 @@ fn may_listen(user: u32, address: &str) -> bool {
             fs::metadata(path).is_ok_and(|file| file.uid() == user)
         }
         Some(_) => user == geteuid().as_raw(),
+    }
+}
+
+/// Of the engine of that process; says why where there are none.
+fn latencies(name: &str, owner: Owner) -> Option<Latencies> {
+    match socket::ask_latencies(name, |other| other == owner) {
+        Ok(latencies) => Some(latencies),
+        Err(Silence::Broken(owner, what)) => {
+            eprintln!("spinperf: process {}: {}", owner.pid, printable(&what));
+            None
+        }
+        Err(_) => None,
     }
 }
 

@@ -137,7 +137,7 @@ fn is_same(before: &Found, now: &Found) -> bool {
 
 impl EngineView {
     fn between(before: Option<&Snapshot>, now: &Found, order: Order) -> Self {
-        let Found { owner, program, snapshot } = now;
+        let Found { owner, program, snapshot, .. } = now;
         let since_ns = before.map_or(snapshot.uptime_ns, |before| before.uptime_ns);
         let span = Span {
             seconds: snapshot.uptime_ns.saturating_sub(since_ns) as f64 / 1e9,
@@ -318,6 +318,7 @@ pub(super) mod tests {
             owner,
             program: "spin".to_owned(),
             snapshot: serde_json::from_value(snapshot).unwrap(),
+            latencies: None,
         }
     }
 

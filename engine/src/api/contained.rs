@@ -78,6 +78,11 @@ impl ContainedService {
         }
     }
 
+    /// The service itself, for another one to take its place.
+    pub(super) fn inner(&mut self) -> &mut Box<dyn Service> {
+        &mut self.inner
+    }
+
     fn place(&self, handler: HandlerKind, procedure: Option<Procedure>) -> PanicPlace {
         PanicPlace { handler, program: Some(self.program), procedure }
     }

@@ -13,6 +13,7 @@ use super::reconnect::{Attempt, Comeback, ConnectOptions};
 use super::reply_status::{padded_reply_status, reply_status};
 use super::reverse::Reverse;
 use super::service::{ConnectionEvent, ConnectionId, Service};
+use super::timed::TimedSwitch;
 use super::versions::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
@@ -58,6 +59,8 @@ pub(super) struct Dispatch {
     /// The number of the service that was called last.
     called: usize,
     services: Vec<ContainedService>,
+    /// One for each service. Apart from them, so that calls find a service as fast as without.
+    timed: Box<[TimedSwitch]>,
     pub(super) is_leaving: bool,
     /// Which of them poll.
     polling: Box<[usize]>,
@@ -89,6 +92,7 @@ impl Dispatch {
             ContainedService::new(Rc::clone(&ops), (program, version), service)
         };
         let services: Vec<_> = services.into_iter().map(contained).collect();
+        let timed = (0..services.len()).map(|index| TimedSwitch::new(&ops, index)).collect();
         let polls = |index: &usize| services[*index].polls();
         let polling: Box<[_]> = (0..services.len()).filter(polls).collect();
         Self {
@@ -97,6 +101,7 @@ impl Dispatch {
             programs,
             called: 0,
             services,
+            timed,
             is_leaving: false,
             polls: !polling.is_empty(),
             polling,
@@ -413,6 +418,12 @@ impl Upcalls for Dispatch {
     fn on_orders(&mut self) {
         self.handles.attach();
         self.polls = true;
+    }
+
+    fn on_measure(&mut self, is_on: bool) {
+        for (service, switch) in self.services.iter_mut().zip(&mut self.timed) {
+            switch.set(is_on, service.inner());
+        }
     }
 
     fn on_leave(&mut self) {

@@ -32,6 +32,7 @@ mod reply_status;
 mod reverse;
 mod runtime;
 mod service;
+mod timed;
 mod versions;
 
 #[cfg(feature = "async")]

@@ -3,13 +3,17 @@
 
 use super::directory::Directory;
 use crate::config::{Config, IdlePolicy};
-use crate::control::{CoreFacts, EngineFacts, Inside, Source, render};
+use crate::control::{
+    CoreFacts, CoreLatencies, EngineFacts, Inside, LATENCY_LEASE, Source, render, render_latencies,
+};
 use crate::reactor::StatsCells;
+use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::pending::observation::Observation;
 use crate::reactor::words::idle::IdleSwitch;
-use std::sync::Arc;
+use spinrpc_proto::ids::{Program, Version};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long cores have for the next answer: one that is in a handler for longer is told of without.
@@ -18,19 +22,65 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// How long what they said is good enough: what others can make cores do is bounded.
 const FRESH: Duration = Duration::from_millis(10);
+/// Pause before a core whose mailbox was full is told again to measure no longer.
+const TELL_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Programs that a core serves, in the order of its services; there once they are made.
+pub(super) type Served = Arc<OnceLock<Box<[(Program, Version)]>>>;
 
 /// What of a core can be seen from other threads.
 pub(super) struct Observed {
     inbox: Arc<Inbox>,
     cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
+    served: Served,
+    /// There once somebody has asked for them.
+    latencies: Option<Arc<Latencies>>,
     /// A letter is on its way: a core that does not read its mail gets one, and no more.
     is_asked: bool,
 }
 
 impl Observed {
-    pub(super) fn new(inbox: Arc<Inbox>, cells: Arc<StatsCells>, idle: Arc<IdleSwitch>) -> Self {
-        Self { inbox, cells, idle, is_asked: false }
+    pub(super) fn new(
+        inbox: Arc<Inbox>,
+        cells: Arc<StatsCells>,
+        idle: Arc<IdleSwitch>,
+        served: Served,
+    ) -> Self {
+        Self { inbox, cells, idle, served, latencies: None, is_asked: false }
+    }
+
+    /// Tells the core to measure latencies. True if a letter went out, and `obeyed` will ring.
+    fn begin_measuring(&mut self, obeyed: &SyncSender<()>) -> bool {
+        let Some(served) = self.served.get() else { return false };
+        self.latencies.get_or_insert_with(|| Arc::new(Latencies::new(served, obeyed.clone())));
+        self.measure(true) == Some(true)
+    }
+
+    /// Whether a letter went out; `None` if there was no room for it.
+    fn measure(&self, is_wanted: bool) -> Option<bool> {
+        let latencies = self.latencies.as_ref().filter(|_| self.inbox.is_read());
+        let Some(latencies) = latencies.filter(|latencies| latencies.want(is_wanted)) else {
+            return Some(false);
+        };
+        if self.inbox.post(Mail::Measure(Arc::clone(latencies))).is_err() {
+            latencies.take_back();
+            return None;
+        }
+        Some(true)
+    }
+
+    fn is_measuring(&self) -> bool {
+        self.inbox.is_read() && self.latencies.as_ref().is_some_and(|latencies| latencies.is_on())
+    }
+
+    fn read_latencies(&self) -> CoreLatencies {
+        let latencies = self.latencies.iter();
+        CoreLatencies {
+            is_running: self.inbox.is_read(),
+            is_measuring: self.is_measuring(),
+            measured: latencies.flat_map(|latencies| latencies.read()).collect(),
+        }
     }
 }
 
@@ -44,6 +94,10 @@ pub(super) struct Observer {
     answers: Receiver<Box<Observation>>,
     round: u64,
     seen: Option<Seen>,
+    /// Rung when a core has begun to measure, or ended.
+    obeyed: (SyncSender<()>, Receiver<()>),
+    /// When cores are to measure no longer.
+    lease_ends: Option<Instant>,
 }
 
 /// What was seen last.
@@ -58,7 +112,9 @@ impl Observer {
         // Each core has one letter at most, which finds room.
         let (back, answers) = sync_channel(cores.len());
         let (started, round, seen) = (Instant::now(), 0, None);
-        Self { config, directory, cores, started, back, answers, round, seen }
+        // Each core may have obeyed twice: a letter that came late, and the next one.
+        let (obeyed, lease_ends) = (sync_channel(2 * cores.len()), None);
+        Self { config, directory, cores, started, back, answers, round, seen, obeyed, lease_ends }
     }
 
     fn look(&mut self) -> Seen {
@@ -108,6 +164,24 @@ impl Observer {
         inside
     }
 
+    /// Has all cores measure, and waits until those that were told do.
+    fn begin_measuring(&mut self) {
+        let (ring, rings) = &self.obeyed;
+        while rings.try_recv().is_ok() {}
+        let mut awaited = Vec::new();
+        for core in &mut self.cores {
+            if core.begin_measuring(ring) {
+                awaited.push(&*core);
+            }
+        }
+        let end = Instant::now() + PATIENCE;
+        while !awaited.iter().all(|core| core.is_measuring()) {
+            if rings.recv_timeout(end.saturating_duration_since(Instant::now())).is_err() {
+                return;
+            }
+        }
+    }
+
     /// False if the core does not run, has a letter already, or no room for it.
     fn post(&mut self, letter: Box<Observation>) -> bool {
         let core = &mut self.cores[letter.core];
@@ -152,5 +226,147 @@ impl Source for Observer {
             core.inbox.wake();
         }
         self.cores.len()
+    }
+
+    fn latency(&mut self, engine: u32, now: Instant) -> String {
+        self.lease_ends = Some(now + LATENCY_LEASE);
+        self.begin_measuring();
+        render_latencies(engine, self.cores.iter().map(Observed::read_latencies).collect())
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.lease_ends
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        if self.lease_ends.is_some_and(|end| end <= now) {
+            // Each of them, whether or not there was room for the letter to another one.
+            let full = self.cores.iter().filter(|core| core.measure(false).is_none()).count();
+            self.lease_ends = (full > 0).then(|| now + TELL_AGAIN_AFTER);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::api::{CallError, Client, Core, Engine, Reply, ReplyHandler, Token};
+    use crate::config::{RawConfig, StatsExport, Want};
+    use crate::reactor::CallSpec;
+    use spinrpc_proto::ids::Procedure;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    const PROGRAM: Program = Program(0x2000_0001);
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    struct Counts(Rc<Cell<u64>>);
+
+    impl ReplyHandler for Counts {
+        fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+            self.0.set(self.0.get() + u64::from(reply.is_ok()));
+        }
+    }
+
+    /// A server and its caller, both of which move on this thread alone, and who looks at the server.
+    struct Pair {
+        observer: Observer,
+        server: Core,
+        client: Core,
+        calls: Client,
+        replies: Rc<Cell<u64>>,
+        _engines: [Engine; 2],
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let mut raw = RawConfig::default();
+            raw.stats.export = StatsExport::None;
+            (raw.mem.arena_mib, raw.mem.lock) = (8, Want::Off);
+            let config = raw.validate().unwrap();
+            let engines = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
+            let answer = |call: crate::api::Call<'_>| call.reply(|_| {});
+            engines[0].serve(PROGRAM, Version(1), move |_| answer);
+            let address = format!("shm:observer-test-{}", std::process::id());
+            engines[0].listen(&address).unwrap();
+            let [mut server, mut client] = [0, 1].map(|index| engines[index].core(0).unwrap());
+            let replies = Rc::new(Cell::new(0));
+            let handler = Counts(Rc::clone(&replies));
+            let calls = client.connect(&address, PROGRAM, Version(1), |_| handler).unwrap();
+            turn_until(&mut server, &mut client, || calls.is_up());
+            let observer = engines[0].0.observer();
+            Self { observer, server, client, calls, replies, _engines: engines }
+        }
+
+        fn call(&mut self) {
+            let expected = self.replies.get() + 1;
+            self.calls.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+            turn_until(&mut self.server, &mut self.client, || self.replies.get() == expected);
+        }
+
+        /// Calls that were measured, asked without having the core measure.
+        fn counted(&self) -> u64 {
+            let read = self.observer.cores[0].read_latencies();
+            read.measured.iter().map(|one| one.durations.count()).sum()
+        }
+    }
+
+    fn turn_until(server: &mut Core, client: &mut Core, done: impl Fn() -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !done() {
+            assert!(Instant::now() < end, "waited {LIMIT:?}");
+            server.poll_once();
+            client.poll_once();
+        }
+    }
+
+    #[test]
+    fn a_lease_that_ends_ends_the_measuring_and_keeps_the_counts() {
+        let mut pair = Pair::new();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        pair.call();
+        pair.observer.latency(0, at(0));
+        pair.server.poll_once();
+        pair.call();
+        assert_eq!(pair.counted(), 1, "only that after the request");
+        pair.observer.on_time(at(59));
+        pair.observer.latency(0, at(59));
+        pair.observer.on_time(at(60));
+        assert_eq!(pair.observer.next_due(), Some(at(119)));
+        pair.server.poll_once();
+        pair.call();
+        assert_eq!(pair.counted(), 2, "the lease was renewed");
+        pair.observer.on_time(at(119));
+        assert_eq!(pair.observer.next_due(), None);
+        pair.server.poll_once();
+        assert!(!pair.observer.cores[0].is_measuring());
+        pair.call();
+        assert_eq!(pair.counted(), 2, "nobody measures");
+        pair.observer.latency(0, at(200));
+        pair.server.poll_once();
+        pair.call();
+        assert_eq!(pair.counted(), 3, "counts are kept");
+    }
+
+    /// A core that does not read its mail until it is full. Expect it told later that nobody measures.
+    #[test]
+    fn a_full_mailbox_is_tried_again() {
+        let mut pair = Pair::new();
+        let now = Instant::now();
+        pair.observer.latency(0, now);
+        pair.server.poll_once();
+        assert!(pair.observer.cores[0].is_measuring());
+        while pair.observer.cores[0].inbox.post(Mail::Orders).is_ok() {}
+        let end = now + LATENCY_LEASE;
+        pair.observer.on_time(end);
+        assert_eq!(pair.observer.next_due(), Some(end + TELL_AGAIN_AFTER));
+        pair.server.poll_once();
+        assert!(pair.observer.cores[0].is_measuring());
+        pair.observer.on_time(end + TELL_AGAIN_AFTER);
+        assert_eq!(pair.observer.next_due(), None);
+        pair.server.poll_once();
+        assert!(!pair.observer.cores[0].is_measuring());
     }
 }

@@ -11,7 +11,7 @@ use super::errors::{ConnectError, EngineError};
 use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
 use super::handle::pool::Pool;
-use super::observer::{Observed, Observer};
+use super::observer::{Observed, Observer, Served};
 use super::options::{Carries, OptionFactory, Registered};
 use super::reconnect::ConnectOptions;
 use super::reverse::Reverse;
@@ -115,6 +115,7 @@ struct CorePlace {
     idle: Arc<IdleSwitch>,
     /// Calls of other threads.
     calls: Arc<Pool>,
+    served: Served,
     taken: AtomicBool,
 }
 
@@ -182,10 +183,20 @@ impl Runtime {
         if config.stats_export() != StatsExport::Socket || threads != Threads::Own {
             return None;
         }
-        let observed = cores.iter().map(CorePlace::observed).collect();
-        let observer = Observer::new(config.clone(), directory.clone(), observed);
+        let observer = Self::observer_of(config, directory, cores);
         let failed = |error: &_| tracing::warn!(%error, "no control socket (stats.export)");
         ControlSocket::start(observer).inspect_err(failed).ok()
+    }
+
+    fn observer_of(config: &Config, directory: &Directory, cores: &[CorePlace]) -> Observer {
+        let observed = cores.iter().map(CorePlace::observed).collect();
+        Observer::new(config.clone(), directory.clone(), observed)
+    }
+
+    /// One more observer, which no control socket has.
+    #[cfg(test)]
+    pub(super) fn observer(&self) -> Observer {
+        Self::observer_of(&self.config, &self.directory, &self.cores)
     }
 
     fn place(&self, index: usize) -> Result<&CorePlace, EngineError> {
@@ -360,6 +371,9 @@ impl Runtime {
             Some(pin) => pin.loosened(make),
             None => make(),
         };
+        let served = services.iter().map(|entry| (entry.program, entry.version)).collect();
+        // Once for each core: one that was taken is not started again.
+        let _ = place.served.set(served);
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
         let varying = (Arc::clone(&self.responders), self.connector.random()?);
         let calls = Arc::clone(&place.calls);
@@ -480,12 +494,12 @@ impl CorePlace {
         let longest_bytes = memory::longest_block_bytes(config);
         let calls = Pool::new(Arc::clone(&inbox), config.clone(), longest_bytes);
         let (calls, cells, taken) = (Arc::new(calls), Arc::default(), AtomicBool::new(false));
-        Self { inbox, cells, idle, calls, taken }
+        Self { inbox, cells, idle, calls, served: Served::default(), taken }
     }
 
     fn observed(&self) -> Observed {
         let (inbox, cells) = (Arc::clone(&self.inbox), Arc::clone(&self.cells));
-        Observed::new(inbox, cells, Arc::clone(&self.idle))
+        Observed::new(inbox, cells, Arc::clone(&self.idle), Arc::clone(&self.served))
     }
 }
 

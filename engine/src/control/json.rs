@@ -54,6 +54,18 @@ impl<'a> Object<'a> {
         self.array(name, items, |out, item| push_text(out, item.as_ref()))
     }
 
+    /// A member that is an array of numbers.
+    pub(crate) fn numbers(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = u64>,
+    ) -> &mut Self {
+        self.array(name, items, |out, item| {
+            // A string takes all that is written to it.
+            let _ = write!(out, "{item}");
+        })
+    }
+
     fn array<T>(
         &mut self,
         name: &str,
@@ -125,12 +137,12 @@ mod tests {
         let line = written(|object| {
             object.number("n", u64::MAX).flag("f", true).text("t", "x");
             object.object("o", |_| {}).texts("a", ["1", "2"]);
-            object.objects("os", [1, 2], |inner, item| {
+            object.numbers("ns", [3, 4]).objects("os", [1, 2], |inner, item| {
                 inner.number("i", item);
             });
         });
         let expected = r#"{"n":18446744073709551615,"f":true,"t":"x","o":{},"a":["1","2"],"#;
-        assert_eq!(line, expected.to_owned() + r#""os":[{"i":1},{"i":2}]}"#);
+        assert_eq!(line, expected.to_owned() + r#""ns":[3,4],"os":[{"i":1},{"i":2}]}"#);
     }
 
     #[test]

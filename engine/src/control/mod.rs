@@ -21,6 +21,8 @@
 //! * `idle busy`, `idle adaptive`, `idle sleep`: what cores do from now on when they find nothing to
 //!   do, in the place of `poll.mode`. Says how many cores were told. A core whose thread takes its
 //!   turns one by one ([`Core::poll_once`](crate::Core::poll_once)) rests as that thread decides.
+//! * `latency`: has the cores measure how long services take to answer calls, for [`LATENCY_LEASE`] from the last such
+//!   request, and says what they have counted since the engine started.
 //!
 //! Only processes of the engine's own user, and of root, are answered
 //! ([`Credentials::is_trusted`](crate::sys::credentials::Credentials::is_trusted)); others are
@@ -46,19 +48,42 @@
 //! calls; `blocks` are those of registered memory by holder: `calls` in flight, arguments that it
 //! `fetches`, replies that it `pulls`, and replies that it `exports` for the peer to fetch.
 //! `memory_bytes`, and those of it in use, are there if the connection has memory of its own.
+//!
+//! # Latencies
+//! The member `schema` is [`LATENCY_SCHEMA`]; within it members are added, and never changed or taken away. A core that is
+//! `measuring` counts each call of its services from the start of the handler until the handler returns, or, if the call
+//! was deferred, until its answer has reached the core. Calls that are refused or dropped, or whose handler panics, are
+//! counted, too. A core that has not been told in a tenth of a second begins later.
+//!
+//! `histograms` says how many of a core have counted a call, and `procedures` shows them: at most
+//! [`LATENCY_HISTOGRAMS_MAX`], those with most calls. `procedure` is its number, or `other` for all of a program from
+//! [`PROCEDURES_MEASURED`] on. `count` is the sum of `buckets`, each of which counts durations up to its bound in
+//! `bounds_ns` and above that of the bucket before; the last bucket has no bound. `sum_ns` is the sum of the durations.
+//! Counts only grow: they are kept while nobody measures. A reader that needs rates subtracts two answers.
 
 mod json;
+mod latency;
 mod server;
 mod snapshot;
 mod socket;
 
+pub use crate::reactor::{LATENCY_BUCKETS, PROCEDURES_MEASURED, latency_bounds_ns};
+pub(crate) use latency::{CoreLatencies, render_latencies};
 pub(crate) use server::{ControlSocket, Source};
 pub(crate) use snapshot::{CoreFacts, EngineFacts, Inside, render};
+
+use std::time::Duration;
 
 /// What the names of control sockets begin with, in the abstract namespace.
 pub const NAME_PREFIX: &str = "spinrpc-control/";
 /// Name and version of what a snapshot is like.
 pub const SCHEMA: &str = "spinrpc-control/1";
+/// Name and version of what an answer about latencies is like.
+pub const LATENCY_SCHEMA: &str = "spinrpc-latency/1";
+/// Time for which cores measure latencies after a request for them.
+pub const LATENCY_LEASE: Duration = Duration::from_secs(60);
+/// Latency histograms of a core that an answer shows at the most: those with most calls.
+pub const LATENCY_HISTOGRAMS_MAX: usize = 1024;
 /// Longest request, its newline included, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 128;
 /// Connections of a core that a snapshot shows, if the request does not say.

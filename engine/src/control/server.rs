@@ -31,6 +31,13 @@ pub(crate) trait Source: Send + 'static {
     fn snapshot(&mut self, engine: u32, connections: usize) -> String;
     /// Tells cores how to idle; returns how many.
     fn set_idle(&mut self, policy: IdlePolicy) -> usize;
+    /// Has cores measure latencies from `now` on, and tells what they have counted, on one line. May take a tenth of a
+    /// second.
+    fn latency(&mut self, engine: u32, now: Instant) -> String;
+    /// When [`Source::on_time`] is to be called.
+    fn next_due(&self) -> Option<Instant>;
+    /// Ends what is over by `now`.
+    fn on_time(&mut self, now: Instant);
 }
 
 /// Answers until it is dropped.
@@ -89,6 +96,7 @@ impl<S: Source> Server<S> {
 
     fn turn(&mut self) {
         let now = Instant::now();
+        self.answers.source.on_time(now);
         self.paused_until.take_if(|until| *until <= now);
         // Requests are answered before new connections can evict them, and before idle peers are
         // disconnected: answering the others may have taken all the time that a peer has to ask.
@@ -108,6 +116,7 @@ impl<S: Source> Server<S> {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
         let deadlines = self.peers.iter().map(|peer| peer.deadline).chain(self.paused_until);
+        let deadlines = deadlines.chain(self.answers.source.next_due());
         let left = deadlines.min().map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         match poll(&mut fds, timeout.as_ref()) {
@@ -273,7 +282,8 @@ impl<S: Source> Answers<S> {
                 Err(_) => refusal("allowed is a number of connections: snapshot 20"),
             },
             ["idle", mode] => self.set_idle(mode),
-            _ => refusal("no such request; allowed are snapshot and idle"),
+            ["latency"] => with_end(self.source.latency(self.number, Instant::now())),
+            _ => refusal("no such request; allowed are snapshot, idle and latency"),
         }
     }
 
@@ -325,6 +335,16 @@ mod tests {
         fn set_idle(&mut self, _: IdlePolicy) -> usize {
             0
         }
+
+        fn latency(&mut self, _: u32, _: Instant) -> String {
+            String::new()
+        }
+
+        fn next_due(&self) -> Option<Instant> {
+            None
+        }
+
+        fn on_time(&mut self, _: Instant) {}
     }
 
     #[test]

@@ -205,6 +205,11 @@ impl CoreCell {
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
                 Mail::Orders => up.on_orders(),
                 Mail::Observe(observation) => self.reactor().observe(observation),
+                Mail::Measure(latencies) => {
+                    let is_on = self.reactor().measure(&latencies);
+                    up.on_measure(is_on);
+                    latencies.set_on(is_on);
+                }
                 Mail::Leave(farewell) => {
                     up.on_leave();
                     self.reactor().leaving = Some(Leaving::new(farewell));

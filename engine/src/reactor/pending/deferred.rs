@@ -10,6 +10,7 @@ use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply, Inbox};
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::words::calls::RpcRefusal;
 use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
+use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::message_memory::{Undrafted, check};
 use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR};
 use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
@@ -32,6 +33,8 @@ pub(crate) struct DeferTicket {
     presence: Arc<Presence>,
     /// Keeps the reply, for the same call by another connection.
     keep: Option<Ticket>,
+    /// There if the call is being measured.
+    timer: Option<CallTimer>,
 }
 
 /// Whether a connection is still there, for threads that answer its calls.
@@ -62,8 +65,10 @@ impl DeferTicket {
         slot: SlotId,
         room: Room,
         presence: Arc<Presence>,
+        timer: Option<CallTimer>,
     ) -> Self {
-        Self { inbox, conn, slot, room: Some(room), is_answered: false, presence, keep: None }
+        let room = Some(room);
+        Self { inbox, conn, slot, room, is_answered: false, presence, keep: None, timer }
     }
 
     /// Nobody hears the answer: the connection has gone, and the reply is not kept for the same call by another.
@@ -137,7 +142,8 @@ impl DeferTicket {
 
     fn post(&mut self, answer: DeferredAnswer) {
         self.is_answered = true;
-        self.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
+        let Self { conn, slot, timer, .. } = *self;
+        self.inbox.post_reply(DeferredReply { conn, slot, answer, timer });
     }
 }
 

@@ -4,7 +4,9 @@
 use crate::fabric::{AnyEndpoint, ConnId, FabricError, Wake};
 use crate::mem::Bulk;
 use crate::reactor::pending::goodbye::Farewell;
+use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::observation::Observation;
+use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
@@ -30,6 +32,8 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     Orders,
     /// Tell what there is; comes back with the answer.
     Observe(Box<Observation>),
+    /// Measure latencies from now on, or no longer, as these say, and count them there.
+    Measure(Arc<Latencies>),
     /// End in good order.
     Leave(Farewell),
     /// Close everything.
@@ -41,6 +45,8 @@ pub(crate) struct DeferredReply {
     pub(crate) conn: ConnId,
     pub(crate) slot: SlotId,
     pub(crate) answer: DeferredAnswer,
+    /// There if the call is being measured.
+    pub(crate) timer: Option<CallTimer>,
 }
 
 /// Threads that write deferred results at a time without having memory made for that.

@@ -10,6 +10,7 @@ pub(crate) mod goodbye;
 pub(crate) mod held_replies;
 pub(crate) mod interrupted;
 pub(crate) mod lasting;
+pub(crate) mod latency;
 pub(crate) mod mailbox;
 pub(crate) mod observation;
 pub(crate) mod offered;

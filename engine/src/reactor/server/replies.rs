@@ -461,12 +461,17 @@ impl Reactor {
         self.deferred += 1;
         let room = Room { pool: self.bulk.clone(), stage, plan };
         let (inbox, presence) = (Arc::clone(&self.inbox), Arc::clone(&c.presence));
-        Some(DeferTicket::new(inbox, to.conn, to.slot, room, presence))
+        // Measured until the answer comes by mail, and no longer until the handler returns.
+        let timer = self.timer.take();
+        Some(DeferTicket::new(inbox, to.conn, to.slot, room, presence, timer))
     }
 
     /// The answer of a deferred call came by mail.
     pub(in crate::reactor) fn finish_deferred(&mut self, reply: DeferredReply) {
         self.deferred = self.deferred.saturating_sub(1);
+        if let Some(timer) = reply.timer {
+            self.count_duration(timer);
+        }
         let (conn, slot) = (reply.conn, reply.slot);
         let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
             self.stats.stale += 1;

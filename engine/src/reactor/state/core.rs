@@ -6,12 +6,14 @@ use crate::mem::{Buf, Bulk, BulkPool};
 use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
 use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::interrupted::Interrupted;
+use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::mailbox::Inbox;
 use crate::reactor::pending::panic_log::PanicLog;
 use crate::reactor::pending::pulling::Pulling;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::lane_memory::Lane;
 use crate::reactor::words::instance::Instance;
+use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::negotiate::Offer;
 use crate::reactor::words::stats::{StatsCells, StatsSnapshot};
@@ -85,6 +87,10 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) is_shut_down: bool,
     /// Those of clients are, too; there once the core ends in good order.
     pub(in crate::reactor) leaving: Option<Leaving>,
+    /// The call that a measured handler has in hand and has not deferred.
+    pub(in crate::reactor) timer: Option<CallTimer>,
+    /// Measured calls are counted there; kept when measuring ends, for calls that are deferred then.
+    pub(in crate::reactor) latencies: Option<Arc<Latencies>>,
 }
 
 impl CoreCell {
@@ -153,6 +159,8 @@ impl Reactor {
             xid_seed: now.0 as u32,
             is_shut_down: false,
             leaving: None,
+            timer: None,
+            latencies: None,
             fabric,
             config,
             clock,

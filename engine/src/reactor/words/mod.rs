@@ -6,6 +6,7 @@ pub(crate) mod draft;
 pub(crate) mod gate;
 pub(crate) mod idle;
 pub(crate) mod instance;
+pub(crate) mod latency;
 pub(crate) mod memory;
 pub(crate) mod message_memory;
 pub(crate) mod messages;

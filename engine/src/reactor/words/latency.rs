@@ -1,0 +1,136 @@
+//! Latency histogram of one procedure, and the timer of a call that is being measured.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sys::clock::Ticks;
+use std::array::from_fn;
+use std::num::NonZeroU32;
+
+/// Number of buckets of a latency histogram. The first counts durations of up to 128 ns, each of the others durations of
+/// up to twice the bound of the one before it. The last has no bound: it counts all that are longer than 2^33 ns, 8.6 s.
+pub const BUCKETS: usize = 28;
+/// Bound of the first bucket in nanoseconds, inclusive as all bounds are.
+const FIRST_BOUND_NS: u64 = 1 << FIRST_BITS;
+const FIRST_BITS: u32 = 7;
+
+/// Bounds of the buckets of a latency histogram in nanoseconds, inclusive; the last bucket has none.
+pub fn bounds_ns() -> impl ExactSizeIterator<Item = u64> {
+    (0..BUCKETS - 1).map(|bucket| FIRST_BOUND_NS << bucket)
+}
+
+/// The bucket of a duration.
+fn bucket_of(ns: u64) -> usize {
+    // Bounds are inclusive, as those of Prometheus: 2^n belongs to the bucket that ends there.
+    let bits = u64::BITS - (ns.saturating_sub(1) | (FIRST_BOUND_NS - 1)).leading_zeros();
+    ((bits - FIRST_BITS) as usize).min(BUCKETS - 1)
+}
+
+/// Durations of the calls of one procedure. Written by its core alone, read by any thread.
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+}
+
+/// A copy of a [`Histogram`]. Each number is consistent by itself; the sum may be that of a call more or less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Durations {
+    pub(crate) buckets: [u64; BUCKETS],
+    pub(crate) sum_ns: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: from_fn(|_| AtomicU64::new(0)), sum_ns: AtomicU64::new(0) }
+    }
+}
+
+impl Histogram {
+    /// Counts one call. Only the core's own thread does that, so a load and a store suffice.
+    pub(in crate::reactor) fn record(&self, ns: u64) {
+        let add = |to: &AtomicU64, count: u64| {
+            // Relaxed: readers pair with nothing, each number stands for itself.
+            to.store(to.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+        };
+        add(&self.buckets[bucket_of(ns)], 1);
+        add(&self.sum_ns, ns);
+    }
+
+    pub(crate) fn read(&self) -> Durations {
+        // Relaxed: as above.
+        let read = |from: &AtomicU64| from.load(Ordering::Relaxed);
+        Durations { buckets: from_fn(|at| read(&self.buckets[at])), sum_ns: read(&self.sum_ns) }
+    }
+}
+
+impl Durations {
+    /// Number of calls.
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().fold(0, |sum, count| sum.wrapping_add(*count))
+    }
+}
+
+/// The start of a call that is being measured, and which histogram of its core counts it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTimer {
+    pub(in crate::reactor) start: Ticks,
+    pub(in crate::reactor) row: Row,
+}
+
+/// Index of a histogram among those of a core, counted from one: so that a timer that may be absent is not longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row(NonZeroU32);
+
+impl Row {
+    pub(crate) fn new(index: usize) -> Self {
+        let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+        Self(NonZeroU32::new(number).unwrap_or(NonZeroU32::MAX))
+    }
+
+    pub(in crate::reactor) fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_in_the_bucket_whose_bounds_it_lies_between() {
+        let bounds: Vec<u64> = bounds_ns().collect();
+        assert_eq!((bounds[0], bounds[BUCKETS - 2]), (128, 1 << 33));
+        for (ns, bucket) in [
+            (0, 0),
+            (1, 0),
+            (127, 0),
+            (128, 0),
+            (129, 1),
+            (256, 1),
+            (257, 2),
+            ((1 << 33) - 1, 26),
+            (1 << 33, 26),
+            ((1 << 33) + 1, 27),
+            (u64::MAX, 27),
+        ] {
+            assert_eq!(bucket_of(ns), bucket, "{ns}");
+            assert!(bounds.get(bucket).is_none_or(|bound| ns <= *bound), "{ns}");
+            assert!(bucket == 0 || ns > bounds[bucket - 1], "{ns}");
+        }
+    }
+
+    #[test]
+    fn every_duration_counts_once_and_is_in_the_sum() {
+        let histogram = Histogram::default();
+        [0, 128, 129, 1 << 40].iter().for_each(|ns| histogram.record(*ns));
+        let read = histogram.read();
+        let mut expected = [0; BUCKETS];
+        (expected[0], expected[1], expected[BUCKETS - 1]) = (2, 1, 1);
+        assert_eq!(read, Durations { buckets: expected, sum_ns: 257 + (1 << 40) });
+        assert_eq!(read.count(), 4);
+    }
+
+    #[test]
+    fn a_timer_that_may_be_absent_takes_no_more_room() {
+        assert_eq!(size_of::<Option<CallTimer>>(), size_of::<CallTimer>());
+        assert_eq!(Row::new(7).index(), 7);
+    }
+}

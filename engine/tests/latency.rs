@@ -1,0 +1,243 @@
+//! Latencies that an engine measures when its control socket is asked for them: each call counts once, under its
+//! procedure, whatever becomes of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, all_words};
+use common::control::{ask, control_of, latency_counts, number};
+use common::program::{DROP, ECHO, FAIL, LATER, NULL};
+use common::{
+    PROGRAM, Server, VERSION, serve, small, small_with, unique_address, valid, wait_until,
+};
+use spinrpc::config::{CoreList, OnPanic};
+use spinrpc::control::{LATENCY_LEASE, LATENCY_SCHEMA, PROCEDURES_MEASURED, latency_bounds_ns};
+use spinrpc::{Call, CallError, ConnectionEvent, Deferred, Engine, Procedure, Progress, Service};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Called by nobody but these tests.
+const HIGH: Procedure = Procedure(PROCEDURES_MEASURED);
+const HIGHER: Procedure = Procedure(u32::MAX);
+
+/// A server, and a caller whose connection is up.
+struct Measured {
+    server: Server,
+    control: String,
+    caller: Caller<Vec<u32>>,
+}
+
+impl Measured {
+    fn start(server: Server) -> Self {
+        let control = control_of(&server.address).expect("a control socket");
+        let caller = Caller::connect(&server.address, all_words);
+        Self { server, control, caller }
+    }
+
+    /// Calls so often, one after the other.
+    #[track_caller]
+    fn call(&mut self, procedure: Procedure, times: u64) -> Vec<Result<Vec<u32>, CallError>> {
+        (0..times).map(|_| self.caller.call(procedure, |args| args.opaque(&[1; 8]))).collect()
+    }
+
+    fn counts(&self) -> Vec<(String, u64)> {
+        latency_counts(&ask(&self.control, "latency"))
+    }
+
+    /// A reply may be there before its call is counted. Fails if more calls are counted than expected.
+    #[track_caller]
+    fn expect(&self, expected: &[(&str, u64)]) {
+        let total: u64 = expected.iter().map(|(_, count)| count).sum();
+        let sum = || self.counts().iter().map(|(_, count)| count).sum::<u64>();
+        wait_until("the counts", || sum() >= total);
+        let expected: Vec<_> =
+            expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        assert_eq!(self.counts(), expected);
+    }
+}
+
+#[test]
+fn calls_are_counted_once_asked_for_each_under_its_procedure() {
+    let mut it = Measured::start(Server::start());
+    it.call(ECHO, 3);
+    let first = ask(&it.control, "latency");
+    for expected in [
+        format!("\"schema\":{LATENCY_SCHEMA:?}"),
+        format!("\"pid\":{}", std::process::id()),
+        format!("\"lease_seconds\":{}", LATENCY_LEASE.as_secs()),
+        format!("\"bounds_ns\":{:?}", latency_bounds_ns().collect::<Vec<_>>()).replace(' ', ""),
+        "\"index\":0,\"running\":true,\"measuring\":true,\"histograms\":0,\"procedures\":[]".into(),
+    ] {
+        assert!(first.contains(&expected), "{expected} in {first}");
+    }
+    assert!(it.call(ECHO, 5).iter().all(Result::is_ok));
+    // Arguments that are too many are refused by the handler, and count.
+    assert!(it.call(NULL, 1)[0].is_err());
+    assert!(it.call(DROP, 2).iter().chain(&it.call(FAIL, 3)).all(Result::is_err));
+    assert!(it.call(HIGH, 1).iter().chain(&it.call(HIGHER, 2)).all(Result::is_err));
+    it.expect(&[("0", 1), ("1", 5), ("3", 2), ("4", 3), ("other", 3)]);
+    let answer = ask(&it.control, "latency");
+    assert_eq!(answer.matches(&format!("\"program\":{}", PROGRAM.0)).count(), 5, "{answer}");
+    assert_eq!(answer.matches(&format!("\"version\":{}", VERSION.0)).count(), 5, "{answer}");
+    let refused = ask(&it.control, "latency 5");
+    assert!(refused.contains("allowed are snapshot, idle and latency"), "{refused}");
+}
+
+/// Defer calls and answer them from another thread. Expect them counted when they are answered, with the time until
+/// then.
+#[test]
+fn a_deferred_call_is_measured_until_its_answer() {
+    const HELD: Duration = Duration::from_millis(3);
+    let mut it = Measured::start(Server::start());
+    it.counts();
+    for number in 0..4 {
+        it.caller.start(LATER, number.into(), |args| args.u32(number)).unwrap();
+    }
+    let shared = &it.server.shared;
+    it.caller.core.run_until(|| shared.waiting() == 4);
+    let deferred = Instant::now();
+    it.expect(&[]);
+    wait_until("the time", || deferred.elapsed() >= HELD);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            shared.pop().unwrap().1.reply(|results| results.u32(0));
+            shared.pop().unwrap().1.reject(spinrpc::AcceptStatus::SystemErr);
+            drop(shared.pop());
+            shared.pop().unwrap().1.too_late();
+        });
+    });
+    assert_eq!(it.caller.replies(4).iter().filter(|(_, reply)| reply.is_ok()).count(), 1);
+    it.expect(&[("7", 4)]);
+    let sum_ns = number(&ask(&it.control, "latency"), "sum_ns");
+    // The clocks differ by less.
+    assert!(u128::from(sum_ns) > HELD.as_nanos() * 3, "{sum_ns}");
+}
+
+/// Defer, and close the connection before the answer. Expect the call counted.
+#[test]
+fn a_deferred_call_whose_connection_has_gone_counts() {
+    let it = Measured::start(Server::start());
+    it.counts();
+    it.caller.start(LATER, 1, |args| args.u32(1)).unwrap();
+    let Measured { server, control, mut caller } = it;
+    caller.core.run_until(|| server.shared.waiting() == 1);
+    drop(caller);
+    wait_until("the end of the connection", || server.shared.downs() == 1);
+    server.shared.pop().unwrap().1.reply(|_| {});
+    wait_until("the count", || !latency_counts(&ask(&control, "latency")).is_empty());
+    assert_eq!(latency_counts(&ask(&control, "latency")), [("7".to_owned(), 1)]);
+}
+
+const PANICS: Procedure = Procedure(1);
+const DEFERS_AND_PANICS: Procedure = Procedure(2);
+const ANSWERS_AND_PANICS: Procedure = Procedure(3);
+
+fn panicking(call: Call<'_>) {
+    match call.procedure() {
+        PANICS => panic!("in the handler"),
+        DEFERS_AND_PANICS => {
+            let _deferred = call.defer();
+            panic!("with the call deferred");
+        }
+        ANSWERS_AND_PANICS => {
+            call.reply(|_| {});
+            panic!("after the reply");
+        }
+        _ => call.reply(|_| {}),
+    }
+}
+
+/// Also where replies are kept.
+#[test]
+fn a_handler_that_panics_counts_once_and_the_next_call_counts_too() {
+    for once in [false, true] {
+        let raw = small_with(|raw| {
+            (raw.rpc.reply_cache_clients, raw.rpc.on_panic) = (2, OnPanic::Answer);
+        });
+        let engine = Engine::new(valid(raw)).unwrap();
+        match once {
+            true => engine.serve_once(PROGRAM, VERSION, |_| panicking).unwrap(),
+            false => engine.serve(PROGRAM, VERSION, |_| panicking),
+        }
+        let mut it = Measured::start(Server::started(engine, Default::default()));
+        it.counts();
+        for (procedure, is_ok) in [
+            (PANICS, false),
+            (DEFERS_AND_PANICS, false),
+            (ANSWERS_AND_PANICS, true),
+            (Procedure(4), true),
+            (PANICS, false),
+        ] {
+            let replies = it.call(procedure, 1);
+            assert_eq!(replies[0].is_ok(), is_ok, "{procedure:?}: {replies:?}");
+        }
+        it.expect(&[("1", 2), ("2", 1), ("3", 1), ("4", 1)]);
+    }
+}
+
+/// Of two cores one has a thread, which does not take its turns. Expect an answer that says so.
+#[test]
+fn cores_that_do_not_move_are_told_of_and_measure_once_they_do() {
+    let raw = small_with(|raw| raw.cores.list = CoreList::Cpus(vec![0, 1]));
+    let Ok(config) = raw.validate() else {
+        return common::not_tested("two cores: this host has one CPU");
+    };
+    let engine = Engine::new(config).unwrap();
+    serve(&engine);
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let control = control_of(&address).expect("a control socket");
+    let mut core = engine.core(0).unwrap();
+    let still = "\"index\":0,\"running\":true,\"measuring\":false";
+    for _ in 0..20 {
+        let answer = ask(&control, "latency");
+        assert!(answer.contains(still), "{answer}");
+        assert!(answer.contains("\"index\":1,\"running\":false,\"measuring\":false"), "{answer}");
+    }
+    assert_eq!(core.poll_once().events, 1, "one letter");
+    let answer = ask(&control, "latency");
+    assert!(answer.contains("\"index\":0,\"running\":true,\"measuring\":true"), "{answer}");
+    drop(core);
+    let answer = ask(&control, "latency");
+    assert!(answer.contains("\"index\":0,\"running\":false,\"measuring\":false"), "{answer}");
+}
+
+/// Answers a call in the poll after it, with the number of connections that it has heard of.
+#[derive(Default)]
+struct Polls {
+    deferred: Option<Deferred>,
+    connections: u32,
+}
+
+impl Service for Polls {
+    fn call(&mut self, call: Call<'_>) {
+        self.deferred = call.defer();
+    }
+
+    fn polls(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self) -> Progress {
+        let Some(deferred) = self.deferred.take() else { return Progress::default() };
+        deferred.reply(|results| results.u32(self.connections));
+        Progress { events: 1, is_waiting: false }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        self.connections += u32::from(matches!(event, ConnectionEvent::Up { .. }));
+    }
+}
+
+#[test]
+fn a_service_that_is_measured_polls_and_hears_of_connections() {
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| Polls::default());
+    let mut it = Measured::start(Server::started(engine, Default::default()));
+    it.counts();
+    let other = Caller::connect(&it.server.address, all_words);
+    assert_eq!(it.call(ECHO, 1)[0].as_ref().unwrap(), &[2]);
+    // With the first call of the other connection.
+    it.expect(&[("0", 1), ("1", 1)]);
+    drop(other);
+}
