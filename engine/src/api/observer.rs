@@ -280,7 +280,7 @@ mod tests {
     }
 
     impl Pair {
-        fn new() -> Self {
+        fn new(test: &str) -> Self {
             let mut raw = RawConfig::default();
             raw.stats.export = StatsExport::None;
             (raw.mem.arena_mib, raw.mem.lock) = (8, Want::Off);
@@ -288,7 +288,7 @@ mod tests {
             let engines = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
             let answer = |call: crate::api::Call<'_>| call.reply(|_| {});
             engines[0].serve(PROGRAM, Version(1), move |_| answer);
-            let address = format!("shm:observer-test-{}", std::process::id());
+            let address = format!("shm:observer-{test}-{}", std::process::id());
             engines[0].listen(&address).unwrap();
             let [mut server, mut client] = [0, 1].map(|index| engines[index].core(0).unwrap());
             let replies = Rc::new(Cell::new(0));
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_ends_ends_the_measuring_and_keeps_the_counts() {
-        let mut pair = Pair::new();
+        let mut pair = Pair::new("lease");
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         pair.call();
@@ -353,7 +353,7 @@ mod tests {
     /// A core that does not read its mail until it is full. Expect it told later that nobody measures.
     #[test]
     fn a_full_mailbox_is_tried_again() {
-        let mut pair = Pair::new();
+        let mut pair = Pair::new("mailbox");
         let now = Instant::now();
         pair.observer.latency(0, now);
         pair.server.poll_once();
