@@ -1,9 +1,11 @@
 //! Measures how long handlers take to answer calls. Nothing here runs unless somebody has asked for latencies: the api
 //! then runs each handler between `begin_timer` and `end_timer`.
 
+use crate::fabric::ConnId;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::latency::{CallTimer, Row};
+use spinrpc_proto::output::SlotId;
 use std::sync::Arc;
 
 impl CoreCell {
@@ -28,6 +30,15 @@ impl Reactor {
     pub(in crate::reactor) fn measure(&mut self, latencies: &Arc<Latencies>) -> bool {
         self.latencies = Some(Arc::clone(latencies));
         latencies.obey()
+    }
+
+    /// A deferred call has been answered.
+    #[inline]
+    pub(in crate::reactor) fn count_deferred(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if let Some(timer) = c.serves[usize::from(slot.index)].timer.take() {
+            self.count_duration(timer);
+        }
     }
 
     /// A call that was measured has been answered.

@@ -10,7 +10,6 @@ use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply, Inbox};
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::words::calls::RpcRefusal;
 use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
-use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::message_memory::{Undrafted, check};
 use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR};
 use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
@@ -33,8 +32,6 @@ pub(crate) struct DeferTicket {
     presence: Arc<Presence>,
     /// Keeps the reply, for the same call by another connection.
     keep: Option<Ticket>,
-    /// There if the call is being measured.
-    timer: Option<CallTimer>,
 }
 
 /// Whether a connection is still there, for threads that answer its calls.
@@ -65,10 +62,8 @@ impl DeferTicket {
         slot: SlotId,
         room: Room,
         presence: Arc<Presence>,
-        timer: Option<CallTimer>,
     ) -> Self {
-        let room = Some(room);
-        Self { inbox, conn, slot, room, is_answered: false, presence, keep: None, timer }
+        Self { inbox, conn, slot, room: Some(room), is_answered: false, presence, keep: None }
     }
 
     /// Nobody hears the answer: the connection has gone, and the reply is not kept for the same call by another.
@@ -142,8 +137,7 @@ impl DeferTicket {
 
     fn post(&mut self, answer: DeferredAnswer) {
         self.is_answered = true;
-        let Self { conn, slot, timer, .. } = *self;
-        self.inbox.post_reply(DeferredReply { conn, slot, answer, timer });
+        self.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
     }
 }
 

@@ -6,7 +6,6 @@ use crate::mem::Bulk;
 use crate::reactor::pending::goodbye::Farewell;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::observation::Observation;
-use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
@@ -45,8 +44,6 @@ pub(crate) struct DeferredReply {
     pub(crate) conn: ConnId,
     pub(crate) slot: SlotId,
     pub(crate) answer: DeferredAnswer,
-    /// There if the call is being measured.
-    pub(crate) timer: Option<CallTimer>,
 }
 
 /// Threads that write deferred results at a time without having memory made for that.

@@ -460,23 +460,21 @@ impl Reactor {
         let stage = self.bulk.take(plan.inline_bytes())?;
         self.deferred += 1;
         let room = Room { pool: self.bulk.clone(), stage, plan };
-        let (inbox, presence) = (Arc::clone(&self.inbox), Arc::clone(&c.presence));
         // Measured until the answer comes by mail, and no longer until the handler returns.
-        let timer = self.timer.take();
-        Some(DeferTicket::new(inbox, to.conn, to.slot, room, presence, timer))
+        c.serves[usize::from(to.slot.index)].timer = self.timer.take();
+        let (inbox, presence) = (Arc::clone(&self.inbox), Arc::clone(&c.presence));
+        Some(DeferTicket::new(inbox, to.conn, to.slot, room, presence))
     }
 
     /// The answer of a deferred call came by mail.
     pub(in crate::reactor) fn finish_deferred(&mut self, reply: DeferredReply) {
         self.deferred = self.deferred.saturating_sub(1);
-        if let Some(timer) = reply.timer {
-            self.count_duration(timer);
-        }
         let (conn, slot) = (reply.conn, reply.slot);
         let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
             self.stats.stale += 1;
             return;
         };
+        self.count_deferred(conn, slot);
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match reply.answer {
             DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),

@@ -19,6 +19,7 @@ use crate::reactor::pending::receive_chains::ReceiveChains;
 use crate::reactor::pending::roles::{ReverseState, Roles};
 use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::state::conn_lane::ConnLane;
+use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
@@ -48,6 +49,8 @@ pub(crate) struct ServeHold {
     pub(in crate::reactor) expiry: Expiry,
     /// When it has waited for memory for long enough, if it waits.
     pub(in crate::reactor) patience: Expiry,
+    /// There if the call is deferred and measured.
+    pub(in crate::reactor) timer: Option<CallTimer>,
 }
 
 /// One connection of a core.
@@ -269,6 +272,7 @@ impl ServeHold {
             put_off: false,
             expiry: Expiry::NONE,
             patience: Expiry::NONE,
+            timer: None,
         }
     }
 }
