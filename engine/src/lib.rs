@@ -1,3 +1,5 @@
+//! ONC RPC over RDMA for programs that cannot wait.
+//!
 #![doc = include_str!("guide.md")]
 // Data flows one way: wire -> proto -> reactor -> api, and back. Each module's head says what it is for, what it may
 // touch and who calls it; `tests/architecture.rs` checks the edges. What is hidden from the documentation is for the

@@ -9,6 +9,7 @@ use crate::fabric::{
     Peer, QpId, Received, Short,
 };
 use crate::mem::Buf;
+use crate::reactor::pending::deferred::Caller;
 use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::mailbox::Mail;
 use crate::reactor::pending::roles::Roles;
@@ -28,6 +29,7 @@ use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
 use std::cell::RefMut;
+use std::sync::Arc;
 
 /// Turns with work after which the statistics are published; else the next idle turn does it.
 const PUBLISH_AFTER: u32 = 64;
@@ -543,6 +545,7 @@ impl Reactor {
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.lane.proto().know_options(self.options);
         conn.peer = Some(peer);
+        conn.caller = Some(Caller::new(Arc::clone(&self.inbox)));
         if let Some(request) = request {
             self.take_over(request, &mut conn);
         }
@@ -556,7 +559,9 @@ impl Reactor {
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
         let gone = self.conns.remove(conn)?;
-        gone.presence.end();
+        if let Some(caller) = &gone.caller {
+            caller.go();
+        }
         self.stats.connections_closed += 1;
         Some(gone)
     }

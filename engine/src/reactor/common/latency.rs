@@ -33,7 +33,7 @@ impl Reactor {
     }
 
     /// A deferred call has been answered.
-    #[inline]
+    #[cold]
     pub(in crate::reactor) fn count_deferred(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         if let Some(timer) = c.serves[usize::from(slot.index)].timer.take() {

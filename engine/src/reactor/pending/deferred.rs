@@ -24,27 +24,29 @@ const REFUSAL: DeferredAnswer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
 
 /// Lets a call be answered once, from any thread. Dropped unanswered it sends SYSTEM_ERR.
 pub(crate) struct DeferTicket {
-    inbox: Arc<Inbox>,
+    caller: Arc<Caller>,
     conn: ConnId,
     slot: SlotId,
     room: Option<Room>,
     is_answered: bool,
-    presence: Arc<Presence>,
     /// Keeps the reply, for the same call by another connection.
     keep: Option<Ticket>,
 }
 
-/// Whether a connection is still there, for threads that answer its calls.
-pub(in crate::reactor) struct Presence(AtomicBool);
+/// A connection as threads know it that answer its calls: where the answers go, and whether it is still there.
+pub(in crate::reactor) struct Caller {
+    inbox: Arc<Inbox>,
+    has_gone: AtomicBool,
+}
 
-impl Presence {
-    pub(in crate::reactor) fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicBool::new(true)))
+impl Caller {
+    pub(in crate::reactor) fn new(inbox: Arc<Inbox>) -> Arc<Self> {
+        Arc::new(Self { inbox, has_gone: AtomicBool::new(false) })
     }
 
-    pub(in crate::reactor) fn end(&self) {
+    pub(in crate::reactor) fn go(&self) {
         // Relaxed: a hint, which may come late; nothing is read by it.
-        self.0.store(false, Ordering::Relaxed);
+        self.has_gone.store(true, Ordering::Relaxed);
     }
 }
 
@@ -57,19 +59,18 @@ pub(in crate::reactor) struct Room {
 
 impl DeferTicket {
     pub(in crate::reactor) fn new(
-        inbox: Arc<Inbox>,
+        caller: Arc<Caller>,
         conn: ConnId,
         slot: SlotId,
         room: Room,
-        presence: Arc<Presence>,
     ) -> Self {
-        Self { inbox, conn, slot, room: Some(room), is_answered: false, presence, keep: None }
+        Self { caller, conn, slot, room: Some(room), is_answered: false, keep: None }
     }
 
     /// Nobody hears the answer: the connection has gone, and the reply is not kept for the same call by another.
     pub(crate) fn is_unheard(&self) -> bool {
-        // Relaxed: as in `Presence::end`.
-        self.keep.is_none() && !self.presence.0.load(Ordering::Relaxed)
+        // Relaxed: as in `Caller::go`.
+        self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
     }
 
     /// Answers that it was not executed, as its time was over. The same call by another connection is told SYSTEM_ERR.
@@ -96,7 +97,8 @@ impl DeferTicket {
             Some(room) => {
                 let keep = self.keep.take();
                 let bytes = room.pool.largest();
-                self.inbox
+                self.caller
+                    .inbox
                     .lend_draft_memory(bytes, |long| room.encode_once(data, keep, long, encode))
             }
             None => REFUSAL,
@@ -137,7 +139,7 @@ impl DeferTicket {
 
     fn post(&mut self, answer: DeferredAnswer) {
         self.is_answered = true;
-        self.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
+        self.caller.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
     }
 }
 

@@ -452,6 +452,7 @@ impl Reactor {
     /// mailbox has room for, or no memory for the reply is left.
     pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         let c = self.conns.find(to.conn)?;
+        let caller = c.caller.as_ref()?;
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = self.config.reply_plan(&c.negotiated, &view);
         if self.deferred >= DEFERRED_MAX {
@@ -461,9 +462,10 @@ impl Reactor {
         self.deferred += 1;
         let room = Room { pool: self.bulk.clone(), stage, plan };
         // Measured until the answer comes by mail, and no longer until the handler returns.
-        c.serves[usize::from(to.slot.index)].timer = self.timer.take();
-        let (inbox, presence) = (Arc::clone(&self.inbox), Arc::clone(&c.presence));
-        Some(DeferTicket::new(inbox, to.conn, to.slot, room, presence))
+        if self.timer.is_some() {
+            c.serves[usize::from(to.slot.index)].timer = self.timer.take();
+        }
+        Some(DeferTicket::new(Arc::clone(caller), to.conn, to.slot, room))
     }
 
     /// The answer of a deferred call came by mail.
@@ -474,7 +476,9 @@ impl Reactor {
             self.stats.stale += 1;
             return;
         };
-        self.count_deferred(conn, slot);
+        if self.latencies.is_some() {
+            self.count_deferred(conn, slot);
+        }
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match reply.answer {
             DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),

@@ -8,7 +8,7 @@ use crate::fabric::{
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Region};
 use crate::reactor::pending::call_table::{CallHold, CallTable};
-use crate::reactor::pending::deferred::Presence;
+use crate::reactor::pending::deferred::Caller;
 use crate::reactor::pending::expiry::Expiry;
 use crate::reactor::pending::exported::{ExportHold, KeptReply};
 use crate::reactor::pending::goodbye::Goodbye;
@@ -61,7 +61,7 @@ pub(crate) struct Conn {
     /// Who is at the other end, for those who look at the core.
     pub(in crate::reactor) peer: Option<Peer>,
     /// For who answers its calls later.
-    pub(in crate::reactor) presence: Arc<Presence>,
+    pub(in crate::reactor) caller: Option<Arc<Caller>>,
     pub(crate) calls: CallTable,
     pub(crate) serves: Box<[ServeHold]>,
     /// Replies that are being fetched; no places where the rules have none.
@@ -131,7 +131,7 @@ impl Conn {
             id,
             lane: Rc::new(ConnLane::new(id, ends, protocol)),
             peer: None,
-            presence: Presence::new(),
+            caller: None,
             calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             pulls: (0..pulls).map(|_| None).collect(),
