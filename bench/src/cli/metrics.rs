@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 #[derive(Args, Debug)]
 #[command(after_help = METRICS_EXAMPLES)]
 pub(crate) struct MetricsArgs {
-    /// A process, by its id, or whoever listens at an address such as shm:NAME [default: every
+    /// A process, by its id, or the one that listens at an address such as shm:NAME [default: every
     /// engine here that this user may look at]
     #[arg(value_name = "ADDRESS|PID", value_parser = top::Target::parse)]
     pub(crate) target: Option<top::Target>,
-    /// Serve them by HTTP there, at /metrics, until ended; whoever can reach the port may ask
+    /// Serve them by HTTP there, at /metrics, until ended; anyone who can reach the port may ask
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// With latency histograms of each procedure that was called: engines measure from the first

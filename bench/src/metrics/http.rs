@@ -1,8 +1,8 @@
 //! As much of HTTP as Prometheus asks for: `GET /metrics`, one answer for each connection.
 //!
-//! Whoever can reach the port may ask, and may be hostile: so many connections are served at a time, each for so long and
-//! with so long a request, and no more memory is taken; all others wait in the queue of the kernel. A library for HTTP would
-//! bring a thread for each connection, or an executor.
+//! Anyone who can reach the port may ask, and may be hostile: so many connections are served at a time, each for so long and
+//! with so long a request, and one answer is made at a time; all others wait in the queue of the kernel. A library for HTTP
+//! would bring a thread for each connection, or an executor.
 
 use super::Wanted;
 use crate::failure::Failure;
@@ -41,14 +41,14 @@ pub(super) fn serve(address: SocketAddr, wanted: Wanted) -> Result<(), Failure> 
 fn work(listener: &TcpListener, wanted: &Wanted) {
     loop {
         match listener.accept() {
-            // Who asks wrongly, or hangs up, is the only one to notice.
+            // A wrong request, or a connection that ends early, concerns its client alone.
             Ok((stream, _)) => drop(answer(&stream, wanted)),
             Err(_) => thread::sleep(PAUSE),
         }
     }
 }
 
-fn answer(mut stream: &TcpStream, wanted: &Wanted) -> io::Result<()> {
+fn answer(stream: &TcpStream, wanted: &Wanted) -> io::Result<()> {
     let request = read_request(stream)?;
     let (status, body) = match request_line(&request) {
         Some(("GET" | "HEAD", "/metrics")) => ("200 OK", wanted.now()),
@@ -63,10 +63,26 @@ fn answer(mut stream: &TcpStream, wanted: &Wanted) -> io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n"
     );
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(head.as_bytes())?;
+    let end = Instant::now() + PATIENCE;
+    write_until(stream, head.as_bytes(), end)?;
     let is_head = request.starts_with(b"HEAD ");
-    stream.write_all(if is_head { b"" } else { body.as_bytes() })
+    write_until(stream, if is_head { b"" } else { body.as_bytes() }, end)
+}
+
+/// All of `bytes`, which a slow reader must have taken by `end`.
+fn write_until(mut stream: &TcpStream, mut bytes: &[u8], end: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(bytes)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => bytes = &bytes[written..],
+        }
+    }
+    Ok(())
 }
 
 /// All of a request without a body: up to its empty line.

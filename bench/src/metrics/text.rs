@@ -1,8 +1,8 @@
 //! What engines have counted, in OpenMetrics. Names and help of each metric are here; the crate writes and escapes them.
 //!
 //! What another process says is not believed: names of programs and versions are escaped, numbers that do not add up stay
-//! numbers, and a count that this release does not know is left out; so is a histogram that is none. Connections are summed up for each core, so that the
-//! number of series does not grow with them.
+//! numbers; counts that this release does not know, wrong histograms and what is said twice are left out. Connections are
+//! summed up for each core, so that the number of series does not grow with them.
 
 use crate::top::Found;
 use crate::top::snapshot::{Core, Latencies, Latency, Snapshot};
@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use spinrpc::control::{LATENCY_BUCKETS, latency_bounds_ns};
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::fmt;
 
 /// A count of [`spinrpc::StatsSnapshot`], what it is called here, its unit, and what it counts.
@@ -33,7 +34,7 @@ const COUNTS: &[Count] = &[
     ("bytes_written", "rdma_written", Some(Unit::Bytes), "Bytes placed by RDMA Write"),
     ("copies", "copied_items", None, "Data items copied instead of being placed"),
     ("timeouts", "timeouts", None, "Calls that passed their deadline"),
-    ("calls_left", "calls_left", None, "Calls left without an answer by a shutdown in good order"),
+    ("calls_left", "calls_left", None, "Calls left without an answer by a graceful shutdown"),
     (
         "calls_late",
         "calls_late",
@@ -76,21 +77,37 @@ fn told(core: &Core, count: u64) -> Option<u64> {
 }
 
 /// OpenMetrics text of these engines.
-pub(super) fn render(found: &[Found]) -> String {
-    let engines = found.iter().map(|found| Engine {
-        program: found.program.clone(),
+pub(super) fn render(found: Vec<Found>) -> String {
+    let engines = found.into_iter().map(|found| Engine {
+        program: found.program,
         pid: found.owner.pid,
-        snapshot: found.snapshot.clone(),
-        latencies: found.latencies.clone(),
+        snapshot: found.snapshot,
+        latencies: found.latencies,
     });
     let mut registry = Registry::with_prefix("spinrpc");
-    registry.register_collector(Box::new(Engines(engines.collect())));
+    registry.register_collector(Box::new(Engines(once_each(engines))));
     let mut written = String::new();
     match text::encode(&mut written, &registry) {
         Ok(()) => written,
         // A String takes what is written to it.
         Err(fmt::Error) => String::new(),
     }
+}
+
+/// Without what an engine has said twice: a series may be there once.
+fn once_each(engines: impl Iterator<Item = Engine>) -> Vec<Engine> {
+    let mut seen = HashSet::new();
+    let mut engines: Vec<_> =
+        engines.filter(|engine| seen.insert((engine.pid, engine.snapshot.engine))).collect();
+    for engine in &mut engines {
+        let mut indices = HashSet::new();
+        engine.snapshot.cores.retain(|core| indices.insert(core.index));
+        for core in &mut engine.snapshot.cores {
+            let mut sizes = HashSet::new();
+            core.memory.retain(|class| sizes.insert(class.block_bytes));
+        }
+    }
+    engines
 }
 
 #[derive(Debug)]
@@ -285,7 +302,7 @@ mod tests {
 
     fn written(engines: Vec<Engine>) -> String {
         let mut registry = Registry::with_prefix("spinrpc");
-        registry.register_collector(Box::new(Engines(engines)));
+        registry.register_collector(Box::new(Engines(once_each(engines.into_iter()))));
         let mut text = String::new();
         text::encode(&mut text, &registry).unwrap();
         text
@@ -385,6 +402,18 @@ mod tests {
             text.lines().filter(|line| line.starts_with("spinrpc_call_duration_seconds_count"));
         assert_eq!(counts.count(), 2, "{text}");
         assert!(!text.lines().any(|line| line.starts_with("spinrpc_fake")), "{text}");
+    }
+
+    #[test]
+    fn what_an_engine_says_twice_is_there_once() {
+        let class = "{\"block_bytes\":4096,\"total\":1,\"free\":3}";
+        let twice = CORE.replace(class, &format!("{class},{class}"));
+        let text = written(vec![engine("x", &format!("{twice},{twice}")), engine("x", CORE)]);
+        let mut series: Vec<_> = text.lines().filter_map(|line| line.split_once("} ")).collect();
+        let all = series.len();
+        series.sort_unstable();
+        series.dedup_by_key(|(name, _)| *name);
+        assert!(all > 10 && series.len() == all, "{text}");
     }
 
     #[test]

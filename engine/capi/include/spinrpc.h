@@ -180,8 +180,10 @@ typedef struct spinrpc_call_options {
 } spinrpc_call_options;
 
 // Gets the answer of a call, on the thread of the client's core, which it must not block. `results` reads the results
-// until it returns; it is NULL unless `status` is SPINRPC_STATUS_OK, and then spinrpc_last_error_message() has the text. It
-// may start calls. It must not leave by longjmp() or by an exception.
+// until it returns. If `status` is not SPINRPC_STATUS_OK, `results` is NULL and spinrpc_last_error_message() has the text.
+// The callback may start calls. It must not leave by longjmp() or by an exception.
+//
+// What `user_data` points to must be there until the callback has run, which is before spinrpc_engine_free() returns.
 //
 // If the engine has ended, it runs on the thread that notices, which may be that which calls.
 typedef void (*spinrpc_answer_callback)(void *user_data,
@@ -201,7 +203,7 @@ const char *spinrpc_last_error_message(void);
 // Returns the name of a status, such as "timed out"; "unknown" for a number that is not one. The text is constant.
 const char *spinrpc_status_name(uint32_t status);
 
-// Makes an engine. No core runs yet; blocks while files are read.
+// Makes an engine. No core runs yet. Blocks while files are read; not in a callback.
 //
 // `profile` is the name of a shipped profile ("base", "latency", "throughput", "dev-vm", ...) or the path of a TOML
 // file, as `spintune` knows them; NULL is "base". `settings` is NULL or text with one KEY=VALUE on each line, such as
@@ -216,7 +218,8 @@ enum spinrpc_status spinrpc_engine_new(const char *profile,
 
 // Accepts connections at `address`: "shm:NAME" for processes of this host, "rdma://HOST:PORT" with the driver
 // for RDMA devices. May be called for several addresses, before spinrpc_engine_start() or after. Programs
-// have to be there (spinrpc_engine_serve()) before the first client comes.
+// have to be there (spinrpc_engine_serve()) before the first client comes. Blocks until the address is taken; not in a
+// callback.
 //
 // Errors: SPINRPC_STATUS_ENGINE if the address is taken, malformed, or of another driver.
 enum spinrpc_status spinrpc_engine_listen(const struct spinrpc_engine *engine,
@@ -305,7 +308,8 @@ enum spinrpc_status spinrpc_decode_data(struct spinrpc_decoder *decoder,
 
 // Reads all that is left, as XDR for a codec of the application's: `*length` is a multiple of four.
 //
-// Errors: SPINRPC_STATUS_DECODE if a data item that was placed directly is among it; the functions above read it.
+// Errors: SPINRPC_STATUS_DECODE if a data item that was placed directly is among it, or the message is padded
+// (RDMA_MSGP, which is never used unless rpc.protocol allows it); the functions above read it.
 enum spinrpc_status spinrpc_decode_rest(struct spinrpc_decoder *decoder,
                                         const uint8_t **data,
                                         size_t *length);

@@ -52,8 +52,10 @@ const DEFAULTS: CallOptions = CallOptions {
 };
 
 /// Gets the answer of a call, on the thread of the client's core, which it must not block. `results` reads the results
-/// until it returns; it is NULL unless `status` is SPINRPC_STATUS_OK, and then spinrpc_last_error_message() has the text. It
-/// may start calls. It must not leave by longjmp() or by an exception.
+/// until it returns. If `status` is not SPINRPC_STATUS_OK, `results` is NULL and spinrpc_last_error_message() has the text.
+/// The callback may start calls. It must not leave by longjmp() or by an exception.
+///
+/// What `user_data` points to must be there until the callback has run, which is before spinrpc_engine_free() returns.
 ///
 /// If the engine has ended, it runs on the thread that notices, which may be that which calls.
 pub type AnswerCallback = Option<
@@ -84,9 +86,10 @@ impl<'a> Prepared<'a> {
         };
         // SAFETY: the caller's promise.
         let (message, results) = unsafe {
+            let results = slice(options.results, options.result_count, "results");
+            refuse_shared(options, results.as_ref().map_or(&[], |results| results))?;
             let arguments = stream(arguments, length, "arguments");
             let message = Message::take(arguments, options.items, options.item_count);
-            let results = slice(options.results, options.result_count, "results");
             (message, results.and_then(|results| take_blocks(results.iter().copied())))
         };
         let (message, blocks) = message?;
@@ -101,6 +104,23 @@ impl<'a> Prepared<'a> {
         let Self { spec, message, items } = self;
         (spec, move |to: &mut Encoder<'_>| message.encode(items, to))
     }
+}
+
+/// A block must not be both an item of the arguments and one of `results`: then all are taken over, each once.
+///
+/// # Safety
+/// The pointers of `options` are as the header asks for.
+unsafe fn refuse_shared(options: &CallOptions, results: &[*mut RpcMemory]) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let items = unsafe { slice(options.items, options.item_count, "items") }.unwrap_or_default();
+    let is_shared = |item: &DataItem| !item.memory.is_null() && results.contains(&item.memory);
+    if items.iter().any(is_shared) {
+        let blocks = items.iter().map(|item| item.memory).chain(results.iter().copied());
+        let blocks: Vec<_> = blocks.collect();
+        // SAFETY: the caller's promise. It refuses blocks that are there twice.
+        drop(unsafe { take_blocks(blocks.into_iter()) }?);
+    }
+    Ok(())
 }
 
 fn spec(options: &CallOptions) -> Result<CallSpec, Failure> {
@@ -250,4 +270,26 @@ pub unsafe extern "C" fn spinrpc_answer_free(answer: *mut RpcAnswer) {
         drop(unsafe { take_back(answer) });
         Ok(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinrpc::Bulk;
+
+    #[test]
+    fn a_block_that_is_an_argument_and_a_result_is_refused_and_freed_once() {
+        let memory = Box::into_raw(Box::new(RpcMemory(Bulk::from_vec(b"data".to_vec()))));
+        let (items, results) = ([DataItem { memory, at: 0 }], [memory]);
+        let options = CallOptions {
+            items: items.as_ptr(),
+            item_count: items.len(),
+            results: results.as_ptr(),
+            result_count: results.len(),
+            ..DEFAULTS
+        };
+        // SAFETY: the block was made for this, and the lists live longer.
+        let prepared = unsafe { Prepared::new(std::ptr::null(), 0, &raw const options) };
+        assert_eq!(prepared.map(|_| ()).unwrap_err().status, Status::InvalidArgument);
+    }
 }

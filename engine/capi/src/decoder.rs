@@ -112,7 +112,8 @@ pub unsafe extern "C" fn spinrpc_decode_data(
 
 /// Reads all that is left, as XDR for a codec of the application's: `*length` is a multiple of four.
 ///
-/// Errors: SPINRPC_STATUS_DECODE if a data item that was placed directly is among it; the functions above read it.
+/// Errors: SPINRPC_STATUS_DECODE if a data item that was placed directly is among it, or the message is padded
+/// (RDMA_MSGP, which is never used unless rpc.protocol allows it); the functions above read it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_decode_rest(
     decoder: *mut RpcDecoder<'_>,

@@ -44,8 +44,11 @@ impl RpcEngine {
     }
 
     /// Fails if the cores run already: they would not learn of what is configured now.
-    pub(crate) fn check_configurable(&self) -> Result<(), Failure> {
-        check_not_started(&self.threads())
+    pub(crate) fn configure(&self, configure: impl FnOnce(&Engine)) -> Result<(), Failure> {
+        let threads = self.threads();
+        check_not_started(&threads)?;
+        configure(&self.engine);
+        Ok(())
     }
 
     fn join(&self) -> Result<(), Failure> {
@@ -85,7 +88,7 @@ fn configuration(profile: &str, settings: &str) -> Result<Config, Failure> {
     Ok(loader.load(profile)?.config().clone())
 }
 
-/// Makes an engine. No core runs yet; blocks while files are read.
+/// Makes an engine. No core runs yet. Blocks while files are read; not in a callback.
 ///
 /// `profile` is the name of a shipped profile ("base", "latency", "throughput", "dev-vm", ...) or the path of a TOML
 /// file, as `spintune` knows them; NULL is "base". `settings` is NULL or text with one KEY=VALUE on each line, such as
@@ -103,6 +106,7 @@ pub unsafe extern "C" fn spinrpc_engine_new(
     guard(|| {
         // SAFETY: memory for a pointer, as the header asks for.
         let out = unsafe { Out::new(engine, "engine") }?;
+        may_block()?;
         let or = |given: *const c_char, otherwise, name| match given.is_null() {
             true => Ok(otherwise),
             // SAFETY: text, as the header asks for, which lives until this function returns.
@@ -116,7 +120,8 @@ pub unsafe extern "C" fn spinrpc_engine_new(
 
 /// Accepts connections at `address`: "shm:NAME" for processes of this host, "rdma://HOST:PORT" with the driver
 /// for RDMA devices. May be called for several addresses, before spinrpc_engine_start() or after. Programs
-/// have to be there (spinrpc_engine_serve()) before the first client comes.
+/// have to be there (spinrpc_engine_serve()) before the first client comes. Blocks until the address is taken; not in a
+/// callback.
 ///
 /// Errors: SPINRPC_STATUS_ENGINE if the address is taken, malformed, or of another driver.
 #[unsafe(no_mangle)]
@@ -127,6 +132,7 @@ pub unsafe extern "C" fn spinrpc_engine_listen(
     guard(|| {
         // SAFETY: an engine and text, as the header asks for.
         let (engine, address) = unsafe { (borrow(engine, "engine")?, text(address, "address")?) };
+        may_block()?;
         Ok(engine.engine.listen(address)?)
     })
 }

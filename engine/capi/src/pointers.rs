@@ -32,13 +32,13 @@ pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'
     Ok(unsafe { &mut *pointer })
 }
 
-/// An object that [`give`] made, taken back; `None` for null.
+/// An object that [`give`] made, taken back; `None` for null, and for a misaligned pointer, which is none of them.
 ///
 /// # Safety
 /// `pointer` is null or came from [`give`], and is not used any more.
 pub(crate) unsafe fn take_back<T>(pointer: *mut T) -> Option<Box<T>> {
     // SAFETY: by the caller's promise, it is a box that was given away.
-    (!pointer.is_null()).then(|| unsafe { Box::from_raw(pointer) })
+    (!pointer.is_null() && pointer.is_aligned()).then(|| unsafe { Box::from_raw(pointer) })
 }
 
 /// Where a function writes a result: memory of the caller's that need not be initialised.

@@ -105,12 +105,11 @@ pub unsafe extern "C" fn spinrpc_engine_serve(
         let engine = unsafe { borrow(engine, "engine") }?;
         let null = || Failure::new(Status::InvalidArgument, "handler is null");
         let (handler, user_data) = (handler.ok_or_else(null)?, UserData::new(user_data));
-        engine.check_configurable()?;
-        engine.engine.serve(Program(program), Version(version), move |context| {
+        let service = move |context: &CoreContext| {
             let context = context.clone();
             move |call: Call<'_>| handle(handler, user_data, &context, call)
-        });
-        Ok(())
+        };
+        engine.configure(|engine| engine.serve(Program(program), Version(version), service))
     })
 }
 

@@ -536,12 +536,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// Calls whose deadline is `from` get another one.
-    pub fn postpone(&mut self, from: Instant, to: Instant) {
-        let calls = self.slots.as_mut().iter_mut();
-        calls.filter(|slot| slot.deadline == from).for_each(|slot| slot.deadline = to);
-    }
-
     /// Ends an awaited call, as far as the responder lets it.
     fn give_up(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
         match self.slots.as_ref()[usize::from(index)].state {

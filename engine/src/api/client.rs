@@ -31,6 +31,9 @@ impl Token {
 
 /// Why a credential is refused.
 pub(super) const LONG_CREDENTIAL: Backpressure = Backpressure::Misuse("the credential is too long");
+/// No results are longer: lengths on the wire have 32 bits.
+const RESULTS_BYTES_MAX: usize = u32::MAX as usize;
+
 const IN_AN_ENCODER: Backpressure =
     Backpressure::Misuse("an encoder changes the credential of its call");
 
@@ -397,7 +400,7 @@ impl CallSpec {
     /// or fit inline.
     #[must_use]
     pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
-        self.reply_bytes_max = bytes;
+        self.reply_bytes_max = bytes.min(RESULTS_BYTES_MAX);
         self
     }
 

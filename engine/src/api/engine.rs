@@ -195,8 +195,8 @@ impl Engine {
     /// cores start. The stream is that of all cores.
     ///
     /// At most `calls_max` calls, at least one, are in the stream or taken from it and not dropped; one more is answered
-    /// with SYSTEM_ERR, as is one that comes when the stream has been dropped. Their memory is made now, and grows to the
-    /// longest arguments. See [`CallStream`](crate::CallStream) for an example.
+    /// with SYSTEM_ERR, as is one that comes when the stream has been dropped. Their memory is made now, and grows
+    /// with their arguments up to 64 KiB; that of longer ones is given back after each call. See [`CallStream`](crate::CallStream) for an example.
     #[cfg(feature = "async")]
     pub fn serve_stream(
         &self,

@@ -24,6 +24,7 @@ use crate::reactor::words::message_memory::{MessageMemory, Undrafted};
 use crate::reactor::words::messages::{ITEMS_DIFFER, is_plain, plain_header_bytes, version_of};
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::reactor::words::sink::{Event, EventSink};
+use crate::sys::clock::Ticks;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
@@ -436,13 +437,24 @@ impl CoreCell {
     /// When a call that starts now is given up.
     #[inline(always)]
     fn lane_deadline(&self, spec: &CallSpec) -> Instant {
-        let now = self.lane.stamp.get().or_else(|| self.lane.clock.map(|clock| clock.now()));
+        let now = self.lane.stamp.get().or_else(|| self.read_stamp());
         match (spec.deadline, now) {
             (Deadline::Default, Some(now)) => {
                 Instant(now.0.saturating_add(self.lane.default_timeout_ticks))
             }
             _ => self.reactor().deadline(spec),
         }
+    }
+
+    /// The time, for all calls of the turn if there is one: it is not older than the turn, however long the application
+    /// was away.
+    #[inline(always)]
+    fn read_stamp(&self) -> Option<Ticks> {
+        let now = self.lane.clock?.now();
+        if self.lane.in_turn.get() {
+            self.lane.stamp.set(Some(now));
+        }
+        Some(now)
     }
 
     /// Sends the reply to a call that is over, whose results are in `message`.

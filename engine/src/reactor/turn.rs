@@ -23,7 +23,6 @@ use crate::reactor::words::memory::message_bytes;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::reactor::words::sink::{Event, EventSink};
-use crate::sys::clock::Ticks;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
@@ -84,6 +83,7 @@ impl CoreCell {
             is_waiting |= up.polls();
             reactor = self.reactor();
         }
+        self.lane.in_turn.set(false);
         self.lane.stamp.set(None);
         reactor.end_turn(events, &self.lane.counts);
         Progress { events, is_waiting }
@@ -91,9 +91,9 @@ impl CoreCell {
 
     #[inline(always)]
     fn begin_turn(&self) {
-        let mut reactor = self.reactor();
-        reactor.in_turn = true;
-        self.lane.stamp.set(Some(reactor.now));
+        self.reactor().in_turn = true;
+        self.lane.in_turn.set(true);
+        self.lane.stamp.set(None);
     }
 
     #[inline(always)]
@@ -376,7 +376,9 @@ impl Reactor {
         self.in_turn = false;
         self.stats.polls += 1;
         if events > 0 {
-            self.stats.busy_ticks += self.stamp();
+            let now = self.read_clock();
+            self.stats.busy_ticks += now.0.wrapping_sub(self.now.0);
+            self.now = now;
             self.unpublished += 1;
             if self.unpublished > PUBLISH_AFTER {
                 self.publish(counts);
@@ -390,33 +392,10 @@ impl Reactor {
     fn end_idle_turn(&mut self, counts: &LaneCounts) {
         self.stats.empty_polls += 1;
         if self.stats.polls.is_multiple_of(STAMP_EVERY) {
-            self.stamp();
+            self.now = self.read_clock();
         }
         if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
             self.publish(counts);
-        }
-    }
-
-    /// Reads the clock, and says how much time has passed.
-    #[inline]
-    fn stamp(&mut self) -> u64 {
-        let now = self.read_clock();
-        let passed = now.0.saturating_sub(self.now.0);
-        if passed > self.late_ticks {
-            self.postpone_calls(now);
-        }
-        self.now = now;
-        passed
-    }
-
-    /// The application was away, or a handler took its time: calls that were started by the old stamp have all of
-    /// theirs from now on.
-    #[cold]
-    fn postpone_calls(&mut self, now: Ticks) {
-        let end = |stamp: Ticks| Instant(stamp.0.saturating_add(self.default_timeout_ticks));
-        let (from, to) = (end(self.now), end(now));
-        for c in self.conns.iter_mut() {
-            c.lane.proto().requester.postpone(from, to);
         }
     }
 

@@ -13,7 +13,10 @@ use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Memory for one call, used again and as long as the longest.
+/// Memory that is kept for the arguments of a call; longer arguments have memory of their own.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Memory for one call, used again.
 #[derive(Default)]
 pub(super) struct Kept {
     call: Option<Header>,
@@ -90,6 +93,8 @@ impl KeptArguments {
 
     fn clear(&mut self) {
         self.stream.clear();
+        // One long call must not make all memory long that goes round.
+        self.stream.shrink_to(KEPT_BYTES_MAX);
         self.chunks.clear();
         self.bulks.clear();
         self.padding = None;
@@ -169,6 +174,19 @@ impl IncomingCall {
             drop(self);
             deferred.reject(status);
         }
+    }
+
+    /// As [`Deferred::too_late`](crate::Deferred::too_late).
+    pub fn too_late(mut self) {
+        if let Some(deferred) = self.take() {
+            drop(self);
+            deferred.too_late();
+        }
+    }
+
+    /// As [`Deferred::is_unheard`](crate::Deferred::is_unheard).
+    pub fn is_unheard(&self) -> bool {
+        self.header().is_some_and(|header| header.deferred.is_unheard())
     }
 
     fn take(&mut self) -> Option<Deferred> {

@@ -23,6 +23,8 @@ use std::task::Poll;
 /// ([`CoreContext::connect`](crate::CoreContext::connect)), timers and channels of a runtime. Runtimes are not needed;
 /// futures that do need one, as timers of tokio, are to be made inside of it (`tokio::runtime::Handle::enter`).
 ///
+/// Procedure 0, which does nothing in every program (RFC 5531 section 12.1), is answered without a handler.
+///
 /// A handler is dropped, at the place where it awaits, when the connection of its call goes down. ONC RPC cannot tell
 /// a server that a caller has given a call up, so such a handler goes on, and the caller's transport drops the answer.
 /// A handler that must not begin too late asks for [`Call::deadline`] in [`AsyncService::request`]. A handler that
@@ -67,8 +69,8 @@ pub trait AsyncService: 'static {
     }
 }
 
-/// Results of a call, to be encoded: a closure that writes them, `()` for none, [`WithData`] for registered data
-/// items, or a type of the application's own.
+/// Results of a call, to be encoded: a type of the application's own, `()` for none, [`WithData`] for registered data
+/// items, or a function that writes them, such as a `Box<dyn FnOnce(&mut Encoder<'_>)>`.
 pub trait Results {
     /// Registered data items beside the results, which [`Results::encode`] names with
     /// [`Encoder::bulk`](crate::Encoder::bulk). Asked once, before.
@@ -225,6 +227,9 @@ where
     F: Future<Output = Result<S::Reply, AcceptStatus>>,
 {
     fn call(&mut self, mut call: Call<'_>) {
+        if call.procedure() == Procedure(0) {
+            return call.reply(|_| {});
+        }
         if self.slots.is_full() {
             return self.service.too_many(call);
         }
@@ -268,10 +273,11 @@ where
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
+        // First: a future that panics when it is dropped ends this.
+        self.service.on_event(event);
         if let ConnectionEvent::Down { connection, .. } = event {
             self.slots.drop_of(*connection);
         }
-        self.service.on_event(event);
     }
 }
 

@@ -78,8 +78,8 @@ impl CoreShared {
     }
 
     fn take_wake_request(&self) -> bool {
-        // Relaxed: the fence of `notices.park` pairs with the one in `wake`.
-        self.wake_requested.swap(false, Ordering::Relaxed)
+        // Acquire: what was written before the request is seen in the next turn.
+        self.wake_requested.swap(false, Ordering::Acquire)
     }
 
     /// The core is parked by its private word, which no peer can touch.

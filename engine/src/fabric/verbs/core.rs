@@ -144,7 +144,8 @@ impl CoreShared {
 
     /// Ends a sleep, or the attempt at one.
     pub(super) fn unpark(&self) {
-        self.wake_requested.store(false, Ordering::Relaxed);
+        // Acquire: what was written before the request is seen in the next turn.
+        self.wake_requested.swap(false, Ordering::Acquire);
         if !self.parked.swap(false, Ordering::Relaxed) {
             let mut count = [0; 8];
             // Somebody took the flag and writes now, or has; what comes later ends the next sleep

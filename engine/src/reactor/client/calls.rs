@@ -1,7 +1,7 @@
 //! The client half of a core: starting calls, and bringing their replies back to the application.
 
 use crate::config::BulkView;
-use crate::fabric::{AnyFabric, ConnId, Fabric};
+use crate::fabric::{ConnId, Fabric};
 use crate::mem::{Buf, Bulk, ExposedBulk};
 use crate::reactor::client::offering::Offering;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
@@ -16,7 +16,6 @@ use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::{is_plain, no_block, put_xid};
 use crate::reactor::words::option_message::is_optional;
 use crate::reactor::words::stats::StatsSnapshot;
-use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
@@ -291,13 +290,16 @@ impl Reactor {
         })
     }
 
-    /// A deadline that the call names counts from now. The configured one, which is long, counts
-    /// from the turn's time stamp; if that is old, the end of the turn sees to it (`Reactor::stamp`).
+    /// When a call that starts now is given up. The turn's time stamp would not do: it is as old as the application was
+    /// away.
     #[inline(always)]
     pub(in crate::reactor) fn deadline(&self, spec: &CallSpec) -> Instant {
-        let Self { fabric, clock, .. } = self;
-        let stamp = self.in_turn.then_some(self.now);
-        deadline_by(fabric, clock, stamp, self.default_timeout_ticks, spec)
+        let ticks = match spec.deadline {
+            Deadline::Default => self.default_timeout_ticks,
+            Deadline::After(time) => self.clock.from_duration(time),
+            Deadline::None => return Instant(u64::MAX),
+        };
+        Instant(self.read_clock().0.saturating_add(ticks))
     }
 
     /// Sends a call with buffers. On an error the buffers are back in the spec.
@@ -462,23 +464,6 @@ impl Reactor {
         }
         self.repost(conn, message);
     }
-}
-
-/// As [`Reactor::deadline`], while a connection is borrowed. `stamp`: that of the turn, within one.
-#[inline(always)]
-pub(in crate::reactor) fn deadline_by(
-    fabric: &AnyFabric,
-    clock: &Clock,
-    stamp: Option<Ticks>,
-    default_ticks: u64,
-    spec: &CallSpec,
-) -> Instant {
-    let (from, ticks) = match spec.deadline {
-        Deadline::Default => (stamp.unwrap_or_else(|| fabric.now(clock)), default_ticks),
-        Deadline::After(time) => (fabric.now(clock), clock.from_duration(time)),
-        Deadline::None => return Instant(u64::MAX),
-    };
-    Instant(from.0.saturating_add(ticks))
 }
 
 /// Starts a call with chunks, or one that is sent again, in the state of the protocol.

@@ -26,9 +26,6 @@ use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A call by a stamp of the turn loses less than one of so many parts of its time.
-const LATE_PART: u64 = 64;
-
 /// A core's state: what handlers and the turn share.
 pub(crate) struct CoreCell {
     pub(in crate::reactor) state: RefCell<Reactor>,
@@ -52,8 +49,6 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) stats: StatsSnapshot,
     pub(in crate::reactor) next_deadline: Instant,
     pub(in crate::reactor) default_timeout_ticks: u64,
-    /// A stamp that is older than this takes a part off that time.
-    pub(in crate::reactor) late_ticks: u64,
     pub(in crate::reactor) done_timeout_ticks: u64,
     pub(in crate::reactor) memory_wait_ticks: u64,
     pub(in crate::reactor) put_off: VecDeque<(ConnId, Pulling)>,
@@ -128,16 +123,14 @@ impl Reactor {
         if chained.is_none() {
             fabric.take_shorts();
         }
-        let default_timeout_ticks = match config.timeout() {
-            Some(timeout) => clock.from_duration(timeout),
-            None => u64::MAX,
-        };
         Self {
             // Thresholds depend on sizes; who we are goes the other way only.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
             chained,
-            default_timeout_ticks,
-            late_ticks: default_timeout_ticks / LATE_PART,
+            default_timeout_ticks: match config.timeout() {
+                Some(timeout) => clock.from_duration(timeout),
+                None => u64::MAX,
+            },
             done_timeout_ticks: clock.from_duration(config.done_timeout()),
             memory_wait_ticks: clock.from_duration(config.memory_wait()),
             put_off: VecDeque::with_capacity(config.slots_per_conn()),

@@ -25,9 +25,10 @@ pub(in crate::reactor) struct Lane {
     pub(in crate::reactor) serving: Cell<Option<ConnId>>,
     /// It is to be closed when that call is answered.
     pub(in crate::reactor) closing: Cell<Option<ConnId>>,
-    /// The time of the turn, within one.
+    pub(in crate::reactor) in_turn: Cell<bool>,
+    /// When the first call of the turn started, within one: the deadlines of its other calls count from then, too.
     pub(in crate::reactor) stamp: Cell<Option<Ticks>>,
-    /// Read by calls that start between two turns; none where the driver simulates time.
+    /// Read by calls that start; none where the driver simulates time.
     pub(in crate::reactor) clock: Option<Clock>,
     pub(in crate::reactor) default_timeout_ticks: u64,
     /// The earliest deadline of a call that was sent here since the core was told.
@@ -75,6 +76,7 @@ impl Lane {
             reply: memory(),
             serving: Cell::new(None),
             closing: Cell::new(None),
+            in_turn: Cell::new(false),
             stamp: Cell::new(None),
             clock,
             default_timeout_ticks,
