@@ -3,7 +3,7 @@
 #![doc = include_str!("guide.md")]
 // Data flows one way: wire -> proto -> reactor -> api, and back. Each module's head says what it is for, what it may
 // touch and who calls it; `tests/architecture.rs` checks the edges. What is hidden from the documentation is for the
-// crates of this workspace and for tests: it is no part of the public API, and may change in any version.
+// crates of this workspace and for tests: it does not belong to the public API, and may change in any version.
 
 pub mod api;
 pub mod config;

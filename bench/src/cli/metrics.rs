@@ -38,7 +38,7 @@ this user are asked, and of all users if this is root.
 
 With --latency there is spinrpc_call_duration_seconds: how long services take to answer, by
 rpc_program, rpc_version and rpc_procedure (from 64 on: other), and not what callers wait for.
-Measuring costs each call two readings of the clock. It ends when nobody has asked for 60 seconds;
+Measuring costs each call two readings of the clock. It ends 60 seconds after the last request;
 counts are kept, and grow again when somebody asks. An engine shows 1024 histograms of each core.
 
 Exit code: 0 it was printed, 1 there is no such engine or the port cannot be had, 2 wrong usage.";

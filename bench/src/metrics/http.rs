@@ -1,7 +1,8 @@
 //! As much of HTTP as Prometheus asks for: `GET /metrics`, one answer for each connection.
 //!
-//! Anyone who can reach the port may ask, and may be hostile: so many connections are served at a time, each for so long and
-//! with so long a request, and one answer is made at a time; all others wait in the queue of the kernel. A library for HTTP
+//! Anyone who can reach the port may ask, and may be hostile: the number of connections served at a time, the time of
+//! each and the length of a request are bounded, and one answer is made at a time. Other connections wait in the queue of
+//! the kernel. A library for HTTP
 //! would bring a thread for each connection, or an executor.
 
 use super::Wanted;

@@ -267,8 +267,8 @@ impl Deferred {
         self.0.too_late();
     }
 
-    /// Returns true once the caller's connection has ended, so that nobody hears the answer, and work that was not
-    /// begun need not be. A hint, free to ask for at any time and from any thread: the end may be told a turn of the
+    /// Returns true once the caller's connection has ended: the answer goes nowhere, and work that was not begun
+    /// need not be. A hint, free to ask for at any time and from any thread: the end may be told a turn of the
     /// core late. False for a call that is [served once](crate::Engine::serve_once), whose caller may ask for its
     /// answer by another connection. That a caller has cancelled a call is not told to servers: no version of the
     /// protocol has a message for it.

@@ -397,7 +397,7 @@ impl CallSpec {
 
     /// How many bytes the results may take, those in `result_into` not counted. Results that may
     /// not fit inline get a Reply chunk; a server cannot send longer ones than are announced here
-    /// or fit inline.
+    /// or fit inline. More than `u32::MAX` counts as that many, which is the longest that can be announced.
     #[must_use]
     pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.reply_bytes_max = bytes.min(RESULTS_BYTES_MAX);

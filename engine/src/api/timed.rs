@@ -1,5 +1,5 @@
 //! A service whose calls are measured. Stands between the dispatch and the service while somebody wants to know
-//! latencies ([`control`](crate::control)), and is not there else, so that nobody pays for it.
+//! latencies ([`control`](crate::control)); otherwise it is not there, and costs nothing.
 
 use super::call::Call;
 use super::service::{ConnectionEvent, Service};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::mem::replace;
 use std::rc::Rc;
 
-/// Where the service is while it is measured; else empty.
+/// Holds the service while it is measured; otherwise empty.
 type Within = Rc<RefCell<Option<Box<dyn Service>>>>;
 
 /// Puts the measuring service in the place of a service, and takes it away again. Both are made before, so that

@@ -7,7 +7,7 @@ use crate::reactor::latency_bounds_ns;
 use crate::reactor::pending::latency::Measured;
 use std::cmp::Reverse;
 
-/// What is known of the latencies of one core.
+/// Latencies of one core, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CoreLatencies {
     /// A thread is this core.

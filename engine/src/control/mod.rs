@@ -59,7 +59,7 @@
 //! [`LATENCY_HISTOGRAMS_MAX`], those with most calls. `procedure` is its number, or `other` for all of a program from
 //! [`PROCEDURES_MEASURED`] on. `count` is the sum of `buckets`, each of which counts durations up to its bound in
 //! `bounds_ns` and above that of the bucket before; the last bucket has no bound. `sum_ns` is the sum of the durations.
-//! Counts only grow: they are kept while nobody measures. A reader that needs rates subtracts two answers.
+//! Counts only grow: they are kept while measuring is off. A reader that needs rates subtracts two answers.
 
 mod json;
 mod latency;

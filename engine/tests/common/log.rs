@@ -1,4 +1,4 @@
-//! What a thread logs.
+//! Log lines of a thread.
 
 use spinrpc::sync::lock;
 use std::fmt::Debug;

@@ -778,7 +778,7 @@ impl Fabric for ShmFabric {
         Arc::clone(&self.core) as Arc<dyn Wake>
     }
 
-    /// Nobody looks at a connection any more: its memory goes, too, although a client of it may be kept.
+    /// Connections are not looked at any more: their memory goes, too, although clients of them may be kept.
     fn end(&mut self) {
         for index in 0..self.places.len() {
             self.take_down(index as u32, DownCause::Local);

@@ -67,7 +67,7 @@ impl DeferTicket {
         Self { caller, conn, slot, room: Some(room), is_answered: false, keep: None }
     }
 
-    /// Nobody hears the answer: the connection has gone, and the reply is not kept for the same call by another.
+    /// The answer goes nowhere: the connection has gone, and the reply is not kept for the same call by another.
     pub(crate) fn is_unheard(&self) -> bool {
         // Relaxed: as in `Caller::go`.
         self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
