@@ -198,6 +198,11 @@ impl AnyFabric {
     }
 
     #[inline(never)]
+    fn skip_poll_elsewhere(&mut self) -> bool {
+        each!(Self: self, fabric => fabric.skip_poll())
+    }
+
+    #[inline(never)]
     fn send_copied_elsewhere(&mut self, qp: QpId, message: &[u8]) -> bool {
         each!(Self: self, fabric => fabric.send_copied(qp, message))
     }
@@ -264,6 +269,11 @@ impl Fabric for AnyFabric {
     #[inline(always)]
     fn next_lane(&mut self) -> Option<NextLane> {
         in_place!(self, fabric => fabric.next_lane(), self.next_lane_elsewhere())
+    }
+
+    #[inline(always)]
+    fn skip_poll(&mut self) -> bool {
+        in_place!(self, fabric => fabric.skip_poll(), self.skip_poll_elsewhere())
     }
 
     fn ends(&self, qp: QpId) -> Option<Ends> {

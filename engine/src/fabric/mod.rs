@@ -118,11 +118,19 @@ pub trait Fabric: Sized + 'static {
         false
     }
 
-    /// Returns the next connection on which a short message waits; its [`Ends`] take it, and those behind it. `None` ends the scan of this turn. Messages that arrive later,
-    /// follow a long message, or end a silence are delivered by the next poll or a later turn.
+    /// Returns the next connection on which a short message waits; its [`Ends`] take it, and those behind it. `None`
+    /// ends the scan of this turn. Messages that arrive later, follow a long message, or end a silence are delivered by
+    /// the next poll or a later turn.
     #[inline(always)]
     fn next_lane(&mut self) -> Option<NextLane> {
         None
+    }
+
+    /// Ends the scan of this turn as a poll does, where that turn is to have none. `false`, and nothing has happened,
+    /// where something waits for a poll that the driver knows of already.
+    #[inline(always)]
+    fn skip_poll(&mut self) -> bool {
+        false
     }
 
     /// The ends of a connection; `None` where messages do not go by value.

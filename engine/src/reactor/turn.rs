@@ -23,6 +23,7 @@ use crate::reactor::words::memory::message_bytes;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::reactor::words::sink::{Event, EventSink};
+use crate::sys::clock::Ticks;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
@@ -60,8 +61,15 @@ impl CoreCell {
         // A handler that panicked may have left this, where that ends the turn.
         self.close_if_asked();
         self.begin_turn();
-        let mut events = self.take_shorts(short, *shorts_max, up);
-        events += self.reactor().fabric.poll(batch);
+        let shorts = self.take_shorts(short, *shorts_max, up);
+        if self.ends_early(shorts, up) {
+            return Progress { events: shorts, is_waiting: false };
+        }
+        let was_left = self.lane.shorts_left.replace(*shorts_max);
+        if shorts == 0 && was_left < *shorts_max {
+            self.reactor().end_busy_time();
+        }
+        let mut events = shorts + self.reactor().fabric.poll(batch);
         while let Some(received) = batch.next_received() {
             self.on_message(received, up);
         }
@@ -94,6 +102,29 @@ impl CoreCell {
         self.reactor().in_turn = true;
         self.lane.in_turn.set(true);
         self.lane.stamp.set(None);
+    }
+
+    /// A turn that has handled short messages leaves all else to the next one that has none, as long as no more of them
+    /// have been handled since a whole turn than one turn may: what else there is waits no longer for that, and
+    /// who waits for a reply does not wait for the rest of the turn.
+    #[inline(always)]
+    fn ends_early(&self, shorts: usize, up: &mut impl Upcalls) -> bool {
+        let left = self.lane.shorts_left.get();
+        if shorts == 0 || shorts >= left || up.polls() {
+            return false;
+        }
+        let mut reactor = self.reactor();
+        if !reactor.fabric.skip_poll() {
+            return false;
+        }
+        self.lane.shorts_left.set(left - shorts);
+        self.lane.in_turn.set(false);
+        self.lane.stamp.set(None);
+        reactor.fabric.flush();
+        reactor.in_turn = false;
+        reactor.stats.polls += 1;
+        reactor.unpublished += 1;
+        true
     }
 
     #[inline(always)]
@@ -291,6 +322,7 @@ impl CoreCell {
             reactor.publish(&self.lane.counts);
             reactor.fabric.park(at_most.min(until_deadline));
             reactor.now = reactor.read_clock();
+            reactor.busy_since = reactor.now;
         }
     }
 
@@ -376,9 +408,7 @@ impl Reactor {
         self.in_turn = false;
         self.stats.polls += 1;
         if events > 0 {
-            let now = self.read_clock();
-            self.stats.busy_ticks += now.0.wrapping_sub(self.now.0);
-            self.now = now;
+            self.now = self.end_busy_time();
             self.unpublished += 1;
             if self.unpublished > PUBLISH_AFTER {
                 self.publish(counts);
@@ -388,11 +418,21 @@ impl Reactor {
         }
     }
 
+    /// The time since the last look at the clock was spent with work. Returns the time, which the turn does not have
+    /// before its end.
+    fn end_busy_time(&mut self) -> Ticks {
+        let now = self.read_clock();
+        self.stats.busy_ticks += now.0.wrapping_sub(self.busy_since.0);
+        self.busy_since = now;
+        now
+    }
+
     #[inline]
     fn end_idle_turn(&mut self, counts: &LaneCounts) {
         self.stats.empty_polls += 1;
         if self.stats.polls.is_multiple_of(STAMP_EVERY) {
             self.now = self.read_clock();
+            self.busy_since = self.now;
         }
         if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
             self.publish(counts);

@@ -16,7 +16,7 @@ use super::config::ShmConfig;
 use super::control::Control;
 use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
-use super::ends::{SentList, ShmEnds};
+use super::ends::{Listed, ShmEnds};
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
@@ -67,12 +67,12 @@ pub struct ShmFabric {
     hot_at: usize,
     /// Looks at hot connections that are left in this turn.
     looks_left: usize,
-    /// Progress of this turn's looks.
-    turn: Turn,
-    /// Hot connections whose next message is not short. `poll_hot` receives from them.
+    /// Messages were found in this turn, or waited for.
+    scan_is_over: bool,
+    /// Connections that `poll_hot` receives from.
     longs: Vec<u32>,
-    /// Sent something since the last bell check.
-    sent: Rc<SentList>,
+    /// Those that sent something since the last bell check, and those whose next message is not short.
+    listed: Rc<Listed>,
     /// Have a send queue that is not empty.
     waiting: Vec<u32>,
     /// Went down, and have completions to give back.
@@ -95,15 +95,6 @@ pub struct ShmFabric {
     takes_shorts: bool,
     /// Memory for one that is sent from elsewhere.
     short: Box<Short>,
-}
-
-/// Looks for short messages between two polls.
-#[derive(Debug, Default)]
-struct Turn {
-    /// A message was found at the connection that is looked at.
-    at_message: bool,
-    /// Messages were found, or waited for.
-    is_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -137,9 +128,9 @@ impl ShmFabric {
             idle_polls: config.idle_polls,
             hot_at: 0,
             looks_left: 0,
-            turn: Turn::default(),
+            scan_is_over: false,
             longs: Vec::with_capacity(conns),
-            sent: SentList::new(conns),
+            listed: Listed::new(conns),
             waiting: Vec::with_capacity(conns),
             ending: VecDeque::with_capacity(conns),
             over: Vec::with_capacity(conns),
@@ -183,17 +174,16 @@ impl ShmFabric {
     /// Returns the next hot connection with a short message. Each is looked at once per turn.
     #[inline(always)]
     fn next_of_hot(&mut self) -> Option<NextLane> {
-        if self.turn.at_message {
-            self.pass_burst();
-        }
         loop {
             while self.looks_left > 0 {
                 let Some(ends) = self.hot.get(self.hot_at) else { break };
                 match ends.look(true) {
                     Look::Short(_) => {
                         ends.empty_looks.set(0);
-                        self.turn = Turn { at_message: true, is_over: true };
-                        return Some(NextLane { qp: ends.id, is_last: self.looks_left == 1 });
+                        let qp = ends.id;
+                        self.scan_is_over = true;
+                        self.look_at_next();
+                        return Some(NextLane { qp, is_last: self.looks_left == 0 });
                     }
                     Look::Empty => {
                         let looks = ends.empty_looks.get() + 1;
@@ -206,18 +196,9 @@ impl ShmFabric {
                     Look::Other => self.pass_long(),
                 }
             }
-            if self.turn.is_over || !self.wait_a_little() {
+            if self.scan_is_over || !self.wait_a_little() {
                 return None;
             }
-        }
-    }
-
-    /// Messages have been taken from the connection that is looked at.
-    #[inline(always)]
-    fn pass_burst(&mut self) {
-        match self.hot.get(self.hot_at).is_some_and(|ends| ends.take_other()) {
-            true => self.pass_long(),
-            false => self.look_at_next(),
         }
     }
 
@@ -226,7 +207,6 @@ impl ShmFabric {
         self.looks_left -= 1;
         self.hot_at += 1;
         self.keep_in_hot();
-        self.turn.at_message = false;
     }
 
     /// A hot connection has been silent for long.
@@ -238,7 +218,6 @@ impl ShmFabric {
         }
         // Another one has taken its place, and has its look.
         self.looks_left = left.min(self.hot.len());
-        self.turn.at_message = false;
     }
 
     #[inline(always)]
@@ -250,11 +229,9 @@ impl ShmFabric {
 
     #[cold]
     fn pass_long(&mut self) {
-        self.turn.is_over = true;
-        let place = self.hot.get(self.hot_at).map(|ends| ends.id.index());
-        // Twice there after others have gone from before it, which does no harm; but never more than fit.
-        if self.longs.len() < self.longs.capacity() {
-            self.longs.extend(place);
+        self.scan_is_over = true;
+        if let Some(ends) = self.hot.get(self.hot_at) {
+            ends.note_long();
         }
         self.look_at_next();
     }
@@ -263,7 +240,7 @@ impl ShmFabric {
     /// message waits as long as such a turn takes. Returns true if the caller must scan again.
     #[inline(never)]
     fn wait_a_little(&mut self) -> bool {
-        self.turn.is_over = true;
+        self.scan_is_over = true;
         let arrived = self.takes_shorts && self.look_quickly();
         self.looks_left = if arrived { self.hot.len() } else { 0 };
         arrived
@@ -279,28 +256,37 @@ impl ShmFabric {
     /// something else waits. Where there is no room for all, the next turn begins with the others.
     #[inline]
     fn poll_hot(&mut self, out: &mut Completions) {
-        if !self.takes_shorts {
-            self.list_hot();
+        match self.takes_shorts {
+            true => self.list_long(),
+            false => self.list_hot(),
         }
-        // The first one last: they are taken from the end.
-        self.longs.reverse();
         let room = out.room();
         while let Some(place) = self.longs.pop() {
             if out.room() == 0 {
                 self.begin_with(Some(place).filter(|_| room > 0));
-                break;
+                return self.begin_looks();
             }
             self.receive(place, out);
         }
+        self.hot_at += usize::from(!self.takes_shorts);
         self.begin_looks();
     }
 
-    /// All hot connections are to be received from.
+    /// All hot connections are to be received from. The first one last: they are taken from the end.
     fn list_hot(&mut self) {
         self.look_quickly();
         self.longs.extend(self.hot.iter().map(|ends| ends.id.index()));
         self.longs.rotate_left(self.hot_at.min(self.hot.len()));
-        self.turn.at_message = true;
+        self.longs.reverse();
+    }
+
+    /// Those on which something else waits, unless they have gone down meanwhile; the first one last.
+    fn list_long(&mut self) {
+        while let Some(place) = self.listed.long.pop() {
+            if self.pair_at(place).is_some_and(|pair| pair.ends.take_long() && pair.hot) {
+                self.longs.push(place);
+            }
+        }
     }
 
     /// There is no room for more messages: the next turn begins with the first connection that was left
@@ -308,21 +294,16 @@ impl ShmFabric {
     #[cold]
     fn begin_with(&mut self, place: Option<u32>) {
         self.longs.clear();
-        self.turn.at_message = true;
-        if let Some(at) = place.and_then(|place| self.place_in_hot(place)) {
-            (self.hot_at, self.turn.at_message) = (at, false);
-        }
+        let place = place.and_then(|place| self.place_in_hot(place));
+        self.hot_at = place.unwrap_or(self.hot_at + 1);
     }
 
     /// The looks of the next turn begin behind those of this one.
     #[inline(always)]
     fn begin_looks(&mut self) {
-        if self.turn.at_message {
-            self.hot_at += 1;
-        }
         self.keep_in_hot();
         self.looks_left = if self.takes_shorts { self.hot.len() } else { 0 };
-        self.turn = Turn::default();
+        self.scan_is_over = false;
     }
 
     fn receive(&mut self, place: u32, out: &mut Completions) {
@@ -397,7 +378,7 @@ impl ShmFabric {
 
     fn give_back(&mut self, out: &mut Completions) {
         // Messages that wait have half of the room.
-        let others_wait = !self.longs.is_empty() || !self.takes_shorts;
+        let others_wait = !self.listed.long.is_empty() || !self.takes_shorts;
         let kept = if others_wait { out.room() / 2 } else { 0 };
         while out.room() > kept {
             let Some((qp, id, result)) = self.done.pop_front() else { break };
@@ -533,12 +514,10 @@ impl ShmFabric {
         pair.go_down(cause);
         pair.hot = false;
         let id = pair.id;
-        for list in [&mut self.longs, &mut self.waiting] {
-            list.retain(|other| *other != place);
-        }
+        self.longs.retain(|other| *other != place);
+        self.waiting.retain(|other| *other != place);
         if let Some(at) = self.place_in_hot(place) {
             self.hot.remove(at);
-            self.turn.at_message &= at != self.hot_at;
             self.hot_at -= usize::from(at < self.hot_at);
         }
         self.on_hot_changed();
@@ -578,7 +557,7 @@ impl ShmFabric {
     fn ring_bells(&mut self) {
         // Pairs with the fence of the peer's `go_idle`.
         fence(Ordering::SeqCst);
-        while let Some(place) = self.sent.pop() {
+        while let Some(place) = self.listed.sent.pop() {
             let Some(pair) = self.pair_at(place) else { continue };
             if pair.ends.take_sent() {
                 pair.ring_if_wanted();
@@ -618,15 +597,17 @@ impl Fabric for ShmFabric {
         self.polls = self.polls.wrapping_add(1);
         let has_ended = !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty();
         let has_news = has_ended || self.core.bell.bits().rings() || self.core.notices.rings();
-        if self.turn.at_message {
-            self.pass_burst();
+        let skips = self.skip_poll() && !has_news && !self.polls.is_multiple_of(CLOCK_POLLS);
+        if skips { 0 } else { self.poll_all(has_news, out) }
+    }
+
+    #[inline(always)]
+    fn skip_poll(&mut self) -> bool {
+        let can_skip = self.takes_shorts && self.listed.long.is_empty();
+        if can_skip {
+            self.begin_looks();
         }
-        let is_quiet = self.takes_shorts && self.longs.is_empty() && !has_news;
-        if !is_quiet || self.polls.is_multiple_of(CLOCK_POLLS) {
-            return self.poll_all(has_news, out);
-        }
-        self.begin_looks();
-        0
+        can_skip
     }
 
     #[inline]
@@ -692,7 +673,7 @@ impl Fabric for ShmFabric {
         if !self.waiting.is_empty() {
             self.progress_waiting();
         }
-        if !self.sent.is_empty() {
+        if !self.listed.sent.is_empty() {
             self.ring_bells();
         }
     }
@@ -717,7 +698,7 @@ impl Fabric for ShmFabric {
         }
         let index = link.place.index();
         let id = QpId::new(index, self.places[index as usize].generation);
-        let pair = QueuePair::new(id, link, &self.config, Rc::clone(&self.sent))
+        let pair = QueuePair::new(id, link, &self.config, Rc::clone(&self.listed))
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
         self.places[index as usize].pair = Some(Box::new(pair));
         self.live.push(index);

@@ -13,19 +13,34 @@ use crate::sync::ring::{Consumer, Corrupt, Look, Producer, PushError};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Connections that sent something since the last flush, or whose rings broke meanwhile.
+/// Connections of a core that its driver has to look at.
 #[derive(Debug)]
-pub(super) struct SentList {
+pub(super) struct Listed {
+    /// Those that sent something since the last flush, or whose rings broke meanwhile.
+    pub(super) sent: PlaceList,
+    /// Hot ones whose next message is not short.
+    pub(super) long: PlaceList,
+}
+
+impl Listed {
+    pub(super) fn new(conns: usize) -> Rc<Self> {
+        Rc::new(Self { sent: PlaceList::new(conns), long: PlaceList::new(conns) })
+    }
+}
+
+/// Places of connections.
+#[derive(Debug)]
+pub(super) struct PlaceList {
     count: Cell<usize>,
     places: Box<[Cell<u32>]>,
 }
 
-impl SentList {
+impl PlaceList {
     /// With room for all connections of a core, each of which is on it once, and for those whose place they have
-    /// taken since the last flush.
-    pub(super) fn new(conns: usize) -> Rc<Self> {
+    /// taken since the last look.
+    fn new(conns: usize) -> Self {
         let places = (0..2 * conns).map(|_| Cell::new(0)).collect();
-        Rc::new(Self { count: Cell::new(0), places })
+        Self { count: Cell::new(0), places }
     }
 
     #[inline(always)]
@@ -59,8 +74,8 @@ pub struct ShmEnds {
     pub(super) empty_looks: Cell<u32>,
     /// Receives that are posted.
     receives: Cell<u32>,
-    /// A message that is not short waits behind those that were taken.
-    has_other: Cell<bool>,
+    /// On the list of those whose next message is not short.
+    has_long: Cell<bool>,
     /// The last message taken here was short, and its receive, which is posted all the while, can be had.
     lends_receive: Cell<bool>,
     /// The last turn that looked found something.
@@ -74,21 +89,21 @@ pub struct ShmEnds {
     /// What the peer broke, until the driver looks.
     broken: Cell<Option<Corrupt>>,
     is_broken: Cell<bool>,
-    sent_list: Rc<SentList>,
+    listed: Rc<Listed>,
     pub(super) rx: Consumer<Window>,
     pub(super) tx: Producer<Window>,
 }
 
 impl ShmEnds {
     /// The ends of a fresh connection. `None` when its rings do not fit the window.
-    pub(super) fn new(id: QpId, link: &Link, layout: Layout, sent: Rc<SentList>) -> Option<Self> {
+    pub(super) fn new(id: QpId, link: &Link, layout: Layout, listed: Rc<Listed>) -> Option<Self> {
         let tx = Producer::new(link.window.clone(), layout.ring(link.side))?;
         let rx = Consumer::new(link.window.clone(), layout.ring(link.side.peer()))?;
         Some(Self {
             id,
             empty_looks: Cell::new(0),
             receives: Cell::new(0),
-            has_other: Cell::new(false),
+            has_long: Cell::new(false),
             lends_receive: Cell::new(false),
             burst: Cell::new(false),
             room: Cell::new(0),
@@ -96,7 +111,7 @@ impl ShmEnds {
             sent: Cell::new(false),
             broken: Cell::new(None),
             is_broken: Cell::new(false),
-            sent_list: sent,
+            listed,
             rx,
             tx,
         })
@@ -171,14 +186,21 @@ impl ShmEnds {
     /// What waits is received another way.
     #[cold]
     fn leave(&self) -> Option<bool> {
-        self.has_other.set(true);
+        self.note_long();
         None
     }
 
-    /// Whether a message that is not short was found behind those that were taken; once.
-    #[inline(always)]
-    pub(super) fn take_other(&self) -> bool {
-        self.has_other.replace(false)
+    /// The next poll receives from this connection.
+    #[cold]
+    pub(super) fn note_long(&self) {
+        if !self.has_long.replace(true) {
+            self.listed.long.push(self.id.index());
+        }
+    }
+
+    /// That poll has come; `true` once.
+    pub(super) fn take_long(&self) -> bool {
+        self.has_long.replace(false)
     }
 
     /// Whether the receive of the last short message can be had; once.
@@ -221,7 +243,7 @@ impl ShmEnds {
     #[inline(always)]
     pub(super) fn note_sent(&self) {
         if !self.sent.replace(true) {
-            self.sent_list.push(self.id.index());
+            self.listed.sent.push(self.id.index());
         }
     }
 

@@ -9,7 +9,7 @@ use super::super::{
 };
 use super::config::ShmConfig;
 use super::endpoint::Link;
-use super::ends::{SentList, ShmEnds};
+use super::ends::{Listed, ShmEnds};
 use super::exposure::{Exposures, PeerTable};
 use super::window::copy_bytes;
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
@@ -84,10 +84,10 @@ impl QueuePair {
         id: QpId,
         link: Link,
         config: &ShmConfig,
-        sent: Rc<SentList>,
+        listed: Rc<Listed>,
     ) -> io::Result<Self> {
         let Link { side, layout, ref window, .. } = link;
-        let ends = ShmEnds::new(id, &link, layout, sent).ok_or(io::ErrorKind::InvalidInput)?;
+        let ends = ShmEnds::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
         ends.allow(config.send_queue_depth.into(), true);
         let arena = link.bulk.region_id();
         let exposures = Exposures::new(window.clone(), layout.table(side), arena)?;

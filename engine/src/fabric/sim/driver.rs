@@ -331,6 +331,13 @@ impl Fabric for SimFabric {
         })
     }
 
+    /// Messages that wait for a poll stay for a later turn: the waker is as it was.
+    fn skip_poll(&mut self) -> bool {
+        let skips = self.is_in_turn && self.takes_shorts && Rng::new(!self.draw).chance(700);
+        self.is_in_turn &= !skips;
+        skips
+    }
+
     fn ends(&self, qp: QpId) -> Option<Ends> {
         let (world, waker) = (Arc::clone(&self.world), Arc::clone(&self.waker));
         let place = Rc::clone(self.places.get(qp.index() as usize)?);

@@ -73,6 +73,8 @@ pub(crate) struct Reactor {
     /// Connections have chained receives, whose first buffers are as long as this aligns.
     pub(in crate::reactor) chained: Option<Alignment>,
     pub(in crate::reactor) now: Ticks,
+    /// When the clock was last looked at, whether or not the turn got the time.
+    pub(in crate::reactor) busy_since: Ticks,
     pub(in crate::reactor) in_turn: bool,
     /// Turns with work since the statistics were published.
     pub(in crate::reactor) unpublished: u32,
@@ -148,6 +150,7 @@ impl Reactor {
             options_deferred: 0,
             in_turn: false,
             now,
+            busy_since: now,
             unpublished: 0,
             xid_seed: now.0 as u32,
             is_shut_down: false,
