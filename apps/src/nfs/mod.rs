@@ -12,4 +12,3 @@ pub mod protocol;
 pub mod server;
 pub mod status;
 mod tcp;
-pub mod xdr;

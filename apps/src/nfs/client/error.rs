@@ -2,8 +2,8 @@
 
 use crate::nfs::mount3::Mountstat3;
 use crate::nfs::nfs3;
+use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use crate::nfs::status::{meaning, mount_meaning};
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use spinrpc::{CallError, ConnectError};
 use std::io;
 
@@ -61,9 +61,9 @@ pub enum Error {
         meaning(*.status).0, nfs3::name(*.operation), meaning(*.status).1)]
     Status {
         /// What was asked for.
-        operation: NFS_PROGRAM,
+        operation: ProcedureId,
         /// Its answer.
-        status: nfsstat3,
+        status: Nfsstat3,
     },
     /// The call itself failed.
     #[error("{operation}: {source}")]
@@ -102,17 +102,17 @@ impl Error {
     }
 
     /// A call that failed.
-    pub fn call(operation: NFS_PROGRAM, source: CallError) -> Self {
-        Self::Call { operation: nfs3::name(operation), source }
+    pub fn call(operation: ProcedureId, source: CallError) -> Self {
+        Self::Call { operation: nfs3::name(operation).to_owned(), source }
     }
 
     /// A server that says what makes no sense.
-    pub fn misbehaved(operation: NFS_PROGRAM, problem: impl Into<String>) -> Self {
-        Self::Misbehaved { operation: nfs3::name(operation), problem: problem.into() }
+    pub fn misbehaved(operation: ProcedureId, problem: impl Into<String>) -> Self {
+        Self::Misbehaved { operation: nfs3::name(operation).to_owned(), problem: problem.into() }
     }
 
     /// The status, if it is the server's answer to a call of NFS.
-    pub fn status(&self) -> Option<nfsstat3> {
+    pub fn status(&self) -> Option<Nfsstat3> {
         match self {
             Self::Status { status, .. } => Some(*status),
             Self::At { source, .. } => source.status(),

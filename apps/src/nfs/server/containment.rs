@@ -2,7 +2,7 @@
 //! Called by `procedures`, `pool`, and the back ends' own threads.
 
 use super::file_system::Outcome;
-use nfs3_types::nfs3::nfsstat3;
+use crate::nfs::protocol::Nfsstat3;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -14,6 +14,6 @@ pub(super) fn contained<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static SAID: Once = Once::new();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         SAID.call_once(|| tracing::error!("a panic: its call fails with NFS3ERR_SERVERFAULT"));
-        Err(nfsstat3::NFS3ERR_SERVERFAULT)
+        Err(Nfsstat3::Nfs3errServerfault)
     })
 }

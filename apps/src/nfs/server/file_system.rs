@@ -5,15 +5,15 @@
 //! and COMMIT go by a [`DataPath`], which every core has one of and polls. Implemented by `memory`
 //! and `directory`, called by `service` and `procedures`.
 
-use crate::nfs::server::exports::Caller;
-use nfs3_types::nfs3::{
-    createhow3, fattr3, ftype3, nfsstat3, nfstime3, sattr3, specdata3, stable_how, wcc_data,
+use crate::nfs::protocol::{
+    Createhow3, Fattr3, Ftype3, Nfsstat3, Nfstime3, Sattr3, Specdata3, StableHow, WccData,
 };
+use crate::nfs::server::exports::Caller;
 use spinrpc::{Bulk, CoreContext};
 use std::sync::Arc;
 
 /// The outcome of an operation: a status of RFC 1813 section 2.6 where it failed.
-pub type Outcome<T> = Result<T, nfsstat3>;
+pub type Outcome<T> = Result<T, Nfsstat3>;
 
 /// Most bytes by which a back end may know a file: a handle has 64, of which the server needs the
 /// rest.
@@ -58,7 +58,7 @@ pub struct Found {
     /// Its key.
     pub key: FileKey,
     /// What it is like.
-    pub attributes: fattr3,
+    pub attributes: Fattr3,
 }
 
 /// A name in a directory, and its cookie, by which a listing goes on behind it.
@@ -98,11 +98,11 @@ pub struct Listed {
 #[derive(Clone, Debug)]
 pub struct SpecialFile {
     /// NF3CHR, NF3BLK, NF3SOCK or NF3FIFO.
-    pub kind: ftype3,
+    pub kind: Ftype3,
     /// Of a device.
-    pub device: specdata3,
+    pub device: Specdata3,
     /// What it begins with.
-    pub attributes: sattr3,
+    pub attributes: Sattr3,
 }
 
 /// A name in a directory.
@@ -141,7 +141,7 @@ pub struct Abilities {
     /// Most links of a file.
     pub links_max: u32,
     /// Steps of its times.
-    pub time_step: nfstime3,
+    pub time_step: Nfstime3,
 }
 
 /// A file system, shared by all cores and the threads of the pool.
@@ -169,13 +169,13 @@ pub trait FileSystem: Send + Sync {
 
     /// As [`FileSystem::attributes`], for a file that can be asked without waiting: what GETATTR is
     /// answered with on the core.
-    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<fattr3>> {
+    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<Fattr3>> {
         let _ = file;
         None
     }
 
     /// What a file is like.
-    fn attributes(&self, file: &FileKey) -> Outcome<fattr3>;
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3>;
 
     /// Changes what is given of mode, owner, group, size and times; all or nothing. With `guard` only
     /// if that is the file's ctime: else NFS3ERR_NOT_SYNC.
@@ -183,9 +183,9 @@ pub trait FileSystem: Send + Sync {
         &self,
         caller: &Caller,
         file: &FileKey,
-        new: &sattr3,
-        guard: Option<nfstime3>,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
     ) -> Outcome<()>;
 
     /// Which of the rights `wanted`, bits of ACCESS, the caller has.
@@ -204,8 +204,8 @@ pub trait FileSystem: Send + Sync {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        how: &createhow3,
-        wcc: &mut wcc_data,
+        how: &Createhow3,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Makes a directory.
@@ -213,8 +213,8 @@ pub trait FileSystem: Send + Sync {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Makes a symbolic link; its text is not looked at.
@@ -223,8 +223,8 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         at: Place<'_>,
         text: &[u8],
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Makes a device, a socket or a FIFO (MKNOD).
@@ -233,14 +233,14 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         at: Place<'_>,
         file: &SpecialFile,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Takes a name of anything but a directory away.
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()>;
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
 
     /// Takes an empty directory away.
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()>;
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
 
     /// Gives a file another name, and replaces a file that has it; `wccs` are those of the directory it
     /// leaves and of the one it gets.
@@ -249,7 +249,7 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
-        wccs: &mut (wcc_data, wcc_data),
+        wccs: &mut (WccData, WccData),
     ) -> Outcome<()>;
 
     /// Gives a file one more name.
@@ -258,7 +258,7 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         file: &FileKey,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()>;
 
     /// Hands the entries of a directory to `take`, until there are no more or it returns `false`: then
@@ -325,7 +325,7 @@ pub enum Request<'a> {
         data: WriteData<'a>,
         /// What must be on stable storage before it is done: nothing (UNSTABLE), the data
         /// (DATA_SYNC), or all of the file (FILE_SYNC).
-        stable: stable_how,
+        stable: StableHow,
     },
     /// Puts what was written unstably on stable storage.
     Commit {
@@ -346,28 +346,28 @@ pub enum Done {
         /// It reaches to the end of the file.
         is_end: bool,
         /// The file, afterwards.
-        attributes: Option<fattr3>,
+        attributes: Option<Fattr3>,
     },
     /// Of WRITE.
     Written {
         /// Bytes that were written: all, or those before an error.
         count: u32,
         /// What is on stable storage: at least what was asked for.
-        committed: stable_how,
+        committed: StableHow,
         /// The file, before and after.
-        wcc: wcc_data,
+        wcc: WccData,
     },
     /// Of COMMIT.
     Committed {
         /// The file, before and after.
-        wcc: wcc_data,
+        wcc: WccData,
     },
     /// Of any.
     Failed {
         /// Why.
-        status: nfsstat3,
+        status: Nfsstat3,
         /// The file, if it can be asked.
-        attributes: Option<fattr3>,
+        attributes: Option<Fattr3>,
     },
 }
 

@@ -8,8 +8,8 @@ use super::file_system::FileKey;
 use super::procedures::Arguments;
 use super::site::{Scene, Site, Visit};
 use super::stats::{Counters, ServerStats};
+use crate::nfs::protocol::ProcedureId;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
-use nfs3_types::nfs3::NFS_PROGRAM;
 use spinrpc::{AcceptStatus, CoreContext, Decoder, Deferred};
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 /// A call on its way to a thread.
 pub(super) struct Job {
     pub(super) call: Deferred,
-    pub(super) operation: NFS_PROGRAM,
+    pub(super) operation: ProcedureId,
     /// As they were on the wire.
     pub(super) arguments: Vec<u8>,
     /// Its number.

@@ -5,12 +5,12 @@ use super::errors::{OrStatus, status};
 use super::files::{find, may};
 use super::node::Node;
 use super::tree::{Tree, live};
+use crate::nfs::protocol::{
+    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
+    Fattr3, Nfsstat3,
+};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place};
-use nfs3_types::nfs3::{
-    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    fattr3, nfsstat3,
-};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx, readlinkat};
 use rustix::io::Errno;
@@ -19,12 +19,12 @@ use rustix::io::Errno;
 const DEPTH_MAX: usize = 1024;
 
 impl Tree {
-    pub(super) fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+    pub(super) fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
         self.attributes_of(&*self.node(file)?)
     }
 
     /// Of a file that is held open; asks memory only.
-    pub(super) fn attributes_of(&self, node: &Node) -> Outcome<fattr3> {
+    pub(super) fn attributes_of(&self, node: &Node) -> Outcome<Fattr3> {
         Ok(attributes(&live(&node.path)?, self.fsid))
     }
 
@@ -55,7 +55,7 @@ impl Tree {
         let node = self.node(link)?;
         live(&node.path)?;
         if node.kind != FileType::Symlink {
-            return Err(nfsstat3::NFS3ERR_INVAL);
+            return Err(Nfsstat3::Nfs3errInval);
         }
         let text = readlinkat(&node.path, c"", Vec::new()).or_status()?;
         Ok(text.into_bytes())
@@ -70,7 +70,7 @@ impl Tree {
         let parent = self.acting(caller, || find(&directory.path, b".."))?;
         match self.is_below_root(&parent)? {
             true => Ok(parent),
-            false => Err(nfsstat3::NFS3ERR_STALE),
+            false => Err(Nfsstat3::Nfs3errStale),
         }
     }
 

@@ -1,9 +1,9 @@
 //! As whom files are touched: as the caller where the server is root, else as the server itself.
 
 use super::errors::io_status;
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::Outcome;
-use nfs3_types::nfs3::nfsstat3;
 use rustix::fs::Statx;
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use spinrpc::sys::thread_identity::ThreadIdentity;
@@ -65,7 +65,7 @@ impl Identity {
             return work();
         }
         THREAD.with(|thread| {
-            let mut thread = thread.try_borrow_mut().map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?;
+            let mut thread = thread.try_borrow_mut().map_err(|_| Nfsstat3::Nfs3errServerfault)?;
             let acting = match &mut *thread {
                 Some(known) => known,
                 unknown => unknown
@@ -73,7 +73,7 @@ impl Identity {
             }
             .assume(caller.uid, caller.gid, caller.groups.as_slice());
             // Users that the kernel does not know: nobody whose number is -1, or of another namespace.
-            let _acting = acting.map_err(|_| nfsstat3::NFS3ERR_ACCES)?;
+            let _acting = acting.map_err(|_| Nfsstat3::Nfs3errAcces)?;
             work()
         })
     }

@@ -38,6 +38,7 @@ mod workers;
 pub use keys::KeyMode;
 pub use tree::Syncs;
 
+use crate::nfs::protocol::{Createhow3, Fattr3, Nfstime3, Sattr3, WccData};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, Outcome,
@@ -48,7 +49,6 @@ use data_path::DirectoryPath;
 use files::{find_again, path_of};
 use identity::Identity;
 use keys::Keys;
-use nfs3_types::nfs3::{createhow3, fattr3, nfstime3, sattr3, wcc_data};
 use node::Node;
 use nodes::Nodes;
 use rustix::fd::OwnedFd;
@@ -238,12 +238,12 @@ impl FileSystem for Directory {
         self.tree.root.key
     }
 
-    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<fattr3>> {
+    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<Fattr3>> {
         let node = self.kind.answers_at_once.then(|| self.tree.peek(file)).flatten()?;
         Some(self.tree.attributes_of(&node))
     }
 
-    fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
         self.tree.attributes(file)
     }
 
@@ -251,9 +251,9 @@ impl FileSystem for Directory {
         &self,
         caller: &Caller,
         file: &FileKey,
-        new: &sattr3,
-        guard: Option<nfstime3>,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.tree.set_attributes(caller, file, new, guard, wcc)
     }
@@ -274,8 +274,8 @@ impl FileSystem for Directory {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        how: &createhow3,
-        wcc: &mut wcc_data,
+        how: &Createhow3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.create(caller, at, how, wcc)
     }
@@ -284,8 +284,8 @@ impl FileSystem for Directory {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.make_directory(caller, at, attributes, wcc)
     }
@@ -295,8 +295,8 @@ impl FileSystem for Directory {
         caller: &Caller,
         at: Place<'_>,
         text: &[u8],
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.make_symlink(caller, at, text, attributes, wcc)
     }
@@ -306,16 +306,16 @@ impl FileSystem for Directory {
         caller: &Caller,
         at: Place<'_>,
         file: &SpecialFile,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.make_special(caller, at, file, wcc)
     }
 
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.tree.remove(caller, at, wcc)
     }
 
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.tree.remove_directory(caller, at, wcc)
     }
 
@@ -324,7 +324,7 @@ impl FileSystem for Directory {
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
-        wccs: &mut (wcc_data, wcc_data),
+        wccs: &mut (WccData, WccData),
     ) -> Outcome<()> {
         self.tree.rename(caller, from, to, wccs)
     }
@@ -334,7 +334,7 @@ impl FileSystem for Directory {
         caller: &Caller,
         file: &FileKey,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.tree.link(caller, file, at, wcc)
     }

@@ -8,8 +8,8 @@
 //!
 //! Its lock is held for a few instructions, also by cores. Called by `transfer` and `tree`.
 
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::file_system::Outcome;
-use nfs3_types::nfs3::nfsstat3;
 use spinrpc::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -88,7 +88,7 @@ impl Overlap {
     pub(super) fn outcome(&self) -> Outcome<()> {
         match lock(&self.of.book).losses == self.losses_before {
             true => Ok(()),
-            false => Err(nfsstat3::NFS3ERR_IO),
+            false => Err(Nfsstat3::Nfs3errIo),
         }
     }
 

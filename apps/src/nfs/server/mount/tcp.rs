@@ -10,7 +10,6 @@ use super::{Answer, Registry, path_of};
 use crate::nfs::mount3::{Mountstat3, PROGRAM, VERSION};
 use crate::nfs::server::exports::Peer;
 use crate::nfs::tcp::DeadlineStream;
-use crate::nfs::xdr::to_bytes;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use spinrpc::fabric::Origin;
@@ -18,6 +17,7 @@ use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{CallHeader, CallHeaderError, ReplyHeader};
 use spinrpc::sync::lock;
 use spinrpc::{AcceptStatus, Decoder, RejectStatus};
+use spinrpc_xdr::bytes_of;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -284,7 +284,7 @@ fn results(
         let path = path_of(Decoder::plain(args)).unwrap_or_default();
         tracing::info!(%peer, path, "refused: it is no client of this export");
     }
-    Ok(to_bytes(|to| answer.encode(to)))
+    Ok(bytes_of(|to| answer.encode(to)))
 }
 
 fn reply(header: &ReplyHeader<'_>, results: &[u8]) -> Option<Vec<u8>> {

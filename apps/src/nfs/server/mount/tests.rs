@@ -4,10 +4,10 @@ use super::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 use super::*;
 use crate::nfs::mount3::{self, PROGRAM, VERSION};
 use crate::nfs::server::exports::tests::export;
-use crate::nfs::xdr::to_bytes;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{self, AnswerError};
 use spinrpc::{RejectStatus, Xid};
+use spinrpc_xdr::bytes_of;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
@@ -26,13 +26,13 @@ fn host(text: &str) -> Peer {
 }
 
 fn path(path: &str) -> Vec<u8> {
-    to_bytes(|to| to.opaque(path.as_bytes()))
+    bytes_of(|to| to.opaque(path.as_bytes()))
 }
 
 /// The results of a call, in bytes.
 fn call(registry: &Registry, peer: &Peer, procedure: Procedure, args: &[u8]) -> Vec<u8> {
     let answer = registry.answer(peer, procedure, Decoder::plain(args)).unwrap();
-    to_bytes(|to| answer.encode(to))
+    bytes_of(|to| answer.encode(to))
 }
 
 fn mount(registry: &Registry, peer: &Peer, of: &str) -> Result<Mounted, u32> {
@@ -163,7 +163,7 @@ fn connect_from(host: Ipv4Addr, server: &TcpServer) -> TcpStream {
 
 /// A call without credentials.
 fn message(words: [u32; 5], args: &[u8]) -> Vec<u8> {
-    let mut message = to_bytes(|to| {
+    let mut message = bytes_of(|to| {
         to.u32(77);
         words.into_iter().for_each(|word| to.u32(word));
         to.fixed(&[0; 16]);
