@@ -2,6 +2,7 @@
 //! 3.3.5, 3.3.8 to 3.3.13 and 3.3.15).
 
 use crate::host::Host;
+use crate::reference::ToXdr;
 use crate::session::{Session, at, made, mode, only_status, some, status};
 use nfs3_types::nfs3::{
     LOOKUP3args, LOOKUP3resok, NFS_PROGRAM, Nfs3Option, createhow3, createverf3, devicedata3,
@@ -9,7 +10,6 @@ use nfs3_types::nfs3::{
 };
 use spinrpc::{CallSpec, Encoder};
 use spinrpc_apps::nfs::nfs3::READLINK_RESULT_BYTES_MAX;
-use spinrpc_apps::nfs::xdr::Xdr;
 
 pub(crate) fn lookup_finds(host: &Host) {
     let (session, root) = (host.session(), host.root());

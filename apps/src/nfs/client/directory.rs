@@ -206,8 +206,12 @@ impl Page {
     where
         Entry: From<E>,
     {
-        let last_cookie = list.iter().last().as_ref().map(cookie);
-        Self { entries: list.iter().map(Entry::from).collect(), last_cookie, verifier, eof }
+        let mut last_cookie = None;
+        let entry = |node| {
+            last_cookie = Some(cookie(&node));
+            Entry::from(node)
+        };
+        Self { entries: list.iter().map(entry).collect(), last_cookie, verifier, eof }
     }
 }
 

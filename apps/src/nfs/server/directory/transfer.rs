@@ -324,7 +324,6 @@ pub(super) fn durability(stable: StableHow) -> Option<Durability> {
 }
 
 pub(super) fn failed(status: Nfsstat3, attributes: PostOpAttr) -> Done {
-    let attributes = attributes.map(|attributes| attributes);
     Done::Failed { status, attributes }
 }
 

@@ -367,6 +367,5 @@ impl Memory {
 }
 
 fn failed(status: Nfsstat3, wcc: WccData) -> Done {
-    let attributes = wcc.after.map(|attributes| attributes);
-    Done::Failed { status, attributes }
+    Done::Failed { status, attributes: wcc.after }
 }

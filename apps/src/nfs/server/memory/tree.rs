@@ -66,7 +66,7 @@ impl Tree {
     }
 
     pub(super) fn pre_op(&self, number: Number) -> PreOpAttr {
-        self.node(number).map_or(None, |node| Some(node.wcc()))
+        self.node(number).ok().map(Node::wcc)
     }
 
     pub(super) fn post_op(&self, number: Number) -> PostOpAttr {

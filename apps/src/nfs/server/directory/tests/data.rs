@@ -345,25 +345,25 @@ fn only_what_a_sync_may_have_met_counts_as_a_loss() {
     };
     let durable = Some(StableHow::DataSync);
     for refusal in [
-        NFS3ERR_FBIG,
-        NFS3ERR_INVAL,
-        NFS3ERR_PERM,
-        NFS3ERR_ACCES,
-        NFS3ERR_ROFS,
-        NFS3ERR_NXIO,
-        NFS3ERR_JUKEBOX,
-        NFS3ERR_STALE,
-        NFS3ERR_ISDIR,
+        Nfs3errFbig,
+        Nfs3errInval,
+        Nfs3errPerm,
+        Nfs3errAcces,
+        Nfs3errRofs,
+        Nfs3errNxio,
+        Nfs3errJukebox,
+        Nfs3errStale,
+        Nfs3errIsdir,
     ] {
         assert_eq!(losses_of(durable, refusal, 0), 0, "{refusal:?}");
     }
-    for full in [NFS3ERR_NOSPC, NFS3ERR_DQUOT] {
+    for full in [Nfs3errNospc, Nfs3errDquot] {
         assert_eq!(losses_of(durable, full, 0), 0, "{full:?}");
         assert_eq!(losses_of(durable, full, 1), 1, "{full:?}");
         assert_eq!(losses_of(None, full, 0), 1, "{full:?} of COMMIT");
     }
-    assert_eq!(losses_of(durable, NFS3ERR_IO, 0), 1);
-    assert_eq!(losses_of(Some(StableHow::Unstable), NFS3ERR_IO, 0), 0);
+    assert_eq!(losses_of(durable, Nfs3errIo, 0), 1);
+    assert_eq!(losses_of(Some(StableHow::Unstable), Nfs3errIo, 0), 0);
 }
 
 /// A request that is under way, without the kernel's knowledge.

@@ -1,7 +1,7 @@
 //! What is found, made, renamed and taken away under which name, and what lies outside.
 
 use super::*;
-use crate::nfs::protocol::{Createverf3, Ftype3, Specdata3};
+use crate::nfs::protocol::{Ftype3, Specdata3};
 use crate::nfs::server::file_system::DirectoryEntry;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::sync::atomic::AtomicBool;
@@ -197,11 +197,11 @@ fn nothing_is_made_for_an_owner_that_nobody_is() {
         let special = super::super::SpecialFile {
             kind: Ftype3::Nf3fifo,
             device: Specdata3::default(),
-            attributes: new.clone(),
+            attributes: new,
         };
         for made in [
-            export.create_as(&ROOT, "file", &Createhow3::Unchecked(new.clone())),
-            export.create_as(&ROOT, "file", &Createhow3::Guarded(new.clone())),
+            export.create_as(&ROOT, "file", &Createhow3::Unchecked(new)),
+            export.create_as(&ROOT, "file", &Createhow3::Guarded(new)),
             directory.make_directory(&ROOT, at(&root, "directory"), &new, wcc),
             directory.make_symlink(&ROOT, at(&root, "link"), b"text", &new, wcc),
             directory.make_special(&ROOT, at(&root, "fifo"), &special, wcc),
@@ -215,12 +215,12 @@ fn nothing_is_made_for_an_owner_that_nobody_is() {
 #[test]
 fn create_exclusive_is_repeatable_even_behind_a_restart() {
     let mut export = Export::new();
-    let how = Createhow3::Exclusive(Createverf3([0xff; 8]));
+    let how = Createhow3::Exclusive([0xff; 8]);
     let first = export.create_as(&ROOT, "file", &how).unwrap();
     assert_eq!(export.create_as(&ROOT, "file", &how).unwrap().key, first.key);
     export.restart();
     assert_eq!(export.create_as(&ROOT, "file", &how).unwrap().key, first.key);
-    let other = Createhow3::Exclusive(Createverf3([7; 8]));
+    let other = Createhow3::Exclusive([7; 8]);
     assert_eq!(status(export.create_as(&ROOT, "file", &other)), Nfsstat3::Nfs3errExist);
     fs::write(export.local("file"), "in use").unwrap();
     assert_eq!(status(export.create_as(&ROOT, "file", &how)), Nfsstat3::Nfs3errExist);
