@@ -10,7 +10,8 @@ use std::fmt::Write;
 const WIDTH: usize = 100;
 
 /// Names of `spinrpc_xdr` that types may use.
-const NAMES: [&str; 7] = ["Array", "Chain", "List", "Opaque", "Placed", "Text", "Xdr"];
+const NAMES: [&str; 8] =
+    ["Array", "Chain", "List", "Opaque", "Placed", "PlacedArray", "Text", "Xdr"];
 
 /// The Rust of `model`, which was made from `file`.
 pub(crate) fn rust(model: &Model, file: &str) -> String {

@@ -223,6 +223,11 @@ impl Model {
             Ty::Placed(bound) => generic("Placed", &[], Some(bound)),
             Ty::Text(bound) => generic("Text", &[], Some(bound)),
             Ty::Fixed(item, bound) => format!("[{}; {}]", inner(item), bound.rust_usize(model)),
+            Ty::Counted(item, bound) if self.owns(item) => {
+                let bound = Some(bound).filter(|bound| **bound != Bound::NONE);
+                let bound = bound.map_or(String::new(), |bound| format!(", {}", bound.rust(model)));
+                format!("{library}PlacedArray<{}{bound}>", inner(item))
+            }
             Ty::Counted(item, bound) => generic("Array", &[inner(item)], Some(bound)),
             Ty::Optional(item) => format!("Option<{}>", inner(item)),
             Ty::List(node) => generic("List", &[named(*node)], None),
@@ -235,6 +240,16 @@ impl Model {
         match found.borrows {
             true => format!("{model}{}<{lifetime}>", found.rust),
             false => format!("{model}{}", found.rust),
+        }
+    }
+
+    /// The Rust type may own registered memory: it has data for direct placement.
+    pub fn owns(&self, ty: &Ty) -> bool {
+        match ty {
+            Ty::Placed(_) => true,
+            Ty::Named(index) => self.types[*index].owns,
+            Ty::Counted(item, _) | Ty::Optional(item) => self.owns(item),
+            _ => false,
         }
     }
 

@@ -69,11 +69,15 @@ fn visit(
         }
     }
     if uses.iter().any(|ty| copies_memory(model, ty)) {
-        let problem = "has items for direct placement in an array or a list";
-        return refused(model, problem, "give each a field of its own, or take `ddp` away");
+        let problem = "has items for direct placement in a list or in an array of fixed length";
+        return refused(
+            model,
+            problem,
+            "make it an array of variable length, give each a field, or take `ddp` away",
+        );
     }
     let (borrows, owns) =
-        (uses.iter().any(|ty| borrows(model, ty)), uses.iter().any(|ty| owns(model, ty)));
+        (uses.iter().any(|ty| borrows(model, ty)), uses.iter().any(|ty| model.owns(ty)));
     let found = &mut model.types[index];
     (found.borrows, found.owns) = (borrows, owns);
     visits[index] = Visit::Done;
@@ -98,22 +102,11 @@ fn borrows(model: &Model, ty: &Ty) -> bool {
     }
 }
 
-fn owns(model: &Model, ty: &Ty) -> bool {
-    match ty {
-        Ty::Placed(_) => true,
-        Ty::Named(index) => model.types[*index].owns,
-        Ty::Optional(item) => owns(model, item),
-        _ => false,
-    }
-}
-
-/// Registered memory in what is decoded more than once.
+/// Registered memory in what is decoded more than once, or copied.
 fn copies_memory(model: &Model, ty: &Ty) -> bool {
     match ty {
-        Ty::Fixed(item, _) | Ty::Counted(item, _) => {
-            owns(model, item) || copies_memory(model, item)
-        }
-        Ty::Optional(item) => copies_memory(model, item),
+        Ty::Fixed(item, _) => model.owns(item) || copies_memory(model, item),
+        Ty::Counted(item, _) | Ty::Optional(item) => copies_memory(model, item),
         Ty::List(index) | Ty::Chain(index) => model.types[*index].owns,
         _ => false,
     }

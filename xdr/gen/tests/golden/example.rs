@@ -29,14 +29,14 @@ impl core::fmt::Display for Kind {
 }
 
 /// `struct entry`, without its link to the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Xdr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct Entry<'a> {
     /// `name`.
     pub name: Name<'a>,
 }
 
 /// `union listing`.
-#[derive(Clone, Copy, Debug, PartialEq, Xdr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[allow(clippy::enum_variant_names, clippy::large_enum_variant)]
 #[xdr(switch = Kind)]
 pub enum Listing<'a> {
