@@ -158,7 +158,7 @@ fn a_type_may_have_the_name_of_a_type_of_the_library() {
     for expected in ["type Text<'a> = spinrpc_xdr::Text<'a, 8>", "b: spinrpc_xdr::Opaque<'a>"] {
         assert!(rust.contains(expected), "{rust}");
     }
-    assert!(rust.contains("PartialEq, spinrpc_xdr::Xdr)]") && !rust.contains("use "), "{rust}");
+    assert!(rust.contains("PartialEq, Eq, spinrpc_xdr::Xdr)]") && !rust.contains("use "), "{rust}");
 }
 
 #[test]
