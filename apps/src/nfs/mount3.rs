@@ -54,7 +54,7 @@ impl Mounted {
 /// Reads the results of MNT.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// [`DecodeError`] if the bytes are not an encoding of the type.
 pub fn outcome(from: &mut Decoder<'_>) -> Result<Result<Mounted, Mountstat3>, DecodeError> {
     let at = from.position();
     let results = match Mountres3::decode(from)? {

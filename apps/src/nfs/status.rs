@@ -1,9 +1,9 @@
-//! What servers answer instead of results, in the words of RFC 1813, and what a user can do.
+//! Statuses of failed calls in the words of RFC 1813, with advice for users.
 
 use crate::nfs::mount3::Mountstat3;
 use crate::nfs::protocol::Nfsstat3;
 
-/// What an error of NFS means (RFC 1813 section 2.6), and what to do about it.
+/// Meaning of a status of NFS (RFC 1813 section 2.6), and advice.
 pub fn meaning(status: Nfsstat3) -> (&'static str, &'static str) {
     use Nfsstat3::*;
     match status {

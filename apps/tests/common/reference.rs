@@ -112,7 +112,7 @@ impl FromXdr for ReadHead {
     }
 }
 
-/// What `write` writes.
+/// The bytes that `write` writes.
 pub(crate) fn to_bytes(write: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
     spinrpc_xdr::bytes_of(write)
 }

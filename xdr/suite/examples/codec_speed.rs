@@ -20,7 +20,7 @@ const CALLS: u32 = 20_000;
 /// Calls of a run whose instructions are counted.
 const COUNTED: u32 = 1_000;
 
-/// What to do with each case.
+/// Task for each case.
 enum Job {
     Time,
     List,

@@ -9,9 +9,9 @@ use crate::nfs::protocol::{
 use spinrpc::{CallSpec, DecodeError, Decoder, Encoder};
 use spinrpc_xdr::{Decode, Encode, List};
 
-/// What one page may take at first, in bytes of results.
+/// Initial size limit of a page, in bytes of results.
 const PAGE_BYTES: u32 = 32 << 10;
-/// What it may grow to, for a server that finds it too small.
+/// Greatest size limit of a page, for a server that finds the initial one too small.
 const PAGE_BYTES_MAX: u32 = 1 << 19;
 /// The status before the page, and what a server may count differently.
 const PAGE_SLACK_BYTES: usize = 512;
@@ -25,7 +25,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// The file's number.
     pub fileid: u64,
-    /// What it is; unknown only of a file that has gone meanwhile, or may not be looked at.
+    /// Its attributes; unknown only of a file that was removed meanwhile, or that the caller may not look at.
     pub attributes: Option<Fattr3>,
     /// Its handle, where the server gave it.
     pub handle: Option<FileHandle>,
@@ -38,7 +38,7 @@ struct Page {
     eof: bool,
 }
 
-/// Where a listing has come to.
+/// State of a listing.
 struct Listing<'a> {
     nfs: &'a Nfs,
     directory: &'a FileHandle,
@@ -62,7 +62,7 @@ struct Circle {
 }
 
 impl Circle {
-    /// Whether the cookie of the next page was there before.
+    /// Returns whether the cookie of the next page was there before.
     fn closes(&mut self, cookie: u64) -> bool {
         if cookie == self.remembered {
             return true;
@@ -253,7 +253,7 @@ impl From<Entry3<'_>> for Entry {
 mod tests {
     use super::*;
 
-    /// How many pages are asked for, of a list that goes from cookie `last` to cookie `back`.
+    /// Number of pages that are asked for, of a list that goes from cookie `last` to cookie `back`.
     fn pages(last: u64, back: u64) -> u64 {
         let (mut circle, mut cookie, mut pages) = (Circle::default(), 0, 0);
         loop {

@@ -71,7 +71,7 @@ impl Nfs {
         )
     }
 
-    /// Where a symbolic link points. The path is asked for by a Reply chunk: as an item of its own
+    /// Target of a symbolic link. The path is asked for by a Reply chunk: as an item of its own
     /// it would need one too, since nobody knows its length.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Nfs {
         )
     }
 
-    /// What the server can do.
+    /// Limits of the server.
     pub(super) fn server_limits(&self, root: &FileHandle) -> Result<Fsinfo3resok, Error> {
         let args = Fsinfo3args { fsroot: root.wire() };
         self.plain_call(ProcedureId::Nfsproc3Fsinfo, &args)

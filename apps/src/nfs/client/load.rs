@@ -21,10 +21,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a connection is waited for that goes down.
+/// Time limit for a connection to go down.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What every call of a load does.
+/// Operation of every call of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// GETATTR.
@@ -55,14 +55,14 @@ pub struct Load {
     pub calls: Option<u64>,
 }
 
-/// What a load came to.
+/// Result of a load.
 #[derive(Debug)]
 pub struct Loaded {
     /// Of all calls that count.
     pub round_trips: RoundTrips,
     /// Time in which they were answered.
     pub elapsed: Duration,
-    /// How long the COMMIT at the end took, where one was due: it is not part of the above.
+    /// Duration of the COMMIT at the end, where one was due: it is not part of the above.
     pub commit: Option<Duration>,
 }
 
@@ -107,7 +107,7 @@ impl Nfs {
         Ok(Loaded { commit: commit.transpose()?, ..loaded })
     }
 
-    /// What the server does in pieces would not be what is measured.
+    /// Refuses blocks that the server would split: they would not be what is measured.
     fn check_size(&self, root: &Root, load: &Load) -> Result<(), Error> {
         let limits = match load.work {
             Work::Getattr => return Ok(()),
@@ -172,7 +172,7 @@ struct Driver {
     /// Slots whose calls could not start for want of credits or room, the oldest first.
     stalled: VecDeque<usize>,
     in_flight: usize,
-    /// Where the next block is.
+    /// Offset of the next block.
     next_offset: u64,
     replies: u64,
     inline_bytes: u64,
@@ -194,7 +194,7 @@ struct Window {
 struct Slot {
     args: Args,
     spec: CallSpec,
-    /// What a WRITE sends or a READ fills, while no call has it.
+    /// Buffer that a WRITE sends or a READ fills, while no call has it.
     memory: Option<Bulk>,
     started: u64,
 }

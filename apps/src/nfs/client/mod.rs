@@ -53,7 +53,7 @@ const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// Turns in which a core without calls comes to rest.
 const TURNS_MAX: usize = 1000;
 
-/// How a session is to be.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Profile of the engine, and values of its keys.
@@ -66,7 +66,7 @@ pub struct Options {
     pub versions: Option<Versions>,
     /// Deadline of a call, and how long a server is asked again that needs more time.
     pub timeout: Duration,
-    /// Who calls; `None` is nobody (AUTH_NONE).
+    /// User of the calls; `None` is nobody (AUTH_NONE).
     pub user: Option<User>,
     /// READs or WRITEs in flight, for which there is memory: 0 for a session without any. A
     /// [`Load`] may have as many calls in flight, of any kind.
@@ -102,7 +102,7 @@ pub struct Nfs {
     counts: Rc<Counts>,
 }
 
-/// What a session counted.
+/// Counters of a session.
 #[derive(Debug)]
 struct Counts {
     calls: [Cell<u64>; PROCEDURES],
@@ -115,7 +115,7 @@ fn add(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get().wrapping_add(more));
 }
 
-/// What a procedure's results say: a status other than NFS3_OK, or what is wanted of them.
+/// Decodes results of a procedure: a status other than NFS3_OK, or the part that is needed.
 pub(crate) type Outcome<T> = fn(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError>;
 
 impl Nfs {
@@ -177,7 +177,7 @@ impl Nfs {
         add(&self.counts.calls[operation as usize], 1);
     }
 
-    /// What the engine counted. It says so when it is idle, so that it gets the turns for that.
+    /// Statistics of the engine. It publishes them when it is idle, so that it gets the turns for that.
     pub fn stats(&self) -> StatsSnapshot {
         let mut core = self.core.borrow_mut();
         let _is_idle = (0..TURNS_MAX).any(|_| core.poll_once().events == 0);
@@ -185,7 +185,7 @@ impl Nfs {
         self.engine.stats(0).unwrap_or_default()
     }
 
-    /// What the session counted: calls by procedure, then bytes of data by their way. WRITEs are
+    /// Counters of the session: calls by procedure, then bytes of data by their way. WRITEs are
     /// counted as they are answered.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let name = |number: usize| {

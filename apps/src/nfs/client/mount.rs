@@ -22,7 +22,7 @@ const EXPORTS_SHOWN: usize = 8;
 /// Most directories above a path that are tried.
 const TRIES_MAX: usize = 64;
 
-/// How to reach the MOUNT service.
+/// Transport to the MOUNT service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MountBy {
     /// By TCP on the same host, or where that cannot be, at the NFS server's own address. Of a
@@ -206,7 +206,7 @@ fn with_exports(error: Error, all: &[String]) -> Error {
     Error::MountRefused { path, status, exports }
 }
 
-/// What to ask for: the exports that the path lies in, the longest first; then the path itself and
+/// Paths to ask for: the exports that the path lies in, the longest first; then the path itself and
 /// every directory above it, as a server may give out directories below an export, or list none.
 fn candidates(path: &str, exports: &[String]) -> Vec<String> {
     let path = format!("/{}", path.trim_matches('/'));

@@ -10,7 +10,7 @@ use spinrpc::{Bulk, CallSpec, DecodeError, Decoder};
 use spinrpc_xdr::{Encode, Placed};
 use std::collections::BTreeMap;
 
-/// What one READ gave.
+/// Result of one READ.
 struct Part {
     count: u32,
     eof: bool,
@@ -19,7 +19,7 @@ struct Part {
 
 /// The bytes of a part.
 enum PartData {
-    /// Where the server placed them.
+    /// In the memory where the server placed them.
     Placed(Bulk),
     /// Out of a message, by a server that did not use the chunk.
     Inline(Vec<u8>),
@@ -42,9 +42,9 @@ struct Reading<'a> {
     patience: Patience,
     depth: usize,
     block_bytes: u32,
-    /// Where the file ends.
+    /// End of the file.
     end: u64,
-    /// Where the next new piece begins.
+    /// Offset of the next new piece.
     next: u64,
     /// Pieces to be asked for again, and rests of those that came short: count by offset.
     again: BTreeMap<u64, u32>,
@@ -111,7 +111,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What to ask for next, as long as there is memory for it. The piece that is to be given on
+    /// The next piece to ask for, as long as there is memory for it. The piece that is to be given on
     /// next always goes: all the others may wait for it.
     fn next_piece(&mut self) -> Option<Piece> {
         let is_full = self.window.in_flight() + self.early.len() >= self.depth;

@@ -14,11 +14,11 @@ const LINKS_MAX: usize = 40;
 pub struct Found {
     /// Its handle.
     pub handle: FileHandle,
-    /// What it is.
+    /// Its attributes.
     pub attributes: Fattr3,
 }
 
-/// Where one has come on a path.
+/// State of the walk along a path.
 struct Walk<'a> {
     nfs: &'a Nfs,
     root: &'a Root,

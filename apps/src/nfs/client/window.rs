@@ -72,7 +72,7 @@ impl<T: 'static> Window<T> {
 }
 
 impl Nfs {
-    /// How many pieces of `bytes` can be in memory at a time: as many as were asked for, or as
+    /// Number of pieces of `bytes` that can be in memory at a time: as many as were asked for, or as
     /// there is memory for.
     pub(super) fn depth_for(&self, bytes: u32) -> Result<usize, Error> {
         let all = (0..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));

@@ -16,11 +16,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// How often data are written again for a server that forgets them: more means that it does
+/// Most attempts to write data again for a server that forgets them: more means that it does
 /// nothing else.
 const REWRITES_MAX: usize = 8;
 
-/// What the server took, and may have forgotten when it is asked to commit.
+/// Data that the server took, and may have lost when it is asked to commit.
 struct Taken {
     range: Range<u64>,
     verifier: Writeverf3,
@@ -35,18 +35,18 @@ struct Writing<'a> {
     patience: Patience,
     depth: usize,
     block_bytes: u32,
-    /// What is still to be written.
+    /// Ranges that are still to be written.
     left: VecDeque<Range<u64>>,
     taken: Vec<Taken>,
 }
 
-/// What is written.
+/// Source of the data of a file.
 pub struct Source<'a> {
     /// A file that can be read at any place, and again.
     pub file: &'a File,
     /// Its name, for complaints.
     pub name: &'a str,
-    /// How many bytes.
+    /// Number of bytes.
     pub size: u64,
 }
 

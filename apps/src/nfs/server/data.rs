@@ -23,7 +23,7 @@ const SHORT_READ_BYTES_MIN: usize = 4096;
 /// The arguments of one of the three: a part of a file, and what to do with it.
 #[derive(Debug)]
 pub(super) struct Arguments<'a> {
-    /// Which file.
+    /// Handle of the file.
     pub(super) handle: &'a [u8],
     offset: u64,
     count: u32,
@@ -243,7 +243,7 @@ fn shorten(data: &mut Data<'_>, most: usize) {
     }
 }
 
-/// What reaches beyond all files reaches to the end.
+/// A range that reaches beyond the largest possible file is cut at the end.
 fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, Nfsstat3> {
     if scene.visit.export.options.read_only {
         return Err(Nfsstat3::Nfs3errRofs);

@@ -1,4 +1,4 @@
-//! What a back end is: a file system, and the way to the data of its files.
+//! Interface of back ends: a file system, and the way to the data of its files.
 //!
 //! All that names or describes files is a plain call of [`FileSystem`], which the service makes on
 //! the core where it cannot block, and on a thread of its pool where it can. The data of READ, WRITE
@@ -19,7 +19,7 @@ pub type Outcome<T> = Result<T, Nfsstat3>;
 /// rest.
 pub const KEY_BYTES_MAX: usize = 40;
 
-/// What a back end knows a file by, whatever its name is: the part of a handle that is its own. Two
+/// Identity of a file within its back end, independent of its names: part of its handle. Two
 /// keys of one file are equal, and no other file ever has the key of one that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
@@ -57,7 +57,7 @@ impl FileKey {
 pub struct Found {
     /// Its key.
     pub key: FileKey,
-    /// What it is like.
+    /// Its attributes.
     pub attributes: Fattr3,
 }
 
@@ -74,18 +74,18 @@ pub struct DirectoryEntry<'a> {
     pub found: Option<&'a Found>,
 }
 
-/// Where a listing begins.
+/// Start of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct ListFrom {
     /// Behind the entry with this cookie; 0 is the beginning.
     pub cookie: u64,
-    /// What came with that cookie; zeros at the beginning.
+    /// Verifier that came with the cookie; zeros at the beginning.
     pub verifier: [u8; 8],
-    /// Whether [`DirectoryEntry::found`] is wanted.
+    /// Set [`DirectoryEntry::found`].
     pub with_files: bool,
 }
 
-/// How a listing ended.
+/// End of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Comes back with every cookie of this listing.
@@ -101,7 +101,7 @@ pub struct SpecialFile {
     pub kind: Ftype3,
     /// Of a device.
     pub device: Specdata3,
-    /// What it begins with.
+    /// Initial attributes.
     pub attributes: Sattr3,
 }
 
@@ -131,7 +131,7 @@ pub struct Space {
     pub files_available: u64,
 }
 
-/// What a file system can do (FSINFO, PATHCONF).
+/// Limits of a file system (FSINFO, PATHCONF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// Longest file, in bytes.
@@ -153,11 +153,11 @@ pub struct Abilities {
 /// before and after as far as they can be had, also when they fail, and are not called for exports
 /// that are read-only. A key whose file is gone gives NFS3ERR_STALE.
 pub trait FileSystem: Send + Sync {
-    /// Whether its calls may wait for a disk or a lock. Those of one that does not are made on the
+    /// Returns whether its calls may wait for a disk or a lock. Those of one that does not are made on the
     /// polling core, and its data paths do each request at once: cores do not poll for it.
     fn blocks(&self) -> bool;
 
-    /// How often data that were written unstably may have been lost since the start, as an error of
+    /// Number of times that unstable data may have been lost since the start, as an error of
     /// write-back is told only once, whosever data it was. Part of the verifier of writes, so that all
     /// clients write again what they have not committed (RFC 1813 section 3.3.7).
     fn losses(&self) -> u64 {
@@ -174,7 +174,7 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// What a file is like.
+    /// Attributes of a file.
     fn attributes(&self, file: &FileKey) -> Outcome<Fattr3>;
 
     /// Changes what is given of mode, owner, group, size and times; all or nothing. With `guard` only
@@ -188,7 +188,7 @@ pub trait FileSystem: Send + Sync {
         wcc: &mut WccData,
     ) -> Outcome<()>;
 
-    /// Which of the rights `wanted`, bits of ACCESS, the caller has.
+    /// Those of the rights `wanted`, bits of ACCESS, that the caller has.
     fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32>;
 
     /// Finds a name in a directory; here `.` and `..` may be asked for, and `..` of the root is the
@@ -272,10 +272,10 @@ pub trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
     ) -> Outcome<Listed>;
 
-    /// How much room there is.
+    /// Total and free space.
     fn space(&self, caller: &Caller) -> Outcome<Space>;
 
-    /// What it can do.
+    /// Limits of the file system.
     fn abilities(&self) -> Abilities;
 
     /// Lets its own threads, if it has any, begin with nothing more of what its data paths handed to
@@ -307,36 +307,36 @@ impl WriteData<'_> {
     }
 }
 
-/// What is to be done with the data of a file.
+/// A request for the data of a file.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// Reads as many bytes as `into` is long.
     Read {
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
         /// Registered memory.
         into: Bulk,
     },
     /// Writes all of `data`.
     Write {
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
         /// The bytes.
         data: WriteData<'a>,
-        /// What must be on stable storage before it is done: nothing (UNSTABLE), the data
+        /// Data that must be on stable storage before it is done: nothing (UNSTABLE), the data
         /// (DATA_SYNC), or all of the file (FILE_SYNC).
         stable: StableHow,
     },
     /// Puts what was written unstably on stable storage.
     Commit {
-        /// Where in the file, and
+        /// Offset in the file, and
         offset: u64,
         /// how many bytes; 0 is to the end.
         count: u32,
     },
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub enum Done {
     /// Of READ.
@@ -352,7 +352,7 @@ pub enum Done {
     Written {
         /// Bytes that were written: all, or those before an error.
         count: u32,
-        /// What is on stable storage: at least what was asked for.
+        /// Stability that was reached: at least the one that was asked for.
         committed: StableHow,
         /// The file, before and after.
         wcc: WccData,
@@ -371,7 +371,7 @@ pub enum Done {
     },
 }
 
-/// Whether a request is done.
+/// State of a request after its start.
 #[derive(Debug)]
 pub enum Started {
     /// It is.

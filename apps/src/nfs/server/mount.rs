@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 /// section 5.2.2): the oldest entry makes room.
 pub const MOUNTS_MAX: usize = 256;
 
-/// What a server gives out, and to whom it did.
+/// The exports that a server offers, and the clients that mounted them.
 #[derive(Debug)]
 pub struct Registry {
     exports: Arc<Exports>,
@@ -51,7 +51,7 @@ impl Registry {
         Self { exports, handles, mounts: Mutex::default(), refused: AtomicU64::new(0) }
     }
 
-    /// How often who was no client of an export asked for its handle (MNT3ERR_ACCES). Any thread.
+    /// Number of refused requests for the handle of an export (MNT3ERR_ACCES). Any thread.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -62,7 +62,7 @@ impl Registry {
         self.exports.iter().any(|export| export.has_client(peer))
     }
 
-    /// What a call of `peer` is answered, unless it is no call that can be.
+    /// The answer to a call of `peer`, or the RPC error for a malformed call.
     fn answer(
         &self,
         peer: &Peer,

@@ -26,7 +26,7 @@ pub(super) struct Job {
     pub(super) export: u32,
     pub(super) file: FileKey,
     pub(super) caller: Caller,
-    /// Where it came in.
+    /// Core that received the call.
     pub(super) core: CoreContext,
 }
 
@@ -98,7 +98,7 @@ impl Drop for Pool {
     }
 }
 
-/// What a thread does until it is stopped.
+/// Runs jobs until the pool is stopped.
 fn work(
     site: &Site,
     jobs: &Receiver<Job>,

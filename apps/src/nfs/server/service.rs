@@ -14,19 +14,21 @@ use super::procedures::Arguments;
 use super::site::{Refusal, Scene, Site, Visit};
 use super::stats::{Counters, ServerStats};
 use crate::nfs::nfs3;
-use crate::nfs::protocol::{Fattr3, FileHandle, Getattr3args, NfsFh3, Nfsstat3, ProcedureId};
+use crate::nfs::protocol::{
+    Fattr3, FileHandle, Getattr3args, NFS3_FHSIZE, NfsFh3, Nfsstat3, ProcedureId,
+};
 use spinrpc::sync::lock;
 use spinrpc::sys::random::Random;
 use spinrpc::{
     AcceptStatus, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder, Engine,
     EngineError, Procedure, Progress, ReplyData, Service,
 };
-use spinrpc_xdr::{Decode, Encode, to_bytes};
+use spinrpc_xdr::{Decode, Encode, Opaque, to_bytes};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// How much a server takes on.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
     /// Threads for what may wait; started only if a back end has such operations.
@@ -111,7 +113,7 @@ impl Server {
         Ok(())
     }
 
-    /// What is exported.
+    /// All exports.
     #[must_use]
     pub fn exports(&self) -> &Exports {
         &self.site.exports
@@ -132,7 +134,7 @@ impl Server {
         self.site.exports.iter().for_each(|export| export.file_system.stop());
     }
 
-    /// What was counted on all cores and threads; other threads may count meanwhile.
+    /// Sum of the counts of all cores and threads; other threads may count meanwhile.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let mut sum = ServerStats::default();
@@ -257,15 +259,17 @@ impl NfsService {
     /// GETATTR, the most frequent of all calls: without a thread if that can be, and without memory.
     fn attributes<'a>(&self, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
         let operation = ProcedureId::Nfsproc3Getattr;
-        let Ok(object) = whole(&mut call, NfsFh3::decode) else {
+        // The field alone: the decoder of the struct takes 1.1 times the instructions.
+        let Ok(data) = whole(&mut call, Opaque::<'_, NFS3_FHSIZE>::decode) else {
             return Err(Garbage(call));
         };
-        match self.enter(&object.data, &call) {
+        match self.enter(&data, &call) {
             Ok(visit) => match attributes_now(&visit) {
                 Some(outcome) => {
                     give_attributes(&outcome, Answer::now(call, operation, &self.counters));
                 }
                 None => {
+                    let object = NfsFh3 { data };
                     let arguments = Arguments::Getattr(Getattr3args { object });
                     self.submit(operation, &arguments, &visit, call);
                 }
@@ -346,7 +350,7 @@ impl NfsService {
     }
 }
 
-/// What a file is like, if that can be said without waiting.
+/// Attributes of a file, if they can be read without waiting.
 fn attributes_now(visit: &Visit<'_>) -> Option<Outcome<Fattr3>> {
     let file_system = &visit.export.file_system;
     match file_system.blocks() {

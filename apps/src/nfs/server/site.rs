@@ -1,4 +1,4 @@
-//! What all cores and threads of a server share: exports, the seal of handles, limits; and how a call
+//! State shared by all cores and threads of a server: exports, the seal of handles, limits; and how a call
 //! comes in, from the handle in it to the file and the user it is done for.
 
 use super::exports::{Caller, Export, Exports, Peer, Refused};
@@ -52,7 +52,7 @@ pub(super) struct Visit<'a> {
 }
 
 impl Site {
-    /// What says, by being another one, that unstable data of an export may be lost: in another
+    /// Write verifier, which changes when unstable data of an export may be lost: in another
     /// process, and when its back end knows of a loss (RFC 1813 section 3.3.7).
     pub(super) fn verifier(&self, file_system: &dyn FileSystem) -> Writeverf3 {
         self.instance.wrapping_add(file_system.losses()).to_be_bytes()
@@ -72,12 +72,12 @@ impl Site {
     }
 }
 
-/// Where a procedure is done, and for whom.
+/// Context of a procedure: the server, the file, and the caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene<'a> {
     pub(super) site: &'a Site,
     pub(super) visit: Visit<'a>,
-    /// Whose memory replies may take.
+    /// Core whose memory replies may take.
     pub(super) core: &'a CoreContext,
 }
 
@@ -96,7 +96,7 @@ impl Scene<'_> {
         Ok(file)
     }
 
-    /// What a file is like, if it can be said.
+    /// Attributes of a file, if they can be read.
     pub(super) fn post_op(&self, file: &FileKey) -> PostOpAttr {
         self.visit.export.file_system.attributes(file).ok()
     }

@@ -1,4 +1,4 @@
-//! What a server counts. Every thread that answers calls has counters of its own, which it alone
+//! Counters of a server. Every thread that answers calls has counters of its own, which it alone
 //! writes; whoever wants to know adds them up.
 
 use crate::nfs::nfs3::PROCEDURES;
@@ -14,7 +14,7 @@ pub struct ProcedureStats {
     pub errors: u64,
 }
 
-/// What a server has counted since it began.
+/// Counts since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// By procedure number.

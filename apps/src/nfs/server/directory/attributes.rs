@@ -1,4 +1,4 @@
-//! What the kernel says of a file, in the types of RFC 1813 section 2.6.
+//! Converts attributes of the kernel to the types of RFC 1813 section 2.6.
 
 use crate::nfs::protocol::{Fattr3, Ftype3, Nfstime3, Specdata3, WccAttr};
 use rustix::fd::AsFd;
@@ -7,7 +7,7 @@ use rustix::io;
 
 /// Bytes of the blocks in which the kernel counts what a file takes.
 const BLOCK_BYTES: u64 = 512;
-/// What of a mode is rights: the type of the file is told apart.
+/// Mask of the permission bits of a mode.
 const RIGHTS: u32 = 0o7777;
 
 /// Asks the kernel for an open file: of a local file system an answer from memory.
@@ -16,7 +16,7 @@ pub(super) fn stat(file: impl AsFd) -> io::Result<Statx> {
     statx(file, c"", AtFlags::EMPTY_PATH, wanted)
 }
 
-/// What kind of file it is.
+/// Type of the file.
 pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(u32::from(stat.stx_mode))
 }
@@ -31,7 +31,7 @@ pub(super) fn mode(wire: u32) -> Mode {
     Mode::from_raw_mode(wire & RIGHTS)
 }
 
-/// Whether the mode has bits that lend who executes the file an identity; Linux takes them away with a
+/// Returns whether the mode lends its identity to users who execute the file; Linux takes them away with a
 /// write by anybody but root.
 pub(super) fn lends_identity(stat: &Statx) -> bool {
     let is_group_id = stat.stx_mode & 0o2010 == 0o2010;

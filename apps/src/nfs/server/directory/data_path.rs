@@ -32,7 +32,7 @@ pub(super) struct DirectoryPath {
     ring: Option<Ring>,
     slots: Slots,
     directory: Arc<Directory>,
-    /// Where bytes go that came in the message, until they are written.
+    /// Buffers for bytes that came in the message, until they are written.
     memory: CoreContext,
     /// Given to threads with each job.
     answers: SyncSender<Answer>,
@@ -249,7 +249,7 @@ impl DataPath for DirectoryPath {
 }
 
 impl Operation {
-    /// What it brings to stable storage.
+    /// Data that it brings to stable storage.
     fn durability(&self) -> Option<Durability> {
         match self {
             Self::Read { .. } => None,

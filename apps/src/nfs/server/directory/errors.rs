@@ -1,4 +1,4 @@
-//! What an error of the system is in the words of RFC 1813 section 2.6: the one table.
+//! Maps errors of the system to statuses of RFC 1813 section 2.6.
 
 use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::file_system::Outcome;

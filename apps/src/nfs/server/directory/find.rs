@@ -15,7 +15,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx, readlinkat};
 use rustix::io::Errno;
 
-/// How far up a directory is followed to see whether it is in the tree.
+/// Most directories between a file and the root.
 const DEPTH_MAX: usize = 1024;
 
 impl Tree {
@@ -74,7 +74,7 @@ impl Tree {
         }
     }
 
-    /// Whether the way up leads to the root, asked as whom the thread acts.
+    /// Returns whether the way up leads to the root, with the rights of the identity of the thread.
     pub(super) fn is_below_root(&self, directory: &OwnedFd) -> Outcome<bool> {
         let root = self.root.stat().or_status()?;
         let mut here = stat(directory).or_status()?;
@@ -99,7 +99,7 @@ fn place(stat: &Statx) -> (u64, u32, u32, u64) {
     (stat.stx_mnt_id, stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }
 
-/// Which bits of ACCESS a right stands for, by the kind of file (RFC 1813 section 3.3.4).
+/// Bits of ACCESS that a right stands for, by the kind of file (RFC 1813 section 3.3.4).
 fn rights_behind(kind: FileType) -> [(Access, u32); 3] {
     const READ: (Access, u32) = (Access::READ_OK, ACCESS3_READ);
     const CHANGES: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND;

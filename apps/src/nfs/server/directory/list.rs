@@ -66,7 +66,7 @@ fn begin(node: &Node, cookie: u64) -> Outcome<OwnedFd> {
     Ok(listing)
 }
 
-/// What comes with the cookies of a directory: that of another one does not fit.
+/// Verifier of the cookies of a directory: that of another one does not fit.
 fn verifier(directory: &Statx) -> [u8; 8] {
     let born = directory.stx_btime;
     let seconds = born.tv_sec.unsigned_abs().rotate_left(32);

@@ -108,7 +108,7 @@ impl Tree {
         })
     }
 
-    /// What all that makes a file does around it: what was made is on stable storage with its name
+    /// Common part of all calls that make a file: what was made is on stable storage with its name
     /// before the reply.
     fn making(
         &self,

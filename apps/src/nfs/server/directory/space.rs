@@ -26,7 +26,7 @@ const LOCAL: [(u32, u32); 9] = [
     (0x8584_58f6, LINKS_MAX),       // ramfs
 ];
 
-/// What a file system is like, as far as its kind tells.
+/// Properties of a file system, as far as its kind tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystemKind {
     /// It answers for the attributes of an open file from memory. Others (NFS, FUSE, ...) may ask

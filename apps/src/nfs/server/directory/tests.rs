@@ -211,7 +211,7 @@ fn context() -> CoreContext {
     spinrpc::sync::lock(CONTEXT.get_or_init(make)).clone()
 }
 
-/// What only root can try; others test what they can do.
+/// Tests that only root can run.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

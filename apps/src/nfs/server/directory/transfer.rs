@@ -38,7 +38,7 @@ pub(super) struct Running {
     change: Option<Change>,
     before: WccAttr,
     what: What,
-    /// Where it brings something to stable storage, from when it begins to do so.
+    /// Sync of the transfer, from its start.
     sync: Option<Syncing>,
 }
 
@@ -56,7 +56,7 @@ enum What {
     Commit,
 }
 
-/// How a transfer ended: with the buffer if it had one, and bytes from its start.
+/// Result of a transfer: with the buffer if it had one, and bytes from its start.
 pub(super) struct Ended {
     pub(super) buffer: Option<Bulk>,
     pub(super) bytes: usize,
@@ -159,13 +159,13 @@ impl Running {
 }
 
 impl Over {
-    /// Whether it can be answered without waiting: what failed anyway, and what has brought to stable
+    /// Returns whether it can be answered without waiting: what failed anyway, and what has brought to stable
     /// storage what it was to for sure, or for sure has not.
     pub(super) fn is_clear(&self) -> bool {
         self.ended.result.is_err() || self.overlap.as_ref().is_none_or(Overlap::is_over)
     }
 
-    /// What is answered, after waiting until that is clear.
+    /// The answer, after waiting until it is known.
     pub(super) fn wait(self, tree: &Tree) -> Done {
         if let (Ok(()), Some(overlap)) = (self.ended.result, &self.overlap) {
             overlap.wait();
@@ -173,7 +173,7 @@ impl Over {
         self.answer(tree)
     }
 
-    /// What is answered, once that is clear.
+    /// The answer, once it is known.
     pub(super) fn answer(self, tree: &Tree) -> Done {
         let Self { running, mut ended, overlap } = self;
         if let (Ok(()), Some(Err(status))) = (ended.result, overlap.map(|other| other.outcome())) {
@@ -207,7 +207,7 @@ impl Running {
 }
 
 impl Ended {
-    /// Whether data may be lost that were not stable yet, whosever they are: an error of a sync may be
+    /// Returns whether data of any client that were not stable may be lost: an error of a sync may be
     /// that of any. One of a durable write may also be that of the write alone, which loses nothing.
     fn is_loss(&self, what: What) -> bool {
         match (what, self.result) {
@@ -220,7 +220,7 @@ impl Ended {
     }
 }
 
-/// What a write is refused with before anything is written, so that there is nothing to sync. Any client
+/// Statuses that refuse a write before anything is written, so that there is nothing to sync. Any client
 /// can provoke some of them, and would have all others send their data again if they counted.
 fn is_refusal(status: Nfsstat3) -> bool {
     use Nfsstat3::*;
@@ -245,7 +245,7 @@ fn is_full(status: Nfsstat3) -> bool {
 }
 
 impl Tree {
-    /// Whether a write takes bits from the mode, as it does if the caller himself writes, and not if the
+    /// Returns whether a write takes bits from the mode, as it does if the caller himself writes, and not if the
     /// server does.
     pub(super) fn takes_privileges(&self, task: &Task, present: &Statx) -> bool {
         matches!(task.operation, Operation::Write { .. })
@@ -314,7 +314,7 @@ impl Tree {
     }
 }
 
-/// What has to be on stable storage before a write is done.
+/// Data that have to be on stable storage before a write is done.
 pub(super) fn durability(stable: StableHow) -> Option<Durability> {
     match stable {
         StableHow::Unstable => None,
@@ -327,7 +327,7 @@ pub(super) fn failed(status: Nfsstat3, attributes: PostOpAttr) -> Done {
     Done::Failed { status, attributes }
 }
 
-/// Who may execute a file may read it: a client reads what it executes (RFC 1813 section 4.4).
+/// A caller that may execute a file may read it: a client reads what it executes (RFC 1813 section 4.4).
 fn may_transfer(node: &Node, right: Right) -> io::Result<()> {
     use super::files::may;
     match right {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The clock of the files that are held open.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// How often the kernel was asked to bring something to stable storage.
+/// Number of syncs to stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Syncs {
     /// The data of a file and what is needed to read it back: by writes that are DATA_SYNC.
@@ -41,7 +41,7 @@ pub(super) struct Tree {
     pub(super) keys: Keys,
     pub(super) identity: Identity,
     pub(super) nodes: Nodes,
-    /// How often unstable data may have been lost since the start.
+    /// Number of times that unstable data may have been lost since the start.
     pub(super) losses: AtomicU64,
     pub(super) data_syncs: AtomicU64,
     pub(super) file_syncs: AtomicU64,
@@ -79,10 +79,10 @@ impl Tree {
         }
     }
 
-    /// What there is to tell of a file that was found at a place; it is held open if `hold`, as it is
+    /// Key and attributes of a file that was found at a place; it is held open if `hold`, as it is
     /// likely to be asked for next.
     ///
-    /// What is mounted in the tree is not exported: NFS3ERR_ACCES, as no status says it better.
+    /// File systems mounted in the tree are not exported: NFS3ERR_ACCES, as no status says it better.
     pub(super) fn found(&self, at: Place<'_>, path: OwnedFd, hold: bool) -> Outcome<Found> {
         let stat = stat(&path).or_status()?;
         if stat.stx_mnt_id != self.mount_id {
@@ -117,7 +117,7 @@ impl Tree {
         outcome
     }
 
-    /// What a file is like, if it can be asked.
+    /// Attributes of a file, if they can be read.
     pub(super) fn attributes_after(&self, node: &Node) -> PostOpAttr {
         match node.stat() {
             Ok(stat) => Some(attributes(&stat, self.fsid)),
@@ -240,7 +240,7 @@ impl Tree {
     }
 }
 
-/// What a file is like that was found. NFS3ERR_STALE if it was removed meanwhile.
+/// Attributes of a file that was found. NFS3ERR_STALE if it was removed meanwhile.
 pub(super) fn live(path: impl AsFd) -> Outcome<Statx> {
     match stat(path).or_status()? {
         stat if stat.stx_nlink == 0 => Err(Nfsstat3::Nfs3errStale),

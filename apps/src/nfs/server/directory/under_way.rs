@@ -22,10 +22,10 @@ pub(super) struct UnderWay {
 
 #[derive(Default)]
 struct Book {
-    /// How many were begun: the number of the next one.
+    /// Number that were started, which is the number of the next one.
     begun: u64,
     under_way: Vec<u64>,
-    /// How many ended with an error that may be that of another one.
+    /// Number that ended with an error that may be that of another one.
     losses: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Syncing {
     losses_before: u64,
 }
 
-/// What a sync that ended overlapped with.
+/// Syncs that overlapped with one that ended.
 pub(super) struct Overlap {
     of: Arc<UnderWay>,
     /// The number of the first one that began behind its end.
@@ -72,7 +72,7 @@ impl Drop for Syncing {
 }
 
 impl Overlap {
-    /// Whether all that it overlapped with has ended.
+    /// Returns whether all syncs that it overlapped with have ended.
     pub(super) fn is_over(&self) -> bool {
         !self.is_open(&lock(&self.of.book))
     }

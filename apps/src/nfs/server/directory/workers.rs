@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
-/// What a core asks for.
+/// A request of a core.
 pub(super) struct Job {
     /// The core's own, for its answer.
     pub(super) number: u32,
@@ -44,7 +44,7 @@ pub(super) enum Answered {
     Done(Done),
 }
 
-/// What the threads are for.
+/// State shared by the threads.
 pub(super) trait Work: Send + Sync + 'static {
     /// Does a request, as far as that is asked for. Waits.
     fn answer(&self, how: How, task: Task) -> Answered;

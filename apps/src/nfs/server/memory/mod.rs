@@ -24,7 +24,7 @@ use std::io;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use tree::{At, ROOT, Tree};
 
-/// How large a file system in memory may become, and whose its root is.
+/// Size limits of a file system in memory, and the owner of its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
     /// Its number (`fsid`); another one for each file system of a server.
@@ -55,7 +55,7 @@ pub struct Memory {
     instance: [u8; 8],
 }
 
-/// How often a lock is tried before another thread is let run, which may be the one that has it.
+/// Attempts to take a lock before the thread yields to another, which may be the one that has it.
 const SPINS: u32 = 1000;
 
 impl Memory {

@@ -16,10 +16,10 @@ pub(super) const SET_UID: u32 = 0o4000;
 pub(super) const SET_GID: u32 = 0o2000;
 pub(super) const STICKY: u32 = 0o1000;
 const MODE_BITS: u32 = 0o7777;
-/// What an entry of a directory is counted as, besides its name.
+/// Cost of an entry of a directory, besides its name.
 const ENTRY_BYTES: u64 = 64;
 
-/// What is asked of the mode bits.
+/// A right in the mode bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Execute = 1,
@@ -40,7 +40,7 @@ pub(super) struct Node {
     pub(super) ctime: Nfstime3,
 }
 
-/// What is in a file.
+/// Content of a file, by its type.
 #[derive(Debug)]
 pub(super) enum Kind {
     File {
@@ -94,7 +94,7 @@ impl Entries {
         }
     }
 
-    /// Whether a listing has given this cookie, or may have.
+    /// Returns whether a listing has given this cookie, or may have.
     pub(super) fn knows(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
@@ -106,7 +106,7 @@ impl Entries {
     }
 }
 
-/// What an entry with this name is counted as.
+/// Cost of an entry with this name.
 pub(super) fn entry_bytes(name: &[u8]) -> u64 {
     ENTRY_BYTES + name.len() as u64
 }
@@ -203,17 +203,17 @@ impl Node {
         WccAttr { size: self.size(), mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// What is in it was changed.
+    /// Notes that its content was changed.
     pub(super) fn touch(&mut self) {
         (self.mtime, self.ctime) = (now(), now());
     }
 
-    /// What it is like was changed.
+    /// Notes that its attributes were changed.
     pub(super) fn mark(&mut self) {
         self.ctime = now();
     }
 
-    /// Whether the mode bits give the caller a right, as the Linux kernel reads them.
+    /// Returns whether the mode bits give the caller a right, as the Linux kernel reads them.
     pub(super) fn grants(&self, caller: &Caller, right: Right) -> bool {
         let right_bit = right as u32;
         if caller.uid == 0 {
@@ -245,7 +245,7 @@ impl Node {
         caller.uid == 0 || caller.uid == self.uid
     }
 
-    /// Whether the caller may change all that `new` has.
+    /// Checks that the caller may change all that `new` has.
     pub(super) fn check_change(&self, caller: &Caller, new: &Sattr3) -> Outcome<()> {
         let perm = Nfsstat3::Nfs3errPerm;
         if new.mode.is_some() {

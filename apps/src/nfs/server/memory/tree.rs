@@ -21,7 +21,7 @@ pub(super) const ROOT: Number = 1;
 const NAME_BYTES_MAX: u32 = 255;
 const LINKS_MAX: u32 = 32_000;
 
-/// What it can do.
+/// Limits of the file system.
 pub(super) const ABILITIES: Abilities = Abilities {
     file_bytes_max: i64::MAX as u64,
     name_bytes_max: NAME_BYTES_MAX,
@@ -92,7 +92,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Which of the rights that ACCESS asks for the caller has: bits that mean nothing for this type of
+    /// The rights that ACCESS asks for and that the caller has: bits that mean nothing for this type of
     /// file are not given.
     pub(super) fn access(&self, caller: &Caller, number: Number, wanted: u32) -> Outcome<u32> {
         let node = self.node(number)?;
@@ -214,7 +214,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether the caller may take this name away; the number of what has it.
+    /// Checks that the caller may remove this name; returns the number of the file that has it.
     fn check_removal(&self, caller: &Caller, at: At<'_>) -> Outcome<Number> {
         let number = self.lookup(caller, at)?;
         let (directory, node) = (self.node(at.directory)?, self.node(number)?);
@@ -413,7 +413,7 @@ impl Tree {
     }
 }
 
-/// Whether the caller may give something a new name in a directory.
+/// Checks that the caller may make a name in a directory.
 fn check_new(directory: &Node, caller: &Caller, name: &[u8]) -> Outcome<()> {
     let entries = directory.entries()?;
     directory.demand(caller, Right::Execute)?;

@@ -38,7 +38,7 @@ const CALL_BYTES_MAX: usize = 2048;
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// In which a client must have taken an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long no connections are taken when there is no descriptor or thread for one.
+/// Pause in accepting connections when there is no descriptor or thread for one.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Shortest time between two log lines about strangers, who can connect as often as they like.
 const STRANGERS_LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ impl TcpServer {
     /// Port 0 is one that the system chooses.
     ///
     /// # Errors
-    /// What the system says: the port is taken, or needs a privilege.
+    /// The error of the system: the port is taken, or needs a privilege.
     pub fn listen(address: SocketAddr, registry: Arc<Registry>) -> io::Result<Self> {
         let listener = listen(address)?;
         let address = listener.local_addr()?;
@@ -98,7 +98,7 @@ impl TcpServer {
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -112,7 +112,7 @@ impl Operation for Access3args<'_> {
     }
 }
 
-/// What nobody may do in an export that is read-only.
+/// Rights that no caller has in an export that is read-only.
 const CHANGING: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE;
 
 impl Operation for Readlink3args<'_> {

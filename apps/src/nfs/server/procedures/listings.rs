@@ -42,7 +42,7 @@ impl Operation for Readdirplus3args<'_> {
     }
 }
 
-/// How many bytes the client takes.
+/// Byte limits that the client set.
 #[derive(Clone, Copy)]
 struct Room {
     /// All results together.
@@ -76,7 +76,7 @@ pub(super) struct Page {
     names_left: usize,
 }
 
-/// What READDIRPLUS has besides, or nothing for an entry whose file is gone.
+/// Additional data of READDIRPLUS, or nothing for an entry whose file is gone.
 type Plus<'a> = Option<(&'a Fattr3, FileHandle)>;
 
 impl Page {

@@ -24,9 +24,9 @@ use spinrpc_xdr::{Decode, Encode};
 
 /// Arguments, and what is done for them.
 trait Operation {
-    /// What stands behind NFS3_OK.
+    /// Results that follow NFS3_OK.
     type Done: Results;
-    /// What stands behind any other status.
+    /// Results that follow any other status.
     type Failed: Encode + Default;
 
     /// It changes something other than the data of files: not for exports that are read-only, and its
@@ -40,7 +40,7 @@ trait Operation {
     fn run(&self, scene: &Scene<'_>, failed: &mut Self::Failed) -> Outcome<Self::Done>;
 }
 
-/// What stands behind NFS3_OK.
+/// Results that follow NFS3_OK.
 trait Results {
     /// Writes it; may be called again.
     fn write(&self, to: &mut Encoder<'_>);
@@ -86,7 +86,7 @@ macro_rules! arguments {
             /// Reads them; `None` for NULL and the procedures of the data path.
             ///
             /// # Errors
-            /// What is wrong with the bytes.
+            /// [`DecodeError`] if the bytes are not an encoding of the type.
             pub fn decode(
                 operation: ProcedureId,
                 from: &mut Decoder<'a>,
@@ -112,7 +112,7 @@ macro_rules! arguments {
                 }
             }
 
-            /// Whether a procedure changes something other than the data of files.
+            /// Returns whether a procedure changes something other than the data of files.
             #[must_use]
             pub fn changes(operation: ProcedureId) -> bool {
                 match operation {

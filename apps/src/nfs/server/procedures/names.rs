@@ -13,7 +13,7 @@ use crate::nfs::server::site::Scene;
 use spinrpc::Encoder;
 use spinrpc_xdr::Encode;
 
-/// What a name is given for.
+/// Purpose of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameUse {
     /// To find what has it.
@@ -28,7 +28,7 @@ pub(super) enum NameUse {
 
 /// A name in a directory, if it is one.
 ///
-/// What is "." or ".." exists always, and is not to be taken away ("NFS3ERR_INVAL" and
+/// "." and ".." exist always, and are not to be taken away ("NFS3ERR_INVAL" and
 /// "NFS3ERR_EXIST" in RFC 1813 section 3.3.13). No file has an empty name or one with a slash or a
 /// zero: a file system that was handed one might leave the directory.
 pub(super) fn place<'a>(

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::thread::{self, JoinHandle};
 
-/// What the service does with one call: its bytes, to be answered with these.
+/// Maps the bytes of one call to those of its answer.
 type Answer = fn(call: &[u8]) -> Vec<u8>;
 
 /// A service that answers one call, in pieces of `piece_bytes`; gives back the call.

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What such a key begins with; no file handle of the kernel has this type.
+/// First byte of such a key; no file handle of the kernel has this type.
 pub(super) const MARK: u8 = 0;
 /// Files whose places are remembered; when they are more, all are forgotten.
 const PLACES_MAX: usize = 1 << 18;
@@ -24,7 +24,7 @@ const SEARCH_FILES_MAX: usize = 1_000_000;
 /// Keys that were not found of late, and for how long none is searched for again.
 const MISSES_MAX: usize = 64;
 const MISS_TIME: Duration = Duration::from_secs(10);
-/// How deep a search and a chain of remembered places go.
+/// Greatest depth of a search and of a chain of remembered places.
 const DEPTH_MAX: usize = 128;
 /// Longest step of the clock that gives files their time of birth: a tick of the kernel.
 const CLOCK_STEP: Duration = Duration::from_millis(10);
@@ -156,7 +156,7 @@ impl Misses {
     }
 }
 
-/// Who comes while a search is under way comes back: it may take minutes, and there are few threads.
+/// Calls that arrive during a search are retried later: it may take minutes, and there are few threads.
 fn alone(search: &Mutex<Misses>) -> Outcome<MutexGuard<'_, Misses>> {
     match search.try_lock() {
         Ok(misses) => Ok(misses),

@@ -1,4 +1,4 @@
-//! What is found, made, renamed and taken away under which name, and what lies outside.
+//! Finding, making, renaming and removing names, and files outside the export.
 
 use super::*;
 use crate::nfs::protocol::{Ftype3, Specdata3};

@@ -1,4 +1,4 @@
-//! What callers may do: decided by the kernel, with them acting. Only root can try that.
+//! Rights of callers: decided by the kernel, with their identity. Only root can test that.
 
 use super::*;
 use crate::nfs::protocol::{
