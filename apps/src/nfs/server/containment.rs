@@ -9,7 +9,7 @@ use std::sync::Once;
 /// The result of `work`, NFS3ERR_SERVERFAULT if it panics. The place is on standard error each time;
 /// what became of it is said once, as a client may know how to have it happen again.
 ///
-/// Half of the work stays done. A call that changes that again finds it as after an error.
+/// Changes that the work has made stay. A call that changes that again finds it as after an error.
 pub(super) fn contained<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static SAID: Once = Once::new();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {

@@ -19,7 +19,7 @@ const GRANTS: usize = 4;
 /// change of an access control list, which shows in no attribute, takes effect behind that.
 const GRANT_TICKS: u32 = 1;
 
-/// A request for the data of a file.
+/// A right to the data of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Read,
