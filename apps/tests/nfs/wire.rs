@@ -129,6 +129,12 @@ fn results_are_as_the_types_write_them() {
         protocol::Fattr3: attributes(),
         protocol::Lookup3resok<'_>: LOOKUP3resok { object: file(7), obj_attributes: some(), dir_attributes: Nfs3Option::None },
         protocol::Readlink3resok<'_>: READLINK3resok { symlink_attributes: some(), data: b"../there"[..].into() },
+        protocol::Read3resok<'_>: READ3resok {
+            file_attributes: some(),
+            count: 5,
+            eof: true,
+            data: Opaque::owned(b"bytes".to_vec()),
+        },
         protocol::Commit3resok: COMMIT3resok { file_wcc: wcc(), verf },
         protocol::Write3resok: WRITE3resok { file_wcc: wcc(), count: 3, committed: stable_how::FILE_SYNC, verf },
         protocol::Create3resok<'_>: CREATE3resok {
