@@ -1,4 +1,4 @@
-//! What the programs of this package share: their command line, the key-value store, and NFS.
+//! Code shared by the programs of this package: command line, key-value store, and NFS.
 //!
 //! Uses the public API of `spinrpc` only, as any application would, and `spinrpc_tuning` for words that
 //! are nearly known.

@@ -59,13 +59,18 @@ const fn times(bytes: Option<usize>, count: usize) -> Option<usize> {
     }
 }
 
-/// The encoding of `value`, outside of a message: for tests and tools. Registered buffers
+/// The encoding of `value`, outside of a message: for tests, tools, and other transports. Registered buffers
 /// ([`Placed::Beside`](crate::Placed::Beside)) are missing in it.
 pub fn to_bytes<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
+    bytes_of(|to| value.encode(to))
+}
+
+/// The bytes that `write` writes, as [`to_bytes`]. It runs a second time if there are any.
+pub fn bytes_of(write: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
         let mut to = Encoder::new(&mut bytes, &[]);
-        value.encode(&mut to);
+        write(&mut to);
         let encoded = to.finish();
         if encoded.fits {
             bytes.truncate(encoded.stream_bytes);

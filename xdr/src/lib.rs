@@ -11,10 +11,11 @@
 //! | `opaque x[8]`, `opaque x<8>` | `[u8; 8]`, [`Opaque<'a, 8>`](Opaque) |
 //! | `string x<8>` | [`Text<'a, 8>`](Text), or [`Opaque<'a, 8>`](Opaque) if annotated `bytes` |
 //! | `T x[8]`, `T x<8>` | `[T; 8]`, [`Array<'a, T, 8>`](Array) |
-//! | `T *x` | `Option<T>`, or [`List<'a, T>`](List) for a struct that ends with a `T *` |
+//! | `T *x`, a union of `bool` with data for TRUE only | `Option<T>`, or [`List<'a, T>`](List) for a struct that ends with a `T *` |
 //! | `opaque x<8>` annotated `ddp` | [`Placed<'a, 8>`](Placed) |
+//! | an array `x<8>` of types with such data | [`PlacedArray<T, 8>`](PlacedArray) |
 //!
-//! Decoding borrows from the message and allocates nothing. Bounds are part of the types: a value that
+//! Decoding borrows from the message and allocates nothing, but for a [`PlacedArray`]. Bounds are part of the types: a value that
 //! exceeds one cannot be made. Arrays and lists are checked when they are decoded, and decoded item by
 //! item when they are iterated. The depth of the stack depends on the types only, not on the message.
 //!
@@ -40,12 +41,14 @@
 
 mod bytes;
 mod codec;
+mod placed_array;
 pub mod rpc;
 mod sequence;
 mod source;
 
 pub use bytes::{Opaque, Placed, Text, TooLong};
-pub use codec::{Decode, Discriminant, Encode, sum, to_bytes};
+pub use codec::{Decode, Discriminant, Encode, bytes_of, sum, to_bytes};
+pub use placed_array::PlacedArray;
 pub use sequence::{Array, Chain, Items, List};
 pub use source::{Source, Words};
 pub use spinrpc::{DecodeError, Decoder, Encoder};

@@ -293,7 +293,7 @@ impl<'a, T: Decode<'a> + Encode + Copy> Encode for List<'a, T> {
 
 /// A node of a list, and those behind it: a list that is not empty, where a description uses the struct
 /// itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain<'a, T: Decode<'a> + Copy> {
     /// The first node.
     pub first: T,
@@ -341,6 +341,8 @@ macro_rules! sequence {
                 self.iter().eq(other.iter())
             }
         }
+
+        impl<'a, T: Decode<'a> + Copy + Eq $($($bound)*)?> Eq for $name<'a, T $($($argument)*)?> {}
 
         impl<'a, T: Decode<'a> + Copy + fmt::Debug $($($bound)*)?> fmt::Debug
             for $name<'a, T $($($argument)*)?>

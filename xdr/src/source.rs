@@ -1,4 +1,4 @@
-//! Where a codec reads from: a message, or bytes of a message that were checked before. Called by the codecs
+//! Input of codecs: a message, or bytes of a message that were checked before. Called by the codecs
 //! of all types; may use the engine's decoder only.
 
 use crate::codec::{Decode, Discriminant};
@@ -93,7 +93,7 @@ pub trait Source<'a>: sealed::Sealed {
     fn pass<T: Decode<'a>>(&mut self, extent: Extent) -> Result<Passed<'a>, DecodeError>;
 }
 
-/// Where a sequence ends.
+/// End of a sequence.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum Extent {

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
-const DESCRIPTIONS: [&str; 6] = ["language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store"];
+const DESCRIPTIONS: [&str; 7] =
+    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut rows = String::new();

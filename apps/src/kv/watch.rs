@@ -5,7 +5,7 @@
 //! has changed meanwhile is told in the next one, by the newest state alone.
 
 use crate::kv::protocol::kv_callback_v1::{self as callback, KvChanged};
-use crate::kv::protocol::{KvChange, KvState, Status};
+use crate::kv::protocol::{KvChange, Status};
 use spinrpc::{
     Call, CallError, CallSpec, Client, ConnectionId, Reply, ReplyHandler, ReverseOptions, Token,
 };
@@ -64,8 +64,7 @@ fn tell(client: &Client, watches: &Watches) {
         let Some(value_bytes) = watch.news.filter(|_| !watch.is_calling) else { continue };
         // The key came with a call: it is not too long.
         let Ok(key) = Opaque::new(&watch.key) else { continue };
-        let state = value_bytes.map_or(KvState::Default(false), KvState::True);
-        let (change, token) = (KvChange { key, state }, Token(index as u64));
+        let (change, token) = (KvChange { key, state: value_bytes }, Token(index as u64));
         // Without a credit it is tried again with the next reply.
         if rpc::call::<KvChanged>(client, token, &mut CallSpec::new(), &change).is_ok() {
             (watch.news, watch.is_calling) = (None, true);

@@ -3,7 +3,7 @@
 use crate::kv::client::Error;
 use crate::kv::protocol::kv_callback_v1::{self as callback, KvChanged};
 use crate::kv::protocol::kv_v1::{self, KvWatch};
-use crate::kv::protocol::{KvChange, KvState, Status};
+use crate::kv::protocol::{KvChange, Status};
 use spinrpc::{
     CallError, CallSpec, Config, ConnectError, ConnectOptions, ConnectionEvent, Engine, Reply,
     ReplyHandler, Token,
@@ -58,12 +58,8 @@ struct Listener(Sender<Option<u32>>);
 
 impl callback::Service for Listener {
     fn kv_changed(&mut self, change: KvChange<'_>, call: TypedCall<'_, KvChanged>) {
-        let value_bytes = match change.state {
-            KvState::True(bytes) => Some(bytes),
-            KvState::Default(_) => None,
-        };
         // An error says that nobody listens any more: the watch has ended.
-        let _ = self.0.send(value_bytes);
+        let _ = self.0.send(change.state);
         call.reply(&());
     }
 }

@@ -5,6 +5,7 @@ include!(concat!(env!("OUT_DIR"), "/mount.rs"));
 
 pub use mount_v3::{PROGRAM, VERSION};
 
+use crate::nfs::protocol::FileHandle;
 use spinrpc::Procedure;
 use spinrpc_xdr::rpc::Procedure as Described;
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, TooLong};
@@ -32,18 +33,18 @@ const FLAVORS_MAX: usize = 64;
 /// The answer to MNT where it is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The handle of the directory, of at most [`FHSIZE3`] bytes.
-    pub handle: Vec<u8>,
+    /// The handle of the directory.
+    pub handle: FileHandle,
     /// Flavors of credentials that the server takes, its favourite first.
     pub flavors: Vec<u32>,
 }
 
 impl Mounted {
-    /// Writes it as the results of MNT without their status. Of a handle that is too long nothing is written.
+    /// Writes it as the results of MNT without their status.
     pub fn encode(&self, to: &mut Encoder<'_>) {
         let flavors: Vec<i32> = self.flavors.iter().map(|flavor| flavor.cast_signed()).collect();
         let results = Mountres3Ok {
-            fhandle: Fhandle3::new(&self.handle).unwrap_or_default(),
+            fhandle: Fhandle3::new(self.handle.as_bytes()).unwrap_or_default(),
             auth_flavors: Array::new(&flavors).unwrap_or_default(),
         };
         results.encode(to);
@@ -53,7 +54,7 @@ impl Mounted {
 /// Reads the results of MNT.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// [`DecodeError`] if the bytes are not an encoding of the type.
 pub fn outcome(from: &mut Decoder<'_>) -> Result<Result<Mounted, Mountstat3>, DecodeError> {
     let at = from.position();
     let results = match Mountres3::decode(from)? {
@@ -65,7 +66,10 @@ pub fn outcome(from: &mut Decoder<'_>) -> Result<Result<Mounted, Mountstat3>, De
         return Err(DecodeError::TooLong { at, length, max: FLAVORS_MAX });
     }
     let flavors = results.auth_flavors.iter().map(i32::cast_unsigned).collect();
-    Ok(Ok(Mounted { handle: results.fhandle.to_vec(), flavors }))
+    let handle = FileHandle::new(&results.fhandle);
+    let handle =
+        handle.map_err(|TooLong { length, max }| DecodeError::TooLong { at, length, max })?;
+    Ok(Ok(Mounted { handle, flavors }))
 }
 
 /// The path of a directory, as it is sent.

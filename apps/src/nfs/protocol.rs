@@ -1,5 +1,104 @@
-//! Types and stubs of `nfs_prot.x`, NFS version 3 (RFC 1813), generated when this package is built. Their codec
-//! borrows from the message. The arguments of READ, WRITE and COMMIT are on it; those of others,
-//! and all results, have their codec in `nfs3` and `xdr`. Called by client and server.
+//! Types and stubs of `nfs_prot.x`, NFS version 3 (RFC 1813), generated when this package is built, and what is
+//! added to them by hand: handles that are kept, and defaults. Their codec borrows from the message and is used
+//! by client and server.
 
 include!(concat!(env!("OUT_DIR"), "/nfs_prot.rs"));
+
+pub use nfs_v3::ProcedureId;
+
+use spinrpc_xdr::TooLong;
+use std::fmt;
+use std::time::SystemTime;
+
+/// Longest file handle, in bytes.
+pub const HANDLE_BYTES_MAX: usize = NFS3_FHSIZE as usize;
+
+/// A file handle that is kept: an [`NfsFh3`] borrows from its message.
+#[derive(Clone, Copy)]
+pub struct FileHandle {
+    bytes: [u8; HANDLE_BYTES_MAX],
+    length: u8,
+}
+
+impl FileHandle {
+    /// The handle that has these bytes.
+    ///
+    /// # Errors
+    /// [`TooLong`] if there are more than [`NFS3_FHSIZE`].
+    pub fn new(bytes: &[u8]) -> Result<Self, TooLong> {
+        Opaque::new(bytes).map(|data| Self::from(NfsFh3 { data }))
+    }
+
+    /// A handle without bytes, to which they are appended.
+    pub(super) const fn empty() -> Self {
+        Self { bytes: [0; HANDLE_BYTES_MAX], length: 0 }
+    }
+
+    /// Appends as many of `bytes` as there is room for.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let places = self.bytes.iter_mut().skip(self.length.into());
+        for (place, byte) in places.zip(bytes) {
+            *place = *byte;
+            self.length += 1;
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
+    }
+
+    /// The handle as it stands in arguments and results.
+    #[must_use]
+    pub fn wire(&self) -> NfsFh3<'_> {
+        NfsFh3 { data: Opaque::new(self.as_bytes()).unwrap_or_default() }
+    }
+}
+
+impl From<NfsFh3<'_>> for FileHandle {
+    fn from(handle: NfsFh3<'_>) -> Self {
+        let mut kept = Self::empty();
+        kept.push(&handle.data);
+        kept
+    }
+}
+
+impl PartialEq for FileHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for FileHandle {}
+
+impl fmt::Debug for FileHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.wire().data, f)
+    }
+}
+
+/// Changes nothing.
+impl Default for Sattr3 {
+    fn default() -> Self {
+        let (atime, mtime) = (SetAtime::DontChange, SetMtime::DontChange);
+        Self { mode: None, uid: None, gid: None, size: None, atime, mtime }
+    }
+}
+
+/// No time before 1970 or after 2106 can be said.
+impl From<SystemTime> for Nfstime3 {
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let seconds = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+        Self { seconds, nseconds: since.subsec_nanos() }
+    }
+}
+
+/// The name of a file, as it is sent.
+///
+/// # Errors
+/// [`TooLong`] if it has more than [`NAME_BYTES_MAX`] bytes.
+pub const fn name(bytes: &[u8]) -> Result<Filename3<'_>, TooLong> {
+    Filename3::new(bytes)
+}

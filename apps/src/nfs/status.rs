@@ -1,44 +1,44 @@
-//! What servers answer instead of results, in the words of RFC 1813, and what a user can do.
+//! Statuses of failed calls in the words of RFC 1813, with advice for users.
 
 use crate::nfs::mount3::Mountstat3;
-use nfs3_types::nfs3::nfsstat3;
+use crate::nfs::protocol::Nfsstat3;
 
-/// What an error of NFS means (RFC 1813 section 2.6), and what to do about it.
-pub fn meaning(status: nfsstat3) -> (&'static str, &'static str) {
-    use nfsstat3::*;
+/// Meaning of a status of NFS (RFC 1813 section 2.6), and advice.
+pub fn meaning(status: Nfsstat3) -> (&'static str, &'static str) {
+    use Nfsstat3::*;
     match status {
-        NFS3_OK => ("as asked", "nothing is to be done"),
-        NFS3ERR_PERM => ("not owner", "call as the owner or as root (--uid)"),
-        NFS3ERR_NOENT => ("no such file or directory", "check the path"),
-        NFS3ERR_IO => ("a hard error of the server's disk", SERVER_LOG),
-        NFS3ERR_NXIO => ("no such device", SERVER_LOG),
-        NFS3ERR_ACCES => ("permission denied", "call as a user who may (--uid, --gid)"),
-        NFS3ERR_EXIST => ("the file exists", "choose another name"),
-        NFS3ERR_XDEV => ("a hard link across devices", "copy instead"),
-        NFS3ERR_NODEV => ("no such device", SERVER_LOG),
-        NFS3ERR_NOTDIR => ("not a directory", "check the path"),
-        NFS3ERR_ISDIR => ("is a directory", "name a file"),
-        NFS3ERR_INVAL => ("an argument that the server does not take", "check the path"),
-        NFS3ERR_FBIG => ("the file is too large for the server", "write less"),
-        NFS3ERR_NOSPC => ("no space left on the server's device", "delete something there"),
-        NFS3ERR_ROFS => ("a read-only file system", "have it exported for writing"),
-        NFS3ERR_MLINK => ("too many hard links", "remove some"),
-        NFS3ERR_NAMETOOLONG => ("the name is too long", "choose a shorter one"),
-        NFS3ERR_NOTEMPTY => ("the directory is not empty", "remove what is in it"),
-        NFS3ERR_DQUOT => ("the quota on the server is used up", "delete something there"),
-        NFS3ERR_STALE => (
+        Nfs3Ok => ("as asked", "nothing is to be done"),
+        Nfs3errPerm => ("not owner", "call as the owner or as root (--uid)"),
+        Nfs3errNoent => ("no such file or directory", "check the path"),
+        Nfs3errIo => ("a hard error of the server's disk", SERVER_LOG),
+        Nfs3errNxio => ("no such device", SERVER_LOG),
+        Nfs3errAcces => ("permission denied", "call as a user who may (--uid, --gid)"),
+        Nfs3errExist => ("the file exists", "choose another name"),
+        Nfs3errXdev => ("a hard link across devices", "copy instead"),
+        Nfs3errNodev => ("no such device", SERVER_LOG),
+        Nfs3errNotdir => ("not a directory", "check the path"),
+        Nfs3errIsdir => ("is a directory", "name a file"),
+        Nfs3errInval => ("an argument that the server does not take", "check the path"),
+        Nfs3errFbig => ("the file is too large for the server", "write less"),
+        Nfs3errNospc => ("no space left on the server's device", "delete something there"),
+        Nfs3errRofs => ("a read-only file system", "have it exported for writing"),
+        Nfs3errMlink => ("too many hard links", "remove some"),
+        Nfs3errNametoolong => ("the name is too long", "choose a shorter one"),
+        Nfs3errNotempty => ("the directory is not empty", "remove what is in it"),
+        Nfs3errDquot => ("the quota on the server is used up", "delete something there"),
+        Nfs3errStale => (
             "the handle is stale: its file is gone, or no longer exported",
             "try again from the path, which asks for a new handle",
         ),
-        NFS3ERR_REMOTE => ("too many levels of remote in the path", "ask the other server"),
-        NFS3ERR_BADHANDLE => ("not a handle of this server", "check --handle, or mount anew"),
-        NFS3ERR_NOT_SYNC => ("the file was changed meanwhile", "try again"),
-        NFS3ERR_BAD_COOKIE => ("the directory was changed meanwhile", "try again"),
-        NFS3ERR_NOTSUPP => ("the server does not have this operation", "use another server"),
-        NFS3ERR_TOOSMALL => ("the buffer is too small for one entry", SERVER_LOG),
-        NFS3ERR_SERVERFAULT => ("an error of the server that has no other name", SERVER_LOG),
-        NFS3ERR_BADTYPE => ("a type of file that the server does not have", "use another"),
-        NFS3ERR_JUKEBOX => (
+        Nfs3errRemote => ("too many levels of remote in the path", "ask the other server"),
+        Nfs3errBadhandle => ("not a handle of this server", "check --handle, or mount anew"),
+        Nfs3errNotSync => ("the file was changed meanwhile", "try again"),
+        Nfs3errBadCookie => ("the directory was changed meanwhile", "try again"),
+        Nfs3errNotsupp => ("the server does not have this operation", "use another server"),
+        Nfs3errToosmall => ("the buffer is too small for one entry", SERVER_LOG),
+        Nfs3errServerfault => ("an error of the server that has no other name", SERVER_LOG),
+        Nfs3errBadtype => ("a type of file that the server does not have", "use another"),
+        Nfs3errJukebox => (
             "the server began, but cannot end it in good time (a file on tape, for example)",
             "try again later, or wait longer (--timeout)",
         ),

@@ -39,7 +39,7 @@ impl Write for DeadlineStream<'_> {
     }
 }
 
-/// What the system says when a timeout of a socket has passed, in one word.
+/// Maps the errors for a timeout of a socket to one.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

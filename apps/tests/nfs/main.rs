@@ -8,6 +8,9 @@ mod faults;
 mod files;
 mod listings;
 mod ping;
+#[path = "../common/reference.rs"]
+#[allow(dead_code, reason = "each program of tests uses a part")]
+mod reference;
 mod server;
 mod tree;
 mod wire;

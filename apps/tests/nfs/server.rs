@@ -1,5 +1,7 @@
 //! A server of NFS and MOUNT, version 3, in a thread of the test: obedient, or faulty as told.
 
+use crate::reference::{FromXdr, ToXdr, to_bytes};
+use crate::reference::{ReadHead, WriteHead};
 use crate::tree::{Content, ROOT, Tree, handle, number};
 use nfs3_types::nfs3::{
     COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args,
@@ -17,8 +19,8 @@ use spinrpc::{
 use spinrpc_apps::nfs::mount3::{
     self, Dirpath, EXPORT, Exportnode, MNT, Mounted, Mountstat3, UMNT,
 };
-use spinrpc_apps::nfs::nfs3::{self, ReadHead, WriteHead};
-use spinrpc_apps::nfs::xdr::{Xdr, to_bytes};
+use spinrpc_apps::nfs::nfs3;
+use spinrpc_apps::nfs::protocol::FileHandle;
 use spinrpc_xdr::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::io;
@@ -152,11 +154,11 @@ impl Service for MountService {
         match call.procedure() {
             MNT => {
                 note("MNT", &path);
-                let root = handle(ROOT).data.to_vec();
+                let root = FileHandle::new(&handle(ROOT).data).unwrap();
                 call.reply(|to| match path.as_deref() {
                     Ok(EXPORTED) => {
                         Encode::encode(&Mountstat3::Mnt3Ok, to);
-                        Mounted { handle: root.clone(), flavors: vec![1] }.encode(to);
+                        Mounted { handle: root, flavors: vec![1] }.encode(to);
                     }
                     _ => Encode::encode(&Mountstat3::Mnt3errNoent, to),
                 });
@@ -259,7 +261,7 @@ fn reply(call: Call<'_>, results: Results) {
     });
 }
 
-fn bytes(results: &impl for<'a> Xdr<'a>) -> Vec<u8> {
+fn bytes(results: &impl ToXdr) -> Vec<u8> {
     to_bytes(|to| results.encode(to))
 }
 
@@ -286,14 +288,14 @@ impl State {
     ) -> Result<Results, DecodeError> {
         let mut args = call.args();
         Ok(match operation {
-            NFS_PROGRAM::NFSPROC3_GETATTR => self.getattr(&Xdr::decode(&mut args)?),
-            NFS_PROGRAM::NFSPROC3_LOOKUP => self.lookup(&Xdr::decode(&mut args)?),
-            NFS_PROGRAM::NFSPROC3_READLINK => self.readlink(&Xdr::decode(&mut args)?),
-            NFS_PROGRAM::NFSPROC3_FSINFO => self.fsinfo(&Xdr::decode(&mut args)?),
-            NFS_PROGRAM::NFSPROC3_CREATE => self.create(Xdr::decode(&mut args)?),
-            NFS_PROGRAM::NFSPROC3_COMMIT => self.commit(&Xdr::decode(&mut args)?),
-            NFS_PROGRAM::NFSPROC3_READDIRPLUS => self.readdirplus(&Xdr::decode(&mut args)?),
-            NFS_PROGRAM::NFSPROC3_READDIR => self.readdir(&Xdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_GETATTR => self.getattr(&FromXdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_LOOKUP => self.lookup(&FromXdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_READLINK => self.readlink(&FromXdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_FSINFO => self.fsinfo(&FromXdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_CREATE => self.create(FromXdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_COMMIT => self.commit(&FromXdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_READDIRPLUS => self.readdirplus(&FromXdr::decode(&mut args)?),
+            NFS_PROGRAM::NFSPROC3_READDIR => self.readdir(&FromXdr::decode(&mut args)?),
             NFS_PROGRAM::NFSPROC3_WRITE => {
                 let head = WriteHead::decode(&mut args)?;
                 self.write(&head, args.data(1 << 20)?.bytes())

@@ -6,6 +6,7 @@ use crate::session::{Session, mode, some, status};
 use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, createhow3, fattr3, nfs_fh3, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::{AuthFlavor, AuthStat, CallError, CallSpec, Engine, RejectStatus};
+use spinrpc_apps::nfs::protocol::FileHandle;
 use spinrpc_apps::nfs::server::exports::{ExportOptions, Exports, Squash};
 use spinrpc_apps::nfs::server::file_system::FileKey;
 use spinrpc_apps::nfs::server::handle::Seal;
@@ -25,6 +26,10 @@ fn owner(session: &Session, host: &Host) -> (u32, u32) {
     let made = session.create_as(&host.root(), "file", new).unwrap();
     let attributes = some(made.obj_attributes);
     (attributes.uid, attributes.gid)
+}
+
+fn fh3(handle: FileHandle) -> nfs_fh3 {
+    nfs_fh3 { data: Opaque::owned(handle.as_bytes().to_vec()) }
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn handles_that_were_not_given_out_expect_badhandle() {
 fn a_handle_of_an_export_that_is_gone_expect_stale() {
     let host = Host::start(back_end::memory());
     let session = host.session();
-    let gone = Seal::new(&SEAL_KEY).handle(99, &FileKey::of(b"file")).to_fh3();
+    let gone = fh3(Seal::new(&SEAL_KEY).handle(99, &FileKey::of(b"file")));
     assert_eq!(session.getattr(&gone).unwrap_err(), nfsstat3::NFS3ERR_STALE);
 }
 
@@ -141,7 +146,7 @@ fn a_key_of_one_export_in_a_handle_of_another_expect_stale() {
     let session = host.session();
     let file = session.create(&host.root(), "file");
     let key = Seal::new(&SEAL_KEY).open(&file.data).unwrap().1;
-    let elsewhere = Seal::new(&SEAL_KEY).handle(OTHER, &key).to_fh3();
+    let elsewhere = fh3(Seal::new(&SEAL_KEY).handle(OTHER, &key));
     assert_eq!(session.getattr(&elsewhere).unwrap_err(), nfsstat3::NFS3ERR_STALE);
 }
 

@@ -2,11 +2,11 @@
 //! chunks.
 
 use crate::host::{BLOCK_BYTES, Host};
+use crate::reference::ToXdr;
+use crate::reference::WriteHead;
 use crate::session::{only_status, some, status};
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3, stable_how};
 use spinrpc::CallSpec;
-use spinrpc_apps::nfs::nfs3::WriteHead;
-use spinrpc_apps::nfs::xdr::Xdr;
 
 /// Bytes of which no two words are alike.
 fn content(bytes: usize) -> Vec<u8> {

@@ -1,8 +1,8 @@
 //! A back end that waits when it is told to.
 
-use nfs3_types::nfs3::{createhow3, fattr3, nfstime3, sattr3, wcc_data};
 use spinrpc::sync::lock;
 use spinrpc::{Bulk, CoreContext};
+use spinrpc_apps::nfs::protocol::{Createhow3, Fattr3, Nfstime3, Sattr3, WccData};
 use spinrpc_apps::nfs::server::exports::Caller;
 use spinrpc_apps::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
@@ -111,7 +111,7 @@ impl FileSystem for Gated {
         self.inner.root()
     }
 
-    fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
         self.inner.attributes(file)
     }
 
@@ -119,9 +119,9 @@ impl FileSystem for Gated {
         &self,
         caller: &Caller,
         file: &FileKey,
-        new: &sattr3,
-        guard: Option<nfstime3>,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.inner().set_attributes(caller, file, new, guard, wcc)
     }
@@ -142,8 +142,8 @@ impl FileSystem for Gated {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        how: &createhow3,
-        wcc: &mut wcc_data,
+        how: &Createhow3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.inner().create(caller, at, how, wcc)
     }
@@ -152,8 +152,8 @@ impl FileSystem for Gated {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.inner().make_directory(caller, at, attributes, wcc)
     }
@@ -163,8 +163,8 @@ impl FileSystem for Gated {
         caller: &Caller,
         at: Place<'_>,
         text: &[u8],
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.inner().make_symlink(caller, at, text, attributes, wcc)
     }
@@ -174,16 +174,16 @@ impl FileSystem for Gated {
         caller: &Caller,
         at: Place<'_>,
         file: &SpecialFile,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.inner().make_special(caller, at, file, wcc)
     }
 
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.inner().remove(caller, at, wcc)
     }
 
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.inner().remove_directory(caller, at, wcc)
     }
 
@@ -192,7 +192,7 @@ impl FileSystem for Gated {
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
-        wccs: &mut (wcc_data, wcc_data),
+        wccs: &mut (WccData, WccData),
     ) -> Outcome<()> {
         self.inner().rename(caller, from, to, wccs)
     }
@@ -202,7 +202,7 @@ impl FileSystem for Gated {
         caller: &Caller,
         file: &FileKey,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.inner().link(caller, file, at, wcc)
     }

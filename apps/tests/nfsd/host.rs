@@ -72,7 +72,7 @@ impl Host {
     /// The root of an export.
     pub(crate) fn root_of(&self, export: u32) -> nfs_fh3 {
         let export = self.server.exports().by_id(export).unwrap();
-        nfs_fh3 { data: Opaque::owned(self.server.root_handle(export)) }
+        nfs_fh3 { data: Opaque::owned(self.server.root_handle(export).as_bytes().to_vec()) }
     }
 
     pub(crate) fn root(&self) -> nfs_fh3 {

@@ -2,6 +2,8 @@
 
 use crate::back_end;
 use crate::host::{BLOCK_BYTES, Host};
+use crate::reference::WriteHead;
+use crate::reference::{ToXdr, to_bytes};
 use crate::session::{Session, at, mode, only_status, status};
 use nfs3_types::nfs3::{
     COMMIT3args, CREATE3args, GETATTR3args, LINK3args, MKNOD3args, NFS_PROGRAM, Nfs3Option,
@@ -11,8 +13,7 @@ use nfs3_types::nfs3::{
 };
 use spinrpc::sys::random::Random;
 use spinrpc::{AcceptStatus, CallError, CallSpec};
-use spinrpc_apps::nfs::nfs3::{PROCEDURES, WriteHead};
-use spinrpc_apps::nfs::xdr::{Xdr, to_bytes};
+use spinrpc_apps::nfs::nfs3::PROCEDURES;
 
 fn start() -> (Host, Session) {
     let host = Host::start(back_end::memory());
@@ -36,7 +37,7 @@ fn is_garbage(outcome: &Result<(), CallError>) -> bool {
     matches!(outcome, Err(CallError::Accepted(AcceptStatus::GarbageArgs)))
 }
 
-fn bytes<'a>(arguments: &impl Xdr<'a>) -> Vec<u8> {
+fn bytes(arguments: &impl ToXdr) -> Vec<u8> {
     to_bytes(|to| arguments.encode(to))
 }
 

@@ -1,13 +1,13 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17).
 
 use crate::host::Host;
+use crate::reference::{FromXdr, ToXdr};
 use crate::session::{Res, Session, some, status};
 use nfs3_types::nfs3::{
     NFS_PROGRAM, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok, cookieverf3,
     fattr3, nfs_fh3, nfsstat3, post_op_attr,
 };
 use spinrpc::{CallSpec, DecodeError, Decoder};
-use spinrpc_apps::nfs::xdr::Xdr;
 use std::collections::BTreeSet;
 
 /// An entry, with what READDIRPLUS has besides.
@@ -56,10 +56,10 @@ fn page_plus(from: &mut Decoder<'_>) -> Result<Page, DecodeError> {
     Ok(Page { verifier, entries, is_end, bytes: from.position() - 4 })
 }
 
-fn list<'a>(
+fn list(
     session: &Session,
     operation: NFS_PROGRAM,
-    arguments: &impl Xdr<'a>,
+    arguments: &impl ToXdr,
     page: fn(&mut Decoder<'_>) -> Result<Page, DecodeError>,
 ) -> Res<Page, post_op_attr> {
     let spec = CallSpec::new().reply_bytes_max(70_000);

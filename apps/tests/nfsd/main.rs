@@ -19,6 +19,9 @@ mod limits;
 mod listings;
 mod making;
 mod once;
+#[path = "../common/reference.rs"]
+#[allow(dead_code, reason = "each program of tests uses a part")]
+mod reference;
 mod renaming;
 mod rights;
 mod session;

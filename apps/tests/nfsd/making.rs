@@ -2,6 +2,7 @@
 //! 3.3.5, 3.3.8 to 3.3.13 and 3.3.15).
 
 use crate::host::Host;
+use crate::reference::ToXdr;
 use crate::session::{Session, at, made, mode, only_status, some, status};
 use nfs3_types::nfs3::{
     LOOKUP3args, LOOKUP3resok, NFS_PROGRAM, Nfs3Option, createhow3, createverf3, devicedata3,
@@ -9,7 +10,6 @@ use nfs3_types::nfs3::{
 };
 use spinrpc::{CallSpec, Encoder};
 use spinrpc_apps::nfs::nfs3::READLINK_RESULT_BYTES_MAX;
-use spinrpc_apps::nfs::xdr::Xdr;
 
 pub(crate) fn lookup_finds(host: &Host) {
     let (session, root) = (host.session(), host.root());
@@ -204,8 +204,15 @@ pub(crate) fn special_files(host: &Host) {
         }
         Err((refused, _)) => assert_eq!(refused, nfsstat3::NFS3ERR_PERM),
     }
-    let none = session.mknod(&root, "none", mknoddata3::default);
-    assert_eq!(status(none), nfsstat3::NFS3ERR_BADTYPE);
+    for other in [ftype3::NF3REG, ftype3::NF3DIR, ftype3::NF3LNK] {
+        let encode = |to: &mut Encoder<'_>| {
+            at(&root, "none").encode(to);
+            other.encode(to);
+        };
+        let (procedure, spec) = (NFS_PROGRAM::NFSPROC3_MKNOD as u32, CallSpec::new());
+        let none = session.raw(procedure, spec.reply_bytes_max(1024), encode, only_status);
+        assert_eq!(none.unwrap(), nfsstat3::NFS3ERR_BADTYPE);
+    }
     let again = session.mknod(&root, "fifo", mknoddata3::NF3FIFO(mode(0o640)));
     assert_eq!(status(again), nfsstat3::NFS3ERR_EXIST);
     session.remove(&root, "fifo").unwrap();

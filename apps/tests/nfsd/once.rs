@@ -4,14 +4,14 @@
 use crate::back_end;
 use crate::gate::Gate;
 use crate::host::{self, Host, MAIN};
+use crate::reference::ToXdr;
+use crate::reference::WriteHead;
 use crate::session::{Session, at, mode, only_status, status};
 use nfs3_types::nfs3::stable_how::{self, FILE_SYNC};
 use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3};
 use spinrpc::{CallSpec, ConnectOptions, Encoder, Groups, Reconnect, Resend};
-use spinrpc_apps::nfs::nfs3::WriteHead;
 use spinrpc_apps::nfs::server::exports::Caller;
 use spinrpc_apps::nfs::server::file_system::Place;
-use spinrpc_apps::nfs::xdr::Xdr;
 use std::sync::atomic::Ordering;
 
 fn gated() -> (Host, std::sync::Arc<Gate>) {

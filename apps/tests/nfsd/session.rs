@@ -1,19 +1,20 @@
 //! A client: typed calls over one connection, one after the other.
 
 use crate::host;
+use crate::reference::{FromXdr, ToXdr};
+use crate::reference::{ReadHead, WriteHead};
 use nfs3_types::nfs3::{
     ACCESS3args, ACCESS3resok, COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, GETATTR3args,
     LINK3args, LOOKUP3args, LOOKUP3resok, MKDIR3args, MKNOD3args, NFS_PROGRAM, Nfs3Option,
-    Nfs3Result, READ3args, READLINK3args, REMOVE3args, RENAME3args, RMDIR3args, SETATTR3args,
-    SYMLINK3args, WRITE3resok, createhow3, diropargs3, fattr3, mknoddata3, nfs_fh3, nfsstat3,
-    nfstime3, post_op_attr, sattr3, stable_how, symlinkdata3, wcc_data,
+    READ3args, READLINK3args, REMOVE3args, RENAME3args, RMDIR3args, SETATTR3args, SYMLINK3args,
+    WRITE3resok, createhow3, diropargs3, fattr3, mknoddata3, nfs_fh3, nfsstat3, nfstime3,
+    post_op_attr, sattr3, stable_how, symlinkdata3, wcc_data,
 };
 use spinrpc::{
     AuthSys, CallError, CallSpec, Client, ConnectOptions, Core, DecodeError, Decoder, Encoder,
     Engine, Procedure, Reply, ReplyHandler, Token,
 };
-use spinrpc_apps::nfs::nfs3::{self, ReadHead, WriteHead};
-use spinrpc_apps::nfs::xdr::Xdr;
+use spinrpc_apps::nfs::nfs3;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -141,27 +142,23 @@ impl Session {
     }
 
     /// A call whose results are read to their end.
-    pub(crate) fn try_call<'a, T, E>(
+    pub(crate) fn try_call<T, E>(
         &self,
         operation: NFS_PROGRAM,
-        arguments: &impl Xdr<'a>,
+        arguments: &impl ToXdr,
     ) -> Result<Res<T, E>, CallError>
     where
-        T: for<'x> Xdr<'x> + 'static,
-        E: for<'x> Xdr<'x> + 'static,
+        T: FromXdr + 'static,
+        E: FromXdr + 'static,
     {
         let spec = CallSpec::new().reply_bytes_max(RESULT_BYTES_MAX);
         self.raw(operation as u32, spec, |to| arguments.encode(to), whole)
     }
 
-    pub(crate) fn call<'a, T, E>(
-        &self,
-        operation: NFS_PROGRAM,
-        arguments: &impl Xdr<'a>,
-    ) -> Res<T, E>
+    pub(crate) fn call<T, E>(&self, operation: NFS_PROGRAM, arguments: &impl ToXdr) -> Res<T, E>
     where
-        T: for<'x> Xdr<'x> + 'static,
-        E: for<'x> Xdr<'x> + 'static,
+        T: FromXdr + 'static,
+        E: FromXdr + 'static,
     {
         self.try_call(operation, arguments).unwrap()
     }
@@ -207,7 +204,7 @@ impl Session {
         let text = |from: &mut Decoder<'_>| match nfsstat3::decode(from)? {
             nfsstat3::NFS3_OK => {
                 post_op_attr::decode(from)?;
-                Ok(Ok(from.data(nfs3::PATH_BYTES_MAX)?.bytes().to_vec()))
+                Ok(Ok(from.data(1 << 16)?.bytes().to_vec()))
             }
             status => Ok(Err((status, post_op_attr::decode(from)?))),
         };
@@ -365,14 +362,11 @@ impl Session {
 }
 
 /// Results to their end.
-fn whole<T: for<'x> Xdr<'x>, E: for<'x> Xdr<'x>>(
-    from: &mut Decoder<'_>,
-) -> Result<Res<T, E>, DecodeError> {
-    let results = Nfs3Result::<T, E>::decode(from)?;
-    Ok(match results {
-        Nfs3Result::Ok(results) => Ok(results),
-        Nfs3Result::Err(failed) => Err(failed),
-    })
+fn whole<T: FromXdr, E: FromXdr>(from: &mut Decoder<'_>) -> Result<Res<T, E>, DecodeError> {
+    match nfsstat3::decode(from)? {
+        nfsstat3::NFS3_OK => T::decode(from).map(Ok),
+        status => Ok(Err((status, E::decode(from)?))),
+    }
 }
 
 /// The handle of what was made.

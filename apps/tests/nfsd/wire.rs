@@ -1,12 +1,12 @@
 //! What can be written can be read again, for the arguments of every procedure; and nothing that
 //! cannot be read makes the decoder panic.
 
-use nfs3_types::nfs3::NFS_PROGRAM;
+use crate::reference::to_bytes;
 use proptest::prelude::*;
 use spinrpc::Decoder;
 use spinrpc_apps::nfs::nfs3::PROCEDURES;
+use spinrpc_apps::nfs::protocol::ProcedureId;
 use spinrpc_apps::nfs::server::procedures::Arguments;
-use spinrpc_apps::nfs::xdr::to_bytes;
 
 #[path = "../../../fuzz/bodies/nfs.rs"]
 #[allow(unreachable_pub, reason = "the body is the public part of another crate")]
@@ -42,10 +42,10 @@ proptest! {
             to.opaque(&name);
             tail.iter().for_each(|word| to.u32(*word));
         });
-        let operation = NFS_PROGRAM::try_from(procedure).unwrap();
+        let operation = ProcedureId::new(procedure).unwrap();
         let read = Arguments::decode(operation, &mut Decoder::plain(&written));
         if let Ok(Some(arguments)) = read {
-            prop_assert_eq!(arguments.handle().data.as_ref(), &handle[..]);
+            prop_assert_eq!(arguments.handle().data.bytes(), &handle[..]);
         }
         body::run(&[&[procedure as u8], &written[..]].concat());
     }

@@ -1,12 +1,12 @@
 //! A client that keeps a server from ending in good order.
 
 use crate::server::PATIENCE;
-use nfs3_types::nfs3::NFS_PROGRAM;
 use spinrpc::config::Host;
 use spinrpc::{
     AuthSys, CallError, CallSpec, Client, Core, Engine, Groups, Reply, ReplyHandler, Token,
 };
 use spinrpc_apps::nfs::nfs3::{self, procedure};
+use spinrpc_apps::nfs::protocol::ProcedureId;
 use spinrpc_tuning::Loader;
 
 /// It has asked for more than fits a message, of a server that keeps such replies until they are
@@ -41,7 +41,7 @@ impl Reluctant {
             to.u64(0);
             to.u32(64 << 10);
         };
-        let read_procedure = procedure(NFS_PROGRAM::NFSPROC3_READ);
+        let read_procedure = procedure(ProcedureId::Nfsproc3Read);
         client.call(read_procedure, Token(1), &mut CallSpec::new(), read).unwrap();
         core.poll_once();
         Self { _client: client, _core: core, _engine: engine }

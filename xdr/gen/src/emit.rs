@@ -10,7 +10,8 @@ use std::fmt::Write;
 const WIDTH: usize = 100;
 
 /// Names of `spinrpc_xdr` that types may use.
-const NAMES: [&str; 7] = ["Array", "Chain", "List", "Opaque", "Placed", "Text", "Xdr"];
+const NAMES: [&str; 8] =
+    ["Array", "Chain", "List", "Opaque", "Placed", "PlacedArray", "Text", "Xdr"];
 
 /// The Rust of `model`, which was made from `file`.
 pub(crate) fn rust(model: &Model, file: &str) -> String {
@@ -51,11 +52,20 @@ impl Scope<'_> {
     }
 
     fn derives(&self, found: &Type) -> String {
-        let derives = match (&found.kind, found.owns) {
-            (Kind::Enum(_), _) => "Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash",
-            (_, true) => "Debug, PartialEq",
-            _ => "Clone, Copy, Debug, PartialEq",
-        };
+        if let Kind::Enum(_) = found.kind {
+            let derives = "Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash";
+            return format!("#[derive({derives}, {}Xdr)]", self.library);
+        }
+        let (model, uses) = (self.model, found.kind.uses());
+        let is_struct = matches!(found.kind, Kind::Struct { .. });
+        let mut derives = if found.owns { "Debug" } else { "Clone, Copy, Debug" }.to_owned();
+        if is_struct && uses.iter().all(|ty| model.has_default(ty)) {
+            derives.push_str(", Default");
+        }
+        derives.push_str(", PartialEq");
+        if uses.iter().all(|ty| model.has_eq(ty)) {
+            derives.push_str(", Eq");
+        }
         format!("#[derive({derives}, {}Xdr)]", self.library)
     }
 }

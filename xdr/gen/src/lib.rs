@@ -73,14 +73,19 @@
 //!
 //! * A type may contain itself only as a list: a struct whose last field is optional data of the struct.
 //!   Trees are refused, so that the depth of a decoder's stack does not depend on the message.
-//! * Items eligible for direct placement cannot stand in arrays and lists: those are checked first and decoded
-//!   when they are iterated, and registered memory can be given away once. Give such items a field each, or a
-//!   call each:
+//! * An array of variable length whose items have data for direct placement, such as the operations of a COMPOUND of
+//!   NFS version 4, is decoded into a `Vec`: registered memory can be handed out once, and other arrays are decoded
+//!   whenever they are iterated. Lists and arrays of fixed length of such items are refused; no binding of RFC 8267
+//!   has them:
 //!
 //!   ```
-//!   let text = "/*@ ddp */ typedef opaque block<>;\nstruct blocks { block all<>; };";
-//!   let refused = spinrpc_xdrgen::Generator::new().rust("blocks.x", text).unwrap_err();
-//!   assert!(refused.to_string().contains("direct placement in an array or a list"), "{refused}");
+//!   let generator = spinrpc_xdrgen::Generator::new();
+//!   let text = "/*@ ddp */ typedef opaque block<>;\nstruct blocks { block all<16>; };";
+//!   assert!(generator.rust("blocks.x", text)?.contains("pub all: PlacedArray<Block<'a>, 16>,"));
+//!   let text = "/*@ ddp */ typedef opaque block<>;\nstruct blocks { block all[16]; };";
+//!   let refused = generator.rust("blocks.x", text).unwrap_err();
+//!   assert!(refused.to_string().contains("direct placement in a list or in an array"), "{refused}");
+//!   # Ok::<(), spinrpc_xdrgen::Error>(())
 //!   ```
 //! * `quadruple` is refused. The C preprocessor is not run; lines that begin with `%` are skipped.
 #![forbid(unsafe_code)]

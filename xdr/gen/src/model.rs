@@ -68,6 +68,22 @@ pub enum Kind {
     Alias(Ty),
 }
 
+impl Kind {
+    /// The types of the fields and arms.
+    pub fn uses(&self) -> Vec<Ty> {
+        match self {
+            Self::Enum(_) => Vec::new(),
+            Self::Alias(ty) => vec![ty.clone()],
+            Self::Struct { fields, .. } => fields.iter().map(|field| field.ty.clone()).collect(),
+            Self::Union { arms, default, discriminant } => {
+                let bodies = arms.iter().filter_map(|arm| arm.body.as_ref());
+                let bodies = bodies.chain(default.iter().flatten()).map(|field| field.ty.clone());
+                bodies.chain([discriminant.clone()]).collect()
+            }
+        }
+    }
+}
+
 /// An enumerator.
 #[derive(Clone, Debug)]
 pub struct Enumerator {
@@ -207,6 +223,11 @@ impl Model {
             Ty::Placed(bound) => generic("Placed", &[], Some(bound)),
             Ty::Text(bound) => generic("Text", &[], Some(bound)),
             Ty::Fixed(item, bound) => format!("[{}; {}]", inner(item), bound.rust_usize(model)),
+            Ty::Counted(item, bound) if self.owns(item) => {
+                let bound = Some(bound).filter(|bound| **bound != Bound::NONE);
+                let bound = bound.map_or(String::new(), |bound| format!(", {}", bound.rust(model)));
+                format!("{library}PlacedArray<{}{bound}>", inner(item))
+            }
             Ty::Counted(item, bound) => generic("Array", &[inner(item)], Some(bound)),
             Ty::Optional(item) => format!("Option<{}>", inner(item)),
             Ty::List(node) => generic("List", &[named(*node)], None),
@@ -219,6 +240,44 @@ impl Model {
         match found.borrows {
             true => format!("{model}{}<{lifetime}>", found.rust),
             false => format!("{model}{}", found.rust),
+        }
+    }
+
+    /// The Rust type may own registered memory: it has data for direct placement.
+    pub fn owns(&self, ty: &Ty) -> bool {
+        match ty {
+            Ty::Placed(_) => true,
+            Ty::Named(index) => self.types[*index].owns,
+            Ty::Counted(item, _) | Ty::Optional(item) => self.owns(item),
+            _ => false,
+        }
+    }
+
+    /// The Rust type has a default: zero, nothing, or empty.
+    pub fn has_default(&self, ty: &Ty) -> bool {
+        // The standard library has defaults of arrays up to this length.
+        const ITEMS_MAX: u32 = 32;
+        match ty {
+            Ty::Named(index) => match &self.types[*index].kind {
+                Kind::Enum(_) | Kind::Union { .. } => false,
+                kind => kind.uses().iter().all(|ty| self.has_default(ty)),
+            },
+            Ty::FixedOpaque(bound) => bound.value <= ITEMS_MAX,
+            Ty::Fixed(item, bound) => bound.value <= ITEMS_MAX && self.has_default(item),
+            Ty::Placed(_) | Ty::Chain(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Equality of the Rust type is an equivalence: it has neither floats nor registered memory.
+    pub fn has_eq(&self, ty: &Ty) -> bool {
+        match ty {
+            Ty::Basic(Basic::Float | Basic::Double) | Ty::Placed(_) => false,
+            Ty::Named(index) | Ty::List(index) | Ty::Chain(index) => {
+                self.types[*index].kind.uses().iter().all(|ty| self.has_eq(ty))
+            }
+            Ty::Fixed(item, _) | Ty::Counted(item, _) | Ty::Optional(item) => self.has_eq(item),
+            _ => true,
         }
     }
 

@@ -85,8 +85,8 @@ fn mistakes_in_the_meaning_are_named_with_place_and_remedy() {
         ("/*@ ddp */ typedef string a<>;", "1:27: `ddp` on `a`, which is not `opaque<>`"),
         ("/*@ bytes */ typedef opaque a<>;", "1:29: `bytes` on `a`, which is not `string<>`"),
         (
-            "/*@ ddp */ typedef opaque a<>; typedef a b<>;",
-            "1:42: `b` has items for direct placement",
+            "/*@ ddp */ typedef opaque a<>; typedef a b[2];",
+            "1:42: `b` has items for direct placement in a list or in an array of fixed length",
         ),
         (
             "program P { version V { void A(void) = 1; void B(void) = 1; } = 1; } = 1;",
@@ -158,7 +158,7 @@ fn a_type_may_have_the_name_of_a_type_of_the_library() {
     for expected in ["type Text<'a> = spinrpc_xdr::Text<'a, 8>", "b: spinrpc_xdr::Opaque<'a>"] {
         assert!(rust.contains(expected), "{rust}");
     }
-    assert!(rust.contains("PartialEq, spinrpc_xdr::Xdr)]") && !rust.contains("use "), "{rust}");
+    assert!(rust.contains("PartialEq, Eq, spinrpc_xdr::Xdr)]") && !rust.contains("use "), "{rust}");
 }
 
 #[test]

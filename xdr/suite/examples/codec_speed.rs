@@ -8,8 +8,9 @@
 
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, List, Opaque, Placed, to_bytes};
 use spinrpc_xdr_suite::nfs_prot::{
-    Dirlist3, Entry3, Fattr3, Ftype3, Getattr3res, Getattr3resok, NfsFh3, Nfsstat3, Nfstime3,
-    Read3args, Specdata3, StableHow, Write3args,
+    Dirlist3, Dirlistplus3, Entry3, Entryplus3, Fattr3, Ftype3, Getattr3res, Getattr3resok,
+    Lookup3res, Lookup3resok, NfsFh3, Nfsstat3, Nfstime3, Read3args, Specdata3, StableHow, WccAttr,
+    WccData, Write3args, Write3res, Write3resok,
 };
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,7 +20,7 @@ const CALLS: u32 = 20_000;
 /// Calls of a run whose instructions are counted.
 const COUNTED: u32 = 1_000;
 
-/// What to do with each case.
+/// Task for each case.
 enum Job {
     Time,
     List,
@@ -56,7 +57,10 @@ fn main() {
     read_arguments();
     write_arguments();
     attributes();
+    lookup();
+    written();
     directory();
+    directory_plus();
 }
 
 /// Nanoseconds of one call.
@@ -190,9 +194,9 @@ fn write_arguments() {
     });
 }
 
-fn attributes() {
+fn some_attributes() -> Fattr3 {
     let time = Nfstime3 { seconds: 1_700_000_000, nseconds: 5 };
-    let attributes = Fattr3 {
+    Fattr3 {
         r#type: Ftype3::Nf3reg,
         mode: 0o644,
         nlink: 1,
@@ -206,7 +210,11 @@ fn attributes() {
         atime: time,
         mtime: time,
         ctime: time,
-    };
+    }
+}
+
+fn attributes() {
+    let attributes = some_attributes();
     let result = Getattr3res::Nfs3Ok(Getattr3resok { obj_attributes: attributes });
     let bytes = to_bytes(&result);
     let by_hand = |from: &mut Decoder<'_>| attributes_by_hand(from).map(|found| sum(&found));
@@ -215,6 +223,7 @@ fn attributes() {
         Getattr3res::Default(status) => status as u64,
     });
     compare_encode("GETATTR result, encode", &result, |to| {
+        to.u32(Nfsstat3::Nfs3Ok as u32);
         put_attributes(to, black_box(&attributes));
     });
 }
@@ -233,14 +242,22 @@ fn sum(attributes: &Fattr3) -> u64 {
 }
 
 fn attributes_by_hand(from: &mut Decoder<'_>) -> Result<Fattr3, DecodeError> {
+    ok_by_hand(from)?;
+    bare_attributes_by_hand(from)
+}
+
+fn ok_by_hand(from: &mut Decoder<'_>) -> Result<(), DecodeError> {
+    match from.u32()? {
+        0 => Ok(()),
+        value => Err(DecodeError::BadEnum { at: 0, value }),
+    }
+}
+
+fn bare_attributes_by_hand(from: &mut Decoder<'_>) -> Result<Fattr3, DecodeError> {
     let time = |from: &mut Decoder<'_>| {
         Ok::<_, DecodeError>(Nfstime3 { seconds: from.u32()?, nseconds: from.u32()? })
     };
     let bad = |value| Err(DecodeError::BadEnum { at: 0, value });
-    match from.u32()? {
-        0 => {}
-        value => return bad(value),
-    }
     Ok(Fattr3 {
         r#type: match from.u32()? {
             1 => Ftype3::Nf3reg,
@@ -268,7 +285,6 @@ fn attributes_by_hand(from: &mut Decoder<'_>) -> Result<Fattr3, DecodeError> {
 }
 
 fn put_attributes(to: &mut Encoder<'_>, attributes: &Fattr3) {
-    to.u32(Nfsstat3::Nfs3Ok as u32);
     to.u32(attributes.r#type as u32);
     for word in [attributes.mode, attributes.nlink, attributes.uid, attributes.gid] {
         to.u32(word);
@@ -283,6 +299,112 @@ fn put_attributes(to: &mut Encoder<'_>, attributes: &Fattr3) {
         to.u32(time.seconds);
         to.u32(time.nseconds);
     }
+}
+
+fn put_optional(to: &mut Encoder<'_>, attributes: Option<&Fattr3>) {
+    to.bool(attributes.is_some());
+    if let Some(attributes) = attributes {
+        put_attributes(to, attributes);
+    }
+}
+
+fn optional_by_hand(from: &mut Decoder<'_>) -> Result<Option<Fattr3>, DecodeError> {
+    match from.bool()? {
+        true => bare_attributes_by_hand(from).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// The sum of attributes that may be missing.
+fn sum_of(attributes: Option<&Fattr3>) -> u64 {
+    attributes.map_or(0, sum)
+}
+
+fn lookup() {
+    let found = Lookup3resok {
+        object: handle(),
+        obj_attributes: Some(some_attributes()),
+        dir_attributes: Some(some_attributes()),
+    };
+    let result = Lookup3res::Nfs3Ok(found);
+    let bytes = to_bytes(&result);
+    let by_hand = |from: &mut Decoder<'_>| {
+        ok_by_hand(from)?;
+        let length = from.opaque(64)?.len() as u64;
+        let (object, directory) = (optional_by_hand(from)?, optional_by_hand(from)?);
+        Ok(length + sum_of(object.as_ref()) + sum_of(directory.as_ref()))
+    };
+    compare_decode("LOOKUP result, decode", &bytes, by_hand, |res: Lookup3res<'_>| match res {
+        Lookup3res::Nfs3Ok(ok) => {
+            let length = ok.object.data.len() as u64;
+            length + sum_of(ok.obj_attributes.as_ref()) + sum_of(ok.dir_attributes.as_ref())
+        }
+        Lookup3res::Default(status, _) => status as u64,
+    });
+    compare_encode("LOOKUP result, encode", &result, |to| {
+        let found = black_box(&found);
+        to.u32(Nfsstat3::Nfs3Ok as u32);
+        to.opaque(&found.object.data);
+        put_optional(to, found.obj_attributes.as_ref());
+        put_optional(to, found.dir_attributes.as_ref());
+    });
+}
+
+fn written() {
+    let time = Nfstime3 { seconds: 1_700_000_000, nseconds: 5 };
+    let before = WccAttr { size: 1 << 30, mtime: time, ctime: time };
+    let done = Write3resok {
+        file_wcc: WccData { before: Some(before), after: Some(some_attributes()) },
+        count: 4096,
+        committed: StableHow::FileSync,
+        verf: [7; 8],
+    };
+    let result = Write3res::Nfs3Ok(done);
+    let bytes = to_bytes(&result);
+    let by_hand = |from: &mut Decoder<'_>| {
+        ok_by_hand(from)?;
+        let size = match from.bool()? {
+            true => {
+                let size = from.u64()?;
+                let times = [from.u32()?, from.u32()?, from.u32()?, from.u32()?];
+                size + u64::from(times[0] ^ times[3])
+            }
+            false => 0,
+        };
+        let after = optional_by_hand(from)?;
+        let (count, committed) = (from.u32()?, from.u32()?);
+        if committed > 2 {
+            return Err(DecodeError::BadEnum { at: from.position(), value: committed });
+        }
+        let verifier = u64::from(from.fixed(8)?[7]);
+        Ok(size + sum_of(after.as_ref()) + u64::from(count) + verifier)
+    };
+    compare_decode("WRITE result, decode", &bytes, by_hand, |res: Write3res| match res {
+        Write3res::Nfs3Ok(ok) => {
+            let size = ok.file_wcc.before.map_or(0, |before| {
+                before.size + u64::from(before.mtime.seconds ^ before.ctime.nseconds)
+            });
+            let after = sum_of(ok.file_wcc.after.as_ref());
+            size + after + u64::from(ok.count) + u64::from(ok.verf[7])
+        }
+        Write3res::Default(status, _) => status as u64,
+    });
+    compare_encode("WRITE result, encode", &result, |to| {
+        let done = black_box(&done);
+        to.u32(Nfsstat3::Nfs3Ok as u32);
+        to.bool(done.file_wcc.before.is_some());
+        if let Some(before) = &done.file_wcc.before {
+            to.u64(before.size);
+            for time in [before.mtime, before.ctime] {
+                to.u32(time.seconds);
+                to.u32(time.nseconds);
+            }
+        }
+        put_optional(to, done.file_wcc.after.as_ref());
+        to.u32(done.count);
+        to.u32(done.committed as u32);
+        to.fixed(&done.verf);
+    });
 }
 
 /// By hand, a list is decoded in one pass, and perhaps kept; generated code checks it first, and decodes it
@@ -326,6 +448,55 @@ fn directory() {
             to.u64(entry.fileid);
             to.opaque(&entry.name);
             to.u64(entry.cookie);
+        }
+        to.bool(false);
+        to.bool(true);
+    });
+}
+
+fn directory_plus() {
+    let names: Vec<String> = (0..64).map(|number| format!("file-{number:05}.dat")).collect();
+    let entry = |(index, name)| Entryplus3 {
+        fileid: index as u64,
+        name: Opaque::new(String::as_bytes(name)).unwrap_or_default(),
+        cookie: index as u64,
+        name_attributes: Some(some_attributes()),
+        name_handle: Some(handle()),
+    };
+    let entries: Vec<Entryplus3<'_>> = names.iter().enumerate().map(entry).collect();
+    let list = Dirlistplus3 { entries: List::new(&entries), eof: true };
+    let bytes = to_bytes(&list);
+    let by_hand = |from: &mut Decoder<'_>| {
+        let mut sum = 0;
+        while from.bool()? {
+            sum += from.u64()? + from.opaque(1024)?.len() as u64 + from.u64()?;
+            sum += sum_of(optional_by_hand(from)?.as_ref());
+            if from.bool()? {
+                sum += from.opaque(64)?.len() as u64;
+            }
+        }
+        Ok(sum + u64::from(from.bool()?))
+    };
+    let used = |list: Dirlistplus3<'_>| {
+        let each = |entry: Entryplus3<'_>| {
+            let handle = entry.name_handle.map_or(0, |handle| handle.data.len() as u64);
+            let names = entry.fileid + entry.name.len() as u64 + entry.cookie;
+            names + sum_of(entry.name_attributes.as_ref()) + handle
+        };
+        list.entries.iter().map(each).sum::<u64>() + u64::from(list.eof)
+    };
+    compare_decode("64 entries with attributes, decode", &bytes, by_hand, used);
+    compare_encode("64 entries with attributes, encode", &list, |to| {
+        for entry in black_box(&entries) {
+            to.bool(true);
+            to.u64(entry.fileid);
+            to.opaque(&entry.name);
+            to.u64(entry.cookie);
+            put_optional(to, entry.name_attributes.as_ref());
+            to.bool(entry.name_handle.is_some());
+            if let Some(handle) = &entry.name_handle {
+                to.opaque(&handle.data);
+            }
         }
         to.bool(false);
         to.bool(true);

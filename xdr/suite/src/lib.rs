@@ -4,6 +4,11 @@
 
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Words, to_bytes};
 
+/// The example in the README.
+pub mod hello {
+    include!(concat!(env!("OUT_DIR"), "/hello.rs"));
+}
+
 /// Every form of the language that rpcgen takes, too.
 pub mod language {
     include!(concat!(env!("OUT_DIR"), "/language.rs"));

@@ -6,9 +6,9 @@ use spinrpc::{
     OnAnswer, Procedure, Reply, ReplyHandler, Running, Token, blocking,
 };
 use spinrpc_xdr::rpc::{self, ReplyData, TypedCall};
-use spinrpc_xdr::{List, Opaque, Placed, Text};
+use spinrpc_xdr::{Decode, DecodeError, Decoder, List, Opaque, Placed, Text};
 use spinrpc_xdr_suite::store::store_v1::{self as store, Server as StoreServer};
-use spinrpc_xdr_suite::store::{Entry, GetResult, Key, PutArgs, StoreStatus};
+use spinrpc_xdr_suite::store::{Entry, GetList, GetResult, Key, PutArgs, PutList, StoreStatus};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -110,6 +110,21 @@ impl store::Service for Store {
     fn store_list(&mut self, call: TypedCall<'_, store::StoreList>) {
         let _ = self.lister.send(call.defer().unwrap());
     }
+
+    /// Gives values that were placed back from where they are, and no others.
+    fn store_echo(&mut self, list: PutList<'_>, call: TypedCall<'_, store::StoreEcho>) {
+        let (mut data, mut results) = (ReplyData::new(), Vec::new());
+        for PutArgs { value, .. } in list {
+            match value {
+                Placed::Bulk(bulk) => {
+                    data = data.bulk(bulk);
+                    results.push(GetResult::StoreOk(Placed::Beside));
+                }
+                _ => results.push(GetResult::Default(StoreStatus::StoreNotFound)),
+            }
+        }
+        call.reply_with(data, &GetList::new(results).unwrap());
+    }
 }
 
 fn key(name: &str) -> Key<'_> {
@@ -148,6 +163,52 @@ fn a_value_goes_there_and_back_inline_and_by_direct_placement() {
         assert_eq!(bulk.bytes(), [3; 70_001]);
     })
     .unwrap();
+}
+
+#[test]
+fn data_in_the_items_of_an_array_are_placed_directly_both_ways() {
+    const BYTES: usize = 70_001;
+    let server = Started::store();
+    let mut client = server.client();
+    let mut spec = CallSpec::new();
+    for byte in [3, 4] {
+        let mut bulk = client.0.bulk(BYTES).unwrap();
+        bulk.set_len(BYTES);
+        bulk.bytes_mut().fill(byte);
+        spec.add_argument(bulk);
+        spec.add_result_into(client.0.bulk(BYTES).unwrap());
+    }
+    let put = |value| PutArgs { name: key("k"), value };
+    let list = vec![put(Placed::Beside), put(Placed::Inline(b"short")), put(Placed::Beside)];
+    let list = PutList::new(list).unwrap();
+    let results = rpc::call_wait::<store::StoreEcho, _>(&mut client.0, &mut spec, &list, |list| {
+        let value = |result| match result {
+            GetResult::StoreOk(Placed::Bulk(bulk)) => bulk.bytes().to_vec(),
+            other => panic!("{other:?}"),
+        };
+        let mut results = list.into_vec();
+        let inline = results.remove(1);
+        assert_eq!(inline, GetResult::Default(StoreStatus::StoreNotFound));
+        results.into_iter().map(value).collect::<Vec<_>>()
+    });
+    assert_eq!(results.unwrap(), [vec![3; BYTES], vec![4; BYTES]]);
+}
+
+#[test]
+fn more_items_with_data_than_the_bound_are_refused() {
+    let item = || PutArgs { name: key("k"), value: Placed::Inline(b"v") };
+    assert!(PutList::new((0..5).map(|_| item()).collect()).is_err());
+    let list = PutList::new((0..4).map(|_| item()).collect()).unwrap();
+    let mut bytes = spinrpc_xdr::to_bytes(&list);
+    assert_eq!(PutList::decode(&mut Decoder::plain(&bytes)), Ok(list));
+    bytes[3] = 5;
+    let refused = PutList::decode(&mut Decoder::plain(&bytes));
+    assert_eq!(refused, Err(DecodeError::TooLong { at: 0, length: 5, max: 4 }));
+    bytes[3] = 3;
+    let mut from = Decoder::plain(&bytes);
+    assert_eq!(PutList::decode(&mut from).unwrap().len(), 3);
+    assert!(from.finish().is_err(), "the fourth is left");
+    assert!(PutList::decode(&mut Decoder::plain(&bytes[..20])).is_err());
 }
 
 #[test]

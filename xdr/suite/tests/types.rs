@@ -68,7 +68,7 @@ fn what_is_not_defined_is_an_error_of_its_own() {
 #[test]
 fn a_default_arm_keeps_its_discriminant() {
     let bytes = words(&[Nfsstat3::Nfs3errStale as u32, 0]);
-    let fail = Read3resfail { file_attributes: PostOpAttr::False };
+    let fail = Read3resfail { file_attributes: None };
     let expected = Read3res::Default(Nfsstat3::Nfs3errStale, fail);
     assert_eq!(decoded::<Read3res<'_>>(bytes), Ok(expected));
 }
@@ -145,7 +145,7 @@ fn strings_are_utf8_unless_the_description_says_bytes() {
 #[test]
 fn placed_data_are_borrowed_where_they_came_inline() {
     let data = Placed::Inline(b"data");
-    let ok = Read3resok { file_attributes: PostOpAttr::False, count: 4, eof: true, data };
+    let ok = Read3resok { file_attributes: None, count: 4, eof: true, data };
     let bytes = to_bytes(&Read3res::Nfs3Ok(ok));
     let Ok(Read3res::Nfs3Ok(read)) = decoded(&bytes) else { panic!() };
     assert_eq!(read.data.bytes(), b"data");

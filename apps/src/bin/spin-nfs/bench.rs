@@ -2,10 +2,10 @@
 
 use crate::cli::{BenchOptions, Operation, Stable};
 use crate::{Opened, interruption, print, show};
-use nfs3_types::nfs3::{ftype3, nfs_fh3, nfsstat3, stable_how};
 use serde_json::{Value, json};
 use spinrpc_apps::nfs::client::{Error, Load, Loaded, Nfs, Work};
 use spinrpc_apps::nfs::nfs3;
+use spinrpc_apps::nfs::protocol::{FileHandle, Ftype3, Nfsstat3, StableHow};
 use std::sync::atomic::Ordering;
 
 /// Mode of a file that is made.
@@ -41,9 +41,9 @@ fn work(operation: Operation, stable: Stable) -> Work {
         Operation::Getattr => Work::Getattr,
         Operation::Read => Work::Read,
         Operation::Write => Work::Write(match stable {
-            Stable::Unstable => stable_how::UNSTABLE,
-            Stable::Data => stable_how::DATA_SYNC,
-            Stable::File => stable_how::FILE_SYNC,
+            Stable::Unstable => StableHow::Unstable,
+            Stable::Data => StableHow::DataSync,
+            Stable::File => StableHow::FileSync,
         }),
     }
 }
@@ -54,9 +54,9 @@ fn file_for(
     opened: &Opened<'_>,
     operation: Operation,
     options: &BenchOptions,
-) -> Result<(nfs_fh3, u64), Error> {
+) -> Result<(FileHandle, u64), Error> {
     let found = nfs.find(&opened.root, &opened.below, true);
-    let is_new = |error: &Error| error.status() == Some(nfsstat3::NFS3ERR_NOENT);
+    let is_new = |error: &Error| error.status() == Some(Nfsstat3::Nfs3errNoent);
     let found = match found {
         Err(error) if operation == Operation::Write && is_new(&error) => {
             return Ok((new_file(nfs, opened)?, options.span));
@@ -67,7 +67,7 @@ fn file_for(
     let wrong = |problem| Err(Error::Path(format!("{path}: {problem}")));
     match operation {
         Operation::Getattr => Ok((found.handle, options.span)),
-        _ if found.attributes.type_ != ftype3::NF3REG => wrong("not a regular file".to_owned()),
+        _ if found.attributes.r#type != Ftype3::Nf3reg => wrong("not a regular file".to_owned()),
         Operation::Read if bytes < size.into() => {
             wrong(format!("{bytes} bytes, less than one READ of {size} (--size)"))
         }
@@ -79,7 +79,7 @@ fn file_for(
     }
 }
 
-fn new_file(nfs: &Nfs, opened: &Opened<'_>) -> Result<nfs_fh3, Error> {
+fn new_file(nfs: &Nfs, opened: &Opened<'_>) -> Result<FileHandle, Error> {
     let (parent, name) = nfs.find_parent(&opened.root, &opened.below)?;
     nfs.create(&parent.handle, name, NEW_MODE).map_err(|error| error.at(opened.path))
 }
@@ -135,6 +135,6 @@ fn name(work: Work) -> String {
     let procedure = nfs3::name(work.operation());
     match work {
         Work::Write(stable) => format!("{procedure} {stable}"),
-        _ => procedure,
+        _ => procedure.to_owned(),
     }
 }

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use spinrpc::IdlePolicy;
 use spinrpc::config::Versions;
 use spinrpc_apps::nfs::client::{MountBy, Options, Target, User};
+use spinrpc_apps::nfs::protocol::{FileHandle, HANDLE_BYTES_MAX};
 use spinrpc_tuning::ProfileArgs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -329,7 +330,7 @@ pub(crate) struct Place {
     /// The handle of the directory that the path of TARGET is below, in hexadecimal: no MOUNT
     #[arg(long, value_name = "HEX", global = true, value_parser = handle,
         conflicts_with_all = ["export", "mount_port", "mount_on_fabric"])]
-    pub(crate) handle: Option<Handle>,
+    pub(crate) handle: Option<FileHandle>,
     /// TCP port of the MOUNT service, instead of asking rpcbind
     #[arg(long, value_name = "PORT", global = true,
         value_parser = clap::value_parser!(u16).range(1..))]
@@ -349,19 +350,16 @@ impl Place {
     }
 }
 
-/// A handle given by hand.
-#[derive(Clone)]
-pub(crate) struct Handle(pub(crate) Vec<u8>);
-
-fn handle(text: &str) -> Result<Handle, String> {
-    const BYTES_MAX: usize = 64;
-    let wrong = || format!("2 to {} hexadecimal digits, an even number of them", 2 * BYTES_MAX);
+fn handle(text: &str) -> Result<FileHandle, String> {
+    let most = 2 * HANDLE_BYTES_MAX;
+    let wrong = || format!("2 to {most} hexadecimal digits, an even number of them");
     let is_hex = text.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if !is_hex || !text.len().is_multiple_of(2) || !(2..=2 * BYTES_MAX).contains(&text.len()) {
+    if !is_hex || !text.len().is_multiple_of(2) || !(2..=most).contains(&text.len()) {
         return Err(wrong());
     }
     let octet = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong());
-    (0..text.len()).step_by(2).map(octet).collect::<Result<_, _>>().map(Handle)
+    let bytes = (0..text.len()).step_by(2).map(octet).collect::<Result<Vec<u8>, _>>()?;
+    FileHandle::new(&bytes).map_err(|_| wrong())
 }
 
 fn inline_bytes(text: &str) -> Result<u32, String> {
@@ -425,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_handle_is_an_even_number_of_digits() {
-        assert_eq!(handle("01fF").map(|handle| handle.0), Ok(vec![1, 255]));
+        assert_eq!(handle("01fF"), Ok(FileHandle::new(&[1, 255]).unwrap()));
         for wrong in ["", "1", "0g", "+1", &"00".repeat(65)] {
             assert!(handle(wrong).is_err(), "{wrong}");
         }

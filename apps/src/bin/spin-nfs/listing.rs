@@ -1,15 +1,15 @@
 //! A directory, page by page as it arrives: however long it is, no more than a page is in memory.
 
 use crate::{Opened, show, written};
-use nfs3_types::nfs3::ftype3;
 use spinrpc_apps::nfs::client::{Entry, Error, Nfs};
+use spinrpc_apps::nfs::protocol::Ftype3;
 use std::io::{self, Write};
 
 pub(crate) fn run(nfs: &Nfs, opened: &Opened<'_>, all: bool, json: bool) -> Result<(), Error> {
     let found = nfs.find(&opened.root, &opened.below, true)?;
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     let shown = if json { show::json_entry } else { show::entry };
-    if found.attributes.type_ != ftype3::NF3DIR {
+    if found.attributes.r#type != Ftype3::Nf3dir {
         let name = opened.path.rsplit('/').next().unwrap_or_default().as_bytes().to_vec();
         let fileid = found.attributes.fileid;
         let (attributes, handle) = (Some(found.attributes), Some(found.handle));
@@ -33,7 +33,7 @@ fn is_dots(name: &[u8]) -> bool {
 /// Where a symbolic link points; nothing for one that may not be read.
 fn link_target(nfs: &Nfs, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
     let is_link = |entry: &&Entry| {
-        entry.attributes.as_ref().is_some_and(|found| found.type_ == ftype3::NF3LNK)
+        entry.attributes.as_ref().is_some_and(|found| found.r#type == Ftype3::Nf3lnk)
     };
     let Some(handle) = Some(entry).filter(is_link).and_then(|entry| entry.handle.as_ref()) else {
         return Ok(None);

@@ -82,8 +82,8 @@ struct Opened<'a> {
 
 impl<'a> Opened<'a> {
     fn at(nfs: &Nfs, place: &Place, path: &'a str) -> Result<Self, Error> {
-        if let Some(handle) = &place.handle {
-            let root = Root::of_handle(handle.0.clone());
+        if let Some(handle) = place.handle {
+            let root = Root::of_handle(handle);
             return Ok(Self { path, root, below: path.to_owned(), mount: None });
         }
         let mut mount = Mount::connect(nfs, place.mount_by())?;

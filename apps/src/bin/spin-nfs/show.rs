@@ -1,14 +1,14 @@
 //! What people and scripts get to read.
 
-use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfstime3};
 use serde_json::{Map, Value, json};
 use spinrpc_apps::nfs::client::{Entry, Found, Nfs, RoundTrips};
+use spinrpc_apps::nfs::protocol::{Fattr3, FileHandle, Ftype3, Nfstime3};
 use spinrpc_tuning::text;
 use std::fmt::Write;
 
 /// All that is known of a file, a line each.
 pub(crate) fn file(path: &str, found: &Found) -> String {
-    let found_type = type_name(found.attributes.type_);
+    let found_type = type_name(found.attributes.r#type);
     let mut text = format!("{}\n  type    {found_type}", path.escape_debug());
     let attributes = &found.attributes;
     let lines = [
@@ -45,7 +45,7 @@ pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
     let mut text = match &entry.attributes {
         Some(a) => format!(
             "{}{} {:>3} {:>5} {:>5} {:>12} {} {name}",
-            type_letter(a.type_),
+            type_letter(a.r#type),
             permissions(a.mode),
             a.nlink,
             a.uid,
@@ -73,9 +73,9 @@ pub(crate) fn json_entry(entry: &Entry, target: Option<&[u8]>) -> String {
     text::json(&Value::Object(object).to_string())
 }
 
-fn json_attributes(a: &fattr3) -> Map<String, Value> {
+fn json_attributes(a: &Fattr3) -> Map<String, Value> {
     let all = json!({
-        "type": type_name(a.type_),
+        "type": type_name(a.r#type),
         "mode": a.mode,
         "links": a.nlink,
         "uid": a.uid,
@@ -137,27 +137,27 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-fn type_name(of: ftype3) -> &'static str {
+fn type_name(of: Ftype3) -> &'static str {
     match of {
-        ftype3::NF3REG => "file",
-        ftype3::NF3DIR => "directory",
-        ftype3::NF3BLK => "block device",
-        ftype3::NF3CHR => "character device",
-        ftype3::NF3LNK => "symbolic link",
-        ftype3::NF3SOCK => "socket",
-        ftype3::NF3FIFO => "fifo",
+        Ftype3::Nf3reg => "file",
+        Ftype3::Nf3dir => "directory",
+        Ftype3::Nf3blk => "block device",
+        Ftype3::Nf3chr => "character device",
+        Ftype3::Nf3lnk => "symbolic link",
+        Ftype3::Nf3sock => "socket",
+        Ftype3::Nf3fifo => "fifo",
     }
 }
 
-fn type_letter(of: ftype3) -> char {
+fn type_letter(of: Ftype3) -> char {
     match of {
-        ftype3::NF3REG => '-',
-        ftype3::NF3DIR => 'd',
-        ftype3::NF3BLK => 'b',
-        ftype3::NF3CHR => 'c',
-        ftype3::NF3LNK => 'l',
-        ftype3::NF3SOCK => 's',
-        ftype3::NF3FIFO => 'p',
+        Ftype3::Nf3reg => '-',
+        Ftype3::Nf3dir => 'd',
+        Ftype3::Nf3blk => 'b',
+        Ftype3::Nf3chr => 'c',
+        Ftype3::Nf3lnk => 'l',
+        Ftype3::Nf3sock => 's',
+        Ftype3::Nf3fifo => 'p',
     }
 }
 
@@ -179,7 +179,7 @@ fn permissions(mode: u32) -> String {
     text
 }
 
-fn utc(time: nfstime3) -> String {
+fn utc(time: Nfstime3) -> String {
     let seconds = utc_seconds(time.seconds);
     format!("{}.{:09}Z", seconds.trim_end_matches('Z'), time.nseconds)
 }
@@ -202,8 +202,8 @@ fn utc_seconds(seconds: u32) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-fn hex(handle: &nfs_fh3) -> String {
-    handle.data.iter().fold(String::new(), |mut text, byte| {
+fn hex(handle: &FileHandle) -> String {
+    handle.as_bytes().iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })

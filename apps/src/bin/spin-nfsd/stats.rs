@@ -4,10 +4,10 @@ mod socket;
 
 pub(crate) use socket::StatsSocket;
 
-use nfs3_types::nfs3::NFS_PROGRAM;
 use serde_json::{Map, Value, json};
 use spinrpc::{Engine, StatsSnapshot};
 use spinrpc_apps::nfs::nfs3;
+use spinrpc_apps::nfs::protocol::ProcedureId;
 use spinrpc_apps::nfs::server::Server;
 use spinrpc_apps::nfs::server::mount::Registry;
 use spinrpc_apps::nfs::server::stats::ServerStats;
@@ -127,8 +127,8 @@ impl Sample {
 
 /// As in RFC 1813, without what all names have.
 fn name(number: usize) -> String {
-    let operation = NFS_PROGRAM::try_from(number as u32);
-    operation.map_or_else(|_| number.to_string(), nfs3::name)
+    let operation = ProcedureId::new(number as u32);
+    operation.map_or_else(|| number.to_string(), |operation| nfs3::name(operation).to_owned())
 }
 
 /// Prints the table until it is dropped.

@@ -11,13 +11,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a connection is waited for that goes down.
+/// Time limit for a connection to go down.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How results are read.
+/// Decoder of results.
 pub(super) type Decode<T> = fn(&mut Decoder<'_>) -> Result<T, DecodeError>;
 
-/// What is done with a reply.
+/// Handler of a reply.
 type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
 
 /// Makes calls to one program.
@@ -28,7 +28,7 @@ pub struct Caller {
     timeout: Duration,
 }
 
-/// What is done with the replies to come, by token.
+/// Handlers of pending replies, by token.
 #[derive(Clone, Default)]
 struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>);
 

@@ -1,19 +1,17 @@
 //! Listings: READDIRPLUS page by page, or READDIR where a server has no other.
 
-use super::files::option;
 use super::{Error, Nfs, Outcome};
 use crate::nfs::nfs3;
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{
-    NFS_PROGRAM, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok, cookieverf3,
-    entry3, entryplus3, fattr3, nfs_fh3, nfsstat3,
+use crate::nfs::protocol::{
+    Cookieverf3, Entry3, Entryplus3, Fattr3, FileHandle, Nfsstat3, ProcedureId, Readdir3args,
+    Readdir3resok, Readdirplus3args, Readdirplus3resok,
 };
-use nfs3_types::xdr_codec::List;
 use spinrpc::{CallSpec, DecodeError, Decoder, Encoder};
+use spinrpc_xdr::{Decode, Encode, List};
 
-/// What one page may take at first, in bytes of results.
+/// Initial size limit of a page, in bytes of results.
 const PAGE_BYTES: u32 = 32 << 10;
-/// What it may grow to, for a server that finds it too small.
+/// Greatest size limit of a page, for a server that finds the initial one too small.
 const PAGE_BYTES_MAX: u32 = 1 << 19;
 /// The status before the page, and what a server may count differently.
 const PAGE_SLACK_BYTES: usize = 512;
@@ -27,25 +25,25 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// The file's number.
     pub fileid: u64,
-    /// What it is; unknown only of a file that has gone meanwhile, or may not be looked at.
-    pub attributes: Option<fattr3>,
+    /// Its attributes; unknown only of a file that was removed meanwhile, or that the caller may not look at.
+    pub attributes: Option<Fattr3>,
     /// Its handle, where the server gave it.
-    pub handle: Option<nfs_fh3>,
+    pub handle: Option<FileHandle>,
 }
 
 struct Page {
     entries: Vec<Entry>,
     last_cookie: Option<u64>,
-    verifier: cookieverf3,
+    verifier: Cookieverf3,
     eof: bool,
 }
 
-/// Where a listing has come to.
+/// State of a listing.
 struct Listing<'a> {
     nfs: &'a Nfs,
-    directory: &'a nfs_fh3,
+    directory: &'a FileHandle,
     cookie: u64,
-    verifier: cookieverf3,
+    verifier: Cookieverf3,
     circle: Circle,
     page_bytes: u32,
     has_plus: bool,
@@ -64,7 +62,7 @@ struct Circle {
 }
 
 impl Circle {
-    /// Whether the cookie of the next page was there before.
+    /// Returns whether the cookie of the next page was there before.
     fn closes(&mut self, cookie: u64) -> bool {
         if cookie == self.remembered {
             return true;
@@ -84,14 +82,14 @@ impl Nfs {
     /// Those of `each`, and [`Error::Misbehaved`] for a listing that would never end.
     pub fn list(
         &self,
-        directory: &nfs_fh3,
+        directory: &FileHandle,
         mut each: impl FnMut(Vec<Entry>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut listing = Listing {
             nfs: self,
             directory,
             cookie: 0,
-            verifier: cookieverf3::default(),
+            verifier: Cookieverf3::default(),
             circle: Circle::default(),
             page_bytes: PAGE_BYTES,
             has_plus: true,
@@ -111,7 +109,7 @@ impl Nfs {
     }
 
     /// Looks up what the listing did not say.
-    fn complete(&self, directory: &nfs_fh3, entry: &mut Entry) -> Result<(), Error> {
+    fn complete(&self, directory: &FileHandle, entry: &mut Entry) -> Result<(), Error> {
         if entry.attributes.is_some() {
             return Ok(());
         }
@@ -133,10 +131,10 @@ impl Nfs {
 }
 
 impl Listing<'_> {
-    fn operation(&self) -> NFS_PROGRAM {
+    fn operation(&self) -> ProcedureId {
         match self.has_plus {
-            true => NFS_PROGRAM::NFSPROC3_READDIRPLUS,
-            false => NFS_PROGRAM::NFSPROC3_READDIR,
+            true => ProcedureId::Nfsproc3Readdirplus,
+            false => ProcedureId::Nfsproc3Readdir,
         }
     }
 
@@ -145,8 +143,8 @@ impl Listing<'_> {
         loop {
             let page = self.ask();
             match page.as_ref().err().and_then(Error::status) {
-                Some(nfsstat3::NFS3ERR_NOTSUPP) if self.has_plus => self.has_plus = false,
-                Some(nfsstat3::NFS3ERR_TOOSMALL) if self.page_bytes < PAGE_BYTES_MAX => {
+                Some(Nfsstat3::Nfs3errNotsupp) if self.has_plus => self.has_plus = false,
+                Some(Nfsstat3::Nfs3errToosmall) if self.page_bytes < PAGE_BYTES_MAX => {
                     self.page_bytes *= 2;
                 }
                 _ => return page,
@@ -179,15 +177,15 @@ impl Listing<'_> {
         let (dir, bytes) = (self.directory, self.page_bytes);
         let (cookie, cookieverf) = (self.cookie, self.verifier);
         let encode = |to: &mut Encoder<'_>| match self.has_plus {
-            true => READDIRPLUS3args {
-                dir: dir.clone(),
+            true => Readdirplus3args {
+                dir: dir.wire(),
                 cookie,
                 cookieverf,
                 dircount: bytes,
                 maxcount: bytes,
             }
             .encode(to),
-            false => READDIR3args { dir: dir.clone(), cookie, cookieverf, count: bytes }.encode(to),
+            false => Readdir3args { dir: dir.wire(), cookie, cookieverf, count: bytes }.encode(to),
         };
         let outcome: Outcome<Page> = if self.has_plus { page_plus } else { page };
         self.nfs.call(self.operation(), || self.spec(), encode, outcome)
@@ -199,45 +197,54 @@ impl Listing<'_> {
 }
 
 impl Page {
-    fn new<E>(list: List<E>, cookie: impl Fn(&E) -> u64, verifier: cookieverf3, eof: bool) -> Self
+    fn new<'a, E: Decode<'a> + Copy>(
+        list: List<'a, E>,
+        cookie: impl Fn(&E) -> u64,
+        verifier: Cookieverf3,
+        eof: bool,
+    ) -> Self
     where
         Entry: From<E>,
     {
-        let last_cookie = list.0.last().map(cookie);
-        Self { entries: list.0.into_iter().map(Entry::from).collect(), last_cookie, verifier, eof }
+        let mut last_cookie = None;
+        let entry = |node| {
+            last_cookie = Some(cookie(&node));
+            Entry::from(node)
+        };
+        Self { entries: list.iter().map(entry).collect(), last_cookie, verifier, eof }
     }
 }
 
-fn page_plus(from: &mut Decoder<'_>) -> Result<Result<Page, nfsstat3>, DecodeError> {
-    Ok(nfs3::outcome::<READDIRPLUS3resok<'_>>(from)?.map(
-        |READDIRPLUS3resok { cookieverf, reply, .. }| {
+fn page_plus(from: &mut Decoder<'_>) -> Result<Result<Page, Nfsstat3>, DecodeError> {
+    Ok(nfs3::outcome::<Readdirplus3resok<'_>>(from)?.map(
+        |Readdirplus3resok { cookieverf, reply, .. }| {
             Page::new(reply.entries, |entry| entry.cookie, cookieverf, reply.eof)
         },
     ))
 }
 
-fn page(from: &mut Decoder<'_>) -> Result<Result<Page, nfsstat3>, DecodeError> {
-    Ok(nfs3::outcome::<READDIR3resok<'_>>(from)?.map(
-        |READDIR3resok { cookieverf, reply, .. }| {
+fn page(from: &mut Decoder<'_>) -> Result<Result<Page, Nfsstat3>, DecodeError> {
+    Ok(nfs3::outcome::<Readdir3resok<'_>>(from)?.map(
+        |Readdir3resok { cookieverf, reply, .. }| {
             Page::new(reply.entries, |entry| entry.cookie, cookieverf, reply.eof)
         },
     ))
 }
 
-impl From<entryplus3<'_>> for Entry {
-    fn from(entry: entryplus3<'_>) -> Self {
+impl From<Entryplus3<'_>> for Entry {
+    fn from(entry: Entryplus3<'_>) -> Self {
         Self {
-            name: entry.name.0.to_vec(),
+            name: entry.name.to_vec(),
             fileid: entry.fileid,
-            attributes: option(entry.name_attributes),
-            handle: option(entry.name_handle),
+            attributes: entry.name_attributes,
+            handle: entry.name_handle.map(FileHandle::from),
         }
     }
 }
 
-impl From<entry3<'_>> for Entry {
-    fn from(entry: entry3<'_>) -> Self {
-        let name = entry.name.0.to_vec();
+impl From<Entry3<'_>> for Entry {
+    fn from(entry: Entry3<'_>) -> Self {
+        let name = entry.name.to_vec();
         Self { name, fileid: entry.fileid, attributes: None, handle: None }
     }
 }
@@ -246,7 +253,7 @@ impl From<entry3<'_>> for Entry {
 mod tests {
     use super::*;
 
-    /// How many pages are asked for, of a list that goes from cookie `last` to cookie `back`.
+    /// Number of pages that are asked for, of a list that goes from cookie `last` to cookie `back`.
     fn pages(last: u64, back: u64) -> u64 {
         let (mut circle, mut cookie, mut pages) = (Circle::default(), 0, 0);
         loop {

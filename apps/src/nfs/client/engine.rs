@@ -23,7 +23,7 @@ const INLINE_BYTES: u32 = 4096;
 /// An engine that reaches `server`.
 ///
 /// # Errors
-/// What the engine or the host does not have.
+/// [`Error::Local`] or [`Error::Usage`] for a feature that the engine or the host does not have.
 pub(super) fn engine_for(server: &Address, options: &Options) -> Result<Engine, Error> {
     Engine::new(config(server, options)?).map_err(|error| Error::Local(error.to_string()))
 }

@@ -2,12 +2,12 @@
 
 use crate::nfs::mount3::Mountstat3;
 use crate::nfs::nfs3;
+use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use crate::nfs::status::{meaning, mount_meaning};
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use spinrpc::{CallError, ConnectError};
 use std::io;
 
-/// What went wrong.
+/// Failure of an operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,9 +23,9 @@ pub enum Error {
     /// A file of this host.
     #[error("{subject}: {source}")]
     File {
-        /// Which.
+        /// Name of the file.
         subject: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// There is no connection to the NFS server.
@@ -34,7 +34,7 @@ pub enum Error {
          RDMA there"
     )]
     Connect {
-        /// Where it should be.
+        /// Address of the server.
         address: String,
         /// Why not.
         source: ConnectError,
@@ -49,26 +49,26 @@ pub enum Error {
     #[error("MOUNT of {path}: {status}: {}, says the server: {}{exports}",
         mount_meaning(*.status).0, mount_meaning(*.status).1)]
     MountRefused {
-        /// What was asked for.
+        /// Path that was asked for.
         path: String,
         /// Its answer.
         status: Mountstat3,
-        /// What it exports, as far as it says, as the end of the message.
+        /// Its exports, as far as it lists them, as the end of the message.
         exports: String,
     },
     /// The server's own answer to a call.
     #[error("{status}: {}, says the server to {}: {}",
         meaning(*.status).0, nfs3::name(*.operation), meaning(*.status).1)]
     Status {
-        /// What was asked for.
-        operation: NFS_PROGRAM,
+        /// Procedure that was called.
+        operation: ProcedureId,
         /// Its answer.
-        status: nfsstat3,
+        status: Nfsstat3,
     },
     /// The call itself failed.
     #[error("{operation}: {source}")]
     Call {
-        /// What was asked for.
+        /// Procedure that was called.
         operation: String,
         /// Why there is no answer.
         source: CallError,
@@ -76,9 +76,9 @@ pub enum Error {
     /// The server answered what RFC 1813 does not allow.
     #[error("the server breaks the protocol: to {operation} it says {problem}")]
     Misbehaved {
-        /// What was asked for.
+        /// Procedure that was called.
         operation: String,
-        /// What it said.
+        /// The answer that breaks the protocol.
         problem: String,
     },
     /// The path leads nowhere, for reasons of its own.
@@ -89,7 +89,7 @@ pub enum Error {
     At {
         /// A path on the server.
         subject: String,
-        /// What went wrong with it.
+        /// The failure.
         source: Box<Self>,
     },
 }
@@ -102,17 +102,17 @@ impl Error {
     }
 
     /// A call that failed.
-    pub fn call(operation: NFS_PROGRAM, source: CallError) -> Self {
-        Self::Call { operation: nfs3::name(operation), source }
+    pub fn call(operation: ProcedureId, source: CallError) -> Self {
+        Self::Call { operation: nfs3::name(operation).to_owned(), source }
     }
 
     /// A server that says what makes no sense.
-    pub fn misbehaved(operation: NFS_PROGRAM, problem: impl Into<String>) -> Self {
-        Self::Misbehaved { operation: nfs3::name(operation), problem: problem.into() }
+    pub fn misbehaved(operation: ProcedureId, problem: impl Into<String>) -> Self {
+        Self::Misbehaved { operation: nfs3::name(operation).to_owned(), problem: problem.into() }
     }
 
     /// The status, if it is the server's answer to a call of NFS.
-    pub fn status(&self) -> Option<nfsstat3> {
+    pub fn status(&self) -> Option<Nfsstat3> {
         match self {
             Self::Status { status, .. } => Some(*status),
             Self::At { source, .. } => source.status(),

@@ -2,31 +2,21 @@
 
 use super::{Error, Nfs, failed};
 use crate::nfs::nfs3::{self, READLINK_RESULT_BYTES_MAX};
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{
-    COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args,
-    GETATTR3resok, LOOKUP3args, LOOKUP3resok, NFS_PROGRAM, Nfs3Option, READLINK3args,
-    READLINK3resok, createhow3, diropargs3, fattr3, nfs_fh3, sattr3, writeverf3,
+use crate::nfs::protocol::{
+    self, Commit3args, Commit3resok, Create3args, Create3resok, Createhow3, Diropargs3, Fattr3,
+    FileHandle, Fsinfo3args, Fsinfo3resok, Getattr3args, Getattr3resok, Lookup3args, Lookup3resok,
+    ProcedureId, Readlink3args, Readlink3resok, Sattr3, Writeverf3,
 };
 use spinrpc::{CallError, CallSpec};
+use spinrpc_xdr::Encode;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A file's handle, and its attributes where the server gave them unasked.
 pub(super) struct Node {
-    pub(super) handle: nfs_fh3,
-    pub(super) attributes: Option<fattr3>,
-}
-
-/// Optional attributes as the language has them.
-pub(super) fn option<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack>(
-    value: Nfs3Option<T>,
-) -> Option<T> {
-    match value {
-        Nfs3Option::Some(value) => Some(value),
-        Nfs3Option::None => None,
-    }
+    pub(super) handle: FileHandle,
+    pub(super) attributes: Option<Fattr3>,
 }
 
 impl Nfs {
@@ -35,7 +25,7 @@ impl Nfs {
     /// # Errors
     /// [`Error::Call`].
     pub fn null(&self, mut stop: impl FnMut() -> bool) -> Result<Option<Duration>, Error> {
-        let operation = NFS_PROGRAM::NFSPROC3_NULL;
+        let operation = ProcedureId::Nfsproc3Null;
         let place = Rc::new(RefCell::new(None));
         let arrived = Rc::clone(&place);
         let began = Instant::now();
@@ -58,73 +48,93 @@ impl Nfs {
     ///
     /// # Errors
     /// [`Error::Status`], and what can go wrong with any call.
-    pub fn attributes(&self, file: &nfs_fh3) -> Result<fattr3, Error> {
-        let args = GETATTR3args { object: file.clone() };
-        let results: GETATTR3resok = self.plain_call(NFS_PROGRAM::NFSPROC3_GETATTR, &args)?;
+    pub fn attributes(&self, file: &FileHandle) -> Result<Fattr3, Error> {
+        let args = Getattr3args { object: file.wire() };
+        let results: Getattr3resok = self.plain_call(ProcedureId::Nfsproc3Getattr, &args)?;
         Ok(results.obj_attributes)
     }
 
     /// The file of this name in a directory.
-    pub(super) fn lookup(&self, directory: &nfs_fh3, name: &[u8]) -> Result<Node, Error> {
-        let encode = |to: &mut spinrpc::Encoder<'_>| {
-            let what = diropargs3 { dir: directory.clone(), name: name.into() };
-            LOOKUP3args { what }.encode(to);
-        };
-        let results: LOOKUP3resok =
-            self.call(NFS_PROGRAM::NFSPROC3_LOOKUP, plain, encode, nfs3::owned_outcome)?;
-        Ok(Node { handle: results.object, attributes: option(results.obj_attributes) })
+    pub(super) fn lookup(&self, directory: &FileHandle, name: &[u8]) -> Result<Node, Error> {
+        let args = Lookup3args { what: at(directory, name)? };
+        self.call(
+            ProcedureId::Nfsproc3Lookup,
+            plain,
+            |to| args.encode(to),
+            |from| {
+                let found = nfs3::outcome::<Lookup3resok<'_>>(from)?;
+                Ok(found.map(|Lookup3resok { object, obj_attributes, .. }| Node {
+                    handle: object.into(),
+                    attributes: obj_attributes,
+                }))
+            },
+        )
     }
 
-    /// Where a symbolic link points. The path is asked for by a Reply chunk: as an item of its own
+    /// Target of a symbolic link. The path is asked for by a Reply chunk: as an item of its own
     /// it would need one too, since nobody knows its length.
     ///
     /// # Errors
     /// [`Error::Status`], and what can go wrong with any call.
-    pub fn link_target(&self, link: &nfs_fh3) -> Result<Vec<u8>, Error> {
-        let args = READLINK3args { symlink: link.clone() };
+    pub fn link_target(&self, link: &FileHandle) -> Result<Vec<u8>, Error> {
+        let args = Readlink3args { symlink: link.wire() };
         self.call(
-            NFS_PROGRAM::NFSPROC3_READLINK,
+            ProcedureId::Nfsproc3Readlink,
             || CallSpec::new().reply_bytes_max(READLINK_RESULT_BYTES_MAX),
             |to| args.encode(to),
-            |from| Ok(nfs3::outcome::<READLINK3resok<'_>>(from)?.map(|found| found.data.0.to_vec())),
+            |from| Ok(nfs3::outcome::<Readlink3resok<'_>>(from)?.map(|found| found.data.to_vec())),
         )
     }
 
-    /// What the server can do.
-    pub(super) fn server_limits(&self, root: &nfs_fh3) -> Result<FSINFO3resok, Error> {
-        let args = FSINFO3args { fsroot: root.clone() };
-        self.plain_call(NFS_PROGRAM::NFSPROC3_FSINFO, &args)
+    /// Limits of the server.
+    pub(super) fn server_limits(&self, root: &FileHandle) -> Result<Fsinfo3resok, Error> {
+        let args = Fsinfo3args { fsroot: root.wire() };
+        self.plain_call(ProcedureId::Nfsproc3Fsinfo, &args)
     }
 
     /// An empty file of this name, whatever was there (UNCHECKED, size 0).
     ///
     /// # Errors
     /// [`Error::Status`], and what can go wrong with any call.
-    pub fn create(&self, directory: &nfs_fh3, name: &[u8], mode: u32) -> Result<nfs_fh3, Error> {
-        let encode = |to: &mut spinrpc::Encoder<'_>| {
-            let attributes = sattr3 {
-                mode: Nfs3Option::Some(mode),
-                size: Nfs3Option::Some(0),
-                ..sattr3::default()
-            };
-            let where_ = diropargs3 { dir: directory.clone(), name: name.into() };
-            CREATE3args { where_, how: createhow3::UNCHECKED(attributes) }.encode(to);
-        };
-        let results: CREATE3resok =
-            self.call(NFS_PROGRAM::NFSPROC3_CREATE, plain, encode, nfs3::owned_outcome)?;
+    pub fn create(
+        &self,
+        directory: &FileHandle,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<FileHandle, Error> {
+        let attributes = Sattr3 { mode: Some(mode), size: Some(0), ..Sattr3::default() };
+        let how = Createhow3::Unchecked(attributes);
+        let args = Create3args { r#where: at(directory, name)?, how };
+        let made = self.call(
+            ProcedureId::Nfsproc3Create,
+            plain,
+            |to| args.encode(to),
+            |from| {
+                let made = nfs3::outcome::<Create3resok<'_>>(from)?;
+                Ok(made.map(|made| made.obj.map(FileHandle::from)))
+            },
+        )?;
         // A server need not give the handle.
-        match option(results.obj) {
+        match made {
             Some(handle) => Ok(handle),
             None => Ok(self.lookup(directory, name)?.handle),
         }
     }
 
     /// Has the server put all of a file on stable storage.
-    pub(super) fn commit(&self, file: &nfs_fh3) -> Result<writeverf3, Error> {
-        let args = COMMIT3args { file: file.clone(), offset: 0, count: 0 };
-        let results: COMMIT3resok = self.plain_call(NFS_PROGRAM::NFSPROC3_COMMIT, &args)?;
+    pub(super) fn commit(&self, file: &FileHandle) -> Result<Writeverf3, Error> {
+        let args = Commit3args { file: file.wire(), offset: 0, count: 0 };
+        let results: Commit3resok = self.plain_call(ProcedureId::Nfsproc3Commit, &args)?;
         Ok(results.verf)
     }
+}
+
+/// A name in a directory, as it is sent.
+fn at<'a>(directory: &'a FileHandle, name: &'a [u8]) -> Result<Diropargs3<'a>, Error> {
+    let sent = protocol::name(name);
+    let name =
+        sent.map_err(|error| Error::Path(format!("the name {}: {error}", name.escape_ascii())))?;
+    Ok(Diropargs3 { dir: directory.wire(), name })
 }
 
 fn plain() -> CallSpec {

@@ -5,25 +5,26 @@
 
 use super::round_trips::RoundTrips;
 use super::{Error, Nfs, Root, add, connect_timeout, set_user};
-use crate::nfs::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES, ReadHead, WriteHead};
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{
-    GETATTR3args, GETATTR3resok, NFS_PROGRAM, READ3args, WRITE3resok, nfs_fh3, stable_how,
+use crate::nfs::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES};
+use crate::nfs::protocol::{
+    FileHandle, Getattr3args, Getattr3resok, ProcedureId, Read3args, Read3resok, StableHow,
+    Write3args, Write3resok,
 };
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
-    Backpressure, Bulk, CallError, CallSpec, Client, Data, DecodeError, Decoder, Encoder, Reply,
+    Backpressure, Bulk, CallError, CallSpec, Client, DecodeError, Decoder, Encoder, Reply,
     ReplyHandler, Token,
 };
+use spinrpc_xdr::{Decode, Encode, Placed};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a connection is waited for that goes down.
+/// Time limit for a connection to go down.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What every call of a load does.
+/// Operation of every call of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// GETATTR.
@@ -31,7 +32,7 @@ pub enum Work {
     /// READ, the data placed by the server.
     Read,
     /// WRITE, the data fetched by the server, and what is to be true of them at the reply.
-    Write(stable_how),
+    Write(StableHow),
 }
 
 /// A load.
@@ -54,24 +55,24 @@ pub struct Load {
     pub calls: Option<u64>,
 }
 
-/// What a load came to.
+/// Result of a load.
 #[derive(Debug)]
 pub struct Loaded {
     /// Of all calls that count.
     pub round_trips: RoundTrips,
     /// Time in which they were answered.
     pub elapsed: Duration,
-    /// How long the COMMIT at the end took, where one was due: it is not part of the above.
+    /// Duration of the COMMIT at the end, where one was due: it is not part of the above.
     pub commit: Option<Duration>,
 }
 
 impl Work {
     /// The procedure.
-    pub fn operation(self) -> NFS_PROGRAM {
+    pub fn operation(self) -> ProcedureId {
         match self {
-            Self::Getattr => NFS_PROGRAM::NFSPROC3_GETATTR,
-            Self::Read => NFS_PROGRAM::NFSPROC3_READ,
-            Self::Write(_) => NFS_PROGRAM::NFSPROC3_WRITE,
+            Self::Getattr => ProcedureId::Nfsproc3Getattr,
+            Self::Read => ProcedureId::Nfsproc3Read,
+            Self::Write(_) => ProcedureId::Nfsproc3Write,
         }
     }
 }
@@ -87,7 +88,7 @@ impl Nfs {
     pub fn load(
         &self,
         root: &Root,
-        file: &nfs_fh3,
+        file: &FileHandle,
         load: &Load,
         mut stop: impl FnMut() -> bool,
     ) -> Result<Loaded, Error> {
@@ -102,11 +103,11 @@ impl Nfs {
         self.count_load(&driver);
         let loaded = driver.finish()?;
         let commit =
-            (load.work == Work::Write(stable_how::UNSTABLE)).then(|| self.timed_commit(file));
+            (load.work == Work::Write(StableHow::Unstable)).then(|| self.timed_commit(file));
         Ok(Loaded { commit: commit.transpose()?, ..loaded })
     }
 
-    /// What the server does in pieces would not be what is measured.
+    /// Refuses blocks that the server would split: they would not be what is measured.
     fn check_size(&self, root: &Root, load: &Load) -> Result<(), Error> {
         let limits = match load.work {
             Work::Getattr => return Ok(()),
@@ -151,7 +152,7 @@ impl Nfs {
         }
     }
 
-    fn timed_commit(&self, file: &nfs_fh3) -> Result<Duration, Error> {
+    fn timed_commit(&self, file: &FileHandle) -> Result<Duration, Error> {
         let began = Instant::now();
         self.commit(file)?;
         Ok(began.elapsed())
@@ -171,7 +172,7 @@ struct Driver {
     /// Slots whose calls could not start for want of credits or room, the oldest first.
     stalled: VecDeque<usize>,
     in_flight: usize,
-    /// Where the next block is.
+    /// Offset of the next block.
     next_offset: u64,
     replies: u64,
     inline_bytes: u64,
@@ -193,19 +194,21 @@ struct Window {
 struct Slot {
     args: Args,
     spec: CallSpec,
-    /// What a WRITE sends or a READ fills, while no call has it.
+    /// Buffer that a WRITE sends or a READ fills, while no call has it.
     memory: Option<Bulk>,
     started: u64,
 }
 
-enum Args {
-    Getattr(GETATTR3args),
-    Read(READ3args),
-    Write(WriteHead),
+/// Arguments of a call, whose handle is kept.
+struct Args {
+    work: Work,
+    file: FileHandle,
+    offset: u64,
+    count: u32,
 }
 
 impl Driver {
-    fn new(file: &nfs_fh3, load: &Load) -> Result<Rc<RefCell<Self>>, Error> {
+    fn new(file: &FileHandle, load: &Load) -> Result<Rc<RefCell<Self>>, Error> {
         let clock = Clock::shared();
         let block = u64::from(load.block_bytes);
         let window = Window {
@@ -351,14 +354,12 @@ impl Driver {
 }
 
 impl Slot {
-    fn new(file: &nfs_fh3, load: &Load) -> Self {
-        let (file, offset, count) = (file.clone(), 0, load.block_bytes);
-        let (args, reply_bytes_max) = match load.work {
-            Work::Getattr => (Args::Getattr(GETATTR3args { object: file }), PLAIN_RESULT_BYTES_MAX),
-            Work::Read => (Args::Read(READ3args { file, offset, count }), READ_RESULT_HEAD_BYTES),
-            Work::Write(stable) => {
-                (Args::Write(WriteHead { file, offset, count, stable }), PLAIN_RESULT_BYTES_MAX)
-            }
+    fn new(file: &FileHandle, load: &Load) -> Self {
+        let Load { work, block_bytes: count, .. } = *load;
+        let args = Args { work, file: *file, offset: 0, count };
+        let reply_bytes_max = match work {
+            Work::Getattr | Work::Write(_) => PLAIN_RESULT_BYTES_MAX,
+            Work::Read => READ_RESULT_HEAD_BYTES,
         };
         let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
         Self { args, spec, memory: None, started: 0 }
@@ -367,14 +368,11 @@ impl Slot {
     /// Lends the next call its memory.
     #[inline]
     fn prepare(&mut self, client: &Client, at: u64) -> Result<(), Error> {
-        let count = match &mut self.args {
-            Args::Getattr(_) => return Ok(()),
-            Args::Read(READ3args { offset, count, .. })
-            | Args::Write(WriteHead { offset, count, .. }) => {
-                *offset = at;
-                *count as usize
-            }
-        };
+        if self.args.work == Work::Getattr {
+            return Ok(());
+        }
+        self.args.offset = at;
+        let count = self.args.count as usize;
         let memory = self.memory.take().or_else(|| client.bulk(count));
         let Some(mut memory) = memory else {
             return Err(Error::Local(format!(
@@ -382,8 +380,8 @@ impl Slot {
             )));
         };
         memory.set_len(count);
-        match self.args {
-            Args::Write(_) => self.spec.add_argument(memory),
+        match self.args.work {
+            Work::Write(_) => self.spec.add_argument(memory),
             _ => self.spec.add_result_into(memory),
         };
         Ok(())
@@ -394,15 +392,15 @@ impl Slot {
     #[inline]
     fn take(&mut self, mut reply: Reply<'_>) -> Result<u64, Error> {
         let Self { args, memory, .. } = self;
-        match args {
-            Args::Getattr(_) => {
-                let operation = NFS_PROGRAM::NFSPROC3_GETATTR;
-                results::<GETATTR3resok>(operation, &mut reply.results()).map(|_| 0)
+        match args.work {
+            Work::Getattr => {
+                let operation = args.work.operation();
+                results::<Getattr3resok>(operation, &mut reply.results()).map(|_| 0)
             }
-            Args::Read(READ3args { count, .. }) => take_read(memory, *count, &mut reply.results()),
-            Args::Write(head) => {
+            Work::Read => take_read(memory, args.count, &mut reply.results()),
+            Work::Write(stable) => {
                 *memory = reply.take_argument();
-                check_written(head, &mut reply.results()).map(|()| 0)
+                check_written(args.count, stable, &mut reply.results()).map(|()| 0)
             }
         }
     }
@@ -410,56 +408,54 @@ impl Slot {
 
 impl Args {
     fn encode(&self, to: &mut Encoder<'_>) {
-        match self {
-            Self::Getattr(args) => args.encode(to),
-            Self::Read(args) => args.encode(to),
-            Self::Write(head) => {
-                head.encode(to);
-                to.bulk();
+        let Self { work, ref file, offset, count } = *self;
+        let file = file.wire();
+        match work {
+            Work::Getattr => Getattr3args { object: file }.encode(to),
+            Work::Read => Read3args { file, offset, count }.encode(to),
+            Work::Write(stable) => {
+                Write3args { file, offset, count, stable, data: Placed::Beside }.encode(to);
             }
         }
     }
 }
 
 fn take_read(memory: &mut Option<Bulk>, wanted: u32, from: &mut Decoder<'_>) -> Result<u64, Error> {
-    let operation = NFS_PROGRAM::NFSPROC3_READ;
-    let head: ReadHead = results(operation, from)?;
-    let data = from.data(wanted as usize).map_err(|error| undecodable(operation, error))?;
+    let operation = ProcedureId::Nfsproc3Read;
+    let Read3resok { count, data, .. } = results(operation, from)?;
     let length = data.bytes().len();
-    if head.count != wanted || length != wanted as usize {
-        let count = head.count;
+    if count != wanted || length != wanted as usize {
         let problem = format!("a count of {count}, and {length} bytes of data, of {wanted}");
         return Err(Error::misbehaved(operation, problem));
     }
     match data {
-        Data::Bulk(placed) => {
+        Placed::Bulk(placed) => {
             *memory = Some(placed);
             Ok(0)
         }
-        Data::Inline(_) => Ok(wanted.into()),
+        _ => Ok(wanted.into()),
     }
 }
 
 /// All was taken, and is at least as safe as was asked for (RFC 1813 section 3.3.7).
-fn check_written(head: &WriteHead, from: &mut Decoder<'_>) -> Result<(), Error> {
-    let operation = NFS_PROGRAM::NFSPROC3_WRITE;
-    let WRITE3resok { count, committed, .. } = results(operation, from)?;
-    let is_safe = committed as u32 >= head.stable as u32;
-    if count == head.count && is_safe {
+fn check_written(asked: u32, stable: StableHow, from: &mut Decoder<'_>) -> Result<(), Error> {
+    let operation = ProcedureId::Nfsproc3Write;
+    let Write3resok { count, committed, .. } = results(operation, from)?;
+    let is_safe = committed as u32 >= stable as u32;
+    if count == asked && is_safe {
         return Ok(());
     }
-    let (asked, stable) = (head.count, head.stable);
     let problem = format!("that it took {count} bytes {committed}, of {asked} {stable}");
     Err(Error::misbehaved(operation, problem))
 }
 
-fn results<T: for<'a> Xdr<'a>>(operation: NFS_PROGRAM, from: &mut Decoder<'_>) -> Result<T, Error> {
-    let outcome = nfs3::owned_outcome(from).map_err(|error| undecodable(operation, error))?;
+fn results<'a, T: Decode<'a>>(operation: ProcedureId, from: &mut Decoder<'a>) -> Result<T, Error> {
+    let outcome = nfs3::outcome(from).map_err(|error| undecodable(operation, error))?;
     outcome.map_err(|status| Error::Status { operation, status })
 }
 
 #[cold]
-fn undecodable(operation: NFS_PROGRAM, error: DecodeError) -> Error {
+fn undecodable(operation: ProcedureId, error: DecodeError) -> Error {
     Error::call(operation, error.into())
 }
 

@@ -34,9 +34,7 @@ pub use walk::Found;
 pub use write::Source;
 
 use crate::nfs::nfs3::{self, PROCEDURES};
-use crate::nfs::protocol::NfsFh3;
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{NFS_PROGRAM, nfs_fh3, nfsstat3};
+use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use patience::Patience;
 use spinrpc::config::Versions;
 use spinrpc::fabric::Address;
@@ -45,6 +43,7 @@ use spinrpc::{
     StatsSnapshot,
 };
 use spinrpc_tuning::ProfileArgs;
+use spinrpc_xdr::{Decode, Encode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -54,7 +53,7 @@ const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// Turns in which a core without calls comes to rest.
 const TURNS_MAX: usize = 1000;
 
-/// How a session is to be.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Profile of the engine, and values of its keys.
@@ -67,7 +66,7 @@ pub struct Options {
     pub versions: Option<Versions>,
     /// Deadline of a call, and how long a server is asked again that needs more time.
     pub timeout: Duration,
-    /// Who calls; `None` is nobody (AUTH_NONE).
+    /// User of the calls; `None` is nobody (AUTH_NONE).
     pub user: Option<User>,
     /// READs or WRITEs in flight, for which there is memory: 0 for a session without any. A
     /// [`Load`] may have as many calls in flight, of any kind.
@@ -103,7 +102,7 @@ pub struct Nfs {
     counts: Rc<Counts>,
 }
 
-/// What a session counted.
+/// Counters of a session.
 #[derive(Debug)]
 struct Counts {
     calls: [Cell<u64>; PROCEDURES],
@@ -112,19 +111,12 @@ struct Counts {
     written_bytes: Cell<u64>,
 }
 
-/// A handle as it is sent. Those that servers give are never too long; one of the command line may be.
-fn handle_of(file: &nfs_fh3) -> Result<NfsFh3<'_>, Error> {
-    let data = spinrpc_xdr::Opaque::new(&file.data);
-    let data = data.map_err(|error| Error::Usage(format!("the file handle has {error}")))?;
-    Ok(NfsFh3 { data })
-}
-
 fn add(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get().wrapping_add(more));
 }
 
-/// What a procedure's results say: a status other than NFS3_OK, or what is wanted of them.
-pub(crate) type Outcome<T> = fn(&mut Decoder<'_>) -> Result<Result<T, nfsstat3>, DecodeError>;
+/// Decodes results of a procedure: a status other than NFS3_OK, or the part that is needed.
+pub(crate) type Outcome<T> = fn(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError>;
 
 impl Nfs {
     /// Connects to `server`; blocks for the timeout at most. The calling thread is pinned to the
@@ -154,7 +146,7 @@ impl Nfs {
     /// Calls a procedure again and again while the server says that it needs more time.
     fn call<T: 'static>(
         &self,
-        operation: NFS_PROGRAM,
+        operation: ProcedureId,
         spec: impl Fn() -> CallSpec,
         encode: impl Fn(&mut Encoder<'_>),
         outcome: Outcome<T>,
@@ -166,26 +158,26 @@ impl Nfs {
                 self.caller.call(nfs3::procedure(operation), &mut spec(), &encode, outcome);
             match called.map_err(|source| Error::call(operation, source))? {
                 Ok(results) => return Ok(results),
-                Err(nfsstat3::NFS3ERR_JUKEBOX) if patience.pause(&self.caller) => {}
+                Err(Nfsstat3::Nfs3errJukebox) if patience.pause(&self.caller) => {}
                 Err(status) => return Err(Error::Status { operation, status }),
             }
         }
     }
 
     /// A call with short results.
-    fn plain_call<T>(&self, operation: NFS_PROGRAM, args: &impl for<'a> Xdr<'a>) -> Result<T, Error>
+    fn plain_call<T>(&self, operation: ProcedureId, args: &impl Encode) -> Result<T, Error>
     where
-        T: for<'a> Xdr<'a> + 'static,
+        T: for<'a> Decode<'a> + 'static,
     {
         let spec = || CallSpec::new().reply_bytes_max(nfs3::PLAIN_RESULT_BYTES_MAX);
         self.call(operation, spec, |to| args.encode(to), nfs3::owned_outcome)
     }
 
-    fn count(&self, operation: NFS_PROGRAM) {
+    fn count(&self, operation: ProcedureId) {
         add(&self.counts.calls[operation as usize], 1);
     }
 
-    /// What the engine counted. It says so when it is idle, so that it gets the turns for that.
+    /// Statistics of the engine. It publishes them when it is idle, so that it gets the turns for that.
     pub fn stats(&self) -> StatsSnapshot {
         let mut core = self.core.borrow_mut();
         let _is_idle = (0..TURNS_MAX).any(|_| core.poll_once().events == 0);
@@ -193,12 +185,12 @@ impl Nfs {
         self.engine.stats(0).unwrap_or_default()
     }
 
-    /// What the session counted: calls by procedure, then bytes of data by their way. WRITEs are
+    /// Counters of the session: calls by procedure, then bytes of data by their way. WRITEs are
     /// counted as they are answered.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let name = |number: usize| {
-            let operation = NFS_PROGRAM::try_from(number as u32);
-            operation.map_or_else(|_| number.to_string(), nfs3::name)
+            ProcedureId::new(number as u32)
+                .map_or_else(|| number.to_string(), |of| nfs3::name(of).to_owned())
         };
         let calls = self.counts.calls.iter().map(Cell::get).enumerate();
         let calls = calls.filter(|(_, calls)| *calls > 0);
@@ -237,6 +229,6 @@ fn set_user(client: &Client, options: &Options) -> Result<(), Error> {
 }
 
 /// A call that could not even be started, or was given up, is an error of this client.
-fn failed(operation: NFS_PROGRAM) -> impl Fn(CallError) -> Error {
+fn failed(operation: ProcedureId) -> impl Fn(CallError) -> Error {
     move |source| Error::call(operation, source)
 }

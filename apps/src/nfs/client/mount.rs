@@ -7,8 +7,7 @@ use super::caller::Caller;
 use super::error::Error;
 use super::{Nfs, connect};
 use crate::nfs::mount3::{self, EXPORT, Exports, MNT, Mounted, Mountstat3, UMNT};
-use nfs3_types::nfs3::nfs_fh3;
-use nfs3_types::xdr_codec::Opaque;
+use crate::nfs::protocol::FileHandle;
 use spinrpc::fabric::Address;
 use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
 use spinrpc_xdr::{Decode, Encode};
@@ -23,7 +22,7 @@ const EXPORTS_SHOWN: usize = 8;
 /// Most directories above a path that are tried.
 const TRIES_MAX: usize = 64;
 
-/// How to reach the MOUNT service.
+/// Transport to the MOUNT service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MountBy {
     /// By TCP on the same host, or where that cannot be, at the NFS server's own address. Of a
@@ -40,15 +39,15 @@ pub enum MountBy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     /// Its handle.
-    pub handle: nfs_fh3,
+    pub handle: FileHandle,
     /// Its path on the server; empty if it is not known.
     pub export: String,
 }
 
 impl Root {
     /// A directory of which the handle is known already.
-    pub fn of_handle(handle: Vec<u8>) -> Self {
-        Self { handle: nfs_fh3 { data: Opaque::owned(handle) }, export: String::new() }
+    pub fn of_handle(handle: FileHandle) -> Self {
+        Self { handle, export: String::new() }
     }
 
     /// The part of an absolute path that is below this directory; `None` if it is elsewhere.
@@ -131,13 +130,13 @@ impl Mount {
     }
 
     /// Outside, what can go wrong with any call; inside, what this server says of this path.
-    fn mount(&mut self, path: &str) -> Result<Result<nfs_fh3, Error>, Error> {
+    fn mount(&mut self, path: &str) -> Result<Result<FileHandle, Error>, Error> {
         let sent = path_of(path)?;
         let encode = |to: &mut Encoder<'_>| sent.encode(to);
         match self.call("MNT", MNT, MNT_BYTES_MAX, encode, mount3::outcome)? {
             Ok(Mounted { handle, .. }) => {
                 self.mounted = Some(path.to_owned());
-                Ok(Ok(nfs_fh3 { data: Opaque::owned(handle) }))
+                Ok(Ok(handle))
             }
             Err(status) => Ok(Err(refused(path, status))),
         }
@@ -207,12 +206,12 @@ fn with_exports(error: Error, all: &[String]) -> Error {
     Error::MountRefused { path, status, exports }
 }
 
-/// What to ask for: the exports that the path lies in, the longest first; then the path itself and
+/// Paths to ask for: the exports that the path lies in, the longest first; then the path itself and
 /// every directory above it, as a server may give out directories below an export, or list none.
 fn candidates(path: &str, exports: &[String]) -> Vec<String> {
     let path = format!("/{}", path.trim_matches('/'));
     let is_above = |export: &&String| {
-        let root = Root { export: (*export).clone(), ..Root::of_handle(Vec::new()) };
+        let root = Root { export: (*export).clone(), ..Root::of_handle(FileHandle::empty()) };
         export.starts_with('/') && root.below(path.as_bytes()).is_some()
     };
     let mut all: Vec<String> = exports.iter().filter(is_above).cloned().collect();
@@ -255,11 +254,11 @@ mod tests {
 
     #[test]
     fn what_only_begins_alike_is_not_below() {
-        let root = Root { export: "/a".to_owned(), ..Root::of_handle(Vec::new()) };
+        let root = Root { export: "/a".to_owned(), ..Root::of_handle(FileHandle::empty()) };
         assert_eq!(root.below(b"/a/b"), Some(&b"/b"[..]));
         assert_eq!(root.below(b"/a"), Some(&b""[..]));
         assert_eq!(root.below(b"/ab"), None);
-        let all = Root { export: "/".to_owned(), ..Root::of_handle(Vec::new()) };
+        let all = Root { export: "/".to_owned(), ..Root::of_handle(FileHandle::empty()) };
         assert_eq!(all.below(b"/ab"), Some(&b"/ab"[..]));
     }
 }

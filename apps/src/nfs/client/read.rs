@@ -3,15 +3,14 @@
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Found, Nfs, Root, add, handle_of};
-use crate::nfs::nfs3::{READ_RESULT_HEAD_BYTES, ReadHead, outcome};
-use crate::nfs::protocol::Read3args;
-use nfs3_types::nfs3::{NFS_PROGRAM, nfs_fh3, nfsstat3};
-use spinrpc::{Bulk, CallSpec, Data, DecodeError, Decoder};
-use spinrpc_xdr::Encode;
+use super::{Error, Found, Nfs, Root, add};
+use crate::nfs::nfs3::{READ_RESULT_HEAD_BYTES, outcome};
+use crate::nfs::protocol::{FileHandle, Nfsstat3, ProcedureId, Read3args, Read3resok};
+use spinrpc::{Bulk, CallSpec, DecodeError, Decoder};
+use spinrpc_xdr::{Encode, Placed};
 use std::collections::BTreeMap;
 
-/// What one READ gave.
+/// Result of one READ.
 struct Part {
     count: u32,
     eof: bool,
@@ -20,7 +19,7 @@ struct Part {
 
 /// The bytes of a part.
 enum PartData {
-    /// Where the server placed them.
+    /// In the memory where the server placed them.
     Placed(Bulk),
     /// Out of a message, by a server that did not use the chunk.
     Inline(Vec<u8>),
@@ -38,14 +37,14 @@ impl PartData {
 /// A file on its way.
 struct Reading<'a> {
     nfs: &'a Nfs,
-    file: &'a nfs_fh3,
+    file: &'a FileHandle,
     window: Window<Part>,
     patience: Patience,
     depth: usize,
     block_bytes: u32,
-    /// Where the file ends.
+    /// End of the file.
     end: u64,
-    /// Where the next new piece begins.
+    /// Offset of the next new piece.
     next: u64,
     /// Pieces to be asked for again, and rests of those that came short: count by offset.
     again: BTreeMap<u64, u32>,
@@ -73,7 +72,7 @@ impl Nfs {
             return Ok(0);
         }
         let limits = self.server_limits(&root.handle)?;
-        let operation = NFS_PROGRAM::NFSPROC3_READ;
+        let operation = ProcedureId::Nfsproc3Read;
         if limits.rtmax == 0 {
             return Err(Error::misbehaved(operation, "that it gives at most 0 bytes (rtmax)"));
         }
@@ -112,7 +111,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What to ask for next, as long as there is memory for it. The piece that is to be given on
+    /// The next piece to ask for, as long as there is memory for it. The piece that is to be given on
     /// next always goes: all the others may wait for it.
     fn next_piece(&mut self) -> Option<Piece> {
         let is_full = self.window.in_flight() + self.early.len() >= self.depth;
@@ -137,7 +136,7 @@ impl Reading<'_> {
         };
         let spec = CallSpec::new().reply_bytes_max(READ_RESULT_HEAD_BYTES).result_into(room);
         let Piece { offset, count } = piece;
-        let args = Read3args { file: handle_of(self.file)?, offset, count };
+        let args = Read3args { file: self.file.wire(), offset, count };
         let count = piece.count as usize;
         self.window.start(
             self.nfs,
@@ -154,14 +153,14 @@ impl Reading<'_> {
         match self.patience.pause(&self.nfs.caller) {
             true => Ok(()),
             false => Err(Error::Status {
-                operation: NFS_PROGRAM::NFSPROC3_READ,
-                status: nfsstat3::NFS3ERR_JUKEBOX,
+                operation: ProcedureId::Nfsproc3Read,
+                status: Nfsstat3::Nfs3errJukebox,
             }),
         }
     }
 
     fn take(&mut self, piece: Piece, part: Part) -> Result<(), Error> {
-        let wrong = |problem| Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_READ, problem));
+        let wrong = |problem| Err(Error::misbehaved(ProcedureId::Nfsproc3Read, problem));
         let length = part.data.bytes().len();
         if length != part.count as usize {
             return wrong(format!("a count of {}, and {length} bytes of data", part.count));
@@ -207,21 +206,25 @@ impl Reading<'_> {
             let size = self.nfs.attributes(self.file)?.size;
             if size > self.given {
                 let problem = format!("end of file at {}, and a size of {size}", self.given);
-                return Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_READ, problem));
+                return Err(Error::misbehaved(ProcedureId::Nfsproc3Read, problem));
             }
         }
         Ok(self.given)
     }
 }
 
-fn part(from: &mut Decoder<'_>, bytes_max: usize) -> Result<Result<Part, nfsstat3>, DecodeError> {
-    let head = match outcome::<ReadHead>(from)? {
-        Ok(head) => head,
+fn part(from: &mut Decoder<'_>, bytes_max: usize) -> Result<Result<Part, Nfsstat3>, DecodeError> {
+    let Read3resok { count, eof, data, .. } = match outcome(from)? {
+        Ok(results) => results,
         Err(status) => return Ok(Err(status)),
     };
-    let data = match from.data(bytes_max)? {
-        Data::Bulk(bulk) => PartData::Placed(bulk),
-        Data::Inline(bytes) => PartData::Inline(bytes.to_vec()),
+    let length = data.bytes().len();
+    if length > bytes_max {
+        return Err(DecodeError::TooLong { at: from.position(), length, max: bytes_max });
+    }
+    let data = match data {
+        Placed::Bulk(bulk) => PartData::Placed(bulk),
+        data => PartData::Inline(data.bytes().to_vec()),
     };
-    Ok(Ok(Part { count: head.count, eof: head.eof, data }))
+    Ok(Ok(Part { count, eof, data }))
 }

@@ -1,4 +1,4 @@
-//! How long calls took, every one of them recorded. Filled by `load` and by callers of the client.
+//! Round-trip times of all calls. Filled by `load` and by callers of the client.
 
 use super::Error;
 use hdrhistogram::Histogram;
@@ -31,7 +31,7 @@ impl RoundTrips {
         self.0.saturating_record(ns);
     }
 
-    /// How many there are.
+    /// Number of calls.
     pub fn len(&self) -> u64 {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! Where a server is, and what on it is meant: `rdma://HOST:PORT/EXPORT/PATH` and
+//! Addresses of servers with a path: `rdma://HOST:PORT/EXPORT/PATH` and
 //! `shm:NAME//EXPORT/PATH`.
 //!
 //! Pure. Called by the command line.
@@ -8,7 +8,7 @@ use spinrpc::fabric::Address;
 /// A server, and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where the server listens.
+    /// Address of the server.
     pub server: Address,
     /// From the first slash on; empty if there was none. Where the export ends and the path in it
     /// begins only the server knows.
@@ -44,7 +44,7 @@ impl Target {
     }
 }
 
-/// Where the path begins. The name of a server in shared memory may be a path itself, so that one
+/// Start of the path. The name of a server in shared memory may be a path itself, so that one
 /// slash does not end it; the first of two does, and is not part of either.
 fn end_of_address(text: &str) -> usize {
     const RDMA: &str = "rdma://";

@@ -1,4 +1,4 @@
-//! Who calls: the credential of NFS and MOUNT calls (AUTH_SYS, RFC 5531 appendix A).
+//! The credential of NFS and MOUNT calls (AUTH_SYS, RFC 5531 appendix A).
 
 use rustix::process::{getegid, geteuid, getgroups};
 use spinrpc::{AuthSys, Groups};
@@ -19,7 +19,7 @@ pub struct User {
 }
 
 impl User {
-    /// Who runs this process. Of more than 16 groups the first 16 go with the calls, which is all
+    /// The user of this process. Of more than 16 groups the first 16 go with the calls, which is all
     /// that AUTH_SYS has room for.
     pub fn current() -> Self {
         let mut groups: Vec<u32> =

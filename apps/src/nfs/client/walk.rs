@@ -3,7 +3,7 @@
 use super::files::Node;
 use super::mount::Root;
 use super::{Error, Nfs};
-use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3};
+use crate::nfs::protocol::{Fattr3, FileHandle, Ftype3};
 use std::collections::VecDeque;
 
 /// Most symbolic links on one path, as on Linux: more are taken for a circle.
@@ -13,17 +13,17 @@ const LINKS_MAX: usize = 40;
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its handle.
-    pub handle: nfs_fh3,
-    /// What it is.
-    pub attributes: fattr3,
+    pub handle: FileHandle,
+    /// Its attributes.
+    pub attributes: Fattr3,
 }
 
-/// Where one has come on a path.
+/// State of the walk along a path.
 struct Walk<'a> {
     nfs: &'a Nfs,
     root: &'a Root,
     /// Names and handles from below the root to here.
-    trail: Vec<(Vec<u8>, nfs_fh3)>,
+    trail: Vec<(Vec<u8>, FileHandle)>,
     /// Names still to come.
     ahead: VecDeque<Vec<u8>>,
     links: usize,
@@ -41,7 +41,7 @@ impl Nfs {
         while let Some(name) = walk.ahead.pop_front() {
             attributes = walk.step(name, follow)?;
         }
-        let handle = walk.here().clone();
+        let handle = *walk.here();
         let attributes = match attributes {
             Some(attributes) => attributes,
             None => self.attributes(&handle).map_err(|error| error.at(&walk.shown(b"")))?,
@@ -63,12 +63,12 @@ impl Nfs {
 }
 
 impl Walk<'_> {
-    fn here(&self) -> &nfs_fh3 {
+    fn here(&self) -> &FileHandle {
         self.trail.last().map_or(&self.root.handle, |(_, handle)| handle)
     }
 
     /// Goes on to `name`; the attributes of what is there, where they are known.
-    fn step(&mut self, name: Vec<u8>, follow: bool) -> Result<Option<fattr3>, Error> {
+    fn step(&mut self, name: Vec<u8>, follow: bool) -> Result<Option<Fattr3>, Error> {
         if name == b".." {
             self.trail.pop();
             return Ok(None);
@@ -76,7 +76,7 @@ impl Walk<'_> {
         let shown = self.shown(&name);
         let (handle, attributes) = self.look(&name).map_err(|error| error.at(&shown))?;
         let is_passed = follow || !self.ahead.is_empty();
-        if attributes.type_ == ftype3::NF3LNK && is_passed {
+        if attributes.r#type == Ftype3::Nf3lnk && is_passed {
             self.follow(&handle, &shown)?;
             return Ok(None);
         }
@@ -84,7 +84,7 @@ impl Walk<'_> {
         Ok(Some(attributes))
     }
 
-    fn look(&self, name: &[u8]) -> Result<(nfs_fh3, fattr3), Error> {
+    fn look(&self, name: &[u8]) -> Result<(FileHandle, Fattr3), Error> {
         let Node { handle, attributes } = self.nfs.lookup(self.here(), name)?;
         match attributes {
             Some(attributes) => Ok((handle, attributes)),
@@ -93,7 +93,7 @@ impl Walk<'_> {
     }
 
     /// Puts where the link points before what is ahead.
-    fn follow(&mut self, link: &nfs_fh3, shown: &str) -> Result<(), Error> {
+    fn follow(&mut self, link: &FileHandle, shown: &str) -> Result<(), Error> {
         self.links += 1;
         if self.links > LINKS_MAX {
             return Err(Error::Path(format!(

@@ -2,7 +2,7 @@
 
 use super::{Error, Nfs, caller, failed};
 use crate::nfs::nfs3;
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use spinrpc::{CallError, CallSpec, DecodeError, Decoder, Encoder};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,17 +16,17 @@ pub(super) struct Piece {
 }
 
 /// A piece, and how the call for it ended.
-type Ended<T> = (Piece, Result<Result<T, nfsstat3>, CallError>);
+type Ended<T> = (Piece, Result<Result<T, Nfsstat3>, CallError>);
 
 /// Calls of one operation in flight.
 pub(super) struct Window<T> {
-    operation: NFS_PROGRAM,
+    operation: ProcedureId,
     ended: Rc<RefCell<VecDeque<Ended<T>>>>,
     in_flight: usize,
 }
 
 impl<T: 'static> Window<T> {
-    pub(super) fn new(operation: NFS_PROGRAM) -> Self {
+    pub(super) fn new(operation: ProcedureId) -> Self {
         Self { operation, ended: Rc::default(), in_flight: 0 }
     }
 
@@ -40,7 +40,7 @@ impl<T: 'static> Window<T> {
         piece: Piece,
         mut spec: CallSpec,
         encode: impl Fn(&mut Encoder<'_>),
-        decode: impl FnOnce(&mut Decoder<'_>) -> Result<Result<T, nfsstat3>, DecodeError> + 'static,
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError> + 'static,
     ) -> Result<(), Error> {
         let ended = Rc::clone(&self.ended);
         let keep = move |reply: Result<spinrpc::Reply<'_>, CallError>| {
@@ -65,14 +65,14 @@ impl<T: 'static> Window<T> {
         self.in_flight -= 1;
         match ended.map_err(failed(operation))? {
             Ok(results) => Ok((piece, Some(results))),
-            Err(nfsstat3::NFS3ERR_JUKEBOX) => Ok((piece, None)),
+            Err(Nfsstat3::Nfs3errJukebox) => Ok((piece, None)),
             Err(status) => Err(Error::Status { operation, status }),
         }
     }
 }
 
 impl Nfs {
-    /// How many pieces of `bytes` can be in memory at a time: as many as were asked for, or as
+    /// Number of pieces of `bytes` that can be in memory at a time: as many as were asked for, or as
     /// there is memory for.
     pub(super) fn depth_for(&self, bytes: u32) -> Result<usize, Error> {
         let all = (0..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));

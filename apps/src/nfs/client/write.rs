@@ -3,10 +3,11 @@
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Nfs, Root, add, handle_of};
+use super::{Error, Nfs, Root, add};
 use crate::nfs::nfs3::{PLAIN_RESULT_BYTES_MAX, owned_outcome};
-use crate::nfs::protocol::{StableHow, Write3args};
-use nfs3_types::nfs3::{NFS_PROGRAM, WRITE3resok, nfs_fh3, nfsstat3, stable_how, writeverf3};
+use crate::nfs::protocol::{
+    FileHandle, Nfsstat3, ProcedureId, StableHow, Write3args, Write3resok, Writeverf3,
+};
 use spinrpc::{Bulk, CallSpec};
 use spinrpc_xdr::{Encode, Placed};
 use std::collections::VecDeque;
@@ -15,37 +16,37 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// How often data are written again for a server that forgets them: more means that it does
+/// Most attempts to write data again for a server that forgets them: more means that it does
 /// nothing else.
 const REWRITES_MAX: usize = 8;
 
-/// What the server took, and may have forgotten when it is asked to commit.
+/// Data that the server took, and may have lost when it is asked to commit.
 struct Taken {
     range: Range<u64>,
-    verifier: writeverf3,
+    verifier: Writeverf3,
 }
 
 /// A file on its way.
 struct Writing<'a> {
     nfs: &'a Nfs,
-    file: &'a nfs_fh3,
+    file: &'a FileHandle,
     source: &'a Source<'a>,
-    window: Window<WRITE3resok>,
+    window: Window<Write3resok>,
     patience: Patience,
     depth: usize,
     block_bytes: u32,
-    /// What is still to be written.
+    /// Ranges that are still to be written.
     left: VecDeque<Range<u64>>,
     taken: Vec<Taken>,
 }
 
-/// What is written.
+/// Source of the data of a file.
 pub struct Source<'a> {
     /// A file that can be read at any place, and again.
     pub file: &'a File,
     /// Its name, for complaints.
     pub name: &'a str,
-    /// How many bytes.
+    /// Number of bytes.
     pub size: u64,
 }
 
@@ -59,12 +60,12 @@ impl Nfs {
     pub fn write_file(
         &self,
         root: &Root,
-        (directory, name): (&nfs_fh3, &[u8]),
+        (directory, name): (&FileHandle, &[u8]),
         mode: u32,
         source: &Source<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
-        let operation = NFS_PROGRAM::NFSPROC3_WRITE;
+        let operation = ProcedureId::Nfsproc3Write;
         let limits = self.server_limits(&root.handle)?;
         if limits.wtmax == 0 {
             return Err(Error::misbehaved(operation, "that it takes at most 0 bytes (wtmax)"));
@@ -99,7 +100,7 @@ impl Writing<'_> {
             self.left = forgotten.map(|taken| taken.range).collect();
         }
         let problem = format!("another verifier {REWRITES_MAX} times: it forgets what it took");
-        Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_COMMIT, problem))
+        Err(Error::misbehaved(ProcedureId::Nfsproc3Commit, problem))
     }
 
     fn write_left(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
@@ -134,7 +135,7 @@ impl Writing<'_> {
             return Err(Error::Local(format!("no memory for a WRITE of {count} bytes")));
         };
         self.fill(&mut data, offset)?;
-        let (file, stable) = (handle_of(self.file)?, StableHow::Unstable);
+        let (file, stable) = (self.file.wire(), StableHow::Unstable);
         let args = Write3args { file, offset, count, stable, data: Placed::Beside };
         let spec = CallSpec::new().reply_bytes_max(PLAIN_RESULT_BYTES_MAX).argument(data);
         self.window.start(self.nfs, piece, spec, |to| args.encode(to), owned_outcome)
@@ -157,25 +158,25 @@ impl Writing<'_> {
         match self.patience.pause(&self.nfs.caller) {
             true => Ok(()),
             false => Err(Error::Status {
-                operation: NFS_PROGRAM::NFSPROC3_WRITE,
-                status: nfsstat3::NFS3ERR_JUKEBOX,
+                operation: ProcedureId::Nfsproc3Write,
+                status: Nfsstat3::Nfs3errJukebox,
             }),
         }
     }
 
     /// Notes what the server took; returns how many bytes.
-    fn take(&mut self, piece: Piece, results: &WRITE3resok) -> Result<u64, Error> {
+    fn take(&mut self, piece: Piece, results: &Write3resok) -> Result<u64, Error> {
         let Piece { offset, count } = piece;
         if results.count == 0 || results.count > count {
             let problem = format!("that it took {} bytes of {count}", results.count);
-            return Err(Error::misbehaved(NFS_PROGRAM::NFSPROC3_WRITE, problem));
+            return Err(Error::misbehaved(ProcedureId::Nfsproc3Write, problem));
         }
         let (taken, end) = (offset + u64::from(results.count), offset + u64::from(count));
         if taken < end {
             self.left.push_front(taken..end);
         }
         add(&self.nfs.counts.written_bytes, results.count.into());
-        if results.committed == stable_how::UNSTABLE {
+        if results.committed == StableHow::Unstable {
             self.note(offset..taken, results.verf);
         }
         Ok(results.count.into())
@@ -183,7 +184,7 @@ impl Writing<'_> {
 
     /// Joined with the part before it where that is possible, so that a large file takes little
     /// memory.
-    fn note(&mut self, range: Range<u64>, verifier: writeverf3) {
+    fn note(&mut self, range: Range<u64>, verifier: Writeverf3) {
         match self.taken.last_mut() {
             Some(last) if last.verifier == verifier && last.range.end == range.start => {
                 last.range.end = range.end;

@@ -2,14 +2,14 @@
 //! by whoever gives it. Called by `service`, `data` and `procedures`.
 
 use super::stats::Counters;
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use spinrpc::{Call, Deferred, Encoder, ReplyData};
+use spinrpc_xdr::Encode;
 
 /// Owed to a caller.
 pub(super) struct Answer<'call, 'a> {
     to: To<'call>,
-    operation: NFS_PROGRAM,
+    operation: ProcedureId,
     counters: &'a Counters,
 }
 
@@ -19,11 +19,11 @@ enum To<'call> {
 }
 
 impl<'call, 'a> Answer<'call, 'a> {
-    pub(super) fn now(call: Call<'call>, operation: NFS_PROGRAM, counters: &'a Counters) -> Self {
+    pub(super) fn now(call: Call<'call>, operation: ProcedureId, counters: &'a Counters) -> Self {
         Self { to: To::Call(call), operation, counters }
     }
 
-    pub(super) fn later(call: Deferred, operation: NFS_PROGRAM, counters: &'a Counters) -> Self {
+    pub(super) fn later(call: Deferred, operation: ProcedureId, counters: &'a Counters) -> Self {
         Self { to: To::Deferred(call), operation, counters }
     }
 
@@ -31,7 +31,7 @@ impl<'call, 'a> Answer<'call, 'a> {
         self.counters
     }
 
-    pub(super) fn operation(&self) -> NFS_PROGRAM {
+    pub(super) fn operation(&self) -> ProcedureId {
         self.operation
     }
 
@@ -47,13 +47,13 @@ impl<'call, 'a> Answer<'call, 'a> {
     /// NFS3_OK, and what `results` writes behind it.
     pub(super) fn succeed(self, data: ReplyData, results: impl Fn(&mut Encoder<'_>)) {
         self.send(data, |to| {
-            nfsstat3::NFS3_OK.encode(to);
+            Nfsstat3::Nfs3Ok.encode(to);
             results(to);
         });
     }
 
     /// Another status, and what stands behind it.
-    pub(super) fn fail(self, status: nfsstat3, failed: &impl for<'x> Xdr<'x>) {
+    pub(super) fn fail(self, status: Nfsstat3, failed: &impl Encode) {
         self.counters.count_answer(self.operation, status);
         self.send(ReplyData::new(), |to| {
             status.encode(to);

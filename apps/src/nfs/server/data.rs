@@ -9,15 +9,12 @@ use super::exports::Exports;
 use super::file_system::{DataPath, Done, FileSystem, Request, Started, WriteData};
 use super::site::{Scene, Site};
 use super::stats::Counters;
-use crate::nfs::nfs3::ReadHead;
-use crate::nfs::protocol::{Commit3args, Read3args, StableHow, Write3args};
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{
-    COMMIT3resok, NFS_PROGRAM, Nfs3Option, WRITE3resok, fattr3, nfsstat3, post_op_attr, stable_how,
-    wcc_data, writeverf3,
+use crate::nfs::protocol::{
+    Commit3args, Commit3resok, Nfsstat3, PostOpAttr, ProcedureId, Read3args, Read3resok, StableHow,
+    WccData, Write3args, Write3resok, Writeverf3,
 };
 use spinrpc::{Bulk, CoreContext, Data, DecodeError, Decoder, Deferred, Progress, ReplyData};
-use spinrpc_xdr::{Decode, Placed};
+use spinrpc_xdr::{Decode, Encode, Placed};
 use std::sync::Arc;
 
 /// A READ is not made shorter than this for want of memory.
@@ -26,25 +23,25 @@ const SHORT_READ_BYTES_MIN: usize = 4096;
 /// The arguments of one of the three: a part of a file, and what to do with it.
 #[derive(Debug)]
 pub(super) struct Arguments<'a> {
-    /// Which file.
+    /// Handle of the file.
     pub(super) handle: &'a [u8],
     offset: u64,
     count: u32,
     /// Of WRITE.
-    write: Option<(stable_how, Data<'a>)>,
+    write: Option<(StableHow, Data<'a>)>,
 }
 
 impl<'a> Arguments<'a> {
     pub(super) fn decode(
-        operation: NFS_PROGRAM,
+        operation: ProcedureId,
         from: &mut Decoder<'a>,
     ) -> Result<Self, DecodeError> {
         let (file, offset, count, write) = match operation {
-            NFS_PROGRAM::NFSPROC3_WRITE => {
+            ProcedureId::Nfsproc3Write => {
                 let Write3args { file, offset, count, stable, data } = Decode::decode(from)?;
-                (file, offset, count, Some((stability(stable), given(data))))
+                (file, offset, count, Some((stable, given(data))))
             }
-            NFS_PROGRAM::NFSPROC3_READ => {
+            ProcedureId::Nfsproc3Read => {
                 let Read3args { file, offset, count } = Decode::decode(from)?;
                 (file, offset, count, None)
             }
@@ -54,15 +51,6 @@ impl<'a> Arguments<'a> {
             }
         };
         Ok(Self { handle: file.data.bytes(), offset, count, write })
-    }
-}
-
-/// As file systems know it.
-const fn stability(stable: StableHow) -> stable_how {
-    match stable {
-        StableHow::Unstable => stable_how::UNSTABLE,
-        StableHow::DataSync => stable_how::DATA_SYNC,
-        StableHow::FileSync => stable_how::FILE_SYNC,
     }
 }
 
@@ -79,8 +67,8 @@ fn given(data: Placed<'_>) -> Data<'_> {
 /// COMMIT with the second, so that they differ for whatever a loss in between may have taken.
 #[derive(Clone, Copy)]
 struct Verifiers {
-    began: writeverf3,
-    ended: writeverf3,
+    began: Writeverf3,
+    ended: Writeverf3,
 }
 
 /// The data paths of one core.
@@ -97,7 +85,7 @@ struct ExportPath {
 /// A call whose request is under way.
 struct Owed {
     call: Deferred,
-    operation: NFS_PROGRAM,
+    operation: ProcedureId,
     verifiers: Verifiers,
 }
 
@@ -142,7 +130,7 @@ impl DataPaths {
     ) {
         let visit = &scene.visit;
         let Some(path) = self.0.iter_mut().find(|path| path.export == visit.export.id) else {
-            return fail(answer, nfsstat3::NFS3ERR_STALE, None);
+            return fail(answer, Nfsstat3::Nfs3errStale, None);
         };
         let request = match request(answer.operation(), scene, arguments) {
             Ok(request) => request,
@@ -154,7 +142,7 @@ impl DataPaths {
             false => answer,
             true => match answer.defer() {
                 Ok(call) => Answer::later(call, operation, counters),
-                Err(answer) => return fail(answer, nfsstat3::NFS3ERR_JUKEBOX, None),
+                Err(answer) => return fail(answer, Nfsstat3::Nfs3errJukebox, None),
             },
         };
         let began = scene.site.verifier(&*path.file_system);
@@ -187,12 +175,12 @@ impl DataPaths {
 }
 
 fn request<'a>(
-    operation: NFS_PROGRAM,
+    operation: ProcedureId,
     scene: &Scene<'_>,
     arguments: Arguments<'a>,
-) -> Result<Request<'a>, nfsstat3> {
+) -> Result<Request<'a>, Nfsstat3> {
     match (operation, arguments.write) {
-        (NFS_PROGRAM::NFSPROC3_READ, _) => read(scene, arguments.offset, arguments.count),
+        (ProcedureId::Nfsproc3Read, _) => read(scene, arguments.offset, arguments.count),
         (_, Some((stable, data))) => {
             let (offset, count) = (arguments.offset, arguments.count);
             let data = written(scene, offset, count, data)?;
@@ -204,12 +192,12 @@ fn request<'a>(
 
 /// "If greater, the server may return only rtmax bytes, resulting in a short read" (RFC 1813 section
 /// 3.3.6). Where no file has bytes none are asked for.
-fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, nfsstat3> {
+fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, Nfsstat3> {
     let most = scene.visit.export.file_system.abilities().file_bytes_max;
     let offset = offset.min(most);
     let count = count.min(scene.site.options.read_bytes_max).into();
     let count = (most - offset).min(count) as usize;
-    let into = room(scene.core, count).ok_or(nfsstat3::NFS3ERR_JUKEBOX)?;
+    let into = room(scene.core, count).ok_or(Nfsstat3::Nfs3errJukebox)?;
     Ok(Request::Read { offset, into })
 }
 
@@ -228,17 +216,17 @@ fn written<'a>(
     offset: u64,
     count: u32,
     mut data: Data<'a>,
-) -> Result<WriteData<'a>, nfsstat3> {
+) -> Result<WriteData<'a>, Nfsstat3> {
     let export = scene.visit.export;
     if export.options.read_only {
-        return Err(nfsstat3::NFS3ERR_ROFS);
+        return Err(Nfsstat3::Nfs3errRofs);
     }
     if data.bytes().len() != count as usize {
-        return Err(nfsstat3::NFS3ERR_INVAL);
+        return Err(Nfsstat3::Nfs3errInval);
     }
-    let end = offset.checked_add(count.into()).ok_or(nfsstat3::NFS3ERR_FBIG)?;
+    let end = offset.checked_add(count.into()).ok_or(Nfsstat3::Nfs3errFbig)?;
     if end > export.file_system.abilities().file_bytes_max {
-        return Err(nfsstat3::NFS3ERR_FBIG);
+        return Err(Nfsstat3::Nfs3errFbig);
     }
     shorten(&mut data, scene.site.options.write_bytes_max as usize);
     Ok(match data {
@@ -255,10 +243,10 @@ fn shorten(data: &mut Data<'_>, most: usize) {
     }
 }
 
-/// What reaches beyond all files reaches to the end.
-fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, nfsstat3> {
+/// A range that reaches beyond the largest possible file is cut at the end.
+fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, Nfsstat3> {
     if scene.visit.export.options.read_only {
-        return Err(nfsstat3::NFS3ERR_ROFS);
+        return Err(Nfsstat3::Nfs3errRofs);
     }
     let most = scene.visit.export.file_system.abilities().file_bytes_max;
     let end = offset.checked_add(count.into()).filter(|end| *end <= most);
@@ -271,38 +259,30 @@ fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
         Done::Read { data, is_end, attributes } => give_data(data, is_end, attributes, answer),
         Done::Written { count, committed, wcc } => {
             answer.counters().bytes_written.add(count.into());
-            let results = WRITE3resok { file_wcc: wcc, count, committed, verf: verifiers.began };
+            let results = Write3resok { file_wcc: wcc, count, committed, verf: verifiers.began };
             answer.succeed(ReplyData::new(), |to| results.encode(to));
         }
         Done::Committed { wcc } => {
-            let results = COMMIT3resok { file_wcc: wcc, verf: verifiers.ended };
+            let results = Commit3resok { file_wcc: wcc, verf: verifiers.ended };
             answer.succeed(ReplyData::new(), |to| results.encode(to));
         }
         Done::Failed { status, attributes } => fail(answer, status, attributes),
     }
 }
 
-fn give_data(data: Bulk, eof: bool, attributes: Option<fattr3>, answer: Answer<'_, '_>) {
+fn give_data(data: Bulk, eof: bool, attributes: PostOpAttr, answer: Answer<'_, '_>) {
     let count = data.len() as u32;
     answer.counters().bytes_read.add(count.into());
-    let head = ReadHead { file_attributes: optional(attributes), count, eof };
-    answer.succeed(ReplyData::new().bulk(data), |to| {
-        head.encode(to);
-        to.bulk();
-    });
+    let results = Read3resok { file_attributes: attributes, count, eof, data: Placed::Beside };
+    answer.succeed(ReplyData::new().bulk(data), |to| results.encode(to));
 }
 
 /// Answers that it was not done.
-pub(super) fn fail(answer: Answer<'_, '_>, status: nfsstat3, attributes: Option<fattr3>) {
-    let after = optional(attributes);
+pub(super) fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpAttr) {
     match answer.operation() {
-        NFS_PROGRAM::NFSPROC3_READ => answer.fail(status, &after),
-        _ => answer.fail(status, &wcc_data { before: Nfs3Option::None, after }),
+        ProcedureId::Nfsproc3Read => answer.fail(status, &attributes),
+        _ => answer.fail(status, &WccData { before: None, after: attributes }),
     }
-}
-
-fn optional(attributes: Option<fattr3>) -> post_op_attr {
-    attributes.map_or(Nfs3Option::None, Nfs3Option::Some)
 }
 
 #[cfg(test)]

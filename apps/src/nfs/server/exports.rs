@@ -1,4 +1,4 @@
-//! What is exported, to whom, and as whom they act.
+//! Exports, the clients that may use them, and the identity that callers get.
 //!
 //! [`Exports`] is made once, when the server starts, and asked by every core and by MOUNT; nothing of
 //! it waits, allocates or changes. `clients` says who is at the other end of a connection, `options`
@@ -38,7 +38,7 @@ pub enum Refused {
     NotAClient,
     /// The export does not take credentials of this flavor: AUTH_TOOWEAK.
     TooWeak,
-    /// What calls itself AUTH_SYS is not: AUTH_BADCRED.
+    /// The credential claims to be AUTH_SYS and cannot be parsed: AUTH_BADCRED.
     BadCredential,
 }
 
@@ -49,9 +49,9 @@ pub struct Export {
     pub id: u32,
     /// The path that clients mount: absolute, without empty parts, `.` and `..`.
     pub path: String,
-    /// What is behind it.
+    /// The back end.
     pub file_system: Arc<dyn FileSystem>,
-    /// How it may be used.
+    /// Access options.
     pub options: ExportOptions,
 }
 
@@ -68,7 +68,7 @@ impl Export {
         self.caller(credential)
     }
 
-    /// Whether the peer may come in: somebody has to have named it.
+    /// Returns whether the peer may connect: a client list has to name it.
     #[must_use]
     pub fn has_client(&self, peer: &Peer) -> bool {
         self.options.clients.iter().any(|client| client.covers(peer))
@@ -137,7 +137,7 @@ fn mapped(groups: Groups, map: impl Fn(u32) -> u32) -> Groups {
     Groups::new(ids.get(..count).unwrap_or_default()).unwrap_or_default()
 }
 
-/// What is exported; never changes while a server runs.
+/// All exports; constant while a server runs.
 #[derive(Clone, Debug, Default)]
 pub struct Exports {
     /// By id.
@@ -177,7 +177,7 @@ pub enum ExportError {
     /// They are too many.
     #[error("{count} exports are too many: {EXPORTS_MAX} can be")]
     TooMany {
-        /// How many.
+        /// Number of exports.
         count: usize,
     },
 }
@@ -232,7 +232,7 @@ impl Exports {
     }
 }
 
-/// What marks the handles of an export with this path, unless it is said: FNV-1a of the path, which
+/// Default number in the handles of an export with this path: FNV-1a of the path, which
 /// is the same in every process and build.
 #[must_use]
 pub fn id_of(path: &str) -> u32 {

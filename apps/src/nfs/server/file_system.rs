@@ -1,25 +1,25 @@
-//! What a back end is: a file system, and the way to the data of its files.
+//! Interface of back ends: a file system, and the way to the data of its files.
 //!
 //! All that names or describes files is a plain call of [`FileSystem`], which the service makes on
 //! the core where it cannot block, and on a thread of its pool where it can. The data of READ, WRITE
 //! and COMMIT go by a [`DataPath`], which every core has one of and polls. Implemented by `memory`
 //! and `directory`, called by `service` and `procedures`.
 
-use crate::nfs::server::exports::Caller;
-use nfs3_types::nfs3::{
-    createhow3, fattr3, ftype3, nfsstat3, nfstime3, sattr3, specdata3, stable_how, wcc_data,
+use crate::nfs::protocol::{
+    Createhow3, Fattr3, Ftype3, Nfsstat3, Nfstime3, Sattr3, Specdata3, StableHow, WccData,
 };
+use crate::nfs::server::exports::Caller;
 use spinrpc::{Bulk, CoreContext};
 use std::sync::Arc;
 
 /// The outcome of an operation: a status of RFC 1813 section 2.6 where it failed.
-pub type Outcome<T> = Result<T, nfsstat3>;
+pub type Outcome<T> = Result<T, Nfsstat3>;
 
 /// Most bytes by which a back end may know a file: a handle has 64, of which the server needs the
 /// rest.
 pub const KEY_BYTES_MAX: usize = 40;
 
-/// What a back end knows a file by, whatever its name is: the part of a handle that is its own. Two
+/// Identity of a file within its back end, independent of its names: part of its handle. Two
 /// keys of one file are equal, and no other file ever has the key of one that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
@@ -57,8 +57,8 @@ impl FileKey {
 pub struct Found {
     /// Its key.
     pub key: FileKey,
-    /// What it is like.
-    pub attributes: fattr3,
+    /// Its attributes.
+    pub attributes: Fattr3,
 }
 
 /// A name in a directory, and its cookie, by which a listing goes on behind it.
@@ -74,18 +74,18 @@ pub struct DirectoryEntry<'a> {
     pub found: Option<&'a Found>,
 }
 
-/// Where a listing begins.
+/// Start of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct ListFrom {
     /// Behind the entry with this cookie; 0 is the beginning.
     pub cookie: u64,
-    /// What came with that cookie; zeros at the beginning.
+    /// Verifier that came with the cookie; zeros at the beginning.
     pub verifier: [u8; 8],
-    /// Whether [`DirectoryEntry::found`] is wanted.
+    /// Set [`DirectoryEntry::found`].
     pub with_files: bool,
 }
 
-/// How a listing ended.
+/// End of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Comes back with every cookie of this listing.
@@ -98,11 +98,11 @@ pub struct Listed {
 #[derive(Clone, Debug)]
 pub struct SpecialFile {
     /// NF3CHR, NF3BLK, NF3SOCK or NF3FIFO.
-    pub kind: ftype3,
+    pub kind: Ftype3,
     /// Of a device.
-    pub device: specdata3,
-    /// What it begins with.
-    pub attributes: sattr3,
+    pub device: Specdata3,
+    /// Initial attributes.
+    pub attributes: Sattr3,
 }
 
 /// A name in a directory.
@@ -131,7 +131,7 @@ pub struct Space {
     pub files_available: u64,
 }
 
-/// What a file system can do (FSINFO, PATHCONF).
+/// Limits of a file system (FSINFO, PATHCONF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// Longest file, in bytes.
@@ -141,7 +141,7 @@ pub struct Abilities {
     /// Most links of a file.
     pub links_max: u32,
     /// Steps of its times.
-    pub time_step: nfstime3,
+    pub time_step: Nfstime3,
 }
 
 /// A file system, shared by all cores and the threads of the pool.
@@ -153,11 +153,11 @@ pub struct Abilities {
 /// before and after as far as they can be had, also when they fail, and are not called for exports
 /// that are read-only. A key whose file is gone gives NFS3ERR_STALE.
 pub trait FileSystem: Send + Sync {
-    /// Whether its calls may wait for a disk or a lock. Those of one that does not are made on the
+    /// Returns whether its calls may wait for a disk or a lock. Those of one that does not are made on the
     /// polling core, and its data paths do each request at once: cores do not poll for it.
     fn blocks(&self) -> bool;
 
-    /// How often data that were written unstably may have been lost since the start, as an error of
+    /// Number of times that unstable data may have been lost since the start, as an error of
     /// write-back is told only once, whosever data it was. Part of the verifier of writes, so that all
     /// clients write again what they have not committed (RFC 1813 section 3.3.7).
     fn losses(&self) -> u64 {
@@ -169,13 +169,13 @@ pub trait FileSystem: Send + Sync {
 
     /// As [`FileSystem::attributes`], for a file that can be asked without waiting: what GETATTR is
     /// answered with on the core.
-    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<fattr3>> {
+    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<Fattr3>> {
         let _ = file;
         None
     }
 
-    /// What a file is like.
-    fn attributes(&self, file: &FileKey) -> Outcome<fattr3>;
+    /// Attributes of a file.
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3>;
 
     /// Changes what is given of mode, owner, group, size and times; all or nothing. With `guard` only
     /// if that is the file's ctime: else NFS3ERR_NOT_SYNC.
@@ -183,12 +183,12 @@ pub trait FileSystem: Send + Sync {
         &self,
         caller: &Caller,
         file: &FileKey,
-        new: &sattr3,
-        guard: Option<nfstime3>,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
     ) -> Outcome<()>;
 
-    /// Which of the rights `wanted`, bits of ACCESS, the caller has.
+    /// Those of the rights `wanted`, bits of ACCESS, that the caller has.
     fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32>;
 
     /// Finds a name in a directory; here `.` and `..` may be asked for, and `..` of the root is the
@@ -204,8 +204,8 @@ pub trait FileSystem: Send + Sync {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        how: &createhow3,
-        wcc: &mut wcc_data,
+        how: &Createhow3,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Makes a directory.
@@ -213,8 +213,8 @@ pub trait FileSystem: Send + Sync {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Makes a symbolic link; its text is not looked at.
@@ -223,8 +223,8 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         at: Place<'_>,
         text: &[u8],
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Makes a device, a socket or a FIFO (MKNOD).
@@ -233,14 +233,14 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         at: Place<'_>,
         file: &SpecialFile,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<Found>;
 
     /// Takes a name of anything but a directory away.
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()>;
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
 
     /// Takes an empty directory away.
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()>;
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
 
     /// Gives a file another name, and replaces a file that has it; `wccs` are those of the directory it
     /// leaves and of the one it gets.
@@ -249,7 +249,7 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
-        wccs: &mut (wcc_data, wcc_data),
+        wccs: &mut (WccData, WccData),
     ) -> Outcome<()>;
 
     /// Gives a file one more name.
@@ -258,7 +258,7 @@ pub trait FileSystem: Send + Sync {
         caller: &Caller,
         file: &FileKey,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()>;
 
     /// Hands the entries of a directory to `take`, until there are no more or it returns `false`: then
@@ -272,10 +272,10 @@ pub trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
     ) -> Outcome<Listed>;
 
-    /// How much room there is.
+    /// Total and free space.
     fn space(&self, caller: &Caller) -> Outcome<Space>;
 
-    /// What it can do.
+    /// Limits of the file system.
     fn abilities(&self) -> Abilities;
 
     /// Lets its own threads, if it has any, begin with nothing more of what its data paths handed to
@@ -307,36 +307,36 @@ impl WriteData<'_> {
     }
 }
 
-/// What is to be done with the data of a file.
+/// A request for the data of a file.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// Reads as many bytes as `into` is long.
     Read {
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
         /// Registered memory.
         into: Bulk,
     },
     /// Writes all of `data`.
     Write {
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
         /// The bytes.
         data: WriteData<'a>,
-        /// What must be on stable storage before it is done: nothing (UNSTABLE), the data
+        /// Data that must be on stable storage before it is done: nothing (UNSTABLE), the data
         /// (DATA_SYNC), or all of the file (FILE_SYNC).
-        stable: stable_how,
+        stable: StableHow,
     },
     /// Puts what was written unstably on stable storage.
     Commit {
-        /// Where in the file, and
+        /// Offset in the file, and
         offset: u64,
         /// how many bytes; 0 is to the end.
         count: u32,
     },
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub enum Done {
     /// Of READ.
@@ -346,32 +346,32 @@ pub enum Done {
         /// It reaches to the end of the file.
         is_end: bool,
         /// The file, afterwards.
-        attributes: Option<fattr3>,
+        attributes: Option<Fattr3>,
     },
     /// Of WRITE.
     Written {
         /// Bytes that were written: all, or those before an error.
         count: u32,
-        /// What is on stable storage: at least what was asked for.
-        committed: stable_how,
+        /// Stability that was reached: at least the one that was asked for.
+        committed: StableHow,
         /// The file, before and after.
-        wcc: wcc_data,
+        wcc: WccData,
     },
     /// Of COMMIT.
     Committed {
         /// The file, before and after.
-        wcc: wcc_data,
+        wcc: WccData,
     },
     /// Of any.
     Failed {
         /// Why.
-        status: nfsstat3,
+        status: Nfsstat3,
         /// The file, if it can be asked.
-        attributes: Option<fattr3>,
+        attributes: Option<Fattr3>,
     },
 }
 
-/// Whether a request is done.
+/// State of a request after its start.
 #[derive(Debug)]
 pub enum Started {
     /// It is.

@@ -3,8 +3,7 @@
 //! Called by `service` and `procedures` for each handle in a call, and for each that goes out.
 
 use super::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
-use nfs3_types::nfs3::{NFS3_FHSIZE, nfs_fh3, nfsstat3};
-use nfs3_types::xdr_codec::Opaque;
+use crate::nfs::protocol::{FileHandle, HANDLE_BYTES_MAX, Nfsstat3};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::fmt;
 use std::hash::Hasher;
@@ -17,42 +16,13 @@ const HEAD_BYTES: usize = 5;
 const CODE_BYTES: usize = 16;
 
 // RFC 1813 section 2.4: a handle has at most NFS3_FHSIZE bytes.
-const _: () = assert!(HEAD_BYTES + KEY_BYTES_MAX + CODE_BYTES <= NFS3_FHSIZE);
+const _: () = assert!(HEAD_BYTES + KEY_BYTES_MAX + CODE_BYTES <= HANDLE_BYTES_MAX);
 
 /// Makes handles and knows its own: layout (1 byte), export (4), the file's key, and a SipHash of all of
 /// that under a secret (16). Whoever does not know the secret can give back only handles that were
 /// given out, whatever bytes it tries.
 #[derive(Clone)]
 pub struct Seal(SipHasher24);
-
-/// A handle as it goes out.
-#[derive(Clone, Copy)]
-pub struct Handle {
-    bytes: [u8; NFS3_FHSIZE],
-    length: usize,
-}
-
-impl Handle {
-    /// Its bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or(&self.bytes)
-    }
-
-    /// As it stands in results.
-    #[must_use]
-    pub fn to_fh3(&self) -> nfs_fh3 {
-        nfs_fh3 { data: Opaque::owned(self.as_bytes().to_vec()) }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        if let Some(place) = self.bytes.get_mut(self.length..end) {
-            place.copy_from_slice(bytes);
-            self.length = end;
-        }
-    }
-}
 
 impl Seal {
     /// One with this secret: handles outlive the process that keeps it.
@@ -63,8 +33,8 @@ impl Seal {
 
     /// The handle of a file.
     #[must_use]
-    pub fn handle(&self, export: u32, file: &FileKey) -> Handle {
-        let mut handle = Handle { bytes: [0; NFS3_FHSIZE], length: 0 };
+    pub fn handle(&self, export: u32, file: &FileKey) -> FileHandle {
+        let mut handle = FileHandle::empty();
         handle.push(&[LAYOUT]);
         handle.push(&export.to_be_bytes());
         handle.push(file.as_bytes());
@@ -77,7 +47,7 @@ impl Seal {
     /// # Errors
     /// NFS3ERR_BADHANDLE for one that was not made with this secret.
     pub fn open(&self, handle: &[u8]) -> Outcome<(u32, FileKey)> {
-        self.opened(handle).ok_or(nfsstat3::NFS3ERR_BADHANDLE)
+        self.opened(handle).ok_or(Nfsstat3::Nfs3errBadhandle)
     }
 
     fn opened(&self, handle: &[u8]) -> Option<(u32, FileKey)> {
@@ -118,7 +88,7 @@ mod tests {
         for length in 0..=KEY_BYTES_MAX {
             let file = key(&vec![7; length]);
             let handle = Seal::new(&[1; 16]).handle(3, &file);
-            assert!(handle.as_bytes().len() <= NFS3_FHSIZE);
+            assert!(handle.as_bytes().len() <= HANDLE_BYTES_MAX);
             assert_eq!(Seal::new(&[1; 16]).open(handle.as_bytes()), Ok((3, file)));
         }
     }
@@ -132,18 +102,18 @@ mod tests {
         for bit in 0..handle.len() * 8 {
             let mut forged = handle.clone();
             forged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(seal.open(&forged), Err(nfsstat3::NFS3ERR_BADHANDLE), "bit {bit}");
+            assert_eq!(seal.open(&forged), Err(Nfsstat3::Nfs3errBadhandle), "bit {bit}");
         }
         for length in 0..handle.len() {
-            assert_eq!(seal.open(&handle[..length]), Err(nfsstat3::NFS3ERR_BADHANDLE));
+            assert_eq!(seal.open(&handle[..length]), Err(Nfsstat3::Nfs3errBadhandle));
         }
-        assert_eq!(seal.open(&[&handle[..], &[0]].concat()), Err(nfsstat3::NFS3ERR_BADHANDLE));
+        assert_eq!(seal.open(&[&handle[..], &[0]].concat()), Err(Nfsstat3::Nfs3errBadhandle));
     }
 
     #[test]
     fn a_handle_of_another_secret_expect_badhandle() {
         let handle = Seal::new(&[1; 16]).handle(3, &key(b"file"));
         let opened = Seal::new(&[2; 16]).open(handle.as_bytes());
-        assert_eq!(opened, Err(nfsstat3::NFS3ERR_BADHANDLE));
+        assert_eq!(opened, Err(Nfsstat3::Nfs3errBadhandle));
     }
 }

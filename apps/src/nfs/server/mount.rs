@@ -15,6 +15,7 @@ use crate::nfs::mount3::{
     DUMP, Dirpath, EXPORT, Exportnode, Groupnode, MNT, Mountbody, Mounted, Mountstat3, NULL, UMNT,
     UMNTALL,
 };
+use crate::nfs::protocol::FileHandle;
 use crate::nfs::server::exports::{Client, Export, Exports, Peer};
 use spinrpc::sync::lock;
 use spinrpc::{AcceptStatus, AuthFlavor, DecodeError, Decoder, Encoder, Procedure};
@@ -27,12 +28,12 @@ use std::sync::{Arc, Mutex};
 /// section 5.2.2): the oldest entry makes room.
 pub const MOUNTS_MAX: usize = 256;
 
-/// What a server gives out, and to whom it did.
+/// The exports that a server offers, and the clients that mounted them.
 #[derive(Debug)]
 pub struct Registry {
     exports: Arc<Exports>,
     /// Of the roots, by the id of the export.
-    handles: BTreeMap<u32, Vec<u8>>,
+    handles: BTreeMap<u32, FileHandle>,
     mounts: Mutex<VecDeque<MountEntry>>,
     refused: AtomicU64,
 }
@@ -45,12 +46,12 @@ struct MountEntry {
 
 impl Registry {
     /// A registry of `exports`, whose roots have the handles that `root_handle` says.
-    pub fn new(exports: Arc<Exports>, root_handle: impl Fn(&Export) -> Vec<u8>) -> Self {
+    pub fn new(exports: Arc<Exports>, root_handle: impl Fn(&Export) -> FileHandle) -> Self {
         let handles = exports.iter().map(|export| (export.id, root_handle(export))).collect();
         Self { exports, handles, mounts: Mutex::default(), refused: AtomicU64::new(0) }
     }
 
-    /// How often who was no client of an export asked for its handle (MNT3ERR_ACCES). Any thread.
+    /// Number of refused requests for the handle of an export (MNT3ERR_ACCES). Any thread.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -61,7 +62,7 @@ impl Registry {
         self.exports.iter().any(|export| export.has_client(peer))
     }
 
-    /// What a call of `peer` is answered, unless it is no call that can be.
+    /// The answer to a call of `peer`, or the RPC error for a malformed call.
     fn answer(
         &self,
         peer: &Peer,
@@ -111,7 +112,7 @@ impl Registry {
         };
         self.note(MountEntry { host: peer.to_string(), path: export.path.clone() });
         let flavors = export.options.flavors.iter().copied().map(AuthFlavor::to_wire).collect();
-        Answer::Mounted(Mounted { handle: handle.clone(), flavors })
+        Answer::Mounted(Mounted { handle: *handle, flavors })
     }
 
     fn note(&self, entry: MountEntry) {

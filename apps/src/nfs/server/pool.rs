@@ -8,8 +8,8 @@ use super::file_system::FileKey;
 use super::procedures::Arguments;
 use super::site::{Scene, Site, Visit};
 use super::stats::{Counters, ServerStats};
+use crate::nfs::protocol::ProcedureId;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
-use nfs3_types::nfs3::NFS_PROGRAM;
 use spinrpc::{AcceptStatus, CoreContext, Decoder, Deferred};
 use std::io;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use std::thread::{self, JoinHandle};
 /// A call on its way to a thread.
 pub(super) struct Job {
     pub(super) call: Deferred,
-    pub(super) operation: NFS_PROGRAM,
+    pub(super) operation: ProcedureId,
     /// As they were on the wire.
     pub(super) arguments: Vec<u8>,
     /// Its number.
     pub(super) export: u32,
     pub(super) file: FileKey,
     pub(super) caller: Caller,
-    /// Where it came in.
+    /// Core that received the call.
     pub(super) core: CoreContext,
 }
 
@@ -98,7 +98,7 @@ impl Drop for Pool {
     }
 }
 
-/// What a thread does until it is stopped.
+/// Runs jobs until the pool is stopped.
 fn work(
     site: &Site,
     jobs: &Receiver<Job>,

@@ -1,11 +1,11 @@
-//! What all cores and threads of a server share: exports, the seal of handles, limits; and how a call
+//! State shared by all cores and threads of a server: exports, the seal of handles, limits; and how a call
 //! comes in, from the handle in it to the file and the user it is done for.
 
 use super::exports::{Caller, Export, Exports, Peer, Refused};
 use super::file_system::{FileKey, FileSystem, Outcome};
-use super::handle::{Handle, Seal};
+use super::handle::Seal;
 use super::service::ServerOptions;
-use nfs3_types::nfs3::{Nfs3Option, nfs_fh3, nfsstat3, post_op_attr, writeverf3};
+use crate::nfs::protocol::{FileHandle, NfsFh3, Nfsstat3, PostOpAttr, Writeverf3};
 use spinrpc::{AuthStat, CoreContext, OpaqueAuth};
 
 /// See the module.
@@ -22,13 +22,13 @@ pub(super) struct Site {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refusal {
     /// The procedure fails with this.
-    Status(nfsstat3),
+    Status(Nfsstat3),
     /// The call is denied (RFC 5531 section 9).
     Denied(AuthStat),
 }
 
-impl From<nfsstat3> for Refusal {
-    fn from(status: nfsstat3) -> Self {
+impl From<Nfsstat3> for Refusal {
+    fn from(status: Nfsstat3) -> Self {
         Self::Status(status)
     }
 }
@@ -36,7 +36,7 @@ impl From<nfsstat3> for Refusal {
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::NotAClient => Self::Status(nfsstat3::NFS3ERR_ACCES),
+            Refused::NotAClient => Self::Status(Nfsstat3::Nfs3errAcces),
             Refused::TooWeak => Self::Denied(AuthStat::TooWeak),
             Refused::BadCredential => Self::Denied(AuthStat::BadCred),
         }
@@ -52,10 +52,10 @@ pub(super) struct Visit<'a> {
 }
 
 impl Site {
-    /// What says, by being another one, that unstable data of an export may be lost: in another
+    /// Write verifier, which changes when unstable data of an export may be lost: in another
     /// process, and when its back end knows of a loss (RFC 1813 section 3.3.7).
-    pub(super) fn verifier(&self, file_system: &dyn FileSystem) -> writeverf3 {
-        writeverf3(self.instance.wrapping_add(file_system.losses()).to_be_bytes())
+    pub(super) fn verifier(&self, file_system: &dyn FileSystem) -> Writeverf3 {
+        self.instance.wrapping_add(file_system.losses()).to_be_bytes()
     }
 
     /// Looks at the first handle of a call, and at who calls.
@@ -66,39 +66,38 @@ impl Site {
         credential: OpaqueAuth<'_>,
     ) -> Result<Visit<'_>, Refusal> {
         let (export, file) = self.seal.open(handle)?;
-        let export = self.exports.by_id(export).ok_or(nfsstat3::NFS3ERR_STALE)?;
+        let export = self.exports.by_id(export).ok_or(Nfsstat3::Nfs3errStale)?;
         let caller = export.admit(peer, credential)?;
         Ok(Visit { export, file, caller })
     }
 }
 
-/// Where a procedure is done, and for whom.
+/// Context of a procedure: the server, the file, and the caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene<'a> {
     pub(super) site: &'a Site,
     pub(super) visit: Visit<'a>,
-    /// Whose memory replies may take.
+    /// Core whose memory replies may take.
     pub(super) core: &'a CoreContext,
 }
 
 impl Scene<'_> {
     /// The handle of another file of this export.
-    pub(super) fn handle(&self, file: &FileKey) -> Handle {
+    pub(super) fn handle(&self, file: &FileKey) -> FileHandle {
         self.site.seal.handle(self.visit.export.id, file)
     }
 
     /// The file of a second handle, which must be of the same export.
-    pub(super) fn second(&self, handle: &nfs_fh3) -> Outcome<FileKey> {
+    pub(super) fn second(&self, handle: NfsFh3<'_>) -> Outcome<FileKey> {
         let (export, file) = self.site.seal.open(&handle.data)?;
         if export != self.visit.export.id {
-            return Err(nfsstat3::NFS3ERR_XDEV);
+            return Err(Nfsstat3::Nfs3errXdev);
         }
         Ok(file)
     }
 
-    /// What a file is like, if it can be said.
-    pub(super) fn post_op(&self, file: &FileKey) -> post_op_attr {
-        let attributes = self.visit.export.file_system.attributes(file);
-        attributes.map_or(Nfs3Option::None, Nfs3Option::Some)
+    /// Attributes of a file, if they can be read.
+    pub(super) fn post_op(&self, file: &FileKey) -> PostOpAttr {
+        self.visit.export.file_system.attributes(file).ok()
     }
 }

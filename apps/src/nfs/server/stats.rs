@@ -1,8 +1,8 @@
-//! What a server counts. Every thread that answers calls has counters of its own, which it alone
+//! Counters of a server. Every thread that answers calls has counters of its own, which it alone
 //! writes; whoever wants to know adds them up.
 
 use crate::nfs::nfs3::PROCEDURES;
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of one procedure.
@@ -14,7 +14,7 @@ pub struct ProcedureStats {
     pub errors: u64,
 }
 
-/// What a server has counted since it began.
+/// Counts since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// By procedure number.
@@ -62,15 +62,15 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn count_call(&self, operation: NFS_PROGRAM) {
+    pub(super) fn count_call(&self, operation: ProcedureId) {
         count(&self.calls, operation);
     }
 
-    pub(super) fn count_answer(&self, operation: NFS_PROGRAM, status: nfsstat3) {
+    pub(super) fn count_answer(&self, operation: ProcedureId, status: Nfsstat3) {
         match status {
-            nfsstat3::NFS3_OK => return,
-            nfsstat3::NFS3ERR_JUKEBOX => self.jukebox.add(1),
-            nfsstat3::NFS3ERR_BADHANDLE => self.bad_handles.add(1),
+            Nfsstat3::Nfs3Ok => return,
+            Nfsstat3::Nfs3errJukebox => self.jukebox.add(1),
+            Nfsstat3::Nfs3errBadhandle => self.bad_handles.add(1),
             _ => {}
         }
         count(&self.errors, operation);
@@ -91,7 +91,7 @@ impl Counters {
     }
 }
 
-fn count(counters: &[Counter; PROCEDURES], operation: NFS_PROGRAM) {
+fn count(counters: &[Counter; PROCEDURES], operation: ProcedureId) {
     if let Some(counter) = counters.get(operation as usize) {
         counter.add(1);
     }
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn counters_of_threads_add_up() {
         let (core, thread) = (Counters::default(), Counters::default());
-        core.count_call(NFS_PROGRAM::NFSPROC3_LOOKUP);
-        thread.count_answer(NFS_PROGRAM::NFSPROC3_LOOKUP, nfsstat3::NFS3ERR_NOENT);
-        thread.count_answer(NFS_PROGRAM::NFSPROC3_READ, nfsstat3::NFS3ERR_JUKEBOX);
+        core.count_call(ProcedureId::Nfsproc3Lookup);
+        thread.count_answer(ProcedureId::Nfsproc3Lookup, Nfsstat3::Nfs3errNoent);
+        thread.count_answer(ProcedureId::Nfsproc3Read, Nfsstat3::Nfs3errJukebox);
         core.bytes_read.add(7);
         let mut sum = ServerStats::default();
         core.add_to(&mut sum);

@@ -22,6 +22,7 @@ pub(super) fn put(out: &mut String, model: &Model, program: &Program, version: &
     );
     line!(out, "    /// Version number.");
     line!(out, "    pub const VERSION: rpc::Version = rpc::Version({});", version.number);
+    put_ids(out, version);
     for procedure in &version.procedures {
         put_marker(out, model, procedure);
     }
@@ -50,6 +51,34 @@ fn results(model: &Model, procedure: &Procedure, lifetime: &str) -> String {
 
 fn used(model: &Model, ty: &Ty, lifetime: &str) -> String {
     model.rust_at(ty, lifetime, "super::", "spinrpc_xdr::")
+}
+
+/// An enum of the procedures, for programs that count them, name them, or decide by them.
+fn put_ids(out: &mut String, version: &Version) {
+    let procedures = &version.procedures;
+    line!(out, "\n    /// The procedures.\n    #[allow(clippy::enum_variant_names)]");
+    line!(out, "    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]");
+    line!(out, "    #[repr(u32)]\n    pub enum ProcedureId {{");
+    for Procedure { name, rust, number, .. } in procedures {
+        line!(out, "        /// `{name}`.\n        {rust} = {number},");
+    }
+    line!(out, "    }}\n\n    impl ProcedureId {{");
+    line!(out, "        /// The procedure of this number, if there is one.");
+    line!(out, "        pub const fn new(number: u32) -> Option<Self> {{");
+    line!(out, "            match number {{");
+    for Procedure { rust, number, .. } in procedures {
+        line!(out, "                {number} => Some(Self::{rust}),");
+    }
+    line!(out, "                _ => None,\n            }}\n        }}\n");
+    line!(
+        out,
+        "        /// Its name in the description.\n        pub const fn name(self) -> &'static str {{"
+    );
+    line!(out, "            match self {{");
+    for Procedure { name, rust, .. } in procedures {
+        line!(out, "                Self::{rust} => \"{name}\",");
+    }
+    line!(out, "            }}\n        }}\n    }}");
 }
 
 fn put_marker(out: &mut String, model: &Model, procedure: &Procedure) {

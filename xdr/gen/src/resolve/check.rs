@@ -3,12 +3,25 @@
 
 use crate::ast;
 use crate::error::Mistake;
-use crate::model::{Field, Kind, Model, Ty};
+use crate::model::{Kind, Model, Ty};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Deepest nesting of types. A decoder's stack is as deep.
 const DEPTH_MAX: usize = 64;
+
+/// Names of a version's module that its procedures cannot have.
+const RESERVED: [&str; 9] = [
+    "Blocking",
+    "Client",
+    "Handle",
+    "Option",
+    "ProcedureId",
+    "Result",
+    "Server",
+    "Service",
+    "TypedCall",
+];
 
 /// State of a type in the visit of all parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,37 +62,26 @@ fn visit(
         }
         Visit::New => visits[index] = Visit::Open,
     }
-    let uses = uses(&model.types[index].kind);
+    let uses = model.types[index].kind.uses();
     for ty in &uses {
         if let Some(part) = part(ty) {
             visit(model, places, visits, part, depth + 1)?;
         }
     }
     if uses.iter().any(|ty| copies_memory(model, ty)) {
-        let problem = "has items for direct placement in an array or a list";
-        return refused(model, problem, "give each a field of its own, or take `ddp` away");
+        let problem = "has items for direct placement in a list or in an array of fixed length";
+        return refused(
+            model,
+            problem,
+            "make it an array of variable length, give each a field, or take `ddp` away",
+        );
     }
     let (borrows, owns) =
-        (uses.iter().any(|ty| borrows(model, ty)), uses.iter().any(|ty| owns(model, ty)));
+        (uses.iter().any(|ty| borrows(model, ty)), uses.iter().any(|ty| model.owns(ty)));
     let found = &mut model.types[index];
     (found.borrows, found.owns) = (borrows, owns);
     visits[index] = Visit::Done;
     Ok(())
-}
-
-/// The types of the fields and arms of a definition.
-fn uses(kind: &Kind) -> Vec<Ty> {
-    match kind {
-        Kind::Enum(_) => Vec::new(),
-        Kind::Alias(ty) => vec![ty.clone()],
-        Kind::Struct { fields, .. } => fields.iter().map(|field| field.ty.clone()).collect(),
-        Kind::Union { arms, default, discriminant } => {
-            let bodies = arms.iter().filter_map(|arm| arm.body.as_ref());
-            let bodies =
-                bodies.chain(default.iter().flatten()).map(|field: &Field| field.ty.clone());
-            bodies.chain([discriminant.clone()]).collect()
-        }
-    }
 }
 
 /// Index of the type that a use has in it.
@@ -100,22 +102,11 @@ fn borrows(model: &Model, ty: &Ty) -> bool {
     }
 }
 
-fn owns(model: &Model, ty: &Ty) -> bool {
-    match ty {
-        Ty::Placed(_) => true,
-        Ty::Named(index) => model.types[*index].owns,
-        Ty::Optional(item) => owns(model, item),
-        _ => false,
-    }
-}
-
-/// Registered memory in what is decoded more than once.
+/// Registered memory in what is decoded more than once, or copied.
 fn copies_memory(model: &Model, ty: &Ty) -> bool {
     match ty {
-        Ty::Fixed(item, _) | Ty::Counted(item, _) => {
-            owns(model, item) || copies_memory(model, item)
-        }
-        Ty::Optional(item) => copies_memory(model, item),
+        Ty::Fixed(item, _) => model.owns(item) || copies_memory(model, item),
+        Ty::Counted(item, _) | Ty::Optional(item) => copies_memory(model, item),
         Ty::List(index) | Ty::Chain(index) => model.types[*index].owns,
         _ => false,
     }
@@ -167,8 +158,7 @@ fn modules(model: &Model, programs: &[ast::Program]) -> Result<(), Mistake> {
             return Err(clash(&version.name, &version.rust, &written.name.at));
         }
         let mut methods = BTreeSet::new();
-        let mut markers: BTreeSet<&str> =
-            ["Blocking", "Client", "Handle", "Result", "Server", "Service", "TypedCall"].into();
+        let mut markers: BTreeSet<&str> = RESERVED.into();
         for procedure in &version.procedures {
             if !methods.insert(&procedure.method) || !markers.insert(&procedure.rust) {
                 return Err(clash(&procedure.name, &procedure.rust, &written.name.at));

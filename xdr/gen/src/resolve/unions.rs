@@ -3,7 +3,7 @@
 use super::{Resolver, is_discriminant};
 use crate::ast::{Arm as Written, Basic, Name, Union, Value};
 use crate::error::Mistake;
-use crate::model::{Arm, Enumerator, Kind, Ty};
+use crate::model::{Arm, Enumerator, Field, Kind, Ty};
 use crate::names;
 use std::ops::Range;
 
@@ -33,7 +33,29 @@ impl Resolver<'_> {
             Some(None) => Some(None),
             None => None,
         };
-        Ok(Kind::Union { discriminant, arms, default })
+        Ok(match self.optional(&discriminant, &arms, default.as_ref()) {
+            Some(data) => Kind::Alias(Ty::Optional(Box::new(data))),
+            None => Kind::Union { discriminant, arms, default },
+        })
+    }
+
+    /// The type of the data, if a union is optional data by another name: a bool, and data only where it is
+    /// TRUE. On the wire the two are the same (RFC 4506 section 4.19).
+    fn optional(
+        &self,
+        discriminant: &Ty,
+        arms: &[Arm],
+        default: Option<&Option<Field>>,
+    ) -> Option<Ty> {
+        if !matches!(self.basis(discriminant), Ty::Basic(Basic::Bool)) {
+            return None;
+        }
+        let data = |value| arms.iter().find(|arm| arm.value == value).map(|arm| arm.body.as_ref());
+        let absent = data(0).or(default.map(Option::as_ref))?;
+        match (data(1)?, absent) {
+            (Some(field), None) => Some(field.ty.clone()),
+            _ => None,
+        }
     }
 
     fn case(&self, discriminant: &Ty, name: &Name, case: &Value) -> Result<Case, Mistake> {

@@ -29,14 +29,14 @@ impl core::fmt::Display for Kind {
 }
 
 /// `struct entry`, without its link to the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Xdr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct Entry<'a> {
     /// `name`.
     pub name: Name<'a>,
 }
 
 /// `union listing`.
-#[derive(Clone, Copy, Debug, PartialEq, Xdr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[allow(clippy::enum_variant_names, clippy::large_enum_variant)]
 #[xdr(switch = Kind)]
 pub enum Listing<'a> {
@@ -66,6 +66,40 @@ pub mod store_v1 {
 
     /// Version number.
     pub const VERSION: rpc::Version = rpc::Version(1);
+
+    /// The procedures.
+    #[allow(clippy::enum_variant_names)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u32)]
+    pub enum ProcedureId {
+        /// `STORE_NULL`.
+        StoreNull = 0,
+        /// `STORE_LIST`.
+        StoreList = 1,
+        /// `STORE_READ`.
+        StoreRead = 2,
+    }
+
+    impl ProcedureId {
+        /// The procedure of this number, if there is one.
+        pub const fn new(number: u32) -> Option<Self> {
+            match number {
+                0 => Some(Self::StoreNull),
+                1 => Some(Self::StoreList),
+                2 => Some(Self::StoreRead),
+                _ => None,
+            }
+        }
+
+        /// Its name in the description.
+        pub const fn name(self) -> &'static str {
+            match self {
+                Self::StoreNull => "STORE_NULL",
+                Self::StoreList => "STORE_LIST",
+                Self::StoreRead => "STORE_READ",
+            }
+        }
+    }
 
     /// Procedure 0, `STORE_NULL`.
     #[derive(Clone, Copy, Debug)]

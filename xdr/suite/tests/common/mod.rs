@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use values::{Entropy, Values};
 
 /// The names of all descriptions.
-pub const DESCRIPTIONS: [&str; 6] = ["language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store"];
+pub const DESCRIPTIONS: [&str; 7] =
+    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store"];
 
 /// The file of a description.
 pub fn path(description: &str) -> PathBuf {

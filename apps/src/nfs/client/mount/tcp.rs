@@ -6,12 +6,12 @@ use crate::nfs::client::error::Error;
 use crate::nfs::client::{Options, User};
 use crate::nfs::mount3::{PROGRAM, VERSION};
 use crate::nfs::tcp::DeadlineStream;
-use crate::nfs::xdr::to_bytes;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use spinrpc::rpcbind::wire::{Answer, parse_answer};
 use spinrpc::rpcbind::{self, Daemon, PORTMAPPER_PORT, record};
 use spinrpc::{AuthFlavor, CallError, DecodeError, Decoder, Encoder, Procedure, Xid};
+use spinrpc_xdr::bytes_of;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -107,7 +107,7 @@ impl TcpCaller {
             Some(user) => (AuthFlavor::Sys, user.credential().emit(&mut body).unwrap_or(0)),
             None => (AuthFlavor::None, 0),
         };
-        to_bytes(|to| {
+        bytes_of(|to| {
             for word in [self.xid.0, CALL, RPC_VERSION, PROGRAM.0, VERSION.0, procedure.0] {
                 to.u32(word);
             }

@@ -10,11 +10,11 @@ use super::node::Node;
 use super::transfer::{Ended, Operation, Over, Running, Task, durability, failed};
 use super::tree::Tree;
 use super::workers::{Answer, Answered, How, Job};
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{
     DataPath, Done, FileKey, Outcome, Request, Started, WriteData,
 };
-use nfs3_types::nfs3::nfsstat3;
 use spinrpc::sys::file_ring::{self, Durability, FileRing};
 use spinrpc::{Bulk, CoreContext};
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub(super) struct DirectoryPath {
     ring: Option<Ring>,
     slots: Slots,
     directory: Arc<Directory>,
-    /// Where bytes go that came in the message, until they are written.
+    /// Buffers for bytes that came in the message, until they are written.
     memory: CoreContext,
     /// Given to threads with each job.
     answers: SyncSender<Answer>,
@@ -79,7 +79,7 @@ impl DirectoryPath {
         let operation = match request {
             Request::Read { offset, into } => Operation::Read { offset, into },
             Request::Write { offset, data, stable } => {
-                let data = self.stay(data).ok_or(nfsstat3::NFS3ERR_JUKEBOX)?;
+                let data = self.stay(data).ok_or(Nfsstat3::Nfs3errJukebox)?;
                 Operation::Write { offset, data, stable }
             }
             // All of the file, whatever the range is (RFC 1813 section 3.3.21 allows more).
@@ -159,7 +159,7 @@ impl DirectoryPath {
     }
 
     fn too_much(&self, key: &FileKey) -> Done {
-        failed(nfsstat3::NFS3ERR_JUKEBOX, self.tree().attributes_if_held(key))
+        failed(Nfsstat3::Nfs3errJukebox, self.tree().attributes_if_held(key))
     }
 
     fn take_answers(&mut self, done: &mut dyn FnMut(u32, Done)) {
@@ -207,12 +207,12 @@ impl DirectoryPath {
         self.ring = None;
         for number in self.slots.in_ring() {
             if let Slot::InRing(running) = self.slots.replace(number, Slot::Free) {
-                let ended = Ended { buffer: None, bytes: 0, result: Err(nfsstat3::NFS3ERR_IO) };
+                let ended = Ended { buffer: None, bytes: 0, result: Err(Nfsstat3::Nfs3errIo) };
                 let tree = &self.directory.tree;
                 self.slots.finish(number, running.ended(tree, ended), tree, done);
             }
         }
-        self.directory.tree.lost(nfsstat3::NFS3ERR_IO);
+        self.directory.tree.lost(Nfsstat3::Nfs3errIo);
     }
 }
 
@@ -249,7 +249,7 @@ impl DataPath for DirectoryPath {
 }
 
 impl Operation {
-    /// What it brings to stable storage.
+    /// Data that it brings to stable storage.
     fn durability(&self) -> Option<Durability> {
         match self {
             Self::Read { .. } => None,
@@ -334,7 +334,7 @@ fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
 fn refuse(tree: &Tree, running: Running) -> Done {
     let attributes = tree.attributes_after(&running.node);
     running.abandon();
-    failed(nfsstat3::NFS3ERR_JUKEBOX, attributes)
+    failed(Nfsstat3::Nfs3errJukebox, attributes)
 }
 
 fn ended_by_ring(ended: file_ring::Done<Bulk, u32>) -> Ended {

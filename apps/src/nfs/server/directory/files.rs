@@ -19,7 +19,7 @@ const LIST_BYTES: usize = 32 << 10;
 pub(super) struct Entry<'a> {
     pub(super) name: &'a CStr,
     pub(super) fileid: u64,
-    /// Where the listing goes on behind it.
+    /// Cookie with which the listing continues.
     pub(super) cookie: u64,
 }
 
@@ -57,12 +57,12 @@ pub(super) fn path_of(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
-/// Whether this thread has a right; an error says why not.
+/// Checks that this thread has a right.
 pub(super) fn may(found: impl AsFd, right: Access) -> io::Result<()> {
     accessat(CWD, path_of(found), right, AtFlags::EACCESS)
 }
 
-/// Whether something is a single name that leads nowhere but to an entry of its directory.
+/// Returns whether something is a single name, which leads only to an entry of its directory.
 pub(super) fn is_plain_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
@@ -85,7 +85,7 @@ pub(super) fn entries(
     Ok(true)
 }
 
-/// Whether files of this kind have data, and so can be opened.
+/// Returns whether files of this kind have data, and so can be opened.
 pub(super) fn can_be_opened(kind: FileType) -> bool {
     matches!(kind, FileType::RegularFile | FileType::Directory)
 }

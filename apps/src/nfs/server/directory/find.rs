@@ -5,26 +5,26 @@ use super::errors::{OrStatus, status};
 use super::files::{find, may};
 use super::node::Node;
 use super::tree::{Tree, live};
+use crate::nfs::protocol::{
+    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
+    Fattr3, Nfsstat3,
+};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place};
-use nfs3_types::nfs3::{
-    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    fattr3, nfsstat3,
-};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx, readlinkat};
 use rustix::io::Errno;
 
-/// How far up a directory is followed to see whether it is in the tree.
+/// Most directories between a file and the root.
 const DEPTH_MAX: usize = 1024;
 
 impl Tree {
-    pub(super) fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+    pub(super) fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
         self.attributes_of(&*self.node(file)?)
     }
 
     /// Of a file that is held open; asks memory only.
-    pub(super) fn attributes_of(&self, node: &Node) -> Outcome<fattr3> {
+    pub(super) fn attributes_of(&self, node: &Node) -> Outcome<Fattr3> {
         Ok(attributes(&live(&node.path)?, self.fsid))
     }
 
@@ -55,7 +55,7 @@ impl Tree {
         let node = self.node(link)?;
         live(&node.path)?;
         if node.kind != FileType::Symlink {
-            return Err(nfsstat3::NFS3ERR_INVAL);
+            return Err(Nfsstat3::Nfs3errInval);
         }
         let text = readlinkat(&node.path, c"", Vec::new()).or_status()?;
         Ok(text.into_bytes())
@@ -70,11 +70,11 @@ impl Tree {
         let parent = self.acting(caller, || find(&directory.path, b".."))?;
         match self.is_below_root(&parent)? {
             true => Ok(parent),
-            false => Err(nfsstat3::NFS3ERR_STALE),
+            false => Err(Nfsstat3::Nfs3errStale),
         }
     }
 
-    /// Whether the way up leads to the root, asked as whom the thread acts.
+    /// Returns whether the way up leads to the root, with the rights of the identity of the thread.
     pub(super) fn is_below_root(&self, directory: &OwnedFd) -> Outcome<bool> {
         let root = self.root.stat().or_status()?;
         let mut here = stat(directory).or_status()?;
@@ -99,7 +99,7 @@ fn place(stat: &Statx) -> (u64, u32, u32, u64) {
     (stat.stx_mnt_id, stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }
 
-/// Which bits of ACCESS a right stands for, by the kind of file (RFC 1813 section 3.3.4).
+/// Bits of ACCESS that a right stands for, by the kind of file (RFC 1813 section 3.3.4).
 fn rights_behind(kind: FileType) -> [(Access, u32); 3] {
     const READ: (Access, u32) = (Access::READ_OK, ACCESS3_READ);
     const CHANGES: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND;

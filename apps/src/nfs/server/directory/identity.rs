@@ -1,9 +1,9 @@
 //! As whom files are touched: as the caller where the server is root, else as the server itself.
 
 use super::errors::io_status;
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::Outcome;
-use nfs3_types::nfs3::nfsstat3;
 use rustix::fs::Statx;
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use spinrpc::sys::thread_identity::ThreadIdentity;
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::io;
 
 thread_local! {
-    /// Who this thread is when it is nobody else; made when it first becomes somebody else.
+    /// Own identity of this thread; read when it first takes another one.
     static THREAD: RefCell<Option<ThreadIdentity>> = const { RefCell::new(None) };
 }
 
@@ -35,20 +35,20 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Whether it acts as its callers. If not, all of them are the server's own user: what they make
+    /// Act with the identity of callers. If not, all of them are the server's own user: what they make
     /// is his, and what he may do they may.
     pub(super) fn acts_as_callers(&self) -> bool {
         self.own.is_root()
     }
 
-    /// Whether the file is the caller's, so that he may read and write it whatever its mode says (RFC
+    /// Returns whether the caller owns the file, and so may read and write it whatever its mode (RFC
     /// 1813 section 4.4): a client has checked the mode when the file was opened, which the server
     /// never hears of.
     pub(super) fn owns(&self, caller: &Caller, file: &Statx) -> bool {
         file.stx_uid == if self.acts_as_callers() { caller.uid } else { self.own.as_raw() }
     }
 
-    /// Whether the caller is the one who may do everything.
+    /// Returns whether the caller is root.
     pub(super) fn is_root(&self, caller: &Caller) -> bool {
         self.acts_as_callers() && caller.uid == Uid::ROOT.as_raw()
     }
@@ -65,7 +65,7 @@ impl Identity {
             return work();
         }
         THREAD.with(|thread| {
-            let mut thread = thread.try_borrow_mut().map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?;
+            let mut thread = thread.try_borrow_mut().map_err(|_| Nfsstat3::Nfs3errServerfault)?;
             let acting = match &mut *thread {
                 Some(known) => known,
                 unknown => unknown
@@ -73,7 +73,7 @@ impl Identity {
             }
             .assume(caller.uid, caller.gid, caller.groups.as_slice());
             // Users that the kernel does not know: nobody whose number is -1, or of another namespace.
-            let _acting = acting.map_err(|_| nfsstat3::NFS3ERR_ACCES)?;
+            let _acting = acting.map_err(|_| Nfsstat3::Nfs3errAcces)?;
             work()
         })
     }

@@ -1,4 +1,4 @@
-//! What a file is known by: a key that leads to it again after a restart of the server, under whatever
+//! Keys of files: each leads to its file again after a restart of the server, under whatever
 //! name, and never to another file.
 //!
 //! Either the kernel's file handle, or what a search can find again. Neither kind is taken for the
@@ -15,7 +15,7 @@ use rustix::fs::Statx;
 use std::io;
 use walk::WalkKeys;
 
-/// Which keys a [`Directory`](super::Directory) gives its files.
+/// Kind of keys that a [`Directory`](super::Directory) gives its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyMode {
     /// The kernel's if it gives them and lets this process open them, else the other ones.
@@ -60,7 +60,7 @@ impl Keys {
         }
     }
 
-    /// Which kind it is.
+    /// Kind of the keys.
     pub(super) fn mode(&self) -> KeyMode {
         match self {
             Self::Kernel(_) => KeyMode::Kernel,

@@ -4,11 +4,11 @@ use super::errors::OrStatus;
 use super::files::{Entry, entries, find, open};
 use super::node::Node;
 use super::tree::{Tree, live};
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{
     DirectoryEntry, FileKey, Found, ListFrom, Listed, Outcome, Place,
 };
-use nfs3_types::nfs3::nfsstat3;
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, SeekFrom, Statx, seek};
 
@@ -27,7 +27,7 @@ impl Tree {
         let present = live(&node.path)?;
         let (verifier, root) = (verifier(&present), present.stx_ino);
         if from.cookie != 0 && from.verifier != verifier {
-            return Err(nfsstat3::NFS3ERR_BAD_COOKIE);
+            return Err(Nfsstat3::Nfs3errBadCookie);
         }
         self.identity.acting(caller, || {
             let listing = begin(&node, from.cookie)?;
@@ -61,12 +61,12 @@ impl Tree {
 fn begin(node: &Node, cookie: u64) -> Outcome<OwnedFd> {
     let listing = open(&node.path, OFlags::RDONLY | OFlags::DIRECTORY).or_status()?;
     if cookie != 0 {
-        seek(&listing, SeekFrom::Start(cookie)).map_err(|_| nfsstat3::NFS3ERR_BAD_COOKIE)?;
+        seek(&listing, SeekFrom::Start(cookie)).map_err(|_| Nfsstat3::Nfs3errBadCookie)?;
     }
     Ok(listing)
 }
 
-/// What comes with the cookies of a directory: that of another one does not fit.
+/// Verifier of the cookies of a directory: that of another one does not fit.
 fn verifier(directory: &Statx) -> [u8; 8] {
     let born = directory.stx_btime;
     let seconds = born.tv_sec.unsigned_abs().rotate_left(32);

@@ -4,13 +4,13 @@ use super::attributes::{kind, mode, stat};
 use super::errors::OrStatus;
 use super::files::{find, find_again, path_of};
 use super::node::Node;
-use super::set::{FILE_BYTES_MAX, check_owner, option, set};
+use super::set::{FILE_BYTES_MAX, check_owner, set};
 use super::tree::Tree;
+use crate::nfs::protocol::{
+    Createhow3, Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, WccData,
+};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place, SpecialFile};
-use nfs3_types::nfs3::{
-    Nfs3Option, createhow3, ftype3, nfsstat3, nfstime3, sattr3, set_atime, set_mtime, wcc_data,
-};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Statx, ftruncate, linkat, makedev, mkdirat, mknodat,
@@ -23,19 +23,19 @@ impl Tree {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        how: &createhow3,
-        wcc: &mut wcc_data,
+        how: &Createhow3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.making(at, wcc, |directory| match how {
-            createhow3::UNCHECKED(new) => match self.create_new(caller, directory, at, new) {
-                Err(nfsstat3::NFS3ERR_EXIST) => self.take_existing(caller, directory, at, new),
+            Createhow3::Unchecked(new) => match self.create_new(caller, directory, at, new) {
+                Err(Nfsstat3::Nfs3errExist) => self.take_existing(caller, directory, at, new),
                 made => made,
             },
-            createhow3::GUARDED(new) => self.create_new(caller, directory, at, new),
-            createhow3::EXCLUSIVE(verifier) => {
-                let marked = marked_by(verifier.0);
+            Createhow3::Guarded(new) => self.create_new(caller, directory, at, new),
+            Createhow3::Exclusive(verifier) => {
+                let marked = marked_by(*verifier);
                 match self.create_new(caller, directory, at, &marked) {
-                    Err(nfsstat3::NFS3ERR_EXIST) => self.find_marked(directory, at, &marked),
+                    Err(Nfsstat3::Nfs3errExist) => self.find_marked(directory, at, &marked),
                     made => made,
                 }
             }
@@ -46,11 +46,11 @@ impl Tree {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        new: &sattr3,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.making(at, wcc, |directory| {
-            let rights = mode(option(&new.mode).unwrap_or(0o777));
+            let rights = mode(new.mode.unwrap_or(0o777));
             let make = || mkdirat(&directory.path, at.name, rights);
             self.make(caller, (directory, at, FileType::Directory), new, make)
         })
@@ -61,8 +61,8 @@ impl Tree {
         caller: &Caller,
         at: Place<'_>,
         text: &[u8],
-        new: &sattr3,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.making(at, wcc, |directory| {
             let make = || symlinkat(text, &directory.path, at.name);
@@ -75,11 +75,11 @@ impl Tree {
         caller: &Caller,
         at: Place<'_>,
         file: &SpecialFile,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         let kind = special_kind(file.kind)?;
         self.making(at, wcc, |directory| {
-            let rights = mode(option(&file.attributes.mode).unwrap_or(0o666));
+            let rights = mode(file.attributes.mode.unwrap_or(0o666));
             let device = makedev(file.device.specdata1, file.device.specdata2);
             let make = || mknodat(&directory.path, at.name, kind, rights, device);
             self.make(caller, (directory, at, kind), &file.attributes, make)
@@ -91,11 +91,11 @@ impl Tree {
         caller: &Caller,
         file: &FileKey,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         let node = self.node(file)?;
         if node.kind == FileType::Directory {
-            return Err(nfsstat3::NFS3ERR_INVAL);
+            return Err(Nfsstat3::Nfs3errInval);
         }
         super::tree::live(&node.path)?;
         let directory = self.directory(at.directory)?;
@@ -108,12 +108,12 @@ impl Tree {
         })
     }
 
-    /// What all that makes a file does around it: what was made is on stable storage with its name
+    /// Common part of all calls that make a file: what was made is on stable storage with its name
     /// before the reply.
     fn making(
         &self,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
         work: impl FnOnce(&Node) -> Outcome<OwnedFd>,
     ) -> Outcome<Found> {
         let directory = self.directory(at.directory)?;
@@ -129,7 +129,7 @@ impl Tree {
         &self,
         caller: &Caller,
         (directory, at, expected): (&Node, Place<'_>, FileType),
-        new: &sattr3,
+        new: &Sattr3,
         make: impl FnOnce() -> io::Result<()>,
     ) -> Outcome<OwnedFd> {
         check_owner(new)?;
@@ -140,7 +140,7 @@ impl Tree {
         let present = stat(&made).or_status()?;
         let has_one_name = expected == FileType::Directory || present.stx_nlink == 1;
         if kind(&present) != expected || !has_one_name {
-            return Err(nfsstat3::NFS3ERR_STALE);
+            return Err(Nfsstat3::Nfs3errStale);
         }
         self.begin(caller, &made, expected, new)?;
         Ok(made)
@@ -148,13 +148,12 @@ impl Tree {
 
     /// Gives a new file what it is to begin with beside its mode. Whose it is only root says: others
     /// are its owner and need not be told, as Linux does.
-    fn begin(&self, caller: &Caller, made: &OwnedFd, kind: FileType, new: &sattr3) -> Outcome<()> {
+    fn begin(&self, caller: &Caller, made: &OwnedFd, kind: FileType, new: &Sattr3) -> Outcome<()> {
         let is_root = self.identity.is_root(caller);
         let owner = if is_root { (new.uid, new.gid) } else { Default::default() };
         // The kernel may have taken bits from the mode that root sets again after giving the file away.
-        let mode = if owner.0.is_some() || owner.1.is_some() { new.mode } else { Nfs3Option::None };
-        let rest =
-            sattr3 { mode, uid: owner.0, gid: owner.1, size: Nfs3Option::None, ..new.clone() };
+        let mode = if owner.0.is_some() || owner.1.is_some() { new.mode } else { None };
+        let rest = Sattr3 { mode, uid: owner.0, gid: owner.1, size: None, ..*new };
         self.acting(caller, || set(made, kind, &rest))
     }
 
@@ -163,14 +162,14 @@ impl Tree {
         caller: &Caller,
         directory: &Node,
         at: Place<'_>,
-        new: &sattr3,
+        new: &Sattr3,
     ) -> Outcome<OwnedFd> {
         check_owner(new)?;
-        let bytes = option(&new.size).unwrap_or(0);
+        let bytes = new.size.unwrap_or(0);
         if bytes >= FILE_BYTES_MAX {
-            return Err(nfsstat3::NFS3ERR_FBIG);
+            return Err(Nfsstat3::Nfs3errFbig);
         }
-        let rights = mode(option(&new.mode).unwrap_or(0o666));
+        let rights = mode(new.mode.unwrap_or(0o666));
         // O_EXCL also keeps the kernel from following a symbolic link with this name.
         let how = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let made = self.acting(caller, || {
@@ -190,24 +189,24 @@ impl Tree {
         caller: &Caller,
         directory: &Node,
         at: Place<'_>,
-        new: &sattr3,
+        new: &Sattr3,
     ) -> Outcome<OwnedFd> {
         let (file, present) = self.find_regular(directory, at)?;
-        if let Nfs3Option::Some(_) = new.size {
+        if new.size.is_some() {
             let key = self.keys.of(&file, &present)?;
-            let size = sattr3 { size: new.size, ..sattr3::default() };
-            self.set_attributes(caller, &key, &size, None, &mut wcc_data::default())?;
+            let size = Sattr3 { size: new.size, ..Sattr3::default() };
+            self.set_attributes(caller, &key, &size, None, &mut WccData::default())?;
         }
         Ok(file)
     }
 
     /// EXCLUSIVE of a file that exists: it is the one that an earlier call with this verifier made, if
     /// it is still marked with it and empty.
-    fn find_marked(&self, directory: &Node, at: Place<'_>, marked: &sattr3) -> Outcome<OwnedFd> {
+    fn find_marked(&self, directory: &Node, at: Place<'_>, marked: &Sattr3) -> Outcome<OwnedFd> {
         let (file, present) = self.find_regular(directory, at)?;
         let is_marked = (present.stx_atime.tv_sec, present.stx_mtime.tv_sec) == times(marked)
             && present.stx_size == 0;
-        is_marked.then_some(file).ok_or(nfsstat3::NFS3ERR_EXIST)
+        is_marked.then_some(file).ok_or(Nfsstat3::Nfs3errExist)
     }
 
     /// The file with a name that is taken. NFS3ERR_ACCES for one that is mounted there, which is not
@@ -216,9 +215,9 @@ impl Tree {
         let file = find(&directory.path, at.name).or_status()?;
         let present = stat(&file).or_status()?;
         match kind(&present) {
-            _ if present.stx_mnt_id != self.mount_id => Err(nfsstat3::NFS3ERR_ACCES),
+            _ if present.stx_mnt_id != self.mount_id => Err(Nfsstat3::Nfs3errAcces),
             FileType::RegularFile => Ok((file, present)),
-            _ => Err(nfsstat3::NFS3ERR_EXIST),
+            _ => Err(Nfsstat3::Nfs3errExist),
         }
     }
 }
@@ -226,32 +225,32 @@ impl Tree {
 /// A file that keeps the verifier in its times, where a repetition finds it even after a restart, until
 /// the client gives it its own. Only its owner may use it so far. Of each half the highest bit is
 /// lost, as not all file systems keep times beyond 2038.
-fn marked_by(verifier: [u8; 8]) -> sattr3 {
+fn marked_by(verifier: [u8; 8]) -> Sattr3 {
     let [a, b, c, d, e, f, g, h] = verifier;
-    let half = |bytes| nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };
-    sattr3 {
-        mode: Nfs3Option::Some(Mode::RUSR.union(Mode::WUSR).as_raw_mode()),
-        atime: set_atime::SET_TO_CLIENT_TIME(half([a, b, c, d])),
-        mtime: set_mtime::SET_TO_CLIENT_TIME(half([e, f, g, h])),
-        ..sattr3::default()
+    let half = |bytes| Nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };
+    Sattr3 {
+        mode: Some(Mode::RUSR.union(Mode::WUSR).as_raw_mode()),
+        atime: SetAtime::SetToClientTime(half([a, b, c, d])),
+        mtime: SetMtime::SetToClientTime(half([e, f, g, h])),
+        ..Sattr3::default()
     }
 }
 
-fn times(marked: &sattr3) -> (i64, i64) {
+fn times(marked: &Sattr3) -> (i64, i64) {
     match (marked.atime, marked.mtime) {
-        (set_atime::SET_TO_CLIENT_TIME(atime), set_mtime::SET_TO_CLIENT_TIME(mtime)) => {
+        (SetAtime::SetToClientTime(atime), SetMtime::SetToClientTime(mtime)) => {
             (i64::from(atime.seconds), i64::from(mtime.seconds))
         }
         _ => (0, 0),
     }
 }
 
-fn special_kind(kind: ftype3) -> Outcome<FileType> {
+fn special_kind(kind: Ftype3) -> Outcome<FileType> {
     match kind {
-        ftype3::NF3CHR => Ok(FileType::CharacterDevice),
-        ftype3::NF3BLK => Ok(FileType::BlockDevice),
-        ftype3::NF3SOCK => Ok(FileType::Socket),
-        ftype3::NF3FIFO => Ok(FileType::Fifo),
-        _ => Err(nfsstat3::NFS3ERR_BADTYPE),
+        Ftype3::Nf3chr => Ok(FileType::CharacterDevice),
+        Ftype3::Nf3blk => Ok(FileType::BlockDevice),
+        Ftype3::Nf3sock => Ok(FileType::Socket),
+        Ftype3::Nf3fifo => Ok(FileType::Fifo),
+        _ => Err(Nfsstat3::Nfs3errBadtype),
     }
 }

@@ -38,6 +38,7 @@ mod workers;
 pub use keys::KeyMode;
 pub use tree::Syncs;
 
+use crate::nfs::protocol::{Createhow3, Fattr3, Nfstime3, Sattr3, WccData};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, Outcome,
@@ -48,7 +49,6 @@ use data_path::DirectoryPath;
 use files::{find_again, path_of};
 use identity::Identity;
 use keys::Keys;
-use nfs3_types::nfs3::{createhow3, fattr3, nfstime3, sattr3, wcc_data};
 use node::Node;
 use nodes::Nodes;
 use rustix::fd::OwnedFd;
@@ -72,7 +72,7 @@ const DESCRIPTORS_OF_FILE: u64 = 3;
 /// Descriptors that are left to the rest of the process.
 const DESCRIPTORS_LEFT: u64 = 256;
 
-/// How the data of files are read and written.
+/// Method of reading and writing the data of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
     /// By io_uring where it is allowed and the file system is one of this host, else by threads.
@@ -84,14 +84,14 @@ pub enum IoMode {
     Threads,
 }
 
-/// How a directory is exported.
+/// Options of a directory that is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryOptions {
     /// Tells clients the file systems of a server apart (`fsid` of RFC 1813 section 2.6).
     pub fsid: u64,
-    /// What files are known by.
+    /// Kind of keys of files.
     pub keys: KeyMode,
-    /// How their data are read and written.
+    /// Method of reading and writing their data.
     pub io: IoMode,
     /// Most files that are held open at a time; less where the process may not have three descriptors
     /// for each ([`open_files_affordable`], of which another directory may want its part). One that
@@ -142,7 +142,7 @@ pub enum OpenError {
     Keys {
         /// The directory.
         path: PathBuf,
-        /// Which keys were asked for.
+        /// Kind of keys that the options name.
         keys: KeyMode,
         /// Why.
         source: io::Error,
@@ -164,16 +164,16 @@ pub enum OpenError {
     Threads(io::Error),
 }
 
-/// What was chosen where options left it open.
+/// Choices made where the options said `Auto`.
 #[derive(Debug)]
 pub struct Ways {
-    /// What files are known by; not `Auto`.
+    /// Kind of keys of files; not `Auto`.
     pub keys: KeyMode,
-    /// How their data are read and written; not `Auto`.
+    /// Method of reading and writing their data; not `Auto`.
     pub io: IoMode,
     /// Why it is not io_uring, if that was to be used if possible: to be told to the user once.
     pub ring_denied: Option<io::Error>,
-    /// Whether it acts as its callers, as only root can. If not, all callers are the server's own
+    /// Act with the identity of callers, as only root can. If not, all callers are the server's own
     /// user: they may what he may, and what they make is his.
     pub acts_as_callers: bool,
     /// Most files that are held open, as limited by the descriptors that the process may have.
@@ -210,12 +210,12 @@ impl Directory {
         Ok(Arc::new(Self { tree, workers, kind, ring_depth: options.ring_depth, ways }))
     }
 
-    /// What was chosen.
+    /// Choices that were made.
     pub fn ways(&self) -> &Ways {
         &self.ways
     }
 
-    /// How often the kernel was asked to bring something to stable storage. Any thread, at any time.
+    /// Number of syncs to stable storage. Any thread, at any time.
     pub fn syncs(&self) -> Syncs {
         self.tree.syncs()
     }
@@ -238,12 +238,12 @@ impl FileSystem for Directory {
         self.tree.root.key
     }
 
-    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<fattr3>> {
+    fn attributes_now(&self, file: &FileKey) -> Option<Outcome<Fattr3>> {
         let node = self.kind.answers_at_once.then(|| self.tree.peek(file)).flatten()?;
         Some(self.tree.attributes_of(&node))
     }
 
-    fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
         self.tree.attributes(file)
     }
 
@@ -251,9 +251,9 @@ impl FileSystem for Directory {
         &self,
         caller: &Caller,
         file: &FileKey,
-        new: &sattr3,
-        guard: Option<nfstime3>,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.tree.set_attributes(caller, file, new, guard, wcc)
     }
@@ -274,8 +274,8 @@ impl FileSystem for Directory {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        how: &createhow3,
-        wcc: &mut wcc_data,
+        how: &Createhow3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.create(caller, at, how, wcc)
     }
@@ -284,8 +284,8 @@ impl FileSystem for Directory {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.make_directory(caller, at, attributes, wcc)
     }
@@ -295,8 +295,8 @@ impl FileSystem for Directory {
         caller: &Caller,
         at: Place<'_>,
         text: &[u8],
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.make_symlink(caller, at, text, attributes, wcc)
     }
@@ -306,16 +306,16 @@ impl FileSystem for Directory {
         caller: &Caller,
         at: Place<'_>,
         file: &SpecialFile,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.tree.make_special(caller, at, file, wcc)
     }
 
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.tree.remove(caller, at, wcc)
     }
 
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.tree.remove_directory(caller, at, wcc)
     }
 
@@ -324,7 +324,7 @@ impl FileSystem for Directory {
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
-        wccs: &mut (wcc_data, wcc_data),
+        wccs: &mut (WccData, WccData),
     ) -> Outcome<()> {
         self.tree.rename(caller, from, to, wccs)
     }
@@ -334,7 +334,7 @@ impl FileSystem for Directory {
         caller: &Caller,
         file: &FileKey,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.tree.link(caller, file, at, wcc)
     }
@@ -404,7 +404,7 @@ fn open_tree(
     })
 }
 
-/// What is to be used, and why it is not io_uring if that was left open.
+/// Method to use, and the reason if it is not io_uring although the options left it open.
 fn choose_io(
     options: &DirectoryOptions,
     kind: &FileSystemKind,
@@ -428,7 +428,7 @@ fn try_ring(kind: &FileSystemKind, depth: u32) -> io::Result<()> {
     FileRing::<Bulk, u32>::new(depth).map(drop)
 }
 
-/// How many files all directories of the process can hold open, with the descriptors that it may have
+/// Number of files that all directories of the process can hold open, with the descriptors that it may have
 /// now (RLIMIT_NOFILE): what [`DirectoryOptions::open_files_max`] of each may add up to. Does not wait.
 #[must_use]
 pub fn open_files_affordable() -> usize {

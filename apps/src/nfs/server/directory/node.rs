@@ -19,7 +19,7 @@ const GRANTS: usize = 4;
 /// change of an access control list, which shows in no attribute, takes effect behind that.
 const GRANT_TICKS: u32 = 1;
 
-/// What is to be done with the data of a file.
+/// A right to the data of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Read,
@@ -44,7 +44,7 @@ pub(super) struct Node {
     is_dirty: AtomicBool,
 }
 
-/// How many changes of a file were begun and ended by this server.
+/// Numbers of changes of a file that this server started and finished.
 #[derive(Default)]
 struct Changes {
     begun: AtomicU64,
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// What it is like now.
+    /// Current attributes.
     pub(super) fn stat(&self) -> io::Result<Statx> {
         stat(&self.path)
     }
@@ -131,7 +131,7 @@ impl Node {
         change.is_alone && self.changes.begun.load(Ordering::SeqCst) == change.number
     }
 
-    /// Whether the caller was found to have this right of late, and the file's owner, group and mode
+    /// Returns whether the caller recently had this right, and the file's owner, group and mode
     /// are what they were. Does not wait: where another thread is looking, nothing is known.
     pub(super) fn is_granted(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) -> bool {
         let Ok(grants) = self.grants.try_lock() else { return false };

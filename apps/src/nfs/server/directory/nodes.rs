@@ -99,7 +99,7 @@ impl Nodes {
         self.close_unused();
     }
 
-    /// How many are held.
+    /// Number of nodes that are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()

@@ -3,8 +3,8 @@
 use super::errors::OrStatus;
 use super::set::FILE_BYTES_MAX;
 use super::tree::Tree;
+use crate::nfs::protocol::Nfstime3;
 use crate::nfs::server::file_system::{Abilities, Outcome, Space};
-use nfs3_types::nfs3::nfstime3;
 use rustix::fd::OwnedFd;
 use rustix::fs::{fstatfs, fstatvfs};
 use rustix::io;
@@ -26,7 +26,7 @@ const LOCAL: [(u32, u32); 9] = [
     (0x8584_58f6, LINKS_MAX),       // ramfs
 ];
 
-/// What a file system is like, as far as its kind tells.
+/// Properties of a file system, as far as its kind tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystemKind {
     /// It answers for the attributes of an open file from memory. Others (NFS, FUSE, ...) may ask
@@ -52,7 +52,7 @@ impl FileSystemKind {
             file_bytes_max: FILE_BYTES_MAX,
             name_bytes_max: self.name_bytes_max,
             links_max: self.links_max,
-            time_step: nfstime3 { seconds: 0, nseconds: 1 },
+            time_step: Nfstime3 { seconds: 0, nseconds: 1 },
         }
     }
 }

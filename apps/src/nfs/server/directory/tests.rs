@@ -6,12 +6,12 @@ mod names;
 mod rights;
 
 use super::{Directory, DirectoryOptions, IoMode, KeyMode};
+use crate::nfs::protocol::{Createhow3, Nfsstat3, Sattr3, StableHow, WccData};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{
     DataPath, Done, FileKey, FileSystem, Found, ListFrom, Listed, Outcome, Place, Request, Started,
     WriteData,
 };
-use nfs3_types::nfs3::{Nfs3Option, createhow3, nfsstat3, sattr3, stable_how, wcc_data};
 use spinrpc::{Bulk, Config, CoreContext, Engine, Groups};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,31 +62,31 @@ impl Export {
         self.lookup(&self.root(), name).unwrap().key
     }
 
-    fn create_as(&self, caller: &Caller, name: &str, how: &createhow3) -> Outcome<Found> {
-        self.directory.create(caller, at(&self.root(), name), how, &mut wcc_data::default())
+    fn create_as(&self, caller: &Caller, name: &str, how: &Createhow3) -> Outcome<Found> {
+        self.directory.create(caller, at(&self.root(), name), how, &mut WccData::default())
     }
 
     fn create(&self, name: &str) -> FileKey {
-        self.create_as(&ROOT, name, &createhow3::GUARDED(with_mode(0o644))).unwrap().key
+        self.create_as(&ROOT, name, &Createhow3::Guarded(with_mode(0o644))).unwrap().key
     }
 
     fn make_directory(&self, name: &str) -> FileKey {
         let root = self.root();
         let place = at(&root, name);
-        let wcc = &mut wcc_data::default();
+        let wcc = &mut WccData::default();
         self.directory.make_directory(&ROOT, place, &with_mode(0o755), wcc).unwrap().key
     }
 
     fn remove(&self, name: &str) -> Outcome<()> {
-        self.directory.remove(&ROOT, at(&self.root(), name), &mut wcc_data::default())
+        self.directory.remove(&ROOT, at(&self.root(), name), &mut WccData::default())
     }
 
     fn rename(&self, from: Place<'_>, to: Place<'_>) -> Outcome<()> {
         self.directory.rename(&ROOT, from, to, &mut Default::default())
     }
 
-    fn set(&self, caller: &Caller, file: &FileKey, new: &sattr3) -> Outcome<()> {
-        self.directory.set_attributes(caller, file, new, None, &mut wcc_data::default())
+    fn set(&self, caller: &Caller, file: &FileKey, new: &Sattr3) -> Outcome<()> {
+        self.directory.set_attributes(caller, file, new, None, &mut WccData::default())
     }
 
     fn names(&self, from: &ListFrom) -> Outcome<(Vec<String>, Listed)> {
@@ -139,7 +139,7 @@ impl Data {
         caller: &Caller,
         file: &FileKey,
         (offset, bytes): (u64, &[u8]),
-        stable: stable_how,
+        stable: StableHow,
     ) -> Outcome<u32> {
         let data = WriteData::Inline(bytes);
         match self.run(caller, file, Request::Write { offset, data, stable }) {
@@ -186,11 +186,11 @@ fn user(uid: u32) -> Caller {
     Caller { uid, gid: uid, groups: Groups::default() }
 }
 
-fn with_mode(mode: u32) -> sattr3 {
-    sattr3 { mode: Nfs3Option::Some(mode), ..sattr3::default() }
+fn with_mode(mode: u32) -> Sattr3 {
+    Sattr3 { mode: Some(mode), ..Sattr3::default() }
 }
 
-fn status<T: std::fmt::Debug>(outcome: Outcome<T>) -> nfsstat3 {
+fn status<T: std::fmt::Debug>(outcome: Outcome<T>) -> Nfsstat3 {
     outcome.expect_err("a failure")
 }
 
@@ -211,7 +211,7 @@ fn context() -> CoreContext {
     spinrpc::sync::lock(CONTEXT.get_or_init(make)).clone()
 }
 
-/// What only root can try; others test what they can do.
+/// Tests that only root can run.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

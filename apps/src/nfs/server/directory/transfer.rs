@@ -7,9 +7,9 @@ use super::node::{Change, Node, Right};
 use super::set::FILE_BYTES_MAX;
 use super::tree::{Tree, live};
 use super::under_way::{Overlap, Syncing};
+use crate::nfs::protocol::{Nfsstat3, PostOpAttr, StableHow, WccAttr, WccData};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{Done, FileKey, Outcome};
-use nfs3_types::nfs3::{Nfs3Option, nfsstat3, post_op_attr, stable_how, wcc_attr, wcc_data};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx};
 use rustix::io::{self, Errno, IoSlice, ReadWriteFlags, pread, pwritev2};
@@ -28,7 +28,7 @@ pub(super) struct Task {
 #[derive(Debug)]
 pub(super) enum Operation {
     Read { offset: u64, into: Bulk },
-    Write { offset: u64, data: Bulk, stable: stable_how },
+    Write { offset: u64, data: Bulk, stable: StableHow },
     Commit,
 }
 
@@ -36,9 +36,9 @@ pub(super) enum Operation {
 pub(super) struct Running {
     pub(super) node: Arc<Node>,
     change: Option<Change>,
-    before: wcc_attr,
+    before: WccAttr,
     what: What,
-    /// Where it brings something to stable storage, from when it begins to do so.
+    /// Sync of the transfer, from its start.
     sync: Option<Syncing>,
 }
 
@@ -52,11 +52,11 @@ pub(super) struct Over {
 #[derive(Clone, Copy)]
 enum What {
     Read { offset: u64 },
-    Write { stable: stable_how },
+    Write { stable: StableHow },
     Commit,
 }
 
-/// How a transfer ended: with the buffer if it had one, and bytes from its start.
+/// Result of a transfer: with the buffer if it had one, and bytes from its start.
 pub(super) struct Ended {
     pub(super) buffer: Option<Bulk>,
     pub(super) bytes: usize,
@@ -81,7 +81,7 @@ impl Operation {
             }
             Self::Write { offset, data, .. } => {
                 let end = offset.checked_add(data.len() as u64);
-                end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(nfsstat3::NFS3ERR_FBIG)?;
+                end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Nfsstat3::Nfs3errFbig)?;
             }
             Self::Commit => {}
         }
@@ -101,7 +101,7 @@ impl What {
     fn syncs(self) -> bool {
         match self {
             Self::Read { .. } => false,
-            Self::Write { stable } => stable != stable_how::UNSTABLE,
+            Self::Write { stable } => stable != StableHow::Unstable,
             Self::Commit => true,
         }
     }
@@ -148,7 +148,7 @@ impl Running {
     pub(super) fn ended(mut self, tree: &Tree, ended: Ended) -> Over {
         let is_loss = ended.is_loss(self.what);
         if is_loss {
-            tree.lost(nfsstat3::NFS3ERR_IO);
+            tree.lost(Nfsstat3::Nfs3errIo);
         }
         if matches!(self.what, What::Write { .. }) && ended.bytes > 0 {
             self.node.set_dirty(true);
@@ -159,13 +159,13 @@ impl Running {
 }
 
 impl Over {
-    /// Whether it can be answered without waiting: what failed anyway, and what has brought to stable
+    /// Returns whether it can be answered without waiting: what failed anyway, and what has brought to stable
     /// storage what it was to for sure, or for sure has not.
     pub(super) fn is_clear(&self) -> bool {
         self.ended.result.is_err() || self.overlap.as_ref().is_none_or(Overlap::is_over)
     }
 
-    /// What is answered, after waiting until that is clear.
+    /// The answer, after waiting until it is known.
     pub(super) fn wait(self, tree: &Tree) -> Done {
         if let (Ok(()), Some(overlap)) = (self.ended.result, &self.overlap) {
             overlap.wait();
@@ -173,7 +173,7 @@ impl Over {
         self.answer(tree)
     }
 
-    /// What is answered, once that is clear.
+    /// The answer, once it is known.
     pub(super) fn answer(self, tree: &Tree) -> Done {
         let Self { running, mut ended, overlap } = self;
         if let (Ok(()), Some(Err(status))) = (ended.result, overlap.map(|other| other.outcome())) {
@@ -187,7 +187,7 @@ impl Running {
     fn answer(self, tree: &Tree, ended: Ended) -> Done {
         let after = tree.attributes_after(&self.node);
         let is_alone = self.change.as_ref().is_none_or(|change| self.node.end_change(change));
-        let before = if is_alone { Nfs3Option::Some(self.before) } else { Nfs3Option::None };
+        let before = if is_alone { Some(self.before) } else { None };
         match (self.what, ended) {
             (What::Read { offset }, Ended { buffer: Some(data), bytes, result }) => {
                 read(offset, data, bytes, result, after)
@@ -195,21 +195,19 @@ impl Running {
             (What::Write { stable }, Ended { bytes, result, .. }) => match result {
                 Err(status) if bytes == 0 => failed(status, after),
                 _ => {
-                    let wcc = wcc_data { before, after };
+                    let wcc = WccData { before, after };
                     let count = u32::try_from(bytes).unwrap_or(u32::MAX);
                     Done::Written { count, committed: stable, wcc }
                 }
             },
-            (_, Ended { result: Ok(()), .. }) => {
-                Done::Committed { wcc: wcc_data { before, after } }
-            }
+            (_, Ended { result: Ok(()), .. }) => Done::Committed { wcc: WccData { before, after } },
             (_, Ended { result: Err(status), .. }) => failed(status, after),
         }
     }
 }
 
 impl Ended {
-    /// Whether data may be lost that were not stable yet, whosever they are: an error of a sync may be
+    /// Returns whether data of any client that were not stable may be lost: an error of a sync may be
     /// that of any. One of a durable write may also be that of the write alone, which loses nothing.
     fn is_loss(&self, what: What) -> bool {
         match (what, self.result) {
@@ -222,32 +220,32 @@ impl Ended {
     }
 }
 
-/// What a write is refused with before anything is written, so that there is nothing to sync. Any client
+/// Statuses that refuse a write before anything is written, so that there is nothing to sync. Any client
 /// can provoke some of them, and would have all others send their data again if they counted.
-fn is_refusal(status: nfsstat3) -> bool {
-    use nfsstat3::*;
+fn is_refusal(status: Nfsstat3) -> bool {
+    use Nfsstat3::*;
     matches!(
         status,
-        NFS3ERR_PERM
-            | NFS3ERR_NXIO
-            | NFS3ERR_ACCES
-            | NFS3ERR_ISDIR
-            | NFS3ERR_INVAL
-            | NFS3ERR_FBIG
-            | NFS3ERR_ROFS
-            | NFS3ERR_STALE
-            | NFS3ERR_JUKEBOX
+        Nfs3errPerm
+            | Nfs3errNxio
+            | Nfs3errAcces
+            | Nfs3errIsdir
+            | Nfs3errInval
+            | Nfs3errFbig
+            | Nfs3errRofs
+            | Nfs3errStale
+            | Nfs3errJukebox
     )
 }
 
 /// There is no room. Write-back can find that out too, but seldom: a file system that gives out blocks
 /// late has reserved them when the write returned, so a write that has no room fails itself, unsynced.
-fn is_full(status: nfsstat3) -> bool {
-    matches!(status, nfsstat3::NFS3ERR_NOSPC | nfsstat3::NFS3ERR_DQUOT)
+fn is_full(status: Nfsstat3) -> bool {
+    matches!(status, Nfsstat3::Nfs3errNospc | Nfsstat3::Nfs3errDquot)
 }
 
 impl Tree {
-    /// Whether a write takes bits from the mode, as it does if the caller himself writes, and not if the
+    /// Returns whether a write takes bits from the mode, as it does if the caller himself writes, and not if the
     /// server does.
     pub(super) fn takes_privileges(&self, task: &Task, present: &Statx) -> bool {
         matches!(task.operation, Operation::Write { .. })
@@ -260,8 +258,8 @@ impl Tree {
         let node = self.node(&task.key)?;
         match node.kind {
             FileType::RegularFile => {}
-            FileType::Directory => return Err(nfsstat3::NFS3ERR_ISDIR),
-            _ => return Err(nfsstat3::NFS3ERR_INVAL),
+            FileType::Directory => return Err(Nfsstat3::Nfs3errIsdir),
+            _ => return Err(Nfsstat3::Nfs3errInval),
         }
         let (present, right) = (live(&node.path)?, task.operation.right());
         if !self.identity.owns(&task.caller, &present) {
@@ -287,8 +285,8 @@ impl Tree {
     }
 
     /// The attributes of a file, if it takes no search for it.
-    pub(super) fn attributes_if_held(&self, key: &FileKey) -> post_op_attr {
-        self.peek(key).map_or(Nfs3Option::None, |node| self.attributes_after(&node))
+    pub(super) fn attributes_if_held(&self, key: &FileKey) -> PostOpAttr {
+        self.peek(key).and_then(|node| self.attributes_after(&node))
     }
 
     /// Writes as the caller, to whom the kernel gives neither the blocks that are reserved for root nor
@@ -316,24 +314,20 @@ impl Tree {
     }
 }
 
-/// What has to be on stable storage before a write is done.
-pub(super) fn durability(stable: stable_how) -> Option<Durability> {
+/// Data that have to be on stable storage before a write is done.
+pub(super) fn durability(stable: StableHow) -> Option<Durability> {
     match stable {
-        stable_how::UNSTABLE => None,
-        stable_how::DATA_SYNC => Some(Durability::Data),
-        stable_how::FILE_SYNC => Some(Durability::File),
+        StableHow::Unstable => None,
+        StableHow::DataSync => Some(Durability::Data),
+        StableHow::FileSync => Some(Durability::File),
     }
 }
 
-pub(super) fn failed(status: nfsstat3, attributes: post_op_attr) -> Done {
-    let attributes = match attributes {
-        Nfs3Option::Some(attributes) => Some(attributes),
-        Nfs3Option::None => None,
-    };
+pub(super) fn failed(status: Nfsstat3, attributes: PostOpAttr) -> Done {
     Done::Failed { status, attributes }
 }
 
-/// Who may execute a file may read it: a client reads what it executes (RFC 1813 section 4.4).
+/// A caller that may execute a file may read it: a client reads what it executes (RFC 1813 section 4.4).
 fn may_transfer(node: &Node, right: Right) -> io::Result<()> {
     use super::files::may;
     match right {
@@ -344,18 +338,12 @@ fn may_transfer(node: &Node, right: Right) -> io::Result<()> {
     }
 }
 
-fn read(
-    offset: u64,
-    mut data: Bulk,
-    bytes: usize,
-    result: Outcome<()>,
-    after: post_op_attr,
-) -> Done {
+fn read(offset: u64, mut data: Bulk, bytes: usize, result: Outcome<()>, after: PostOpAttr) -> Done {
     let is_short = bytes < data.len();
     data.set_len(bytes.min(data.len()));
     match (result, after) {
         (Err(status), after) if bytes == 0 => failed(status, after),
-        (_, Nfs3Option::Some(after)) => {
+        (_, Some(after)) => {
             let is_end = offset.saturating_add(bytes as u64) >= after.size;
             Done::Read { data, is_end, attributes: Some(after) }
         }
@@ -393,7 +381,7 @@ fn empty(file: &OwnedFd, offset: u64, data: Bulk, durability: Option<Durability>
             break Ok(());
         }
         match pwritev2(file, &[IoSlice::new(left)], offset + bytes as u64, flags) {
-            Ok(0) => break Err(nfsstat3::NFS3ERR_IO),
+            Ok(0) => break Err(Nfsstat3::Nfs3errIo),
             Ok(written) => bytes += written,
             Err(Errno::INTR) => {}
             Err(error) => break Err(status(error)),

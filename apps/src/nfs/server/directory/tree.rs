@@ -7,9 +7,9 @@ use super::identity::Identity;
 use super::keys::{Keys, Root};
 use super::node::{Node, Right};
 use super::nodes::Nodes;
+use crate::nfs::protocol::{Nfsstat3, PostOpAttr, WccData};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{FileKey, Found, Outcome, Place};
-use nfs3_types::nfs3::{Nfs3Option, nfsstat3, post_op_attr, wcc_data};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Statx, fsync, syncfs};
 use rustix::io::{self, Errno};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The clock of the files that are held open.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// How often the kernel was asked to bring something to stable storage.
+/// Number of syncs to stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Syncs {
     /// The data of a file and what is needed to read it back: by writes that are DATA_SYNC.
@@ -41,7 +41,7 @@ pub(super) struct Tree {
     pub(super) keys: Keys,
     pub(super) identity: Identity,
     pub(super) nodes: Nodes,
-    /// How often unstable data may have been lost since the start.
+    /// Number of times that unstable data may have been lost since the start.
     pub(super) losses: AtomicU64,
     pub(super) data_syncs: AtomicU64,
     pub(super) file_syncs: AtomicU64,
@@ -75,18 +75,18 @@ impl Tree {
         let node = self.node(key)?;
         match node.kind {
             FileType::Directory => Ok(node),
-            _ => Err(nfsstat3::NFS3ERR_NOTDIR),
+            _ => Err(Nfsstat3::Nfs3errNotdir),
         }
     }
 
-    /// What there is to tell of a file that was found at a place; it is held open if `hold`, as it is
+    /// Key and attributes of a file that was found at a place; it is held open if `hold`, as it is
     /// likely to be asked for next.
     ///
-    /// What is mounted in the tree is not exported: NFS3ERR_ACCES, as no status says it better.
+    /// File systems mounted in the tree are not exported: NFS3ERR_ACCES, as no status says it better.
     pub(super) fn found(&self, at: Place<'_>, path: OwnedFd, hold: bool) -> Outcome<Found> {
         let stat = stat(&path).or_status()?;
         if stat.stx_mnt_id != self.mount_id {
-            return Err(nfsstat3::NFS3ERR_ACCES);
+            return Err(Nfsstat3::Nfs3errAcces);
         }
         let key = self.keys.of(&path, &stat)?;
         self.keys.note(&key, at);
@@ -104,7 +104,7 @@ impl Tree {
     pub(super) fn changing<T>(
         &self,
         node: &Node,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
         work: impl FnOnce(&Statx) -> Outcome<T>,
     ) -> Outcome<T> {
         let change = node.begin_change();
@@ -112,16 +112,16 @@ impl Tree {
         let outcome = earlier.as_ref().map_err(|error| *error).and_then(work);
         wcc.after = self.attributes_after(node);
         if let (true, Ok(earlier)) = (node.end_change(&change), &earlier) {
-            wcc.before = Nfs3Option::Some(before(earlier));
+            wcc.before = Some(before(earlier));
         }
         outcome
     }
 
-    /// What a file is like, if it can be asked.
-    pub(super) fn attributes_after(&self, node: &Node) -> post_op_attr {
+    /// Attributes of a file, if they can be read.
+    pub(super) fn attributes_after(&self, node: &Node) -> PostOpAttr {
         match node.stat() {
-            Ok(stat) => Nfs3Option::Some(attributes(&stat, self.fsid)),
-            Err(_) => Nfs3Option::None,
+            Ok(stat) => Some(attributes(&stat, self.fsid)),
+            Err(_) => None,
         }
     }
 
@@ -167,7 +167,7 @@ impl Tree {
 
     /// Takes note that data which were not stable may be lost: the kernel tells of an error of
     /// write-back only once, whosever data it was.
-    pub(super) fn lost(&self, status: nfsstat3) -> nfsstat3 {
+    pub(super) fn lost(&self, status: Nfsstat3) -> Nfsstat3 {
         self.losses.fetch_add(1, Ordering::Relaxed);
         status
     }
@@ -240,10 +240,10 @@ impl Tree {
     }
 }
 
-/// What a file is like that was found. NFS3ERR_STALE if it was removed meanwhile.
+/// Attributes of a file that was found. NFS3ERR_STALE if it was removed meanwhile.
 pub(super) fn live(path: impl AsFd) -> Outcome<Statx> {
     match stat(path).or_status()? {
-        stat if stat.stx_nlink == 0 => Err(nfsstat3::NFS3ERR_STALE),
+        stat if stat.stx_nlink == 0 => Err(Nfsstat3::Nfs3errStale),
         stat => Ok(stat),
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! Its lock is held for a few instructions, also by cores. Called by `transfer` and `tree`.
 
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::file_system::Outcome;
-use nfs3_types::nfs3::nfsstat3;
 use spinrpc::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -22,10 +22,10 @@ pub(super) struct UnderWay {
 
 #[derive(Default)]
 struct Book {
-    /// How many were begun: the number of the next one.
+    /// Number that were started, which is the number of the next one.
     begun: u64,
     under_way: Vec<u64>,
-    /// How many ended with an error that may be that of another one.
+    /// Number that ended with an error that may be that of another one.
     losses: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Syncing {
     losses_before: u64,
 }
 
-/// What a sync that ended overlapped with.
+/// Syncs that overlapped with one that ended.
 pub(super) struct Overlap {
     of: Arc<UnderWay>,
     /// The number of the first one that began behind its end.
@@ -72,7 +72,7 @@ impl Drop for Syncing {
 }
 
 impl Overlap {
-    /// Whether all that it overlapped with has ended.
+    /// Returns whether all syncs that it overlapped with have ended.
     pub(super) fn is_over(&self) -> bool {
         !self.is_open(&lock(&self.of.book))
     }
@@ -88,7 +88,7 @@ impl Overlap {
     pub(super) fn outcome(&self) -> Outcome<()> {
         match lock(&self.of.book).losses == self.losses_before {
             true => Ok(()),
-            false => Err(nfsstat3::NFS3ERR_IO),
+            false => Err(Nfsstat3::Nfs3errIo),
         }
     }
 

@@ -2,13 +2,13 @@
 
 use super::node::Node;
 use super::tree::Tree;
+use crate::nfs::protocol::{Nfsstat3, WccData};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{Outcome, Place};
-use nfs3_types::nfs3::{nfsstat3, wcc_data};
 use rustix::fs::{AtFlags, renameat, unlinkat};
 
 impl Tree {
-    pub(super) fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    pub(super) fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.unlink(caller, at, AtFlags::empty(), wcc)
     }
 
@@ -16,7 +16,7 @@ impl Tree {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.unlink(caller, at, AtFlags::REMOVEDIR, wcc)
     }
@@ -26,7 +26,7 @@ impl Tree {
         caller: &Caller,
         at: Place<'_>,
         what: AtFlags,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         let directory = self.directory(at.directory)?;
         self.changing(&directory, wcc, |_| {
@@ -42,14 +42,14 @@ impl Tree {
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
-        wccs: &mut (wcc_data, wcc_data),
+        wccs: &mut (WccData, WccData),
     ) -> Outcome<()> {
         let (source, target) = (self.directory(from.directory)?, self.directory(to.directory)?);
         if source.key == target.key {
             let renamed = self.changing(&source, &mut wccs.0, |_| {
                 self.move_name(caller, (&source, from), (&source, to))
             });
-            wccs.1 = wcc_data { before: wccs.0.before, after: wccs.0.after.clone() };
+            wccs.1 = WccData { before: wccs.0.before, after: wccs.0.after };
             return renamed;
         }
         let (of_source, of_target) = (&mut wccs.0, &mut wccs.1);
@@ -78,9 +78,9 @@ impl Tree {
 
 /// The status where a file cannot take the place of the one with the new name (RFC 1813 section
 /// 3.3.14).
-fn not_compatible(status: nfsstat3) -> nfsstat3 {
+fn not_compatible(status: Nfsstat3) -> Nfsstat3 {
     match status {
-        nfsstat3::NFS3ERR_ISDIR | nfsstat3::NFS3ERR_NOTDIR => nfsstat3::NFS3ERR_EXIST,
+        Nfsstat3::Nfs3errIsdir | Nfsstat3::Nfs3errNotdir => Nfsstat3::Nfs3errExist,
         status => status,
     }
 }

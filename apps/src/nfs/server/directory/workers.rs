@@ -6,7 +6,6 @@ use super::transfer::{Task, failed};
 use super::tree::{TICK, Tree};
 use crate::nfs::server::containment::contained;
 use crate::nfs::server::file_system::Done;
-use nfs3_types::nfs3::Nfs3Option;
 use spinrpc::sync::lock;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
-/// What a core asks for.
+/// A request of a core.
 pub(super) struct Job {
     /// The core's own, for its answer.
     pub(super) number: u32,
@@ -45,7 +44,7 @@ pub(super) enum Answered {
     Done(Done),
 }
 
-/// What the threads are for.
+/// State shared by the threads.
 pub(super) trait Work: Send + Sync + 'static {
     /// Does a request, as far as that is asked for. Waits.
     fn answer(&self, how: How, task: Task) -> Answered;
@@ -119,7 +118,7 @@ fn run(work: &impl Work, queued: &Mutex<Receiver<Job>>, is_stopped: &AtomicBool)
 
 fn do_job(work: &impl Work, Job { number, task, how, answers }: Job) {
     let outcome = contained(|| Ok(work.answer(how, task)))
-        .unwrap_or_else(|status| Answered::Done(failed(status, Nfs3Option::None)));
+        .unwrap_or_else(|status| Answered::Done(failed(status, None)));
     // A core that has ended meanwhile needs no answer.
     let _ = answers.try_send(Answer { number, outcome });
 }
@@ -158,9 +157,9 @@ impl Tree {
 mod tests {
     use super::super::transfer::Operation;
     use super::*;
+    use crate::nfs::protocol::{Nfsstat3, WccData};
     use crate::nfs::server::exports::Caller;
     use crate::nfs::server::file_system::FileKey;
-    use nfs3_types::nfs3::{nfsstat3, wcc_data};
     use spinrpc::Groups;
     use std::sync::mpsc::sync_channel;
 
@@ -180,7 +179,7 @@ mod tests {
         fn answer(&self, _: How, task: Task) -> Answered {
             (self.work)(task.caller.uid);
             lock(&self.done).push(task.caller.uid);
-            Answered::Done(Done::Committed { wcc: wcc_data::default() })
+            Answered::Done(Done::Committed { wcc: WccData::default() })
         }
 
         fn tend(&self) {}
@@ -241,7 +240,7 @@ mod tests {
         else {
             panic!("the first was to fail")
         };
-        assert_eq!(status, nfsstat3::NFS3ERR_SERVERFAULT);
+        assert_eq!(status, Nfsstat3::Nfs3errServerfault);
         let second = answered.recv().unwrap();
         assert!(matches!(second.outcome, Answered::Done(Done::Committed { .. })));
     }

@@ -1,11 +1,11 @@
-//! Who is at the other end of a connection, and who may be.
+//! Peers of connections, and the lists of peers that an export allows.
 
 use spinrpc::sys::credentials::check_own_user;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A host.
@@ -47,7 +47,7 @@ pub enum Client {
     Network {
         /// The address.
         address: IpAddr,
-        /// How many of its bits count.
+        /// Number of bits that are compared.
         bits: u8,
     },
     /// Processes of this host and of this user, by shared memory.
@@ -60,7 +60,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// Whether `peer` is one of them. An IPv4 address is the same however it is written: also within
+    /// Returns whether `peer` is one of them. An IPv4 address is the same however it is written: also within
     /// IPv6 (RFC 4291 section 2.5.5.2), as sockets for both kinds have it.
     #[must_use]
     pub fn covers(&self, peer: &Peer) -> bool {

@@ -1,4 +1,4 @@
-//! How an export may be used, and by whom, as a person writes it: `client=192.0.2.0/24,ro,squash=all`.
+//! Options of an export in their textual form: `client=192.0.2.0/24,ro,squash=all`.
 //!
 //! Words with commas between them, so that addresses may have their colons; the command line and the
 //! configuration file set the same keys, by [`Settings::set`]. Called by `spin-nfsd`.
@@ -14,17 +14,17 @@ pub const CLIENTS_MAX: usize = 256;
 /// The user and group of nobody, as Linux has it.
 const NOBODY: u32 = 65_534;
 
-/// How an export may be used, and by whom. By default it may be written to, root is squashed to
+/// Access options of an export. By default it may be written to, root is squashed to
 /// nobody, AUTH_SYS is taken, and nobody may come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
     /// Nothing is changed.
     pub read_only: bool,
-    /// Who acts as [`ExportOptions::anonymous`].
+    /// Callers that act as [`ExportOptions::anonymous`].
     pub squash: Squash,
     /// User and group of those who lose their own, and of AUTH_NONE.
     pub anonymous: (u32, u32),
-    /// Who may come in; nobody if empty.
+    /// Clients that may connect; none if empty.
     pub clients: Vec<Client>,
     /// Credentials that are taken, the favourite first.
     pub flavors: Vec<AuthFlavor>,
@@ -42,7 +42,7 @@ impl Default for ExportOptions {
     }
 }
 
-/// Whose identity the callers of an export lose.
+/// Callers of an export that lose their identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
     /// Those of user 0 and group 0.
@@ -67,11 +67,11 @@ impl fmt::Display for Squash {
 /// All that can be said of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// How it may be used.
+    /// Access options.
     pub options: ExportOptions,
     /// The path that clients mount, if it is not that of the directory.
     pub path: Option<String>,
-    /// What marks its handles, if it is not reckoned from the path.
+    /// Number in its handles, if it is not derived from the path.
     pub id: Option<u32>,
     /// Most bytes of an in-memory tree.
     pub bytes_max: Option<u64>,
@@ -87,9 +87,9 @@ pub enum OptionError {
     /// There is no such option.
     #[error("unknown option {key:?}{meant}")]
     Unknown {
-        /// What was written.
+        /// The key as written.
         key: String,
-        /// What was probably meant, or all there are.
+        /// The key that was probably meant, or all keys.
         meant: String,
     },
     /// It does not take that.
@@ -97,7 +97,7 @@ pub enum OptionError {
     Value {
         /// The option.
         key: String,
-        /// What is wrong, and what is allowed.
+        /// The mistake, and the values that are allowed.
         problem: String,
     },
 }

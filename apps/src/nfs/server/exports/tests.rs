@@ -1,17 +1,17 @@
 //! Exports beside each other, and as whom callers act.
 
 use super::*;
+use crate::nfs::protocol::{Createhow3, Fattr3, Nfsstat3, Nfstime3, Sattr3, WccData};
 use crate::nfs::server::file_system::{
     Abilities, DataPath, DirectoryEntry, FileKey, Found, ListFrom, Listed, Outcome, Place, Space,
     SpecialFile,
 };
-use nfs3_types::nfs3::{createhow3, fattr3, nfsstat3, nfstime3, sattr3, wcc_data};
 use spinrpc::CoreContext;
 
 /// A file system that is never asked.
 struct Nothing;
 
-const NOTSUPP: nfsstat3 = nfsstat3::NFS3ERR_NOTSUPP;
+const NOTSUPP: Nfsstat3 = Nfsstat3::Nfs3errNotsupp;
 
 impl FileSystem for Nothing {
     fn blocks(&self) -> bool {
@@ -22,7 +22,7 @@ impl FileSystem for Nothing {
         FileKey::new(&[]).unwrap()
     }
 
-    fn attributes(&self, _: &FileKey) -> Outcome<fattr3> {
+    fn attributes(&self, _: &FileKey) -> Outcome<Fattr3> {
         Err(NOTSUPP)
     }
 
@@ -30,9 +30,9 @@ impl FileSystem for Nothing {
         &self,
         _: &Caller,
         _: &FileKey,
-        _: &sattr3,
-        _: Option<nfstime3>,
-        _: &mut wcc_data,
+        _: &Sattr3,
+        _: Option<Nfstime3>,
+        _: &mut WccData,
     ) -> Outcome<()> {
         Err(NOTSUPP)
     }
@@ -49,7 +49,7 @@ impl FileSystem for Nothing {
         Err(NOTSUPP)
     }
 
-    fn create(&self, _: &Caller, _: Place<'_>, _: &createhow3, _: &mut wcc_data) -> Outcome<Found> {
+    fn create(&self, _: &Caller, _: Place<'_>, _: &Createhow3, _: &mut WccData) -> Outcome<Found> {
         Err(NOTSUPP)
     }
 
@@ -57,8 +57,8 @@ impl FileSystem for Nothing {
         &self,
         _: &Caller,
         _: Place<'_>,
-        _: &sattr3,
-        _: &mut wcc_data,
+        _: &Sattr3,
+        _: &mut WccData,
     ) -> Outcome<Found> {
         Err(NOTSUPP)
     }
@@ -68,8 +68,8 @@ impl FileSystem for Nothing {
         _: &Caller,
         _: Place<'_>,
         _: &[u8],
-        _: &sattr3,
-        _: &mut wcc_data,
+        _: &Sattr3,
+        _: &mut WccData,
     ) -> Outcome<Found> {
         Err(NOTSUPP)
     }
@@ -79,16 +79,16 @@ impl FileSystem for Nothing {
         _: &Caller,
         _: Place<'_>,
         _: &SpecialFile,
-        _: &mut wcc_data,
+        _: &mut WccData,
     ) -> Outcome<Found> {
         Err(NOTSUPP)
     }
 
-    fn remove(&self, _: &Caller, _: Place<'_>, _: &mut wcc_data) -> Outcome<()> {
+    fn remove(&self, _: &Caller, _: Place<'_>, _: &mut WccData) -> Outcome<()> {
         Err(NOTSUPP)
     }
 
-    fn remove_directory(&self, _: &Caller, _: Place<'_>, _: &mut wcc_data) -> Outcome<()> {
+    fn remove_directory(&self, _: &Caller, _: Place<'_>, _: &mut WccData) -> Outcome<()> {
         Err(NOTSUPP)
     }
 
@@ -97,12 +97,12 @@ impl FileSystem for Nothing {
         _: &Caller,
         _: Place<'_>,
         _: Place<'_>,
-        _: &mut (wcc_data, wcc_data),
+        _: &mut (WccData, WccData),
     ) -> Outcome<()> {
         Err(NOTSUPP)
     }
 
-    fn link(&self, _: &Caller, _: &FileKey, _: Place<'_>, _: &mut wcc_data) -> Outcome<()> {
+    fn link(&self, _: &Caller, _: &FileKey, _: Place<'_>, _: &mut WccData) -> Outcome<()> {
         Err(NOTSUPP)
     }
 
@@ -121,7 +121,7 @@ impl FileSystem for Nothing {
     }
 
     fn abilities(&self) -> Abilities {
-        let time_step = nfstime3 { seconds: 0, nseconds: 1 };
+        let time_step = Nfstime3 { seconds: 0, nseconds: 1 };
         Abilities { file_bytes_max: 0, name_bytes_max: 255, links_max: 1, time_step }
     }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
-/// What a chunk is counted as beside its bytes: its place in the map and in the heap. Otherwise one byte
+/// Cost of a chunk besides its bytes: its place in the map and in the heap. Otherwise one byte
 /// in each of very many would take far more memory than there is room.
 const PLACE_BYTES: u64 = 64;
 
-/// What a file contains.
+/// Content of a file.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     size: u64,
@@ -22,7 +22,7 @@ pub(super) struct Content {
 /// The part of one chunk that a range of the file covers.
 struct Piece {
     chunk: u64,
-    /// Where in the chunk.
+    /// Offset in the chunk.
     at: usize,
     bytes: usize,
 }

@@ -16,9 +16,7 @@ use super::file_system::{
     Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
     Outcome, Place, Request, Space, SpecialFile, Started,
 };
-use nfs3_types::nfs3::{
-    Nfs3Option, createhow3, fattr3, nfsstat3, nfstime3, sattr3, stable_how, wcc_data,
-};
+use crate::nfs::protocol::{Createhow3, Fattr3, Nfsstat3, Nfstime3, Sattr3, StableHow, WccData};
 use node::{Entries, Kind, Number};
 use spinrpc::sys::random::Random;
 use spinrpc::{Bulk, CoreContext};
@@ -26,7 +24,7 @@ use std::io;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use tree::{At, ROOT, Tree};
 
-/// How large a file system in memory may become, and whose its root is.
+/// Size limits of a file system in memory, and the owner of its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
     /// Its number (`fsid`); another one for each file system of a server.
@@ -57,7 +55,7 @@ pub struct Memory {
     instance: [u8; 8],
 }
 
-/// How often a lock is tried before another thread is let run, which may be the one that has it.
+/// Attempts to take a lock before the thread yields to another, which may be the one that has it.
 const SPINS: u32 = 1000;
 
 impl Memory {
@@ -88,7 +86,7 @@ impl Memory {
     fn number(&self, key: &FileKey) -> Outcome<Number> {
         let number =
             key.as_bytes().strip_prefix(&self.instance).and_then(|rest| rest.try_into().ok());
-        number.map(u64::from_be_bytes).ok_or(nfsstat3::NFS3ERR_STALE)
+        number.map(u64::from_be_bytes).ok_or(Nfsstat3::Nfs3errStale)
     }
 
     fn at<'a>(&self, place: Place<'a>) -> Outcome<At<'a>> {
@@ -103,7 +101,7 @@ impl Memory {
     fn change<T>(
         &self,
         file: &FileKey,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
         change: impl FnOnce(&mut Tree, Number) -> Outcome<T>,
     ) -> Outcome<T> {
         let number = self.number(file)?;
@@ -119,8 +117,8 @@ impl Memory {
         caller: &Caller,
         place: Place<'_>,
         (kind, mode): (Kind, u32),
-        new: &sattr3,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.change(place.directory, wcc, |tree, directory| {
             let at = At { directory, name: place.name };
@@ -153,7 +151,7 @@ impl FileSystem for Memory {
         self.key(ROOT)
     }
 
-    fn attributes(&self, file: &FileKey) -> Outcome<fattr3> {
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
         self.read().attributes(self.number(file)?)
     }
 
@@ -161,9 +159,9 @@ impl FileSystem for Memory {
         &self,
         caller: &Caller,
         file: &FileKey,
-        new: &sattr3,
-        guard: Option<nfstime3>,
-        wcc: &mut wcc_data,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         self.change(file, wcc, |tree, number| tree.set_attributes(caller, number, new, guard))
     }
@@ -181,7 +179,7 @@ impl FileSystem for Memory {
     fn read_link(&self, _: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
         match &self.read().node(self.number(link)?)?.kind {
             Kind::Link(text) => Ok(text.clone()),
-            _ => Err(nfsstat3::NFS3ERR_INVAL),
+            _ => Err(Nfsstat3::Nfs3errInval),
         }
     }
 
@@ -189,8 +187,8 @@ impl FileSystem for Memory {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        how: &createhow3,
-        wcc: &mut wcc_data,
+        how: &Createhow3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.change(at.directory, wcc, |tree, directory| {
             let number = tree.create(caller, At { directory, name: at.name }, how)?;
@@ -202,8 +200,8 @@ impl FileSystem for Memory {
         &self,
         caller: &Caller,
         at: Place<'_>,
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         let kind = Kind::Directory(Entries::new(self.number(at.directory)?));
         self.make(caller, at, (kind, 0o700), attributes, wcc)
@@ -214,8 +212,8 @@ impl FileSystem for Memory {
         caller: &Caller,
         at: Place<'_>,
         text: &[u8],
-        attributes: &sattr3,
-        wcc: &mut wcc_data,
+        attributes: &Sattr3,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
         self.make(caller, at, (Kind::Link(text.to_vec()), 0o777), attributes, wcc)
     }
@@ -225,19 +223,19 @@ impl FileSystem for Memory {
         caller: &Caller,
         at: Place<'_>,
         file: &SpecialFile,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<Found> {
-        let kind = Kind::Special(file.kind, file.device.clone());
+        let kind = Kind::Special(file.kind, file.device);
         self.make(caller, at, (kind, 0o600), &file.attributes, wcc)
     }
 
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.change(at.directory, wcc, |tree, directory| {
             tree.remove(caller, At { directory, name: at.name })
         })
     }
 
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut wcc_data) -> Outcome<()> {
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
         self.change(at.directory, wcc, |tree, directory| {
             tree.remove_directory(caller, At { directory, name: at.name })
         })
@@ -248,7 +246,7 @@ impl FileSystem for Memory {
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
-        (of_source, of_target): &mut (wcc_data, wcc_data),
+        (of_source, of_target): &mut (WccData, WccData),
     ) -> Outcome<()> {
         let (source, target) = (self.at(from)?, self.at(to)?);
         self.change(from.directory, of_source, |tree, _| {
@@ -264,7 +262,7 @@ impl FileSystem for Memory {
         caller: &Caller,
         file: &FileKey,
         at: Place<'_>,
-        wcc: &mut wcc_data,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
         let file = self.number(file)?;
         self.change(at.directory, wcc, |tree, directory| {
@@ -282,7 +280,7 @@ impl FileSystem for Memory {
         let tree = self.read();
         let entries = tree.list(caller, self.number(directory)?, from.cookie)?;
         if from.cookie != 0 && from.verifier != self.instance {
-            return Err(nfsstat3::NFS3ERR_BAD_COOKIE);
+            return Err(Nfsstat3::Nfs3errBadCookie);
         }
         for (cookie, name, number) in entries {
             let found = from.with_files.then(|| self.found(&tree, number).ok()).flatten();
@@ -346,19 +344,19 @@ impl Memory {
     /// Nothing is more stable here than anything else, and nothing is lost while the verifier is the
     /// same: as with a disk, that is all that FILE_SYNC says.
     fn write_data(&self, caller: &Caller, file: &FileKey, offset: u64, data: &[u8]) -> Done {
-        let mut wcc = wcc_data::default();
+        let mut wcc = WccData::default();
         let written =
             self.change(file, &mut wcc, |tree, number| tree.write(caller, number, offset, data));
         match written {
             Ok(()) => {
-                Done::Written { count: data.len() as u32, committed: stable_how::FILE_SYNC, wcc }
+                Done::Written { count: data.len() as u32, committed: StableHow::FileSync, wcc }
             }
             Err(status) => failed(status, wcc),
         }
     }
 
     fn commit(&self, file: &FileKey) -> Done {
-        let mut wcc = wcc_data::default();
+        let mut wcc = WccData::default();
         let asked =
             self.change(file, &mut wcc, |tree, number| tree.node(number)?.content().map(|_| ()));
         match asked {
@@ -368,10 +366,6 @@ impl Memory {
     }
 }
 
-fn failed(status: nfsstat3, wcc: wcc_data) -> Done {
-    let attributes = match wcc.after {
-        Nfs3Option::Some(attributes) => Some(attributes),
-        Nfs3Option::None => None,
-    };
-    Done::Failed { status, attributes }
+fn failed(status: Nfsstat3, wcc: WccData) -> Done {
+    Done::Failed { status, attributes: wcc.after }
 }

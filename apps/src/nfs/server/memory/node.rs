@@ -1,12 +1,11 @@
 //! A file of any type: what it is like, and what is in it. Called by `tree`.
 
 use super::content::Content;
+use crate::nfs::protocol::{
+    Fattr3, Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, Specdata3, WccAttr,
+};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::Outcome;
-use nfs3_types::nfs3::{
-    Nfs3Option, fattr3, ftype3, nfsstat3, nfstime3, sattr3, set_atime, set_mtime, specdata3,
-    wcc_attr,
-};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -17,10 +16,10 @@ pub(super) const SET_UID: u32 = 0o4000;
 pub(super) const SET_GID: u32 = 0o2000;
 pub(super) const STICKY: u32 = 0o1000;
 const MODE_BITS: u32 = 0o7777;
-/// What an entry of a directory is counted as, besides its name.
+/// Cost of an entry of a directory, besides its name.
 const ENTRY_BYTES: u64 = 64;
 
-/// What is asked of the mode bits.
+/// A right in the mode bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Execute = 1,
@@ -36,12 +35,12 @@ pub(super) struct Node {
     pub(super) links: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    atime: nfstime3,
-    mtime: nfstime3,
-    pub(super) ctime: nfstime3,
+    atime: Nfstime3,
+    mtime: Nfstime3,
+    pub(super) ctime: Nfstime3,
 }
 
-/// What is in a file.
+/// Content of a file, by its type.
 #[derive(Debug)]
 pub(super) enum Kind {
     File {
@@ -51,7 +50,7 @@ pub(super) enum Kind {
     },
     Directory(Entries),
     Link(Vec<u8>),
-    Special(ftype3, specdata3),
+    Special(Ftype3, Specdata3),
 }
 
 /// The names in a directory. A cookie is used once only: a listing goes on where it was, whatever was
@@ -95,7 +94,7 @@ impl Entries {
         }
     }
 
-    /// Whether a listing has given this cookie, or may have.
+    /// Returns whether a listing has given this cookie, or may have.
     pub(super) fn knows(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
@@ -107,13 +106,13 @@ impl Entries {
     }
 }
 
-/// What an entry with this name is counted as.
+/// Cost of an entry with this name.
 pub(super) fn entry_bytes(name: &[u8]) -> u64 {
     ENTRY_BYTES + name.len() as u64
 }
 
-pub(super) fn now() -> nfstime3 {
-    nfstime3::try_from(SystemTime::now()).unwrap_or_default()
+pub(super) fn now() -> Nfstime3 {
+    SystemTime::now().into()
 }
 
 impl Node {
@@ -126,14 +125,14 @@ impl Node {
     pub(super) fn entries(&self) -> Outcome<&Entries> {
         match &self.kind {
             Kind::Directory(entries) => Ok(entries),
-            _ => Err(nfsstat3::NFS3ERR_NOTDIR),
+            _ => Err(Nfsstat3::Nfs3errNotdir),
         }
     }
 
     pub(super) fn entries_mut(&mut self) -> Outcome<&mut Entries> {
         match &mut self.kind {
             Kind::Directory(entries) => Ok(entries),
-            _ => Err(nfsstat3::NFS3ERR_NOTDIR),
+            _ => Err(Nfsstat3::Nfs3errNotdir),
         }
     }
 
@@ -141,14 +140,14 @@ impl Node {
     pub(super) fn content(&self) -> Outcome<&Content> {
         match &self.kind {
             Kind::File { content, .. } => Ok(content),
-            _ => Err(nfsstat3::NFS3ERR_INVAL),
+            _ => Err(Nfsstat3::Nfs3errInval),
         }
     }
 
     pub(super) fn content_mut(&mut self) -> Outcome<&mut Content> {
         match &mut self.kind {
             Kind::File { content, .. } => Ok(content),
-            _ => Err(nfsstat3::NFS3ERR_INVAL),
+            _ => Err(Nfsstat3::Nfs3errInval),
         }
     }
 
@@ -175,15 +174,15 @@ impl Node {
         }
     }
 
-    pub(super) fn attributes(&self, fsid: u64, fileid: Number) -> fattr3 {
-        let (type_, rdev) = match &self.kind {
-            Kind::File { .. } => (ftype3::NF3REG, specdata3::default()),
-            Kind::Directory(_) => (ftype3::NF3DIR, specdata3::default()),
-            Kind::Link(_) => (ftype3::NF3LNK, specdata3::default()),
-            Kind::Special(kind, device) => (*kind, device.clone()),
+    pub(super) fn attributes(&self, fsid: u64, fileid: Number) -> Fattr3 {
+        let (r#type, rdev) = match &self.kind {
+            Kind::File { .. } => (Ftype3::Nf3reg, Specdata3::default()),
+            Kind::Directory(_) => (Ftype3::Nf3dir, Specdata3::default()),
+            Kind::Link(_) => (Ftype3::Nf3lnk, Specdata3::default()),
+            Kind::Special(kind, device) => (*kind, *device),
         };
-        fattr3 {
-            type_,
+        Fattr3 {
+            r#type,
             mode: self.mode,
             nlink: self.links,
             uid: self.uid,
@@ -200,21 +199,21 @@ impl Node {
         }
     }
 
-    pub(super) fn wcc(&self) -> wcc_attr {
-        wcc_attr { size: self.size(), mtime: self.mtime, ctime: self.ctime }
+    pub(super) fn wcc(&self) -> WccAttr {
+        WccAttr { size: self.size(), mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// What is in it was changed.
+    /// Notes that its content was changed.
     pub(super) fn touch(&mut self) {
         (self.mtime, self.ctime) = (now(), now());
     }
 
-    /// What it is like was changed.
+    /// Notes that its attributes were changed.
     pub(super) fn mark(&mut self) {
         self.ctime = now();
     }
 
-    /// Whether the mode bits give the caller a right, as the Linux kernel reads them.
+    /// Returns whether the mode bits give the caller a right, as the Linux kernel reads them.
     pub(super) fn grants(&self, caller: &Caller, right: Right) -> bool {
         let right_bit = right as u32;
         if caller.uid == 0 {
@@ -229,7 +228,7 @@ impl Node {
     }
 
     pub(super) fn demand(&self, caller: &Caller, right: Right) -> Outcome<()> {
-        allow(self.grants(caller, right), nfsstat3::NFS3ERR_ACCES)
+        allow(self.grants(caller, right), Nfsstat3::Nfs3errAcces)
     }
 
     /// As [`Node::demand`], but a client looks at the mode when it opens a file, and it may have been
@@ -239,27 +238,27 @@ impl Node {
         // Whoever may execute a program must be able to read it here, for the same reason.
         let runs = right == Right::Read && self.grants(caller, Right::Execute);
         let may = caller.uid == self.uid || runs || self.grants(caller, right);
-        allow(may, nfsstat3::NFS3ERR_ACCES)
+        allow(may, Nfsstat3::Nfs3errAcces)
     }
 
     fn is_owned(&self, caller: &Caller) -> bool {
         caller.uid == 0 || caller.uid == self.uid
     }
 
-    /// Whether the caller may change all that `new` has.
-    pub(super) fn check_change(&self, caller: &Caller, new: &sattr3) -> Outcome<()> {
-        let perm = nfsstat3::NFS3ERR_PERM;
-        if let Nfs3Option::Some(_) = new.mode {
+    /// Checks that the caller may change all that `new` has.
+    pub(super) fn check_change(&self, caller: &Caller, new: &Sattr3) -> Outcome<()> {
+        let perm = Nfsstat3::Nfs3errPerm;
+        if new.mode.is_some() {
             allow(self.is_owned(caller), perm)?;
         }
-        if let Nfs3Option::Some(uid) = new.uid {
+        if let Some(uid) = new.uid {
             allow(caller.uid == 0 || (caller.uid == self.uid && uid == self.uid), perm)?;
         }
-        if let Nfs3Option::Some(gid) = new.gid {
+        if let Some(gid) = new.gid {
             let is_own = self.is_owned(caller) && (is_member(caller, gid) || gid == self.gid);
             allow(caller.uid == 0 || is_own, perm)?;
         }
-        if let Nfs3Option::Some(_) = new.size {
+        if new.size.is_some() {
             self.content()?;
             self.demand_data(caller, Right::Write)?;
         }
@@ -267,28 +266,28 @@ impl Node {
     }
 
     /// The owner may set any time, whoever may write that of now.
-    fn check_times(&self, caller: &Caller, new: &sattr3) -> Outcome<()> {
-        let sets = matches!(new.atime, set_atime::SET_TO_CLIENT_TIME(_))
-            || matches!(new.mtime, set_mtime::SET_TO_CLIENT_TIME(_));
-        let touches = matches!(new.atime, set_atime::SET_TO_SERVER_TIME)
-            || matches!(new.mtime, set_mtime::SET_TO_SERVER_TIME);
+    fn check_times(&self, caller: &Caller, new: &Sattr3) -> Outcome<()> {
+        let sets = matches!(new.atime, SetAtime::SetToClientTime(_))
+            || matches!(new.mtime, SetMtime::SetToClientTime(_));
+        let touches = matches!(new.atime, SetAtime::SetToServerTime)
+            || matches!(new.mtime, SetMtime::SetToServerTime);
         if self.is_owned(caller) {
             return Ok(());
         }
-        allow(!sets, nfsstat3::NFS3ERR_PERM)?;
+        allow(!sets, Nfsstat3::Nfs3errPerm)?;
         if touches { self.demand(caller, Right::Write) } else { Ok(()) }
     }
 
     /// Changes what `new` has; that the caller may was looked at before.
-    pub(super) fn change(&mut self, caller: &Caller, new: &sattr3) {
+    pub(super) fn change(&mut self, caller: &Caller, new: &Sattr3) {
         self.change_owner(caller, new);
-        if let Nfs3Option::Some(mode) = new.mode {
+        if let Some(mode) = new.mode {
             self.mode = mode & MODE_BITS;
             if caller.uid != 0 && !is_member(caller, self.gid) {
                 self.mode &= !SET_GID;
             }
         }
-        if let (Nfs3Option::Some(size), Ok(content)) = (new.size, self.content_mut()) {
+        if let (Some(size), Ok(content)) = (new.size, self.content_mut()) {
             content.set_size(size);
             self.mtime = now();
             self.drop_privileges(caller);
@@ -297,12 +296,12 @@ impl Node {
         self.mark();
     }
 
-    fn change_owner(&mut self, caller: &Caller, new: &sattr3) {
+    fn change_owner(&mut self, caller: &Caller, new: &Sattr3) {
         let before = (self.uid, self.gid);
-        if let Nfs3Option::Some(uid) = new.uid {
+        if let Some(uid) = new.uid {
             self.uid = uid;
         }
-        if let Nfs3Option::Some(gid) = new.gid {
+        if let Some(gid) = new.gid {
             self.gid = gid;
         }
         if before != (self.uid, self.gid) && !self.is_directory() {
@@ -310,16 +309,16 @@ impl Node {
         }
     }
 
-    fn change_times(&mut self, new: &sattr3) {
+    fn change_times(&mut self, new: &Sattr3) {
         match new.atime {
-            set_atime::DONT_CHANGE => {}
-            set_atime::SET_TO_SERVER_TIME => self.atime = now(),
-            set_atime::SET_TO_CLIENT_TIME(time) => self.atime = time,
+            SetAtime::DontChange => {}
+            SetAtime::SetToServerTime => self.atime = now(),
+            SetAtime::SetToClientTime(time) => self.atime = time,
         }
         match new.mtime {
-            set_mtime::DONT_CHANGE => {}
-            set_mtime::SET_TO_SERVER_TIME => self.mtime = now(),
-            set_mtime::SET_TO_CLIENT_TIME(time) => self.mtime = time,
+            SetMtime::DontChange => {}
+            SetMtime::SetToServerTime => self.mtime = now(),
+            SetMtime::SetToClientTime(time) => self.mtime = time,
         }
     }
 
@@ -339,6 +338,6 @@ fn is_member(caller: &Caller, gid: u32) -> bool {
     caller.gid == gid || caller.groups.as_slice().contains(&gid)
 }
 
-fn allow(may: bool, status: nfsstat3) -> Outcome<()> {
+fn allow(may: bool, status: Nfsstat3) -> Outcome<()> {
     if may { Ok(()) } else { Err(status) }
 }

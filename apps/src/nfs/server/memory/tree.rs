@@ -6,12 +6,12 @@ use super::content::Content;
 use super::node::{
     COOKIE_OF_PARENT, Entries, Kind, Node, Number, Right, SET_GID, STICKY, entry_bytes,
 };
+use crate::nfs::protocol::{
+    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
+    Createhow3, Fattr3, Nfsstat3, Nfstime3, PostOpAttr, PreOpAttr, Sattr3,
+};
 use crate::nfs::server::exports::Caller;
 use crate::nfs::server::file_system::{Abilities, Outcome, Space};
-use nfs3_types::nfs3::{
-    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    Nfs3Option, createhow3, fattr3, nfsstat3, nfstime3, post_op_attr, pre_op_attr, sattr3,
-};
 use spinrpc::Groups;
 use std::collections::HashMap;
 
@@ -21,12 +21,12 @@ pub(super) const ROOT: Number = 1;
 const NAME_BYTES_MAX: u32 = 255;
 const LINKS_MAX: u32 = 32_000;
 
-/// What it can do.
+/// Limits of the file system.
 pub(super) const ABILITIES: Abilities = Abilities {
     file_bytes_max: i64::MAX as u64,
     name_bytes_max: NAME_BYTES_MAX,
     links_max: LINKS_MAX,
-    time_step: nfstime3 { seconds: 0, nseconds: 1 },
+    time_step: Nfstime3 { seconds: 0, nseconds: 1 },
 };
 
 /// A name in a directory.
@@ -54,35 +54,35 @@ impl Tree {
     }
 
     pub(super) fn node(&self, number: Number) -> Outcome<&Node> {
-        self.nodes.get(&number).ok_or(nfsstat3::NFS3ERR_STALE)
+        self.nodes.get(&number).ok_or(Nfsstat3::Nfs3errStale)
     }
 
     pub(super) fn node_mut(&mut self, number: Number) -> Outcome<&mut Node> {
-        self.nodes.get_mut(&number).ok_or(nfsstat3::NFS3ERR_STALE)
+        self.nodes.get_mut(&number).ok_or(Nfsstat3::Nfs3errStale)
     }
 
-    pub(super) fn attributes(&self, number: Number) -> Outcome<fattr3> {
+    pub(super) fn attributes(&self, number: Number) -> Outcome<Fattr3> {
         Ok(self.node(number)?.attributes(self.options.fsid, number))
     }
 
-    pub(super) fn pre_op(&self, number: Number) -> pre_op_attr {
-        self.node(number).map_or(Nfs3Option::None, |node| Nfs3Option::Some(node.wcc()))
+    pub(super) fn pre_op(&self, number: Number) -> PreOpAttr {
+        self.node(number).ok().map(Node::wcc)
     }
 
-    pub(super) fn post_op(&self, number: Number) -> post_op_attr {
-        self.attributes(number).map_or(Nfs3Option::None, Nfs3Option::Some)
+    pub(super) fn post_op(&self, number: Number) -> PostOpAttr {
+        self.attributes(number).ok()
     }
 
     pub(super) fn set_attributes(
         &mut self,
         caller: &Caller,
         number: Number,
-        new: &sattr3,
-        guard: Option<nfstime3>,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
     ) -> Outcome<()> {
         let node = self.node_mut(number)?;
         if guard.is_some_and(|ctime| ctime != node.ctime) {
-            return Err(nfsstat3::NFS3ERR_NOT_SYNC);
+            return Err(Nfsstat3::Nfs3errNotSync);
         }
         node.check_change(caller, new)?;
         let before = if node.is_directory() { 0 } else { node.stored_bytes() };
@@ -92,7 +92,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Which of the rights that ACCESS asks for the caller has: bits that mean nothing for this type of
+    /// The rights that ACCESS asks for and that the caller has: bits that mean nothing for this type of
     /// file are not given.
     pub(super) fn access(&self, caller: &Caller, number: Number, wanted: u32) -> Outcome<u32> {
         let node = self.node(number)?;
@@ -116,7 +116,7 @@ impl Tree {
         match at.name {
             b"." => Ok(at.directory),
             b".." => Ok(entries.parent),
-            name => entries.find(name).ok_or(nfsstat3::NFS3ERR_NOENT),
+            name => entries.find(name).ok_or(Nfsstat3::Nfs3errNoent),
         }
     }
 
@@ -125,14 +125,14 @@ impl Tree {
         &mut self,
         caller: &Caller,
         at: At<'_>,
-        how: &createhow3,
+        how: &Createhow3,
     ) -> Outcome<Number> {
         match self.lookup(caller, at) {
             Ok(number) => self.take_existing(caller, number, how),
-            Err(nfsstat3::NFS3ERR_NOENT) => {
+            Err(Nfsstat3::Nfs3errNoent) => {
                 let (new, verifier) = match how {
-                    createhow3::UNCHECKED(new) | createhow3::GUARDED(new) => (new.clone(), None),
-                    createhow3::EXCLUSIVE(verifier) => (sattr3::default(), Some(verifier.0)),
+                    Createhow3::Unchecked(new) | Createhow3::Guarded(new) => (*new, None),
+                    Createhow3::Exclusive(verifier) => (Sattr3::default(), Some(*verifier)),
                 };
                 let content = Content::default();
                 self.make(caller, at, Kind::File { content, verifier }, 0o600, &new)
@@ -146,19 +146,19 @@ impl Tree {
         &mut self,
         caller: &Caller,
         number: Number,
-        how: &createhow3,
+        how: &Createhow3,
     ) -> Outcome<Number> {
         let Kind::File { verifier: made_by, .. } = &self.node(number)?.kind else {
-            return Err(nfsstat3::NFS3ERR_EXIST);
+            return Err(Nfsstat3::Nfs3errExist);
         };
         match how {
-            createhow3::UNCHECKED(sattr3 { size: size @ Nfs3Option::Some(_), .. }) => {
-                let new = sattr3 { size: *size, ..sattr3::default() };
+            Createhow3::Unchecked(Sattr3 { size: size @ Some(_), .. }) => {
+                let new = Sattr3 { size: *size, ..Sattr3::default() };
                 self.set_attributes(caller, number, &new, None).map(|()| number)
             }
-            createhow3::UNCHECKED(_) => Ok(number),
-            createhow3::EXCLUSIVE(verifier) if *made_by == Some(verifier.0) => Ok(number),
-            _ => Err(nfsstat3::NFS3ERR_EXIST),
+            Createhow3::Unchecked(_) => Ok(number),
+            Createhow3::Exclusive(verifier) if *made_by == Some(*verifier) => Ok(number),
+            _ => Err(Nfsstat3::Nfs3errExist),
         }
     }
 
@@ -169,7 +169,7 @@ impl Tree {
         at: At<'_>,
         kind: Kind,
         mode: u32,
-        new: &sattr3,
+        new: &Sattr3,
     ) -> Outcome<Number> {
         let directory = self.node(at.directory)?;
         check_new(directory, caller, at.name)?;
@@ -184,7 +184,7 @@ impl Tree {
             node.mode |= inherited;
         }
         if self.nodes.len() as u64 >= self.options.files_max {
-            return Err(nfsstat3::NFS3ERR_NOSPC);
+            return Err(Nfsstat3::Nfs3errNospc);
         }
         self.take_room(node.stored_bytes() + entry_bytes(at.name))?;
         self.insert(at, node)
@@ -203,7 +203,7 @@ impl Tree {
 
     fn check_room(&self, bytes: u64) -> Outcome<()> {
         match self.options.bytes_max.saturating_sub(self.bytes) < bytes {
-            true => Err(nfsstat3::NFS3ERR_NOSPC),
+            true => Err(Nfsstat3::Nfs3errNospc),
             false => Ok(()),
         }
     }
@@ -214,14 +214,14 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether the caller may take this name away; the number of what has it.
+    /// Checks that the caller may remove this name; returns the number of the file that has it.
     fn check_removal(&self, caller: &Caller, at: At<'_>) -> Outcome<Number> {
         let number = self.lookup(caller, at)?;
         let (directory, node) = (self.node(at.directory)?, self.node(number)?);
         directory.demand(caller, Right::Write)?;
         let owns = [0, directory.uid, node.uid].contains(&caller.uid);
         if directory.mode & STICKY != 0 && !owns {
-            return Err(nfsstat3::NFS3ERR_PERM);
+            return Err(Nfsstat3::Nfs3errPerm);
         }
         Ok(number)
     }
@@ -229,7 +229,7 @@ impl Tree {
     pub(super) fn remove(&mut self, caller: &Caller, at: At<'_>) -> Outcome<()> {
         let number = self.check_removal(caller, at)?;
         if self.node(number)?.is_directory() {
-            return Err(nfsstat3::NFS3ERR_ISDIR);
+            return Err(Nfsstat3::Nfs3errIsdir);
         }
         self.take_name(at)
     }
@@ -237,7 +237,7 @@ impl Tree {
     pub(super) fn remove_directory(&mut self, caller: &Caller, at: At<'_>) -> Outcome<()> {
         let number = self.check_removal(caller, at)?;
         if !self.node(number)?.entries()?.is_empty() {
-            return Err(nfsstat3::NFS3ERR_NOTEMPTY);
+            return Err(Nfsstat3::Nfs3errNotempty);
         }
         self.take_name(at)
     }
@@ -246,7 +246,7 @@ impl Tree {
     fn take_name(&mut self, at: At<'_>) -> Outcome<()> {
         let directory = self.node_mut(at.directory)?;
         let entries = directory.entries_mut()?;
-        let number = entries.find(at.name).ok_or(nfsstat3::NFS3ERR_NOENT)?;
+        let number = entries.find(at.name).ok_or(Nfsstat3::Nfs3errNoent)?;
         entries.remove(at.name);
         directory.touch();
         self.bytes -= entry_bytes(at.name);
@@ -266,7 +266,7 @@ impl Tree {
     pub(super) fn rename(&mut self, caller: &Caller, from: At<'_>, to: At<'_>) -> Outcome<()> {
         let moved = self.check_removal(caller, from)?;
         let replaced = match self.lookup(caller, to) {
-            Err(nfsstat3::NFS3ERR_NOENT) => {
+            Err(Nfsstat3::Nfs3errNoent) => {
                 check_new(self.node(to.directory)?, caller, to.name)?;
                 self.check_room(entry_bytes(to.name).saturating_sub(entry_bytes(from.name)))?;
                 None
@@ -291,7 +291,7 @@ impl Tree {
         let mut above = to;
         while above != ROOT {
             if above == moved {
-                return Err(nfsstat3::NFS3ERR_INVAL);
+                return Err(Nfsstat3::Nfs3errInval);
             }
             above = self.node(above)?.entries()?.parent;
         }
@@ -301,9 +301,9 @@ impl Tree {
     fn check_replacement(&self, moved: Number, replaced: Number) -> Outcome<()> {
         let (moved, replaced) = (self.node(moved)?, self.node(replaced)?);
         match (moved.is_directory(), replaced.entries()) {
-            (false, Ok(_)) => Err(nfsstat3::NFS3ERR_ISDIR),
+            (false, Ok(_)) => Err(Nfsstat3::Nfs3errIsdir),
             (true, Err(not_a_directory)) => Err(not_a_directory),
-            (true, Ok(entries)) if !entries.is_empty() => Err(nfsstat3::NFS3ERR_NOTEMPTY),
+            (true, Ok(entries)) if !entries.is_empty() => Err(Nfsstat3::Nfs3errNotempty),
             _ => Ok(()),
         }
     }
@@ -330,11 +330,11 @@ impl Tree {
     pub(super) fn link(&mut self, caller: &Caller, file: Number, at: At<'_>) -> Outcome<()> {
         let node = self.node(file)?;
         if node.is_directory() {
-            return Err(nfsstat3::NFS3ERR_INVAL);
+            return Err(Nfsstat3::Nfs3errInval);
         }
         check_new(self.node(at.directory)?, caller, at.name)?;
         if node.links >= LINKS_MAX {
-            return Err(nfsstat3::NFS3ERR_MLINK);
+            return Err(Nfsstat3::Nfs3errMlink);
         }
         self.take_room(entry_bytes(at.name))?;
         let directory = self.node_mut(at.directory)?;
@@ -357,7 +357,7 @@ impl Tree {
         let entries = directory.entries()?;
         directory.demand(caller, Right::Read)?;
         if !entries.knows(cookie) {
-            return Err(nfsstat3::NFS3ERR_BAD_COOKIE);
+            return Err(Nfsstat3::Nfs3errBadCookie);
         }
         let first = [(1, &b"."[..], number), (COOKIE_OF_PARENT, &b".."[..], entries.parent)];
         let first = first.into_iter().filter(move |(of, ..)| *of > cookie);
@@ -413,12 +413,12 @@ impl Tree {
     }
 }
 
-/// Whether the caller may give something a new name in a directory.
+/// Checks that the caller may make a name in a directory.
 fn check_new(directory: &Node, caller: &Caller, name: &[u8]) -> Outcome<()> {
     let entries = directory.entries()?;
     directory.demand(caller, Right::Execute)?;
     if entries.find(name).is_some() {
-        return Err(nfsstat3::NFS3ERR_EXIST);
+        return Err(Nfsstat3::Nfs3errExist);
     }
     directory.demand(caller, Right::Write)
 }

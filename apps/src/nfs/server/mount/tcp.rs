@@ -10,7 +10,6 @@ use super::{Answer, Registry, path_of};
 use crate::nfs::mount3::{Mountstat3, PROGRAM, VERSION};
 use crate::nfs::server::exports::Peer;
 use crate::nfs::tcp::DeadlineStream;
-use crate::nfs::xdr::to_bytes;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use spinrpc::fabric::Origin;
@@ -18,6 +17,7 @@ use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{CallHeader, CallHeaderError, ReplyHeader};
 use spinrpc::sync::lock;
 use spinrpc::{AcceptStatus, Decoder, RejectStatus};
+use spinrpc_xdr::bytes_of;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ const CALL_BYTES_MAX: usize = 2048;
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// In which a client must have taken an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long no connections are taken when there is no descriptor or thread for one.
+/// Pause in accepting connections when there is no descriptor or thread for one.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Shortest time between two log lines about strangers, who can connect as often as they like.
 const STRANGERS_LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ impl TcpServer {
     /// Port 0 is one that the system chooses.
     ///
     /// # Errors
-    /// What the system says: the port is taken, or needs a privilege.
+    /// The error of the system: the port is taken, or needs a privilege.
     pub fn listen(address: SocketAddr, registry: Arc<Registry>) -> io::Result<Self> {
         let listener = listen(address)?;
         let address = listener.local_addr()?;
@@ -98,7 +98,7 @@ impl TcpServer {
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -284,7 +284,7 @@ fn results(
         let path = path_of(Decoder::plain(args)).unwrap_or_default();
         tracing::info!(%peer, path, "refused: it is no client of this export");
     }
-    Ok(to_bytes(|to| answer.encode(to)))
+    Ok(bytes_of(|to| answer.encode(to)))
 }
 
 fn reply(header: &ReplyHeader<'_>, results: &[u8]) -> Option<Vec<u8>> {

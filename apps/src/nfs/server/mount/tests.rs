@@ -3,11 +3,12 @@
 use super::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 use super::*;
 use crate::nfs::mount3::{self, PROGRAM, VERSION};
+use crate::nfs::protocol::FileHandle;
 use crate::nfs::server::exports::tests::export;
-use crate::nfs::xdr::to_bytes;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{self, AnswerError};
 use spinrpc::{RejectStatus, Xid};
+use spinrpc_xdr::bytes_of;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
@@ -18,7 +19,7 @@ fn registry() -> Arc<Registry> {
     let all =
         vec![export(1, "/data", data), export(2, "/all", "client=any"), export(3, "/none", "ro")];
     let exports = Arc::new(Exports::new(all).unwrap());
-    Arc::new(Registry::new(exports, |export| vec![export.id as u8; 3]))
+    Arc::new(Registry::new(exports, |export| handle(export.id as u8)))
 }
 
 fn host(text: &str) -> Peer {
@@ -26,13 +27,17 @@ fn host(text: &str) -> Peer {
 }
 
 fn path(path: &str) -> Vec<u8> {
-    to_bytes(|to| to.opaque(path.as_bytes()))
+    bytes_of(|to| to.opaque(path.as_bytes()))
 }
 
 /// The results of a call, in bytes.
 fn call(registry: &Registry, peer: &Peer, procedure: Procedure, args: &[u8]) -> Vec<u8> {
     let answer = registry.answer(peer, procedure, Decoder::plain(args)).unwrap();
-    to_bytes(|to| answer.encode(to))
+    bytes_of(|to| answer.encode(to))
+}
+
+fn handle(byte: u8) -> FileHandle {
+    FileHandle::new(&[byte; 3]).unwrap()
 }
 
 fn mount(registry: &Registry, peer: &Peer, of: &str) -> Result<Mounted, u32> {
@@ -55,9 +60,9 @@ const NOENT: u32 = 2;
 fn a_client_gets_the_handle_and_the_flavors_the_favourite_first() {
     let registry = registry();
     let mounted = mount(&registry, &host("127.0.0.1"), "/data/").unwrap();
-    assert_eq!((mounted.handle, mounted.flavors), (vec![1, 1, 1], vec![1, 0]));
+    assert_eq!((mounted.handle, mounted.flavors), (handle(1), vec![1, 0]));
     let mounted = mount(&registry, &Peer::Local { uid: 7 }, "/data").unwrap();
-    assert_eq!(mounted.handle, [1, 1, 1]);
+    assert_eq!(mounted.handle, handle(1));
     assert_eq!(mount(&registry, &Peer::Unknown, "/all").unwrap().flavors, [1]);
 }
 
@@ -163,7 +168,7 @@ fn connect_from(host: Ipv4Addr, server: &TcpServer) -> TcpStream {
 
 /// A call without credentials.
 fn message(words: [u32; 5], args: &[u8]) -> Vec<u8> {
-    let mut message = to_bytes(|to| {
+    let mut message = bytes_of(|to| {
         to.u32(77);
         words.into_iter().for_each(|word| to.u32(word));
         to.fixed(&[0; 16]);
@@ -201,7 +206,7 @@ fn by_tcp_a_call_in_fragments_and_the_next_are_answered() {
             panic!("{answer:?}")
         };
         let mounted = mount3::outcome(&mut Decoder::plain(results)).unwrap().unwrap();
-        assert_eq!(mounted.handle, [1, 1, 1]);
+        assert_eq!(mounted.handle, handle(1));
     }
 }
 
@@ -267,7 +272,7 @@ fn by_tcp_a_host_has_so_many_connections_and_places_are_given_back() {
 #[test]
 fn by_tcp_strangers_get_no_connection_and_do_not_keep_clients_out() {
     let exports = Exports::new(vec![export(1, "/data", "client=127.0.0.1")]).unwrap();
-    let registry = Arc::new(Registry::new(Arc::new(exports), |_| vec![1; 3]));
+    let registry = Arc::new(Registry::new(Arc::new(exports), |_| handle(1)));
     let server = TcpServer::listen((Ipv4Addr::LOCALHOST, 0).into(), registry).unwrap();
     let strangers: Vec<_> = (0..CONNECTIONS_MAX as u8)
         .map(|number| connect_from(Ipv4Addr::new(127, 0, 1, 1 + number / 8), &server))

@@ -2,45 +2,47 @@
 //! the byte that the client allows.
 
 use super::{Operation, Results};
+use crate::nfs::protocol::{
+    Entry3, Entryplus3, Fattr3, FileHandle, NfsFh3, Nfsstat3, PostOpAttr, Readdir3args,
+    Readdirplus3args,
+};
 use crate::nfs::server::file_system::{DirectoryEntry, ListFrom, Listed, Outcome};
-use crate::nfs::server::handle::Handle;
 use crate::nfs::server::site::Scene;
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{READDIR3args, READDIRPLUS3args, fattr3, nfs_fh3, nfsstat3, post_op_attr};
 use spinrpc::Encoder;
+use spinrpc_xdr::{Encode, Opaque};
 
 /// Behind the entries: that there is no further one, and whether this is the end.
 const TAIL_BYTES: usize = 8;
 
-impl Operation for READDIR3args {
+impl Operation for Readdir3args<'_> {
     type Done = Page;
-    type Failed = post_op_attr;
+    type Failed = PostOpAttr;
 
-    fn handle(&self) -> &nfs_fh3 {
-        &self.dir
+    fn handle(&self) -> NfsFh3<'_> {
+        self.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut post_op_attr) -> Outcome<Page> {
-        let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf.0, with_files: false };
+    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
+        let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf, with_files: false };
         list(scene, &from, Room { page: self.count, names: u32::MAX }, failed)
     }
 }
 
-impl Operation for READDIRPLUS3args {
+impl Operation for Readdirplus3args<'_> {
     type Done = Page;
-    type Failed = post_op_attr;
+    type Failed = PostOpAttr;
 
-    fn handle(&self) -> &nfs_fh3 {
-        &self.dir
+    fn handle(&self) -> NfsFh3<'_> {
+        self.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut post_op_attr) -> Outcome<Page> {
-        let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf.0, with_files: true };
+    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
+        let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf, with_files: true };
         list(scene, &from, Room { page: self.maxcount, names: self.dircount }, failed)
     }
 }
 
-/// How many bytes the client takes.
+/// Byte limits that the client set.
 #[derive(Clone, Copy)]
 struct Room {
     /// All results together.
@@ -51,16 +53,11 @@ struct Room {
 
 /// The attributes of the directory are those from before: were it changed meanwhile, a client that
 /// thinks the page older than it is asks again, and one that thinks it newer would not.
-fn list(
-    scene: &Scene<'_>,
-    from: &ListFrom,
-    room: Room,
-    failed: &mut post_op_attr,
-) -> Outcome<Page> {
+fn list(scene: &Scene<'_>, from: &ListFrom, room: Room, failed: &mut PostOpAttr) -> Outcome<Page> {
     let visit = &scene.visit;
     *failed = scene.post_op(&visit.file);
     let room = Room { page: room.page.min(scene.site.options.list_bytes_max), ..room };
-    let mut page = Page::new(failed.clone(), room)?;
+    let mut page = Page::new(*failed, room)?;
     let file_system = &visit.export.file_system;
     let listed = file_system.list(&visit.caller, &visit.file, from, &mut |entry| {
         let file = entry.found.map(|found| (&found.attributes, scene.handle(&found.key)));
@@ -71,7 +68,7 @@ fn list(
 
 /// Results of either procedure.
 pub(super) struct Page {
-    attributes: post_op_attr,
+    attributes: PostOpAttr,
     listed: Listed,
     /// The entries as they go out, and room for more.
     entries: Vec<u8>,
@@ -79,17 +76,16 @@ pub(super) struct Page {
     names_left: usize,
 }
 
-/// What READDIRPLUS has besides, or nothing for an entry whose file is gone.
-type Plus<'a> = Option<(&'a fattr3, Handle)>;
+/// Additional data of READDIRPLUS, or nothing for an entry whose file is gone.
+type Plus<'a> = Option<(&'a Fattr3, FileHandle)>;
 
 impl Page {
-    fn new(attributes: post_op_attr, room: Room) -> Outcome<Self> {
+    fn new(attributes: PostOpAttr, room: Room) -> Outcome<Self> {
         let verifier = [0; 8];
         let mut head = Encoder::new(&mut [], &[]);
-        attributes.encode(&mut head);
-        verifier.encode(&mut head);
+        (attributes, verifier).encode(&mut head);
         let taken = head.finish().stream_bytes + TAIL_BYTES;
-        let left = (room.page as usize).checked_sub(taken).ok_or(nfsstat3::NFS3ERR_TOOSMALL)?;
+        let left = (room.page as usize).checked_sub(taken).ok_or(Nfsstat3::Nfs3errToosmall)?;
         let listed = Listed { verifier, is_end: false };
         Ok(Self {
             attributes,
@@ -102,24 +98,27 @@ impl Page {
 
     /// Adds an entry, if there is room.
     fn push(&mut self, entry: &DirectoryEntry<'_>, plus: Option<Plus<'_>>) -> bool {
+        let DirectoryEntry { fileid, name, cookie, .. } = *entry;
+        // No file system has names as long as the protocol allows.
+        let name = Opaque::new(name).unwrap_or_default();
         let room = self.entries.get_mut(self.used..).unwrap_or_default();
-        let mut names = Encoder::new(room, &[]);
-        write_entry(entry, &mut names);
-        let names_bytes = names.finish().stream_bytes;
+        let names = node(room, &Entry3 { fileid, name, cookie });
         // One name is given whatever the client allows for names: there is room for it in the reply, and
         // clients that allow too little would get no further.
-        if names_bytes > self.names_left && self.used > 0 {
+        if names.bytes > self.names_left && self.used > 0 {
             return false;
         }
-        let mut whole = Encoder::new(room, &[]);
-        write_entry(entry, &mut whole);
-        if let Some(plus) = plus {
-            write_plus(plus, &mut whole);
-        }
-        let written = whole.finish();
+        let written = match &plus {
+            None => names,
+            Some(plus) => {
+                let name_attributes = plus.as_ref().map(|(attributes, _)| **attributes);
+                let name_handle = plus.as_ref().map(|(_, handle)| handle.wire());
+                node(room, &Entryplus3 { fileid, name, cookie, name_attributes, name_handle })
+            }
+        };
         if written.fits {
-            self.used += written.stream_bytes;
-            self.names_left = self.names_left.saturating_sub(names_bytes);
+            self.used += written.bytes;
+            self.names_left = self.names_left.saturating_sub(names.bytes);
         }
         written.fits
     }
@@ -127,37 +126,33 @@ impl Page {
     /// That is all. A page without entries that is not the end would never get a client further.
     fn end(mut self, listed: Listed) -> Outcome<Self> {
         if self.used == 0 && !listed.is_end {
-            return Err(nfsstat3::NFS3ERR_TOOSMALL);
+            return Err(Nfsstat3::Nfs3errToosmall);
         }
         self.entries.truncate(self.used);
         Ok(Self { listed, ..self })
     }
 }
 
-fn write_entry(entry: &DirectoryEntry<'_>, to: &mut Encoder<'_>) {
-    to.bool(true);
-    to.u64(entry.fileid);
-    to.opaque(entry.name);
-    to.u64(entry.cookie);
+/// A node of a list that was written.
+#[derive(Clone, Copy)]
+struct Node {
+    bytes: usize,
+    fits: bool,
 }
 
-fn write_plus(plus: Plus<'_>, to: &mut Encoder<'_>) {
-    to.bool(plus.is_some());
-    if let Some((attributes, _)) = plus {
-        attributes.encode(to);
-    }
-    to.bool(plus.is_some());
-    if let Some((_, handle)) = plus {
-        to.opaque(handle.as_bytes());
-    }
+/// Writes a node of a list, behind the link to it.
+fn node(room: &mut [u8], entry: &impl Encode) -> Node {
+    let mut to = Encoder::new(room, &[]);
+    true.encode(&mut to);
+    entry.encode(&mut to);
+    let written = to.finish();
+    Node { bytes: written.stream_bytes, fits: written.fits }
 }
 
 impl Results for Page {
     fn write(&self, to: &mut Encoder<'_>) {
-        self.attributes.encode(to);
-        self.listed.verifier.encode(to);
+        (self.attributes, self.listed.verifier).encode(to);
         to.fixed(&self.entries);
-        to.bool(false);
-        to.bool(self.listed.is_end);
+        (false, self.listed.is_end).encode(to);
     }
 }

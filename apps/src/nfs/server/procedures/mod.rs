@@ -13,34 +13,34 @@ use super::answer::Answer;
 use super::containment::contained;
 use super::file_system::Outcome;
 use super::site::Scene;
-use crate::nfs::xdr::Xdr;
-use nfs3_types::nfs3::{
-    ACCESS3args, CREATE3args, FSINFO3args, FSSTAT3args, GETATTR3args, LINK3args, LOOKUP3args,
-    MKDIR3args, MKNOD3args, NFS_PROGRAM, PATHCONF3args, READDIR3args, READDIRPLUS3args,
-    READLINK3args, REMOVE3args, RENAME3args, RMDIR3args, SETATTR3args, SYMLINK3args, nfs_fh3,
-    nfsstat3,
+use crate::nfs::protocol::{
+    Access3args, Create3args, Fsinfo3args, Fsstat3args, Getattr3args, Link3args, Lookup3args,
+    Mkdir3args, Mknod3args, NfsFh3, Nfsstat3, Pathconf3args, ProcedureId, Readdir3args,
+    Readdirplus3args, Readlink3args, Remove3args, Rename3args, Rmdir3args, Setattr3args,
+    Symlink3args,
 };
 use spinrpc::{DecodeError, Decoder, Encoder, ReplyData};
+use spinrpc_xdr::{Decode, Encode};
 
 /// Arguments, and what is done for them.
 trait Operation {
-    /// What stands behind NFS3_OK.
+    /// Results that follow NFS3_OK.
     type Done: Results;
-    /// What stands behind any other status.
-    type Failed: for<'a> Xdr<'a> + Default;
+    /// Results that follow any other status.
+    type Failed: Encode + Default;
 
     /// It changes something other than the data of files: not for exports that are read-only, and its
     /// reply is kept for the case that the call is sent again.
     const CHANGES: bool = false;
 
     /// The handle that says which export this is about.
-    fn handle(&self) -> &nfs_fh3;
+    fn handle(&self) -> NfsFh3<'_>;
 
     /// Does it. `failed` is filled as far as it goes, for when it does not end well.
     fn run(&self, scene: &Scene<'_>, failed: &mut Self::Failed) -> Outcome<Self::Done>;
 }
 
-/// What stands behind NFS3_OK.
+/// Results that follow NFS3_OK.
 trait Results {
     /// Writes it; may be called again.
     fn write(&self, to: &mut Encoder<'_>);
@@ -51,7 +51,7 @@ trait Results {
     }
 }
 
-impl<T: for<'a> Xdr<'a>> Results for T {
+impl<T: Encode> Results for T {
     fn write(&self, to: &mut Encoder<'_>) {
         self.encode(to);
     }
@@ -61,7 +61,7 @@ impl<T: for<'a> Xdr<'a>> Results for T {
 fn answer<O: Operation>(operation: &O, scene: &Scene<'_>, answer: Answer<'_, '_>) {
     let mut failed = O::Failed::default();
     let outcome = match O::CHANGES && scene.visit.export.options.read_only {
-        true => Err(nfsstat3::NFS3ERR_ROFS),
+        true => Err(Nfsstat3::Nfs3errRofs),
         false => contained(|| operation.run(scene, &mut failed)),
     };
     match outcome {
@@ -86,27 +86,20 @@ macro_rules! arguments {
             /// Reads them; `None` for NULL and the procedures of the data path.
             ///
             /// # Errors
-            /// What is wrong with the bytes.
+            /// [`DecodeError`] if the bytes are not an encoding of the type.
             pub fn decode(
-                operation: NFS_PROGRAM,
+                operation: ProcedureId,
                 from: &mut Decoder<'a>,
             ) -> Result<Option<Self>, DecodeError> {
                 match operation {
-                    $(NFS_PROGRAM::$operation => Xdr::decode(from).map(Self::$name).map(Some),)+
+                    $(ProcedureId::$operation => Decode::decode(from).map(Self::$name).map(Some),)+
                     _ => Ok(None),
-                }
-            }
-
-            /// Writes them.
-            pub fn encode(&self, to: &mut Encoder<'_>) {
-                match self {
-                    $(Self::$name(arguments) => arguments.encode(to),)+
                 }
             }
 
             /// The handle that says which export this is about.
             #[must_use]
-            pub fn handle(&self) -> &nfs_fh3 {
+            pub fn handle(&self) -> NfsFh3<'_> {
                 match self {
                     $(Self::$name(arguments) => Operation::handle(arguments),)+
                 }
@@ -119,17 +112,17 @@ macro_rules! arguments {
                 }
             }
 
-            /// Whether a procedure changes something other than the data of files.
+            /// Returns whether a procedure changes something other than the data of files.
             #[must_use]
-            pub fn changes(operation: NFS_PROGRAM) -> bool {
+            pub fn changes(operation: ProcedureId) -> bool {
                 match operation {
-                    $(NFS_PROGRAM::$operation => <$type as Operation>::CHANGES,)+
+                    $(ProcedureId::$operation => <$type as Operation>::CHANGES,)+
                     _ => false,
                 }
             }
 
             /// Answers that nothing is done.
-            pub(super) fn refuse(&self, status: nfsstat3, to: Answer<'_, '_>) {
+            pub(super) fn refuse(&self, status: Nfsstat3, to: Answer<'_, '_>) {
                 match self {
                     $(Self::$name(_) => {
                         to.fail(status, &<$type as Operation>::Failed::default());
@@ -137,26 +130,34 @@ macro_rules! arguments {
                 }
             }
         }
+
+        impl Encode for Arguments<'_> {
+            fn encode(&self, to: &mut Encoder<'_>) {
+                match self {
+                    $(Self::$name(arguments) => arguments.encode(to),)+
+                }
+            }
+        }
     };
 }
 
 arguments! {
-    Getattr = NFSPROC3_GETATTR(GETATTR3args),
-    Setattr = NFSPROC3_SETATTR(SETATTR3args),
-    Lookup = NFSPROC3_LOOKUP(LOOKUP3args<'a>),
-    Access = NFSPROC3_ACCESS(ACCESS3args),
-    Readlink = NFSPROC3_READLINK(READLINK3args),
-    Create = NFSPROC3_CREATE(CREATE3args<'a>),
-    Mkdir = NFSPROC3_MKDIR(MKDIR3args<'a>),
-    Symlink = NFSPROC3_SYMLINK(SYMLINK3args<'a>),
-    Mknod = NFSPROC3_MKNOD(MKNOD3args<'a>),
-    Remove = NFSPROC3_REMOVE(REMOVE3args<'a>),
-    Rmdir = NFSPROC3_RMDIR(RMDIR3args<'a>),
-    Rename = NFSPROC3_RENAME(RENAME3args<'a, 'a>),
-    Link = NFSPROC3_LINK(LINK3args<'a>),
-    Readdir = NFSPROC3_READDIR(READDIR3args),
-    Readdirplus = NFSPROC3_READDIRPLUS(READDIRPLUS3args),
-    Fsstat = NFSPROC3_FSSTAT(FSSTAT3args),
-    Fsinfo = NFSPROC3_FSINFO(FSINFO3args),
-    Pathconf = NFSPROC3_PATHCONF(PATHCONF3args),
+    Getattr = Nfsproc3Getattr(Getattr3args<'a>),
+    Setattr = Nfsproc3Setattr(Setattr3args<'a>),
+    Lookup = Nfsproc3Lookup(Lookup3args<'a>),
+    Access = Nfsproc3Access(Access3args<'a>),
+    Readlink = Nfsproc3Readlink(Readlink3args<'a>),
+    Create = Nfsproc3Create(Create3args<'a>),
+    Mkdir = Nfsproc3Mkdir(Mkdir3args<'a>),
+    Symlink = Nfsproc3Symlink(Symlink3args<'a>),
+    Mknod = Nfsproc3Mknod(Mknod3args<'a>),
+    Remove = Nfsproc3Remove(Remove3args<'a>),
+    Rmdir = Nfsproc3Rmdir(Rmdir3args<'a>),
+    Rename = Nfsproc3Rename(Rename3args<'a>),
+    Link = Nfsproc3Link(Link3args<'a>),
+    Readdir = Nfsproc3Readdir(Readdir3args<'a>),
+    Readdirplus = Nfsproc3Readdirplus(Readdirplus3args<'a>),
+    Fsstat = Nfsproc3Fsstat(Fsstat3args<'a>),
+    Fsinfo = Nfsproc3Fsinfo(Fsinfo3args<'a>),
+    Pathconf = Nfsproc3Pathconf(Pathconf3args<'a>),
 }

@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::nfs::mount3::{self, MNT, Mounted};
+use crate::nfs::protocol::FileHandle;
 use spinrpc::{Groups, Program, Version};
 use std::io::Read;
 use std::net::TcpListener;
 use std::thread::{self, JoinHandle};
 
-/// What the service does with one call: its bytes, to be answered with these.
+/// Maps the bytes of one call to those of its answer.
 type Answer = fn(call: &[u8]) -> Vec<u8>;
 
 /// A service that answers one call, in pieces of `piece_bytes`; gives back the call.
@@ -49,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An accepted reply to `call`, with `results`.
 fn reply(call: &[u8], results: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
-    let message = to_bytes(|to| {
+    let message = bytes_of(|to| {
         to.fixed(&call[..4]);
         // REPLY, MSG_ACCEPTED, AUTH_NONE with no body, SUCCESS.
         [1, 0, 0, 0, 0].into_iter().for_each(|word| to.u32(word));
@@ -59,7 +60,7 @@ fn reply(call: &[u8], results: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
 }
 
 fn mounted() -> Mounted {
-    Mounted { handle: b"a handle".to_vec(), flavors: vec![1] }
+    Mounted { handle: FileHandle::new(b"a handle").unwrap(), flavors: vec![1] }
 }
 
 fn good_reply(call: &[u8]) -> Vec<u8> {
@@ -125,7 +126,7 @@ fn receive_a_record_of_2_gib_expect_the_service_given_up() {
 #[test]
 fn receive_that_the_program_is_not_there_expect_its_words() {
     let unavailable = |call: &[u8]| {
-        let message = to_bytes(|to| {
+        let message = bytes_of(|to| {
             to.fixed(&call[..4]);
             // REPLY, MSG_ACCEPTED, AUTH_NONE with no body, PROG_UNAVAIL.
             [1, 0, 0, 0, 1].into_iter().for_each(|word| to.u32(word));

@@ -1,9 +1,9 @@
 //! Keys that are the kernel's file handles, behind a byte for their kind.
 
 use super::Root;
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::directory::errors::io_status;
 use crate::nfs::server::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
-use nfs3_types::nfs3::nfsstat3;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use spinrpc::sys::file_handle::FileHandle;
@@ -23,7 +23,7 @@ impl KernelKeys {
     pub(super) fn of(&self, found: impl AsFd) -> Outcome<FileKey> {
         let handle = FileHandle::of(found.as_fd(), c"");
         let (handle, _) = handle.map_err(|error| io_status(&error))?;
-        key_of(&handle).ok_or(nfsstat3::NFS3ERR_SERVERFAULT)
+        key_of(&handle).ok_or(Nfsstat3::Nfs3errServerfault)
     }
 
     /// The kernel finds out by a generation in the handle that the number is another file's now.
@@ -33,10 +33,10 @@ impl KernelKeys {
     /// move out of the export remains reachable for who knows its key, as in the kernel's server
     /// without `subtree_check`.
     pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
-        let handle = handle_of(key).ok_or(nfsstat3::NFS3ERR_STALE)?;
+        let handle = handle_of(key).ok_or(Nfsstat3::Nfs3errStale)?;
         handle.open(root.directory, OFlags::PATH).map_err(|error| match io_status(&error) {
             // Bytes that are no handle of this file system: made by a server of another kind.
-            nfsstat3::NFS3ERR_INVAL | nfsstat3::NFS3ERR_NOENT => nfsstat3::NFS3ERR_STALE,
+            Nfsstat3::Nfs3errInval | Nfsstat3::Nfs3errNoent => Nfsstat3::Nfs3errStale,
             status => status,
         })
     }

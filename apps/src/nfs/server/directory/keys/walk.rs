@@ -1,11 +1,11 @@
 //! Keys by which a search finds a file again: its number and its time of birth.
 
 use super::{Root, find};
+use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::directory::attributes::{kind, stat};
 use crate::nfs::server::directory::errors::OrStatus;
 use crate::nfs::server::directory::files::{entries, is_plain_name, open};
 use crate::nfs::server::file_system::{FileKey, Outcome, Place};
-use nfs3_types::nfs3::nfsstat3;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, Statx, StatxFlags};
 use spinrpc::sync::lock;
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What such a key begins with; no file handle of the kernel has this type.
+/// First byte of such a key; no file handle of the kernel has this type.
 pub(super) const MARK: u8 = 0;
 /// Files whose places are remembered; when they are more, all are forgotten.
 const PLACES_MAX: usize = 1 << 18;
@@ -24,7 +24,7 @@ const SEARCH_FILES_MAX: usize = 1_000_000;
 /// Keys that were not found of late, and for how long none is searched for again.
 const MISSES_MAX: usize = 64;
 const MISS_TIME: Duration = Duration::from_secs(10);
-/// How deep a search and a chain of remembered places go.
+/// Greatest depth of a search and of a chain of remembered places.
 const DEPTH_MAX: usize = 128;
 /// Longest step of the clock that gives files their time of birth: a tick of the kernel.
 const CLOCK_STEP: Duration = Duration::from_millis(10);
@@ -72,7 +72,7 @@ impl WalkKeys {
         let (seconds, nanoseconds) = born.split_at_mut(8);
         seconds.copy_from_slice(&stat.stx_btime.tv_sec.to_be_bytes());
         nanoseconds.copy_from_slice(&stat.stx_btime.tv_nsec.to_be_bytes());
-        FileKey::new(&bytes).ok_or(nfsstat3::NFS3ERR_SERVERFAULT)
+        FileKey::new(&bytes).ok_or(Nfsstat3::Nfs3errServerfault)
     }
 
     pub(super) fn note(&self, key: &FileKey, at: Place<'_>) {
@@ -88,7 +88,7 @@ impl WalkKeys {
 
     pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
         if key.as_bytes().first() != Some(&MARK) {
-            return Err(nfsstat3::NFS3ERR_STALE);
+            return Err(Nfsstat3::Nfs3errStale);
         }
         if let Some(found) = self.find_where_seen(root, key, DEPTH_MAX) {
             return Ok(found);
@@ -98,10 +98,10 @@ impl WalkKeys {
             return Ok(found);
         }
         if misses.have(key) {
-            return Err(nfsstat3::NFS3ERR_STALE);
+            return Err(Nfsstat3::Nfs3errStale);
         }
         let found = self.search(root, key);
-        if matches!(found, Err(nfsstat3::NFS3ERR_STALE)) {
+        if matches!(found, Err(Nfsstat3::Nfs3errStale)) {
             misses.add(*key);
         }
         found
@@ -115,7 +115,7 @@ impl WalkKeys {
             wanted: key,
             files_left: SEARCH_FILES_MAX,
         };
-        search.below(root.directory, root.key, DEPTH_MAX)?.ok_or(nfsstat3::NFS3ERR_STALE)
+        search.below(root.directory, root.key, DEPTH_MAX)?.ok_or(Nfsstat3::Nfs3errStale)
     }
 
     /// Waits with a removed file at hand, whose number is not free before, until a new file with the
@@ -156,12 +156,12 @@ impl Misses {
     }
 }
 
-/// Who comes while a search is under way comes back: it may take minutes, and there are few threads.
+/// Calls that arrive during a search are retried later: it may take minutes, and there are few threads.
 fn alone(search: &Mutex<Misses>) -> Outcome<MutexGuard<'_, Misses>> {
     match search.try_lock() {
         Ok(misses) => Ok(misses),
         Err(TryLockError::Poisoned(misses)) => Ok(misses.into_inner()),
-        Err(TryLockError::WouldBlock) => Err(nfsstat3::NFS3ERR_JUKEBOX),
+        Err(TryLockError::WouldBlock) => Err(Nfsstat3::Nfs3errJukebox),
     }
 }
 
@@ -195,7 +195,7 @@ impl Search<'_> {
         directory: BorrowedFd<'_>,
         depth: usize,
     ) -> Outcome<Option<OwnedFd>> {
-        self.files_left = self.files_left.checked_sub(1).ok_or(nfsstat3::NFS3ERR_STALE)?;
+        self.files_left = self.files_left.checked_sub(1).ok_or(Nfsstat3::Nfs3errStale)?;
         let Ok(found) = find(directory, place.name) else { return Ok(None) };
         let stat = stat(&found).or_status()?;
         if stat.stx_mnt_id != self.mount_id {
@@ -236,7 +236,7 @@ mod tests {
         let search = Mutex::default();
         let first = alone(&search).ok();
         assert!(first.is_some());
-        assert!(matches!(alone(&search), Err(nfsstat3::NFS3ERR_JUKEBOX)));
+        assert!(matches!(alone(&search), Err(Nfsstat3::Nfs3errJukebox)));
         drop(first);
         assert!(alone(&search).is_ok());
     }

@@ -20,11 +20,11 @@ fn what_was_written_is_read() {
         let file = export.create("file");
         let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
         let placed = WriteData::Placed(Bulk::from_vec(bytes.clone()));
-        let request = Request::Write { offset: 3, data: placed, stable: stable_how::UNSTABLE };
+        let request = Request::Write { offset: 3, data: placed, stable: StableHow::Unstable };
         let Done::Written { count, wcc, .. } = data.run(&ROOT, &file, request) else { panic!() };
         assert_eq!(count, 100_000);
-        assert!(matches!(&wcc.before, Nfs3Option::Some(before) if before.size == 0));
-        assert!(matches!(&wcc.after, Nfs3Option::Some(after) if after.size == 100_003));
+        assert!(matches!(&wcc.before, Some(before) if before.size == 0));
+        assert!(matches!(&wcc.after, Some(after) if after.size == 100_003));
         let expected = [&[0; 3], &bytes[..]].concat();
         assert_eq!(fs::read(export.local("file")).unwrap(), expected);
         assert_eq!(data.read_as(&ROOT, &file, (0, 100_003)).unwrap(), (expected.clone(), true));
@@ -44,7 +44,7 @@ fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
     let node = tree.node(&export.create("file")).unwrap();
     let data = Bulk::from_vec(vec![1]);
     let write =
-        under_way(&node, &Operation::Write { offset: 0, data, stable: stable_how::UNSTABLE });
+        under_way(&node, &Operation::Write { offset: 0, data, stable: StableHow::Unstable });
     let commit = under_way(&node, &Operation::Commit);
     commit.ended(tree, Ended { buffer: None, bytes: 0, result: Ok(()) });
     assert!(!node.is_dirty());
@@ -73,10 +73,10 @@ fn a_write_beyond_what_files_can_have_fails() {
     both(|export, data| {
         let file = export.create("file");
         for offset in [i64::MAX as u64, u64::MAX] {
-            let written = data.write_as(&ROOT, &file, (offset, b"x"), stable_how::UNSTABLE);
-            assert_eq!(status(written), nfsstat3::NFS3ERR_FBIG);
+            let written = data.write_as(&ROOT, &file, (offset, b"x"), StableHow::Unstable);
+            assert_eq!(status(written), Nfsstat3::Nfs3errFbig);
         }
-        assert_eq!(data.write_as(&ROOT, &file, (0, b""), stable_how::UNSTABLE).unwrap(), 0);
+        assert_eq!(data.write_as(&ROOT, &file, (0, b""), StableHow::Unstable).unwrap(), 0);
         assert_eq!(export.directory.attributes(&file).unwrap().size, 0);
     });
 }
@@ -86,10 +86,10 @@ fn data_are_of_regular_files_only() {
     both(|export, data| {
         let directory = export.make_directory("directory");
         let read = data.read_as(&ROOT, &directory, (0, 1));
-        assert_eq!(status(read), nfsstat3::NFS3ERR_ISDIR);
-        let written = data.write_as(&ROOT, &directory, (0, b"x"), stable_how::UNSTABLE);
-        assert_eq!(status(written), nfsstat3::NFS3ERR_ISDIR);
-        assert_eq!(status(data.commit(&directory)), nfsstat3::NFS3ERR_ISDIR);
+        assert_eq!(status(read), Nfsstat3::Nfs3errIsdir);
+        let written = data.write_as(&ROOT, &directory, (0, b"x"), StableHow::Unstable);
+        assert_eq!(status(written), Nfsstat3::Nfs3errIsdir);
+        assert_eq!(status(data.commit(&directory)), Nfsstat3::Nfs3errIsdir);
     });
 }
 
@@ -103,9 +103,9 @@ fn stable_means_synced_before_the_reply() {
             let after = export.directory.syncs();
             (after.data - before.data, after.file - before.file)
         };
-        assert_eq!(synced(data, stable_how::UNSTABLE), (0, 0));
-        assert_eq!(synced(data, stable_how::DATA_SYNC), (1, 0));
-        assert_eq!(synced(data, stable_how::FILE_SYNC), (0, 1));
+        assert_eq!(synced(data, StableHow::Unstable), (0, 0));
+        assert_eq!(synced(data, StableHow::DataSync), (1, 0));
+        assert_eq!(synced(data, StableHow::FileSync), (0, 1));
         let before = export.directory.syncs();
         data.commit(&file).unwrap();
         assert_eq!(export.directory.syncs().file - before.file, 1);
@@ -127,7 +127,7 @@ fn changes_of_names_are_synced_before_the_reply() {
     synced("CREATE: the file and the directory", 2);
     export.make_directory("directory");
     synced("MKDIR", 2);
-    export.directory.link(&ROOT, &file, at(&root, "link"), &mut wcc_data::default()).unwrap();
+    export.directory.link(&ROOT, &file, at(&root, "link"), &mut WccData::default()).unwrap();
     synced("LINK", 2);
     export.rename(at(&root, "link"), at(&export.key("directory"), "link")).unwrap();
     synced("RENAME: both directories", 2);
@@ -141,13 +141,13 @@ fn changes_of_names_are_synced_before_the_reply() {
 fn a_file_that_was_removed_while_it_was_open_is_stale() {
     both(|export, data| {
         let file = export.create("file");
-        data.write_as(&ROOT, &file, (0, b"text"), stable_how::UNSTABLE).unwrap();
+        data.write_as(&ROOT, &file, (0, b"text"), StableHow::Unstable).unwrap();
         data.read_as(&ROOT, &file, (0, 4)).unwrap();
         fs::remove_file(export.local("file")).unwrap();
-        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), nfsstat3::NFS3ERR_STALE);
-        let written = data.write_as(&ROOT, &file, (0, b"x"), stable_how::UNSTABLE);
-        assert_eq!(status(written), nfsstat3::NFS3ERR_STALE);
-        assert_eq!(status(data.commit(&file)), nfsstat3::NFS3ERR_STALE);
+        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), Nfsstat3::Nfs3errStale);
+        let written = data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable);
+        assert_eq!(status(written), Nfsstat3::Nfs3errStale);
+        assert_eq!(status(data.commit(&file)), Nfsstat3::Nfs3errStale);
     });
 }
 
@@ -161,7 +161,7 @@ fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
         let mut later = Vec::new();
         for offset in 0..8 {
             let data_of = WriteData::Inline(b"x");
-            let request = Request::Write { offset, data: data_of, stable: stable_how::UNSTABLE };
+            let request = Request::Write { offset, data: data_of, stable: StableHow::Unstable };
             match data.path.start(&ROOT, &file, request) {
                 Started::Later(number) => later.push(number),
                 Started::Done(done) => panic!("{done:?}"),
@@ -169,7 +169,7 @@ fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
         }
         let request = Request::Commit { offset: 0, count: 0 };
         let refused = data.path.start(&ROOT, &file, request);
-        let too_much = nfsstat3::NFS3ERR_JUKEBOX;
+        let too_much = Nfsstat3::Nfs3errJukebox;
         assert!(
             matches!(refused, Started::Done(Done::Failed { status, .. }) if status == too_much)
         );
@@ -224,13 +224,13 @@ fn writes_that_overlap_in_time_do_not_claim_to_be_alone() {
     let export = Export::new();
     let mut data = export.data();
     let file = export.create("file");
-    data.write_as(&ROOT, &file, (0, b"open it"), stable_how::UNSTABLE).unwrap();
+    data.write_as(&ROOT, &file, (0, b"open it"), StableHow::Unstable).unwrap();
     if export.directory.ways().io != IoMode::Uring {
         return;
     }
     for offset in 0..2 {
         let data_of = WriteData::Inline(b"x");
-        let request = Request::Write { offset, data: data_of, stable: stable_how::UNSTABLE };
+        let request = Request::Write { offset, data: data_of, stable: StableHow::Unstable };
         assert!(matches!(data.path.start(&ROOT, &file, request), Started::Later(_)));
     }
     let mut alone = 0;
@@ -246,7 +246,7 @@ fn a_read_only_file_descriptor_is_not_what_writes() {
     both(|export, data| {
         let file = export.create("file");
         data.read_as(&ROOT, &file, (0, 1)).unwrap();
-        data.write_as(&ROOT, &file, (0, b"x"), stable_how::FILE_SYNC).unwrap();
+        data.write_as(&ROOT, &file, (0, b"x"), StableHow::FileSync).unwrap();
         assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (b"x".to_vec(), true));
     });
 }
@@ -284,7 +284,7 @@ fn a_lease_of_another_process_is_not_waited_for() {
             return eprintln!("not tested: it takes perl, and a file system with leases");
         };
         let begun = std::time::Instant::now();
-        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), nfsstat3::NFS3ERR_JUKEBOX);
+        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), Nfsstat3::Nfs3errJukebox);
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
         drop(leaser);
         assert_eq!(data.read_as(&ROOT, &file, (0, 4)).unwrap(), (b"text".to_vec(), true));
@@ -303,13 +303,13 @@ fn an_error_of_a_sync_changes_the_verifier_of_writes() {
     };
     let data = || Bulk::from_vec(vec![0; 8]);
     let write = |stable| Operation::Write { offset: 0, data: data(), stable };
-    let failed = || Err(nfsstat3::NFS3ERR_IO);
+    let failed = || Err(Nfsstat3::Nfs3errIo);
     assert_eq!(losses_of(&Operation::Commit, Ok(())), 0);
     assert_eq!(losses_of(&Operation::Commit, failed()), 1);
-    assert_eq!(losses_of(&write(stable_how::DATA_SYNC), failed()), 1);
-    assert_eq!(losses_of(&write(stable_how::FILE_SYNC), failed()), 1);
+    assert_eq!(losses_of(&write(StableHow::DataSync), failed()), 1);
+    assert_eq!(losses_of(&write(StableHow::FileSync), failed()), 1);
     // What the caller is told is no loss of what others were told.
-    assert_eq!(losses_of(&write(stable_how::UNSTABLE), failed()), 0);
+    assert_eq!(losses_of(&write(StableHow::Unstable), failed()), 0);
     assert_eq!(losses_of(&Operation::Read { offset: 0, into: data() }, failed()), 0);
 }
 
@@ -319,19 +319,19 @@ fn a_durable_write_that_is_refused_loses_nothing_of_others() {
     both(|export, data| {
         let file = export.create("file");
         // More than files of most file systems can have: those that can have it write it.
-        let written = data.write_as(&ROOT, &file, (1 << 62, b"x"), stable_how::FILE_SYNC);
-        assert!(matches!(written, Ok(1) | Err(nfsstat3::NFS3ERR_FBIG)), "{written:?}");
+        let written = data.write_as(&ROOT, &file, (1 << 62, b"x"), StableHow::FileSync);
+        assert!(matches!(written, Ok(1) | Err(Nfsstat3::Nfs3errFbig)), "{written:?}");
         assert_eq!(export.directory.losses(), 0);
     });
 }
 
 #[test]
 fn only_what_a_sync_may_have_met_counts_as_a_loss() {
-    use nfsstat3::*;
+    use Nfsstat3::*;
     let export = Export::new();
     let tree = &export.directory.tree;
     let node = tree.node(&export.create("file")).unwrap();
-    let losses_of = |stable: Option<stable_how>, status, bytes| {
+    let losses_of = |stable: Option<StableHow>, status, bytes| {
         let data = || Bulk::from_vec(vec![1, 2]);
         let operation = stable.map_or(Operation::Commit, |stable| Operation::Write {
             offset: 0,
@@ -343,27 +343,27 @@ fn only_what_a_sync_may_have_met_counts_as_a_loss() {
         running.ended(tree, Ended { buffer: None, bytes, result: Err(status) });
         export.directory.losses() - before
     };
-    let durable = Some(stable_how::DATA_SYNC);
+    let durable = Some(StableHow::DataSync);
     for refusal in [
-        NFS3ERR_FBIG,
-        NFS3ERR_INVAL,
-        NFS3ERR_PERM,
-        NFS3ERR_ACCES,
-        NFS3ERR_ROFS,
-        NFS3ERR_NXIO,
-        NFS3ERR_JUKEBOX,
-        NFS3ERR_STALE,
-        NFS3ERR_ISDIR,
+        Nfs3errFbig,
+        Nfs3errInval,
+        Nfs3errPerm,
+        Nfs3errAcces,
+        Nfs3errRofs,
+        Nfs3errNxio,
+        Nfs3errJukebox,
+        Nfs3errStale,
+        Nfs3errIsdir,
     ] {
         assert_eq!(losses_of(durable, refusal, 0), 0, "{refusal:?}");
     }
-    for full in [NFS3ERR_NOSPC, NFS3ERR_DQUOT] {
+    for full in [Nfs3errNospc, Nfs3errDquot] {
         assert_eq!(losses_of(durable, full, 0), 0, "{full:?}");
         assert_eq!(losses_of(durable, full, 1), 1, "{full:?}");
         assert_eq!(losses_of(None, full, 0), 1, "{full:?} of COMMIT");
     }
-    assert_eq!(losses_of(durable, NFS3ERR_IO, 0), 1);
-    assert_eq!(losses_of(Some(stable_how::UNSTABLE), NFS3ERR_IO, 0), 0);
+    assert_eq!(losses_of(durable, Nfs3errIo, 0), 1);
+    assert_eq!(losses_of(Some(StableHow::Unstable), Nfs3errIo, 0), 0);
 }
 
 /// A request that is under way, without the kernel's knowledge.
@@ -379,7 +379,7 @@ fn what_overlaps_with_a_sync_that_fails_fails() {
     let export = Export::new();
     let tree = &export.directory.tree;
     let node = tree.node(&export.create("file")).unwrap();
-    let stable = stable_how::FILE_SYNC;
+    let stable = StableHow::FileSync;
     let write = || Operation::Write { offset: 0, data: Bulk::from_vec(vec![1]), stable };
     for operation in [Operation::Commit, write()] {
         let bytes = usize::from(operation.right() == Right::Write);
@@ -388,11 +388,11 @@ fn what_overlaps_with_a_sync_that_fails_fails() {
         assert!(!untold.is_clear());
         let later = under_way(&node, &operation);
         let before = export.directory.losses();
-        told.ended(tree, Ended { buffer: None, bytes: 0, result: Err(nfsstat3::NFS3ERR_IO) });
+        told.ended(tree, Ended { buffer: None, bytes: 0, result: Err(Nfsstat3::Nfs3errIo) });
         assert_eq!(export.directory.losses() - before, 1);
         assert!(untold.is_clear(), "it does not wait for what began later");
         let answer = untold.answer(tree);
-        assert!(matches!(answer, Done::Failed { status: nfsstat3::NFS3ERR_IO, .. }), "{answer:?}");
+        assert!(matches!(answer, Done::Failed { status: Nfsstat3::Nfs3errIo, .. }), "{answer:?}");
         drop(later);
     }
     let (first, second) = (under_way(&node, &write()), under_way(&node, &Operation::Commit));
@@ -408,7 +408,7 @@ fn what_overlaps_with_a_sync_that_fails_fails() {
 fn a_commit_waits_for_what_it_overlaps_with() {
     both(|export, data| {
         let file = export.create("file");
-        data.write_as(&ROOT, &file, (0, b"x"), stable_how::UNSTABLE).unwrap();
+        data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable).unwrap();
         let node = export.directory.tree.node(&file).unwrap();
         let other = under_way(&node, &Operation::Commit);
         let Started::Later(number) =
@@ -420,9 +420,9 @@ fn a_commit_waits_for_what_it_overlaps_with() {
             assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is under way");
             thread::yield_now();
         }
-        let result = Err(nfsstat3::NFS3ERR_IO);
+        let result = Err(Nfsstat3::Nfs3errIo);
         other.ended(&export.directory.tree, Ended { buffer: None, bytes: 0, result });
-        let status = nfsstat3::NFS3ERR_IO;
+        let status = Nfsstat3::Nfs3errIo;
         assert!(matches!(data.wait(number), Done::Failed { status: told, .. } if told == status));
         data.commit(&file).unwrap();
     });

@@ -31,15 +31,15 @@ fn a_file_that_is_gone_is_stale_whether_it_is_held_open_or_not() {
     both(|mut export| {
         let (held, not_held) = (export.create("held"), export.create("not-held"));
         fs::remove_file(export.local("held")).unwrap();
-        assert_eq!(status(export.directory.attributes(&held)), nfsstat3::NFS3ERR_STALE);
+        assert_eq!(status(export.directory.attributes(&held)), Nfsstat3::Nfs3errStale);
         fs::remove_file(export.local("not-held")).unwrap();
         export.restart();
         for key in [held, not_held] {
-            assert_eq!(status(export.directory.attributes(&key)), nfsstat3::NFS3ERR_STALE);
+            assert_eq!(status(export.directory.attributes(&key)), Nfsstat3::Nfs3errStale);
             let read = export.data().read_as(&ROOT, &key, (0, 1));
-            assert_eq!(status(read), nfsstat3::NFS3ERR_STALE);
-            let written = export.data().write_as(&ROOT, &key, (0, b"x"), stable_how::UNSTABLE);
-            assert_eq!(status(written), nfsstat3::NFS3ERR_STALE);
+            assert_eq!(status(read), Nfsstat3::Nfs3errStale);
+            let written = export.data().write_as(&ROOT, &key, (0, b"x"), StableHow::Unstable);
+            assert_eq!(status(written), Nfsstat3::Nfs3errStale);
         }
     });
 }
@@ -57,7 +57,7 @@ fn a_number_that_is_used_again_is_another_file() {
             reused |= inode(&export.local("new")) == number;
             assert_ne!(new, old);
             export.restart();
-            assert_eq!(status(export.directory.attributes(&old)), nfsstat3::NFS3ERR_STALE);
+            assert_eq!(status(export.directory.attributes(&old)), Nfsstat3::Nfs3errStale);
             export.directory.attributes(&new).unwrap();
             export.remove("new").unwrap();
         }
@@ -79,7 +79,7 @@ fn keys_that_were_never_given_are_stale() {
             let key = FileKey::new(&bytes).unwrap();
             assert_eq!(
                 status(export.directory.attributes(&key)),
-                nfsstat3::NFS3ERR_STALE,
+                Nfsstat3::Nfs3errStale,
                 "{bytes:?}"
             );
         }
@@ -106,9 +106,9 @@ fn what_was_searched_in_vain_is_not_searched_again_at_once() {
     let file = export.create("file");
     fs::rename(export.local("file"), outside.local("file")).unwrap();
     export.restart();
-    assert_eq!(status(export.directory.attributes(&file)), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(status(export.directory.attributes(&file)), Nfsstat3::Nfs3errStale);
     fs::rename(outside.local("file"), export.local("file")).unwrap();
-    assert_eq!(status(export.directory.attributes(&file)), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(status(export.directory.attributes(&file)), Nfsstat3::Nfs3errStale);
     assert_eq!(export.key("file"), file, "by its name it is found");
     export.directory.attributes(&file).unwrap();
 }
@@ -137,7 +137,7 @@ fn no_more_files_are_held_open_than_allowed() {
     assert!(export.directory.tree.nodes.held() <= 16);
     let mut data = export.data();
     for key in &keys {
-        data.write_as(&ROOT, key, (0, b"x"), stable_how::UNSTABLE).unwrap();
+        data.write_as(&ROOT, key, (0, b"x"), StableHow::Unstable).unwrap();
     }
     assert!(export.directory.tree.nodes.held() <= 16);
     let synced = export.directory.syncs().file - 128;
@@ -148,7 +148,7 @@ fn no_more_files_are_held_open_than_allowed() {
 fn a_removed_file_is_let_go_at_once() {
     let export = Export::new();
     let file = export.create("file");
-    export.data().write_as(&ROOT, &file, (0, b"x"), stable_how::UNSTABLE).unwrap();
+    export.data().write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable).unwrap();
     let held = export.directory.tree.nodes.held();
     export.remove("file").unwrap();
     assert_eq!(export.directory.tree.nodes.held(), held - 1);

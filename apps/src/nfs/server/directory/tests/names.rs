@@ -1,8 +1,8 @@
-//! What is found, made, renamed and taken away under which name, and what lies outside.
+//! Finding, making, renaming and removing names, and files outside the export.
 
 use super::*;
+use crate::nfs::protocol::{Ftype3, Specdata3};
 use crate::nfs::server::file_system::DirectoryEntry;
-use nfs3_types::nfs3::{createverf3, ftype3, specdata3};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::sync::atomic::AtomicBool;
 
@@ -23,19 +23,19 @@ fn a_directory_that_was_moved_out_of_the_tree_has_no_parent() {
     let (export, outside) = (Export::new(), Export::new());
     let below = export.make_directory("below");
     fs::rename(export.local("below"), outside.local("below")).unwrap();
-    assert_eq!(status(export.lookup(&below, "..")), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(status(export.lookup(&below, "..")), Nfsstat3::Nfs3errStale);
 }
 
 #[test]
 fn names_that_are_not_there_or_cannot_be() {
     let export = Export::new();
     let file = export.create("file");
-    assert_eq!(status(export.lookup(&export.root(), "none")), nfsstat3::NFS3ERR_NOENT);
-    assert_eq!(status(export.lookup(&file, "none")), nfsstat3::NFS3ERR_NOTDIR);
+    assert_eq!(status(export.lookup(&export.root(), "none")), Nfsstat3::Nfs3errNoent);
+    assert_eq!(status(export.lookup(&file, "none")), Nfsstat3::Nfs3errNotdir);
     let long = "n".repeat(256);
-    assert_eq!(status(export.lookup(&export.root(), &long)), nfsstat3::NFS3ERR_NAMETOOLONG);
-    let made = export.create_as(&ROOT, &long, &createhow3::GUARDED(sattr3::default()));
-    assert_eq!(status(made), nfsstat3::NFS3ERR_NAMETOOLONG);
+    assert_eq!(status(export.lookup(&export.root(), &long)), Nfsstat3::Nfs3errNametoolong);
+    let made = export.create_as(&ROOT, &long, &Createhow3::Guarded(Sattr3::default()));
+    assert_eq!(status(made), Nfsstat3::Nfs3errNametoolong);
 }
 
 #[test]
@@ -47,22 +47,22 @@ fn a_symbolic_link_is_never_followed() {
     symlink(&outside.path, export.local("directory")).unwrap();
 
     let link = export.lookup(&export.root(), "file").unwrap();
-    assert_eq!(link.attributes.type_, ftype3::NF3LNK);
+    assert_eq!(link.attributes.r#type, Ftype3::Nf3lnk);
     assert_eq!(link.attributes.fileid, inode(&export.local("file")));
     let text = export.directory.read_link(&ROOT, &link.key).unwrap();
     assert_eq!(text, secret.to_str().unwrap().as_bytes());
     let directory = export.key("directory");
-    assert_eq!(status(export.lookup(&directory, "secret")), nfsstat3::NFS3ERR_NOTDIR);
+    assert_eq!(status(export.lookup(&directory, "secret")), Nfsstat3::Nfs3errNotdir);
 
-    let truncated = createhow3::UNCHECKED(sattr3 { size: Nfs3Option::Some(0), ..with_mode(0o777) });
-    assert_eq!(status(export.create_as(&ROOT, "file", &truncated)), nfsstat3::NFS3ERR_EXIST);
-    let size = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
-    assert_eq!(status(export.set(&ROOT, &link.key, &size)), nfsstat3::NFS3ERR_INVAL);
+    let truncated = Createhow3::Unchecked(Sattr3 { size: Some(0), ..with_mode(0o777) });
+    assert_eq!(status(export.create_as(&ROOT, "file", &truncated)), Nfsstat3::Nfs3errExist);
+    let size = Sattr3 { size: Some(0), ..Sattr3::default() };
+    assert_eq!(status(export.set(&ROOT, &link.key, &size)), Nfsstat3::Nfs3errInval);
     export.set(&ROOT, &link.key, &with_mode(0o777)).unwrap();
     let mut data = export.data();
-    assert_eq!(status(data.read_as(&ROOT, &link.key, (0, 8))), nfsstat3::NFS3ERR_INVAL);
-    let written = data.write_as(&ROOT, &link.key, (0, b"x"), stable_how::FILE_SYNC);
-    assert_eq!(status(written), nfsstat3::NFS3ERR_INVAL);
+    assert_eq!(status(data.read_as(&ROOT, &link.key, (0, 8))), Nfsstat3::Nfs3errInval);
+    let written = data.write_as(&ROOT, &link.key, (0, b"x"), StableHow::FileSync);
+    assert_eq!(status(written), Nfsstat3::Nfs3errInval);
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
     assert_ne!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o777);
 }
@@ -86,9 +86,9 @@ fn a_name_that_becomes_a_symbolic_link_meanwhile_leads_nowhere() {
         for round in 0..300 {
             let Ok(found) = export.lookup(&export.root(), "name") else { continue };
             let name = format!("file-{round}");
-            let how = createhow3::UNCHECKED(with_mode(0o600));
+            let how = Createhow3::Unchecked(with_mode(0o600));
             let place = at(&found.key, &name);
-            let _ = export.directory.create(&ROOT, place, &how, &mut wcc_data::default());
+            let _ = export.directory.create(&ROOT, place, &how, &mut WccData::default());
             assert_ne!(found.attributes.fileid, inode(&outside.path));
         }
         over.store(true, Ordering::Relaxed);
@@ -102,7 +102,7 @@ fn what_is_mounted_below_is_not_exported() {
     // Without /proc no directory is exported at all.
     let directory = Directory::open(Path::new("/"), &options).unwrap();
     let found = directory.lookup(&ROOT, at(&directory.root(), "proc"));
-    assert_eq!(status(found), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(found), Nfsstat3::Nfs3errAcces);
     let from = ListFrom { with_files: true, ..NOWHERE };
     let mut is_named = false;
     directory
@@ -149,12 +149,12 @@ fn create_unchecked_does_not_touch_a_file_that_is_mounted_there() {
     let mut mount = std::process::Command::new("mount");
     mount.arg("--bind").args([outside.local("secret"), export.local("file")]);
     assert!(mount.status().unwrap().success());
-    let cut = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
-    let cut = export.create_as(&ROOT, "file", &createhow3::UNCHECKED(cut));
+    let cut = Sattr3 { size: Some(0), ..Sattr3::default() };
+    let cut = export.create_as(&ROOT, "file", &Createhow3::Unchecked(cut));
     let kept = fs::read(outside.local("secret")).unwrap();
     let mut umount = std::process::Command::new("umount");
     assert!(umount.arg(export.local("file")).status().unwrap().success());
-    assert_eq!(status(cut), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(cut), Nfsstat3::Nfs3errAcces);
     assert_eq!(kept, b"secret");
 }
 
@@ -163,24 +163,24 @@ fn create_unchecked_takes_what_is_there_and_guarded_does_not() {
     let export = Export::new();
     let file = export.create("file");
     fs::write(export.local("file"), "text").unwrap();
-    let unchecked = |new| export.create_as(&ROOT, "file", &createhow3::UNCHECKED(new));
+    let unchecked = |new| export.create_as(&ROOT, "file", &Createhow3::Unchecked(new));
     assert_eq!(unchecked(with_mode(0o600)).unwrap().key, file);
     assert_eq!(unchecked(with_mode(0o600)).unwrap().attributes.mode, 0o644);
     assert_eq!(fs::read(export.local("file")).unwrap(), b"text");
-    let cut = unchecked(sattr3 { size: Nfs3Option::Some(2), ..sattr3::default() }).unwrap();
+    let cut = unchecked(Sattr3 { size: Some(2), ..Sattr3::default() }).unwrap();
     assert_eq!((cut.key, cut.attributes.size), (file, 2));
-    let guarded = export.create_as(&ROOT, "file", &createhow3::GUARDED(with_mode(0o600)));
-    assert_eq!(status(guarded), nfsstat3::NFS3ERR_EXIST);
+    let guarded = export.create_as(&ROOT, "file", &Createhow3::Guarded(with_mode(0o600)));
+    assert_eq!(status(guarded), Nfsstat3::Nfs3errExist);
     export.make_directory("directory");
-    let over = export.create_as(&ROOT, "directory", &createhow3::UNCHECKED(with_mode(0o600)));
-    assert_eq!(status(over), nfsstat3::NFS3ERR_EXIST);
+    let over = export.create_as(&ROOT, "directory", &Createhow3::Unchecked(with_mode(0o600)));
+    assert_eq!(status(over), Nfsstat3::Nfs3errExist);
 }
 
 #[test]
 fn create_has_the_mode_and_size_that_were_asked_for() {
     let export = Export::new();
-    let new = sattr3 { size: Nfs3Option::Some(3), ..with_mode(0o1775) };
-    let found = export.create_as(&ROOT, "file", &createhow3::GUARDED(new)).unwrap();
+    let new = Sattr3 { size: Some(3), ..with_mode(0o1775) };
+    let found = export.create_as(&ROOT, "file", &Createhow3::Guarded(new)).unwrap();
     assert_eq!((found.attributes.mode, found.attributes.size), (0o1775, 3));
     assert_eq!(found.attributes.fileid, inode(&export.local("file")));
 }
@@ -188,25 +188,25 @@ fn create_has_the_mode_and_size_that_were_asked_for() {
 #[test]
 fn nothing_is_made_for_an_owner_that_nobody_is() {
     let export = Export::new();
-    let (root, wcc) = (export.root(), &mut wcc_data::default());
-    let nobody = Nfs3Option::Some(u32::MAX);
+    let (root, wcc) = (export.root(), &mut WccData::default());
+    let nobody = Some(u32::MAX);
     for new in
-        [sattr3 { uid: nobody, ..sattr3::default() }, sattr3 { gid: nobody, ..sattr3::default() }]
+        [Sattr3 { uid: nobody, ..Sattr3::default() }, Sattr3 { gid: nobody, ..Sattr3::default() }]
     {
         let directory = &export.directory;
         let special = super::super::SpecialFile {
-            kind: ftype3::NF3FIFO,
-            device: specdata3::default(),
-            attributes: new.clone(),
+            kind: Ftype3::Nf3fifo,
+            device: Specdata3::default(),
+            attributes: new,
         };
         for made in [
-            export.create_as(&ROOT, "file", &createhow3::UNCHECKED(new.clone())),
-            export.create_as(&ROOT, "file", &createhow3::GUARDED(new.clone())),
+            export.create_as(&ROOT, "file", &Createhow3::Unchecked(new)),
+            export.create_as(&ROOT, "file", &Createhow3::Guarded(new)),
             directory.make_directory(&ROOT, at(&root, "directory"), &new, wcc),
             directory.make_symlink(&ROOT, at(&root, "link"), b"text", &new, wcc),
             directory.make_special(&ROOT, at(&root, "fifo"), &special, wcc),
         ] {
-            assert_eq!(status(made), nfsstat3::NFS3ERR_INVAL);
+            assert_eq!(status(made), Nfsstat3::Nfs3errInval);
         }
         assert_eq!(fs::read_dir(&export.path).unwrap().count(), 0);
     }
@@ -215,15 +215,15 @@ fn nothing_is_made_for_an_owner_that_nobody_is() {
 #[test]
 fn create_exclusive_is_repeatable_even_behind_a_restart() {
     let mut export = Export::new();
-    let how = createhow3::EXCLUSIVE(createverf3([0xff; 8]));
+    let how = Createhow3::Exclusive([0xff; 8]);
     let first = export.create_as(&ROOT, "file", &how).unwrap();
     assert_eq!(export.create_as(&ROOT, "file", &how).unwrap().key, first.key);
     export.restart();
     assert_eq!(export.create_as(&ROOT, "file", &how).unwrap().key, first.key);
-    let other = createhow3::EXCLUSIVE(createverf3([7; 8]));
-    assert_eq!(status(export.create_as(&ROOT, "file", &other)), nfsstat3::NFS3ERR_EXIST);
+    let other = Createhow3::Exclusive([7; 8]);
+    assert_eq!(status(export.create_as(&ROOT, "file", &other)), Nfsstat3::Nfs3errExist);
     fs::write(export.local("file"), "in use").unwrap();
-    assert_eq!(status(export.create_as(&ROOT, "file", &how)), nfsstat3::NFS3ERR_EXIST);
+    assert_eq!(status(export.create_as(&ROOT, "file", &how)), Nfsstat3::Nfs3errExist);
 }
 
 #[test]
@@ -233,24 +233,24 @@ fn remove_and_rmdir_take_their_own_kinds() {
     fs::write(export.local("directory/inner"), "").unwrap();
     let root = export.root();
     let rmdir =
-        |name| export.directory.remove_directory(&ROOT, at(&root, name), &mut wcc_data::default());
-    assert_eq!(status(export.remove("directory")), nfsstat3::NFS3ERR_ISDIR);
-    assert_eq!(status(rmdir("file")), nfsstat3::NFS3ERR_NOTDIR);
-    assert_eq!(status(rmdir("directory")), nfsstat3::NFS3ERR_NOTEMPTY);
-    assert_eq!(status(export.remove("none")), nfsstat3::NFS3ERR_NOENT);
+        |name| export.directory.remove_directory(&ROOT, at(&root, name), &mut WccData::default());
+    assert_eq!(status(export.remove("directory")), Nfsstat3::Nfs3errIsdir);
+    assert_eq!(status(rmdir("file")), Nfsstat3::Nfs3errNotdir);
+    assert_eq!(status(rmdir("directory")), Nfsstat3::Nfs3errNotempty);
+    assert_eq!(status(export.remove("none")), Nfsstat3::Nfs3errNoent);
     fs::remove_file(export.local("directory/inner")).unwrap();
     rmdir("directory").unwrap();
     export.remove("file").unwrap();
     for gone in [file, directory] {
-        assert_eq!(status(export.directory.attributes(&gone)), nfsstat3::NFS3ERR_STALE);
+        assert_eq!(status(export.directory.attributes(&gone)), Nfsstat3::Nfs3errStale);
     }
     let inside = export.directory.create(
         &ROOT,
         at(&directory, "late"),
-        &createhow3::GUARDED(sattr3::default()),
-        &mut wcc_data::default(),
+        &Createhow3::Guarded(Sattr3::default()),
+        &mut WccData::default(),
     );
-    assert_eq!(status(inside), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(status(inside), Nfsstat3::Nfs3errStale);
 }
 
 #[test]
@@ -260,18 +260,18 @@ fn rename_replaces_what_is_compatible() {
     let (old, new) = (export.create("old"), export.create("new"));
     export.rename(at(&root, "old"), at(&root, "new")).unwrap();
     assert_eq!(export.key("new"), old);
-    assert_eq!(status(export.directory.attributes(&new)), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(status(export.directory.attributes(&new)), Nfsstat3::Nfs3errStale);
 
     let directory = export.make_directory("directory");
     let refused = |from, to| status(export.rename(from, to));
-    assert_eq!(refused(at(&root, "new"), at(&root, "directory")), nfsstat3::NFS3ERR_EXIST);
-    assert_eq!(refused(at(&root, "directory"), at(&root, "new")), nfsstat3::NFS3ERR_EXIST);
-    assert_eq!(refused(at(&root, "none"), at(&root, "new")), nfsstat3::NFS3ERR_NOENT);
-    assert_eq!(refused(at(&root, "directory"), at(&directory, "self")), nfsstat3::NFS3ERR_INVAL);
+    assert_eq!(refused(at(&root, "new"), at(&root, "directory")), Nfsstat3::Nfs3errExist);
+    assert_eq!(refused(at(&root, "directory"), at(&root, "new")), Nfsstat3::Nfs3errExist);
+    assert_eq!(refused(at(&root, "none"), at(&root, "new")), Nfsstat3::Nfs3errNoent);
+    assert_eq!(refused(at(&root, "directory"), at(&directory, "self")), Nfsstat3::Nfs3errInval);
     export.rename(at(&root, "new"), at(&directory, "inner")).unwrap();
     export.make_directory("other");
-    assert_eq!(refused(at(&root, "other"), at(&root, "directory")), nfsstat3::NFS3ERR_NOTEMPTY);
-    assert_eq!(refused(at(&root, "other"), at(&old, "name")), nfsstat3::NFS3ERR_NOTDIR);
+    assert_eq!(refused(at(&root, "other"), at(&root, "directory")), Nfsstat3::Nfs3errNotempty);
+    assert_eq!(refused(at(&root, "other"), at(&old, "name")), Nfsstat3::Nfs3errNotdir);
     assert_eq!(export.lookup(&directory, "inner").unwrap().key, old);
 }
 
@@ -290,8 +290,8 @@ fn rename_tells_of_both_directories() {
     export.directory.rename(&ROOT, at(&root, "file"), at(&below, "file"), &mut wccs).unwrap();
     for (wcc, key) in [(&wccs.0, root), (&wccs.1, below)] {
         let after = export.directory.attributes(&key).unwrap();
-        assert!(matches!(&wcc.after, Nfs3Option::Some(told) if told.ctime == after.ctime));
-        assert!(matches!(&wcc.before, Nfs3Option::Some(told) if told.ctime != after.ctime));
+        assert!(matches!(&wcc.after, Some(told) if told.ctime == after.ctime));
+        assert!(matches!(&wcc.before, Some(told) if told.ctime != after.ctime));
     }
 }
 
@@ -301,12 +301,12 @@ fn link_gives_one_more_name() {
     let (file, root) = (export.create("file"), export.root());
     let directory = export.make_directory("directory");
     let link =
-        |file, name| export.directory.link(&ROOT, file, at(&root, name), &mut wcc_data::default());
+        |file, name| export.directory.link(&ROOT, file, at(&root, name), &mut WccData::default());
     link(&file, "name").unwrap();
     assert_eq!(export.key("name"), file);
     assert_eq!(export.directory.attributes(&file).unwrap().nlink, 2);
-    assert_eq!(status(link(&file, "name")), nfsstat3::NFS3ERR_EXIST);
-    assert_eq!(status(link(&directory, "other")), nfsstat3::NFS3ERR_INVAL);
+    assert_eq!(status(link(&file, "name")), Nfsstat3::Nfs3errExist);
+    assert_eq!(status(link(&directory, "other")), Nfsstat3::Nfs3errInval);
     export.remove("file").unwrap();
     assert_eq!(export.directory.attributes(&file).unwrap().nlink, 1);
     // A symbolic link gets another name itself.
@@ -319,32 +319,32 @@ fn link_gives_one_more_name() {
 fn symlinks_and_special_files_are_made() {
     let export = Export::new();
     let root = export.root();
-    let wcc = &mut wcc_data::default();
+    let wcc = &mut WccData::default();
     let text = b"../../etc/passwd";
     let place = at(&root, "link");
-    let link = export.directory.make_symlink(&ROOT, place, text, &sattr3::default(), wcc).unwrap();
+    let link = export.directory.make_symlink(&ROOT, place, text, &Sattr3::default(), wcc).unwrap();
     assert_eq!(export.directory.read_link(&ROOT, &link.key).unwrap(), text);
     let file = export.create("file");
-    assert_eq!(status(export.directory.read_link(&ROOT, &file)), nfsstat3::NFS3ERR_INVAL);
+    assert_eq!(status(export.directory.read_link(&ROOT, &file)), Nfsstat3::Nfs3errInval);
 
     let mut special = |kind, name, specdata1, specdata2| {
-        let device = specdata3 { specdata1, specdata2 };
+        let device = Specdata3 { specdata1, specdata2 };
         let file = super::super::SpecialFile { kind, device, attributes: with_mode(0o640) };
         export.directory.make_special(&ROOT, at(&root, name), &file, wcc)
     };
-    let fifo = special(ftype3::NF3FIFO, "fifo", 0, 0).unwrap();
-    assert_eq!((fifo.attributes.type_, fifo.attributes.mode), (ftype3::NF3FIFO, 0o640));
+    let fifo = special(Ftype3::Nf3fifo, "fifo", 0, 0).unwrap();
+    assert_eq!((fifo.attributes.r#type, fifo.attributes.mode), (Ftype3::Nf3fifo, 0o640));
     assert!(fs::symlink_metadata(export.local("fifo")).unwrap().file_type().is_fifo());
-    let socket = special(ftype3::NF3SOCK, "socket", 0, 0).unwrap();
-    assert_eq!(socket.attributes.type_, ftype3::NF3SOCK);
-    assert_eq!(status(special(ftype3::NF3REG, "file-2", 0, 0)), nfsstat3::NFS3ERR_BADTYPE);
+    let socket = special(Ftype3::Nf3sock, "socket", 0, 0).unwrap();
+    assert_eq!(socket.attributes.r#type, Ftype3::Nf3sock);
+    assert_eq!(status(special(Ftype3::Nf3reg, "file-2", 0, 0)), Nfsstat3::Nfs3errBadtype);
     if is_root() {
-        let null = special(ftype3::NF3CHR, "null", 1, 3).unwrap();
-        assert_eq!(null.attributes.rdev, specdata3 { specdata1: 1, specdata2: 3 });
+        let null = special(Ftype3::Nf3chr, "null", 1, 3).unwrap();
+        assert_eq!(null.attributes.rdev, Specdata3 { specdata1: 1, specdata2: 3 });
     }
     // Reading it neither waits nor fails in another way.
     let read = export.data().read_as(&ROOT, &fifo.key, (0, 1));
-    assert_eq!(status(read), nfsstat3::NFS3ERR_INVAL);
+    assert_eq!(status(read), Nfsstat3::Nfs3errInval);
     // Neither can be opened for being synced.
     export.set(&ROOT, &fifo.key, &with_mode(0o600)).unwrap();
     assert_eq!(export.directory.attributes(&fifo.key).unwrap().mode, 0o600);
@@ -355,16 +355,16 @@ fn changes_tell_of_the_directory_before_and_after_also_when_they_fail() {
     let export = Export::new();
     let root = export.root();
     let earlier = export.directory.attributes(&root).unwrap();
-    let mut wcc = wcc_data::default();
-    let how = createhow3::GUARDED(with_mode(0o644));
+    let mut wcc = WccData::default();
+    let how = Createhow3::Guarded(with_mode(0o644));
     export.directory.create(&ROOT, at(&root, "file"), &how, &mut wcc).unwrap();
-    assert!(matches!(&wcc.before, Nfs3Option::Some(told) if told.ctime == earlier.ctime));
+    assert!(matches!(&wcc.before, Some(told) if told.ctime == earlier.ctime));
     let after = export.directory.attributes(&root).unwrap();
-    assert!(matches!(&wcc.after, Nfs3Option::Some(told) if told.ctime == after.ctime));
+    assert!(matches!(&wcc.after, Some(told) if told.ctime == after.ctime));
 
-    let mut wcc = wcc_data::default();
+    let mut wcc = WccData::default();
     let failed = export.directory.create(&ROOT, at(&root, "file"), &how, &mut wcc);
-    assert_eq!(status(failed), nfsstat3::NFS3ERR_EXIST);
+    assert_eq!(status(failed), Nfsstat3::Nfs3errExist);
     assert!(wcc.before.is_some() && wcc.after.is_some());
 }
 
@@ -411,13 +411,13 @@ fn a_cookie_of_another_directory_is_bad() {
     let mut none = |_: &DirectoryEntry<'_>| true;
     export.directory.list(&ROOT, &export.root(), &from, &mut none).unwrap();
     let refused = export.directory.list(&ROOT, &other, &from, &mut none);
-    assert_eq!(status(refused), nfsstat3::NFS3ERR_BAD_COOKIE);
+    assert_eq!(status(refused), Nfsstat3::Nfs3errBadCookie);
     let beyond = ListFrom { cookie: u64::MAX, ..from };
     let refused = export.directory.list(&ROOT, &export.root(), &beyond, &mut none);
-    assert_eq!(status(refused), nfsstat3::NFS3ERR_BAD_COOKIE);
+    assert_eq!(status(refused), Nfsstat3::Nfs3errBadCookie);
     let file = export.create("file");
     let refused = export.directory.list(&ROOT, &file, &NOWHERE, &mut none);
-    assert_eq!(status(refused), nfsstat3::NFS3ERR_NOTDIR);
+    assert_eq!(status(refused), Nfsstat3::Nfs3errNotdir);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! What callers may do: decided by the kernel, with them acting. Only root can try that.
+//! Rights of callers: decided by the kernel, with their identity. Only root can test that.
 
 use super::*;
-use nfs3_types::nfs3::{
+use crate::nfs::protocol::{
     ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    ftype3, nfstime3, set_atime, set_mtime, specdata3,
+    Ftype3, Nfstime3, SetAtime, SetMtime, Specdata3,
 };
 use std::os::unix::fs::{PermissionsExt, chown};
 
@@ -18,7 +18,7 @@ fn of_ann(mode: u32) -> Option<(Export, FileKey)> {
     }
     let export = Export::new();
     fs::set_permissions(&export.path, fs::Permissions::from_mode(0o777)).unwrap();
-    let file = export.create_as(&user(ANN), "file", &createhow3::GUARDED(with_mode(mode))).unwrap();
+    let file = export.create_as(&user(ANN), "file", &Createhow3::Guarded(with_mode(mode))).unwrap();
     assert_eq!((file.attributes.uid, file.attributes.gid), (ANN, ANN));
     assert_eq!(file.attributes.mode, mode);
     Some((export, file.key))
@@ -54,16 +54,16 @@ fn who_may_not_search_or_write_a_directory_is_refused() {
     fs::set_permissions(&export.path, fs::Permissions::from_mode(0o700)).unwrap();
     let root = export.root();
     let bob = user(BOB);
-    let wcc = &mut wcc_data::default();
+    let wcc = &mut WccData::default();
     let looked = export.directory.lookup(&bob, at(&root, "file"));
-    assert_eq!(status(looked), nfsstat3::NFS3ERR_ACCES);
-    let made = export.create_as(&bob, "new", &createhow3::GUARDED(with_mode(0o600)));
-    assert_eq!(status(made), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(looked), Nfsstat3::Nfs3errAcces);
+    let made = export.create_as(&bob, "new", &Createhow3::Guarded(with_mode(0o600)));
+    assert_eq!(status(made), Nfsstat3::Nfs3errAcces);
     let removed = export.directory.remove(&bob, at(&root, "file"), wcc);
-    assert_eq!(status(removed), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(removed), Nfsstat3::Nfs3errAcces);
     let from = ListFrom { cookie: 0, verifier: [0; 8], with_files: true };
     let listed = export.directory.list(&bob, &root, &from, &mut |_| true);
-    assert_eq!(status(listed), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(listed), Nfsstat3::Nfs3errAcces);
     // Who may list but not search gets names only.
     fs::set_permissions(&export.path, fs::Permissions::from_mode(0o704)).unwrap();
     let mut names = 0;
@@ -89,7 +89,7 @@ fn the_thread_is_itself_again_behind_each_call() {
     };
     let before = own(&rights());
     let caller = Caller { groups: Groups::new(&[1, 2, 3]).unwrap(), ..user(BOB) };
-    let _ = export.create_as(&caller, "new", &createhow3::GUARDED(with_mode(0o600))).unwrap();
+    let _ = export.create_as(&caller, "new", &Createhow3::Guarded(with_mode(0o600))).unwrap();
     let _ = export.directory.lookup(&caller, at(&export.root(), "none"));
     assert_eq!(own(&rights()), before);
 }
@@ -100,9 +100,9 @@ fn nobody_becomes_root_by_being_minus_one() {
     let nobody = Caller { uid: u32::MAX, gid: u32::MAX, groups: Groups::default() };
     for caller in [nobody, Caller { gid: 0, ..nobody }, Caller { uid: 0, ..nobody }] {
         let access = export.directory.access(&caller, &file, ACCESS3_READ);
-        assert_eq!(status(access), nfsstat3::NFS3ERR_ACCES);
+        assert_eq!(status(access), Nfsstat3::Nfs3errAcces);
         let read = export.data().read_as(&caller, &file, (0, 1));
-        assert_eq!(status(read), nfsstat3::NFS3ERR_ACCES);
+        assert_eq!(status(read), Nfsstat3::Nfs3errAcces);
     }
 }
 
@@ -112,16 +112,16 @@ fn an_owner_reads_and_writes_whatever_the_mode_says() {
     let mut data = export.data();
     let (ann, bob) = (user(ANN), user(BOB));
     for _ in 0..2 {
-        data.write_as(&ann, &file, (0, b"text"), stable_how::UNSTABLE).unwrap();
+        data.write_as(&ann, &file, (0, b"text"), StableHow::Unstable).unwrap();
         assert_eq!(data.read_as(&ann, &file, (0, 9)).unwrap(), (b"text".to_vec(), true));
         let read = data.read_as(&bob, &file, (0, 9));
-        assert_eq!(status(read), nfsstat3::NFS3ERR_ACCES);
-        let written = data.write_as(&bob, &file, (0, b"x"), stable_how::UNSTABLE);
-        assert_eq!(status(written), nfsstat3::NFS3ERR_ACCES);
+        assert_eq!(status(read), Nfsstat3::Nfs3errAcces);
+        let written = data.write_as(&bob, &file, (0, b"x"), StableHow::Unstable);
+        assert_eq!(status(written), Nfsstat3::Nfs3errAcces);
     }
-    let cut = sattr3 { size: Nfs3Option::Some(1), ..sattr3::default() };
+    let cut = Sattr3 { size: Some(1), ..Sattr3::default() };
     export.set(&ann, &file, &cut).unwrap();
-    assert_eq!(status(export.set(&bob, &file, &cut)), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(export.set(&bob, &file, &cut)), Nfsstat3::Nfs3errAcces);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_change_of_the_mode_takes_effect_on_the_next_request_for_data() {
         data.read_as(&bob, &file, (0, 1)).unwrap();
     }
     export.set(&user(ANN), &file, &with_mode(0o600)).unwrap();
-    assert_eq!(status(data.read_as(&bob, &file, (0, 1))), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(data.read_as(&bob, &file, (0, 1))), Nfsstat3::Nfs3errAcces);
     // Who may execute it may read it.
     export.set(&user(ANN), &file, &with_mode(0o701)).unwrap();
     data.read_as(&bob, &file, (0, 1)).unwrap();
@@ -144,12 +144,12 @@ fn a_write_by_another_user_takes_set_user_id_away() {
     let Some((export, file)) = of_ann(0o6777) else { return };
     let mode = || export.directory.attributes(&file).unwrap().mode;
     let mut data = export.data();
-    data.write_as(&ROOT, &file, (0, b"x"), stable_how::UNSTABLE).unwrap();
+    data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable).unwrap();
     assert_eq!(mode(), 0o6777, "root keeps them");
-    data.write_as(&user(BOB), &file, (0, b"x"), stable_how::UNSTABLE).unwrap();
+    data.write_as(&user(BOB), &file, (0, b"x"), StableHow::Unstable).unwrap();
     assert_eq!(mode(), 0o777);
     fs::set_permissions(export.local("file"), fs::Permissions::from_mode(0o6777)).unwrap();
-    let cut = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
+    let cut = Sattr3 { size: Some(0), ..Sattr3::default() };
     export.set(&user(BOB), &file, &cut).unwrap();
     assert_eq!(mode(), 0o777);
     fs::set_permissions(export.local("file"), fs::Permissions::from_mode(0o6777)).unwrap();
@@ -166,7 +166,7 @@ fn threads_write_as_the_caller() {
     let node = tree.node(&file).unwrap();
     for (caller, mode) in [(*ROOT, 0o6777), (user(ANN), 0o777)] {
         let data = Bulk::from_vec(vec![1]);
-        let write = Operation::Write { offset: 0, data, stable: stable_how::UNSTABLE };
+        let write = Operation::Write { offset: 0, data, stable: StableHow::Unstable };
         let ended = tree.transfer(&caller, &node, write);
         assert_eq!((ended.result, ended.bytes), (Ok(()), 1));
         assert_eq!(export.directory.attributes(&file).unwrap().mode, mode);
@@ -177,22 +177,22 @@ fn threads_write_as_the_caller() {
 fn only_the_owner_sets_mode_and_times_and_only_root_gives_away() {
     let Some((export, file)) = of_ann(0o666) else { return };
     let (ann, bob) = (user(ANN), user(BOB));
-    let time = nfstime3 { seconds: 77, nseconds: 999_999_999 };
-    let times = sattr3 {
-        atime: set_atime::SET_TO_CLIENT_TIME(time),
-        mtime: set_mtime::SET_TO_CLIENT_TIME(time),
-        ..sattr3::default()
+    let time = Nfstime3 { seconds: 77, nseconds: 999_999_999 };
+    let times = Sattr3 {
+        atime: SetAtime::SetToClientTime(time),
+        mtime: SetMtime::SetToClientTime(time),
+        ..Sattr3::default()
     };
-    let touch = sattr3 {
-        atime: set_atime::SET_TO_SERVER_TIME,
-        mtime: set_mtime::SET_TO_SERVER_TIME,
-        ..sattr3::default()
+    let touch = Sattr3 {
+        atime: SetAtime::SetToServerTime,
+        mtime: SetMtime::SetToServerTime,
+        ..Sattr3::default()
     };
-    let owner = |uid| sattr3 { uid: Nfs3Option::Some(uid), ..sattr3::default() };
-    assert_eq!(status(export.set(&bob, &file, &with_mode(0o777))), nfsstat3::NFS3ERR_PERM);
-    assert_eq!(status(export.set(&bob, &file, &times)), nfsstat3::NFS3ERR_PERM);
-    assert_eq!(status(export.set(&ann, &file, &owner(BOB))), nfsstat3::NFS3ERR_PERM);
-    assert_eq!(status(export.set(&ROOT, &file, &owner(u32::MAX))), nfsstat3::NFS3ERR_INVAL);
+    let owner = |uid| Sattr3 { uid: Some(uid), ..Sattr3::default() };
+    assert_eq!(status(export.set(&bob, &file, &with_mode(0o777))), Nfsstat3::Nfs3errPerm);
+    assert_eq!(status(export.set(&bob, &file, &times)), Nfsstat3::Nfs3errPerm);
+    assert_eq!(status(export.set(&ann, &file, &owner(BOB))), Nfsstat3::Nfs3errPerm);
+    assert_eq!(status(export.set(&ROOT, &file, &owner(u32::MAX))), Nfsstat3::Nfs3errInval);
     export.set(&bob, &file, &touch).unwrap();
     export.set(&ann, &file, &times).unwrap();
     let attributes = export.directory.attributes(&file).unwrap();
@@ -201,8 +201,8 @@ fn only_the_owner_sets_mode_and_times_and_only_root_gives_away() {
     export.set(&ROOT, &file, &owner(BOB)).unwrap();
     assert_eq!(export.directory.attributes(&file).unwrap().uid, BOB);
     // All or nothing: the mode, which alone would be allowed, is not set either.
-    let both = sattr3 { uid: Nfs3Option::Some(ANN), ..with_mode(0o600) };
-    assert_eq!(status(export.set(&bob, &file, &both)), nfsstat3::NFS3ERR_PERM);
+    let both = Sattr3 { uid: Some(ANN), ..with_mode(0o600) };
+    assert_eq!(status(export.set(&bob, &file, &both)), Nfsstat3::Nfs3errPerm);
     assert_eq!(export.directory.attributes(&file).unwrap().mode, 0o666);
 }
 
@@ -211,12 +211,12 @@ fn a_guard_that_does_not_hold_changes_nothing() {
     let export = Export::new();
     let file = export.create("file");
     let ctime = export.directory.attributes(&file).unwrap().ctime;
-    let wrong = nfstime3 { nseconds: ctime.nseconds ^ 1, ..ctime };
+    let wrong = Nfstime3 { nseconds: ctime.nseconds ^ 1, ..ctime };
     let set = |guard, wcc: &mut _| {
         export.directory.set_attributes(&ROOT, &file, &with_mode(0o600), Some(guard), wcc)
     };
-    let mut wcc = wcc_data::default();
-    assert_eq!(status(set(wrong, &mut wcc)), nfsstat3::NFS3ERR_NOT_SYNC);
+    let mut wcc = WccData::default();
+    assert_eq!(status(set(wrong, &mut wcc)), Nfsstat3::Nfs3errNotSync);
     assert!(wcc.before.is_some() && wcc.after.is_some());
     assert_eq!(export.directory.attributes(&file).unwrap().mode, 0o644);
     set(ctime, &mut wcc).unwrap();
@@ -227,11 +227,11 @@ fn a_guard_that_does_not_hold_changes_nothing() {
 fn sizes_are_set_within_bounds_and_of_files_only() {
     let export = Export::new();
     let (file, directory) = (export.create("file"), export.make_directory("directory"));
-    let size = |bytes| sattr3 { size: Nfs3Option::Some(bytes), ..sattr3::default() };
+    let size = |bytes| Sattr3 { size: Some(bytes), ..Sattr3::default() };
     export.set(&ROOT, &file, &size(5000)).unwrap();
     assert_eq!(export.directory.attributes(&file).unwrap().size, 5000);
-    assert_eq!(status(export.set(&ROOT, &file, &size(u64::MAX))), nfsstat3::NFS3ERR_FBIG);
-    assert_eq!(status(export.set(&ROOT, &directory, &size(0))), nfsstat3::NFS3ERR_ISDIR);
+    assert_eq!(status(export.set(&ROOT, &file, &size(u64::MAX))), Nfsstat3::Nfs3errFbig);
+    assert_eq!(status(export.set(&ROOT, &directory, &size(0))), Nfsstat3::Nfs3errIsdir);
 }
 
 #[test]
@@ -260,19 +260,19 @@ fn as_ann(path: &Path) {
     let export =
         Export { path: path.join("none"), options: DirectoryOptions::default(), directory };
     let export = std::mem::ManuallyDrop::new(export);
-    let how = createhow3::GUARDED(with_mode(0o600));
+    let how = Createhow3::Guarded(with_mode(0o600));
     let file = export.create_as(&user(BOB), "file", &how).unwrap();
     assert_eq!(file.attributes.uid, ANN);
     let device = super::super::SpecialFile {
-        kind: ftype3::NF3CHR,
-        device: specdata3 { specdata1: 1, specdata2: 3 },
+        kind: Ftype3::Nf3chr,
+        device: Specdata3 { specdata1: 1, specdata2: 3 },
         attributes: with_mode(0o600),
     };
     let root = export.root();
-    let wcc = &mut wcc_data::default();
+    let wcc = &mut WccData::default();
     let made = export.directory.make_special(&ROOT, at(&root, "null"), &device, wcc);
-    assert_eq!(status(made), nfsstat3::NFS3ERR_PERM);
+    assert_eq!(status(made), Nfsstat3::Nfs3errPerm);
     let mut data = export.data();
-    data.write_as(&user(BOB), &file.key, (0, b"text"), stable_how::FILE_SYNC).unwrap();
+    data.write_as(&user(BOB), &file.key, (0, b"text"), StableHow::FileSync).unwrap();
     assert_eq!(data.read_as(&ROOT, &file.key, (0, 4)).unwrap(), (b"text".to_vec(), true));
 }
