@@ -8,9 +8,9 @@ use common::two_way::poll_until;
 use common::{PROGRAM, VERSION, small_with, unique_address, valid};
 use spinrpc::config::{OnPanic, Versions};
 use spinrpc::{
-    AcceptStatus, AuthStat, AuthSys, Call, CallError, CallSpec, Client, ConnectOptions,
-    ConnectionEvent, Core, Deferred, Encoder, Engine, Groups, Procedure, Reply, ReplyHandler,
-    ReverseOptions, Service, Token,
+    AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallSpec, Client,
+    ConnectOptions, ConnectionEvent, Core, Deferred, Encoder, Engine, Groups, Procedure, Reply,
+    ReplyHandler, ReverseOptions, Service, Token,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -363,7 +363,13 @@ impl Both {
             false => world.clients.push(client.clone()),
         });
         poll_until(&mut self.near, &mut self.far, "the connection", || client.is_up());
-        client.call(HELLO, Token(0), &mut CallSpec::new(), |args| args.u32(place as u32)).unwrap();
+        // A handler that ran in the same turn may have spent the first credit.
+        poll_until(&mut self.near, &mut self.far, "a credit", || {
+            let place = |args: &mut Encoder<'_>| args.u32(place as u32);
+            let result = client.call(HELLO, Token(0), &mut CallSpec::new(), place);
+            assert!(matches!(result, Ok(()) | Err(Backpressure::NoCredit)), "{result:?}");
+            result.is_ok()
+        });
         poll_until(&mut self.near, &mut self.far, "the other client", || {
             world(|world| world.clients.get(place + 1).is_some_and(Client::is_up))
         });

@@ -50,6 +50,7 @@ const CRATES: &[Layer] = &[
             "spinrpc",
             "spinrpc-tuning",
             "spinrpc-apps",
+            "spinrpc-xdr",
             "spinrpc-xdr-suite",
             "spinrpc-xdrgen",
         ],
