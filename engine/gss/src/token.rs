@@ -498,3 +498,50 @@ fn wrap_header(flags: u8, extra: u16, rotation: u16, counter: u64) -> [u8; HEADE
 fn counter(header: &[u8; HEADER_BYTES]) -> u64 {
     header.last_chunk().map_or(0, |counter| u64::from_be_bytes(*counter))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A token with filler between the plain text and the copy of the header, as DCE has it.
+    fn padded_token(keys: &SendKeys, plain: &[u8], claimed: u16, filler: usize) -> Vec<u8> {
+        let header = wrap_header(keys.flags | SEALED, claimed, 0, 5);
+        let text = [&[1; BLOCK_BYTES], plain, &vec![0xaa; filler], &header].concat();
+        let mut token = [&header[..], &text, &vec![0; keys.enctype.checksum_bytes()]].concat();
+        let (sealed, checksum) = token[HEADER_BYTES..].split_at_mut(text.len());
+        let mut work = keys.seal.begin();
+        assert!(work.seal(&keys.seal, sealed, checksum, usize::MAX));
+        token
+    }
+
+    #[test]
+    fn extra_bytes_are_taken_off() {
+        for enctype in Enctype::ALL {
+            let key = SessionKey::new(enctype, &vec![3; enctype.key_bytes()]).unwrap();
+            let send = SendKeys::new(&key, Role::Initiator, true);
+            let receive = ReceiveKeys::new(&key, Role::Acceptor, true);
+            for filler in 0..40 {
+                let mut token = padded_token(&send, b"plain text", filler as u16, filler);
+                let place = receive.unwrap(&mut token).unwrap();
+                assert_eq!(&token[place], b"plain text");
+            }
+            let mut token = padded_token(&send, b"plain text", 11, 0);
+            assert_eq!(receive.unwrap(&mut token), Err(TokenError::Length));
+            let mut token = padded_token(&send, b"", u16::MAX, 0);
+            assert_eq!(receive.unwrap(&mut token), Err(TokenError::Length));
+        }
+    }
+
+    /// The checksum is good, the header inside is another one.
+    #[test]
+    fn a_header_that_differs_from_its_copy_is_refused() {
+        let key = SessionKey::new(Enctype::Aes256Sha1, &[3; 32]).unwrap();
+        let send = SendKeys::new(&key, Role::Initiator, true);
+        let receive = ReceiveKeys::new(&key, Role::Acceptor, true);
+        for (at, flip) in [(2, 8), (5, 1), (8, 1), (15, 1)] {
+            let mut token = padded_token(&send, b"plain text", 1, 1);
+            token[at] ^= flip;
+            assert_eq!(receive.unwrap(&mut token), Err(TokenError::Checksum), "byte {at}");
+        }
+    }
+}
