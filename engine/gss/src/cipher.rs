@@ -18,6 +18,7 @@ pub(crate) const BLOCK_BYTES: usize = 16;
 
 /// Blocks decrypted at once: as many as keep the widest AES instructions busy, and 1 KiB of stack.
 const BATCH_BLOCKS: usize = 64;
+const SHORT_BLOCKS: usize = 2;
 
 type AesBlock = Array<u8, U16>;
 
@@ -109,8 +110,17 @@ impl DecryptKey {
     pub(crate) fn decrypt_blocks(&self, chain: &mut Chain, bytes: &mut [u8]) {
         let (blocks, rest) = AesBlock::slice_as_chunks_mut(bytes);
         debug_assert!(rest.is_empty(), "not whole blocks");
-        let mut plain = [AesBlock::default(); BATCH_BLOCKS];
-        for batch in blocks.chunks_mut(BATCH_BLOCKS) {
+        // Short messages do not pay for a long batch.
+        if blocks.len() <= SHORT_BLOCKS {
+            self.decrypt_batches::<SHORT_BLOCKS>(chain, blocks);
+        } else {
+            self.decrypt_batches::<BATCH_BLOCKS>(chain, blocks);
+        }
+    }
+
+    fn decrypt_batches<const BLOCKS: usize>(&self, chain: &mut Chain, blocks: &mut [AesBlock]) {
+        let mut plain = [AesBlock::default(); BLOCKS];
+        for batch in blocks.chunks_mut(BLOCKS) {
             let plain = &mut plain[..batch.len()];
             plain.copy_from_slice(batch);
             self.decrypt(plain);

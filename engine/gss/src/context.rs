@@ -202,3 +202,31 @@ impl fmt::Debug for Context {
         shown.field("expires", &self.expires).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context() -> Context {
+        let key = SessionKey::new(Enctype::Aes128Sha1, &[1; 16]).unwrap();
+        let (expires, peer) = (Instant(1), String::new());
+        Context::new(Role::Initiator, Established { key, acceptor_subkey: true, expires, peer })
+    }
+
+    #[test]
+    fn the_last_sequence_number_is_the_largest_allowed() {
+        let context = context();
+        context.next_sequence.store(SEQUENCE_MAX - 1, Ordering::Relaxed);
+        assert_eq!(context.sequences_left(), 2);
+        assert_eq!(context.next_sequence(), Ok(SEQUENCE_MAX - 1));
+        assert_eq!(context.next_sequence(), Ok(SEQUENCE_MAX));
+        assert_eq!(context.next_sequence(), Err(Exhausted));
+        assert_eq!((context.next_sequence(), context.sequences_left()), (Err(Exhausted), 0));
+    }
+
+    /// Replies leave out of order: twice as many numbers are kept as clients are told of.
+    #[test]
+    fn the_window_is_twice_what_is_told() {
+        assert_eq!((Window::TOLD, Window::KEPT), (256, 512));
+    }
+}
