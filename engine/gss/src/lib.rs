@@ -24,6 +24,11 @@ mod token;
 #[cfg(test)]
 mod vectors;
 
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use body::{BodyError, BodyOpening, BodySealing, Progress, sealed_bytes};
 pub use enctype::{Enctype, KEY_MAX_BYTES, SessionKey, WrongKeyLength};
 pub use token::{

@@ -514,6 +514,19 @@ mod tests {
         token
     }
 
+    /// RFC 4121 section 4.2.2: "The receiver MUST ignore unknown flags."
+    #[test]
+    fn unknown_flags_of_the_sender_are_ignored() {
+        let key = SessionKey::new(Enctype::Aes128Sha256, &[3; 16]).unwrap();
+        let mut send = SendKeys::new(&key, Role::Acceptor, false);
+        let receive = ReceiveKeys::new(&key, Role::Initiator, false);
+        send.flags |= 0xf8;
+        assert_eq!(receive.verify(b"text", send.mic(b"text", 1).as_slice()), Ok(1));
+        let mut token = padded_token(&send, b"text", 0, 0);
+        let place = receive.unwrap(&mut token).unwrap();
+        assert_eq!(&token[place], b"text");
+    }
+
     #[test]
     fn extra_bytes_are_taken_off() {
         for enctype in Enctype::ALL {

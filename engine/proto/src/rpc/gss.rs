@@ -188,9 +188,8 @@ impl<'a> GssCredential<'a> {
         Ok(credential)
     }
 
-    /// RFC 2203 section 5.2.2: "The values of the seq_num and service fields are undefined and both
-    /// must be ignored by the server" while a context is created; the handle of INIT has zero
-    /// length.
+    /// RFC 2203 section 5.2.2: "In a creation request, the seq_num and service fields are undefined
+    /// and both must be ignored by the server." The handle of INIT is empty.
     fn check(&self, handle_at: usize) -> Result<(), DecodeError> {
         match (self.procedure, self.service) {
             (GssProcedure::Init, _) if !self.handle.is_empty() => {

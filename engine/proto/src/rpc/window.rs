@@ -24,8 +24,7 @@ pub struct SequenceWindow<const WORDS: usize> {
 pub enum Admission {
     /// Not seen before: the call is to be executed.
     Fresh,
-    /// Seen before, or too old to tell: neither to be executed nor answered (RFC 2203 section
-    /// 5.3.3.1: "the server must silently discard the request").
+    /// Seen before, or too old to tell: neither to be executed nor answered.
     Replay,
     /// Larger than [`SEQUENCE_MAX`]: RPCSEC_GSS_CTXPROBLEM.
     TooLarge,

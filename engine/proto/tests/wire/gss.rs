@@ -82,8 +82,8 @@ fn receive_an_unknown_procedure_or_service_expect_badcred() {
     }
 }
 
-/// RFC 2203 section 5.2.2: "The values of the seq_num and service fields are undefined and both must
-/// be ignored by the server".
+/// RFC 2203 section 5.2.2: "In a creation request, the seq_num and service fields are undefined and
+/// both must be ignored by the server."
 #[test]
 fn receive_init_with_any_sequence_and_service() {
     for procedure in [1, 2] {
