@@ -6,7 +6,7 @@
 use core::fmt;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{
-    Admission, CallHeader, GssFault, SEQUENCE_MAX, SequenceWindow, signed_bytes,
+    Admission, AuthFlavor, CallHeader, GssFault, SEQUENCE_MAX, SequenceWindow, signed_bytes,
 };
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -167,10 +167,10 @@ impl Context {
         if self.is_expired(now) {
             return Err(GssFault::UnknownContext);
         }
-        let signed = message.get(..signed_bytes(arguments_at, &header.verifier));
-        let verified =
-            signed.map(|signed| self.receive.verify(signed, header.verifier.body).is_ok());
-        if header.verifier.flavor != spinrpc_proto::rpc::AuthFlavor::Gss || verified != Some(true) {
+        let verifier = &header.verifier;
+        let signed = message.get(..signed_bytes(arguments_at, verifier));
+        let signed = signed.filter(|_| verifier.flavor == AuthFlavor::Gss);
+        if !signed.is_some_and(|signed| self.receive.verify(signed, verifier.body).is_ok()) {
             return Err(GssFault::Verifier);
         }
         let admission = self.lock().admit(sequence);

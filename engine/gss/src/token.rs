@@ -284,7 +284,8 @@ impl ReceiveKeys {
         Ok(counter(header))
     }
 
-    /// Begins to open a Wrap token in place. What the peer rotated is rotated back, whatever it is.
+    /// Begins to open a Wrap token in place. What the peer rotated is rotated back, whatever the
+    /// count is. That moves the whole token in this step; libraries in use send a count of zero.
     ///
     /// # Errors
     /// [`TokenError`], as far as the header shows.
