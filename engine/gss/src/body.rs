@@ -42,7 +42,7 @@ pub enum Progress {
     Done,
 }
 
-/// What is wrong with a body that was received. A call deserves GARBAGE_ARGS.
+/// Flaw of a received body. A call with it deserves GARBAGE_ARGS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     /// Not framed as the service says.
@@ -205,7 +205,7 @@ impl BodyOpening {
     }
 
     /// Opens about `step_bytes` more of the body and with the keys with which it began; the place of
-    /// arguments or results when all has been checked. Until then nothing in the body may be used.
+    /// arguments or results when all has been checked. Until then the body must not be used.
     ///
     /// # Errors
     /// [`BodyError`].

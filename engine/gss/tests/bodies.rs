@@ -141,7 +141,7 @@ fn lengths_that_lie_are_refused() {
     }
 }
 
-/// What is signed only is not what rpc_gss_svc_privacy asks for.
+/// rpc_gss_svc_privacy asks for encryption: a token that is signed only is refused.
 #[test]
 fn a_body_of_one_service_is_refused_under_the_other() {
     let (send, receive) = ends(Enctype::Aes256Sha1);
