@@ -42,12 +42,16 @@ fn obeyed(violations: Vec<Violation>) {
 #[test]
 fn the_checker_sees_the_workspace() {
     let workspace = Workspace::load().unwrap();
-    for path in ["engine/src/lib.rs", "engine/proto/src/lib.rs", "engine/tests/architecture.rs"] {
+    for path in [
+        "engine/src/lib.rs",
+        "engine/proto/src/lib.rs",
+        "engine/gss/src/lib.rs",
+        "engine/tests/architecture.rs",
+    ] {
         assert!(workspace.sources.iter().any(|source| source.path == path), "{path} is missing");
     }
-    let crates =
-        "engine, proto, capi, apps, bench, tuning, fuzz, a peer, xdr, its derive, gen and suite";
-    assert_eq!(workspace.manifests.len(), 12, "{crates}");
+    let crates = "engine, proto, gss, capi, apps, bench, tuning, fuzz, a peer, xdr, its derive, gen and suite";
+    assert_eq!(workspace.manifests.len(), 13, "{crates}");
 }
 
 #[test]
@@ -86,6 +90,11 @@ fn drivers_do_not_import_each_other() -> io::Result<()> {
 #[test]
 fn proto_uses_core_only() -> io::Result<()> {
     every_source(edges::proto_is_core_only)
+}
+
+#[test]
+fn gss_has_no_unsafe_code() -> io::Result<()> {
+    every_source(edges::gss_forbids_unsafe)
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn rpcbind() {
 /// The files that replay corpora, seen from the directory of the targets.
 const REPLAYS: &[&str] = &[
     "../engine/proto/tests/fuzz.rs",
+    "../engine/gss/tests/fuzz.rs",
     "../engine/src/fuzz.rs",
     "../engine/tests/fuzz.rs",
     "../apps/tests/nfsd/wire.rs",

@@ -8,6 +8,8 @@ mod recorder;
 mod script;
 mod wire;
 
+pub mod gss_body;
+pub mod gss_header;
 pub mod handshake;
 pub mod nfs;
 pub mod pair;
@@ -19,6 +21,7 @@ pub mod responder;
 pub mod ring;
 pub mod rpc;
 pub mod rpcbind;
+pub mod token_open;
 pub mod v1_header;
 pub mod v2_header;
 pub mod version_two;

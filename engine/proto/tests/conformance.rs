@@ -7,8 +7,16 @@ use std::fs;
 use std::path::Path;
 
 /// Rules by the prefix of their names, and how many there are of each kind.
-const RULES: &[(&str, usize)] =
-    &[("R5666", 73), ("D5666", 21), ("D00", 10), ("D03", 8), ("V2", 31), ("R8167", 15)];
+const RULES: &[(&str, usize)] = &[
+    ("R5666", 73),
+    ("D5666", 21),
+    ("D00", 10),
+    ("D03", 8),
+    ("V2", 31),
+    ("R8167", 15),
+    ("R2203", 15),
+    ("R4121", 9),
+];
 
 /// Cells of a row, and which of them name code and tests.
 const CELLS: usize = 7;

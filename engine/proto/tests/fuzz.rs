@@ -3,6 +3,8 @@
 #![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
+#[path = "../../../fuzz/bodies/gss_header.rs"]
+mod gss_header;
 #[path = "../../../fuzz/bodies/pair.rs"]
 mod pair;
 #[path = "../../../fuzz/bodies/payload.rs"]
@@ -43,6 +45,11 @@ use replay::replay;
 #[test]
 fn rpc() {
     replay("rpc", rpc::run);
+}
+
+#[test]
+fn gss_header() {
+    replay("gss_header", gss_header::run);
 }
 
 #[test]

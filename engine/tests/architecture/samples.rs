@@ -221,6 +221,13 @@ fn proto_without_its_attributes_is_refused() {
 }
 
 #[test]
+fn gss_without_its_attribute_is_refused() {
+    let path = "engine/gss/src/lib.rs";
+    refused(edges::gss_forbids_unsafe, path, "//! Tokens.", "`#![forbid(unsafe_code)]` is missing");
+    accepted(edges::gss_forbids_unsafe, path, "#![forbid(unsafe_code)]");
+}
+
+#[test]
 fn atomics_past_the_seam_are_refused() {
     let path = "engine/src/reactor/stats.rs";
     let text = "use std::sync::{Arc, atomic::AtomicU64};";
@@ -246,6 +253,8 @@ fn crates_point_downwards() {
     );
     manifest_refused("engine/proto/Cargo.toml", "[dependencies]\nlibc = \"1\"", "no dependencies");
     manifest_refused("engine/Cargo.toml", "[dependencies]\nspinrpc = \"1\"", "spinrpc");
+    manifest_refused("engine/Cargo.toml", "[dependencies]\nspinrpc-gss = \"1\"", "spinrpc-gss");
+    manifest_refused("engine/gss/Cargo.toml", "[dependencies]\nspinrpc = \"1\"", "spinrpc");
     manifest_refused("extra/Cargo.toml", "", "without a place");
 }
 
@@ -310,6 +319,7 @@ fn a_file_without_a_head_is_refused() {
 fn unwraps_outside_tests_are_refused() {
     let path = "engine/src/mem/pool.rs";
     refused(rules::unwraps, path, "fn f() { x.unwrap() }", "unwrap");
+    refused(rules::unwraps, "engine/gss/src/token.rs", "fn f() { x.unwrap() }", "unwrap");
     refused(rules::unwraps, path, "fn f() { x\n  .expect(\"y\") }", "expect");
     accepted(rules::unwraps, path, "fn f() { x.unwrap_or(1) } // .unwrap()");
     accepted(rules::unwraps, path, "#[test]\nfn f() { x.unwrap() }");

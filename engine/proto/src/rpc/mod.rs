@@ -6,14 +6,22 @@
 
 mod auth;
 mod call;
+mod gss;
 mod reply;
+mod window;
 
 pub use auth::{
     AUTH_BODY_MAX_BYTES, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, MACHINE_NAME_MAX_BYTES,
     OpaqueAuth,
 };
 pub use call::{CallError, CallHeader};
+pub use gss::{
+    ContentError, GSS_CHECKSUM_MAX_BYTES, GSS_HANDLE_MAX_BYTES, GSS_TOKEN_MAX_BYTES, GSS_VERSION,
+    GssAnswer, GssCredential, GssFault, GssInitResult, GssProcedure, GssService, IntegrityFrame,
+    PrivacyFrame, content, parse_init_arguments, pseudo_flavor, signed_bytes,
+};
 pub use reply::{AcceptStatus, RejectStatus, ReplyBody, ReplyHeader};
+pub use window::{Admission, SEQUENCE_MAX, SequenceWindow};
 
 use crate::ids::Xid;
 

@@ -8,6 +8,7 @@
 mod boundary;
 mod config_proto;
 mod deadlines_xdr;
+mod gss;
 mod plain;
 mod properties;
 mod rpc;
@@ -16,6 +17,7 @@ mod v1_sent;
 mod v2_properties;
 mod v2_received;
 mod v2_sent;
+mod window;
 mod xdr;
 
 /// The bytes of `words` on the wire.

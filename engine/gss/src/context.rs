@@ -1,0 +1,232 @@
+//! The two ends of an established context: keys, counters, the window of sequence numbers, expiry.
+//!
+//! A context belongs to a process: calls of it may arrive over several connections, on several
+//! cores. What changes is a counter, or is behind a lock that is held for a comparison and a shift.
+
+use core::fmt;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::rpc::{
+    Admission, AuthFlavor, CallHeader, GssFault, SEQUENCE_MAX, SequenceWindow, signed_bytes,
+};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use crate::enctype::{Enctype, SessionKey};
+use crate::token::{Mic, ReceiveKeys, Role, SendKeys, TokenError};
+
+/// Words of the window: 512 numbers are told apart, requesters are told of 256.
+const WINDOW_WORDS: usize = 8;
+
+/// The window of a context.
+pub type Window = SequenceWindow<WINDOW_WORDS>;
+
+/// Result of establishing a context, at either end.
+#[derive(Debug)]
+pub struct Established {
+    /// The key that both ends have.
+    pub key: SessionKey,
+    /// The key is one that the acceptor chose.
+    pub acceptor_subkey: bool,
+    /// End of the context, on the caller's clock.
+    pub expires: Instant,
+    /// Name of the other end, as the mechanism prints it.
+    pub peer: String,
+}
+
+/// One end of an established context.
+pub struct Context {
+    send: SendKeys,
+    receive: ReceiveKeys,
+    expires: Instant,
+    peer: String,
+    /// Counter of the tokens this end sends (`SND_SEQ`).
+    counter: AtomicU64,
+    /// Sequence number of the next call of a requester.
+    next_sequence: AtomicU32,
+    /// Sequence numbers that a responder has seen.
+    window: Mutex<Window>,
+}
+
+/// All sequence numbers of a context are used up: the caller has to establish another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the security context has no sequence numbers left")
+    }
+}
+
+impl core::error::Error for Exhausted {}
+
+impl Context {
+    /// The end `role` of a context.
+    #[must_use]
+    pub fn new(role: Role, established: Established) -> Self {
+        let Established { key, acceptor_subkey, expires, peer } = established;
+        Self {
+            send: SendKeys::new(&key, role, acceptor_subkey),
+            receive: ReceiveKeys::new(&key, role, acceptor_subkey),
+            expires,
+            peer,
+            counter: AtomicU64::new(0),
+            next_sequence: AtomicU32::new(1),
+            window: Mutex::new(Window::new()),
+        }
+    }
+
+    /// Name of the other end.
+    #[must_use]
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// The encryption type.
+    #[must_use]
+    pub const fn enctype(&self) -> Enctype {
+        self.send.enctype()
+    }
+
+    /// Keys for tokens that this end sends.
+    #[must_use]
+    pub const fn send_keys(&self) -> &SendKeys {
+        &self.send
+    }
+
+    /// Keys for tokens that the other end sends.
+    #[must_use]
+    pub const fn receive_keys(&self) -> &ReceiveKeys {
+        &self.receive
+    }
+
+    /// The ticket is over.
+    #[must_use]
+    pub fn is_expired(&self, now: Instant) -> bool {
+        now >= self.expires
+    }
+
+    /// Counter of the next token of this end.
+    pub fn next_counter(&self) -> u64 {
+        self.counter.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sequence number of the next call. A call that is sent again takes another.
+    ///
+    /// # Errors
+    /// [`Exhausted`].
+    pub fn next_sequence(&self) -> Result<u32, Exhausted> {
+        let next = |number| (number <= SEQUENCE_MAX).then_some(number + 1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.next_sequence.fetch_update(set, fetch, next).map_err(|_| Exhausted)
+    }
+
+    /// Sequence numbers left. A requester changes the context while there are some.
+    #[must_use]
+    pub fn sequences_left(&self) -> u32 {
+        (SEQUENCE_MAX + 1).saturating_sub(self.next_sequence.load(Ordering::Relaxed))
+    }
+
+    /// Verifier of a call, of which `signed` are the bytes from the XID to the end of the credential
+    /// (RFC 2203 section 5.3.1).
+    #[must_use]
+    pub fn sign_call(&self, signed: &[u8]) -> Mic {
+        self.send.mic(signed, self.next_counter())
+    }
+
+    /// Verifier of an accepted reply, of an error too (RFC 2203 section 5.3.3.2). INIT is answered
+    /// with the window in the place of the sequence number (section 5.2.3.1).
+    #[must_use]
+    pub fn sign_reply(&self, sequence: u32) -> Mic {
+        self.send.mic(&sequence.to_be_bytes(), self.next_counter())
+    }
+
+    /// Checks the verifier of an accepted reply to the call with this sequence number, or with the
+    /// window of INIT.
+    ///
+    /// # Errors
+    /// [`TokenError`]: the reply is not the responder's.
+    pub fn verify_reply(&self, sequence: u32, verifier: &[u8]) -> Result<(), TokenError> {
+        self.receive.verify(&sequence.to_be_bytes(), verifier).map(|_| ())
+    }
+
+    /// Admits a call whose credential named this context, or says what is wrong with it. `message`
+    /// begins with the XID; `header` and `arguments_at` are what [`CallHeader::parse`] made of it.
+    ///
+    /// The order is that of RFC 2203 section 5.3.3.1: context, verifier, sequence number. So a
+    /// forged call does not move the window.
+    ///
+    /// # Errors
+    /// [`GssFault`].
+    pub fn admit_call(
+        &self,
+        now: Instant,
+        message: &[u8],
+        (header, arguments_at): (&CallHeader<'_>, usize),
+        sequence: u32,
+    ) -> Result<(), GssFault> {
+        if self.is_expired(now) {
+            return Err(GssFault::UnknownContext);
+        }
+        let verifier = &header.verifier;
+        let signed = message.get(..signed_bytes(arguments_at, verifier));
+        let signed = signed.filter(|_| verifier.flavor == AuthFlavor::Gss);
+        if signed.is_none_or(|signed| self.receive.verify(signed, verifier.body).is_err()) {
+            return Err(GssFault::Verifier);
+        }
+        let admission = self.lock().admit(sequence);
+        match admission {
+            Admission::Fresh => Ok(()),
+            Admission::Replay => Err(GssFault::Replay),
+            Admission::TooLarge => Err(GssFault::SequenceTooLarge),
+        }
+    }
+
+    /// The window, without a system call: who holds it is done in a few instructions.
+    fn lock(&self) -> MutexGuard<'_, Window> {
+        loop {
+            match self.window.try_lock() {
+                Ok(guard) => return guard,
+                // No code that holds the lock can panic.
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+/// Shows no key.
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Context");
+        shown.field("peer", &self.peer).field("enctype", &self.enctype());
+        shown.field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context() -> Context {
+        let key = SessionKey::new(Enctype::Aes128Sha1, &[1; 16]).unwrap();
+        let (expires, peer) = (Instant(1), String::new());
+        Context::new(Role::Initiator, Established { key, acceptor_subkey: true, expires, peer })
+    }
+
+    #[test]
+    fn the_last_sequence_number_is_the_largest_allowed() {
+        let context = context();
+        context.next_sequence.store(SEQUENCE_MAX - 1, Ordering::Relaxed);
+        assert_eq!(context.sequences_left(), 2);
+        assert_eq!(context.next_sequence(), Ok(SEQUENCE_MAX - 1));
+        assert_eq!(context.next_sequence(), Ok(SEQUENCE_MAX));
+        assert_eq!(context.next_sequence(), Err(Exhausted));
+        assert_eq!((context.next_sequence(), context.sequences_left()), (Err(Exhausted), 0));
+    }
+
+    /// Replies leave out of order: twice as many numbers are kept as clients are told of.
+    #[test]
+    fn the_window_is_twice_what_is_told() {
+        assert_eq!((Window::TOLD, Window::KEPT), (256, 512));
+    }
+}

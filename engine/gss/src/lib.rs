@@ -1,0 +1,37 @@
+//! RPCSEC_GSS for spinrpc: contexts, and the Kerberos tokens that protect messages under them.
+//!
+//! Messages are signed, sealed and opened in the caller's buffers, without allocation, lock or system
+//! call, and long ones in steps of a bounded size. Contexts are established elsewhere, by a
+//! [`mechanism::Mechanism`] on a thread of its own; this crate takes the session key that results.
+//!
+//! Encryption types are those of RFC 3962 (17, 18) and RFC 8009 (19, 20); tokens are those of
+//! RFC 4121 section 4.2. There is nothing older here.
+//!
+//! ```text
+//! mechanism <- context <- body <- token <- message <- mac, cipher <- enctype        random
+//! ```
+#![forbid(unsafe_code)]
+
+mod body;
+mod cipher;
+pub mod context;
+mod enctype;
+mod mac;
+pub mod mechanism;
+mod message;
+pub mod random;
+mod token;
+#[cfg(test)]
+mod vectors;
+
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub use body::{BodyError, BodyOpening, BodySealing, Progress, sealed_bytes};
+pub use enctype::{Enctype, KEY_MAX_BYTES, SessionKey, WrongKeyLength};
+pub use token::{
+    MIC_MAX_BYTES, Mic, Opening, ReceiveKeys, Role, Sealing, SendKeys, Signing, TokenError,
+    WRAP_HEAD_BYTES, WRAP_OVERHEAD_MAX_BYTES,
+};

@@ -1,0 +1,173 @@
+//! HMAC (RFC 2104) with the hashes of Kerberos, truncated as the encryption type says.
+
+use sha1::Sha1;
+use sha1::digest::Digest;
+use sha1::digest::block_api::BlockSizeUser;
+use sha2::{Sha256, Sha384};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::enctype::{Enctype, Purpose, SessionKey};
+
+/// Longest truncated HMAC: that of encryption type 20.
+pub(crate) const TAG_MAX_BYTES: usize = 24;
+
+/// The block of SHA-384, the longest of all.
+const BLOCK_MAX_BYTES: usize = 128;
+
+/// An HMAC key: both pads are hashed once, which saves two of the four compressions of a short
+/// message.
+pub(crate) struct HmacKey<D> {
+    inner: D,
+    outer: D,
+}
+
+impl<D: Digest + BlockSizeUser + Clone> HmacKey<D> {
+    pub(crate) fn new(key: &[u8]) -> Self {
+        let mut pad = Zeroizing::new([0; BLOCK_MAX_BYTES]);
+        let block = &mut pad[..D::block_size()];
+        debug_assert!(key.len() <= block.len(), "no key of Kerberos is longer than a block");
+        block.iter_mut().zip(key).for_each(|(byte, key)| *byte = *key);
+        block.iter_mut().for_each(|byte| *byte ^= 0x36);
+        let inner = D::new_with_prefix(&block);
+        block.iter_mut().for_each(|byte| *byte ^= 0x36 ^ 0x5c);
+        Self { inner, outer: D::new_with_prefix(&block) }
+    }
+
+    pub(crate) fn begin(&self) -> D {
+        self.inner.clone()
+    }
+
+    /// The first bytes of the HMAC of what `inner` was fed.
+    pub(crate) fn finish<const N: usize>(&self, inner: D) -> [u8; N] {
+        let mut outer = self.outer.clone();
+        outer.update(inner.finalize());
+        let whole = outer.finalize();
+        let mut first = [0; N];
+        first.iter_mut().zip(&whole).for_each(|(byte, whole)| *byte = *whole);
+        first
+    }
+}
+
+/// The first bytes of an HMAC. Not comparable but in constant time.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(crate) struct Tag(pub(crate) [u8; TAG_MAX_BYTES]);
+
+impl Tag {
+    /// Compares with a received one, in a time that depends on its length only.
+    pub(crate) fn matches(&self, received: &[u8]) -> bool {
+        self.0.get(..received.len()).is_some_and(|own| own.ct_eq(received).into())
+    }
+}
+
+/// A received checksum is not the one that was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrongChecksum;
+
+/// The HMAC key of any encryption type.
+#[expect(clippy::large_enum_variant, reason = "four for each end of a context, in one piece")]
+pub(crate) enum MacKey {
+    Sha1(HmacKey<Sha1>),
+    Sha256(HmacKey<Sha256>),
+    Sha384(HmacKey<Sha384>),
+}
+
+/// An HMAC in the making. Zeroed on drop: it is as good as the key.
+pub(crate) enum MacState {
+    Sha1(Sha1),
+    Sha256(Sha256),
+    Sha384(Sha384),
+}
+
+impl MacKey {
+    /// The key of a session key for a usage number.
+    pub(crate) fn derive(key: &SessionKey, usage: u32, purpose: Purpose) -> Self {
+        let derived = key.derive(usage, purpose);
+        let key_bytes = derived.as_slice();
+        match key.enctype() {
+            Enctype::Aes128Sha1 | Enctype::Aes256Sha1 => Self::Sha1(HmacKey::new(key_bytes)),
+            Enctype::Aes128Sha256 => Self::Sha256(HmacKey::new(key_bytes)),
+            Enctype::Aes256Sha384 => Self::Sha384(HmacKey::new(key_bytes)),
+        }
+    }
+
+    pub(crate) fn begin(&self) -> MacState {
+        match self {
+            Self::Sha1(key) => MacState::Sha1(key.begin()),
+            Self::Sha256(key) => MacState::Sha256(key.begin()),
+            Self::Sha384(key) => MacState::Sha384(key.begin()),
+        }
+    }
+
+    /// Fills `checksum` with the first bytes of the HMAC of what `state` was fed.
+    pub(crate) fn put(&self, state: MacState, checksum: &mut [u8]) {
+        if let Some(tag) = self.finish(state) {
+            checksum.iter_mut().zip(&tag.0).for_each(|(byte, tag)| *byte = *tag);
+        }
+    }
+
+    /// Compares a received checksum with the HMAC of what `state` was fed.
+    pub(crate) fn check(&self, state: MacState, checksum: &[u8]) -> Result<(), WrongChecksum> {
+        let tag = self.finish(state).ok_or(WrongChecksum)?;
+        if tag.matches(checksum) { Ok(()) } else { Err(WrongChecksum) }
+    }
+
+    /// The HMAC of what the state was fed; `None` for a state that another kind of key began.
+    fn finish(&self, state: MacState) -> Option<Tag> {
+        match (self, state) {
+            (Self::Sha1(key), MacState::Sha1(inner)) => Some(Tag(key.finish(inner))),
+            (Self::Sha256(key), MacState::Sha256(inner)) => Some(Tag(key.finish(inner))),
+            (Self::Sha384(key), MacState::Sha384(inner)) => Some(Tag(key.finish(inner))),
+            _ => None,
+        }
+    }
+}
+
+impl MacState {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha1(inner) => inner.update(bytes),
+            Self::Sha256(inner) => inner.update(bytes),
+            Self::Sha384(inner) => inner.update(bytes),
+        }
+    }
+}
+
+/// The hashes clear their state, which is as good as the key.
+const fn _hashes_are_zeroed<T: ZeroizeOnDrop>() {}
+const _: () = {
+    _hashes_are_zeroed::<Sha1>();
+    _hashes_are_zeroed::<Sha256>();
+    _hashes_are_zeroed::<Sha384>();
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 2202 test case 2 and RFC 4231 test case 2: key "Jefe".
+    #[test]
+    fn hmacs_of_the_rfcs() {
+        let data = b"what do ya want for nothing?";
+        let cases: [(MacKey, &[u8]); 3] = [
+            (MacKey::Sha1(HmacKey::new(b"Jefe")), &[0xef, 0xfc, 0xdf, 0x6a, 0xe5, 0xeb, 0x2f]),
+            (MacKey::Sha256(HmacKey::new(b"Jefe")), &[0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60]),
+            (MacKey::Sha384(HmacKey::new(b"Jefe")), &[0xaf, 0x45, 0xd2, 0xe3, 0x76, 0x48]),
+        ];
+        for (key, expected) in cases {
+            let mut state = key.begin();
+            data.chunks(5).for_each(|part| state.update(part));
+            assert!(key.finish(state).unwrap().matches(expected));
+        }
+    }
+
+    #[test]
+    fn a_tag_matches_nothing_longer_and_nothing_else() {
+        let tag = Tag([7; TAG_MAX_BYTES]);
+        assert!(tag.matches(&[7; TAG_MAX_BYTES]));
+        assert!(!tag.matches(&[7; TAG_MAX_BYTES + 1]));
+        let mut other = [7; TAG_MAX_BYTES];
+        other[TAG_MAX_BYTES - 1] = 6;
+        assert!(!tag.matches(&other));
+    }
+}

@@ -1,0 +1,71 @@
+//! Messages are signed, sealed and opened without allocation. A binary of its own, because it counts
+//! through the global allocator.
+#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+use spinrpc_gss::random::AesConfounders;
+use spinrpc_gss::{
+    BodyOpening, BodySealing, Enctype, Progress, ReceiveKeys, Role, SendKeys, SessionKey,
+    sealed_bytes,
+};
+use spinrpc_proto::rpc::GssService;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local that
+// does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `alloc`, which is that of the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn exchange(send: &SendKeys, receive: &ReceiveKeys, body: &mut [u8], service: GssService) {
+    let mut confounders = AesConfounders::new(&[1; 32]);
+    let verifier = send.mic(&body[..20], 1);
+    assert_eq!(receive.verify(&body[..20], verifier.as_slice()), Ok(1));
+    let mut sealing =
+        BodySealing::begin(service, send, body, 10_000, 1, 1, &mut confounders).unwrap();
+    while sealing.step(send, body, 1000) == Progress::More {}
+    let mut opening = BodyOpening::begin(service, receive, body, 1).unwrap();
+    while opening.step(receive, body, 1000).unwrap().is_none() {}
+}
+
+#[test]
+fn nothing_is_allocated_for_a_message() {
+    let before = COUNT.get();
+    drop(vec![1]);
+    assert_eq!(COUNT.get() - before, 2, "allocations are counted");
+    for enctype in Enctype::ALL {
+        let key = SessionKey::new(enctype, &vec![0x33; enctype.key_bytes()]).unwrap();
+        let send = SendKeys::new(&key, Role::Initiator, true);
+        let receive = ReceiveKeys::new(&key, Role::Acceptor, true);
+        for service in [GssService::Integrity, GssService::Privacy] {
+            let mut body = vec![0; sealed_bytes(service, &send, 10_000)];
+            let before = COUNT.get();
+            exchange(&send, &receive, &mut body, service);
+            assert_eq!(COUNT.get(), before, "{enctype:?} {service:?}");
+        }
+    }
+}
