@@ -4,6 +4,7 @@
 use super::errors::ConnectError;
 use crate::config::{Config, Versions};
 use crate::fabric::DownCause;
+use crate::mem::{SLABS_MAX, Slab};
 use crate::reactor::words::instance::Instance;
 use crate::sys::random::Random;
 use std::time::Duration;
@@ -14,6 +15,7 @@ pub struct ConnectOptions {
     pub(super) reconnect: Option<Reconnect>,
     pub(super) takes_reverse: bool,
     pub(super) versions: Option<Versions>,
+    pub(super) lent: Vec<Slab>,
 }
 
 impl ConnectOptions {
@@ -53,8 +55,22 @@ impl ConnectOptions {
         self
     }
 
+    /// Lets calls by this connection use blocks of `slab` in place, where the fabric can; see [`Slab`] for what is
+    /// saved. **Over shared memory the server may read all of the slab while it is connected**; it can write none of
+    /// it. At most 4 slabs, all of which a connection in the place of a lost one is lent, too. They count toward the
+    /// server's limits (`limits.peer_slabs`, `limits.peer_slab_mib`, `limits.peer_mib`), beyond which it refuses the
+    /// connection. With `shm.bulk = "copy"`, or `verbs.bulk`, nothing is lent.
+    #[must_use]
+    pub fn lend(mut self, slab: &Slab) -> Self {
+        self.lent.push(slab.clone());
+        self
+    }
+
     /// Whether an engine can connect like this.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConnectError> {
+        if self.lent.len() > SLABS_MAX {
+            return Err(ConnectError::TooManySlabs);
+        }
         if self.takes_reverse && config.reverse_calls() == 0 {
             return Err(ConnectError::NoReverseCalls);
         }

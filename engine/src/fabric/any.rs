@@ -14,7 +14,7 @@ use super::{
     Acceptor, Access, Caps, Completions, Connector, Endpoint, Ends, ExposeError, Fabric,
     FabricError, Full, NextLane, Peer, QpId, RemoteSlice, Revoked, SendWr, Wake,
 };
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;
@@ -142,14 +142,31 @@ impl Connector for AnyConnector {
         own: &[u8],
         timeout: Duration,
     ) -> Result<AnyEndpoint, FabricError> {
+        self.connect_lending(address, core, own, timeout, &[])
+    }
+
+    fn connect_lending(
+        &self,
+        address: &str,
+        core: usize,
+        own: &[u8],
+        timeout: Duration,
+        lent: &[Slab],
+    ) -> Result<AnyEndpoint, FabricError> {
         Ok(match self {
-            Self::Shm(it) => AnyEndpoint::Shm(it.connect(address, core, own, timeout)?),
+            Self::Shm(it) => {
+                AnyEndpoint::Shm(it.connect_lending(address, core, own, timeout, lent)?)
+            }
             #[cfg(feature = "verbs")]
-            Self::Verbs(it) => AnyEndpoint::Verbs(it.connect(address, core, own, timeout)?),
+            Self::Verbs(it) => {
+                AnyEndpoint::Verbs(it.connect_lending(address, core, own, timeout, lent)?)
+            }
             #[cfg(feature = "sim")]
-            Self::Sim(it) => AnyEndpoint::Sim(it.connect(address, core, own, timeout)?),
+            Self::Sim(it) => {
+                AnyEndpoint::Sim(it.connect_lending(address, core, own, timeout, lent)?)
+            }
             Self::Captured(it) => {
-                AnyEndpoint::Captured(it.connect(address, core, own, timeout)?.into())
+                AnyEndpoint::Captured(it.connect_lending(address, core, own, timeout, lent)?.into())
             }
         })
     }
