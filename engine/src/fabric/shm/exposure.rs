@@ -215,8 +215,8 @@ impl PeerTable {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::mem::{Bulk, BulkClass, BulkPool, Region};
-    use crate::sys::mmap::SharedMemory;
+    use crate::mem::{Bulk, BulkClass, BulkPool, Region, Slab};
+    use crate::sys::mmap::{LendableMemory, SharedMemory};
     use std::sync::Arc;
 
     const TABLE: usize = 3;
@@ -351,6 +351,58 @@ mod tests {
         let again = exposures.expose(lease(&mut bulks[0]), Access::RemoteWrite).unwrap();
         assert_ne!(again.handle, slices[0].handle);
         assert!(!is_reached(0), "its key names the place, and is dead");
+    }
+
+    /// The table of a peer is its own to write: it cannot have a slab written, or reach beyond it.
+    #[test]
+    fn a_slab_is_reached_for_reading_within_its_bytes_whatever_the_table_says() {
+        let words = window((TABLE + TABLE_WORDS) * 8);
+        let request = crate::sys::mmap::PageRequest::default();
+        let owner = LendableMemory::create("slab", 4096, request).unwrap();
+        let slabs = [BorrowedMemory::from_fd(&owner, 4096).unwrap()];
+        let peer = PeerTable::new(words.clone(), TABLE, window(ARENA_BYTES), slabs.into());
+        let entry = TABLE + (HANDLE as usize % EXPOSURES_MAX) * ENTRY_WORDS;
+        let say = |access, memory, offset, length| {
+            words.store(entry + MEMORY, memory, Ordering::Relaxed);
+            words.store(entry + OFFSET, offset, Ordering::Relaxed);
+            words.store(entry + LENGTH, length, Ordering::Relaxed);
+            words.store(entry + STATE, state_word(HANDLE, access), Ordering::Relaxed);
+        };
+        say(Access::RemoteRead, 1, 0, 1 << 40);
+        let is_reached = |offset, length, access| peer.check(slice(offset, length), access).is_ok();
+        assert!(is_reached(0, 4096, Access::RemoteRead) && is_reached(4096, 0, Access::RemoteRead));
+        assert!(!is_reached(1, 4096, Access::RemoteRead) && !is_reached(1 << 39, 1, Access::RemoteRead));
+        for memory in [2, 3, u64::MAX] {
+            say(Access::RemoteRead, memory, 0, 4096);
+            assert!(!is_reached(0, 1, Access::RemoteRead), "{memory}");
+        }
+        say(Access::RemoteWrite, 1, 0, 4096);
+        assert!(!is_reached(0, 1, Access::RemoteWrite) && !is_reached(0, 0, Access::RemoteWrite));
+        say(Access::RemoteWrite, 0, 0, 4096);
+        assert!(is_reached(0, 1, Access::RemoteWrite), "the arena");
+    }
+
+    #[test]
+    fn blocks_of_lent_slabs_are_exposed_for_reading_only() {
+        let words = window((TABLE + TABLE_WORDS) * 8);
+        let request = crate::sys::mmap::PageRequest::default();
+        let (lent, kept) = (Slab::new(4096, 2, request).unwrap(), Slab::new(4096, 1, request).unwrap());
+        let (pool, ..) = both_ends();
+        let slabs = [lent.region_id()].into();
+        let mut exposures = Exposures::new(words.clone(), TABLE, pool.region_id(), slabs).unwrap();
+        let mut block = lent.take(4096).unwrap();
+        let exposed = exposures.expose(block.lease(0..4096), Access::RemoteRead).unwrap();
+        let borrowed = BorrowedMemory::from_fd(lent.fd(), lent.bytes()).unwrap();
+        let base = borrowed.bytes(0, 0).unwrap().addr().get();
+        let peer = PeerTable::new(words, TABLE, window(ARENA_BYTES), [borrowed].into());
+        let found = peer.check(exposed, Access::RemoteRead).unwrap().addr().get();
+        assert_eq!((found - base) as u64, exposed.offset);
+        let written = exposures.expose(lent.take(8).unwrap().lease(0..8), Access::RemoteWrite);
+        assert_eq!(written, Err(ExposeError::Foreign));
+        let foreign = exposures.expose(kept.take(8).unwrap().lease(0..8), Access::RemoteRead);
+        assert_eq!(foreign, Err(ExposeError::Foreign));
+        assert!(exposures.revoke(exposed.handle) && !block.is_leased());
+        assert!(peer.check(exposed, Access::RemoteRead).is_err());
     }
 
     #[test]

@@ -271,6 +271,44 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
 }
 
 #[test]
+fn slabs_that_are_not_what_they_should_be_are_refused() {
+    let mut victim = Victim::new();
+    let layout = Layout::new(SLOTS).unwrap();
+    let sizes = [layout.bytes(), ARENA_BYTES, PeerBell::BYTES];
+    let memory = sizes.map(|bytes| SharedMemory::create("attack", bytes).unwrap().1);
+    let usual = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    let good = unsealed(8192, usual | SealFlags::FUTURE_WRITE);
+    let cases = [
+        // Fewer and more than the packet says, too many, and none of the size it says.
+        (vec![], 1, 8192, Refusal::Malformed),
+        (vec![&good, &good], 1, 8192, Refusal::Malformed),
+        (vec![&good; 5], 5, 5 * 8192, Refusal::Malformed),
+        (vec![&good], u32::MAX, 8192, Refusal::Malformed),
+        (vec![&good], 1, 4096, Refusal::Malformed),
+        (vec![&good], 1, 8193, Refusal::Malformed),
+        (vec![&good], 1, u64::MAX, Refusal::Limits),
+        (vec![&good], 1, (4 << 30) + 1, Refusal::Limits),
+    ];
+    for (slabs, count, slab_bytes, refusal) in cases {
+        let packet = Packet { slabs: count, slab_bytes, ..hello() }.encode();
+        let fds = memory.iter().chain(slabs).map(AsFd::as_fd).collect::<Vec<_>>();
+        expect_refused(&mut victim, &packet, &fds, refusal);
+    }
+    let unfit = [
+        unsealed(8192, SealFlags::FUTURE_WRITE),
+        unsealed(8192, usual),
+        unsealed(8192, SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE),
+        std::fs::File::open("/dev/null").unwrap().into(),
+    ];
+    for slab in &unfit {
+        let packet = Packet { slabs: 1, slab_bytes: 8192, ..hello() }.encode();
+        let fds = memory.iter().chain([slab]).map(AsFd::as_fd).collect::<Vec<_>>();
+        expect_refused(&mut victim, &packet, &fds, Refusal::Malformed);
+    }
+    victim.expect_unharmed();
+}
+
+#[test]
 fn packets_that_are_no_hello_are_refused_with_its_descriptors_too() {
     let mut victim = Victim::new();
     let layout = Layout::new(SLOTS).unwrap();
