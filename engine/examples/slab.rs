@@ -1,12 +1,12 @@
-//! Reads and writes of 1 MiB over shared memory, with each kind of memory that a client can use, against memcpy
-//! in the same run:
-//! `cargo run --release -p spinrpc --example slab [SERVER_CPU CLIENT_CPU]`
+//! Counts the copies of calls with 1 MiB over shared memory, for each kind of memory that a client can use:
+//! `cargo run --release -p spinrpc --example slab [CPU]`
 //!
-//! All of the client's bytes are there to be used by `&[u8]` when a read with `Bulk` or a slab has ended. Copies
-//! of 1 MiB by one core are what "memcpy" says.
+//! Client and server take turns on one thread, and its CPU time is compared with that of copies of 1 MiB in the
+//! same run: 1.00 is one copy of the bytes, by both ends together. Other programs on the machine hardly affect that.
+//! When a read with `Bulk` or a slab has ended, the client may borrow the bytes (`&[u8]`).
 
+use rustix::time::{ClockId, clock_gettime};
 use spinrpc::config::{CoreList, IdlePolicy, RawConfig};
-use spinrpc::sys::affinity;
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, Config, ConnectOptions, ConnectionEvent,
     Core, CoreContext, Encoder, Engine, ExposedBulk, Procedure, Program, Reply, ReplyData,
@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::hint::black_box;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::Duration;
 
 type Failure = Box<dyn Error>;
 
@@ -28,8 +28,8 @@ const ADDRESS: &str = "shm:example-slab";
 const BYTES: usize = 1 << 20;
 const DEPTH: usize = 2;
 /// Calls of one measurement.
-const CALLS: usize = 4000;
-const REPEATS: usize = 7;
+const CALLS: usize = 2000;
+const REPEATS: usize = 9;
 
 /// Serves reads out of one block, and throws away what is written.
 struct Store(SharedBulk);
@@ -37,7 +37,8 @@ struct Store(SharedBulk);
 impl Service for Store {
     fn call(&mut self, mut call: Call<'_>) {
         if call.procedure() == READ {
-            return call.reply_with(ReplyData::new().shared(&self.0, 0..BYTES), |results| results.bulk());
+            return call
+                .reply_with(ReplyData::new().shared(&self.0, 0..BYTES), |results| results.bulk());
         }
         match call.args().data(BYTES) {
             Ok(data) => {
@@ -94,8 +95,7 @@ impl Load {
         self.in_flight.set(self.in_flight.get() - 1);
         let mut reply = reply?;
         let private = reply.take_argument().or_else(|| reply.take_result()).map(Memory::Private);
-        let mut exposed =
-            || reply.take_exposed_argument().or_else(|| reply.take_exposed_result());
+        let mut exposed = || reply.take_exposed_argument().or_else(|| reply.take_exposed_result());
         let memory = private.or_else(|| exposed().map(Memory::Exposed));
         self.spare.borrow_mut().extend(memory);
         if self.left.get() > 0 { self.start() } else { Ok(()) }
@@ -118,47 +118,64 @@ impl ReplyHandler for Handler {
     }
 }
 
-/// Bytes per nanosecond of calls with this memory.
-fn measure(
-    core: &mut Core,
-    load: &Rc<Load>,
-    procedure: Procedure,
-    memory: impl Fn() -> Option<Memory>,
-) -> Result<f64, Failure> {
-    load.procedure.set(Some(procedure));
-    let mut rate = 0.0;
-    // The first ones warm it up.
-    for calls in [CALLS / 8, CALLS] {
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// Nanoseconds that `one` takes, the first ones apart, which warm it up.
+fn measure(mut many: impl FnMut(usize) -> Result<(), Failure>) -> Result<f64, Failure> {
+    many(CALLS / 8)?;
+    let start = cpu_time();
+    many(CALLS)?;
+    Ok((cpu_time() - start).as_nanos() as f64 / CALLS as f64)
+}
+
+/// Both ends.
+struct Ends {
+    client: Core,
+    server: Core,
+    load: Rc<Load>,
+}
+
+impl Ends {
+    fn turn(&mut self) -> Result<(), Failure> {
+        self.client.poll_once();
+        self.server.poll_once();
+        match self.load.failure.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn run(
+        &mut self,
+        calls: usize,
+        procedure: Procedure,
+        memory: impl Fn() -> Option<Memory>,
+    ) -> Result<(), Failure> {
+        let load = Rc::clone(&self.load);
+        load.procedure.set(Some(procedure));
         load.left.set(calls);
         load.spare.borrow_mut().extend((0..DEPTH).map_while(|_| memory()));
-        let start = Instant::now();
         for _ in 0..DEPTH {
             load.start()?;
         }
-        let is_over = || load.in_flight.get() == 0 || load.failure.borrow().is_some();
-        core.run_until(is_over);
-        rate = (calls * BYTES) as f64 / start.elapsed().as_nanos() as f64;
-        load.spare.borrow_mut().clear();
-        if let Some(error) = load.failure.take() {
-            return Err(error.into());
+        while load.in_flight.get() > 0 {
+            self.turn()?;
         }
+        load.spare.borrow_mut().clear();
+        Ok(())
     }
-    Ok(rate)
 }
 
-/// Bytes per nanosecond of copies by one core, of blocks by turns as calls use them.
-fn memcpy() -> f64 {
-    let (from, mut to) = (vec![1_u8; DEPTH * BYTES], vec![0_u8; DEPTH * BYTES]);
-    let mut rate = 0.0;
-    for copies in [CALLS / 8, CALLS] {
-        let start = Instant::now();
-        for at in (0..copies).map(|copy| copy % DEPTH * BYTES) {
-            to[at..at + BYTES].copy_from_slice(black_box(&from[at..at + BYTES]));
-            black_box(&mut to);
-        }
-        rate = (copies * BYTES) as f64 / start.elapsed().as_nanos() as f64;
+/// Copies into blocks by turns, as calls use them.
+fn copy(copies: usize, from: &[u8], to: &mut [u8]) {
+    for at in (0..copies).map(|copy| copy % DEPTH * BYTES) {
+        to[at..at + BYTES].copy_from_slice(black_box(from));
+        black_box(&mut *to);
     }
-    rate
 }
 
 fn config(cpu: usize) -> Result<Config, Failure> {
@@ -170,50 +187,51 @@ fn config(cpu: usize) -> Result<Config, Failure> {
 }
 
 fn main() -> Result<(), Failure> {
-    let given: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    let at = |index, or| given.get(index).copied().unwrap_or(or);
-    let (here, there) = (Engine::new(config(at(1, 1))?)?, Engine::new(config(at(0, 0))?)?);
+    let cpu = std::env::args().nth(1).map_or(Ok(0), |cpu| cpu.parse())?;
+    let (here, there) = (Engine::new(config(cpu)?)?, Engine::new(config(cpu)?)?);
     there.serve(PROGRAM, VERSION, |_: &CoreContext| Store(Bulk::from_vec(vec![7; BYTES]).freeze()));
     there.listen(ADDRESS)?;
-    let server = there.start()?;
     let slab = here.slab(BYTES, DEPTH)?;
-    let mut core = here.core(0)?;
     let load = Rc::new(Load::default());
+    let (client, server) = (here.core(0)?, there.core(0)?);
+    let mut ends = Ends { client, server, load: Rc::clone(&load) };
     let options = ConnectOptions::new().lend(&slab);
     let handler = Handler(Rc::clone(&load));
-    let client = core.connect_with(ADDRESS, PROGRAM, VERSION, &options, |_| handler)?;
-    core.run_until(|| client.is_up() || load.failure.borrow().is_some());
+    let client = ends.client.connect_with(ADDRESS, PROGRAM, VERSION, &options, |_| handler)?;
+    while !client.is_up() {
+        ends.turn()?;
+    }
     *load.client.borrow_mut() = Some(client.clone());
-    let _ = affinity::pin_current_thread(at(1, 1));
-    report(&mut core, &load, &client, &slab)?;
-    there.shutdown();
-    server.join()?;
-    Ok(())
+    report(&mut ends, &client, &slab)
 }
 
-fn report(core: &mut Core, load: &Rc<Load>, client: &Client, slab: &Slab) -> Result<(), Failure> {
+fn report(ends: &mut Ends, client: &Client, slab: &Slab) -> Result<(), Failure> {
     let private = || client.bulk(BYTES).map(Memory::Private);
     let exposed = || client.exposed_bulk(BYTES).map(Memory::Exposed);
     let of_slab = || slab.take(BYTES).map(Memory::Private);
-    let mut ratios: [Vec<f64>; 6] = Default::default();
-    for _ in 0..REPEATS {
-        let floor = memcpy();
-        let mut rates = Vec::new();
-        for procedure in [READ, WRITE] {
-            rates.push(measure(core, load, procedure, private)?);
-            rates.push(measure(core, load, procedure, exposed)?);
-            rates.push(measure(core, load, procedure, of_slab)?);
+    let kinds: [(&str, &dyn Fn() -> Option<Memory>); 3] =
+        [("Bulk", &private), ("ExposedBulk", &exposed), ("Slab", &of_slab)];
+    let (from, mut to) = (vec![1_u8; BYTES], vec![0_u8; DEPTH * BYTES]);
+    let mut rows: Vec<(String, Vec<f64>)> = Vec::new();
+    for repeat in 0..REPEATS {
+        let one = measure(|copies| {
+            copy(copies, &from, &mut to);
+            Ok(())
+        })?;
+        let cases = [READ, WRITE].into_iter().flat_map(|op| kinds.map(|kind| (op, kind)));
+        for (index, (op, (kind, memory))) in cases.enumerate() {
+            let ratio = measure(|calls| ends.run(calls, op, memory))? / one;
+            if repeat == 0 {
+                let op = if op == READ { "read" } else { "write" };
+                rows.push((format!("{op:5} {kind}"), Vec::new()));
+            }
+            rows[index].1.push(ratio);
         }
-        let floor = (floor + memcpy()) / 2.0;
-        ratios.iter_mut().zip(&rates).for_each(|(all, rate)| all.push(rate / floor));
-        let rates: Vec<_> = rates.iter().map(|rate| format!("{rate:6.1}")).collect();
-        println!("memcpy {floor:6.1} GB/s; read: Bulk, ExposedBulk, slab, write: the same: {}", rates.join(" "));
     }
-    let names = ["read  Bulk", "read  ExposedBulk", "read  slab", "write Bulk", "write ExposedBulk", "write slab"];
-    for (name, mut ratios) in names.into_iter().zip(ratios) {
+    for (name, mut ratios) in rows {
         ratios.sort_by(f64::total_cmp);
         let [first, .., last] = ratios[..] else { continue };
-        println!("{name:18} {:.2} x memcpy ({first:.2} to {last:.2})", ratios[ratios.len() / 2]);
+        println!("{name:18} {:.2} copies ({first:.2} to {last:.2})", ratios[REPEATS / 2]);
     }
     Ok(())
 }

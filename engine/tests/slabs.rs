@@ -5,7 +5,9 @@ mod common;
 
 use common::caller::{Caller, Heard, client_config, recorder, run_core};
 use common::program::{BOUNCE, LATER, NULL};
-use common::{LIMIT, PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small_with, valid};
+use common::{
+    LIMIT, PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small_with, valid,
+};
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
     Bulk, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, DecodeError, Engine,
@@ -170,7 +172,8 @@ fn more_slabs_or_bytes_than_the_server_accepts_are_refused_with_its_keys() {
     }
     for (slabs, bytes) in [(3, 4096), (1, (1 << 20) + 4096), (2, 600 << 10)] {
         let reason = refusal(&server.address, slabs, bytes);
-        let names_keys = reason.contains("limits.peer_slabs") && reason.contains("limits.peer_slab_mib");
+        let names_keys =
+            reason.contains("limits.peer_slabs") && reason.contains("limits.peer_slab_mib");
         assert!(names_keys, "{slabs} of {bytes}: {reason}");
     }
     let mut lender = Lender::connect(client_config(), &server.address, true);

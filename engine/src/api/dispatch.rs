@@ -141,12 +141,8 @@ impl Dispatch {
     }
 
     pub(super) fn request_connection(&mut self, mut entry: ClientEntry) {
-        let request = self.ops.connect(
-            &entry.address,
-            CONNECT_TIMEOUT,
-            entry.instance(),
-            &entry.lent,
-        );
+        let request =
+            self.ops.connect(&entry.address, CONNECT_TIMEOUT, entry.instance(), &entry.lent);
         if entry.takes_reverse {
             self.ops.take_reverse_calls(request);
         }

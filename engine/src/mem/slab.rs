@@ -62,7 +62,8 @@ pub struct Slab {
 impl Slab {
     /// Maps `count` blocks of `block_bytes`, rounded up to a multiple of 4096, and has all their pages in place.
     pub(crate) fn new(block_bytes: usize, count: usize, request: PageRequest) -> io::Result<Self> {
-        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "no memory is as large as that");
+        let too_large =
+            || io::Error::new(io::ErrorKind::InvalidInput, "no memory is as large as that");
         let block_bytes =
             block_bytes.checked_next_multiple_of(BLOCK_ALIGN_BYTES).ok_or_else(too_large)?;
         let bytes = block_bytes.checked_mul(count).ok_or_else(too_large)?;
@@ -97,7 +98,11 @@ impl Slab {
     /// assert_eq!(slab.free(), 16);
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub unsafe fn from_memfd(fd: OwnedFd, block_bytes: usize, bytes_max: usize) -> io::Result<Self> {
+    pub unsafe fn from_memfd(
+        fd: OwnedFd,
+        block_bytes: usize,
+        bytes_max: usize,
+    ) -> io::Result<Self> {
         let unfit = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
         let block_bytes = block_bytes
             .checked_next_multiple_of(BLOCK_ALIGN_BYTES)

@@ -9,9 +9,9 @@
 use super::super::{Access, ExposeError, RemoteSlice, WrError};
 use super::window::Window;
 use crate::mem::{KeyGenerator, Lease, RegionId};
-use crate::sys::mmap::BorrowedMemory;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::words::Words;
+use crate::sys::mmap::BorrowedMemory;
 use std::ptr::NonNull;
 
 /// Keys one side of a connection may have alive.
@@ -169,11 +169,7 @@ impl PeerTable {
     }
 
     /// Where the bytes of `slice` lie, if its key is alive, has the right and covers them.
-    pub(super) fn check(
-        &self,
-        slice: RemoteSlice,
-        access: Access,
-    ) -> Result<NonNull<u8>, WrError> {
+    pub(super) fn check(&self, slice: RemoteSlice, access: Access) -> Result<NonNull<u8>, WrError> {
         let found = self.find(slice, access).ok_or(WrError::RemoteAccess)?;
         self.place(&found, access).ok_or(WrError::RemoteAccess)
     }
@@ -371,7 +367,9 @@ mod tests {
         say(Access::RemoteRead, 1, 0, 1 << 40);
         let is_reached = |offset, length, access| peer.check(slice(offset, length), access).is_ok();
         assert!(is_reached(0, 4096, Access::RemoteRead) && is_reached(4096, 0, Access::RemoteRead));
-        assert!(!is_reached(1, 4096, Access::RemoteRead) && !is_reached(1 << 39, 1, Access::RemoteRead));
+        assert!(
+            !is_reached(1, 4096, Access::RemoteRead) && !is_reached(1 << 39, 1, Access::RemoteRead)
+        );
         for memory in [2, 3, u64::MAX] {
             say(Access::RemoteRead, memory, 0, 4096);
             assert!(!is_reached(0, 1, Access::RemoteRead), "{memory}");
@@ -386,7 +384,8 @@ mod tests {
     fn blocks_of_lent_slabs_are_exposed_for_reading_only() {
         let words = window((TABLE + TABLE_WORDS) * 8);
         let request = crate::sys::mmap::PageRequest::default();
-        let (lent, kept) = (Slab::new(4096, 2, request).unwrap(), Slab::new(4096, 1, request).unwrap());
+        let (lent, kept) =
+            (Slab::new(4096, 2, request).unwrap(), Slab::new(4096, 1, request).unwrap());
         let (pool, ..) = both_ends();
         let slabs = [lent.region_id()].into();
         let mut exposures = Exposures::new(words.clone(), TABLE, pool.region_id(), slabs).unwrap();

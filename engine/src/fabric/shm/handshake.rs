@@ -404,9 +404,12 @@ mod tests {
         let good = hello().encode();
         assert_eq!(Packet::decode(&good[1..]), Err(Refusal::Malformed));
         assert_eq!(Packet::decode(&[]), Err(Refusal::Malformed));
-        for (at, refusal) in
-            [(0, Refusal::Malformed), (8, Refusal::Version), (13, Refusal::Malformed), (36, Refusal::Malformed)]
-        {
+        for (at, refusal) in [
+            (0, Refusal::Malformed),
+            (8, Refusal::Version),
+            (13, Refusal::Malformed),
+            (36, Refusal::Malformed),
+        ] {
             let mut bad = good;
             bad[at] ^= 0x40;
             assert_eq!(Packet::decode(&bad), Err(refusal));

@@ -94,8 +94,7 @@ impl QueuePair {
         let exposures = Exposures::new(window.clone(), layout.table(side), arena, slabs)?;
         let (window, peer_table) = (window.clone(), layout.table(side.peer()));
         let peer_slabs = std::mem::take(&mut link.peer_slabs);
-        let peer_table =
-            PeerTable::new(window, peer_table, link.peer_arena.clone(), peer_slabs);
+        let peer_table = PeerTable::new(window, peer_table, link.peer_arena.clone(), peer_slabs);
         let limits = Limits {
             recv_queue_depth: config.recv_queue_depth.into(),
             send_queue_depth: config.send_queue_depth.into(),

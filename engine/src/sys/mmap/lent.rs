@@ -1,6 +1,8 @@
 //! Memory of this process that others may map, to read and never to write: a memfd that is sealed so.
 
-use super::{HUGE_PAGE_BYTES, HugePages, PageKind, PageRequest, SEALS, Span, TMPFS_MAGIC, whole_pages};
+use super::{
+    HUGE_PAGE_BYTES, HugePages, PageKind, PageRequest, SEALS, Span, TMPFS_MAGIC, whole_pages,
+};
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use rustix::param;
@@ -94,11 +96,14 @@ impl LendableMemory {
         }
         // Before the size is looked at, so that it stays.
         fs::fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK)?;
-        let (page_bytes, pages) = page_size_of(fd.as_fd()).ok_or_else(|| unfit("its pages are of no known kind"))?;
+        let (page_bytes, pages) =
+            page_size_of(fd.as_fd()).ok_or_else(|| unfit("its pages are of no known kind"))?;
         let size = fs::fstat(&fd)?.st_size;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         if len == 0 || len > len_max || !len.is_multiple_of(page_bytes) {
-            let reason = format!("its size, {size} bytes, is not that of whole pages of {page_bytes} bytes within 1 to {len_max}");
+            let reason = format!(
+                "its size, {size} bytes, is not that of whole pages of {page_bytes} bytes within 1 to {len_max}"
+            );
             return Err(unfit(&reason));
         }
         Self::map(fd, len, pages, request)
@@ -176,7 +181,8 @@ impl BorrowedMemory {
         let size = fs::fstat(&fd)?.st_size;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         if len == 0 || len > len_max || !len.is_multiple_of(page_bytes) {
-            let reason = format!("its {size} bytes are not whole pages, or not within 1 to {len_max}");
+            let reason =
+                format!("its {size} bytes are not whole pages, or not within 1 to {len_max}");
             return Err(refused(&reason));
         }
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file's size is sealed.
@@ -217,7 +223,8 @@ fn page_size_of(fd: BorrowedFd<'_>) -> Option<(usize, PageKind)> {
     match system.f_type as u64 {
         TMPFS_MAGIC => Some((param::page_size(), PageKind::Small)),
         HUGETLBFS_MAGIC => {
-            let bytes = usize::try_from(system.f_bsize).ok().filter(|bytes| bytes.is_power_of_two())?;
+            let bytes =
+                usize::try_from(system.f_bsize).ok().filter(|bytes| bytes.is_power_of_two())?;
             Some((bytes, PageKind::Huge2M))
         }
         _ => None,
@@ -225,7 +232,10 @@ fn page_size_of(fd: BorrowedFd<'_>) -> Option<(usize, PageKind)> {
 }
 
 fn unfit(reason: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("the memory cannot be used as a slab: {reason}"))
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("the memory cannot be used as a slab: {reason}"),
+    )
 }
 
 fn refused(reason: &str) -> io::Error {
