@@ -5,9 +5,7 @@ mod common;
 
 use common::caller::{Caller, Heard, client_config, recorder, run_core};
 use common::program::{BOUNCE, LATER, NULL};
-use common::{
-    LIMIT, PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small_with, valid,
-};
+use common::{PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small_with, valid};
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
     Bulk, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, DecodeError, Engine,
@@ -131,7 +129,7 @@ fn nothing_is_lent_where_the_configuration_says_copy() {
 #[test]
 fn a_slab_that_is_dropped_while_a_call_has_a_block_of_it_stays_until_the_end() {
     let server = Server::start();
-    let mut lender = Lender::connect(client_config(), &server.address, true);
+    let lender = Lender::connect(client_config(), &server.address, true);
     let mut argument = lender.slab.take(70_001).unwrap();
     argument.bytes_mut().copy_from_slice(&pattern(7, 70_001));
     let mut spec = CallSpec::new().argument(argument).reply_bytes_max(80_000);
