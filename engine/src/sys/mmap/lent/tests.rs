@@ -19,9 +19,12 @@ fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
     fd
 }
 
-fn whole(memory: &LendableMemory) -> &mut [u8] {
-    // SAFETY: the memory is this test's own, which makes one reference at a time.
-    unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().as_ptr(), memory.len()) }
+fn put(memory: &LendableMemory, at: usize, bytes: &[u8]) {
+    assert!(at + bytes.len() <= memory.len());
+    // SAFETY: as many bytes are mapped, as was just checked, and nothing has a reference to them.
+    unsafe {
+        memory.as_ptr().add(at).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len())
+    };
 }
 
 fn adopt(fd: OwnedFd, len_max: usize) -> io::Result<LendableMemory> {
@@ -39,7 +42,7 @@ fn writable_mapping(fd: impl AsFd) -> Result<(), Errno> {
 #[track_caller]
 fn expect_read_only(memory: &LendableMemory) {
     let file = File::from(memory.as_fd().try_clone_to_owned().unwrap());
-    whole(memory)[..4].copy_from_slice(b"mine");
+    put(memory, 0, b"mine");
     for attempt in [file.write_all_at(b"yours", 0), file.set_len(0), file.set_len(1 << 30)] {
         let error = attempt.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
@@ -67,7 +70,7 @@ fn nobody_but_its_owner_can_write_it_whoever_has_the_descriptor() {
 fn a_borrower_sees_what_the_owner_writes_and_cannot_write() {
     let owner = LendableMemory::create("slab", 2 * PAGE, SMALL).unwrap();
     let borrower = BorrowedMemory::from_fd(&owner, 2 * PAGE).unwrap();
-    whole(&owner)[PAGE] = 7;
+    put(&owner, PAGE, &[7]);
     let seen = borrower.bytes(PAGE, 1).unwrap();
     // SAFETY: a mapped byte that nothing writes now.
     assert_eq!(unsafe { seen.read_volatile() }, 7);
@@ -139,7 +142,7 @@ fn a_file_that_is_cut_after_it_was_sized_keeps_what_is_mapped() {
     let memory = adopt(fd, 1 << 20).unwrap();
     assert_eq!(memory.len(), 2 * PAGE, "the size it has once it is sealed");
     assert_eq!(fs::ftruncate(&other, PAGE as u64), Err(Errno::PERM));
-    whole(&memory).fill(1);
+    put(&memory, 0, &[1; 2 * PAGE]);
 }
 
 /// Where the machine has some to give: borrowed memory of huge pages is all there.
@@ -150,7 +153,7 @@ fn huge_pages_are_had_and_lent_or_not_but_never_a_signal() {
     assert_eq!(tried.len(), 2 * HUGE_PAGE_BYTES);
     expect_read_only_if_small(&tried);
     let borrower = BorrowedMemory::from_fd(&tried, tried.len()).unwrap();
-    whole(&tried)[HUGE_PAGE_BYTES] = 9;
+    put(&tried, HUGE_PAGE_BYTES, &[9]);
     let seen = borrower.bytes(HUGE_PAGE_BYTES, 1).unwrap();
     // SAFETY: a mapped byte that nothing writes now.
     assert_eq!(unsafe { seen.read_volatile() }, 9);
