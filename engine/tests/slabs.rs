@@ -9,7 +9,7 @@ use common::{PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
     Bulk, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, DecodeError, Engine,
-    Reply, Slab, Token,
+    Reconnect, Reply, Slab, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -106,6 +106,28 @@ fn arguments_of_a_slab_that_is_lent_are_not_copied() {
         lender.expect_copies(4);
     }
     assert_eq!(lender.slab.free(), 4);
+}
+
+#[test]
+fn a_connection_in_the_place_of_a_lost_one_is_lent_the_slab_too() {
+    let server = Server::start();
+    let address = server.address.clone();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let slab = engine.slab(BLOCK_BYTES, 4).unwrap();
+    let options = ConnectOptions::new().lend(&slab).reconnect(Reconnect::default());
+    let mut lender = Lender { caller: open(engine, &address, &options), slab };
+    let client = lender.caller.client.clone();
+    lender.caller.run_until("the connection", |_| client.is_up());
+    lender.bounce(1, 70_001);
+    server.stop();
+    let is_lost = |event: &ConnectionEvent| matches!(event, ConnectionEvent::Reconnecting { .. });
+    lender.caller.run_until("the loss", |heard| heard.events.iter().any(is_lost));
+    let _next = Server::at(&address);
+    lender.caller.run_until("the next connection", |_| client.is_up());
+    lender.bounce(2, 70_001);
+    if address.starts_with("shm:") {
+        lender.expect_copies(2);
+    }
 }
 
 #[test]
