@@ -47,7 +47,8 @@ pub(crate) enum AnyFabric {
 /// A connection that a driver has made.
 #[allow(clippy::large_enum_variant, reason = "the large one is what there is in most builds")]
 pub(crate) enum AnyEndpoint {
-    Shm(ShmEndpoint),
+    /// In a box, as it is long, and letters of other kinds are moved often.
+    Shm(Box<ShmEndpoint>),
     #[cfg(feature = "verbs")]
     Verbs(VerbsEndpoint),
     #[cfg(feature = "sim")]
@@ -155,7 +156,7 @@ impl Connector for AnyConnector {
     ) -> Result<AnyEndpoint, FabricError> {
         Ok(match self {
             Self::Shm(it) => {
-                AnyEndpoint::Shm(it.connect_lending(address, core, own, timeout, lent)?)
+                AnyEndpoint::Shm(it.connect_lending(address, core, own, timeout, lent)?.into())
             }
             #[cfg(feature = "verbs")]
             Self::Verbs(it) => {
@@ -178,7 +179,10 @@ impl Connector for AnyConnector {
         accept: Box<dyn Acceptor<AnyEndpoint>>,
     ) -> Result<Box<dyn Send>, FabricError> {
         match self {
-            Self::Shm(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Shm)),
+            Self::Shm(it) => {
+                let wrap = |endpoint| AnyEndpoint::Shm(Box::new(endpoint));
+                it.listen(address, own, wrapping(accept, wrap))
+            }
             #[cfg(feature = "verbs")]
             Self::Verbs(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Verbs)),
             #[cfg(feature = "sim")]
@@ -318,7 +322,7 @@ impl Fabric for AnyFabric {
 
     fn adopt(&mut self, endpoint: AnyEndpoint) -> Result<QpId, FabricError> {
         match (self, endpoint) {
-            (Self::Shm(fabric), AnyEndpoint::Shm(endpoint)) => fabric.adopt(endpoint),
+            (Self::Shm(fabric), AnyEndpoint::Shm(endpoint)) => fabric.adopt(*endpoint),
             #[cfg(feature = "verbs")]
             (Self::Verbs(fabric), AnyEndpoint::Verbs(endpoint)) => fabric.adopt(endpoint),
             #[cfg(feature = "sim")]
