@@ -552,6 +552,16 @@ impl Config {
         to_usize(self.raw.limits.peer_arena_mib << 20)
     }
 
+    /// Slabs that a peer may lend a connection over shared memory.
+    pub fn peer_slabs_max(&self) -> usize {
+        to_usize(self.raw.limits.peer_slabs)
+    }
+
+    /// All slabs that a peer lends a connection over shared memory, in bytes.
+    pub fn peer_slab_bytes_max(&self) -> usize {
+        to_usize(self.raw.limits.peer_slab_mib << 20)
+    }
+
     /// Most shared memory of all connections with one process, in bytes.
     pub fn peer_memory_bytes_max(&self) -> usize {
         to_usize(self.raw.limits.peer_mib << 20)

@@ -32,7 +32,7 @@ pub use api::{Span, options};
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use fabric::{DownCause, Peer};
-pub use mem::{Bulk, ExposedBulk, SharedBulk};
+pub use mem::{Bulk, ExposedBulk, SharedBulk, Slab};
 pub use reactor::{
     Backpressure, CallSpec, HandlerKind, HandlerPanic, Negotiated, NoReverse, Progress, ReplyData,
     Resend, StatsSnapshot,

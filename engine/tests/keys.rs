@@ -260,6 +260,16 @@ const EFFECTS: &[(&str, &str, &str)] = &[
     ),
     ("limits.peer_arena_mib", "tests/doors.rs", "larger_arenas_than_configured_are_refused"),
     (
+        "limits.peer_slabs",
+        "tests/slabs.rs",
+        "more_slabs_or_bytes_than_the_server_accepts_are_refused_with_its_keys",
+    ),
+    (
+        "limits.peer_slab_mib",
+        "tests/slabs.rs",
+        "more_slabs_or_bytes_than_the_server_accepts_are_refused_with_its_keys",
+    ),
+    (
         "limits.peer_mib",
         "tests/doors.rs",
         "memory_of_a_process_and_of_a_core_is_bounded_and_given_back",

@@ -8,6 +8,8 @@
 mod common;
 #[path = "kill_processes/reverse.rs"]
 mod reverse;
+#[path = "kill_processes/slabs.rs"]
+mod slabs;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run_core};
 use common::program::{ECHO, FREE_BLOCKS, LATER};
@@ -46,6 +48,7 @@ fn other_process() {
         "server" => serve(&address),
         reverse::SERVER => reverse::call_for_ever(&address),
         reverse::CLIENT => reverse::be_called_for_ever(&address),
+        slabs::LENDER => slabs::lend_for_ever(&address),
         _ => load_for_ever(&address),
     });
     // Until the parent goes, or kills this process.

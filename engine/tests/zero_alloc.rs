@@ -14,7 +14,7 @@ use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AnswerQueue, AsyncService, Bulk, Call, CallError, CallSpec, CaptureSink, Client,
     Config, ConnectOptions, Core, Encoder, Engine, EngineError, PendingCall, Reply, ReplyHandler,
-    Results, ReverseOptions, Token, Version, async_service,
+    Results, ReverseOptions, Slab, Token, Version, async_service,
 };
 use spinrpc_proto::profile::Profile;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -93,6 +93,8 @@ enum Kind {
     Write(usize),
     /// A long call with a long reply.
     Long(usize),
+    /// A Read chunk of so many bytes of a slab that the connection is lent.
+    Lent(usize),
     /// Answered by another thread.
     Deferred,
 }
@@ -110,6 +112,7 @@ struct State {
     spec: RefCell<CallSpec>,
     /// Buffers to use again.
     spare: RefCell<Vec<Bulk>>,
+    slab: RefCell<Option<Slab>>,
     bytes: Vec<u8>,
 }
 
@@ -121,6 +124,7 @@ impl State {
             answered: Cell::new(0),
             spec: RefCell::default(),
             spare: RefCell::new(Vec::with_capacity(64)),
+            slab: RefCell::default(),
             bytes: vec![7; 100_000],
         })
     }
@@ -154,6 +158,12 @@ impl State {
                 spec.add_result_into(self.buffer(client, length));
                 client.call(SHARED, token, spec, |args| args.u32(length as u32)).unwrap();
             }
+            Kind::Lent(length) => {
+                let block = self.slab.borrow().as_ref().and_then(|slab| slab.take(length));
+                spec.add_argument(block.unwrap());
+                spec.add_result_into(self.buffer(client, length));
+                client.call(BOUNCE, token, spec, |args| args.bulk()).unwrap();
+            }
             Kind::Write(length) => {
                 spec.add_argument(self.buffer(client, length));
                 spec.add_result_into(self.buffer(client, length));
@@ -174,6 +184,10 @@ impl ReplyHandler for Load {
     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
         let mut reply = reply.unwrap();
         let mut spare = self.state.spare.borrow_mut();
+        if matches!(self.state.kind.get(), Kind::Lent(_)) {
+            // Back to its slab.
+            drop(reply.take_argument());
+        }
         while let Some(bulk) = reply.take_argument().or_else(|| reply.take_result()) {
             spare.push(bulk);
         }
@@ -471,7 +485,13 @@ fn nothing_is_allocated(
     become_core();
     let state = State::new();
     let make = |client| Load { client, state: Rc::clone(&state) };
-    let client = core.connect_wait(&server.address, PROGRAM, VERSION, make, LIMIT).unwrap();
+    let slab = engine.slab(1 << 20, 4).unwrap();
+    let options = ConnectOptions::new().lend(&slab);
+    let client = core.connect_with(&server.address, PROGRAM, VERSION, &options, make).unwrap();
+    let end = Instant::now() + LIMIT;
+    core.run_until(|| client.is_up() || Instant::now() > end);
+    assert!(client.is_up(), "not connected within {LIMIT:?}");
+    *state.slab.borrow_mut() = Some(slab);
     let load = Load { client, state };
     lock(&server.shared.deferred).reserve(1024);
     assert_eq!(CORES.load(Ordering::Relaxed), 2, "both cores count");
@@ -485,6 +505,7 @@ fn nothing_is_allocated(
         (Kind::Echo(3000), 64, 20_000),
         (Kind::Read(1 << 20), 4, 10_000),
         (Kind::Write(1 << 20), 2, 10_000),
+        (Kind::Lent(1 << 20), 2, 10_000),
         (Kind::Long(60_000), 4, 5000),
         (Kind::Deferred, 32, 50_000),
     ] {

@@ -10,10 +10,12 @@ use super::service::{ConnectionEvent, ConnectionId};
 use super::versions::Offer;
 use crate::config::Versions;
 use crate::fabric::{ConnId, DownCause, Peer};
+use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::words::instance::Instance;
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Where a client is to connect, and what it calls there.
 pub(super) struct ConnectTo {
@@ -56,6 +58,8 @@ pub(super) struct ClientEntry {
     is_in_reverse: bool,
     /// The server may call in reverse by its connection.
     pub(super) takes_reverse: bool,
+    /// Slabs that the server may read.
+    pub(super) lent: Arc<[Slab]>,
 }
 
 impl ClientEntry {
@@ -83,6 +87,7 @@ impl ClientEntry {
             is_gone: false,
             is_in_reverse: false,
             takes_reverse: false,
+            lent: Arc::default(),
         }
     }
 
@@ -94,7 +99,8 @@ impl ClientEntry {
 
     /// The same, connecting as these options say.
     pub(super) fn with(self, options: &ConnectOptions) -> Self {
-        Self { takes_reverse: options.takes_reverse, versions: options.versions, ..self }
+        let &ConnectOptions { takes_reverse, versions, ref lent, .. } = options;
+        Self { takes_reverse, versions, lent: lent.as_slice().into(), ..self }
     }
 
     pub(super) fn conn(&self) -> Option<ConnId> {

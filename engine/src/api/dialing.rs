@@ -5,8 +5,9 @@
 //! not answer delays connections to its address, and to no other.
 
 use super::errors::EngineError;
-use crate::config::Config;
+use crate::config::{BulkView, Config};
 use crate::fabric::{AnyConnector, Connector, FabricError};
+use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::words::instance::Instance;
@@ -38,6 +39,8 @@ pub(super) struct Request {
     pub(super) address: String,
     pub(super) timeout: Duration,
     pub(super) instance: Instance,
+    /// Slabs that the server may read.
+    pub(super) lent: Arc<[Slab]>,
 }
 
 /// Connects, and says who asks.
@@ -48,11 +51,15 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn connect(&self, request: &Request) -> Mail {
-        let Request { core, number, address, timeout, instance } = request;
+        let Request { core, number, address, timeout, instance, lent } = request;
         let invalidate = self.connector.remote_invalidate();
         let private_data = Negotiated::private_data(&self.config, invalidate, *instance);
+        let lent = match self.config.bulk_view() {
+            BulkView::Lent => &lent[..],
+            BulkView::Copy => &[],
+        };
         let result: Result<_, FabricError> =
-            self.connector.connect(address, *core, &private_data, *timeout);
+            self.connector.connect_lending(address, *core, &private_data, *timeout, lent);
         Mail::Connected { request: *number, result }
     }
 }

@@ -141,7 +141,8 @@ impl Dispatch {
     }
 
     pub(super) fn request_connection(&mut self, mut entry: ClientEntry) {
-        let request = self.ops.connect(&entry.address, CONNECT_TIMEOUT, entry.instance());
+        let request =
+            self.ops.connect(&entry.address, CONNECT_TIMEOUT, entry.instance(), &entry.lent);
         if entry.takes_reverse {
             self.ops.take_reverse_calls(request);
         }
@@ -621,7 +622,10 @@ impl Upcalls for Dispatch {
         let asking = self.asking.clone();
         let Some(entry) = self.client_of_calls(lost) else { return };
         entry.asking = asking.filter(|_| entry.bears_asking);
-        let request = ops.reconnect(lost, &entry.address, CONNECT_TIMEOUT, entry.instance());
+        let request = {
+            let instance = entry.instance();
+            ops.reconnect(lost, &entry.address, CONNECT_TIMEOUT, instance, &entry.lent)
+        };
         if entry.takes_reverse {
             ops.take_reverse_calls(request);
         }

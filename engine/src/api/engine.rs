@@ -21,6 +21,7 @@ use crate::fabric::shm::{ShmConfig, ShmConnector};
 use crate::fabric::sim::{Device, SimConnector};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
+use crate::mem::Slab;
 use crate::mem::budget::Budget;
 use crate::reactor::pending::panic_log::message_of;
 use crate::reactor::words::memory;
@@ -207,6 +208,17 @@ impl Engine {
         let (feeders, stream) = Feeders::new(calls_max, self.cores());
         self.serve(program, version, move |_| feeders.feeder());
         stream
+    }
+
+    /// Memory of the application's own, for calls and for files: `count` blocks of `block_bytes`, rounded up to a
+    /// multiple of 4096. Pages are huge, locked and local as `mem.hugepages`, `mem.lock` and `mem.numa` say (of the
+    /// CPU of the first core), and all in place. See [`Slab`] for an example, and [`Slab::from_memfd`] for memory that is
+    /// there already.
+    ///
+    /// # Errors
+    /// [`EngineError::Fabric`] if there is no such memory.
+    pub fn slab(&self, block_bytes: usize, count: usize) -> Result<Slab, EngineError> {
+        Ok(memory::slab(self.config(), block_bytes, count)?)
     }
 
     /// Accepts connections at `address` from now on, and spreads them over the cores: `shm:NAME`, or
@@ -455,6 +467,8 @@ fn shm_config(config: &Config) -> ShmConfig {
         rnr_timeout: config.shm_rnr_timeout(),
         handshakes_max: config.handshakes_max(),
         peer_arena_bytes_max: config.peer_arena_bytes_max(),
+        peer_slabs_max: config.peer_slabs_max(),
+        peer_slab_bytes_max: config.peer_slab_bytes_max(),
         peer_memory_bytes_max: config.peer_memory_bytes_max(),
         core_memory_bytes_max: config.core_memory_bytes_max(),
         ..ShmConfig::default()
@@ -573,6 +587,8 @@ mod tests {
         assert_eq!(of(|raw| raw.limits.handshakes = 5).handshakes_max, 5);
         assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
         assert_eq!(of(|raw| raw.limits.peer_arena_mib = 7).peer_arena_bytes_max, 7 << 20);
+        assert_eq!(of(|raw| raw.limits.peer_slabs = 3).peer_slabs_max, 3);
+        assert_eq!(of(|raw| raw.limits.peer_slab_mib = 5).peer_slab_bytes_max, 5 << 20);
         assert_eq!(of(|raw| raw.limits.peer_mib = 8).peer_memory_bytes_max, 8 << 20);
         assert_eq!(of(|raw| raw.limits.core_mib = 9).core_memory_bytes_max, 9 << 20);
         let room = |config: ShmConfig| crate::mem::BulkPool::region_bytes(&config.arena).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::fabric::{AddressError, DownCause, FabricError};
+use crate::mem::SLABS_MAX;
 use crate::reactor::Backpressure;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved};
 use spinrpc_proto::rdma::RdmaError;
@@ -128,6 +129,9 @@ pub enum ConnectError {
     /// The engine is configured without calls in reverse, and the connection was to take them.
     #[error("no calls in reverse are configured: set rpc.reverse_calls")]
     NoReverseCalls,
+    /// The connection was to be lent more slabs than one can be lent.
+    #[error("more slabs are lent than the {SLABS_MAX} that one connection can be lent")]
+    TooManySlabs,
     /// The connection was to be of a version of RPC-over-RDMA that the engine does not speak.
     #[error("a version that is not spoken here was asked for: see rpc.version")]
     VersionNotConfigured,

@@ -4,6 +4,7 @@
 use super::errors::ConnectError;
 use crate::config::{Config, Versions};
 use crate::fabric::DownCause;
+use crate::mem::{SLABS_MAX, Slab};
 use crate::reactor::words::instance::Instance;
 use crate::sys::random::Random;
 use std::time::Duration;
@@ -14,6 +15,7 @@ pub struct ConnectOptions {
     pub(super) reconnect: Option<Reconnect>,
     pub(super) takes_reverse: bool,
     pub(super) versions: Option<Versions>,
+    pub(super) lent: Vec<Slab>,
 }
 
 impl ConnectOptions {
@@ -53,8 +55,76 @@ impl ConnectOptions {
         self
     }
 
+    /// Lets calls by this connection use blocks of `slab` in place, where the fabric can; see [`Slab`] for what is
+    /// saved. **Over shared memory the server may read all of the slab while it is connected**; it can write none of
+    /// it. At most 4 slabs, all of which a connection in the place of a lost one is lent, too. They count toward the
+    /// server's limits (`limits.peer_slabs`, `limits.peer_slab_mib`, `limits.peer_mib`), beyond which it refuses the
+    /// connection. With `shm.bulk = "copy"`, or `verbs.bulk`, nothing is lent.
+    ///
+    /// ```
+    /// use spinrpc::{AcceptStatus, Bulk, Call, CallError, CallSpec, Config, ConnectOptions, ConnectionEvent};
+    /// use spinrpc::{CoreContext, Engine, Procedure, Program, Reply, ReplyHandler, Service, Token, Version};
+    /// use std::cell::RefCell;
+    /// use std::rc::Rc;
+    ///
+    /// struct Sum;
+    /// impl Service for Sum {
+    ///     fn call(&mut self, mut call: Call<'_>) {
+    ///         let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    ///         match call.args().data(1 << 20).map(|data| sum(data.bytes())) {
+    ///             Ok(sum) => call.reply(|results| results.u32(sum)),
+    ///             Err(_) => call.reject(AcceptStatus::GarbageArgs),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Keeps the sum, and the block that is free again.
+    /// #[derive(Clone, Default)]
+    /// struct Keep(Rc<RefCell<Option<(u32, Bulk)>>>);
+    /// impl ReplyHandler for Keep {
+    ///     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+    ///         let mut reply = reply.expect("a sum");
+    ///         let block = reply.take_argument().expect("what the call was given");
+    ///         *self.0.borrow_mut() = Some((reply.results().u32().expect("a number"), block));
+    ///     }
+    ///     fn on_event(&mut self, _: &ConnectionEvent) {}
+    /// }
+    ///
+    /// let (program, version) = (Program(0x2000_0001), Version(1));
+    /// let server = Engine::new(Config::default())?;
+    /// server.serve(program, version, |_: &CoreContext| Sum);
+    /// server.listen("shm:doc-lend")?;
+    /// let running = server.start()?;
+    ///
+    /// let engine = Engine::new(Config::default())?;
+    /// let slab = engine.slab(256 << 10, 8)?;
+    /// let mut core = engine.core(0)?;
+    /// let (keep, options) = (Keep::default(), ConnectOptions::new().lend(&slab));
+    /// let client = core.connect_with("shm:doc-lend", program, version, &options, |_| keep.clone())?;
+    /// core.run_until(|| client.is_up());
+    /// let mut block = slab.take(100_000).expect("a free block");
+    /// // Or by a file: `file.read_exact_at(block.bytes_mut(), offset)`.
+    /// block.bytes_mut().fill(3);
+    /// client.call(Procedure(1), Token(0), &mut CallSpec::new().argument(block), |args| args.bulk())?;
+    /// core.run_until(|| keep.0.borrow().is_some());
+    /// let (sum, block) = keep.0.take().expect("the answer");
+    /// assert_eq!((sum, block.len(), slab.free()), (300_000, 100_000, 7));
+    /// # drop((client, core));
+    /// server.shutdown();
+    /// running.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn lend(mut self, slab: &Slab) -> Self {
+        self.lent.push(slab.clone());
+        self
+    }
+
     /// Whether an engine can connect like this.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConnectError> {
+        if self.lent.len() > SLABS_MAX {
+            return Err(ConnectError::TooManySlabs);
+        }
         if self.takes_reverse && config.reverse_calls() == 0 {
             return Err(ConnectError::NoReverseCalls);
         }

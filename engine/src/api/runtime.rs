@@ -300,10 +300,11 @@ impl Runtime {
         let dialer = Dialer { connector, config: self.config.clone() };
         let inbox = Arc::clone(&self.cores[core].inbox);
         let next = Cell::new(0);
-        Box::new(move |address, timeout, instance| {
+        Box::new(move |address, timeout, instance, lent| {
             let number = next.replace(next.get() + 1);
-            let address = address.to_owned();
-            let mut mail = dialer.connect(&Request { core, number, address, timeout, instance });
+            let (address, lent) = (address.to_owned(), Arc::clone(lent));
+            let request = Request { core, number, address, timeout, instance, lent };
+            let mut mail = dialer.connect(&request);
             while let Err(back) = inbox.post(mail) {
                 mail = back;
             }
@@ -314,11 +315,11 @@ impl Runtime {
     fn requests_by_job(&self, core: usize) -> ConnectRequests {
         let jobs = lock(&self.jobs).clone();
         let next = Cell::new(0);
-        Box::new(move |address, timeout, instance| {
+        Box::new(move |address, timeout, instance, lent| {
             let number = next.replace(next.get() + 1);
-            let address = address.to_owned();
+            let (address, lent) = (address.to_owned(), Arc::clone(lent));
             // If the control thread is gone so is the engine; the request is never answered.
-            let request = Request { core, number, address, timeout, instance };
+            let request = Request { core, number, address, timeout, instance, lent };
             drop(jobs.send(Job::Connect(request)));
             number
         })

@@ -225,6 +225,10 @@ pub struct RawLimits {
     pub exports: u64,
     /// Largest arena of a peer over shared memory, in MiB.
     pub peer_arena_mib: u64,
+    /// Slabs that a peer over shared memory may lend one connection.
+    pub peer_slabs: u64,
+    /// All slabs that a peer over shared memory lends one connection, in MiB.
+    pub peer_slab_mib: u64,
     /// Shared memory of all connections with one process, in MiB.
     pub peer_mib: u64,
     /// Shared memory of all connections of one core, in MiB.
@@ -349,6 +353,8 @@ impl Default for RawLimits {
             host_conns: 256,
             exports: 64,
             peer_arena_mib: 64,
+            peer_slabs: 4,
+            peer_slab_mib: 4 << 10,
             peer_mib: 16 << 10,
             core_mib: 36 << 10,
         }

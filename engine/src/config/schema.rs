@@ -6,6 +6,7 @@ use super::cores::CoreList;
 use super::device::DeviceName;
 use super::limits::{Limits, Step};
 use super::raw::RawConfig;
+use crate::mem::SLABS_MAX;
 use spinrpc_proto::limits::{READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES;
 use std::fmt;
@@ -736,16 +737,34 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.limits.peer_arena_mib, Limits::between(1, 4096)),
     },
     Key {
+        name: "limits.peer_slabs",
+        unit: "slabs",
+        effect: "Slabs of its own (Slab) that a peer over shared memory may lend one connection, which are \
+                 mapped here for reading; with 0 none is accepted.",
+        reason: "As many as a connection can be lent; a slab that is mapped costs address space only.",
+        field: |raw| {
+            Field::Integer(&mut raw.limits.peer_slabs, Limits::between(0, SLABS_MAX as u64))
+        },
+    },
+    Key {
+        name: "limits.peer_slab_mib",
+        unit: "MiB",
+        effect: "Most bytes of all slabs that a peer over shared memory lends one connection.",
+        reason: "Room for the caches of a storage program; limits.peer_mib bounds all its connections.",
+        field: |raw| Field::Integer(&mut raw.limits.peer_slab_mib, Limits::between(1, 1 << 20)),
+    },
+    Key {
         name: "limits.peer_mib",
         unit: "MiB",
-        effect: "Most shared memory, rings and both arenas, of all connections with one process.",
+        effect: "Most shared memory, rings, both arenas and the peer's slabs, of all connections with one \
+                 process.",
         reason: "Five hundred connections by default settings; only what is used takes memory.",
         field: |raw| Field::Integer(&mut raw.limits.peer_mib, Limits::between(1, 1 << 30)),
     },
     Key {
         name: "limits.core_mib",
         unit: "MiB",
-        effect: "Most shared memory, rings and both arenas, of all connections of one core.",
+        effect: "Most shared memory, rings, both arenas and the peers' slabs, of all connections of one core.",
         reason: "All connections of a core by default settings.",
         field: |raw| Field::Integer(&mut raw.limits.core_mib, Limits::between(1, 1 << 30)),
     },

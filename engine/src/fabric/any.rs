@@ -14,7 +14,7 @@ use super::{
     Acceptor, Access, Caps, Completions, Connector, Endpoint, Ends, ExposeError, Fabric,
     FabricError, Full, NextLane, Peer, QpId, RemoteSlice, Revoked, SendWr, Wake,
 };
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub(crate) enum AnyFabric {
 /// A connection that a driver has made.
 #[allow(clippy::large_enum_variant, reason = "the large one is what there is in most builds")]
 pub(crate) enum AnyEndpoint {
-    Shm(ShmEndpoint),
+    /// In a box, as it is long, and letters of other kinds are moved often.
+    Shm(Box<ShmEndpoint>),
     #[cfg(feature = "verbs")]
     Verbs(VerbsEndpoint),
     #[cfg(feature = "sim")]
@@ -142,14 +143,31 @@ impl Connector for AnyConnector {
         own: &[u8],
         timeout: Duration,
     ) -> Result<AnyEndpoint, FabricError> {
+        self.connect_lending(address, core, own, timeout, &[])
+    }
+
+    fn connect_lending(
+        &self,
+        address: &str,
+        core: usize,
+        own: &[u8],
+        timeout: Duration,
+        lent: &[Slab],
+    ) -> Result<AnyEndpoint, FabricError> {
         Ok(match self {
-            Self::Shm(it) => AnyEndpoint::Shm(it.connect(address, core, own, timeout)?),
+            Self::Shm(it) => {
+                AnyEndpoint::Shm(it.connect_lending(address, core, own, timeout, lent)?.into())
+            }
             #[cfg(feature = "verbs")]
-            Self::Verbs(it) => AnyEndpoint::Verbs(it.connect(address, core, own, timeout)?),
+            Self::Verbs(it) => {
+                AnyEndpoint::Verbs(it.connect_lending(address, core, own, timeout, lent)?)
+            }
             #[cfg(feature = "sim")]
-            Self::Sim(it) => AnyEndpoint::Sim(it.connect(address, core, own, timeout)?),
+            Self::Sim(it) => {
+                AnyEndpoint::Sim(it.connect_lending(address, core, own, timeout, lent)?)
+            }
             Self::Captured(it) => {
-                AnyEndpoint::Captured(it.connect(address, core, own, timeout)?.into())
+                AnyEndpoint::Captured(it.connect_lending(address, core, own, timeout, lent)?.into())
             }
         })
     }
@@ -161,7 +179,10 @@ impl Connector for AnyConnector {
         accept: Box<dyn Acceptor<AnyEndpoint>>,
     ) -> Result<Box<dyn Send>, FabricError> {
         match self {
-            Self::Shm(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Shm)),
+            Self::Shm(it) => {
+                let wrap = |endpoint| AnyEndpoint::Shm(Box::new(endpoint));
+                it.listen(address, own, wrapping(accept, wrap))
+            }
             #[cfg(feature = "verbs")]
             Self::Verbs(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Verbs)),
             #[cfg(feature = "sim")]
@@ -311,7 +332,7 @@ impl Fabric for AnyFabric {
 
     fn adopt(&mut self, endpoint: AnyEndpoint) -> Result<QpId, FabricError> {
         match (self, endpoint) {
-            (Self::Shm(fabric), AnyEndpoint::Shm(endpoint)) => fabric.adopt(endpoint),
+            (Self::Shm(fabric), AnyEndpoint::Shm(endpoint)) => fabric.adopt(*endpoint),
             #[cfg(feature = "verbs")]
             (Self::Verbs(fabric), AnyEndpoint::Verbs(endpoint)) => fabric.adopt(endpoint),
             #[cfg(feature = "sim")]

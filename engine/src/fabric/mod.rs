@@ -33,7 +33,7 @@ pub use wr::{
     WrError, WrId,
 };
 
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;
@@ -293,6 +293,20 @@ pub trait Connector: Send + Sync + 'static {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<<Self::Fabric as Fabric>::Endpoint, FabricError>;
+
+    /// As [`Connector::connect`]; the peer may read all of the slabs in `lent` by this connection, where the driver
+    /// lets a call use them in place. Where it does not, they are memory as any other.
+    fn connect_lending(
+        &self,
+        address: &str,
+        core: usize,
+        private_data: &[u8],
+        timeout: Duration,
+        lent: &[Slab],
+    ) -> Result<<Self::Fabric as Fabric>::Endpoint, FabricError> {
+        let _ = lent;
+        self.connect(address, core, private_data, timeout)
+    }
 
     /// Accepts connections at `address` until the returned guard is dropped. `accept` picks the
     /// core for each one before the handshake is answered, and gets the endpoint after it.

@@ -31,6 +31,7 @@ impl Bulk {
 
     /// Registers application memory: a region of its own with one block, freed with the last
     /// handle. Allocates and, if the vector has spare capacity, may copy; keep it for reuse.
+    /// Calls copy it through memory of the connection; a [`Slab`](super::Slab) can be lent instead.
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Self::new(BlockRef::of_region(Region::from_boxed(bytes.into_boxed_slice())), len)

@@ -6,6 +6,7 @@
 //!
 //! * [`Buf`]: an inline message buffer; belongs to one core ([`BufPool`]).
 //! * [`Bulk`], [`SharedBulk`], [`Lease`]: memory for one-sided transfers; any thread ([`BulkPool`]).
+//! * [`Slab`]: memory of the application's own, whose blocks are [`Bulk`]s; any thread.
 //! * [`ExposedBulk`]: such memory where a peer can write it at any time. Safe code gets no reference
 //!   to it.
 #![allow(unsafe_code)]
@@ -18,6 +19,7 @@ mod keys;
 mod loan;
 mod pool;
 mod region;
+mod slab;
 mod witness;
 
 pub use buf::{Buf, Parts};
@@ -29,6 +31,7 @@ pub use pool::BufPool;
 #[cfg(any(feature = "verbs", feature = "file-io"))]
 pub use region::RegionHold;
 pub use region::{Region, RegionError, RegionId};
+pub use slab::{SLABS_MAX, Slab};
 pub(crate) use witness::Witness;
 
 /// Bytes of a cache line: what buffers are aligned to.

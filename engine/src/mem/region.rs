@@ -4,7 +4,7 @@ use super::LINE_BYTES;
 use crate::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "file-io")]
 use crate::sys::file_ring::StableMemory;
-use crate::sys::mmap::{Mapping, SharedMemory};
+use crate::sys::mmap::{LendableMemory, Mapping, SharedMemory};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -45,6 +45,8 @@ enum Backing {
     #[cfg(feature = "verbs")]
     Reachable(Mapping),
     Shared(Arc<SharedMemory>),
+    /// Peers may read it, and nobody but this process can write it.
+    Lendable(Arc<LendableMemory>),
     /// A box in raw form: moving a `Box` would claim that nobody else points into it.
     Boxed(*mut [u8]),
 }
@@ -67,6 +69,11 @@ impl Region {
     pub(crate) fn from_reachable_mapping(mapping: Mapping) -> Self {
         let (base, len) = (mapping.as_ptr(), mapping.len());
         Self::new(base, len, Backing::Reachable(mapping))
+    }
+
+    /// All of a slab, which peers may read and cannot write.
+    pub(super) fn from_lendable(memory: Arc<LendableMemory>) -> Self {
+        Self::new(memory.as_ptr(), memory.len(), Backing::Lendable(memory))
     }
 
     /// An application's own memory as a region.
@@ -149,7 +156,7 @@ impl Region {
     /// reference to them: they are copied in and out ([`Bulk::copy_to`](crate::mem::Bulk::copy_to)).
     pub fn is_exposed(&self) -> bool {
         match self.memory.backing {
-            Backing::Mapping(_) | Backing::Boxed(_) => false,
+            Backing::Mapping(_) | Backing::Lendable(_) | Backing::Boxed(_) => false,
             #[cfg(feature = "verbs")]
             Backing::Reachable(_) => true,
             Backing::Shared(_) => true,
@@ -262,6 +269,7 @@ impl fmt::Debug for Backing {
             #[cfg(feature = "verbs")]
             Self::Reachable(mapping) => mapping.fmt(f),
             Self::Shared(memory) => memory.fmt(f),
+            Self::Lendable(memory) => memory.fmt(f),
             Self::Boxed(_) => f.write_str("Boxed"),
         }
     }

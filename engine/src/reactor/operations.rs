@@ -2,7 +2,7 @@
 //! core's state for itself alone, so that handlers and encoders may call any of them.
 
 use crate::fabric::{ConnId, DownCause};
-use crate::mem::{Bulk, BulkPool};
+use crate::mem::{Bulk, BulkPool, Slab};
 use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::offered::Settled;
 use crate::reactor::pending::reply_cache::Ticket;
@@ -23,6 +23,7 @@ use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::Negotiation;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 impl CoreCell {
@@ -117,8 +118,15 @@ impl CoreCell {
 
     /// Asks the control thread for a connection of a client that is known by `instance`;
     /// `Upcalls::on_connected` gets the same number.
-    pub(crate) fn connect(&self, address: &str, timeout: Duration, instance: Instance) -> u64 {
-        (self.connect)(address, timeout, instance)
+    /// The server may read the slabs in `lent`.
+    pub(crate) fn connect(
+        &self,
+        address: &str,
+        timeout: Duration,
+        instance: Instance,
+        lent: &Arc<[Slab]>,
+    ) -> u64 {
+        (self.connect)(address, timeout, instance, lent)
     }
 
     /// The peer of the connection asked for under this number may call in reverse.
@@ -182,8 +190,9 @@ impl CoreCell {
         address: &str,
         timeout: Duration,
         instance: Instance,
+        lent: &Arc<[Slab]>,
     ) -> u64 {
-        let request = (self.connect)(address, timeout, instance);
+        let request = (self.connect)(address, timeout, instance, lent);
         self.reactor().note_request(lost, request);
         request
     }

@@ -1,5 +1,9 @@
 //! Memory straight from the kernel: private mappings, and memory that two processes share.
 
+mod lent;
+
+pub use lent::{BorrowedMemory, LendableMemory};
+
 use super::topology::Topology;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -268,6 +272,14 @@ impl Span {
     fn lock(&self) -> io::Result<()> {
         // SAFETY: the range is mapped, and locking changes none of its bytes.
         Ok(unsafe { mm::mlock(self.base.as_ptr().cast(), self.len) }?)
+    }
+
+    /// Leaves the range out of processes that this one forks, which could write what is shared.
+    fn keep_from_forks(&self) -> io::Result<()> {
+        // SAFETY: the range is mapped, and stays as it is in this process.
+        let advised =
+            unsafe { mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) };
+        Ok(advised?)
     }
 
     /// A wish: without transparent huge pages nothing is lost.

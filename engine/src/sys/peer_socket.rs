@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Descriptors that one packet is received with; one more than any packet of ours has.
-pub const DESCRIPTORS_MAX: usize = 4;
+pub const DESCRIPTORS_MAX: usize = 8;
 
 /// Listening Unix socket whose queued connections hold no descriptors, where the kernel allows that.
 #[derive(Debug)]

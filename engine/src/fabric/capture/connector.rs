@@ -6,6 +6,7 @@ use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::{PRIVATE_BYTES, PrivateData};
+use crate::mem::Slab;
 use crate::sys::random::Random;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,18 @@ impl<C: Connector> Connector for CaptureConnector<C> {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<EndpointOf<C>, FabricError> {
-        let inner = self.inner.connect(address, core, private_data, timeout)?;
+        self.connect_lending(address, core, private_data, timeout, &[])
+    }
+
+    fn connect_lending(
+        &self,
+        address: &str,
+        core: usize,
+        private_data: &[u8],
+        timeout: Duration,
+        lent: &[Slab],
+    ) -> Result<EndpointOf<C>, FabricError> {
+        let inner = self.inner.connect_lending(address, core, private_data, timeout, lent)?;
         let own_private_data = padded(private_data);
         Ok(CaptureEndpoint { inner, kind: Kind::CONNECTED, own_private_data })
     }

@@ -1,6 +1,6 @@
 //! What of the driver can be set, and its limits.
 
-use crate::mem::{BulkClass, BulkPool};
+use crate::mem::{BulkClass, BulkPool, SLABS_MAX};
 use crate::sync::bell::BELL_BITS;
 use crate::sync::ring::{RING_SLOTS_MAX, RING_SLOTS_MIN};
 use std::time::Duration;
@@ -18,7 +18,11 @@ pub struct ShmConfig {
     /// Largest arena of a peer that is accepted, in bytes. One as large as this side's is accepted,
     /// too.
     pub peer_arena_bytes_max: usize,
-    /// Shared memory of all connections with one process, in bytes: rings and both arenas.
+    /// Slabs that a peer may lend one connection, at most 4.
+    pub peer_slabs_max: usize,
+    /// All slabs that a peer lends one connection, in bytes.
+    pub peer_slab_bytes_max: usize,
+    /// Shared memory of all connections with one process, in bytes: rings, both arenas, and the peer's slabs.
     pub peer_memory_bytes_max: usize,
     /// Shared memory of all connections of one core, in bytes.
     pub core_memory_bytes_max: usize,
@@ -57,6 +61,8 @@ impl Default for ShmConfig {
                 BulkClass { block_bytes: (1 << 20) + (64 << 10), count: 12 },
             ],
             peer_arena_bytes_max: 64 << 20,
+            peer_slabs_max: 4,
+            peer_slab_bytes_max: 4 << 30,
             peer_memory_bytes_max: 16 << 30,
             core_memory_bytes_max: 36 << 30,
             recv_queue_depth: 256,
@@ -100,6 +106,7 @@ impl ShmConfig {
         within("conns_max", u64::from(self.conns_max), conns_max)?;
         within("recv_queue_depth", u64::from(self.recv_queue_depth), (1, u64::from(u16::MAX)))?;
         within("send_queue_depth", u64::from(self.send_queue_depth), (1, u64::from(u16::MAX)))?;
+        within("peer_slabs_max", self.peer_slabs_max as u64, (0, SLABS_MAX as u64))?;
         within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
         within("idle_polls", u64::from(self.idle_polls), (1, u64::from(u32::MAX)))?;
         within("copy_bytes_per_flush", self.copy_bytes_per_flush as u64, (4096, 1 << 30))

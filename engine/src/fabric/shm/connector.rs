@@ -12,7 +12,7 @@ use super::handshake::{self, HandshakeError, Kind, Own, OwnError, Packet};
 use super::layout::{Layout, Side};
 use super::socket;
 use super::window::Window;
-use crate::mem::BulkPool;
+use crate::mem::{BulkPool, Slab};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::credentials::{self, Credentials};
@@ -21,7 +21,7 @@ use crate::sys::peer_socket::{PeerFd, PeerSocket};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -115,21 +115,28 @@ impl Environment {
         Packet {
             kind: Kind::Ready,
             slots: self.config.ring_slots,
-            place: 0,
             arena_bytes: self.arena_bytes_max() as u64,
-            private_data: [0; PRIVATE_DATA_BYTES],
+            slabs: self.config.peer_slabs_max as u32,
+            slab_bytes: self.config.peer_slab_bytes_max as u64,
+            ..Packet::EMPTY
         }
     }
 
-    /// Takes memory of a connection with `peer`, whose arena has so many bytes, out of the budget.
+    /// Whether the slabs that come with a HELLO are within what is accepted.
+    pub(super) fn accepts_slabs(&self, hello: &Packet) -> bool {
+        let ready = self.ready();
+        hello.slabs <= ready.slabs && (hello.slabs == 0 || hello.slab_bytes <= ready.slab_bytes)
+    }
+
+    /// Takes memory of a connection with `peer`, whose arena and slabs have so many bytes, out of the budget.
     pub(super) fn take_memory(
         &self,
         core: usize,
         peer: Credentials,
         layout: Layout,
-        arena_bytes: usize,
+        peer_bytes: usize,
     ) -> Option<MemoryLease> {
-        let bytes = layout.bytes().checked_add(self.own_arena_bytes())?.checked_add(arena_bytes)?;
+        let bytes = layout.bytes().checked_add(self.own_arena_bytes())?.checked_add(peer_bytes)?;
         self.memory.take(core, peer, bytes)
     }
 }
@@ -162,6 +169,17 @@ impl Connector for ShmConnector {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<ShmEndpoint, FabricError> {
+        self.connect_lending(address, core, private_data, timeout, &[])
+    }
+
+    fn connect_lending(
+        &self,
+        address: &str,
+        core: usize,
+        private_data: &[u8],
+        timeout: Duration,
+        lent: &[Slab],
+    ) -> Result<ShmEndpoint, FabricError> {
         let deadline = Instant::now() + timeout;
         let attempt = Attempt { op: format!("connect {address}") };
         let address = Address::parse(address).map_err(|error| attempt.failed(error, None))?;
@@ -170,7 +188,7 @@ impl Connector for ShmConnector {
         let environment = &self.environment;
         let (config, core_index, core) = (&environment.config, core, environment.core(core)?);
         let (mut socket, credentials) = attempt.connect(&address, deadline)?;
-        let layout = attempt.await_ready(&mut socket, environment, deadline)?;
+        let layout = attempt.await_ready(&mut socket, environment, lent, deadline)?;
         let own = Own::new(&core, &config.arena).map_err(|error| attempt.no_memory(error))?;
         let (rings, connection) = attempt.make_rings(layout, config.prefault)?;
         let hello = Packet {
@@ -178,12 +196,13 @@ impl Connector for ShmConnector {
             slots: layout.slots(),
             place: own.place.index(),
             arena_bytes: own.arena_bytes as u64,
+            slabs: lent.len() as u32,
+            slab_bytes: bytes_of(lent),
             private_data,
         };
         let fds = [connection.as_fd(), own.arena.as_fd(), core.bell_fd.as_fd()];
-        socket::send(socket.as_fd(), &hello.encode(), &fds)
-            .map_err(|error| attempt.failed("the handshake cannot be sent", Some(error)))?;
-        let (accept, [arena, bell]) = attempt.receive(&socket, Kind::Accept, deadline)?;
+        attempt.send(&socket, &hello, fds.into_iter().chain(lent.iter().map(Slab::fd)))?;
+        let (accept, [arena, bell], _) = attempt.receive(&socket, Kind::Accept, deadline)?;
         let refused = |error| attempt.refused(error);
         let (arena_bytes, arena_max) = (accept.arena_bytes, environment.arena_bytes_max());
         let bytes = arena_max.min(arena_bytes as usize);
@@ -203,6 +222,8 @@ impl Connector for ShmConnector {
             window: rings,
             bulk: own.bulk,
             peer_arena,
+            lent: lent.into(),
+            peer_slabs: Box::default(),
             peer_bell,
             peer_place: accept.place,
             peer,
@@ -244,6 +265,10 @@ impl Connector for ShmConnector {
 
 const MEMORY_LIMIT: &str = "the shared memory of this core, or of the connections with that process, \
                             would exceed limits.core_mib or limits.peer_mib";
+
+fn bytes_of(slabs: &[Slab]) -> u64 {
+    slabs.iter().map(|slab| slab.bytes() as u64).fold(0, u64::saturating_add)
+}
 
 /// What is being attempted, for errors.
 struct Attempt {
@@ -329,10 +354,11 @@ impl Attempt {
         &self,
         socket: &mut PeerSocket,
         environment: &Environment,
+        lent: &[Slab],
         deadline: Instant,
     ) -> Result<Layout, FabricError> {
         socket.accept_descriptors();
-        let (ready, []) = self.receive(socket, Kind::Ready, deadline)?;
+        let (ready, [], _) = self.receive(socket, Kind::Ready, deadline)?;
         handshake::take(socket).map_err(|error| self.refused(error.into()))?;
         let own = environment.own_arena_bytes() as u64;
         if own > ready.arena_bytes {
@@ -345,6 +371,7 @@ impl Attempt {
                 None,
             ));
         }
+        self.check_lent(lent, &ready)?;
         let layout =
             Layout::new(ready.slots).filter(|_| ready.slots <= environment.config.ring_slots);
         layout.ok_or_else(|| {
@@ -356,6 +383,34 @@ impl Attempt {
                 None,
             )
         })
+    }
+
+    /// The listener would refuse more without a number.
+    fn check_lent(&self, lent: &[Slab], ready: &Packet) -> Result<(), FabricError> {
+        let (count, bytes) = (lent.len(), bytes_of(lent));
+        if count <= ready.slabs as usize && (count == 0 || bytes <= ready.slab_bytes) {
+            return Ok(());
+        }
+        Err(self.failed(
+            format_args!(
+                "the listener accepts {} slabs of {} bytes together, and {count} of {bytes} bytes are lent; lend \
+                 less, or raise limits.peer_slabs or limits.peer_slab_mib there",
+                ready.slabs, ready.slab_bytes
+            ),
+            None,
+        ))
+    }
+
+    /// Sends a packet of the handshake.
+    fn send<'a>(
+        &self,
+        socket: &PeerSocket,
+        packet: &Packet,
+        fds: impl Iterator<Item = BorrowedFd<'a>>,
+    ) -> Result<(), FabricError> {
+        let fds: Vec<_> = fds.collect();
+        socket::send(socket.as_fd(), &packet.encode(), &fds)
+            .map_err(|error| self.failed("the handshake cannot be sent", Some(error)))
     }
 
     fn make_rings(&self, layout: Layout, prefault: bool) -> Result<(Window, OwnedFd), FabricError> {
@@ -374,7 +429,7 @@ impl Attempt {
         socket: &PeerSocket,
         kind: Kind,
         deadline: Instant,
-    ) -> Result<(Packet, [PeerFd; N]), FabricError> {
+    ) -> Result<(Packet, [PeerFd; N], Vec<PeerFd>), FabricError> {
         socket::wait_readable(socket.as_fd(), deadline)
             .map_err(|error| self.failed("the listener does not answer", Some(error)))?;
         handshake::peek(socket, kind).map_err(|error| self.refused(error))

@@ -7,10 +7,11 @@ use super::core::{PeerBell, PlaceLease};
 use super::layout::{Layout, Side};
 use super::queue_pair::CLOSED_IN_GOOD_ORDER;
 use super::window::Window;
-use crate::mem::BulkPool;
+use crate::mem::{BulkPool, Slab};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::ring::Producer;
 use crate::sys::credentials::Credentials;
+use crate::sys::mmap::BorrowedMemory;
 use std::sync::Arc;
 
 /// Bytes of private data that a handshake carries (RFC 8797 needs fewer; rdma_cm allows 56).
@@ -47,6 +48,10 @@ pub(super) struct Link {
     pub(super) bulk: BulkPool,
     /// What we may reach.
     pub(super) peer_arena: Window,
+    /// Slabs that the peer may read. Leases on their blocks keep them, too.
+    pub(super) lent: Box<[Slab]>,
+    /// The peer's, which we may read; taken by the queue pair.
+    pub(super) peer_slabs: Box<[BorrowedMemory]>,
     pub(super) peer_bell: PeerBell,
     /// Our place at the peer's core: what we ring.
     pub(super) peer_place: u32,

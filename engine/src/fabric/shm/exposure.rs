@@ -2,15 +2,17 @@
 //!
 //! The exposer writes a table in the connection's memory, the initiator of a Read or Write looks a
 //! key up there before it copies. A real device checks at the exposer's end; here the initiator
-//! does, so a hostile one can skip the check - it then reaches only this connection's own arena,
-//! which is all it has mapped. What is read from the table is checked against the mapped arena.
+//! does, so a hostile one can skip the check - it then reaches only this connection's own arena, and for
+//! reading the slabs that this connection was lent, which is all it has mapped. What is read from the table is
+//! checked against what is mapped.
 
 use super::super::{Access, ExposeError, RemoteSlice, WrError};
 use super::window::Window;
 use crate::mem::{KeyGenerator, Lease, RegionId};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::words::Words;
-use std::ops::Range;
+use crate::sys::mmap::BorrowedMemory;
+use std::ptr::NonNull;
 
 /// Keys one side of a connection may have alive.
 pub(super) const EXPOSURES_MAX: usize = 512;
@@ -22,6 +24,8 @@ const ENTRY_WORDS: usize = 4;
 const STATE: usize = 0;
 const OFFSET: usize = 1;
 const LENGTH: usize = 2;
+/// 0 for the arena, else the number of a slab, from one.
+const MEMORY: usize = 3;
 
 const RIGHT_READ: u64 = 1 << 32;
 const RIGHT_WRITE: u64 = 1 << 33;
@@ -40,6 +44,8 @@ pub(super) struct Exposures {
     window: Window,
     table: usize,
     arena: RegionId,
+    /// Slabs that the peer has mapped for reading, in that order.
+    slabs: Box<[RegionId]>,
     keys: KeyGenerator,
     /// By the place that a key names.
     held: Vec<Option<Held>>,
@@ -54,13 +60,19 @@ struct Held {
 }
 
 impl Exposures {
-    /// An empty table at word `table` of `window`, for memory of the region `arena`.
-    pub(super) fn new(window: Window, table: usize, arena: RegionId) -> std::io::Result<Self> {
+    /// An empty table at word `table` of `window`, for memory of the region `arena`, and for reading of `slabs`.
+    pub(super) fn new(
+        window: Window,
+        table: usize,
+        arena: RegionId,
+        slabs: Box<[RegionId]>,
+    ) -> std::io::Result<Self> {
         let places = EXPOSURES_MAX as u32;
         Ok(Self {
             window,
             table,
             arena,
+            slabs,
             keys: KeyGenerator::new(EXPOSURES_MAX)?,
             held: (0..places).map(|_| None).collect(),
             free: (0..places).rev().collect(),
@@ -74,20 +86,29 @@ impl Exposures {
     ) -> Result<RemoteSlice, ExposeError> {
         let writable = memory.writable() || access == Access::RemoteRead;
         let length = u32::try_from(memory.len()).map_err(|_| ExposeError::Foreign)?;
-        if memory.region_id() != self.arena || !writable {
-            return Err(ExposeError::Foreign);
-        }
+        let number = self.number(memory.region_id(), access).filter(|_| writable);
+        let number = number.ok_or(ExposeError::Foreign)?;
         let place = self.free.pop().ok_or(ExposeError::NoKey)? as usize;
         let handle = self.keys.next(place);
         let offset = memory.region_offset() as u64;
         let entry = self.entry(place);
         self.window.store(entry + OFFSET, offset, Ordering::Relaxed);
         self.window.store(entry + LENGTH, u64::from(length), Ordering::Relaxed);
+        self.window.store(entry + MEMORY, number, Ordering::Relaxed);
         // Release pairs with the Acquire of `PeerTable::check`: offset and length are there before
         // the key. They reach the peer with the message that names the key, at the latest.
         self.window.store(entry + STATE, state_word(handle, access), Ordering::Release);
         self.held[place] = Some(Held { handle, _memory: memory });
         Ok(RemoteSlice { handle, length, offset })
+    }
+
+    /// The number of a region in the table, if the peer has it mapped as `access` needs.
+    fn number(&self, region: RegionId, access: Access) -> Option<u64> {
+        if region == self.arena {
+            return Some(0);
+        }
+        let slab = self.slabs.iter().position(|slab| *slab == region);
+        Some(slab.filter(|_| access == Access::RemoteRead)? as u64 + 1)
     }
 
     /// Kills a key; false if it is none of ours or dead already.
@@ -119,32 +140,51 @@ impl Exposures {
     }
 }
 
-/// What the peer exposes to us, as its table in the shared memory says, and its arena.
+/// What the peer exposes to us, as its table in the shared memory says, its arena, and the slabs that it lends.
 #[derive(Debug)]
 pub(super) struct PeerTable {
     window: Window,
     table: usize,
     arena: Window,
+    slabs: Box<[BorrowedMemory]>,
+}
+
+/// A part of the peer's memory, as its table says; perhaps of memory that is not there.
+struct Found {
+    /// See [`MEMORY`].
+    memory: u64,
+    offset: usize,
+    bytes: usize,
 }
 
 impl PeerTable {
-    /// The table at word `table` of `window`, for the memory in `arena`.
-    pub(super) fn new(window: Window, table: usize, arena: Window) -> Self {
-        Self { window, table, arena }
+    /// The table at word `table` of `window`, for the memory in `arena` and `slabs`.
+    pub(super) fn new(
+        window: Window,
+        table: usize,
+        arena: Window,
+        slabs: Box<[BorrowedMemory]>,
+    ) -> Self {
+        Self { window, table, arena, slabs }
     }
 
     /// Where the bytes of `slice` lie, if its key is alive, has the right and covers them.
-    pub(super) fn check(
-        &self,
-        slice: RemoteSlice,
-        access: Access,
-    ) -> Result<std::ptr::NonNull<u8>, WrError> {
-        self.find(slice, access)
-            .and_then(|range| self.arena.bytes(range))
-            .ok_or(WrError::RemoteAccess)
+    pub(super) fn check(&self, slice: RemoteSlice, access: Access) -> Result<NonNull<u8>, WrError> {
+        let found = self.find(slice, access).ok_or(WrError::RemoteAccess)?;
+        self.place(&found, access).ok_or(WrError::RemoteAccess)
     }
 
-    fn find(&self, slice: RemoteSlice, access: Access) -> Option<Range<usize>> {
+    /// Slabs are there for reading only, whatever the peer's table says.
+    fn place(&self, found: &Found, access: Access) -> Option<NonNull<u8>> {
+        let Found { memory, offset, bytes } = *found;
+        let Some(slab) = memory.checked_sub(1) else {
+            return self.arena.bytes(offset..offset.checked_add(bytes)?);
+        };
+        let slab = self.slabs.get(usize::try_from(slab).ok()?);
+        slab.filter(|_| access == Access::RemoteRead)?.bytes(offset, bytes)
+    }
+
+    fn find(&self, slice: RemoteSlice, access: Access) -> Option<Found> {
         let entry = self.table + (slice.handle as usize % EXPOSURES_MAX) * ENTRY_WORDS;
         let state = state_word(slice.handle, access);
         // Acquire pairs with the Release of `Exposures::expose`.
@@ -153,6 +193,7 @@ impl PeerTable {
         }
         let offset = self.window.load(entry + OFFSET, Ordering::Relaxed);
         let length = self.window.load(entry + LENGTH, Ordering::Relaxed);
+        let memory = self.window.load(entry + MEMORY, Ordering::Relaxed);
         // Pairs with the fence of `revoke`: if the place was used again, the key is dead by now.
         fence(Ordering::Acquire);
         if self.window.load(entry + STATE, Ordering::Relaxed) != state {
@@ -161,7 +202,8 @@ impl PeerTable {
         let end = slice.offset.checked_add(u64::from(slice.length))?;
         let exposed_end = offset.checked_add(length)?;
         let covered = offset <= slice.offset && end <= exposed_end;
-        covered.then_some(usize::try_from(slice.offset).ok()?..usize::try_from(end).ok()?)
+        let (offset, bytes) = (usize::try_from(slice.offset).ok()?, slice.length as usize);
+        covered.then_some(Found { memory, offset, bytes })
     }
 }
 
@@ -169,8 +211,8 @@ impl PeerTable {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::mem::{Bulk, BulkClass, BulkPool, Region};
-    use crate::sys::mmap::SharedMemory;
+    use crate::mem::{Bulk, BulkClass, BulkPool, Region, Slab};
+    use crate::sys::mmap::{LendableMemory, SharedMemory};
     use std::sync::Arc;
 
     const TABLE: usize = 3;
@@ -189,7 +231,7 @@ mod tests {
         words.store(entry + OFFSET, offset, Ordering::Relaxed);
         words.store(entry + LENGTH, length, Ordering::Relaxed);
         words.store(entry + STATE, state_word(HANDLE, access), Ordering::Relaxed);
-        (PeerTable::new(words.clone(), TABLE, window(ARENA_BYTES)), words)
+        (PeerTable::new(words.clone(), TABLE, window(ARENA_BYTES), Box::default()), words)
     }
 
     fn slice(offset: u64, length: u32) -> RemoteSlice {
@@ -268,8 +310,9 @@ mod tests {
         let memory = Arc::new(memory);
         let region = Region::from_shared(Arc::clone(&memory), 0..ARENA_BYTES).unwrap();
         let pool = BulkPool::new(region, &[BulkClass { block_bytes: 64, count: 8 }]).unwrap();
-        let exposures = Exposures::new(words.clone(), TABLE, pool.region_id()).unwrap();
-        (pool, exposures, PeerTable::new(words, TABLE, Window::new(memory)))
+        let exposures =
+            Exposures::new(words.clone(), TABLE, pool.region_id(), Box::default()).unwrap();
+        (pool, exposures, PeerTable::new(words, TABLE, Window::new(memory), Box::default()))
     }
 
     fn lease(bulk: &mut Bulk) -> Lease {
@@ -306,6 +349,61 @@ mod tests {
         assert!(!is_reached(0), "its key names the place, and is dead");
     }
 
+    /// The table of a peer is its own to write: it cannot have a slab written, or reach beyond it.
+    #[test]
+    fn a_slab_is_reached_for_reading_within_its_bytes_whatever_the_table_says() {
+        let words = window((TABLE + TABLE_WORDS) * 8);
+        let request = crate::sys::mmap::PageRequest::default();
+        let owner = LendableMemory::create("slab", 4096, request).unwrap();
+        let slabs = [BorrowedMemory::from_fd(&owner, 4096).unwrap()];
+        let peer = PeerTable::new(words.clone(), TABLE, window(ARENA_BYTES), slabs.into());
+        let entry = TABLE + (HANDLE as usize % EXPOSURES_MAX) * ENTRY_WORDS;
+        let say = |access, memory, offset, length| {
+            words.store(entry + MEMORY, memory, Ordering::Relaxed);
+            words.store(entry + OFFSET, offset, Ordering::Relaxed);
+            words.store(entry + LENGTH, length, Ordering::Relaxed);
+            words.store(entry + STATE, state_word(HANDLE, access), Ordering::Relaxed);
+        };
+        say(Access::RemoteRead, 1, 0, 1 << 40);
+        let is_reached = |offset, length, access| peer.check(slice(offset, length), access).is_ok();
+        assert!(is_reached(0, 4096, Access::RemoteRead) && is_reached(4096, 0, Access::RemoteRead));
+        assert!(
+            !is_reached(1, 4096, Access::RemoteRead) && !is_reached(1 << 39, 1, Access::RemoteRead)
+        );
+        for memory in [2, 3, u64::MAX] {
+            say(Access::RemoteRead, memory, 0, 4096);
+            assert!(!is_reached(0, 1, Access::RemoteRead), "{memory}");
+        }
+        say(Access::RemoteWrite, 1, 0, 4096);
+        assert!(!is_reached(0, 1, Access::RemoteWrite) && !is_reached(0, 0, Access::RemoteWrite));
+        say(Access::RemoteWrite, 0, 0, 4096);
+        assert!(is_reached(0, 1, Access::RemoteWrite), "the arena");
+    }
+
+    #[test]
+    fn blocks_of_lent_slabs_are_exposed_for_reading_only() {
+        let words = window((TABLE + TABLE_WORDS) * 8);
+        let request = crate::sys::mmap::PageRequest::default();
+        let (lent, kept) =
+            (Slab::new(4096, 2, request).unwrap(), Slab::new(4096, 1, request).unwrap());
+        let (pool, ..) = both_ends();
+        let slabs = [lent.region_id()].into();
+        let mut exposures = Exposures::new(words.clone(), TABLE, pool.region_id(), slabs).unwrap();
+        let mut block = lent.take(4096).unwrap();
+        let exposed = exposures.expose(block.lease(0..4096), Access::RemoteRead).unwrap();
+        let borrowed = BorrowedMemory::from_fd(lent.fd(), lent.bytes()).unwrap();
+        let base = borrowed.bytes(0, 0).unwrap().addr().get();
+        let peer = PeerTable::new(words, TABLE, window(ARENA_BYTES), [borrowed].into());
+        let found = peer.check(exposed, Access::RemoteRead).unwrap().addr().get();
+        assert_eq!((found - base) as u64, exposed.offset);
+        let written = exposures.expose(lent.take(8).unwrap().lease(0..8), Access::RemoteWrite);
+        assert_eq!(written, Err(ExposeError::Foreign));
+        let foreign = exposures.expose(kept.take(8).unwrap().lease(0..8), Access::RemoteRead);
+        assert_eq!(foreign, Err(ExposeError::Foreign));
+        assert!(exposures.revoke(exposed.handle) && !block.is_leased());
+        assert!(peer.check(exposed, Access::RemoteRead).is_err());
+    }
+
     #[test]
     fn memory_of_others_and_shared_memory_to_write_to_are_refused() {
         let ((_, mut exposures, _), (elsewhere, ..)) = (both_ends(), both_ends());
@@ -316,7 +414,7 @@ mod tests {
         let arena = Region::from_boxed(vec![0; ARENA_BYTES].into());
         let pool = BulkPool::new(arena, &[BulkClass { block_bytes: 64, count: 1 }]).unwrap();
         let words = window((TABLE + TABLE_WORDS) * 8);
-        let mut exposures = Exposures::new(words, TABLE, pool.region_id()).unwrap();
+        let mut exposures = Exposures::new(words, TABLE, pool.region_id(), Box::default()).unwrap();
         let shared = pool.take(64).unwrap().freeze();
         let refused = exposures.expose(shared.lease(0..64), Access::RemoteWrite);
         assert_eq!(refused, Err(ExposeError::Foreign));

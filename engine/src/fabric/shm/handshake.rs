@@ -1,8 +1,8 @@
 //! The handshake: three packets, two of them with the memory of the connection.
 //!
 //! The listener sends READY as soon as it knows that the peer is trusted: only then does it let
-//! descriptors in. The connector sends HELLO with the connection's memory, its arena and its core's
-//! bell; the listener answers ACCEPT with its own arena and bell, or REJECT. Everything that arrives is
+//! descriptors in. The connector sends HELLO with the connection's memory, its arena, its core's
+//! bell and the slabs that it lends; the listener answers ACCEPT with its own arena and bell, or REJECT. Everything that arrives is
 //! looked at while the socket still holds it, and taken once it is checked and mapped, so that this
 //! thread closes no descriptor that could make it wait.
 
@@ -10,29 +10,44 @@ use super::core::{CoreShared, PeerBell, PlaceLease};
 use super::endpoint::PRIVATE_DATA_BYTES;
 use super::layout::Layout;
 use super::window::Window;
-use crate::mem::{BulkClass, BulkPool, Region};
+use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX};
 use crate::sync::bell::BELL_BITS;
-use crate::sys::mmap::SharedMemory;
-use crate::sys::peer_socket::{Peeked, PeerFd, PeerSocket};
+use crate::sys::mmap::{BorrowedMemory, SharedMemory};
+use crate::sys::peer_socket::{DESCRIPTORS_MAX, Peeked, PeerFd, PeerSocket};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"spinshm\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+const HEADER_BYTES: usize = 48;
 
 /// Bytes of each packet.
-pub(super) const PACKET_BYTES: usize = 32 + PRIVATE_DATA_BYTES;
+pub(super) const PACKET_BYTES: usize = HEADER_BYTES + PRIVATE_DATA_BYTES;
+
+const _: () = assert!(Kind::Hello.descriptors() + SLABS_MAX < DESCRIPTORS_MAX);
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With the listener's number of slots, and the largest arena that it accepts.
+    /// With the listener's number of slots, and the largest arena and the slabs that it accepts.
     Ready,
     Hello,
     Accept,
     Reject(Refusal),
+}
+
+impl Kind {
+    /// Descriptors that come with it, slabs apart.
+    const fn descriptors(self) -> usize {
+        match self {
+            Self::Hello => 3,
+            Self::Accept => 2,
+            Self::Ready | Self::Reject(_) => 0,
+        }
+    }
 }
 
 /// Reason of a listener for refusing a connection, with its number in packets.
@@ -70,7 +85,8 @@ impl fmt::Display for Refusal {
             Self::Version => "it speaks another version of the handshake",
             Self::Limits => {
                 "the rings are not of the listener's size (shm.ring_slots), or the arena is larger \
-                 than it accepts (limits.peer_arena_mib)"
+                 than it accepts (limits.peer_arena_mib), or the slabs are (limits.peer_slabs, \
+                 limits.peer_slab_mib)"
             }
             Self::Full => "the listener has as many connections as it takes",
             Self::Resources => "the listener is out of memory or descriptors",
@@ -91,14 +107,28 @@ pub(super) struct Packet {
     /// What the receiver of this packet rings at the sender's bell.
     pub(super) place: u32,
     pub(super) arena_bytes: u64,
+    /// Slabs that come with it, or with READY may come.
+    pub(super) slabs: u32,
+    /// Bytes of all of them together.
+    pub(super) slab_bytes: u64,
     pub(super) private_data: [u8; PRIVATE_DATA_BYTES],
 }
 
 impl Packet {
     pub(super) fn reject(refusal: Refusal) -> Self {
-        let private_data = [0; PRIVATE_DATA_BYTES];
-        Self { kind: Kind::Reject(refusal), slots: 0, place: 0, arena_bytes: 0, private_data }
+        Self { kind: Kind::Reject(refusal), ..Self::EMPTY }
     }
+
+    /// Nothing that comes with it.
+    pub(super) const EMPTY: Self = Self {
+        kind: Kind::Ready,
+        slots: 0,
+        place: 0,
+        arena_bytes: 0,
+        slabs: 0,
+        slab_bytes: 0,
+        private_data: [0; PRIVATE_DATA_BYTES],
+    };
 
     pub(super) fn encode(&self) -> [u8; PACKET_BYTES] {
         let kind = match self.kind {
@@ -114,7 +144,9 @@ impl Packet {
         packet[16..20].copy_from_slice(&self.slots.to_ne_bytes());
         packet[20..24].copy_from_slice(&self.place.to_ne_bytes());
         packet[24..32].copy_from_slice(&self.arena_bytes.to_ne_bytes());
-        packet[32..].copy_from_slice(&self.private_data);
+        packet[32..36].copy_from_slice(&self.slabs.to_ne_bytes());
+        packet[40..48].copy_from_slice(&self.slab_bytes.to_ne_bytes());
+        packet[HEADER_BYTES..].copy_from_slice(&self.private_data);
         packet
     }
 
@@ -138,12 +170,24 @@ impl Packet {
                 Kind::Reject(refusal.ok_or(Refusal::Malformed)?)
             }
         };
-        let mut arena_bytes = [0; 8];
-        arena_bytes.copy_from_slice(&packet[24..32]);
+        if word(36) != 0 {
+            return Err(Refusal::Malformed);
+        }
+        let long = |at: usize| {
+            let bytes = packet[at..].first_chunk();
+            u64::from_ne_bytes(*bytes.unwrap_or(&[0; 8]))
+        };
         let mut private_data = [0; PRIVATE_DATA_BYTES];
-        private_data.copy_from_slice(&packet[32..]);
-        let arena_bytes = u64::from_ne_bytes(arena_bytes);
-        Ok(Self { kind, slots: word(16), place: word(20), arena_bytes, private_data })
+        private_data.copy_from_slice(&packet[HEADER_BYTES..]);
+        Ok(Self {
+            kind,
+            slots: word(16),
+            place: word(20),
+            arena_bytes: long(24),
+            slabs: word(32),
+            slab_bytes: long(40),
+            private_data,
+        })
     }
 }
 
@@ -184,12 +228,12 @@ impl HandshakeError {
     }
 }
 
-/// Looks at the packet that has arrived at `socket`, with exactly `N` descriptors if it is of `kind`. It
-/// stays there until [`take`].
+/// Looks at the packet that has arrived at `socket`, with exactly `N` descriptors if it is of `kind`, and those of
+/// the slabs behind them. It stays there until [`take`].
 pub(super) fn peek<const N: usize>(
     socket: &PeerSocket,
     kind: Kind,
-) -> Result<(Packet, [PeerFd; N]), HandshakeError> {
+) -> Result<(Packet, [PeerFd; N], Vec<PeerFd>), HandshakeError> {
     // One byte more, so that a longer packet shows.
     let mut bytes = [0; PACKET_BYTES + 1];
     let Peeked { length, fds, is_whole } = socket.peek(&mut bytes)?;
@@ -201,11 +245,15 @@ pub(super) fn peek<const N: usize>(
     if let Kind::Reject(refusal) = packet.kind {
         return Err(refusal.into());
     }
-    let fds = fds.try_into().map_err(|_| Refusal::Malformed)?;
-    if !is_whole || packet.kind != kind || packet.place as usize >= BELL_BITS {
+    let mut fds = fds;
+    let slabs = if kind == Kind::Hello { packet.slabs as usize } else { 0 };
+    let is_kind = packet.kind == kind && (packet.place as usize) < BELL_BITS;
+    if !is_whole || !is_kind || slabs > SLABS_MAX || fds.len() != N + slabs {
         return Err(Refusal::Malformed.into());
     }
-    Ok((packet, fds))
+    let slabs = fds.split_off(N);
+    let fds = fds.try_into().map_err(|_| Refusal::Malformed)?;
+    Ok((packet, fds, slabs))
 }
 
 /// Takes the packet that [`peek`] has shown, all of whose descriptors have been mapped.
@@ -271,6 +319,26 @@ pub(super) fn map_arena(
     Ok(Window::new(Arc::new(memory)))
 }
 
+/// Maps the slabs that the peer lends, which have `bytes` together.
+pub(super) fn map_slabs(
+    fds: Vec<PeerFd>,
+    bytes: u64,
+) -> Result<Box<[BorrowedMemory]>, HandshakeError> {
+    let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut slabs = Vec::with_capacity(fds.len());
+    for fd in fds {
+        let slab = BorrowedMemory::from_fd(&fd, left).map_err(or_refusal(Refusal::Malformed))?;
+        // Memory it is: closing it takes no time.
+        drop(fd.into_fd());
+        left -= slab.len();
+        slabs.push(slab);
+    }
+    match left {
+        0 => Ok(slabs.into()),
+        _ => Err(Refusal::Malformed.into()),
+    }
+}
+
 /// Maps the bell of the peer's core.
 pub(super) fn map_bell(fd: PeerFd) -> Result<PeerBell, HandshakeError> {
     let bytes_max = PeerBell::BYTES.next_multiple_of(rustix::param::page_size());
@@ -280,13 +348,18 @@ pub(super) fn map_bell(fd: PeerFd) -> Result<PeerBell, HandshakeError> {
 
 /// Maps what the peer has sent; `refusal` if it is not memory as it should be.
 fn map(fd: PeerFd, bytes_max: usize, refusal: Refusal) -> Result<SharedMemory, HandshakeError> {
-    let memory = SharedMemory::from_fd(&fd, bytes_max).map_err(|error| match error.kind() {
-        io::ErrorKind::OutOfMemory => HandshakeError::from(error),
-        _ => refusal.into(),
-    })?;
+    let memory = SharedMemory::from_fd(&fd, bytes_max).map_err(or_refusal(refusal))?;
     // Memory it is: closing it takes no time.
     drop(fd.into_fd());
     Ok(memory)
+}
+
+/// What memory that cannot be mapped leads to: `refusal`, unless this side has no room for it.
+fn or_refusal(refusal: Refusal) -> impl Fn(io::Error) -> HandshakeError {
+    move |error| match error.kind() {
+        io::ErrorKind::OutOfMemory => error.into(),
+        _ => refusal.into(),
+    }
 }
 
 #[cfg(test)]
@@ -295,8 +368,15 @@ mod tests {
     use super::*;
 
     fn hello() -> Packet {
-        let private_data = std::array::from_fn(|index| index as u8);
-        Packet { kind: Kind::Hello, slots: 256, place: 7, arena_bytes: 1 << 33, private_data }
+        Packet {
+            kind: Kind::Hello,
+            slots: 256,
+            place: 7,
+            arena_bytes: 1 << 33,
+            slabs: 3,
+            slab_bytes: 5 << 33,
+            private_data: std::array::from_fn(|index| index as u8),
+        }
     }
 
     #[test]
@@ -324,9 +404,12 @@ mod tests {
         let good = hello().encode();
         assert_eq!(Packet::decode(&good[1..]), Err(Refusal::Malformed));
         assert_eq!(Packet::decode(&[]), Err(Refusal::Malformed));
-        for (at, refusal) in
-            [(0, Refusal::Malformed), (8, Refusal::Version), (13, Refusal::Malformed)]
-        {
+        for (at, refusal) in [
+            (0, Refusal::Malformed),
+            (8, Refusal::Version),
+            (13, Refusal::Malformed),
+            (36, Refusal::Malformed),
+        ] {
             let mut bad = good;
             bad[at] ^= 0x40;
             assert_eq!(Packet::decode(&bad), Err(refusal));
@@ -342,6 +425,7 @@ mod tests {
         }
         let limits = Refusal::Limits.to_string();
         assert!(limits.contains("shm.ring_slots") && limits.contains("limits.peer_arena_mib"));
+        assert!(limits.contains("limits.peer_slabs") && limits.contains("limits.peer_slab_mib"));
         let memory = Refusal::Memory.to_string();
         assert!(memory.contains("limits.peer_mib") && memory.contains("limits.core_mib"));
     }

@@ -12,7 +12,7 @@ use super::endpoint::Link;
 use super::ends::{Listed, ShmEnds};
 use super::exposure::{Exposures, PeerTable};
 use super::window::copy_bytes;
-use crate::mem::{Buf, Bulk, BulkPool, Lease};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Slab};
 use crate::sync::ring::{Arrival, Corrupt, PushError};
 use std::collections::VecDeque;
 use std::io;
@@ -82,17 +82,19 @@ impl QueuePair {
     /// The queue pair of a fresh connection.
     pub(super) fn new(
         id: QpId,
-        link: Link,
+        mut link: Link,
         config: &ShmConfig,
         listed: Rc<Listed>,
     ) -> io::Result<Self> {
-        let Link { side, layout, ref window, .. } = link;
+        let Link { side, layout, ref window, ref lent, .. } = link;
         let ends = ShmEnds::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
         ends.allow(config.send_queue_depth.into(), true);
         let arena = link.bulk.region_id();
-        let exposures = Exposures::new(window.clone(), layout.table(side), arena)?;
-        let peer_table = layout.table(side.peer());
-        let peer_table = PeerTable::new(window.clone(), peer_table, link.peer_arena.clone());
+        let slabs = lent.iter().map(Slab::region_id).collect();
+        let exposures = Exposures::new(window.clone(), layout.table(side), arena, slabs)?;
+        let (window, peer_table) = (window.clone(), layout.table(side.peer()));
+        let peer_slabs = std::mem::take(&mut link.peer_slabs);
+        let peer_table = PeerTable::new(window, peer_table, link.peer_arena.clone(), peer_slabs);
         let limits = Limits {
             recv_queue_depth: config.recv_queue_depth.into(),
             send_queue_depth: config.send_queue_depth.into(),

@@ -10,6 +10,7 @@ use super::core::CoreShared;
 use super::device::{self, DeviceCaps, NO_DEVICE_REMEDY};
 use super::driver::VerbsFabric;
 use super::endpoint::VerbsEndpoint;
+use crate::mem::Slab;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use std::collections::HashMap;
@@ -182,6 +183,19 @@ impl Connector for VerbsConnector {
             }
         }
         Err(first.unwrap_or_else(|| attempt.failed("the name has no address", None)))
+    }
+
+    fn connect_lending(
+        &self,
+        address: &str,
+        core: usize,
+        private_data: &[u8],
+        timeout: Duration,
+        lent: &[Slab],
+    ) -> Result<VerbsEndpoint, FabricError> {
+        let mut endpoint = self.connect(address, core, private_data, timeout)?;
+        endpoint.lend(lent)?;
+        Ok(endpoint)
     }
 
     fn listen(

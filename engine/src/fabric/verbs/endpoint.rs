@@ -1,7 +1,8 @@
 //! A finished connection on its way to its core.
 
-use super::super::{Endpoint, Peer};
+use super::super::{Endpoint, FabricError, Peer};
 use super::link::Link;
+use crate::mem::Slab;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 
@@ -11,6 +12,13 @@ pub struct VerbsEndpoint {
     pub(super) link: Link,
     pub(super) private_data: Box<[u8]>,
     pub(super) peer: SocketAddr,
+}
+
+impl VerbsEndpoint {
+    /// See [`LinkMemory::lend`](super::memory::LinkMemory::lend).
+    pub(super) fn lend(&mut self, slabs: &[Slab]) -> Result<(), FabricError> {
+        self.link.memory.lend(slabs)
+    }
 }
 
 impl Endpoint for VerbsEndpoint {

@@ -26,13 +26,15 @@ pub(super) enum Ended {
 pub(super) struct Exposed {
     pub(super) slice: RemoteSlice,
     pub(super) window: Option<usize>,
+    /// Where the memory lies.
+    pub(super) region: RegionId,
 }
 
 /// The exposures of one connection; see the module.
 #[derive(Debug)]
 pub(super) struct Exposures {
-    /// The region that can be exposed.
-    region: RegionId,
+    /// The regions that can be exposed.
+    regions: Box<[RegionId]>,
     by: By,
 }
 
@@ -48,24 +50,28 @@ enum By {
 impl Exposures {
     /// Exposures of blocks of `region`, at most `keys_max` at a time.
     pub(super) fn of_blocks(region: RegionId, keys: &[BlockKeys], keys_max: usize) -> Self {
-        Self { region, by: By::Blocks(Blocks::new(keys, keys_max)) }
+        Self { regions: [region].into(), by: By::Blocks(Blocks::new(keys, keys_max)) }
     }
 
-    /// Exposures by windows that were made with the keys `first_keys`.
-    pub(super) fn by_windows(region: RegionId, first_keys: impl Iterator<Item = u32>) -> Self {
-        Self { region, by: By::Windows(Windows::new(first_keys)) }
+    /// Exposures of `regions`, by windows that were made with the keys `first_keys`.
+    pub(super) fn by_windows(
+        regions: Box<[RegionId]>,
+        first_keys: impl Iterator<Item = u32>,
+    ) -> Self {
+        Self { regions, by: By::Windows(Windows::new(first_keys)) }
     }
 
     /// Everything has the key `key`.
     pub(super) fn by_one_key(region: RegionId, key: u32) -> Self {
-        Self { region, by: By::One(key) }
+        Self { regions: [region].into(), by: By::One(key) }
     }
 
     /// Lets the peer reach the leased bytes. A window that is named in the result has to be bound.
     pub(super) fn expose(&mut self, memory: Lease, access: Access) -> Result<Exposed, ExposeError> {
         let may = memory.writable() || access == Access::RemoteRead;
         let length = u32::try_from(memory.len()).map_err(|_| ExposeError::Foreign)?;
-        if memory.region_id() != self.region || !may {
+        let region = memory.region_id();
+        if !self.regions.contains(&region) || !may {
             return Err(ExposeError::Foreign);
         }
         let offset = memory.as_ptr().as_ptr().expose_provenance() as u64;
@@ -74,7 +80,7 @@ impl Exposures {
             By::Windows(windows) => windows.expose(memory)?,
             By::One(key) => (*key, None),
         };
-        Ok(Exposed { slice: RemoteSlice { handle, length, offset }, window })
+        Ok(Exposed { slice: RemoteSlice { handle, length, offset }, window, region })
     }
 
     /// Begins to end an exposure under `key`; of several, one.
@@ -334,7 +340,8 @@ mod tests {
     #[test]
     fn a_window_is_used_again_only_when_its_key_is_dead() {
         let pool = pool();
-        let mut exposures = Exposures::by_windows(pool.region_id(), [0x100, 0x2ff].into_iter());
+        let mut exposures =
+            Exposures::by_windows([pool.region_id()].into(), [0x100, 0x2ff].into_iter());
         let mut bulks = [pool.take(64).unwrap(), pool.take(64).unwrap()];
         let [first, second] = &mut bulks;
         let revoked = exposures.expose(lease(first), Access::RemoteRead).unwrap();
@@ -357,9 +364,25 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_bound_to_the_slab_that_its_block_lies_in() {
+        let pool = pool();
+        let (lent, kept) = (self::pool(), self::pool());
+        let regions = [pool.region_id(), lent.region_id()].into();
+        let mut exposures = Exposures::by_windows(regions, [0x100, 0x200].into_iter());
+        for of in [&pool, &lent] {
+            let mut block = of.take(64).unwrap();
+            let exposed = exposures.expose(lease(&mut block), Access::RemoteWrite).unwrap();
+            assert_eq!(exposed.region, of.region_id());
+        }
+        let mut foreign = kept.take(64).unwrap();
+        let refused = exposures.expose(lease(&mut foreign), Access::RemoteRead);
+        assert_eq!(refused, Err(ExposeError::Foreign));
+    }
+
+    #[test]
     fn an_exposure_of_nothing_needs_no_device() {
         let pool = pool();
-        let mut exposures = Exposures::by_windows(pool.region_id(), [0x100].into_iter());
+        let mut exposures = Exposures::by_windows([pool.region_id()].into(), [0x100].into_iter());
         let mut bulk = pool.take(64).unwrap();
         let nothing = exposures.expose(bulk.lease(0..0), Access::RemoteRead).unwrap();
         assert_eq!((nothing.window, exposures.bound_windows().count()), (None, 0));

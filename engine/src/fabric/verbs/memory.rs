@@ -13,7 +13,7 @@ use super::objects::{
     LOCAL_WRITE, MemoryRegion, MemoryWindow, ProtectionDomain, REMOTE_READ, REMOTE_WRITE,
     WINDOW_BIND,
 };
-use crate::mem::{Bulk, BulkClass, BulkPool, Region, RegionHold, RegionId};
+use crate::mem::{Bulk, BulkClass, BulkPool, Region, RegionHold, RegionId, Slab};
 use crate::sys::mmap::{Mapping, PageRequest};
 use rdma_sys::{ibv_mr, ibv_mw};
 use rustix::process::{Resource, getrlimit};
@@ -77,6 +77,8 @@ pub(super) struct LinkMemory {
     registered: Registered,
     /// What can be exposed: the connection's own arena, or the core's memory.
     pool: BulkPool,
+    /// Slabs that windows can be bound to, too.
+    lent: Vec<RegionId>,
     /// RDMA Reads end in that pool only.
     has_own_sinks: bool,
     mode: Mode,
@@ -125,7 +127,34 @@ impl LinkMemory {
         let messages = messages(config.message_memory_bytes, &mut registered)?;
         let keys_max = config.keys_max;
         let has_own_sinks = caps.is_iwarp;
-        Ok(Self { windows, blocks, registered, pool, has_own_sinks, mode, keys_max, messages })
+        let lent = Vec::new();
+        Ok(Self {
+            windows,
+            blocks,
+            registered,
+            pool,
+            lent,
+            has_own_sinks,
+            mode,
+            keys_max,
+            messages,
+        })
+    }
+
+    /// Registers slabs of the application, for windows: the keys of other modes outlive calls, and their blocks are
+    /// copied. Before the core has the connection.
+    ///
+    /// # Errors
+    /// What keeps them from being registered.
+    pub(super) fn lend(&mut self, slabs: &[Slab]) -> Result<(), FabricError> {
+        if self.mode != Mode::Window {
+            return Ok(());
+        }
+        for slab in slabs {
+            self.registered.add(slab.hold_region(), LOCAL_WRITE | WINDOW_BIND)?;
+            self.lent.push(slab.region_id());
+        }
+        Ok(())
     }
 
     /// What the peer can be let reach, none of it yet.
@@ -142,7 +171,8 @@ impl LinkMemory {
             }
             Mode::Window => {
                 let windows = self.windows.iter().flatten();
-                Exposures::by_windows(region, windows.map(MemoryWindow::key))
+                let regions = [region].iter().chain(&self.lent).copied().collect();
+                Exposures::by_windows(regions, windows.map(MemoryWindow::key))
             }
             Mode::Pool => {
                 let key = self.registered.find(region).map_or(0, MemoryRegion::remote_key);
@@ -200,10 +230,10 @@ impl LinkMemory {
         self.registered.look_up(id, hold)
     }
 
-    /// What a window is bound with: itself, and the region that can be exposed.
-    pub(super) fn window(&self, at: usize) -> Option<(*mut ibv_mw, *mut ibv_mr)> {
+    /// What a window is bound with: itself, and the region of what is exposed.
+    pub(super) fn window(&self, at: usize, id: RegionId) -> Option<(*mut ibv_mw, *mut ibv_mr)> {
         let window = self.windows.get(at)?.as_ref()?.as_ptr();
-        Some((window, self.registered.find(self.pool.region_id())?.as_ptr()))
+        Some((window, self.registered.find(id)?.as_ptr()))
     }
 
     /// The key that a window was just bound with: drivers name a window by its current one.

@@ -10,7 +10,7 @@ use super::super::{
     Access, CompletionKind, DownCause, ExposeError, Full, QpId, RemoteSlice, Revoked, SendWr,
     WrError, WrId,
 };
-use super::exposure::{Ended, Exposures};
+use super::exposure::{Ended, Exposed, Exposures};
 use super::link::{Link, Side};
 use super::poll::{Arrived, Outbox, Outcome};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
@@ -539,13 +539,14 @@ impl QueuePair {
         }
         let exposed = self.exposures.expose(memory, access)?;
         if let Some(window) = exposed.window {
-            self.bind(window, exposed.slice, access);
+            self.bind(window, &exposed, access);
         }
         Ok(exposed.slice)
     }
 
-    fn bind(&mut self, at: usize, slice: RemoteSlice, access: Access) {
-        let Some((window, region)) = self.link.memory.window(at) else { return };
+    fn bind(&mut self, at: usize, exposed: &Exposed, access: Access) {
+        let Exposed { slice, region, .. } = *exposed;
+        let Some((window, region)) = self.link.memory.window(at, region) else { return };
         let binding = Binding {
             window,
             region,

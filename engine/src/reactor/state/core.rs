@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Fabric};
-use crate::mem::{Buf, Bulk, BulkPool};
+use crate::mem::{Buf, Bulk, BulkPool, Slab};
 use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
 use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::interrupted::Interrupted;
@@ -36,7 +36,8 @@ pub(crate) struct CoreCell {
 }
 
 /// Hands a connection request to the control thread.
-pub(crate) type ConnectRequests = Box<dyn Fn(&str, std::time::Duration, Instance) -> u64>;
+pub(crate) type ConnectRequests =
+    Box<dyn Fn(&str, std::time::Duration, Instance, &Arc<[Slab]>) -> u64>;
 
 /// Everything one core owns.
 pub(crate) struct Reactor {

@@ -3,7 +3,7 @@
 use crate::config::{Config, NumaPolicy, Want};
 use crate::fabric::FabricError;
 use crate::mem::budget::Budget;
-use crate::mem::{BufPool, BulkClass, BulkPool, Region};
+use crate::mem::{BufPool, BulkClass, BulkPool, Region, Slab};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use crate::sys::topology::Topology;
 use std::io;
@@ -64,13 +64,7 @@ pub(crate) fn core_pool(config: &Config, cpu: usize) -> Result<BulkPool, FabricE
     };
     let classes = classes(config.arena_bytes(), config.peer_limits().payload_bytes_max as usize);
     let bytes = BulkPool::region_bytes(&classes).map_err(|e| failed(e.to_string(), None))?;
-    let request = PageRequest {
-        huge: config.hugepages(),
-        prefault: config.prefault(),
-        lock: config.lock() != Want::Off,
-        node: numa_node(config, cpu),
-    };
-    let mapping = Mapping::anonymous(bytes, request)
+    let mapping = Mapping::anonymous(bytes, page_request(config, cpu))
         .map_err(|error| failed(why_unmapped(&error, config), Some(error)))?;
     if config.lock() == Want::Require && !mapping.is_locked() {
         return Err(failed(LOCK_REMEDY.into(), None));
@@ -78,8 +72,33 @@ pub(crate) fn core_pool(config: &Config, cpu: usize) -> Result<BulkPool, FabricE
     BulkPool::new(Region::from_mapping(mapping), &classes).map_err(|e| failed(e.to_string(), None))
 }
 
+fn page_request(config: &Config, cpu: usize) -> PageRequest {
+    PageRequest {
+        huge: config.hugepages(),
+        prefault: config.prefault(),
+        lock: config.lock() != Want::Off,
+        node: numa_node(config, cpu),
+    }
+}
+
+/// Memory for the application, near the first core.
+pub(crate) fn slab(config: &Config, block_bytes: usize, count: usize) -> Result<Slab, FabricError> {
+    let failed = |reason: String, source: Option<io::Error>| FabricError {
+        op: format!("map a slab of {count} blocks of {block_bytes} bytes"),
+        reason,
+        source,
+    };
+    let cpu = config.cpus().first().copied().unwrap_or(0);
+    let slab = Slab::new(block_bytes, count, page_request(config, cpu))
+        .map_err(|error| failed(why_unmapped(&error, config), Some(error)))?;
+    match config.lock() == Want::Require && !slab.is_locked() {
+        true => Err(failed(LOCK_REMEDY.into(), None)),
+        false => Ok(slab),
+    }
+}
+
 const LOCK_REMEDY: &str = "mem.lock = require, and the memory cannot be locked: raise the limit \
-     (ulimit -l; LimitMEMLOCK= for a service), shrink mem.arena_mib, or set mem.lock = try";
+     (ulimit -l; LimitMEMLOCK= for a service), shrink mem.arena_mib or the slab, or set mem.lock = try";
 
 fn why_unmapped(error: &io::Error, config: &Config) -> String {
     match config.hugepages() {
@@ -89,7 +108,7 @@ fn why_unmapped(error: &io::Error, config: &Config) -> String {
 }
 
 const HUGE_PAGES_REMEDY: &str = "reserve enough huge pages of 2 MiB (sysctl vm.nr_hugepages; HugePages_Free \
-     in /proc/meminfo tells how many are left), shrink mem.arena_mib, or set mem.hugepages = try";
+     in /proc/meminfo tells how many are left), shrink mem.arena_mib or the slab, or set mem.hugepages = try";
 
 fn numa_node(config: &Config, cpu: usize) -> Option<u32> {
     match config.numa() {

@@ -11,6 +11,7 @@ use super::super::socket;
 use super::mailbox::Command;
 use super::{Control, State, Watch};
 use crate::sys::credentials::Credentials;
+use crate::sys::mmap::BorrowedMemory;
 use crate::sys::peer_socket::{Accepted as Connection, PeerListener, PeerSocket};
 use crate::sys::socket_file::SocketFile;
 use rustix::event::epoll;
@@ -206,6 +207,7 @@ impl State {
             place: own.place.index(),
             arena_bytes: own.arena_bytes as u64,
             private_data: listener.private_data,
+            ..Packet::EMPTY
         };
         let fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
         socket::send(socket.as_fd(), &answer.encode(), &fds)?;
@@ -222,6 +224,8 @@ impl State {
             window: parts.window,
             bulk: own.bulk,
             peer_arena: parts.arena,
+            lent: Box::default(),
+            peer_slabs: parts.slabs,
             peer_bell: parts.bell,
             peer_place: hello.place,
             peer,
@@ -273,6 +277,7 @@ struct Parts {
     window: super::super::window::Window,
     arena: super::super::window::Window,
     bell: super::super::core::PeerBell,
+    slabs: Box<[BorrowedMemory]>,
 }
 
 fn accept_hello(
@@ -280,25 +285,29 @@ fn accept_hello(
     peer: Credentials,
     listener: &mut Listener,
 ) -> Result<Accepted, HandshakeError> {
-    let (hello, [connection, arena, bell]) = handshake::peek(socket, Kind::Hello)?;
+    let (hello, [connection, arena, bell], slabs) = handshake::peek(socket, Kind::Hello)?;
     let environment = &listener.environment;
     // Smaller rings would not take the messages that our `Caps` promise, and larger ones are memory
     // that this side has not configured.
     let layout = environment.layout;
     let arena_max = environment.arena_bytes_max() as u64;
-    if hello.slots != environment.config.ring_slots || hello.arena_bytes > arena_max {
+    let (slots, accepts) = (environment.config.ring_slots, environment.accepts_slabs(&hello));
+    if hello.slots != slots || hello.arena_bytes > arena_max || !accepts {
         return Err(Refusal::Limits.into());
     }
+    // Both are within limits of this side, which are of its own size type.
+    let bytes = hello.arena_bytes.saturating_add(hello.slab_bytes) as usize;
     let Seat { core_index, core, own, memory } =
-        take_seat(environment, listener.acceptor.as_mut(), peer, hello.arena_bytes as usize)?;
+        take_seat(environment, listener.acceptor.as_mut(), peer, bytes)?;
     let window = handshake::map_connection(connection, layout)?;
     let arena = handshake::map_arena(arena, hello.arena_bytes, hello.arena_bytes as usize)?;
     let bell = handshake::map_bell(bell)?;
+    let slabs = handshake::map_slabs(slabs, hello.slab_bytes)?;
     if environment.config.prefault {
         // Without it the first lap takes page faults; nothing else is lost.
         let _ = window.prefault();
     }
-    let parts = Parts { layout, window, arena, bell };
+    let parts = Parts { layout, window, arena, bell, slabs };
     Ok(Accepted { core_index, core, own, parts, hello, memory })
 }
 
@@ -316,12 +325,12 @@ fn take_seat(
     environment: &Environment,
     acceptor: &mut dyn Acceptor<ShmEndpoint>,
     peer: Credentials,
-    arena_bytes: usize,
+    peer_bytes: usize,
 ) -> Result<Seat, HandshakeError> {
     let mut tried = Vec::new();
     let mut refused = HandshakeError::from(Refusal::Full);
     while let Some(core) = acceptor.pick_core().filter(|core| !tried.contains(core)) {
-        match try_seat(environment, core, peer, arena_bytes) {
+        match try_seat(environment, core, peer, peer_bytes) {
             Err(full @ HandshakeError::Refused(Refusal::Full | Refusal::Memory)) => refused = full,
             other => return other,
         }
@@ -334,9 +343,9 @@ fn try_seat(
     environment: &Environment,
     core_index: usize,
     peer: Credentials,
-    arena_bytes: usize,
+    peer_bytes: usize,
 ) -> Result<Seat, HandshakeError> {
-    let memory = environment.take_memory(core_index, peer, environment.layout, arena_bytes);
+    let memory = environment.take_memory(core_index, peer, environment.layout, peer_bytes);
     let memory = memory.ok_or(Refusal::Memory)?;
     let core = environment.core(core_index).map_err(|_: FabricError| Refusal::Resources)?;
     let own = Own::new(&core, &environment.config.arena).map_err(|error| match error {

@@ -3,7 +3,6 @@
 
 use super::super::address::Address;
 use super::super::core::PeerBell;
-use super::super::endpoint::PRIVATE_DATA_BYTES;
 use super::super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
 use super::super::layout::{Layout, Side};
 use super::super::socket;
@@ -142,7 +141,7 @@ impl Attacker {
         let socket = open(address);
         let fds = [connection.as_fd(), arena.as_fd(), bell.as_fd()];
         socket::send(socket.as_fd(), &hello().encode(), &fds).unwrap();
-        let (answer, [arena, bell]) = answer(&socket).unwrap();
+        let (answer, [arena, bell], _) = answer(&socket).unwrap();
         let victims_arena = handshake::map_arena(arena, answer.arena_bytes, 1 << 30).unwrap();
         Self {
             ring: layout.ring(Side::Connector),
@@ -185,19 +184,19 @@ fn hello() -> Packet {
         slots: SLOTS,
         place: 0,
         arena_bytes: ARENA_BYTES as u64,
-        private_data: [0; PRIVATE_DATA_BYTES],
+        ..Packet::EMPTY
     }
 }
 
 fn receive<const N: usize>(
     socket: &PeerSocket,
     kind: Kind,
-) -> Result<(Packet, [PeerFd; N]), Refusal> {
+) -> Result<(Packet, [PeerFd; N], Vec<PeerFd>), Refusal> {
     socket::wait_readable(socket.as_fd(), Instant::now() + PATIENCE).unwrap();
     handshake::peek(socket, kind).map_err(|error| error.refusal())
 }
 
-fn answer(socket: &PeerSocket) -> Result<(Packet, [PeerFd; 2]), Refusal> {
+fn answer(socket: &PeerSocket) -> Result<(Packet, [PeerFd; 2], Vec<PeerFd>), Refusal> {
     receive(socket, Kind::Accept)
 }
 
@@ -267,6 +266,44 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
     ];
     for (fds, refusal) in cases {
         expect_refused(&mut victim, &hello, fds, refusal);
+    }
+    victim.expect_unharmed();
+}
+
+#[test]
+fn slabs_that_are_not_what_they_should_be_are_refused() {
+    let mut victim = Victim::new();
+    let layout = Layout::new(SLOTS).unwrap();
+    let sizes = [layout.bytes(), ARENA_BYTES, PeerBell::BYTES];
+    let memory = sizes.map(|bytes| SharedMemory::create("attack", bytes).unwrap().1);
+    let usual = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    let good = unsealed(8192, usual | SealFlags::FUTURE_WRITE);
+    let cases = [
+        // Fewer and more than the packet says, too many, and none of the size it says.
+        (vec![], 1, 8192, Refusal::Malformed),
+        (vec![&good, &good], 1, 8192, Refusal::Malformed),
+        (vec![&good; 5], 5, 5 * 8192, Refusal::Malformed),
+        (vec![&good], u32::MAX, 8192, Refusal::Malformed),
+        (vec![&good], 1, 4096, Refusal::Malformed),
+        (vec![&good], 1, 8193, Refusal::Malformed),
+        (vec![&good], 1, u64::MAX, Refusal::Limits),
+        (vec![&good], 1, (4 << 30) + 1, Refusal::Limits),
+    ];
+    for (slabs, count, slab_bytes, refusal) in cases {
+        let packet = Packet { slabs: count, slab_bytes, ..hello() }.encode();
+        let fds = memory.iter().chain(slabs).map(AsFd::as_fd).collect::<Vec<_>>();
+        expect_refused(&mut victim, &packet, &fds, refusal);
+    }
+    let unfit = [
+        unsealed(8192, SealFlags::FUTURE_WRITE),
+        unsealed(8192, usual),
+        unsealed(8192, SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE),
+        std::fs::File::open("/dev/null").unwrap().into(),
+    ];
+    for slab in &unfit {
+        let packet = Packet { slabs: 1, slab_bytes: 8192, ..hello() }.encode();
+        let fds = memory.iter().chain([slab]).map(AsFd::as_fd).collect::<Vec<_>>();
+        expect_refused(&mut victim, &packet, &fds, Refusal::Malformed);
     }
     victim.expect_unharmed();
 }
@@ -385,7 +422,7 @@ fn memory_that_the_system_cannot_map_is_no_malformed_handshake() {
     let bytes = 1 << 50;
     let memory = unsealed(bytes, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL);
     socket::send(sender.as_fd(), &hello().encode(), &[memory.as_fd()]).unwrap();
-    let (_, [fd]) = receive(&receiver, Kind::Hello).unwrap();
+    let (_, [fd], _) = receive(&receiver, Kind::Hello).unwrap();
     let error = handshake::map_arena(fd, bytes, usize::MAX).unwrap_err();
     assert_eq!(error.refusal(), Refusal::Resources);
 }

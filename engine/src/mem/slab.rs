@@ -1,0 +1,185 @@
+//! Memory of the application's own: registered once, used for calls and for files.
+
+use super::{Bulk, BulkClass, BulkPool, Region, RegionId};
+use crate::sys::mmap::{LendableMemory, PageKind, PageRequest};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// What blocks are aligned to, and whole multiples of: what file I/O without the page cache asks for (`O_DIRECT`).
+const BLOCK_ALIGN_BYTES: usize = 4096;
+
+/// Slabs that one connection can be lent.
+pub const SLABS_MAX: usize = 4;
+
+/// Memory of an application, cut into blocks of one size; clones are the same slab. Any thread may take blocks, and
+/// drop them. The memory lives until the last block and the last clone are gone.
+///
+/// A block is a [`Bulk`]: a `&mut [u8]` for the application's own I/O, an argument
+/// ([`CallSpec::argument`](crate::CallSpec::argument)) or a result
+/// ([`CallSpec::result_into`](crate::CallSpec::result_into)) of a call, or data of a reply
+/// ([`ReplyData::bulk`](crate::ReplyData::bulk)). It moves into the call and comes back with the answer, so nothing else
+/// uses it meanwhile. It starts at a multiple of 4096 bytes, as `O_DIRECT` asks for.
+///
+/// With any connection, blocks are used as other private memory is. Connections that a slab is lent to
+/// ([`ConnectOptions::lend`](crate::ConnectOptions::lend)) use arguments from it without a copy at this end:
+///
+/// | fabric | arguments | results |
+/// |---|---|---|
+/// | `shm:` | the server reads the block in place | copied once more, out of memory of the connection |
+/// | `rdma:`, `verbs.registration = "window"` | the device reads the block | the device writes the block |
+/// | `rdma:`, others | copied, by memory of the connection | copied |
+///
+/// Over shared memory the server gets a mapping of the **whole** slab, for reading, as long as the connection lasts:
+/// it can look at all blocks at any time, those of other calls and of other connections included. It cannot write
+/// it: the kernel refuses that to everybody but this process ([`Slab::from_memfd`] says by what). So lend a slab to
+/// servers that may know all that is in it, keep a slab for each server otherwise, or set `shm.bulk = "copy"`.
+///
+/// ```
+/// use spinrpc::{Config, Engine};
+/// use std::io::Write;
+/// use std::os::unix::fs::FileExt;
+///
+/// let engine = Engine::new(Config::default())?;
+/// // 16 blocks of 1 MiB, of huge pages if `mem.hugepages` says so.
+/// let slab = engine.slab(1 << 20, 16)?;
+/// let mut block = slab.take(5).expect("none is taken yet");
+/// block.bytes_mut().copy_from_slice(b"bytes");
+/// let file = std::fs::File::from(rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC)?);
+/// file.write_all_at(block.bytes(), 0)?;
+/// drop(block);
+/// assert_eq!(slab.free(), 16);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Slab {
+    memory: Arc<LendableMemory>,
+    pool: BulkPool,
+    block_bytes: usize,
+}
+
+impl Slab {
+    /// Maps `count` blocks of `block_bytes`, rounded up to a multiple of 4096, and has all their pages in place.
+    pub(crate) fn new(block_bytes: usize, count: usize, request: PageRequest) -> io::Result<Self> {
+        let too_large =
+            || io::Error::new(io::ErrorKind::InvalidInput, "no memory is as large as that");
+        let block_bytes =
+            block_bytes.checked_next_multiple_of(BLOCK_ALIGN_BYTES).ok_or_else(too_large)?;
+        let bytes = block_bytes.checked_mul(count).ok_or_else(too_large)?;
+        let memory = LendableMemory::create("spinrpc-slab", bytes, request)?;
+        Self::cut(memory, block_bytes, count)
+    }
+
+    /// Takes over a memfd of the application's own, of usual or huge pages, and cuts it into as many blocks of
+    /// `block_bytes`, rounded up to a multiple of 4096, as fit. All of its pages are brought into being.
+    ///
+    /// The file is sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_FUTURE_WRITE`, `F_SEAL_SEAL`): from then on its
+    /// size stays, and it can be written by way of the blocks only. `write(2)`, writable mappings and holes are
+    /// refused by the kernel to everybody who has a descriptor of it, this process included.
+    ///
+    /// # Safety
+    /// No mapping through which the file can be written exists, in this process or another, and none is being made:
+    /// seals do not touch those that exist. Without that, blocks would be references to bytes that change.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with a text that says why, if `fd` is not a memfd that can be sealed like that, if its size is
+    /// not that of whole pages, or is less than a block or more than `bytes_max`; otherwise what the kernel
+    /// reports: `PermissionDenied` for a descriptor that is not open for writing, `OutOfMemory` where huge pages are
+    /// missing.
+    ///
+    /// ```
+    /// use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    ///
+    /// let fd = memfd_create("mine", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    /// ftruncate(&fd, 1 << 20)?;
+    /// // SAFETY: the file was just made, and nothing has mapped it.
+    /// let slab = unsafe { spinrpc::Slab::from_memfd(fd, 64 << 10, 1 << 30) }?;
+    /// assert_eq!(slab.free(), 16);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub unsafe fn from_memfd(
+        fd: OwnedFd,
+        block_bytes: usize,
+        bytes_max: usize,
+    ) -> io::Result<Self> {
+        let unfit = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        let block_bytes = block_bytes
+            .checked_next_multiple_of(BLOCK_ALIGN_BYTES)
+            .filter(|bytes| *bytes > 0)
+            .ok_or_else(|| unfit("a block has no bytes, or too many"))?;
+        // SAFETY: the caller's promise.
+        let memory = unsafe { LendableMemory::from_memfd(fd, bytes_max, PageRequest::default()) }?;
+        match memory.len() / block_bytes {
+            0 => Err(unfit("the memory is less than one block")),
+            count => Self::cut(memory, block_bytes, count),
+        }
+    }
+
+    fn cut(memory: LendableMemory, block_bytes: usize, count: usize) -> io::Result<Self> {
+        let memory = Arc::new(memory);
+        let region = Region::from_lendable(Arc::clone(&memory));
+        let pool = BulkPool::new(region, &[BulkClass { block_bytes, count }])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        Ok(Self { memory, pool, block_bytes })
+    }
+
+    /// A block, its length set to `bytes`; what its last owner wrote is still in it. `None` when all are taken, or
+    /// for more bytes than a block has. It goes back when it is dropped.
+    #[inline]
+    pub fn take(&self, bytes: usize) -> Option<Bulk> {
+        self.pool.take(bytes)
+    }
+
+    /// Bytes of each block.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// Blocks that are not taken now; other threads may take them meanwhile.
+    pub fn free(&self) -> usize {
+        self.pool.classes().map(|class| class.free).sum()
+    }
+
+    /// Bytes of the memory: what a peer maps that it is lent to.
+    pub fn bytes(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// It consists of huge pages.
+    pub fn has_huge_pages(&self) -> bool {
+        self.memory.pages() == PageKind::Huge2M
+    }
+
+    /// The pages stay in memory (mlock was asked for and granted).
+    pub(crate) fn is_locked(&self) -> bool {
+        self.memory.is_locked()
+    }
+
+    /// The region that its blocks lie in.
+    pub(crate) fn region_id(&self) -> RegionId {
+        self.pool.region_id()
+    }
+
+    /// Keeps that region, for a driver that registers it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn hold_region(&self) -> super::RegionHold {
+        self.pool.hold_region()
+    }
+
+    /// What a peer maps.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+}
+
+impl fmt::Debug for Slab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slab")
+            .field("region", &self.region_id().0)
+            .field("bytes", &self.bytes())
+            .field("block_bytes", &self.block_bytes)
+            .field("free", &self.free())
+            .finish()
+    }
+}

@@ -1,0 +1,262 @@
+//! Memory of this process that others may map, to read and never to write: a memfd that is sealed so.
+
+use super::{
+    HUGE_PAGE_BYTES, HugePages, PageKind, PageRequest, SEALS, Span, TMPFS_MAGIC, whole_pages,
+};
+use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use rustix::param;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+/// Writable memory of this process, and a descriptor by which others can map it for reading. All of its
+/// pages are in place. Dropping it unmaps it here.
+///
+/// The kernel refuses every later attempt to write the file, to map it for writing, to make it shorter, or to
+/// punch holes into it (`F_SEAL_FUTURE_WRITE`, Linux 5.1), whoever has the descriptor.
+pub struct LendableMemory {
+    span: Span,
+    fd: OwnedFd,
+    pages: PageKind,
+    is_locked: bool,
+}
+
+/// Memory of another process, mapped for reading. Its owner may write it at any time.
+pub struct BorrowedMemory {
+    span: Span,
+}
+
+/// Seals of memory that its maker alone can write.
+const READ_ONLY_SEALS: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
+
+/// See statfs(2).
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+impl LendableMemory {
+    /// Makes zeroed memory of at least `len` bytes, rounded up to whole pages. `name` shows in `/proc/PID/maps`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports, such as `OutOfMemory` for huge pages
+    /// that are required and not there, or `InvalidInput` for a seal that it does not know.
+    pub fn create(name: &str, len: usize, request: PageRequest) -> io::Result<Self> {
+        let huge = || {
+            let len = whole_pages(len, HUGE_PAGE_BYTES)?;
+            let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+            Self::make(name, len, flags, PageKind::Huge2M, request)
+        };
+        match request.huge {
+            HugePages::Require => return huge(),
+            HugePages::Try if len >= HUGE_PAGE_BYTES => {
+                if let Ok(memory) = huge() {
+                    return Ok(memory);
+                }
+            }
+            HugePages::Off | HugePages::Try => {}
+        }
+        let len = whole_pages(len, param::page_size())?;
+        Self::make(name, len, MemfdFlags::empty(), PageKind::Small, request)
+    }
+
+    fn make(
+        name: &str,
+        len: usize,
+        flags: MemfdFlags,
+        pages: PageKind,
+        request: PageRequest,
+    ) -> io::Result<Self> {
+        let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = fs::memfd_create(name, flags)?;
+        fs::ftruncate(&fd, len as u64)?;
+        Self::map(fd, len, pages, request)
+    }
+
+    /// Takes over a memfd of the application's own, of usual or huge pages, and seals it.
+    ///
+    /// # Safety
+    /// Nothing else, in this process or another, maps the file for writing, or is about to. (Once this has
+    /// returned, nothing can.)
+    ///
+    /// # Errors
+    /// `InvalidInput`, with a text that says why, if the file cannot be sealed as it must be, or its size is
+    /// not that of whole pages, or more than `len_max`; otherwise what the kernel reports, such as
+    /// `PermissionDenied` for a descriptor that is not open for writing.
+    pub unsafe fn from_memfd(
+        fd: OwnedFd,
+        len_max: usize,
+        request: PageRequest,
+    ) -> io::Result<Self> {
+        let present = fs::fcntl_get_seals(&fd).map_err(|_| unfit("it is not a memfd"))?;
+        if present.contains(SealFlags::SEAL) && !present.contains(READ_ONLY_SEALS) {
+            return Err(unfit("it can no longer be sealed (MFD_ALLOW_SEALING)"));
+        }
+        if present.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+            return Err(unfit("it is sealed against writing already"));
+        }
+        // Before the size is looked at, so that it stays.
+        fs::fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK)?;
+        let (page_bytes, pages) =
+            page_size_of(fd.as_fd()).ok_or_else(|| unfit("its pages are of no known kind"))?;
+        let size = fs::fstat(&fd)?.st_size;
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        if len == 0 || len > len_max || !len.is_multiple_of(page_bytes) {
+            let reason = format!(
+                "its size, {size} bytes, is not that of whole pages of {page_bytes} bytes within 1 to {len_max}"
+            );
+            return Err(unfit(&reason));
+        }
+        Self::map(fd, len, pages, request)
+    }
+
+    /// Maps the file, whose size is `len`, brings all of it into being, and keeps everybody else from
+    /// writing it.
+    fn map(fd: OwnedFd, len: usize, pages: PageKind, request: PageRequest) -> io::Result<Self> {
+        let span = Span::shared(fd.as_fd(), len)?;
+        span.keep_from_forks()?;
+        span.prefer_node(request.node);
+        match pages {
+            // A huge page that is missing later would be a SIGBUS.
+            PageKind::Huge2M => span.populate(0..len)?,
+            PageKind::Small => {
+                if request.huge == HugePages::Try {
+                    span.advise_huge();
+                }
+                span.populate_or_touch(0..len)?;
+            }
+        }
+        let is_locked = request.lock && span.lock().is_ok();
+        fs::fcntl_add_seals(&fd, READ_ONLY_SEALS)?;
+        Ok(Self { span, fd, pages, is_locked })
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.span.base
+    }
+
+    /// Bytes, a whole number of pages.
+    pub fn len(&self) -> usize {
+        self.span.len
+    }
+
+    /// Never: there is at least one page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// What pages it got.
+    pub fn pages(&self) -> PageKind {
+        self.pages
+    }
+
+    /// The pages stay in memory (mlock was asked for and granted).
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+}
+
+impl AsFd for LendableMemory {
+    /// For passing it to a process that may read all of the memory.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl BorrowedMemory {
+    /// Maps memory that a peer made and passed, having checked that it can do no harm: a memfd of usual or
+    /// huge pages that keeps its size and all its pages, and not larger than `len_max` bytes. Asks the descriptor
+    /// nothing that could block.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is anything else; otherwise what the kernel reports.
+    pub fn from_fd(fd: impl AsFd, len_max: usize) -> io::Result<Self> {
+        // Seals come first, as in `SharedMemory::from_fd`.
+        let seals = fs::fcntl_get_seals(&fd).map_err(|_| refused("it is not a memfd"))?;
+        if !seals.contains(READ_ONLY_SEALS) {
+            return Err(refused("its size and its bytes are not sealed"));
+        }
+        let (page_bytes, pages) =
+            page_size_of(fd.as_fd()).ok_or_else(|| refused("its pages are of no known kind"))?;
+        let size = fs::fstat(&fd)?.st_size;
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        if len == 0 || len > len_max || !len.is_multiple_of(page_bytes) {
+            let reason =
+                format!("its {size} bytes are not whole pages, or not within 1 to {len_max}");
+            return Err(refused(&reason));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file's size is sealed.
+        let base = unsafe {
+            mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd.as_fd(), 0)
+        }?;
+        let span = Span::new(base.cast(), len, true)?;
+        if pages == PageKind::Huge2M {
+            // Pages that are in the file stay there, as the seal forbids holes; one that is missing would be a
+            // SIGBUS later.
+            // SAFETY: the range is mapped; populating changes no bytes.
+            unsafe { mm::madvise(span.base.as_ptr().cast(), len, Advice::LinuxPopulateRead) }?;
+        }
+        Ok(Self { span })
+    }
+
+    /// Where `len` bytes from `offset` on start, all of which can be read; `None` if the mapping does not have them.
+    pub fn bytes(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let fits = offset <= self.span.len && len <= self.span.len - offset;
+        // SAFETY: `offset` is within the mapping, as was just checked.
+        fits.then(|| unsafe { self.span.base.add(offset) })
+    }
+
+    /// Bytes, a whole number of pages.
+    pub fn len(&self) -> usize {
+        self.span.len
+    }
+
+    /// Never: there is at least one page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// Size of the pages of a memfd, and their kind.
+fn page_size_of(fd: BorrowedFd<'_>) -> Option<(usize, PageKind)> {
+    let system = fs::fstatfs(fd).ok()?;
+    match system.f_type as u64 {
+        TMPFS_MAGIC => Some((param::page_size(), PageKind::Small)),
+        HUGETLBFS_MAGIC => {
+            let bytes =
+                usize::try_from(system.f_bsize).ok().filter(|bytes| bytes.is_power_of_two())?;
+            Some((bytes, PageKind::Huge2M))
+        }
+        _ => None,
+    }
+}
+
+fn unfit(reason: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("the memory cannot be used as a slab: {reason}"),
+    )
+}
+
+fn refused(reason: &str) -> io::Error {
+    let message = format!("a slab passed by the peer is refused: {reason}");
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+impl fmt::Debug for LendableMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LendableMemory")
+            .field("len", &self.len())
+            .field("pages", &self.pages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BorrowedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BorrowedMemory").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

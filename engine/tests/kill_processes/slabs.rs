@@ -1,0 +1,104 @@
+//! Slabs of a process that is killed, and of one whose server is.
+
+use super::{Other, alone, say_ready};
+use crate::common::caller::{Caller, Heard, client_config, recorder};
+use crate::common::program::BOUNCE;
+use crate::common::{
+    PROGRAM, Server, VERSION, is_pattern, not_tested, pattern, unique_address, valid, wait_until,
+};
+use spinrpc::{Bulk, CallError, CallSpec, ConnectOptions, DecodeError, Engine, Reply, Slab, Token};
+use std::cell::RefCell;
+use std::fs;
+use std::rc::Rc;
+
+/// Role of a process that calls with a slab until it is killed.
+pub(super) const LENDER: &str = "lender";
+
+const BYTES: usize = 100_001;
+
+fn argument(mut reply: Reply<'_>) -> Result<Option<Bulk>, DecodeError> {
+    Ok(reply.take_argument())
+}
+
+fn connect(address: &str) -> (Caller<Option<Bulk>>, Slab) {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let slab = engine.slab(BYTES, 4).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let heard = Rc::new(RefCell::new(Heard::default()));
+    let handler = recorder(&heard, argument as fn(Reply<'_>) -> _);
+    let options = ConnectOptions::new().lend(&slab);
+    let client = core.connect_with(address, PROGRAM, VERSION, &options, |_| handler).unwrap();
+    let mut caller = Caller { client, heard, core, engine };
+    let client = caller.client.clone();
+    caller.run_until("the connection", |_| client.is_up());
+    (caller, slab)
+}
+
+fn start(caller: &Caller<Option<Bulk>>, slab: &Slab, token: u64) {
+    let mut block = slab.take(BYTES).unwrap();
+    block.bytes_mut().copy_from_slice(&pattern(token as u32, BYTES));
+    let mut spec = CallSpec::new().argument(block).reply_bytes_max(2 * BYTES);
+    caller.client.call(BOUNCE, Token(token), &mut spec, |args| args.bulk()).unwrap();
+}
+
+pub(super) fn lend_for_ever(address: &str) {
+    let (mut caller, slab) = connect(address);
+    for token in 0.. {
+        start(&caller, &slab, token);
+        let block = caller.reply().unwrap().unwrap();
+        assert!(is_pattern(token as u32, block.bytes()));
+        if token == 9 {
+            say_ready();
+        }
+    }
+}
+
+/// Mappings of slabs that this process has.
+fn mapped() -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:spinrpc-slab")).count()
+}
+
+#[test]
+fn kill_a_process_that_lends_a_slab_expect_it_unmapped() {
+    let _alone = alone();
+    let server = Server::start();
+    if !server.address.starts_with("shm:") {
+        return not_tested("slabs that are mapped: they are of shared memory");
+    }
+    for _ in 0..3 {
+        let mut victim = Other::start(LENDER, &server.address);
+        assert_eq!(mapped(), 1, "one lent slab");
+        let line = |line: &&str| line.contains("memfd:spinrpc-slab");
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let protection = maps.lines().find(line).unwrap().split_whitespace().nth(1).unwrap();
+        assert_eq!(protection, "r--s", "for reading only");
+        victim.kill();
+        wait_until("the slab to go", || mapped() == 0);
+    }
+}
+
+#[test]
+fn kill_a_server_that_reads_a_slab_expect_its_blocks_back_and_the_next_server_served() {
+    let _alone = alone();
+    let address = unique_address();
+    let mut victim = Other::start("server", &address);
+    let (mut caller, slab) = connect(&address);
+    start(&caller, &slab, 1);
+    assert!(caller.reply().unwrap().is_some());
+    victim.kill();
+    caller.down();
+    (2..4).for_each(|token| {
+        let mut spec = CallSpec::new().argument(slab.take(BYTES).unwrap());
+        let started = caller.client.call(BOUNCE, Token(token), &mut spec, |args| args.bulk());
+        assert!(started.is_err(), "the connection is down");
+    });
+    let ended = std::mem::take(&mut caller.heard.borrow_mut().replies);
+    assert!(ended.iter().all(|(_, end)| matches!(end, Err(CallError::Disconnected(_)))));
+    assert_eq!(slab.free(), 4);
+    drop(caller);
+    let _next = Other::start("server", &address);
+    let (mut caller, slab) = connect(&address);
+    start(&caller, &slab, 5);
+    assert!(is_pattern(5, caller.reply().unwrap().unwrap().bytes()));
+}

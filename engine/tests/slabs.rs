@@ -1,0 +1,246 @@
+//! Memory of the application's own: in place for calls of connections that it is lent to, copied for others.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+
+use common::caller::{Caller, Heard, client_config, recorder, run_core};
+use common::program::{BOUNCE, LATER, NULL};
+use common::{PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small_with, valid};
+use spinrpc::config::{BulkView, RawConfig};
+use spinrpc::{
+    Bulk, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, DecodeError, Engine,
+    Reconnect, Reply, Slab, Token,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const BLOCK_BYTES: usize = 256 << 10;
+
+type Buffers = (Option<Bulk>, Option<Bulk>);
+
+fn take_buffers(mut reply: Reply<'_>) -> Result<Buffers, DecodeError> {
+    Ok((reply.take_argument(), reply.take_result()))
+}
+
+/// A client with a slab, which is lent if so asked.
+struct Lender {
+    caller: Caller<Buffers>,
+    slab: Slab,
+}
+
+impl Lender {
+    #[track_caller]
+    fn connect(raw: RawConfig, address: &str, is_lent: bool) -> Self {
+        let engine = Engine::new(valid(raw)).unwrap();
+        let slab = engine.slab(BLOCK_BYTES, 4).unwrap();
+        let options = ConnectOptions::new();
+        let options = if is_lent { options.lend(&slab) } else { options };
+        let mut caller = open(engine, address, &options);
+        let client = caller.client.clone();
+        caller.run_until("the connection", |_| client.is_up());
+        Self { caller, slab }
+    }
+
+    /// Has the server send back what a block holds, into another block.
+    #[track_caller]
+    fn bounce(&mut self, seed: u32, length: usize) {
+        let mut argument = self.slab.take(length).unwrap();
+        argument.bytes_mut().copy_from_slice(&pattern(seed, length));
+        let result = self.slab.take(length).unwrap();
+        let mut spec = CallSpec::new().argument(argument).result_into(result);
+        self.caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
+        assert_eq!(self.slab.free(), 2, "the call has two of four");
+        let (argument, result) = self.caller.reply().unwrap();
+        let (argument, result) = (argument.unwrap(), result.unwrap());
+        assert!(is_pattern(seed, argument.bytes()) && is_pattern(seed, result.bytes()));
+    }
+
+    /// The engine has made so many copies, and no more. Statistics are a few turns late, so another call ends first.
+    #[track_caller]
+    fn expect_copies(&mut self, copies: u64) {
+        let engine = self.caller.engine.clone();
+        run_core(&mut self.caller.core, "copies", || engine.stats(0).unwrap().copies >= copies);
+        let replies = engine.stats(0).unwrap().replies_received;
+        self.caller.call(NULL, |_| ()).unwrap();
+        let is_told = || engine.stats(0).unwrap().replies_received > replies;
+        run_core(&mut self.caller.core, "statistics", is_told);
+        assert_eq!(engine.stats(0).unwrap().copies, copies);
+    }
+}
+
+fn open(engine: Engine, address: &str, options: &ConnectOptions) -> Caller<Buffers> {
+    let mut core = engine.core(0).unwrap();
+    let heard = Rc::new(RefCell::new(Heard::default()));
+    let handler = recorder(&heard, take_buffers as fn(Reply<'_>) -> _);
+    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| handler).unwrap();
+    Caller { client, heard, core, engine }
+}
+
+/// Why a connection that lends so many slabs of so many bytes is refused.
+#[track_caller]
+fn refusal(address: &str, slabs: usize, bytes: usize) -> String {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let lend = |options: ConnectOptions, slab: &Slab| options.lend(slab);
+    let slabs: Vec<_> = (0..slabs).map(|_| engine.slab(bytes, 1).unwrap()).collect();
+    let options = slabs.iter().fold(ConnectOptions::new(), lend);
+    let mut caller = open(engine, address, &options);
+    let failed = |heard: &Heard<Buffers>| {
+        heard.events.iter().find_map(|event| match event {
+            ConnectionEvent::ConnectFailed { error } => Some(error.to_string()),
+            _ => None,
+        })
+    };
+    caller.run_until("the refusal", |heard| failed(heard).is_some());
+    failed(&caller.heard.borrow()).unwrap()
+}
+
+#[test]
+fn arguments_of_a_slab_that_is_lent_are_not_copied() {
+    let server = Server::start();
+    let mut lender = Lender::connect(client_config(), &server.address, true);
+    for (seed, length) in [(1, 5000), (2, 70_001), (3, 4099), (4, BLOCK_BYTES)] {
+        lender.bounce(seed, length);
+    }
+    if server.address.starts_with("shm:") {
+        // Of each call the result alone.
+        lender.expect_copies(4);
+    }
+    assert_eq!(lender.slab.free(), 4);
+}
+
+#[test]
+fn a_connection_in_the_place_of_a_lost_one_is_lent_the_slab_too() {
+    let server = Server::start();
+    let address = server.address.clone();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let slab = engine.slab(BLOCK_BYTES, 4).unwrap();
+    let options = ConnectOptions::new().lend(&slab).reconnect(Reconnect::default());
+    let mut lender = Lender { caller: open(engine, &address, &options), slab };
+    let client = lender.caller.client.clone();
+    lender.caller.run_until("the connection", |_| client.is_up());
+    lender.bounce(1, 70_001);
+    server.stop();
+    let is_lost = |event: &ConnectionEvent| matches!(event, ConnectionEvent::Reconnecting { .. });
+    lender.caller.run_until("the loss", |heard| heard.events.iter().any(is_lost));
+    let _next = Server::at(&address);
+    lender.caller.run_until("the next connection", |_| client.is_up());
+    lender.bounce(2, 70_001);
+    if address.starts_with("shm:") {
+        lender.expect_copies(2);
+    }
+}
+
+#[test]
+fn a_slab_that_is_not_lent_is_memory_as_any_other() {
+    let server = Server::start();
+    let mut lender = Lender::connect(client_config(), &server.address, false);
+    (1..=4).for_each(|seed| lender.bounce(seed, 70_001));
+    lender.expect_copies(8);
+}
+
+#[test]
+fn nothing_is_lent_where_the_configuration_says_copy() {
+    let server = Server::start();
+    let mut raw = client_config();
+    set_bulk_view(&mut raw, BulkView::Copy);
+    let mut lender = Lender::connect(raw, &server.address, true);
+    (1..=4).for_each(|seed| lender.bounce(seed, 70_001));
+    lender.expect_copies(8);
+}
+
+#[test]
+fn a_slab_that_is_dropped_while_a_call_has_a_block_of_it_stays_until_the_end() {
+    let server = Server::start();
+    let lender = Lender::connect(client_config(), &server.address, true);
+    let mut argument = lender.slab.take(70_001).unwrap();
+    argument.bytes_mut().copy_from_slice(&pattern(7, 70_001));
+    let mut spec = CallSpec::new().argument(argument).reply_bytes_max(80_000);
+    lender.caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
+    let Lender { mut caller, slab } = lender;
+    drop(slab);
+    let argument = caller.reply().unwrap().0.unwrap();
+    let Caller { client, core, engine, .. } = caller;
+    client.close();
+    drop((client, core, engine));
+    assert!(is_pattern(7, argument.bytes()), "the block outlives slab, connection and engine");
+}
+
+#[test]
+fn blocks_of_calls_that_end_without_an_answer_come_back() {
+    let server = Server::start();
+    let mut lender = Lender::connect(client_config(), &server.address, true);
+    for token in 0..2 {
+        let (first, second) = (lender.slab.take(9000).unwrap(), lender.slab.take(9000).unwrap());
+        let mut spec = CallSpec::new().result_into(first).result_into(second).no_deadline();
+        lender.caller.client.call(LATER, Token(token), &mut spec, |args| args.u32(0)).unwrap();
+    }
+    assert_eq!(lender.slab.free(), 0);
+    assert!(lender.slab.take(1).is_none(), "all are taken");
+    drop(server);
+    let ended = lender.caller.replies(2);
+    assert!(ended.iter().all(|(_, end)| matches!(end, Err(CallError::Disconnected(_)))));
+    assert_eq!(lender.slab.free(), 4);
+}
+
+#[test]
+fn more_slabs_or_bytes_than_the_server_accepts_are_refused_with_its_keys() {
+    let server = Server::with(small_with(|raw| {
+        (raw.limits.peer_slabs, raw.limits.peer_slab_mib) = (2, 1);
+    }));
+    if !server.address.starts_with("shm:") {
+        return common::not_tested("limits of slabs: they are of shared memory");
+    }
+    for (slabs, bytes) in [(3, 4096), (1, (1 << 20) + 4096), (2, 600 << 10)] {
+        let reason = refusal(&server.address, slabs, bytes);
+        let names_keys =
+            reason.contains("limits.peer_slabs") && reason.contains("limits.peer_slab_mib");
+        assert!(names_keys, "{slabs} of {bytes}: {reason}");
+    }
+    let mut lender = Lender::connect(client_config(), &server.address, true);
+    lender.bounce(1, 70_001);
+    let none = Server::with(small_with(|raw| raw.limits.peer_slabs = 0));
+    assert!(refusal(&none.address, 1, 4096).contains("limits.peer_slabs"));
+}
+
+#[test]
+fn slabs_count_toward_the_memory_of_a_process() {
+    let server = Server::with(small_with(|raw| (raw.shm.arena_mib, raw.limits.peer_mib) = (4, 24)));
+    if !server.address.starts_with("shm:") {
+        return common::not_tested("limits of slabs: they are of shared memory");
+    }
+    let reason = refusal(&server.address, 1, 16 << 20);
+    assert!(reason.contains("limits.peer_mib"), "{reason}");
+}
+
+#[test]
+fn more_slabs_than_a_connection_can_have_are_refused_at_once() {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let slab = engine.slab(4096, 1).unwrap();
+    let options = (0..5).fold(ConnectOptions::new(), |options, _| options.lend(&slab));
+    let mut core = engine.core(0).unwrap();
+    let heard = Rc::new(RefCell::new(Heard::default()));
+    let handler = recorder(&heard, take_buffers as fn(Reply<'_>) -> _);
+    let refused = core.connect_with("shm:nobody", PROGRAM, VERSION, &options, |_| handler);
+    assert!(matches!(refused, Err(ConnectError::TooManySlabs)), "{refused:?}");
+}
+
+#[test]
+fn blocks_are_pages_for_files_whatever_size_is_asked_for() {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let slab = engine.slab(5000, 3).unwrap();
+    assert_eq!((slab.block_bytes(), slab.free(), slab.bytes()), (8192, 3, 3 * 8192));
+    let mut blocks: Vec<Bulk> = std::iter::from_fn(|| slab.take(8192)).collect();
+    assert_eq!(blocks.len(), 3);
+    for (seed, block) in (0..).zip(&mut blocks) {
+        assert!(block.bytes().as_ptr().addr().is_multiple_of(4096));
+        block.bytes_mut().copy_from_slice(&pattern(seed, 8192));
+    }
+    assert!((0..).zip(&blocks).all(|(seed, block)| is_pattern(seed, block.bytes())));
+    assert!(slab.take(0).is_none());
+    drop(blocks);
+    assert!(slab.take(8193).is_none() && slab.free() == 3);
+    for (bytes, count) in [(0, 1), (1, 0), (usize::MAX, 1), (1 << 40, 1 << 40)] {
+        let error = engine.slab(bytes, count).unwrap_err().to_string();
+        assert!(error.contains("map a slab"), "{error}");
+    }
+}
