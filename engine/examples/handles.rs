@@ -325,7 +325,10 @@ fn many(handle: &ClientHandle, calls: u32) {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Mean of a round trip, in nanoseconds. This thread is on the CPU of the core, the other one is not.
+/// Round trips that are timed together: reading the clock takes a good part of one.
+const GROUP: usize = 20;
+
+/// Median of a round trip, in nanoseconds. This thread is on the CPU of the core, the other one is not.
 fn cache_line(calls: u32) -> Result<f64, Box<dyn Error>> {
     let lines = Arc::new([Line::default(), Line::default()]);
     let theirs = Arc::clone(&lines);
@@ -339,25 +342,38 @@ fn cache_line(calls: u32) -> Result<f64, Box<dyn Error>> {
         }
     })?;
     let [there, back] = &*lines;
-    there.0.store(1, Ordering::Release);
-    while back.0.load(Ordering::Acquire) != 1 {}
-    let began = Instant::now();
-    for count in 2..=last {
-        there.0.store(count, Ordering::Release);
-        while back.0.load(Ordering::Acquire) != count {}
+    let mut times = Vec::new();
+    for first in (1..=last).step_by(GROUP) {
+        let began = Instant::now();
+        let end = last.min(first + GROUP as u64 - 1);
+        for count in first..=end {
+            there.0.store(count, Ordering::Release);
+            while back.0.load(Ordering::Acquire) != count {}
+        }
+        times.push(began.elapsed().as_nanos() as u64 / (end - first + 1));
     }
-    let mean = began.elapsed().as_nanos() as f64 / f64::from(calls);
     thread.join().map_err(|_| "a thread panicked")?;
-    Ok(mean)
+    Ok(p50(times))
 }
 
-/// The median, in nanoseconds, of two threads that wake each other.
+/// Keeps the calling thread on one CPU.
+fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// The median, in nanoseconds, of two threads that wake each other. Each has a CPU of its own, as caller and core
+/// have; that is what it costs to wake a CPU. This thread stays on the second CPU.
 fn eventfd_ping_pong(calls: u32) -> Result<f64, Box<dyn Error>> {
     let (there, back) = (Arc::new(event()?), Arc::new(event()?));
     let (their_there, their_back) = (Arc::clone(&there), Arc::clone(&back));
-    let thread = spawn_helper("event", move || {
+    let [cpu, other] = two_cpus()?;
+    let thread = std::thread::spawn(move || {
+        pin(cpu)?;
         (0..calls).try_for_each(|_| take(&their_there).and_then(|()| give(&their_back)))
-    })?;
+    });
+    pin(other)?;
     let mut times = Vec::new();
     for _ in 0..calls {
         let began = Instant::now();
