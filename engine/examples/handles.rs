@@ -188,7 +188,7 @@ fn idle(calls: u32) -> Result<[f64; 3], Box<dyn Error>> {
     thread.join().map_err(|_| "a caller panicked")?;
     server.shutdown();
     running.join()?;
-    Ok([eventfd_ping_pong(calls)?, own_p50, p50(handle_times)])
+    Ok([eventfd_ping_pong(calls, cpus)?, own_p50, p50(handle_times)])
 }
 
 /// Both ends of the connection, on one thread.
@@ -365,10 +365,9 @@ fn pin(cpu: usize) -> io::Result<()> {
 
 /// The median, in nanoseconds, of two threads that wake each other. Each has a CPU of its own, as caller and core
 /// have; that is what it costs to wake a CPU. This thread stays on the second CPU.
-fn eventfd_ping_pong(calls: u32) -> Result<f64, Box<dyn Error>> {
+fn eventfd_ping_pong(calls: u32, [cpu, other]: [usize; 2]) -> Result<f64, Box<dyn Error>> {
     let (there, back) = (Arc::new(event()?), Arc::new(event()?));
     let (their_there, their_back) = (Arc::clone(&there), Arc::clone(&back));
-    let [cpu, other] = two_cpus()?;
     let thread = std::thread::spawn(move || {
         pin(cpu)?;
         (0..calls).try_for_each(|_| take(&their_there).and_then(|()| give(&their_back)))

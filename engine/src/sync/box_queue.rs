@@ -2,9 +2,10 @@
 //! is an eighth of a cache line. Both ends move many items at once, so that a consumer has one atomic exchange for
 //! all that is there.
 //!
-//! Each word carries a pointer and the lap of the ring that it belongs to. A producer finds the word of its lap
-//! empty, advances the tail past it and then stores the item; a consumer finds items, advances the head past them
-//! and then empties their words for the next lap. The calls of handles travel by it.
+//! Each word carries a pointer and the lap of the ring that it belongs to. A producer advances the tail, which never
+//! gets further ahead of the head than there are words, and then stores the item. A consumer finds items of its lap,
+//! and advances the head past them; it writes to no word, so that lines of words go one way only. Producers know the
+//! head from earlier, and look at it only when that seems full. The calls of handles travel by it.
 #![allow(unsafe_code)]
 
 use super::CachePadded;
@@ -23,17 +24,25 @@ pub(crate) enum Item<A, B> {
 /// Bits of a word that hold the pointer: all that user space has, or a number. The others hold the lap.
 const POINTER_BITS: u32 = 48;
 const POINTER: u64 = (1 << POINTER_BITS) - 1;
-/// The low bits of a pointer, which alignment leaves free, tell what it is. Zero is an empty word.
+/// The low bits of a pointer, which alignment leaves free, tell what it is.
 const KIND_BITS: u32 = 2;
 const KIND: u64 = (1 << KIND_BITS) - 1;
 const MAIN: u64 = 1;
 const OTHER: u64 = 2;
 const NUMBER: u64 = 3;
 
+/// Items that are taken at once, at most.
+pub(crate) const BATCH: usize = 32;
+
+/// Items behind the one that is taken which are fetched.
+const AHEAD: u64 = 3;
+
 /// See the module.
 pub(crate) struct BoxQueue<A, B = u64> {
     /// Where the next item goes.
     tail: CachePadded<AtomicU64>,
+    /// The head as producers have last seen it.
+    seen: CachePadded<AtomicU64>,
     /// Where the next item comes from.
     head: CachePadded<AtomicU64>,
     words: Box<[AtomicU64]>,
@@ -87,10 +96,11 @@ impl<A, B> Item<A, B> {
 impl<A, B> BoxQueue<A, B> {
     /// A queue for at least `items` items.
     pub(crate) fn new(items: usize) -> Self {
-        let [tail, head] = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
+        let [tail, seen, head] = [(); 3].map(|()| CachePadded::new(AtomicU64::new(0)));
         let words = items.max(1).next_power_of_two();
-        let words = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Self { tail, head, words, owned: PhantomData }
+        // Of the lap before the first one.
+        let words = (0..words).map(|_| AtomicU64::new(!POINTER)).collect();
+        Self { tail, seen, head, words, owned: PhantomData }
     }
 
     fn word(&self, position: u64) -> &AtomicU64 {
@@ -98,20 +108,25 @@ impl<A, B> BoxQueue<A, B> {
         &self.words[position as usize & (self.words.len() - 1)]
     }
 
-    /// The bits of the lap that a position is in. They come round after 65,536 laps; an exchange of the tail or the
-    /// head, which do not, decides.
+    /// The bits of the lap that a position is in. They come round after 65,536 laps, but each word is written in each
+    /// lap: what it holds is of this lap or of the one before.
     fn lap(&self, position: u64) -> u64 {
         position >> self.words.len().trailing_zeros() << POINTER_BITS
     }
 
     /// Takes up to `most` words for items of one producer: the first one, and how many. `None` if it is full.
+    #[inline]
     fn claim(&self, most: usize) -> Option<(u64, usize)> {
         let mut tail = self.tail.load(Ordering::Relaxed);
         loop {
-            // Acquire pairs with the Release of `pop`: who sees the word emptied sees the tail beyond it.
-            let is_free = |at: &u64| self.word(*at).load(Ordering::Acquire) == self.lap(*at);
-            let count = (tail..tail + most as u64).take_while(is_free).count();
-            if count == 0 {
+            let mut free = self.free(tail, self.seen.load(Ordering::Acquire));
+            if free == 0 {
+                // Acquire pairs with the Release of `pop`: what it has read may be written over. Release hands that on.
+                let head = self.head.load(Ordering::Acquire);
+                self.seen.store(head, Ordering::Release);
+                free = self.free(tail, head);
+            }
+            if free == 0 {
                 let now = self.tail.load(Ordering::Relaxed);
                 if now == tail {
                     return None;
@@ -119,6 +134,7 @@ impl<A, B> BoxQueue<A, B> {
                 tail = now;
                 continue;
             }
+            let count = most.min(free as usize);
             // Relaxed: the words order what they carry.
             let (old, new) = (tail, tail + count as u64);
             match self.tail.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
@@ -126,6 +142,12 @@ impl<A, B> BoxQueue<A, B> {
                 Err(changed) => tail = changed,
             }
         }
+    }
+
+    /// Words behind `tail` that are free, as far as the head is known. One that is old tells of fewer, and a tail that
+    /// is older than the head is refused by the exchange.
+    fn free(&self, tail: u64, head: u64) -> u64 {
+        (self.words.len() as u64).saturating_sub(tail.saturating_sub(head))
     }
 
     /// Puts an item in; it comes back if the queue is full.
@@ -158,16 +180,21 @@ impl<A, B> BoxQueue<A, B> {
         }
     }
 
-    /// Takes up to `most` items, and hands them to `each` in order; returns how many.
+    /// Takes up to `most` items, [`BATCH`] at most, and hands them to `each` in order; returns how many.
+    #[inline]
     pub(crate) fn pop(&self, most: usize, mut each: impl FnMut(Item<A, B>)) -> usize {
+        let mut taken = [0; BATCH];
         let mut head = self.head.load(Ordering::Relaxed);
         let count = loop {
-            // Acquire pairs with the Release of `push`.
-            let is_there = |at: &u64| {
-                let word = self.word(*at).load(Ordering::Acquire);
-                word & !POINTER == self.lap(*at) && word & KIND != 0
-            };
-            let count = (head..head + most as u64).take_while(is_there).count();
+            let mut count = 0;
+            for (position, place) in (head..).zip(taken.iter_mut().take(most)) {
+                // Acquire pairs with the Release of `push`.
+                let word = self.word(position).load(Ordering::Acquire);
+                if word & !POINTER != self.lap(position) {
+                    break;
+                }
+                (*place, count) = (word, count + 1);
+            }
             if count == 0 {
                 let now = self.head.load(Ordering::Relaxed);
                 if now == head {
@@ -176,52 +203,67 @@ impl<A, B> BoxQueue<A, B> {
                 head = now;
                 continue;
             }
+            // Release pairs with the Acquire of `claim`: the words have been read.
             let (old, new) = (head, head + count as u64);
-            match self.head.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.head.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break count,
                 Err(changed) => head = changed,
             }
         };
-        for position in head..head + count as u64 {
-            let word = self.word(position);
-            // Relaxed: it was seen above, and only this thread may change it now.
-            let bits = word.load(Ordering::Relaxed);
-            let next_lap = self.lap(position + self.words.len() as u64);
-            // Release: who finds it empty sees the tail and the head beyond it.
-            word.store(next_lap, Ordering::Release);
-            // SAFETY: the head was advanced by this thread alone, so nobody else takes the item.
-            each(unsafe { Item::from_bits(bits) });
+        for bits in &taken[..count] {
+            // SAFETY: the head was advanced past it by this thread alone, so nobody else takes the item; it was not
+            // written over before, because no producer goes beyond the head.
+            each(unsafe { Item::from_bits(*bits) });
         }
         count
+    }
+
+    /// Takes the next item, and has those behind it fetched, for the next calls of this.
+    #[inline]
+    pub(crate) fn pop_one(&self) -> Option<Item<A, B>> {
+        let mut taken = None;
+        self.pop(1, |item| taken = Some(item));
+        if taken.is_some() {
+            let head = self.head.load(Ordering::Relaxed);
+            for position in head..head + AHEAD {
+                let word = self.word(position).load(Ordering::Relaxed);
+                if word & !POINTER == self.lap(position) {
+                    prefetch_address((word & POINTER & !KIND) as usize);
+                }
+            }
+        }
+        taken
     }
 
     /// True if there is nothing to take.
     pub(crate) fn is_empty(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
-        let word = self.word(head).load(Ordering::Acquire);
-        // One of a later lap was taken just now; it counts, as one look more does no harm.
-        word & !POINTER == self.lap(head) && word & KIND == 0
+        self.word(head).load(Ordering::Acquire) & !POINTER != self.lap(head)
     }
 }
 
 impl<A, B> Drop for BoxQueue<A, B> {
     fn drop(&mut self) {
-        while self.pop(self.words.len(), drop) > 0 {}
+        while self.pop(BATCH, drop) > 0 {}
     }
 }
 
-/// Fetches the line of the CPU's cache that begins `lines` lines behind the start of a value, to be written to.
-/// Harmless where there is no such memory.
+/// Fetches the cache line `line` lines behind the start of a value, to be written to.
 #[inline(always)]
 pub(crate) fn prefetch_line<T>(value: &T, line: usize) {
+    prefetch_address(std::ptr::from_ref(value).addr() + 64 * line);
+}
+
+/// Fetches a cache line to be written to. Harmless where there is no such memory.
+#[inline(always)]
+fn prefetch_address(address: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint; it touches no memory as the program sees it, and faults nowhere.
     unsafe {
-        let address = std::ptr::from_ref(value).cast::<u8>().wrapping_add(64 * line);
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (value, line);
+    let _ = address;
 }
 
 #[cfg(all(test, not(loom)))]

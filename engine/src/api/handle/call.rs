@@ -105,12 +105,11 @@ impl HandleCall {
         }
     }
 
-    /// Fetches what a plain call of few bytes has, to be read and answered soon.
+    /// Fetches what the core reads and writes of every call, to be carried out soon. The lines that it only reads stay
+    /// with the caller.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch_line(self, 0);
-        prefetch_line(self, 1);
-        prefetch_line(&self.short, 0);
     }
 
     /// Encodes the arguments, by way of `memory` if they are not short.

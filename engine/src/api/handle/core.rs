@@ -3,6 +3,7 @@
 use super::call::{Destination, HandleCall, give_back};
 use super::client::Connection;
 use super::pool::{self, Order, Ordered, Pool, When};
+use super::queue::Queued;
 use crate::api::client::{Client, Link, Reply, ReplyHandler, Token};
 use crate::api::client_entry::ConnectTo;
 use crate::api::errors::CallError;
@@ -13,7 +14,7 @@ use crate::reactor::pending::panic_log::PanicPlace;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::Deadline;
 use crate::reactor::{Backpressure, HandlerKind, Progress};
-use crate::sync::box_queue::Item;
+use crate::sync::box_queue::{BATCH, Item};
 use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -31,8 +32,8 @@ type InFlight = RefCell<Vec<Option<Box<HandleCall>>>>;
 /// Calls whose answers are to be put into queues in this turn.
 type Answered = RefCell<Vec<Box<HandleCall>>>;
 
-/// Orders that are taken from the queue at a time.
-const BATCH: usize = 32;
+/// Turns without an answer for a queue after which the queue that was last in use is let go.
+const TURNS_KEPT: u32 = 64;
 
 /// A handle's connection that is to be made.
 pub(in crate::api) struct Opening {
@@ -56,6 +57,10 @@ pub(in crate::api) struct HandleCore {
     ordered: VecDeque<Ordered>,
     /// Calls whose answers are to be put into queues.
     answered: Rc<Answered>,
+    /// Where answers were last put: kept for a while, because threads that call count its holders, too, on the same
+    /// cache line.
+    queue: Option<Arc<Queued>>,
+    idle_turns: u32,
     /// Those of the clients that have calls waiting.
     behind: Vec<u32>,
     /// Those that no thread has any more.
@@ -117,6 +122,8 @@ impl HandleCore {
             in_flight: Rc::default(),
             ordered: VecDeque::new(),
             answered: Rc::default(),
+            queue: None,
+            idle_turns: 0,
             behind: Vec::new(),
             forgotten: Vec::new(),
             next_look: Duration::ZERO,
@@ -183,13 +190,25 @@ impl HandleCore {
 
     /// Delivers what was answered to queues: many answers by one exchange with the thread that takes them.
     #[inline]
-    fn deliver(&self) {
-        let mut answered = self.answered.borrow_mut();
+    fn deliver(&mut self) {
+        let Self { answered, queue, idle_turns, .. } = self;
+        let mut answered = answered.borrow_mut();
+        if answered.is_empty() {
+            if queue.is_some() {
+                *idle_turns += 1;
+                *queue = queue.take().filter(|_| *idle_turns < TURNS_KEPT);
+            }
+            return;
+        }
+        *idle_turns = 0;
         while let Some(first) = answered.first() {
-            let Destination::Queue(queue, _) = &first.to else { return answered.clear() };
-            let queue = Arc::clone(queue);
+            let Destination::Queue(to, _) = &first.to else { return answered.clear() };
+            if !queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue, to)) {
+                *queue = Some(Arc::clone(to));
+            }
+            let Some(queue) = queue else { return };
             let is_same = |call: &&Box<HandleCall>| match &call.to {
-                Destination::Queue(other, _) => Arc::ptr_eq(other, &queue),
+                Destination::Queue(other, _) => Arc::ptr_eq(other, queue),
                 _ => false,
             };
             let count = answered.iter().take_while(is_same).count();

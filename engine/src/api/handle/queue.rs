@@ -122,13 +122,10 @@ impl Drop for Owned {
 
 impl Queued {
     fn take(&self) -> Option<Box<HandleCall>> {
-        let mut taken = None;
-        self.answers.pop(1, |item| {
-            if let Item::Main(call) = item {
-                taken = Some(call);
-            }
-        });
-        taken
+        match self.answers.pop_one() {
+            Some(Item::Main(call)) => Some(call),
+            _ => None,
+        }
     }
 
     /// Puts an answer in, for which there is a place.
