@@ -78,16 +78,17 @@ impl<A, B> Item<A, B> {
     /// # Safety
     /// The address is that of a box of this kind that was taken apart, and is used once.
     unsafe fn from_address(address: u64, kind: u64) -> Self {
-        let pointer = address as usize;
         match kind {
-            // SAFETY: as the caller promises.
             MAIN => {
-                Self::Main(unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(pointer)) })
+                let pointer = std::ptr::with_exposed_provenance_mut(address as usize);
+                // SAFETY: as the caller promises.
+                Self::Main(unsafe { Box::from_raw(pointer) })
             }
-            // SAFETY: as the caller promises.
-            OTHER => Self::Other(unsafe {
-                Box::from_raw(std::ptr::with_exposed_provenance_mut(pointer))
-            }),
+            OTHER => {
+                let pointer = std::ptr::with_exposed_provenance_mut(address as usize);
+                // SAFETY: as the caller promises.
+                Self::Other(unsafe { Box::from_raw(pointer) })
+            }
             _ => Self::Number((address >> KIND_BITS) as u32),
         }
     }

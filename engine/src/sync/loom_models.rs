@@ -1,4 +1,5 @@
-//! Models of the ring, the idle handshake, the bell, the free list, the handoff and the queue of boxes, run through every interleaving.
+//! Models of the ring, the idle handshake, the bell, the free list, the handoff and the queue of boxes, run through
+//! every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p spinrpc --release --lib loom`
 //!
@@ -389,25 +390,37 @@ fn put_flag(queue: &BoxQueue<Written>, number: usize) {
     }
 }
 
-/// Two producers and the consumer of a queue with one place: it is full, and in a later lap, soon.
+/// A queue with one place: it is full, and in a later lap, at once.
 #[test]
 fn loom_boxes_arrive_once_and_whole_through_a_full_queue() {
     bounded(|| {
         let queue = Arc::new(BoxQueue::<Written>::new(1));
         let flags = Flags::default();
+        let producer = Arc::clone(&queue);
+        let producer = thread::spawn(move || [0, 1].map(|number| put_flag(&producer, number)));
+        for _ in 0..2 {
+            while take_flag(&queue, &flags) == 0 {
+                thread::yield_now();
+            }
+        }
+        producer.join().unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
+/// Two threads put in, where there is room for both, while another one takes.
+#[test]
+fn loom_two_producers_expect_the_boxes_of_both() {
+    bounded(|| {
+        let queue = Arc::new(BoxQueue::<Written>::new(2));
+        let flags = Flags::default();
         let producers = [0, 1].map(|number| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || put_flag(&queue, number))
         });
-        let mut count = 0;
-        while count < 2 {
-            let taken = take_flag(&queue, &flags);
-            count += taken;
-            if taken == 0 {
-                thread::yield_now();
-            }
-        }
+        let early = take_flag(&queue, &flags);
         producers.into_iter().for_each(|producer| producer.join().unwrap());
+        assert_eq!(early + take_flag(&queue, &flags), 2);
         assert!(queue.is_empty());
     });
 }

@@ -207,11 +207,11 @@ impl HandleCore {
                 *queue = Some(Arc::clone(to));
             }
             let Some(queue) = queue else { return };
-            let is_same = |call: &&Box<HandleCall>| match &call.to {
+            let goes_there = |call: &HandleCall| match &call.to {
                 Destination::Queue(other, _) => Arc::ptr_eq(other, queue),
                 _ => false,
             };
-            let count = answered.iter().take_while(is_same).count();
+            let count = answered.iter().take_while(|call| goes_there(call)).count();
             queue.push_all(answered.drain(..count));
         }
     }
