@@ -167,6 +167,9 @@ impl HandleCore {
     #[inline]
     fn fetch_orders(&mut self) -> bool {
         let Self { pool, ordered, .. } = self;
+        if !pool.has_orders() {
+            return false;
+        }
         let fetch = |order: Ordered| {
             if let Item::Main(call) = &order {
                 call.prefetch();

@@ -203,6 +203,12 @@ impl Pool {
         }
     }
 
+    /// True if there are orders; the core asks.
+    #[inline]
+    pub(super) fn has_orders(&self) -> bool {
+        self.queues.get().is_some_and(|queues| !queues.orders.is_empty())
+    }
+
     /// Hands up to `most` orders to `each`, in order; the core calls it.
     #[inline]
     pub(super) fn take_orders(&self, most: usize, each: impl FnMut(Ordered)) -> usize {
