@@ -17,6 +17,7 @@ mod fabric;
 mod failure;
 mod floor;
 mod floor_job;
+mod handles;
 mod interrupt;
 mod latency;
 mod load;

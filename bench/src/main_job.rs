@@ -11,6 +11,7 @@ use crate::cores::{CoreList, CorePair};
 use crate::env::{Environment, StealMeter, memory_bytes};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
+use crate::handles::{self, HandleRow};
 use crate::latency::upper_median;
 use crate::load::{Callee, Limits, Load, Measurement, Operation, Session, Workload};
 use crate::output::Outputs;
@@ -54,12 +55,23 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         report.goals = goals(&report.rows, idle, &job.idle_bytes);
     }
     drop(job);
+    if driver == Driver::Shm {
+        report.handles = measure_handles(pair, args.repeats)?;
+        report.goals.extend(report.handles.iter().map(HandleRow::goal));
+    }
     report.interference = steal.stop();
     report.collect_floor();
     report.notes.extend(notes(driver));
     let measured = report.verdict();
     outputs.deliver(report)?;
     measured
+}
+
+/// On a thread of its own, which becomes a core.
+fn measure_handles(pair: CorePair, repeats: u32) -> Result<Vec<HandleRow>, Failure> {
+    let measured = std::thread::spawn(move || handles::measure(pair, repeats)).join();
+    let lost = || Failure::Measurement("a thread that measured handles panicked".to_owned());
+    measured.map_err(|_| lost())?
 }
 
 struct MainJob<'a> {
@@ -167,7 +179,7 @@ fn measure(
 
 /// A name that no other process has, and that none can guess and take first: the kernel gives names to
 /// whoever asks.
-fn own_address() -> Result<String, Failure> {
+pub(crate) fn own_address() -> Result<String, Failure> {
     let random = Random::from_system().map(|mut random| random.next_u64());
     let number = random.map_err(|error| Failure::system("asking for a random number", error))?;
     Ok(format!("shm:spinperf-{number:016x}"))
@@ -248,6 +260,8 @@ fn notes(driver: Driver) -> Vec<String> {
         Driver::Shm => &[
             "ratios are taken within each repeat, against limits measured just before it on the \
              same cores",
+            "calls from other threads: client and server of this process, on one CPU where they are busy, so \
+             that callers have the other one; the limit of the rate is that of the core itself",
             "null calls at depth 32 beside UCX messages: bench/peers/run --only ucx",
         ],
         Driver::Verbs => &[limits_note(Driver::Verbs)],

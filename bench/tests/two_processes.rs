@@ -260,6 +260,7 @@ fn the_whole_job_verifies_measures_and_judges() {
         "write 1 MiB",
         "x cache-line RTT",
         "x memcpy",
+        "calls from other threads",
         "goals",
         "every byte was compared at both ends",
     ] {

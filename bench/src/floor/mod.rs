@@ -6,6 +6,7 @@
 
 mod cache_line;
 mod copy;
+mod eventfd;
 mod ring;
 
 use crate::cores::{CorePair, pin};
@@ -23,6 +24,8 @@ use std::time::Duration;
 pub(crate) enum Probe {
     /// Round trip of a cache line between the two cores, in nanoseconds.
     CacheLine,
+    /// Round trip of two threads on the two cores that wake each other by eventfds, in nanoseconds.
+    EventfdPingPong,
     /// Round trip over a bare ring, with messages of these sizes, in nanoseconds.
     RingRoundTrip {
         /// Length of the message there.
@@ -53,6 +56,7 @@ impl Probe {
     pub(crate) fn measure(self, cores: CorePair, duration: Duration) -> Result<f64, Failure> {
         match self {
             Self::CacheLine => cache_line::round_trip_ns(cores, duration),
+            Self::EventfdPingPong => eventfd::round_trip_ns(cores, duration),
             Self::RingRoundTrip { call_bytes, reply_bytes } => {
                 let messages = ring::Messages { call_bytes, reply_bytes };
                 Ok(1e9 / ring::exchanges_per_second(cores, duration, 1, messages)?)
@@ -71,6 +75,7 @@ impl Probe {
     pub(crate) fn name(self) -> String {
         match self {
             Self::CacheLine => "cache line round trip".to_owned(),
+            Self::EventfdPingPong => "eventfd ping-pong".to_owned(),
             Self::RingRoundTrip { call_bytes, reply_bytes } => {
                 format!("bare ring round trip, {call_bytes} B + {reply_bytes} B")
             }
@@ -85,6 +90,7 @@ impl Probe {
     pub(crate) fn short_name(self) -> &'static str {
         match self {
             Self::CacheLine => "cache-line RTT",
+            Self::EventfdPingPong => "eventfd ping-pong",
             Self::RingRoundTrip { .. } => "raw ring RTT",
             Self::RingRate { .. } => "raw ring",
             Self::Copy { .. } => "memcpy",
@@ -93,13 +99,15 @@ impl Probe {
 
     /// It measures a time, not a rate.
     pub(crate) fn is_time(self) -> bool {
-        matches!(self, Self::CacheLine | Self::RingRoundTrip { .. })
+        matches!(self, Self::CacheLine | Self::EventfdPingPong | Self::RingRoundTrip { .. })
     }
 
     /// A measured value with its unit.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
-            Self::CacheLine | Self::RingRoundTrip { .. } => format!("{value:.1} ns"),
+            Self::CacheLine | Self::EventfdPingPong | Self::RingRoundTrip { .. } => {
+                format!("{value:.1} ns")
+            }
             Self::RingRate { .. } => format!("{:.2} M/s", value / 1e6),
             Self::Copy { .. } => format!("{:.0} MB/s", value / 1e6),
         }

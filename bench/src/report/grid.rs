@@ -2,6 +2,7 @@
 //! same.
 
 use super::{FloorRow, Goal, Report, Row, spread};
+use crate::handles::{HandleRow, HandleValue};
 use crate::latency::{LatencySummary, is_supported, median, upper_median};
 use crate::load::CoreUse;
 use crate::modes::{Trend, TrendUnit};
@@ -284,6 +285,17 @@ pub(crate) fn soak(report: &Report) -> Option<Grid> {
     Some(Grid { title: "soak", lead, header, rows: rows.collect() })
 }
 
+/// Calls from other threads than the core's, beside its own.
+pub(crate) fn handles(report: &Report) -> Option<Grid> {
+    let cells = |row: &HandleRow| {
+        let HandleValue { own, handle, floor } = row.median;
+        let shown = [own, handle, floor].map(|value| row.figure.show(value));
+        let ratio = format!("{:.2} {}", row.ratio, row.figure.ratio_name());
+        [vec![row.name.clone()], shown.to_vec(), vec![ratio]].concat()
+    };
+    Grid::new("calls from other threads", &HANDLES, report.handles.iter().map(cells).collect())
+}
+
 /// Promises, and whether they were kept.
 pub(crate) fn goals(report: &Report) -> Option<Grid> {
     Grid::new("goals", &[], report.goals.iter().map(goal_cells).collect())
@@ -301,6 +313,7 @@ fn goal_cells(goal: &Goal) -> Vec<String> {
     ]
 }
 
+const HANDLES: [&str; 5] = ["null calls", "of the core itself", "by handles", "limit", ""];
 const RESULTS: [&str; 12] = [
     "workload", "calls", "s", "calls/s", "MB/s", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999",
     "max",

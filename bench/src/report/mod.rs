@@ -17,6 +17,7 @@ pub(crate) mod table;
 use crate::env::{Environment, Interference};
 use crate::failure::Failure;
 use crate::floor::Probe;
+use crate::handles::HandleRow;
 use crate::latency::{LatencySummary, median, upper_median, worse_median};
 use crate::load::{CoreUse, Measurement, Mode, Workload};
 use crate::modes::{Saturation, Soak};
@@ -36,6 +37,8 @@ pub(crate) struct Report {
     /// What a run was asked for; absent where nothing runs, and of the whole job.
     pub(crate) mode: Option<Mode>,
     pub(crate) rows: Vec<Row>,
+    /// Calls from other threads than the core's.
+    pub(crate) handles: Vec<HandleRow>,
     /// What the search for the highest rate found.
     pub(crate) saturation: Option<Saturation>,
     /// What became of figures and holdings in the course of a soak.
@@ -57,6 +60,7 @@ impl Report {
             floor: Vec::new(),
             mode: None,
             rows: Vec::new(),
+            handles: Vec::new(),
             saturation: None,
             soak: None,
             goals: Vec::new(),
@@ -159,7 +163,9 @@ impl FloorValue {
     /// for a rate.
     pub(crate) fn ratio(&self, measurement: &Measurement) -> Ratio {
         let measured = match self.probe {
-            Probe::CacheLine | Probe::RingRoundTrip { .. } => measurement.latency.p50_ns,
+            Probe::CacheLine | Probe::EventfdPingPong | Probe::RingRoundTrip { .. } => {
+                measurement.latency.p50_ns
+            }
             Probe::RingRate { .. } => measurement.calls_per_second,
             Probe::Copy { .. } => measurement.bytes_per_second,
         };

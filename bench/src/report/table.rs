@@ -15,6 +15,7 @@ pub(crate) fn render(report: &Report) -> String {
         grid::results(report),
         grid::lost(report),
         grid::ratios(report),
+        grid::handles(report),
         grid::loops(report),
         grid::saturation(report),
         grid::soak(report),

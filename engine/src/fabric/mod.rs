@@ -239,8 +239,8 @@ pub enum Revoked {
 
 /// Wakes a parked core.
 pub trait Wake: Send + Sync {
-    /// Cheap when the core is not parked; one system call when it is.
-    fn wake(&self);
+    /// Cheap when the core is not parked; one system call when it is. Returns true if it was, as far as is known.
+    fn wake(&self) -> bool;
 }
 
 /// A connection on its way from the control thread to its core.

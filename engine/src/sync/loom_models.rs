@@ -1,4 +1,5 @@
-//! Models of the ring, the idle handshake, the bell, the free list and the handoff, run through every interleaving.
+//! Models of the ring, the idle handshake, the bell, the free list, the handoff and the queue of boxes, run through
+//! every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p spinrpc --release --lib loom`
 //!
@@ -8,6 +9,7 @@
 
 use super::atomic::{AtomicBool, Ordering, fence};
 use super::bell::{BELL_WORDS, Bell};
+use super::box_queue::{BoxQueue, Item};
 use super::free_list::FreeList;
 use super::handoff::Handoff;
 use super::ring::{
@@ -360,5 +362,91 @@ fn loom_handoff_is_used_again_expect_each_value_at_its_receiver() {
         let first = handoff.abandon();
         giver.join().unwrap();
         assert!(first.is_none_or(|value| *value == 1));
+    });
+}
+
+type Flags = [AtomicBool; 2];
+
+/// Takes one item of a queue of flags, if there is one, and says which; marks it, and sees it written.
+fn take_flag(queue: &BoxQueue<Written>, flags: &Flags) -> usize {
+    queue.pop(2, |item| {
+        let Item::Main(written) = item else { return };
+        // Relaxed: the queue alone has to order what an item points to.
+        assert!(written.0.load(Ordering::Relaxed), "seen before it was written");
+        assert!(!flags[written.1].swap(true, Ordering::Relaxed), "taken twice");
+    })
+}
+
+/// An item, and whether its producer has written it.
+struct Written(AtomicBool, usize);
+
+fn put_flag(queue: &BoxQueue<Written>, number: usize) {
+    let written = Box::new(Written(AtomicBool::new(false), number));
+    written.0.store(true, Ordering::Relaxed);
+    let mut item = Item::Main(written);
+    while let Err(back) = queue.push(item) {
+        item = back;
+        thread::yield_now();
+    }
+}
+
+/// A queue with one place: it is full, and in a later lap, at once.
+#[test]
+fn loom_boxes_arrive_once_and_whole_through_a_full_queue() {
+    bounded(|| {
+        let queue = Arc::new(BoxQueue::<Written>::new(1));
+        let flags = Flags::default();
+        let producer = Arc::clone(&queue);
+        let producer = thread::spawn(move || [0, 1].map(|number| put_flag(&producer, number)));
+        for _ in 0..2 {
+            while take_flag(&queue, &flags) == 0 {
+                thread::yield_now();
+            }
+        }
+        producer.join().unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
+/// Two threads put in, where there is room for both, while another one takes.
+#[test]
+fn loom_two_producers_expect_the_boxes_of_both() {
+    bounded(|| {
+        let queue = Arc::new(BoxQueue::<Written>::new(2));
+        let flags = Flags::default();
+        let producers = [0, 1].map(|number| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || put_flag(&queue, number))
+        });
+        let early = take_flag(&queue, &flags);
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        assert_eq!(early + take_flag(&queue, &flags), 2);
+        assert!(queue.is_empty());
+    });
+}
+
+/// As at the end of a core: several threads take, in batches, while another one puts in.
+#[test]
+fn loom_two_consumers_expect_each_box_at_one_of_them() {
+    bounded(|| {
+        let queue = Arc::new(BoxQueue::<Written>::new(2));
+        let flags = Arc::new(Flags::default());
+        let producer = Arc::clone(&queue);
+        let producer = thread::spawn(move || {
+            let boxes = [0, 1].map(|number| Box::new(Written(AtomicBool::new(true), number)));
+            let mut boxes = boxes.into_iter();
+            producer.push_all(&mut boxes);
+            assert_eq!(boxes.len(), 0, "there was room");
+        });
+        let other = {
+            let (queue, flags) = (Arc::clone(&queue), Arc::clone(&flags));
+            thread::spawn(move || take_flag(&queue, &flags))
+        };
+        let here = take_flag(&queue, &flags);
+        producer.join().unwrap();
+        let there = other.join().unwrap();
+        let rest = take_flag(&queue, &flags);
+        assert_eq!(here + there + rest, 2);
+        assert!(flags.iter().all(|flag| flag.load(Ordering::Relaxed)));
     });
 }

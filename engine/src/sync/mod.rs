@@ -8,6 +8,7 @@
 
 pub mod atomic;
 pub mod bell;
+pub(crate) mod box_queue;
 pub(crate) mod copy;
 pub mod free_list;
 pub(crate) mod handoff;

@@ -1,7 +1,6 @@
 //! A call that has not ended and its answer, as a thread holds them.
 
 use super::call::{HandleCall, Ticket, give_back};
-use super::pool::Order;
 use crate::api::codec::Decoder;
 use crate::api::errors::CallError;
 use crate::mem::Bulk;
@@ -19,11 +18,16 @@ const LOOKS: u32 = 2_000;
 /// is there, it cancels the call, as [`Client::cancel`](crate::Client::cancel) does: the server may still execute
 /// it, and its buffers stay with the connection until the server has answered.
 #[must_use = "dropped, it cancels the call"]
-pub struct PendingCall(Option<Arc<Ticket>>);
+pub struct PendingCall {
+    ticket: Option<Arc<Ticket>>,
+    /// The core was parked when the call was started: the answer takes longer than a look is worth, and this thread's
+    /// CPU may be the one that the core is to run on.
+    was_parked: bool,
+}
 
 impl PendingCall {
-    pub(super) fn new(ticket: Arc<Ticket>) -> Self {
-        Self(Some(ticket))
+    pub(super) fn new(ticket: Arc<Ticket>, was_parked: bool) -> Self {
+        Self { ticket: Some(ticket), was_parked }
     }
 
     /// Blocks the thread until the answer is there.
@@ -32,10 +36,11 @@ impl PendingCall {
     /// [`CallError`] says why there is no result, and whether to try again. [`CallError::Cancelled`] on the thread of
     /// the call's own core, which would wait for itself, unless the answer is there already.
     pub fn wait(mut self) -> Result<Answer, CallError> {
-        if self.0.as_ref().is_some_and(|ticket| ticket.pool.is_core_here()) {
+        if self.ticket.as_ref().is_some_and(|ticket| ticket.pool.is_core_here()) {
             return self.take().unwrap_or(Err(CallError::Cancelled));
         }
-        for _ in 0..LOOKS {
+        let looks = if self.was_parked { 1 } else { LOOKS };
+        for _ in 0..looks {
             if let Some(answer) = self.take() {
                 return answer;
             }
@@ -54,11 +59,11 @@ impl PendingCall {
 
     /// The answer, if it is there. It can be taken once.
     fn take(&mut self) -> Option<Result<Answer, CallError>> {
-        let ticket = self.0.as_ref()?;
+        let ticket = self.ticket.as_ref()?;
         let call = ticket.answer.take()?;
         // Else a waker that was registered too late would stay with the ticket.
         drop(ticket.waker.take());
-        self.0 = None;
+        self.ticket = None;
         Some(Answer::of(call))
     }
 }
@@ -70,7 +75,7 @@ impl Future for PendingCall {
         if let Some(answer) = self.take() {
             return Poll::Ready(answer);
         }
-        let Some(ticket) = &self.0 else { return Poll::Ready(Err(CallError::Cancelled)) };
+        let Some(ticket) = &self.ticket else { return Poll::Ready(Err(CallError::Cancelled)) };
         ticket.waker.register(context.waker());
         // It may have come between the look and the registration.
         self.take().map_or(Poll::Pending, Poll::Ready)
@@ -79,19 +84,19 @@ impl Future for PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        let Some(ticket) = self.0.take() else { return };
+        let Some(ticket) = self.ticket.take() else { return };
         // Before others may use the ticket.
         drop(ticket.waker.take());
         match ticket.answer.abandon() {
             Some(call) => give_back(call),
-            None => ticket.pool.order(Order::Cancel(ticket.number)),
+            None => ticket.pool.order_cancel(ticket.number),
         }
     }
 }
 
 impl std::fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let number = self.0.as_ref().map(|ticket| ticket.number);
+        let number = self.ticket.as_ref().map(|ticket| ticket.number);
         f.debug_struct("PendingCall").field("number", &number).finish()
     }
 }
@@ -104,7 +109,7 @@ impl Answer {
     /// The result of a call that has ended.
     pub(super) fn of(call: Box<HandleCall>) -> Result<Self, CallError> {
         let mut answer = Self(Some(call));
-        match answer.0.as_mut().map(|call| call.arrived.status()) {
+        match answer.0.as_mut().map(|call| call.status()) {
             Some(Err(error)) => Err(error),
             _ => Ok(answer),
         }
@@ -112,12 +117,12 @@ impl Answer {
 
     /// The results. Data items that were placed or fetched come with the first reader.
     pub fn results(&mut self) -> Decoder<'_> {
-        self.0.as_mut().map_or_else(Decoder::exhausted, |call| call.arrived.decoder())
+        self.0.as_mut().map_or_else(Decoder::exhausted, |call| call.results())
     }
 
     /// The next result buffer that no reader has been asked for: its length says how many bytes were placed.
     pub fn take_result(&mut self) -> Option<Bulk> {
-        self.0.as_mut()?.arrived.take_result()
+        self.0.as_mut()?.take_result()
     }
 }
 

@@ -3,15 +3,18 @@
 use super::pool::Pool;
 use super::queue::Queued;
 use crate::api::arrived::Arrived;
-use crate::api::client::{Reply, Token};
+use crate::api::client::{Client, NOTHING_PLACED, Reply, Token};
+use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::CallError;
 use crate::fabric::DownCause;
-use crate::reactor::CallSpec;
+use crate::mem::Bulk;
 use crate::reactor::words::message_memory::StoredDraft;
+use crate::reactor::{Backpressure, CallSpec};
+use crate::sync::box_queue::prefetch_line;
 use crate::sync::handoff::Handoff;
 use atomic_waker::AtomicWaker;
 use spinrpc_proto::ids::Procedure;
-use std::mem::take;
+use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +24,47 @@ use std::time::Duration;
 /// [`ClientHandle::start_on_core`]: crate::ClientHandle::start_on_core
 pub type OnAnswer = dyn Fn(Token, Result<Reply<'_>, CallError>) + Send + Sync;
 
+/// Bytes of arguments, or of results, that travel with the call itself.
+const SHORT_BYTES: usize = 128;
+
 /// A call, in memory that goes round. Only the holder of the box touches it.
+///
+/// Each cache line that both sides touch costs the time in which a core does a call of its own, so all that a plain
+/// call needs is in the first two, and what is short in the next ones: [`HandleCall::prefetch`].
+#[repr(C, align(128))]
 pub(in crate::api) struct HandleCall {
     /// Its place among those of the core; its token there.
     pub(super) number: u32,
     /// Number of the handle that it goes by.
     pub(super) client: u32,
     pub(super) procedure: Procedure,
-    pub(super) spec: CallSpec,
-    pub(super) arguments: StoredDraft,
-    pub(super) arrived: Arrived,
+    arguments: Stored,
+    answer: Stored,
     pub(super) to: Destination,
+    pub(super) ticket: Arc<Ticket>,
+    pub(super) spec: CallSpec,
+    /// Arguments, and later the answer.
+    short: ShortBytes,
     /// Since when it has waited on the core to be started, by the core's time.
     pub(super) waits_since: Option<Duration>,
-    pub(super) ticket: Arc<Ticket>,
+    long_arguments: StoredDraft,
+    arrived: Arrived,
 }
+
+const _: () = assert!(offset_of!(HandleCall, spec) + offset_of!(CallSpec, arguments) <= 128);
+
+/// The place of arguments or of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Short(u8),
+    Long,
+}
+
+const _: () = assert!(SHORT_BYTES <= u8::MAX as usize);
+
+/// On lines of their own.
+#[repr(align(64))]
+struct ShortBytes([u8; SHORT_BYTES]);
 
 /// The place that an answer goes to.
 #[derive(Default)]
@@ -64,42 +93,158 @@ impl HandleCall {
             number,
             client: 0,
             procedure: Procedure(0),
-            spec: CallSpec::new(),
-            arguments: StoredDraft::default(),
-            arrived: Arrived::default(),
+            arguments: Stored::Short(0),
+            answer: Stored::Short(0),
             to: Destination::Holder,
-            waits_since: None,
             ticket: Arc::new(Ticket { number, answer, waker, pool }),
+            spec: CallSpec::new(),
+            short: ShortBytes([0; SHORT_BYTES]),
+            waits_since: None,
+            long_arguments: StoredDraft::default(),
+            arrived: Arrived::default(),
         }
     }
 
+    /// Fetches what the core reads and writes of every call, to be carried out soon. The lines that it only reads stay
+    /// with the caller.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch_line(self, 0);
+    }
+
+    /// Encodes the arguments, by way of `memory` if they are not short.
+    #[inline]
+    pub(super) fn encode(
+        &mut self,
+        memory: &mut [u8],
+        encode: impl FnOnce(&mut Encoder<'_>),
+    ) -> Result<(), Backpressure> {
+        let items = self.spec.argument_count();
+        let memory = (&mut self.short.0[..], memory);
+        let short = self.long_arguments.encode(memory, items, encode)?;
+        self.arguments = short.map_or(Stored::Long, |bytes| Stored::Short(bytes as u8));
+        Ok(())
+    }
+
+    /// Has a client start it.
+    #[inline]
+    pub(super) fn start(&mut self, client: &Client) -> Result<(), Backpressure> {
+        let Self { number, procedure, arguments, spec, short, long_arguments, .. } = self;
+        let token = Token((*number).into());
+        client.call(*procedure, token, spec, |writer| match *arguments {
+            Stored::Short(bytes) => {
+                StoredDraft::write_short(&short.0[..usize::from(bytes)], writer);
+            }
+            Stored::Long => long_arguments.write(writer),
+        })
+    }
+
+    /// Keeps its answer: a plain one where the arguments were.
+    #[inline]
+    fn keep(&mut self, reply: Result<Reply<'_>, CallError>) {
+        if let Ok(Reply { stream, beside: None }) = &reply
+            && let Some(room) = self.short.0.get_mut(..stream.len())
+        {
+            room.copy_from_slice(stream);
+            self.answer = Stored::Short(stream.len() as u8);
+            return;
+        }
+        self.answer = Stored::Long;
+        self.arrived.keep(reply);
+    }
+
+    /// The error, if the answer is one; it can be taken once.
+    pub(super) fn status(&mut self) -> Result<(), CallError> {
+        match self.answer {
+            Stored::Short(_) => Ok(()),
+            Stored::Long => self.arrived.status(),
+        }
+    }
+
+    pub(super) fn results(&mut self) -> Decoder<'_> {
+        match self.answer {
+            Stored::Short(bytes) => {
+                Decoder::results(&self.short.0[..usize::from(bytes)], &NOTHING_PLACED, &mut [])
+            }
+            Stored::Long => self.arrived.decoder(),
+        }
+    }
+
+    pub(super) fn take_result(&mut self) -> Option<Bulk> {
+        match self.answer {
+            Stored::Short(_) => None,
+            Stored::Long => self.arrived.take_result(),
+        }
+    }
+
+    /// True if nobody waits for the answer any more.
+    #[inline]
+    pub(super) fn is_abandoned(&self) -> bool {
+        matches!(self.to, Destination::Holder) && self.ticket.answer.is_abandoned()
+    }
+
     /// Makes it ready for another caller: buffers go back to where they are from.
-    pub(super) fn clear(&mut self) {
-        (self.spec, self.to, self.waits_since) = (CallSpec::new(), Destination::Holder, None);
-        self.arrived.clear();
-        self.ticket.answer.reset();
+    #[inline]
+    fn clear(&mut self) {
+        self.spec.clear();
+        if self.waits_since.is_some() {
+            self.waits_since = None;
+        }
+        if self.answer == Stored::Long {
+            self.arrived.clear();
+            self.answer = Stored::Short(0);
+        }
+        if self.is_answered_here() {
+            self.ticket.answer.reset();
+        }
+        self.to = Destination::Holder;
+    }
+
+    fn is_answered_here(&self) -> bool {
+        matches!(self.to, Destination::Holder)
     }
 
     /// Ends it with this answer, on the core, or on whichever thread finds that the core has ended.
     pub(super) fn finish(mut self: Box<Self>, reply: Result<Reply<'_>, CallError>) {
-        match take(&mut self.to) {
-            Destination::Core(on_answer, token) => {
-                // Before it runs, so that it may make the next call.
-                give_back(self);
-                on_answer(token, reply);
-            }
-            Destination::Queue(queue, token) => {
-                self.arrived.keep(reply);
-                queue.push(token, self);
+        match &self.to {
+            Destination::Core(..) => self.finish_here(reply),
+            Destination::Queue(queue, _) => {
+                let queue = Arc::clone(queue);
+                self.keep(reply);
+                queue.push(self);
             }
             Destination::Holder => {
-                self.arrived.keep(reply);
+                self.keep(reply);
                 let ticket = Arc::clone(&self.ticket);
                 match ticket.answer.give(self) {
                     Ok(()) => ticket.waker.wake(),
                     Err(unwanted) => give_back(unwanted),
                 }
             }
+        }
+    }
+
+    /// Keeps an answer that goes to a queue, with others of its turn; else ends the call. Returns the call then.
+    #[inline]
+    pub(super) fn finish_later(
+        mut self: Box<Self>,
+        reply: Result<Reply<'_>, CallError>,
+    ) -> Option<Box<Self>> {
+        if !matches!(self.to, Destination::Queue(..)) || reply.is_err() {
+            self.finish(reply);
+            return None;
+        }
+        self.keep(reply);
+        Some(self)
+    }
+
+    /// By a function on the core.
+    fn finish_here(mut self: Box<Self>, reply: Result<Reply<'_>, CallError>) {
+        let to = std::mem::take(&mut self.to);
+        // Before it runs, so that it may make the next call.
+        give_back(self);
+        if let Destination::Core(on_answer, token) = to {
+            on_answer(token, reply);
         }
     }
 

@@ -208,12 +208,12 @@ impl ClientHandle {
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
-        let mut pending = None;
-        self.send(procedure, spec, encode, |call| {
-            pending = Some(PendingCall::new(Arc::clone(call)));
+        let mut ticket = None;
+        let was_parked = self.send(procedure, spec, encode, |own| {
+            ticket = Some(Arc::clone(own));
             Destination::Holder
         })?;
-        pending.ok_or(Backpressure::Down)
+        ticket.map(|ticket| PendingCall::new(ticket, was_parked)).ok_or(Backpressure::Down)
     }
 
     /// As [`ClientHandle::start`]: the answer comes to `queue`, with this token.
@@ -229,7 +229,7 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let place = queue.reserve()?;
-        self.send(procedure, spec, encode, |_| place.destination(token))
+        self.send(procedure, spec, encode, |_| place.destination(token)).map(drop)
     }
 
     /// As [`ClientHandle::start`]: `on_answer` runs on the core's thread with the answer, where it holds up all
@@ -247,27 +247,28 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let on_answer = Arc::clone(on_answer);
-        self.send(procedure, spec, encode, |_| Destination::Core(on_answer, token))
+        self.send(procedure, spec, encode, |_| Destination::Core(on_answer, token)).map(drop)
     }
 
+    /// Returns true if the core was parked.
+    #[inline]
     fn send(
         &self,
         procedure: Procedure,
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
         to: impl FnOnce(&Arc<Ticket>) -> Destination,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<bool, Backpressure> {
         let Shared { number, pool, .. } = &*self.0;
         let mut claimed = Claimed::new(pool)?;
         claimed.write(|call| {
-            (call.client, call.procedure, call.spec) = (*number, procedure, spec);
-            let items = call.spec.arguments.iter().flatten().count();
-            in_memory(pool.longest_bytes, |memory| call.arguments.encode(memory, items, encode))?;
+            (call.client, call.procedure) = (*number, procedure);
+            call.spec.replace(spec);
+            in_memory(pool.longest_bytes, |memory| call.encode(memory, encode))?;
             call.to = to(&call.ticket);
             Ok(())
         })?;
-        claimed.send(pool);
-        Ok(())
+        Ok(claimed.send(pool))
     }
 
     /// Blocks until the connection is up, for `at_most` this long. Calls need not wait for it. Not for the thread of the

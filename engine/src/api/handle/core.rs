@@ -1,8 +1,9 @@
 //! The core's side of handles: starts what other threads have ordered, and has their answers delivered.
 
-use super::call::{HandleCall, give_back};
+use super::call::{Destination, HandleCall, give_back};
 use super::client::Connection;
-use super::pool::{Order, Pool, When};
+use super::pool::{self, Order, Ordered, Pool, When};
+use super::queue::Queued;
 use crate::api::client::{Client, Link, Reply, ReplyHandler, Token};
 use crate::api::client_entry::ConnectTo;
 use crate::api::errors::CallError;
@@ -13,6 +14,7 @@ use crate::reactor::pending::panic_log::PanicPlace;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::Deadline;
 use crate::reactor::{Backpressure, HandlerKind, Progress};
+use crate::sync::box_queue::{BATCH, Item};
 use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,6 +28,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Calls of handles whose answers are to come, by their numbers.
 type InFlight = RefCell<Vec<Option<Box<HandleCall>>>>;
+
+/// Calls whose answers are to be put into queues in this turn.
+type Answered = RefCell<Vec<Box<HandleCall>>>;
+
+/// Turns without an answer for a queue after which the queue that was last in use is let go.
+const TURNS_KEPT: u32 = 64;
 
 /// A handle's connection that is to be made.
 pub(in crate::api) struct Opening {
@@ -45,7 +53,15 @@ pub(in crate::api) struct HandleCore {
     /// By the number of the handle.
     clients: Vec<Option<HandleClient>>,
     in_flight: Rc<InFlight>,
-    /// Those of them that have calls waiting.
+    /// Taken from the queue, and not carried out yet.
+    ordered: VecDeque<Ordered>,
+    /// Calls whose answers are to be put into queues.
+    answered: Rc<Answered>,
+    /// Where answers were last put: kept for a while, because threads that call count its holders, too, on the same
+    /// cache line.
+    queue: Option<Arc<Queued>>,
+    idle_turns: u32,
+    /// Those of the clients that have calls waiting.
     behind: Vec<u32>,
     /// Those that no thread has any more.
     forgotten: Vec<u32>,
@@ -104,6 +120,10 @@ impl HandleCore {
             orders_max: config.poll_budget(),
             clients: Vec::new(),
             in_flight: Rc::default(),
+            ordered: VecDeque::new(),
+            answered: Rc::default(),
+            queue: None,
+            idle_turns: 0,
             behind: Vec::new(),
             forgotten: Vec::new(),
             next_look: Duration::ZERO,
@@ -111,35 +131,98 @@ impl HandleCore {
     }
 
     /// Orders will come.
-    pub(in crate::api) fn attach(&self) {
+    pub(in crate::api) fn attach(&mut self) {
         let mut in_flight = self.in_flight.borrow_mut();
         in_flight.resize_with(self.pool.calls_max(), || None);
+        self.ordered.reserve(BATCH);
+        self.answered.borrow_mut().reserve(self.pool.calls_max());
     }
 
     /// Carries orders out, as many as fit into a turn or until one is to connect, which the dispatch does.
+    #[inline]
     pub(in crate::api) fn take_orders(&mut self, events: &mut usize) -> Option<Opening> {
         while *events < self.orders_max {
-            let order = self.pool.next_order()?;
+            let Some(order) = self.ordered.pop_front() else {
+                if !self.fetch_orders() {
+                    return None;
+                }
+                continue;
+            };
             *events += 1;
             match order {
-                Order::Call(call) => self.take_call(call),
-                Order::Cancel(number) => self.cancel(number),
-                Order::Connect(number, order) => {
-                    let (to, connection) = *order;
-                    return Some(self.open(number, to, connection));
+                Item::Main(call) => self.take_call(call),
+                Item::Number(number) => self.cancel(number),
+                Item::Other(order) => {
+                    if let Some(opening) = self.carry_out(*order) {
+                        return Some(opening);
+                    }
                 }
-                Order::Credential { client, flavor, body } => {
-                    self.set_credential(client, flavor, body);
-                }
-                Order::Close { client, when } => self.close(client, when),
             }
         }
         None
     }
 
+    /// Takes a batch of orders from the queue, and has their calls fetched from the other CPU's cache at the same
+    /// time. Returns false if there are none.
+    #[inline]
+    fn fetch_orders(&mut self) -> bool {
+        let Self { pool, ordered, .. } = self;
+        if !pool.has_orders() {
+            return false;
+        }
+        let fetch = |order: Ordered| {
+            if let Item::Main(call) = &order {
+                call.prefetch();
+            }
+            ordered.push_back(order);
+        };
+        pool.take_orders(BATCH, fetch) > 0
+    }
+
+    fn carry_out(&mut self, order: Order) -> Option<Opening> {
+        match order {
+            Order::Connect(number, order) => {
+                let (to, connection) = *order;
+                return Some(self.open(number, to, connection));
+            }
+            Order::Credential { client, flavor, body } => self.set_credential(client, flavor, body),
+            Order::Close { client, when } => self.close(client, when),
+        }
+        None
+    }
+
+    /// Delivers what was answered to queues: many answers by one exchange with the thread that takes them.
+    #[inline]
+    fn deliver(&mut self) {
+        let Self { answered, queue, idle_turns, .. } = self;
+        let mut answered = answered.borrow_mut();
+        if answered.is_empty() {
+            if queue.is_some() {
+                *idle_turns += 1;
+                *queue = queue.take().filter(|_| *idle_turns < TURNS_KEPT);
+            }
+            return;
+        }
+        *idle_turns = 0;
+        while let Some(first) = answered.first() {
+            let Destination::Queue(to, _) = &first.to else { return answered.clear() };
+            if !queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue, to)) {
+                *queue = Some(Arc::clone(to));
+            }
+            let Some(queue) = queue else { return };
+            let goes_there = |call: &HandleCall| match &call.to {
+                Destination::Queue(other, _) => Arc::ptr_eq(other, queue),
+                _ => false,
+            };
+            let count = answered.iter().take_while(|call| goes_there(call)).count();
+            queue.push_all(answered.drain(..count));
+        }
+    }
+
     /// Starts what has waited, and ends what has waited for too long. What waits still does not keep the core from
     /// sleeping, but no event need announce that it can go on: so the core looks again in a while.
     pub(in crate::api) fn go_on(&mut self, events: usize) -> Progress {
+        self.deliver();
         if !self.behind.is_empty() {
             self.start_waiting();
         }
@@ -161,6 +244,8 @@ impl HandleCore {
         let started = Rc::<Cell<usize>>::default();
         let handler = Box::new(Replies {
             in_flight,
+            answered: Rc::clone(&self.answered),
+            ops: Rc::clone(&self.ops),
             started: Rc::clone(&started),
             connection: Arc::clone(&connection),
         });
@@ -218,7 +303,7 @@ impl HandleCore {
     fn cancel(&mut self, number: u32) {
         let in_flight = self.in_flight.borrow();
         let call = in_flight.get(number as usize).and_then(Option::as_ref);
-        let client = call.filter(|call| call.ticket.answer.is_abandoned()).map(|call| call.client);
+        let client = call.filter(|call| call.is_abandoned()).map(|call| call.client);
         drop(in_flight);
         match client {
             Some(client) => {
@@ -235,7 +320,7 @@ impl HandleCore {
             let Some(client) = &mut self.clients[*client as usize] else { continue };
             let mut waiting = client.waiting.iter();
             let place = waiting.position(|waiting| match waiting {
-                Waiting::Call(call) => call.number == number && call.ticket.answer.is_abandoned(),
+                Waiting::Call(call) => call.number == number && call.is_abandoned(),
                 Waiting::Credential { .. } => false,
             });
             let found = place.and_then(|place| client.waiting.remove(place));
@@ -288,7 +373,9 @@ impl HandleCore {
 /// The core ends: nothing that waits is left without an answer.
 impl Drop for HandleCore {
     fn drop(&mut self) {
+        self.deliver();
         self.pool.close();
+        self.ordered.drain(..).for_each(pool::refuse);
         let clients = self.clients.iter_mut().flatten();
         let waiting = clients.flat_map(|client| {
             client.connection.go_down();
@@ -319,13 +406,12 @@ impl HandleClient {
         mut call: Box<HandleCall>,
         in_flight: &InFlight,
     ) -> Result<(), Box<HandleCall>> {
-        if call.ticket.answer.is_abandoned() {
+        if call.is_abandoned() {
             give_back(call);
             return Ok(());
         }
-        let HandleCall { number, procedure, spec, arguments, .. } = &mut *call;
-        let (place, token) = (*number as usize, Token((*number).into()));
-        match self.client.call(*procedure, token, spec, |writer| arguments.write(writer)) {
+        let place = call.number as usize;
+        match call.start(&self.client) {
             Ok(()) => {
                 if let Some(place) = in_flight.borrow_mut().get_mut(place) {
                     *place = Some(call);
@@ -390,8 +476,23 @@ impl HandleClient {
 /// Hands answers on to those who wait.
 struct Replies {
     in_flight: Rc<InFlight>,
+    answered: Rc<Answered>,
+    ops: Rc<CoreCell>,
     started: Rc<Cell<usize>>,
     connection: Arc<Connection>,
+}
+
+impl Replies {
+    /// Later in this turn, with others.
+    #[inline]
+    fn put_into_queue(&self, call: Box<HandleCall>) {
+        let mut answered = self.answered.borrow_mut();
+        if answered.is_empty() {
+            // If nothing is polled after this in this turn, then at once in the next one.
+            self.ops.look_after(Duration::ZERO);
+        }
+        answered.push(call);
+    }
 }
 
 impl ReplyHandler for Replies {
@@ -401,7 +502,9 @@ impl ReplyHandler for Replies {
         // The borrow has ended: a function that runs on the core may have the core start calls.
         if let Some(call) = call {
             self.started.set(self.started.get() - 1);
-            call.finish(reply);
+            if let Some(call) = call.finish_later(reply) {
+                self.put_into_queue(call);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::reactor::Backpressure;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::box_queue::{BoxQueue, Item};
 use crate::sync::free_list::FreeList;
 use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;
@@ -14,12 +15,8 @@ use spinrpc_proto::rpc::AuthFlavor;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 
-/// A wish of another thread.
+/// A wish of another thread that is no call.
 pub(in crate::api) enum Order {
-    /// Start a call.
-    Call(Box<HandleCall>),
-    /// Give up the call with this number, if its caller has gone.
-    Cancel(u32),
     /// Connect the client of the handle with this number.
     Connect(u32, Box<(ConnectTo, Arc<Connection>)>),
     /// Call with this credential from now on.
@@ -27,6 +24,9 @@ pub(in crate::api) enum Order {
     /// Close the connection of a handle.
     Close { client: u32, when: When },
 }
+
+/// Calls to start, other wishes, and numbers of calls to give up if their callers have gone.
+pub(super) type Ordered = Item<HandleCall, Order>;
 
 /// When a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ struct Queues {
     free: FreeList,
     /// The free calls, by their numbers.
     calls: Box<[AtomicCell<Option<Box<HandleCall>>>]>,
-    orders: ArrayQueue<Order>,
+    orders: BoxQueue<HandleCall, Order>,
     /// Numbers for handles.
     handles: ArrayQueue<u32>,
 }
@@ -86,7 +86,7 @@ impl Pool {
             // Each call is in it three times at most: to be started and to be cancelled, behind a wish to cancel
             // it from when it was another one. Handles are connected, closed and forgotten once each; the rest of
             // the room is for credentials.
-            let orders = ArrayQueue::new(3 * calls_max + 3 * handles_max + self.credentials_max());
+            let orders = BoxQueue::new(3 * calls_max + 3 * handles_max + self.credentials_max());
             Queues { free, calls, orders, handles }
         })
     }
@@ -138,15 +138,31 @@ impl Pool {
         self.go_on_closing();
     }
 
-    /// Has the core do this. There is room for all that a call and a handle can cause.
+    /// Has the core start a call. Returns true if it was parked.
+    pub(super) fn order_call(&self, call: Box<HandleCall>) -> bool {
+        self.push(Item::Main(call))
+    }
+
+    /// Has the core give up the call with this number, if its caller has gone.
+    pub(super) fn order_cancel(&self, number: u32) {
+        self.push(Item::Number(number));
+    }
+
+    /// Has the core do this.
     pub(super) fn order(&self, order: Order) {
-        let Some(queues) = self.queues.get() else { return };
-        if let Err(Order::Call(call)) = queues.orders.push(order) {
+        self.push(Item::Other(Box::new(order)));
+    }
+
+    /// There is room for all that a call and a handle can cause.
+    fn push(&self, item: Ordered) -> bool {
+        let Some(queues) = self.queues.get() else { return false };
+        if let Err(Item::Main(call)) = queues.orders.push(item) {
             // Only if wishes to cancel of as many threads came too late, at once: the call is not lost.
             call.finish(Err(Backpressure::TooManyCalls.into()));
         }
-        self.inbox.wake();
+        let was_parked = self.inbox.wake();
         self.go_on_closing();
+        was_parked
     }
 
     /// Wakes the core, if it is parked.
@@ -187,10 +203,16 @@ impl Pool {
         }
     }
 
-    /// The next order; the core calls it.
+    /// True if there are orders; the core asks.
     #[inline]
-    pub(super) fn next_order(&self) -> Option<Order> {
-        self.queues.get()?.orders.pop()
+    pub(super) fn has_orders(&self) -> bool {
+        self.queues.get().is_some_and(|queues| !queues.orders.is_empty())
+    }
+
+    /// Hands up to `most` orders to `each`, in order; the core calls it.
+    #[inline]
+    pub(super) fn take_orders(&self, most: usize, each: impl FnMut(Ordered)) -> usize {
+        self.queues.get().map_or(0, |queues| queues.orders.pop(most, each))
     }
 
     /// The core ends, or will never begin: what has been ordered is refused, and what comes.
@@ -206,9 +228,7 @@ impl Pool {
         if !self.is_closed.load(Ordering::Relaxed) {
             return;
         }
-        while let Some(order) = self.next_order() {
-            refuse(order);
-        }
+        while self.take_orders(1, refuse) > 0 {}
         // Calls hold their pool: without this neither would ever go.
         while let Some(call) = self.queues.get().and_then(Queues::take) {
             drop(call);
@@ -233,11 +253,15 @@ impl Queues {
 }
 
 /// Of a core that has ended.
-fn refuse(order: Order) {
+pub(super) fn refuse(order: Ordered) {
     match order {
-        Order::Call(call) => call.lose(),
-        Order::Connect(_, order) => order.1.go_down(),
-        Order::Cancel(_) | Order::Credential { .. } | Order::Close { .. } => {}
+        Item::Main(call) => call.lose(),
+        Item::Other(order) => {
+            if let Order::Connect(_, order) = *order {
+                order.1.go_down();
+            }
+        }
+        Item::Number(_) => {}
     }
 }
 
@@ -257,11 +281,9 @@ impl Claimed {
         self.0.as_mut().map_or(Ok(()), |call| write(call))
     }
 
-    /// Sends it.
-    pub(super) fn send(mut self, pool: &Pool) {
-        if let Some(call) = self.0.take() {
-            pool.order(Order::Call(call));
-        }
+    /// Sends it. Returns true if the core was parked.
+    pub(super) fn send(mut self, pool: &Pool) -> bool {
+        self.0.take().is_some_and(|call| pool.order_call(call))
     }
 }
 

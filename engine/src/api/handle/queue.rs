@@ -5,8 +5,9 @@ use super::call::{Destination, HandleCall, give_back};
 use crate::api::client::Token;
 use crate::api::errors::CallError;
 use crate::reactor::Backpressure;
+use crate::sync::CachePadded;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use crossbeam::queue::ArrayQueue;
+use crate::sync::box_queue::{BoxQueue, Item};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,15 +32,23 @@ use std::sync::Arc;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct AnswerQueue(Arc<Queued>);
+pub struct AnswerQueue(Arc<Owned>);
 
-/// Shared by the clones of a queue and the cores.
+/// Shared by the clones of a queue: with the last of them it ends.
+#[derive(Debug)]
+struct Owned(Arc<Queued>);
+
+/// Shared by the clones of a queue and its calls, those among its answers, too.
 pub(super) struct Queued {
-    answers: ArrayQueue<(Token, Box<HandleCall>)>,
-    /// Answers that are there or will come: never more than there are places.
-    expected: AtomicUsize,
+    answers: BoxQueue<HandleCall>,
+    places: usize,
+    /// Answers that are there or will come: never more than there are places. Threads that call write it; cores do
+    /// not.
+    expected: CachePadded<AtomicUsize>,
     event: OwnedFd,
     is_armed: AtomicBool,
+    /// No thread has it any more: answers go back.
+    is_closed: AtomicBool,
 }
 
 impl AnswerQueue {
@@ -49,66 +58,97 @@ impl AnswerQueue {
     /// There are too many descriptors.
     pub fn new(calls: usize) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (answers, expected) = (ArrayQueue::new(calls.max(1)), AtomicUsize::new(0));
-        Ok(Self(Arc::new(Queued { answers, expected, event, is_armed: AtomicBool::new(false) })))
+        let places = calls.max(1);
+        let (answers, expected) = (BoxQueue::new(places), CachePadded::default());
+        let [is_armed, is_closed] = [(); 2].map(|()| AtomicBool::new(false));
+        let queued = Queued { answers, places, expected, event, is_armed, is_closed };
+        Ok(Self(Arc::new(Owned(Arc::new(queued)))))
     }
 
     /// The answer that came first, with the token of its call. Never blocks.
     pub fn next(&self) -> Option<(Token, Result<Answer, CallError>)> {
-        let (token, call) = self.0.answers.pop()?;
+        let queued = &*self.0.0;
+        let call = queued.take()?;
         // Relaxed: it bounds, and orders nothing.
-        self.0.expected.fetch_sub(1, Ordering::Relaxed);
+        queued.expected.fetch_sub(1, Ordering::Relaxed);
+        let token = match call.to {
+            Destination::Queue(_, token) | Destination::Core(_, token) => token,
+            Destination::Holder => Token(0),
+        };
         Some((token, Answer::of(call)))
     }
 
     /// Has the descriptor become readable with the next answer. `false` if there is one already: then it stays as it
     /// is, and [`AnswerQueue::next`] has the answer. One system call.
     pub fn arm(&self) -> bool {
+        let queued = &*self.0.0;
         let mut count = [0; 8];
         // What a wait before was ended with; an empty counter is no error here.
-        let _ = rustix::io::read(&self.0.event, &mut count);
-        self.0.is_armed.store(true, Ordering::Relaxed);
-        // With that of `push`: either it sees the queue armed, or this sees the answer.
+        let _ = rustix::io::read(&queued.event, &mut count);
+        queued.is_armed.store(true, Ordering::Relaxed);
+        // With that of `push_all`: either it sees the queue armed, or this sees the answer.
         fence(Ordering::SeqCst);
-        let is_empty = self.0.answers.is_empty();
+        let is_empty = queued.answers.is_empty();
         if !is_empty {
-            self.0.is_armed.store(false, Ordering::Relaxed);
+            queued.is_armed.store(false, Ordering::Relaxed);
         }
         is_empty
     }
 
     /// Takes a place for an answer.
     pub(super) fn reserve(&self) -> Result<Place, Backpressure> {
-        let places = self.0.answers.capacity();
-        let taken = self.0.expected.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Some(Arc::clone(&self.0)));
-        if taken < places { Ok(place) } else { Err(Backpressure::TooManyCalls) }
+        let queued = &self.0.0;
+        let taken = queued.expected.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Some(Arc::clone(queued)));
+        if taken < queued.places { Ok(place) } else { Err(Backpressure::TooManyCalls) }
     }
 }
 
 impl AsFd for AnswerQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.event.as_fd()
+        self.0.0.event.as_fd()
+    }
+}
+
+/// Answers hold their queue, which holds them: without this neither would ever go.
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::Relaxed);
+        // With that of `push_all`: either it sees the queue closed, or this finds the answer.
+        fence(Ordering::SeqCst);
+        self.0.empty();
     }
 }
 
 impl Queued {
-    /// Puts an answer in, for which there is a place.
-    pub(super) fn push(&self, token: Token, call: Box<HandleCall>) {
-        if let Err((_, call)) = self.answers.push((token, call)) {
-            return give_back(call);
+    fn take(&self) -> Option<Box<HandleCall>> {
+        match self.answers.pop_one() {
+            Some(Item::Main(call)) => Some(call),
+            _ => None,
         }
+    }
+
+    /// Puts an answer in, for which there is a place.
+    pub(super) fn push(&self, call: Box<HandleCall>) {
+        self.push_all(std::iter::once(call));
+    }
+
+    /// The same for many.
+    pub(super) fn push_all(&self, mut calls: impl ExactSizeIterator<Item = Box<HandleCall>>) {
+        self.answers.push_all(&mut calls);
+        calls.for_each(give_back);
         fence(Ordering::SeqCst);
         if self.is_armed.load(Ordering::Relaxed) && self.is_armed.swap(false, Ordering::Relaxed) {
             // A counter that is full is readable already.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
+        if self.is_closed.load(Ordering::Relaxed) {
+            self.empty();
+        }
     }
-}
 
-impl Drop for Queued {
-    fn drop(&mut self) {
-        while let Some((_, call)) = self.answers.pop() {
+    fn empty(&self) {
+        while let Some(call) = self.take() {
             give_back(call);
         }
     }
@@ -116,7 +156,7 @@ impl Drop for Queued {
 
 impl std::fmt::Debug for Queued {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queued").field("answers", &self.answers.len()).finish_non_exhaustive()
+        f.debug_struct("Queued").field("places", &self.places).finish_non_exhaustive()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::Wake;
 use super::window::Window;
+use crate::sync::CachePadded;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::bell::{BELL_PARKED_WORD, BELL_WORDS, Bell};
 use crate::sync::words::{HeapWords, WORD_BYTES};
@@ -25,8 +26,8 @@ pub(super) struct CoreShared {
     pub(super) notices: Bell<HeapWords>,
     /// Places in the core's table that no connection has.
     pub(super) free: ArrayQueue<u32>,
-    /// Somebody called `wake`.
-    wake_requested: AtomicBool,
+    /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
+    wake_requested: CachePadded<AtomicBool>,
     /// A fabric runs on it.
     pub(super) taken: AtomicBool,
 }
@@ -45,7 +46,7 @@ impl CoreShared {
             bell_fd,
             notices: Bell::new(HeapWords::new(BELL_WORDS)).ok_or(io::ErrorKind::InvalidInput)?,
             free,
-            wake_requested: AtomicBool::new(false),
+            wake_requested: CachePadded::default(),
             taken: AtomicBool::new(false),
         })
     }
@@ -90,14 +91,16 @@ impl CoreShared {
 }
 
 impl Wake for CoreShared {
-    fn wake(&self) {
+    fn wake(&self) -> bool {
         self.wake_requested.store(true, Ordering::Relaxed);
         // Pairs with the fence of `notices.park`: either the core sees the request, or we see that
         // it is parked.
         fence(Ordering::SeqCst);
-        if self.notices.unpark() {
+        let was_parked = self.notices.unpark();
+        if was_parked {
             self.wake_parked();
         }
+        was_parked
     }
 }
 

@@ -49,8 +49,9 @@ impl Waker {
 }
 
 impl Wake for Waker {
-    fn wake(&self) {
+    fn wake(&self) -> bool {
         self.set();
+        false
     }
 }
 

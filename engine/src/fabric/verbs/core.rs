@@ -159,12 +159,15 @@ impl CoreShared {
         self.event.as_fd()
     }
 
-    fn wake_parked(&self) {
+    /// Returns true if it was parked.
+    fn wake_parked(&self) -> bool {
         fence(Ordering::SeqCst);
-        if self.parked.swap(false, Ordering::Relaxed) {
+        let was_parked = self.parked.swap(false, Ordering::Relaxed);
+        if was_parked {
             // A full counter wakes, too.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
+        was_parked
     }
 
     /// Reserves `entries` of a completion queue of the device; makes one if no queue has that many left
@@ -237,9 +240,9 @@ unsafe fn device_queues(
 }
 
 impl Wake for CoreShared {
-    fn wake(&self) {
+    fn wake(&self) -> bool {
         self.wake_requested.store(true, Ordering::Relaxed);
-        self.wake_parked();
+        self.wake_parked()
     }
 }
 

@@ -606,7 +606,7 @@ impl CallSpec {
         !self.is_special && self.reply_chunk_bytes(0, shortest_bytes).is_none()
     }
 
-    pub(in crate::reactor) fn argument_count(&self) -> usize {
+    pub(crate) fn argument_count(&self) -> usize {
         if !self.is_special {
             return 0;
         }

@@ -148,11 +148,9 @@ impl<E> Inbox<E> {
         }
     }
 
-    /// Lets a parked core look around.
-    pub(crate) fn wake(&self) {
-        if let Some(waker) = self.waker.get() {
-            waker.wake();
-        }
+    /// Lets a parked core look around. Returns true if it was parked.
+    pub(crate) fn wake(&self) -> bool {
+        self.waker.get().is_some_and(|waker| waker.wake())
     }
 
     fn empty(&self) {

@@ -84,11 +84,11 @@ pub(crate) enum RpcRefusal {
 /// What the application gives with a call besides its stream: the deadline, the room for its reply,
 /// and registered buffers for direct data placement.
 #[derive(Debug, Default)]
+// What plain calls have lies together: threads that make calls send it on to their core.
+#[repr(C)]
 pub struct CallSpec {
     pub(crate) deadline: Deadline,
     pub(crate) reply_bytes_max: usize,
-    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
-    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
     pub(crate) resend: Resend,
     /// It is to say how much time it has, whatever is configured.
     pub(crate) names_time: bool,
@@ -96,6 +96,30 @@ pub struct CallSpec {
     pub(crate) is_special: bool,
     /// A builder was given more than there are places for: such a spec starts no call.
     pub(crate) overfull: bool,
+    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+}
+
+impl CallSpec {
+    /// Takes the place of the spec of a call before. Buffers are looked at only if one of the two may have any.
+    #[inline]
+    pub(crate) fn replace(&mut self, new: Self) {
+        if self.is_special || new.is_special {
+            *self = new;
+            return;
+        }
+        let Self { deadline, reply_bytes_max, resend, names_time, overfull, .. } = new;
+        (self.deadline, self.reply_bytes_max, self.resend) = (deadline, reply_bytes_max, resend);
+        (self.names_time, self.overfull) = (names_time, overfull);
+    }
+
+    /// Gives its buffers back, if it has any.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        if self.is_special {
+            *self = Self::default();
+        }
+    }
 }
 
 /// What becomes of a call in flight when the connection is lost, on a client that reconnects

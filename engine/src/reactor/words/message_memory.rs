@@ -40,7 +40,8 @@ impl Undrafted {
     }
 }
 
-/// The arguments of a call that another thread has written, in memory that is used again and grows to the longest.
+/// The arguments of a call that another thread has written: in memory of its own if they are long or have data items,
+/// which is used again and grows to the longest; else in memory that comes with the call.
 #[derive(Default)]
 pub(crate) struct StoredDraft {
     stream: Vec<u8>,
@@ -48,12 +49,33 @@ pub(crate) struct StoredDraft {
 }
 
 impl StoredDraft {
-    /// Encodes by way of `memory`, with all items taken out, which must be `items`.
+    /// Encodes into `short`, and returns the length; or by way of `memory` what is longer or has items, with all
+    /// items taken out, which must be `items`.
     ///
     /// # Errors
     /// [`Backpressure::TooLarge`] if it is too long for the memory, [`Backpressure::Misuse`] if it has another
     /// number of items.
+    #[inline]
     pub(crate) fn encode(
+        &mut self,
+        (short, memory): (&mut [u8], &mut [u8]),
+        items: usize,
+        encode: impl FnOnce(&mut StreamWriter<'_>),
+    ) -> Result<Option<usize>, Backpressure> {
+        if items > 0 {
+            return self.encode_items(memory, items, encode).map(|()| None);
+        }
+        let mut writer = StreamWriter::with_more(short, memory);
+        encode(&mut writer);
+        if let Some(bytes) = writer.plain_bytes() {
+            return Ok(Some(bytes));
+        }
+        let bytes = check(&writer.finish()).map_err(Undrafted::refusal)?;
+        self.keep(&memory[..bytes], Cuts::default());
+        Ok(None)
+    }
+
+    fn encode_items(
         &mut self,
         memory: &mut [u8],
         items: usize,
@@ -64,15 +86,27 @@ impl StoredDraft {
         if cuts.count() != items {
             return Err(ITEMS_DIFFER);
         }
-        self.stream.clear();
-        self.stream.extend_from_slice(&memory[..bytes]);
-        self.cuts = cuts;
+        self.keep(&memory[..bytes], cuts);
         Ok(())
+    }
+
+    fn keep(&mut self, stream: &[u8], cuts: Cuts) {
+        self.stream.clear();
+        self.stream.extend_from_slice(stream);
+        self.cuts = cuts;
     }
 
     /// Writes the stream, and the items given to `writer` where they belong.
     pub(crate) fn write(&self, writer: &mut StreamWriter<'_>) {
         Draft::new(&self.stream, self.cuts).write(writer);
+    }
+
+    /// Writes one that was encoded to short memory.
+    #[inline]
+    pub(crate) fn write_short(stream: &[u8], writer: &mut StreamWriter<'_>) {
+        // As `Cuts::write`: where data are padded, none of these are.
+        writer.xdr().stop_padding();
+        writer.fixed(stream);
     }
 }
 

@@ -1,0 +1,152 @@
+//! Where all cores poll: both ends of the connection on this thread, callers on the other CPU.
+
+use super::{
+    Count, DEPTH, HandleValue, NULL, PROGRAM, THREADS, VERSION, engine, failed, latency_ns, serve,
+    start,
+};
+use crate::cores::{CorePair, pin};
+use crate::failure::Failure;
+use crate::latency::upper_median;
+use crate::main_job::own_address;
+use spinrpc::config::IdlePolicy;
+use spinrpc::{AnswerQueue, CallSpec, Client, ClientHandle, ConnectOptions, Core, Token};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The latency, whose floor is left to the caller, and the rate.
+pub(super) struct Busy {
+    pub(super) latency: HandleValue,
+    pub(super) rate: HandleValue,
+}
+
+pub(super) fn measure(pair: CorePair) -> Result<Busy, Failure> {
+    let [server, client] = [(); 2].map(|()| engine(pair.client, IdlePolicy::Busy));
+    let (server, client, address) = (server?, client?, own_address()?);
+    serve(&server, &address)?;
+    let core = |engine: &spinrpc::Engine| engine.core(0).map_err(failed("starting a core"));
+    let mut ends = Ends { server: core(&server)?, client: core(&client)? };
+    let handle = client
+        .connect(0, &address, PROGRAM, VERSION, &ConnectOptions::new())
+        .map_err(failed("connecting"))?;
+    let ended = Count::default();
+    let own = ends
+        .client
+        .connect(&address, PROGRAM, VERSION, |_| ended.clone())
+        .map_err(failed("connecting"))?;
+    let began = Instant::now();
+    while !(own.is_up() && handle.is_up()) {
+        ends.turn();
+        if began.elapsed() > CONNECT_TIME {
+            return Err(failed("connecting")("it takes too long"));
+        }
+    }
+    let own_ns = ends.own_latency_ns(&own, &ended);
+    let handle_ns = ends.while_runs(pair, || latency_ns(&handle, CALLS))?;
+    let handle_ns = handle_ns.map_err(failed("calling"))?;
+    let own_rate = ends.own_rate(&own, &ended);
+    let handle_rate = ends.while_runs(pair, || rate(&handle))?;
+    Ok(Busy {
+        latency: HandleValue { own: own_ns, handle: handle_ns, floor: f64::NAN },
+        rate: HandleValue { own: own_rate, handle: handle_rate?, floor: own_rate },
+    })
+}
+
+/// Both ends of the connection, on one thread.
+struct Ends {
+    server: Core,
+    client: Core,
+}
+
+impl Ends {
+    fn turn(&mut self) {
+        self.client.poll_once();
+        self.server.poll_once();
+    }
+
+    /// Moves both ends while a thread on the other CPU does something.
+    fn while_runs<T: Send>(
+        &mut self,
+        pair: CorePair,
+        run: impl FnOnce() -> T + Send,
+    ) -> Result<T, Failure> {
+        let is_over = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                let result = pin(pair.server).map(|()| run());
+                is_over.store(true, Ordering::Release);
+                result
+            });
+            while !is_over.load(Ordering::Acquire) && !thread.is_finished() {
+                self.turn();
+            }
+            thread.join().unwrap_or_else(|_| Err(failed("calling")("a thread panicked")))
+        })
+    }
+
+    fn own_latency_ns(&mut self, client: &Client, Count(ended): &Count) -> f64 {
+        let times = (0..CALLS).map(|_| {
+            let (began, due) = (Instant::now(), ended.get() + 1);
+            while !start(client) {
+                self.turn();
+            }
+            while ended.get() != due {
+                self.turn();
+            }
+            began.elapsed().as_nanos() as f64
+        });
+        upper_median(times.collect::<Vec<f64>>())
+    }
+
+    fn own_rate(&mut self, client: &Client, Count(ended): &Count) -> f64 {
+        let (began, first) = (Instant::now(), ended.get());
+        let mut started = 0;
+        while ended.get() - first < RATE_CALLS {
+            while started - (ended.get() - first) < DEPTH && started < RATE_CALLS && start(client) {
+                started += 1;
+            }
+            self.turn();
+        }
+        f64::from(RATE_CALLS) / began.elapsed().as_secs_f64()
+    }
+}
+
+/// Calls per second of all threads together, from this thread's CPU.
+fn rate(handle: &ClientHandle) -> Result<f64, Failure> {
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| many(handle))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(failed("calling")("a thread panicked")))
+        })
+    })?;
+    Ok(f64::from(RATE_CALLS / THREADS * THREADS) / began.elapsed().as_secs_f64())
+}
+
+/// The part of one thread, which lets the others run when all its calls are in flight.
+fn many(handle: &ClientHandle) -> Result<(), Failure> {
+    let queue = AnswerQueue::new(DEPTH as usize).map_err(failed("making a queue"))?;
+    let calls = RATE_CALLS / THREADS;
+    let (mut started, mut ended) = (0, 0);
+    while ended < calls {
+        while started < calls && started - ended < DEPTH {
+            match handle.start_to_queue(&queue, Token(0), NULL, CallSpec::new(), |_| {}) {
+                Ok(()) => started += 1,
+                Err(refused) if refused.is_transient() => break,
+                Err(refused) => return Err(failed("calling")(refused)),
+            }
+        }
+        let before = ended;
+        while let Some((_, answer)) = queue.next() {
+            answer.map_err(failed("calling"))?;
+            ended += 1;
+        }
+        if ended == before {
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+const CALLS: u32 = 10_000;
+const RATE_CALLS: u32 = 60_000;
+const CONNECT_TIME: Duration = Duration::from_secs(10);
