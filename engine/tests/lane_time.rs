@@ -1,10 +1,10 @@
-//! Deadlines of calls that start in a turn after the application was away.
+//! Deadlines of calls that start in a turn after the application was away, and of those beside other calls.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 
 use common::two_way::poll_until;
-use common::{PROGRAM, VERSION, serve, small_with, unique_address, valid};
+use common::{LIMIT, PROGRAM, VERSION, serve, small, small_with, unique_address, valid};
 use spinrpc::{CallError, CallSpec, Client, Engine, Reply, ReplyHandler, Token};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -60,4 +60,50 @@ fn a_call_of_a_handler_has_all_its_time_although_the_application_was_away() {
     let (ended, is_ok) = second.ended.get().unwrap_or((began + TIMEOUT, true));
     let lived = ended - began;
     assert!(is_ok || lived >= TIMEOUT, "given up {lived:?} after it started, of {TIMEOUT:?}");
+}
+
+/// Counts replies and errors.
+#[derive(Clone, Default)]
+struct Ends(Rc<[Cell<u64>; 2]>);
+
+impl ReplyHandler for Ends {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let of = &self.0[usize::from(reply.is_err())];
+        of.set(of.get() + 1);
+    }
+}
+
+/// Call all the time by one connection, in step with the server, while a call by another one is not answered. Expect its
+/// deadline to come, in whatever turns the replies of the others arrive: a core does not look at the clock in each.
+#[test]
+fn a_deadline_comes_beside_calls_that_never_pause() {
+    for first_turns in 0..4 {
+        let [here, there] = [(); 2].map(|()| Engine::new(valid(small())).unwrap());
+        let _shared = serve(&there);
+        let address = unique_address();
+        there.listen(&address).unwrap();
+        let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+        let ends = [(); 2].map(|()| Ends::default());
+        let clients = ends.each_ref().map(|ends| {
+            let handler = ends.clone();
+            let client = near.connect(&address, PROGRAM, VERSION, |_| handler).unwrap();
+            poll_until(&mut near, &mut far, "the connection", || client.is_up());
+            client
+        });
+        (0..first_turns).for_each(|_| _ = near.poll_once());
+        let spec = &mut CallSpec::new();
+        spec.deadline(Duration::from_millis(20));
+        clients[1].call(common::program::LATER, Token(1), spec, |args| args.u32(1)).unwrap();
+        let began = Instant::now();
+        while ends[1].0[1].get() == 0 {
+            assert!(began.elapsed() < LIMIT, "no end, with {first_turns} turns before");
+            let replies = ends[0].0[0].get();
+            clients[0].call(common::program::NULL, Token(2), &mut CallSpec::new(), |_| {}).unwrap();
+            // A turn without a message, and one with the reply.
+            while ends[0].0[0].get() == replies {
+                near.poll_once();
+                far.poll_once();
+            }
+        }
+    }
 }

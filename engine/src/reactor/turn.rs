@@ -61,12 +61,12 @@ impl CoreCell {
         // A handler that panicked may have left this, where that ends the turn.
         self.close_if_asked();
         self.begin_turn();
-        let shorts = self.take_shorts(short, *shorts_max, up);
-        if self.ends_early(shorts, up) {
+        let left = self.lane.shorts_left.replace(*shorts_max).min(*shorts_max);
+        let shorts = self.take_shorts(short, left, up);
+        if self.ends_early(shorts, left, up) {
             return Progress { events: shorts, is_waiting: false };
         }
-        let was_left = self.lane.shorts_left.replace(*shorts_max);
-        if shorts == 0 && was_left < *shorts_max {
+        if shorts == 0 && left < *shorts_max {
             self.reactor().end_busy_time();
         }
         let mut events = shorts + self.reactor().fabric.poll(batch);
@@ -104,17 +104,16 @@ impl CoreCell {
         self.lane.stamp.set(None);
     }
 
-    /// A turn that has handled short messages leaves all else to the next one that has none, as long as no more of them
-    /// have been handled since a whole turn than one turn may: what else there is waits no longer for that, and
-    /// who waits for a reply does not wait for the rest of the turn.
+    /// A turn that has handled short messages leaves all else to the next one that has none, so that who waits for a
+    /// reply does not wait for the rest of the turn. Between two whole turns no more of them are handled than one turn
+    /// may handle, and none go before letters and messages of silent connections that are known to be there.
     #[inline(always)]
-    fn ends_early(&self, shorts: usize, up: &mut impl Upcalls) -> bool {
-        let left = self.lane.shorts_left.get();
+    fn ends_early(&self, shorts: usize, left: usize, up: &mut impl Upcalls) -> bool {
         if shorts == 0 || shorts >= left || up.polls() {
             return false;
         }
         let mut reactor = self.reactor();
-        if !reactor.fabric.skip_poll() {
+        if !reactor.inbox.is_empty() || !reactor.fabric.skip_poll() {
             return false;
         }
         self.lane.shorts_left.set(left - shorts);
@@ -429,6 +428,8 @@ impl Reactor {
 
     #[inline]
     fn end_idle_turn(&mut self, counts: &LaneCounts) {
+        // Whether or not this turn reads the clock: turns that end early do not.
+        self.now = self.busy_since;
         self.stats.empty_polls += 1;
         if self.stats.polls.is_multiple_of(STAMP_EVERY) {
             self.now = self.read_clock();

@@ -354,9 +354,10 @@ impl ShmFabric {
 
     /// A poll with what most have not.
     #[inline(never)]
-    fn poll_all(&mut self, has_news: bool, out: &mut Completions) -> usize {
+    fn poll_all(&mut self, out: &mut Completions) -> usize {
+        self.polls = self.polls.wrapping_add(1);
         let room = out.room();
-        if has_news {
+        if self.has_news() {
             self.poll_news(out);
         }
         self.poll_hot(out);
@@ -364,6 +365,12 @@ impl ShmFabric {
             self.go_round(out);
         }
         room - out.room()
+    }
+
+    #[inline(always)]
+    fn has_news(&self) -> bool {
+        let has_ended = !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty();
+        has_ended || self.core.bell.bits().rings() || self.core.notices.rings()
     }
 
     /// What does not happen in most polls.
@@ -594,17 +601,16 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn poll(&mut self, out: &mut Completions) -> usize {
-        self.polls = self.polls.wrapping_add(1);
-        let has_ended = !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty();
-        let has_news = has_ended || self.core.bell.bits().rings() || self.core.notices.rings();
-        let skips = self.skip_poll() && !has_news && !self.polls.is_multiple_of(CLOCK_POLLS);
-        if skips { 0 } else { self.poll_all(has_news, out) }
+        if self.skip_poll() { 0 } else { self.poll_all(out) }
     }
 
     #[inline(always)]
     fn skip_poll(&mut self) -> bool {
-        let can_skip = self.takes_shorts && self.listed.long.is_empty();
+        let polls = self.polls.wrapping_add(1);
+        let is_quiet = self.takes_shorts && self.listed.long.is_empty() && !self.has_news();
+        let can_skip = is_quiet && !polls.is_multiple_of(CLOCK_POLLS);
         if can_skip {
+            self.polls = polls;
             self.begin_looks();
         }
         can_skip

@@ -79,7 +79,7 @@ impl Lane {
             serving: Cell::new(None),
             closing: Cell::new(None),
             in_turn: Cell::new(false),
-            shorts_left: Cell::new(0),
+            shorts_left: Cell::new(usize::MAX),
             stamp: Cell::new(None),
             clock,
             default_timeout_ticks,
