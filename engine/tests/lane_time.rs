@@ -91,8 +91,7 @@ fn a_deadline_comes_beside_calls_that_never_pause() {
             client
         });
         (0..first_turns).for_each(|_| _ = near.poll_once());
-        let spec = &mut CallSpec::new();
-        spec.deadline(Duration::from_millis(20));
+        let spec = &mut CallSpec::new().deadline(Duration::from_millis(20));
         clients[1].call(common::program::LATER, Token(1), spec, |args| args.u32(1)).unwrap();
         let began = Instant::now();
         while ends[1].0[1].get() == 0 {
