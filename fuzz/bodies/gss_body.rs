@@ -46,7 +46,7 @@ fn seal(keys: &SendKeys, service: GssService, content: &[u8], step_bytes: usize)
     let (mut confounders, length) = (AesConfounders::new(&[1; 32]), content.len());
     let begun = BodySealing::begin(service, keys, &mut body, length, SEQUENCE, 1, &mut confounders);
     let mut sealing = begun.unwrap();
-    while sealing.step(keys, &mut body, step_bytes) == Progress::More {}
+    while sealing.step(keys, &mut body, step_bytes).unwrap() == Progress::More {}
     body
 }
 

@@ -44,7 +44,7 @@ impl Bench {
     fn wrap(&mut self) {
         let confounder = self.confounders.next();
         if let Ok(mut sealing) = self.send.begin_wrap(&mut self.token, 1, confounder) {
-            while !sealing.step(&self.send, &mut self.token, STEP_BYTES) {}
+            while let Ok(false) = sealing.step(&self.send, &mut self.token, STEP_BYTES) {}
         }
     }
 

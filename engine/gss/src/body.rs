@@ -109,7 +109,7 @@ impl BodySealing {
     /// `sequence` is that of the credential, `counter` that of the tokens of the context.
     ///
     /// # Errors
-    /// [`TokenError::Length`] if the body is not [`sealed_bytes`] long, [`TokenError::Protection`] for
+    /// [`TokenError::Length`] if the content is not whole words or the body is not [`sealed_bytes`] long, [`TokenError::Protection`] for
     /// an unknown service.
     pub fn begin(
         service: GssService,
@@ -120,7 +120,9 @@ impl BodySealing {
         counter: u64,
         confounders: &mut impl Confounders,
     ) -> Result<Self, TokenError> {
-        if body.len() != sealed_bytes(service, keys, content_bytes) {
+        if !content_bytes.is_multiple_of(4)
+            || body.len() != sealed_bytes(service, keys, content_bytes)
+        {
             return Err(TokenError::Length);
         }
         match service {
@@ -145,11 +147,19 @@ impl BodySealing {
     }
 
     /// Seals about `step_bytes` more of the body and with the keys with which it began.
-    pub fn step(&mut self, keys: &SendKeys, body: &mut [u8], step_bytes: usize) -> Progress {
+    ///
+    /// # Errors
+    /// [`TokenError`] if `body` is not the one with which it began; it must not be sent.
+    pub fn step(
+        &mut self,
+        keys: &SendKeys,
+        body: &mut [u8],
+        step_bytes: usize,
+    ) -> Result<Progress, TokenError> {
         let is_done = match &mut self.0 {
             Seal::Plain => true,
             Seal::Privacy { frame, sealing } => {
-                sealing.step(keys, &mut body[frame.token.clone()], step_bytes)
+                sealing.step(keys, &mut body[frame.token.clone()], step_bytes)?
             }
             Seal::Integrity { frame, signing, done, counter } => {
                 let is_read = read_step(signing, &body[..frame.covered.end], done, step_bytes);
@@ -160,7 +170,7 @@ impl BodySealing {
                 is_read
             }
         };
-        if is_done { Progress::Done } else { Progress::More }
+        Ok(if is_done { Progress::Done } else { Progress::More })
     }
 }
 

@@ -9,13 +9,15 @@ use spinrpc_proto::rpc::{
     Admission, AuthFlavor, CallHeader, GssFault, SEQUENCE_MAX, SequenceWindow, signed_bytes,
 };
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::enctype::{Enctype, SessionKey};
 use crate::token::{Mic, ReceiveKeys, Role, SendKeys, TokenError};
 
 /// Words of the window: 512 numbers are told apart, requesters are told of 256.
 const WINDOW_WORDS: usize = 8;
+/// Looks at the lock of a window before the thread waits for it in the kernel.
+const SPINS: u32 = 1000;
 
 /// The window of a context.
 pub type Window = SequenceWindow<WINDOW_WORDS>;
@@ -181,9 +183,10 @@ impl Context {
         }
     }
 
-    /// The window, without a system call: who holds it is done in a few instructions.
+    /// The window, without a system call in the common case: who holds it is done in a few instructions, unless the
+    /// system has put that thread aside.
     fn lock(&self) -> MutexGuard<'_, Window> {
-        loop {
+        for _ in 0..SPINS {
             match self.window.try_lock() {
                 Ok(guard) => return guard,
                 // No code that holds the lock can panic.
@@ -191,6 +194,7 @@ impl Context {
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
         }
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

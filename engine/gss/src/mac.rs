@@ -42,9 +42,11 @@ impl<D: Digest + BlockSizeUser + Clone> HmacKey<D> {
     pub(crate) fn finish<const N: usize>(&self, inner: D) -> [u8; N] {
         let mut outer = self.outer.clone();
         outer.update(inner.finalize());
-        let whole = outer.finalize();
+        // A whole key, where the HMAC derives one.
+        let mut whole = outer.finalize();
         let mut first = [0; N];
         first.iter_mut().zip(&whole).for_each(|(byte, whole)| *byte = *whole);
+        whole.as_mut_slice().zeroize();
         first
     }
 }

@@ -225,7 +225,7 @@ impl SendKeys {
         confounder: [u8; BLOCK_BYTES],
     ) -> Result<(), TokenError> {
         let mut sealing = self.begin_wrap(token, counter, confounder)?;
-        while !sealing.step(self, token, usize::MAX) {}
+        while !sealing.step(self, token, usize::MAX)? {}
         Ok(())
     }
 }
@@ -412,11 +412,19 @@ pub struct Sealing {
 impl Sealing {
     /// Encrypts about `step_bytes` more of the token with which it began; `true` when it is sealed. The
     /// keys are those it began with, too.
-    pub fn step(&mut self, keys: &SendKeys, token: &mut [u8], step_bytes: usize) -> bool {
-        let Ok(layout) = Layout::of(token, keys.enctype) else { return true };
+    ///
+    /// # Errors
+    /// [`TokenError`] if `token` is not the one with which it began; it must not be sent.
+    pub fn step(
+        &mut self,
+        keys: &SendKeys,
+        token: &mut [u8],
+        step_bytes: usize,
+    ) -> Result<bool, TokenError> {
+        let layout = Layout::of(token, keys.enctype)?;
         let (_, sealed) = token.split_at_mut(HEADER_BYTES);
         let (text, checksum) = sealed.split_at_mut(layout.checksum.start - HEADER_BYTES);
-        self.work.seal(&keys.seal, text, checksum, step_bytes)
+        Ok(self.work.seal(&keys.seal, text, checksum, step_bytes))
     }
 }
 

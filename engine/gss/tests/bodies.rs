@@ -29,7 +29,7 @@ fn sealed(keys: &SendKeys, service: GssService, content: &[u8], step_bytes: usiz
     let mut sealing =
         BodySealing::begin(service, keys, &mut body, length, SEQUENCE, 9, &mut confounders)
             .unwrap();
-    while sealing.step(keys, &mut body, step_bytes) == Progress::More {}
+    while sealing.step(keys, &mut body, step_bytes).unwrap() == Progress::More {}
     body
 }
 
@@ -198,11 +198,29 @@ fn equal_arguments_are_not_seen_to_be_equal() {
         let mut sealing =
             BodySealing::begin(GssService::Privacy, &send, &mut body, 32, 1, 1, &mut confounders)
                 .unwrap();
-        assert_eq!(sealing.step(&send, &mut body, usize::MAX), Progress::Done);
+        assert_eq!(sealing.step(&send, &mut body, usize::MAX).unwrap(), Progress::Done);
         body
     });
     let [one, two] = &mut bodies;
     let is_equal = |at: usize| one[at..at + 16] == two[at..at + 16];
     assert!((20..84).step_by(16).all(|at| !is_equal(at)));
     assert_eq!(confounders.0, 2);
+}
+
+/// Content that is not whole words, and a buffer that is not the one with which sealing began.
+#[test]
+fn misuse_is_an_error_and_never_says_sealed() {
+    for service in PROTECTED {
+        let (send, _) = ends(Enctype::Aes256Sha1);
+        let mut confounders = AesConfounders::new(&[5; 32]);
+        let mut body = vec![0; sealed_bytes(service, &send, 6)];
+        let begun = BodySealing::begin(service, &send, &mut body, 6, SEQUENCE, 9, &mut confounders);
+        assert_eq!(begun.map(|_| ()), Err(TokenError::Length));
+    }
+    let (send, _) = ends(Enctype::Aes256Sha1);
+    let mut token = vec![7; 100 + WRAP_OVERHEAD_MAX_BYTES];
+    let mut sealing = send.begin_wrap(&mut token, 1, [3; 16]).unwrap();
+    let before = token.clone();
+    assert!(sealing.step(&send, &mut token[..20], usize::MAX).is_err());
+    assert_eq!(token, before);
 }

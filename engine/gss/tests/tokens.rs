@@ -31,7 +31,7 @@ fn wrapped(keys: &SendKeys, plain: &[u8], step_bytes: usize) -> Vec<u8> {
     let mut token = vec![0xee; keys.wrap_bytes(plain.len())];
     token[WRAP_HEAD_BYTES..WRAP_HEAD_BYTES + plain.len()].copy_from_slice(plain);
     let mut sealing = keys.begin_wrap(&mut token, 77, CONFOUNDER).unwrap();
-    while !sealing.step(keys, &mut token, step_bytes) {}
+    while !sealing.step(keys, &mut token, step_bytes).unwrap() {}
     token
 }
 
@@ -88,7 +88,7 @@ fn steps_are_bounded() {
     let mut token = vec![0; send.wrap_bytes(1 << 20)];
     let mut sealing = send.begin_wrap(&mut token, 0, CONFOUNDER).unwrap();
     let mut steps = 1;
-    while !sealing.step(&send, &mut token, 65_536) {
+    while !sealing.step(&send, &mut token, 65_536).unwrap() {
         steps += 1;
     }
     assert!((16..=17).contains(&steps), "{steps} steps of 64 KiB");

@@ -47,7 +47,7 @@ fn exchange(send: &SendKeys, receive: &ReceiveKeys, body: &mut [u8], service: Gs
     assert_eq!(receive.verify(&body[..20], verifier.as_slice()), Ok(1));
     let mut sealing =
         BodySealing::begin(service, send, body, 10_000, 1, 1, &mut confounders).unwrap();
-    while sealing.step(send, body, 1000) == Progress::More {}
+    while sealing.step(send, body, 1000).unwrap() == Progress::More {}
     let mut opening = BodyOpening::begin(service, receive, body, 1).unwrap();
     while opening.step(receive, body, 1000).unwrap().is_none() {}
 }
