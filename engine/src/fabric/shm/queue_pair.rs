@@ -492,9 +492,12 @@ impl QueuePair {
         false
     }
 
-    /// What is to be given up on the control thread, as unmapping takes long.
+    /// What is to be given up on the control thread, as unmapping takes long: the peer's slabs, of perhaps gigabytes,
+    /// included.
     pub(super) fn into_link(self) -> Link {
-        self.link
+        let mut link = self.link;
+        link.peer_slabs = self.peer_table.into_slabs();
+        link
     }
 }
 
