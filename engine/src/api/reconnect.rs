@@ -56,10 +56,13 @@ impl ConnectOptions {
     }
 
     /// Lets calls by this connection use blocks of `slab` in place, where the fabric can; see [`Slab`] for what is
-    /// saved. **Over shared memory the server may read all of the slab while it is connected**; it can write none of
-    /// it. At most 4 slabs, all of which a connection in the place of a lost one is lent, too. They count toward the
-    /// server's limits (`limits.peer_slabs`, `limits.peer_slab_mib`, `limits.peer_mib`), beyond which it refuses the
-    /// connection. With `shm.bulk = "copy"`, or `verbs.bulk`, nothing is lent.
+    /// saved. **Over shared memory the server can read all of the slab**; it can write none of it. It has a descriptor,
+    /// and can keep it: from then on, for as long as the memory exists, the end of the connection takes nothing back. Make
+    /// a new slab after lending to a server that may not know what comes later.
+    ///
+    /// At most 4 slabs, all of which a connection in the place of a lost one is lent, too. In each connection they count
+    /// in full toward the server's limits (`limits.peer_slabs`, `limits.peer_slab_mib`, `limits.peer_mib`), beyond
+    /// which it refuses the connection. With `shm.bulk = "copy"`, or `verbs.bulk`, nothing is lent.
     ///
     /// ```
     /// use spinrpc::{AcceptStatus, Bulk, Call, CallError, CallSpec, Config, ConnectOptions, ConnectionEvent};

@@ -31,10 +31,14 @@ pub const SLABS_MAX: usize = 4;
 /// | `rdma:`, `verbs.registration = "window"` | the device reads the block | the device writes the block |
 /// | `rdma:`, others | copied, by memory of the connection | copied |
 ///
-/// Over shared memory the server gets a mapping of the **whole** slab, for reading, as long as the connection lasts:
-/// it can look at all blocks at any time, those of other calls and of other connections included. It cannot write
-/// it: the kernel refuses that to everybody but this process ([`Slab::from_memfd`] says by what). So lend a slab to
-/// servers that may know all that is in it, keep a slab for each server otherwise, or set `shm.bulk = "copy"`.
+/// Over shared memory the server gets a descriptor and a mapping of the **whole** slab, for reading: it can look at all
+/// blocks at any time, those of other calls and of other connections included. It cannot write the slab: the kernel
+/// refuses that to everybody but this process ([`Slab::from_memfd`] says by what). So lend a slab to servers that may
+/// know all that is in it, keep a slab for each server otherwise, or set `shm.bulk = "copy"`.
+///
+/// A hostile server can keep the descriptor. From then on, for as long as the memory exists, the end of a connection
+/// takes nothing back: make a new slab after lending to a server that may not know what comes later. Such a server also
+/// keeps the memory alive when the slab is gone, charged to the client (its memory cgroup).
 ///
 /// ```
 /// use spinrpc::{Config, Engine};
@@ -79,8 +83,12 @@ impl Slab {
     /// refused by the kernel to everybody who has a descriptor of it, this process included.
     ///
     /// # Safety
-    /// No mapping through which the file can be written exists, in this process or another, and none is being made:
-    /// seals do not touch those that exist. Without that, blocks would be references to bytes that change.
+    /// Seals do not touch what exists already, and blocks must not be references to bytes that change. So:
+    ///
+    /// * The file has no shared mapping (`MAP_SHARED`), in this process or another, and none is being made. That
+    ///   includes mappings for reading, as `mprotect` can make one writable if it is older than the seals.
+    /// * Nothing in flight can write the file's pages: no registration for RDMA, no fixed buffer of io_uring, and no
+    ///   I/O that has been started.
     ///
     /// # Errors
     /// `InvalidInput`, with a text that says why, if `fd` is not a memfd that can be sealed like that, if its size is

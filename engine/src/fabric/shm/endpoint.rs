@@ -50,7 +50,7 @@ pub(super) struct Link {
     pub(super) peer_arena: Window,
     /// Slabs that the peer may read. Leases on their blocks keep them, too.
     pub(super) lent: Box<[Slab]>,
-    /// The peer's, which we may read; taken by the queue pair.
+    /// The peer's, which we may read. The queue pair has them while it lives, and puts them back.
     pub(super) peer_slabs: Box<[BorrowedMemory]>,
     pub(super) peer_bell: PeerBell,
     /// Our place at the peer's core: what we ring.

@@ -168,6 +168,11 @@ impl PeerTable {
         Self { window, table, arena, slabs }
     }
 
+    /// The slabs, for a thread that has the time to unmap them.
+    pub(super) fn into_slabs(self) -> Box<[BorrowedMemory]> {
+        self.slabs
+    }
+
     /// Where the bytes of `slice` lie, if its key is alive, has the right and covers them.
     pub(super) fn check(&self, slice: RemoteSlice, access: Access) -> Result<NonNull<u8>, WrError> {
         let found = self.find(slice, access).ok_or(WrError::RemoteAccess)?;

@@ -151,16 +151,12 @@ impl Packet {
     }
 
     pub(super) fn decode(packet: &[u8]) -> Result<Self, Refusal> {
+        // Before the length, which differs between versions.
+        check_version(packet)?;
         let packet: &[u8; PACKET_BYTES] = packet.try_into().map_err(|_| Refusal::Malformed)?;
         let word = |at: usize| {
             u32::from_ne_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]])
         };
-        if packet[..8] != MAGIC {
-            return Err(Refusal::Malformed);
-        }
-        if word(8) != VERSION {
-            return Err(Refusal::Version);
-        }
         let kind = match word(12) {
             1 => Kind::Hello,
             2 => Kind::Accept,
@@ -189,6 +185,16 @@ impl Packet {
             private_data,
         })
     }
+}
+
+/// Checks what packets of all versions start with, whatever their length.
+fn check_version(packet: &[u8]) -> Result<(), Refusal> {
+    let rest = packet.strip_prefix(&MAGIC).ok_or(Refusal::Malformed)?;
+    let version = rest.first_chunk().ok_or(Refusal::Malformed)?;
+    if u32::from_ne_bytes(*version) != VERSION {
+        return Err(Refusal::Version);
+    }
+    Ok(())
 }
 
 /// A packet that is taken is one that is sent, and its rings have a layout or none. For fuzzing.
@@ -403,7 +409,11 @@ mod tests {
     fn anything_else_is_refused() {
         let good = hello().encode();
         assert_eq!(Packet::decode(&good[1..]), Err(Refusal::Malformed));
-        assert_eq!(Packet::decode(&[]), Err(Refusal::Malformed));
+        assert_eq!(Packet::decode(&good[..PACKET_BYTES - 1]), Err(Refusal::Malformed));
+        assert_eq!(Packet::decode(&[&good[..], &[0]].concat()), Err(Refusal::Malformed));
+        for length in [0, 7, 8, 11, 12] {
+            assert_eq!(Packet::decode(&good[..length]), Err(Refusal::Malformed), "{length}");
+        }
         for (at, refusal) in [
             (0, Refusal::Malformed),
             (8, Refusal::Version),
@@ -413,6 +423,17 @@ mod tests {
             let mut bad = good;
             bad[at] ^= 0x40;
             assert_eq!(Packet::decode(&bad), Err(refusal));
+        }
+    }
+
+    /// Version 2 had packets of 88 bytes, and a later one may have longer ones.
+    #[test]
+    fn packets_of_another_version_and_length_are_refused_for_their_version() {
+        for (version, length) in [(2, 88), (4, PACKET_BYTES + 8), (4, 12)] {
+            let mut packet = hello().encode().to_vec();
+            packet.resize(length, 0);
+            packet[8..12].copy_from_slice(&u32::to_ne_bytes(version));
+            assert_eq!(Packet::decode(&packet), Err(Refusal::Version), "{version} {length}");
         }
     }
 

@@ -492,14 +492,45 @@ impl QueuePair {
         false
     }
 
-    /// What is to be given up on the control thread, as unmapping takes long.
+    /// What is to be given up on the control thread, as unmapping takes long: the peer's slabs, of perhaps gigabytes,
+    /// included.
     pub(super) fn into_link(self) -> Link {
-        self.link
+        let mut link = self.link;
+        link.peer_slabs = self.peer_table.into_slabs();
+        link
     }
 }
 
 impl From<Corrupt> for DownCause {
     fn from(Corrupt(what): Corrupt) -> Self {
         Self::PeerMisbehaved(what)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::super::super::Connector;
+    use super::super::super::conformance::accept_into_channel;
+    use super::super::ShmConnector;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn lent_slabs_of_the_peer_go_back_into_the_link_for_the_control_thread() {
+        let config = ShmConfig::default();
+        let connector = ShmConnector::new(config.clone()).unwrap();
+        let address = format!("shm:queue-pair-{}", std::process::id());
+        let (acceptor, endpoints) = accept_into_channel(Some(1));
+        let _listener = connector.listen(&address, &[], acceptor).unwrap();
+        let slab = Slab::new(4096, 2, crate::sys::mmap::PageRequest::default()).unwrap();
+        let lent = std::slice::from_ref(&slab);
+        let _client = connector.connect_lending(&address, 0, &[], PATIENCE, lent).unwrap();
+        let link = endpoints.recv_timeout(PATIENCE).unwrap().link;
+        let pair = QueuePair::new(QpId::new(0, 0), link, &config, Listed::new(1)).unwrap();
+        let link = pair.into_link();
+        let bytes: Vec<usize> = link.peer_slabs.iter().map(|slab| slab.len()).collect();
+        assert_eq!(bytes, [slab.bytes()]);
     }
 }

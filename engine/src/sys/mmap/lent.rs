@@ -31,6 +31,9 @@ pub struct BorrowedMemory {
 /// Seals of memory that its maker alone can write.
 const READ_ONLY_SEALS: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
 
+/// Unit of `st_blocks`, of tmpfs and hugetlbfs alike.
+const STAT_BLOCK_BYTES: u64 = 512;
+
 /// See statfs(2).
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
@@ -75,8 +78,10 @@ impl LendableMemory {
     /// Takes over a memfd of the application's own, of usual or huge pages, and seals it.
     ///
     /// # Safety
-    /// Nothing else, in this process or another, maps the file for writing, or is about to. (Once this has
-    /// returned, nothing can.)
+    /// The file has no shared mapping, in this process or another, and none is being made: not even one for reading, as
+    /// `mprotect` can make it writable if it is older than the seals. And nothing in flight can write the file's
+    /// pages: no buffer registered for RDMA or io_uring, and no I/O. (Mappings made after the return of this function
+    /// are for reading, and stay so.)
     ///
     /// # Errors
     /// `InvalidInput`, with a text that says why, if the file cannot be sealed as it must be, or its size is
@@ -109,10 +114,11 @@ impl LendableMemory {
         Self::map(fd, len, pages, request)
     }
 
-    /// Maps the file, whose size is `len`, brings all of it into being, and keeps everybody else from
-    /// writing it.
+    /// Maps the file, whose size is `len`, keeps everybody else from writing it, and brings all of it into being.
     fn map(fd: OwnedFd, len: usize, pages: PageKind, request: PageRequest) -> io::Result<Self> {
         let span = Span::shared(fd.as_fd(), len)?;
+        // Before the pages are brought into being: another holder of the descriptor could punch holes until then.
+        fs::fcntl_add_seals(&fd, READ_ONLY_SEALS)?;
         span.keep_from_forks()?;
         span.prefer_node(request.node);
         match pages {
@@ -126,7 +132,6 @@ impl LendableMemory {
             }
         }
         let is_locked = request.lock && span.lock().is_ok();
-        fs::fcntl_add_seals(&fd, READ_ONLY_SEALS)?;
         Ok(Self { span, fd, pages, is_locked })
     }
 
@@ -165,7 +170,7 @@ impl AsFd for LendableMemory {
 
 impl BorrowedMemory {
     /// Maps memory that a peer made and passed, having checked that it can do no harm: a memfd of usual or
-    /// huge pages that keeps its size and all its pages, and not larger than `len_max` bytes. Asks the descriptor
+    /// huge pages that has all its pages, keeps them and its size, and is not larger than `len_max` bytes. Asks the descriptor
     /// nothing that could block.
     ///
     /// # Errors
@@ -178,12 +183,21 @@ impl BorrowedMemory {
         }
         let (page_bytes, pages) =
             page_size_of(fd.as_fd()).ok_or_else(|| refused("its pages are of no known kind"))?;
-        let size = fs::fstat(&fd)?.st_size;
+        let stat = fs::fstat(&fd)?;
+        let size = stat.st_size;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         if len == 0 || len > len_max || !len.is_multiple_of(page_bytes) {
             let reason =
                 format!("its {size} bytes are not whole pages, or not within 1 to {len_max}");
             return Err(refused(&reason));
+        }
+        // This process would pay for the pages of holes, and get SIGBUS where it may not have them. Pages beyond the
+        // end count here, so a hole costs the peer a page, too. (`SEEK_HOLE` would tell, but waits for the lock of the
+        // inode, which the peer can hold for as long as it likes.)
+        let present_bytes =
+            u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_BYTES);
+        if present_bytes < len as u64 {
+            return Err(refused(&format!("{present_bytes} of its {size} bytes have pages")));
         }
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file's size is sealed.
         let base = unsafe {
@@ -192,7 +206,7 @@ impl BorrowedMemory {
         let span = Span::new(base.cast(), len, true)?;
         if pages == PageKind::Huge2M {
             // Pages that are in the file stay there, as the seal forbids holes; one that is missing would be a
-            // SIGBUS later.
+            // SIGBUS later. There are few to map, and none to zero, as they are counted above.
             // SAFETY: the range is mapped; populating changes no bytes.
             unsafe { mm::madvise(span.base.as_ptr().cast(), len, Advice::LinuxPopulateRead) }?;
         }

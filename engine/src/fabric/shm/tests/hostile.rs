@@ -277,7 +277,7 @@ fn slabs_that_are_not_what_they_should_be_are_refused() {
     let sizes = [layout.bytes(), ARENA_BYTES, PeerBell::BYTES];
     let memory = sizes.map(|bytes| SharedMemory::create("attack", bytes).unwrap().1);
     let usual = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    let good = unsealed(8192, usual | SealFlags::FUTURE_WRITE);
+    let good = with_pages(8192, usual | SealFlags::FUTURE_WRITE);
     let cases = [
         // Fewer and more than the packet says, too many, and none of the size it says.
         (vec![], 1, 8192, Refusal::Malformed),
@@ -295,9 +295,11 @@ fn slabs_that_are_not_what_they_should_be_are_refused() {
         expect_refused(&mut victim, &packet, &fds, refusal);
     }
     let unfit = [
-        unsealed(8192, SealFlags::FUTURE_WRITE),
-        unsealed(8192, usual),
-        unsealed(8192, SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE),
+        with_pages(8192, SealFlags::FUTURE_WRITE),
+        with_pages(8192, usual),
+        with_pages(8192, SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE),
+        // All holes: the victim would pay for the pages.
+        unsealed(8192, usual | SealFlags::FUTURE_WRITE),
         std::fs::File::open("/dev/null").unwrap().into(),
     ];
     for slab in &unfit {
@@ -325,6 +327,14 @@ fn packets_that_are_no_hello_are_refused_with_its_descriptors_too() {
     let much_longer = [&hello().encode()[..], &[0; 4000]].concat();
     expect_refused(&mut victim, &much_longer, &fds, Refusal::Malformed);
     victim.expect_unharmed();
+}
+
+/// Memory whose pages are there.
+fn with_pages(bytes: usize, seals: SealFlags) -> OwnedFd {
+    let fd = unsealed(bytes as u64, SealFlags::empty());
+    rustix::io::pwrite(&fd, &vec![1; bytes], 0).unwrap();
+    fcntl_add_seals(&fd, seals).unwrap();
+    fd
 }
 
 fn unsealed(bytes: u64, seals: SealFlags) -> OwnedFd {

@@ -125,6 +125,42 @@ fn a_memfd_that_cannot_be_sealed_or_has_no_size_is_not_adopted() {
     }
 }
 
+/// Its pages would be those of the borrower, which gets SIGBUS where it may not have them.
+#[test]
+fn memory_without_pages_or_with_a_hole_is_not_borrowed() {
+    let holes = memfd(64 * PAGE as u64, SealFlags::empty());
+    for page in 0..63 {
+        rustix::io::pwrite(&holes, &[1], (page * PAGE) as u64).unwrap();
+    }
+    fs::fcntl_add_seals(&holes, READ_ONLY_SEALS).unwrap();
+    let empty = memfd(64 * PAGE as u64, READ_ONLY_SEALS);
+    for (fd, reason) in [(empty, "0 of its 262144 bytes"), (holes, "258048 of its 262144 bytes")] {
+        let error = BorrowedMemory::from_fd(&fd, 1 << 20).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        assert!(error.to_string().contains(reason), "{error}, not {reason}");
+    }
+}
+
+/// The seals come first, and the pages then.
+#[test]
+fn holes_that_another_holder_punches_meanwhile_are_filled() {
+    const BYTES: usize = 16 << 20;
+    let fd = memfd(BYTES as u64, SealFlags::empty());
+    let other = fd.try_clone().unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fs::fallocate(&other, punch, 0, BYTES as u64).unwrap();
+    let puncher = std::thread::spawn(move || {
+        loop {
+            if let Err(error) = fs::fallocate(&other, punch, 0, BYTES as u64) {
+                return error;
+            }
+        }
+    });
+    let memory = adopt(fd, BYTES).unwrap();
+    assert_eq!(puncher.join().unwrap(), Errno::PERM);
+    assert_eq!(BorrowedMemory::from_fd(&memory, BYTES).unwrap().len(), BYTES);
+}
+
 /// `open` in /proc gives a descriptor of the same file that is for reading only.
 #[test]
 fn a_descriptor_for_reading_is_not_adopted() {
