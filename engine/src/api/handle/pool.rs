@@ -176,9 +176,11 @@ impl Pool {
     /// # Errors
     /// [`Backpressure::TooManyCalls`] if the core has not come to too many others yet.
     pub(super) fn order_credential(&self, order: Order) -> Result<(), Backpressure> {
-        // Relaxed: it counts; the queue orders.
-        if self.credentials.fetch_add(1, Ordering::Relaxed) >= self.credentials_max() {
-            self.count_credential_out();
+        // Acquire pairs with the Release of `count_credential_out`: who finds room sees that the core has read the word
+        // of the credential before, so that the queue has room, too.
+        if self.credentials.fetch_add(1, Ordering::Acquire) >= self.credentials_max() {
+            // Relaxed: it was not in the queue.
+            self.credentials.fetch_sub(1, Ordering::Relaxed);
             return Err(Backpressure::TooManyCalls);
         }
         self.order(order);
@@ -187,7 +189,8 @@ impl Pool {
 
     /// The core has come to a credential.
     pub(super) fn count_credential_out(&self) {
-        self.credentials.fetch_sub(1, Ordering::Relaxed);
+        // Release, as said in `order_credential`.
+        self.credentials.fetch_sub(1, Ordering::Release);
     }
 
     /// The same for the first order of a handle, to a core that may not look for any yet.
