@@ -390,6 +390,33 @@ fn answers_come_to_a_queue_expect_their_tokens_and_a_readable_descriptor() {
 }
 
 #[test]
+fn a_call_has_waited_for_memory_expect_its_answer_in_the_queue_of_a_sleeping_core() {
+    let pair = Pair::with(|raw| raw.poll.mode = IdlePolicy::Sleep, &ConnectOptions::new());
+    let queue = AnswerQueue::new(1).unwrap();
+    wait_until("memory", || pair.client.bulk(1).is_some());
+    for round in 0..20 {
+        let lengths = [1 << 20, 1 << 16, 1 << 12, 1];
+        let bulk = |length: &usize| std::iter::from_fn(|| pair.client.bulk(*length)).collect();
+        let lent: Vec<Vec<Bulk>> = lengths.iter().map(bulk).collect();
+        let bytes = common::pattern(round, 70_000);
+        let spec = CallSpec::new().reply_bytes_max(bytes.len() + 64);
+        let encode = |args: &mut Encoder<'_>| args.opaque(&bytes);
+        pair.client.start_to_queue(&queue, Token(7), ECHO, spec, encode).unwrap();
+        let parks = pair.engine.stats(0).unwrap().parks;
+        wait_until("sleeps", || pair.engine.stats(0).unwrap().parks > parks + 3);
+        assert!(queue.next().is_none());
+        drop(lent);
+        let mut answer = None;
+        wait_until("the answer", || {
+            answer = queue.next();
+            answer.is_some()
+        });
+        let mut answer = answer.unwrap().1.unwrap();
+        assert_eq!(answer.results().opaque(1 << 20).unwrap(), bytes);
+    }
+}
+
+#[test]
 fn a_queue_is_dropped_with_answers_expect_their_places_free() {
     let pair = Pair::start();
     for _ in 0..3 {

@@ -245,7 +245,6 @@ impl HandleCore {
         let handler = Box::new(Replies {
             in_flight,
             answered: Rc::clone(&self.answered),
-            ops: Rc::clone(&self.ops),
             started: Rc::clone(&started),
             connection: Arc::clone(&connection),
         });
@@ -487,7 +486,6 @@ impl HandleClient {
 struct Replies {
     in_flight: Rc<InFlight>,
     answered: Rc<Answered>,
-    ops: Rc<CoreCell>,
     started: Rc<Cell<usize>>,
     connection: Arc<Connection>,
 }
@@ -496,12 +494,9 @@ impl Replies {
     /// Later in this turn, with others.
     #[inline]
     fn put_into_queue(&self, call: Box<HandleCall>) {
-        let mut answered = self.answered.borrow_mut();
-        if answered.is_empty() {
-            // If nothing is polled after this in this turn, then at once in the next one.
-            self.ops.look_after(Duration::ZERO);
-        }
-        answered.push(call);
+        // Those that come after the handles were polled are delivered in the next turn. That follows at once: a core with
+        // handles does not sleep after a turn that attended to anything.
+        self.answered.borrow_mut().push(call);
     }
 }
 
