@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
+#[path = "handles/ends.rs"]
+mod ends;
 
 use common::caller::client_config;
 use common::program::{DROP, ECHO, LATER, MIX, NULL, WHO};
@@ -388,6 +390,33 @@ fn answers_come_to_a_queue_expect_their_tokens_and_a_readable_descriptor() {
 }
 
 #[test]
+fn a_call_has_waited_for_memory_expect_its_answer_in_the_queue_of_a_sleeping_core() {
+    let pair = Pair::with(|raw| raw.poll.mode = IdlePolicy::Sleep, &ConnectOptions::new());
+    let queue = AnswerQueue::new(1).unwrap();
+    wait_until("memory", || pair.client.bulk(1).is_some());
+    for round in 0..20 {
+        let lengths = [1 << 20, 1 << 16, 1 << 12, 1];
+        let bulk = |length: &usize| std::iter::from_fn(|| pair.client.bulk(*length)).collect();
+        let lent: Vec<Vec<Bulk>> = lengths.iter().map(bulk).collect();
+        let bytes = common::pattern(round, 70_000);
+        let spec = CallSpec::new().reply_bytes_max(bytes.len() + 64);
+        let encode = |args: &mut Encoder<'_>| args.opaque(&bytes);
+        pair.client.start_to_queue(&queue, Token(7), ECHO, spec, encode).unwrap();
+        let parks = pair.engine.stats(0).unwrap().parks;
+        wait_until("sleeps", || pair.engine.stats(0).unwrap().parks > parks + 3);
+        assert!(queue.next().is_none());
+        drop(lent);
+        let mut answer = None;
+        wait_until("the answer", || {
+            answer = queue.next();
+            answer.is_some()
+        });
+        let mut answer = answer.unwrap().1.unwrap();
+        assert_eq!(answer.results().opaque(1 << 20).unwrap(), bytes);
+    }
+}
+
+#[test]
 fn a_queue_is_dropped_with_answers_expect_their_places_free() {
     let pair = Pair::start();
     for _ in 0..3 {
@@ -515,27 +544,6 @@ fn calls_before_the_connection_is_up_are_sent_when_it_is() {
     running.join().unwrap();
 }
 
-/// A function that panics then harms no other call.
-#[test]
-fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
-    for ends_by_shutdown in [true, false] {
-        let engine = Engine::new(valid(client_config())).unwrap();
-        let options = ConnectOptions::new();
-        let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
-        let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
-        let bad: Arc<OnAnswer> =
-            Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
-        client.start_on_core(&bad, Token(0), NULL, CallSpec::new(), nothing).unwrap();
-        if ends_by_shutdown {
-            engine.shutdown();
-        }
-        drop(engine);
-        let error = pending.wait().unwrap_err();
-        assert!(matches!(error, CallError::Disconnected(DownCause::Local)), "{error}");
-        assert!(matches!(client.wait_up(LIMIT), Err(ConnectError::Down)));
-    }
-}
-
 #[test]
 fn no_server_listens_expect_the_reason() {
     let engine = Engine::new(valid(client_config())).unwrap();
@@ -551,58 +559,6 @@ fn no_server_listens_expect_the_reason() {
     assert!(error.to_string().contains("core 1 of 1"), "{error}");
     engine.shutdown();
     running.join().unwrap();
-}
-
-#[test]
-fn the_core_ends_expect_every_call_answered() {
-    let mut pair = Pair::start();
-    let pending: Vec<_> = (0..CALLS as u32 - 1).map(|number| pair.later(number)).collect();
-    pair.wait_for_deferred(CALLS - 1);
-    let queue = AnswerQueue::new(1).unwrap();
-    pair.client
-        .start_to_queue(&queue, Token(1), LATER, CallSpec::new(), |args| args.u32(99))
-        .unwrap();
-    let waiting = thread::spawn(move || {
-        pending.into_iter().map(|call| call.wait().err()).collect::<Vec<_>>()
-    });
-    pair.end_client();
-    for error in waiting.join().unwrap() {
-        assert!(matches!(error, Some(CallError::Disconnected(DownCause::Local))), "{error:?}");
-    }
-    let (_, answer) = queue.next().unwrap();
-    assert!(matches!(answer, Err(CallError::Disconnected(DownCause::Local))), "{answer:?}");
-    let refused = pair.client.start(NULL, CallSpec::new(), nothing).unwrap_err();
-    assert_eq!(refused, Backpressure::Down);
-    assert!(matches!(pair.client.wait_up(LIMIT), Err(ConnectError::Down)));
-}
-
-/// Threads call, and drop calls, while the core ends: none of them waits for ever.
-#[test]
-fn the_core_ends_while_threads_call_expect_each_call_to_end() {
-    for _ in 0..20 {
-        let mut pair = Pair::start();
-        let (barrier, is_over) = (Arc::new(Barrier::new(4)), Arc::new(AtomicBool::new(false)));
-        let threads: Vec<_> = (0..3)
-            .map(|thread| {
-                let (client, barrier) = (pair.client.clone(), Arc::clone(&barrier));
-                let is_over = Arc::clone(&is_over);
-                thread::spawn(move || {
-                    barrier.wait();
-                    while !is_over.load(Ordering::Relaxed) {
-                        match client.start(NULL, CallSpec::new(), nothing) {
-                            Ok(call) if thread == 0 => drop(call),
-                            Ok(call) => drop(call.wait()),
-                            Err(_) => thread::yield_now(),
-                        }
-                    }
-                })
-            })
-            .collect();
-        barrier.wait();
-        pair.end_client();
-        is_over.store(true, Ordering::Relaxed);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-    }
 }
 
 #[test]

@@ -5,24 +5,27 @@ use super::on_two_cores;
 use crate::cores::CorePair;
 use crate::failure::Failure;
 use crate::latency::median;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Median round trip, in nanoseconds.
 pub(super) fn round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, Failure> {
-    let (there, back) = (event()?, event()?);
+    let (there, back) = (&event()?, &event()?);
+    let is_over = &AtomicBool::new(false);
+    let last = LastWrite { there, is_over };
     let asked = on_two_cores(
         cores,
-        |stop| answer(&there, &back, stop),
-        || {
+        |_| answer(there, back, is_over),
+        move || {
+            let _last = last;
             let began = Instant::now();
             let mut times = Vec::new();
             while times.is_empty() || began.elapsed() < duration {
                 let asked = Instant::now();
-                give(&there)?;
-                take(&back)?;
+                give(there)?;
+                take(back)?;
                 times.push(asked.elapsed().as_nanos() as f64);
             }
             Ok(median(times))
@@ -35,15 +38,21 @@ fn event() -> Result<OwnedFd, Failure> {
     eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Failure::system("making an eventfd", error))
 }
 
-/// Answers until there is nothing to answer any more.
-fn answer(there: &OwnedFd, back: &OwnedFd, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        let mut asked = [PollFd::new(there, PollFlags::IN)];
-        if poll(&mut asked, Some(&STOP_CHECK)).is_ok_and(|count| count > 0)
-            && take(there).and_then(|()| give(back)).is_err()
-        {
-            return;
-        }
+/// Answers until the last write, by the shortest way there is: a read that blocks.
+fn answer(there: &OwnedFd, back: &OwnedFd, is_over: &AtomicBool) {
+    while take(there).is_ok() && !is_over.load(Ordering::Acquire) && give(back).is_ok() {}
+}
+
+/// Ends the read of the thread that answers, even if nothing was asked.
+struct LastWrite<'a> {
+    there: &'a OwnedFd,
+    is_over: &'a AtomicBool,
+}
+
+impl Drop for LastWrite<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        let _ = give(self.there);
     }
 }
 
@@ -54,8 +63,6 @@ fn give(event: &OwnedFd) -> rustix::io::Result<()> {
 fn take(event: &OwnedFd) -> rustix::io::Result<()> {
     rustix::io::read(event, &mut [0_u8; 8]).map(drop)
 }
-
-const STOP_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,8 @@ use crate::latency::upper_median;
 use crate::main_job::own_address;
 use spinrpc::config::IdlePolicy;
 use spinrpc::{AnswerQueue, CallSpec, Client, ClientHandle, ConnectOptions, Core, Token};
+use std::cell::Cell;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -98,38 +100,61 @@ impl Ends {
     }
 
     fn own_rate(&mut self, client: &Client, Count(ended): &Count) -> f64 {
-        let (began, first) = (Instant::now(), ended.get());
-        let mut started = 0;
-        while ended.get() - first < RATE_CALLS {
-            while started - (ended.get() - first) < DEPTH && started < RATE_CALLS && start(client) {
+        self.own_calls(client, ended, WARM_UP_CALLS);
+        let began = Instant::now();
+        self.own_calls(client, ended, RATE_CALLS);
+        f64::from(RATE_CALLS) / began.elapsed().as_secs_f64()
+    }
+
+    /// With as many in flight as all threads have together.
+    fn own_calls(&mut self, client: &Client, ended: &Cell<u32>, calls: u32) {
+        let (first, mut started) = (ended.get(), 0);
+        while ended.get() - first < calls {
+            let in_flight_max = ended.get() - first + THREADS * DEPTH;
+            while started < in_flight_max.min(calls) && start(client) {
                 started += 1;
             }
             self.turn();
         }
-        f64::from(RATE_CALLS) / began.elapsed().as_secs_f64()
     }
 }
 
-/// Calls per second of all threads together, from this thread's CPU.
+/// Calls per second of all threads together, from this thread's CPU: from when the first of them begins, after all have
+/// warmed up, until the last one ends.
 fn rate(handle: &ClientHandle) -> Result<f64, Failure> {
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| many(handle))).collect();
-        threads.into_iter().try_for_each(|thread| {
+    let are_warm = Barrier::new(THREADS as usize);
+    let times = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..THREADS).map(|_| scope.spawn(|| part(handle, &are_warm))).collect();
+        let joined = threads.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|_| Err(failed("calling")("a thread panicked")))
-        })
+        });
+        joined.collect::<Result<Vec<_>, Failure>>()
     })?;
-    Ok(f64::from(RATE_CALLS / THREADS * THREADS) / began.elapsed().as_secs_f64())
+    let began = times.iter().map(|(began, _)| *began).min();
+    let ended = times.iter().map(|(_, ended)| *ended).max();
+    let time = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began);
+    Ok(f64::from(RATE_CALLS / THREADS * THREADS) / time.as_secs_f64())
 }
 
-/// The part of one thread, which lets the others run when all its calls are in flight.
-fn many(handle: &ClientHandle) -> Result<(), Failure> {
-    let queue = AnswerQueue::new(DEPTH as usize).map_err(failed("making a queue"))?;
-    let calls = RATE_CALLS / THREADS;
+/// The part of one thread: when it began and ended.
+fn part(handle: &ClientHandle, are_warm: &Barrier) -> Result<(Instant, Instant), Failure> {
+    let queue = AnswerQueue::new(DEPTH as usize).map_err(failed("making a queue"));
+    let warm =
+        queue.and_then(|queue| many(handle, &queue, WARM_UP_CALLS / THREADS).map(|()| queue));
+    // Also after an error, or the others would wait for ever.
+    are_warm.wait();
+    let (queue, began) = (warm?, Instant::now());
+    many(handle, &queue, RATE_CALLS / THREADS)?;
+    Ok((began, Instant::now()))
+}
+
+/// Lets the other threads run when all calls of this one are in flight.
+fn many(handle: &ClientHandle, queue: &AnswerQueue, calls: u32) -> Result<(), Failure> {
     let (mut started, mut ended) = (0, 0);
     while ended < calls {
         while started < calls && started - ended < DEPTH {
-            match handle.start_to_queue(&queue, Token(0), NULL, CallSpec::new(), |_| {}) {
+            match handle.start_to_queue(queue, Token(0), NULL, CallSpec::new(), |_| {}) {
                 Ok(()) => started += 1,
                 Err(refused) if refused.is_transient() => break,
                 Err(refused) => return Err(failed("calling")(refused)),
@@ -149,4 +174,5 @@ fn many(handle: &ClientHandle) -> Result<(), Failure> {
 
 const CALLS: u32 = 10_000;
 const RATE_CALLS: u32 = 60_000;
+const WARM_UP_CALLS: u32 = 6_000;
 const CONNECT_TIME: Duration = Duration::from_secs(10);

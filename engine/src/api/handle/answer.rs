@@ -1,6 +1,7 @@
 //! A call that has not ended and its answer, as a thread holds them.
 
 use super::call::{HandleCall, Ticket, give_back};
+use super::pool::Pool;
 use crate::api::codec::Decoder;
 use crate::api::errors::CallError;
 use crate::mem::Bulk;
@@ -34,9 +35,11 @@ impl PendingCall {
     ///
     /// # Errors
     /// [`CallError`] says why there is no result, and whether to try again. [`CallError::Cancelled`] on the thread of
-    /// the call's own core, which would wait for itself, unless the answer is there already.
+    /// the call's own core, or the one that ends its calls after it, which would wait for itself, unless the answer is
+    /// there already.
     pub fn wait(mut self) -> Result<Answer, CallError> {
-        if self.ticket.as_ref().is_some_and(|ticket| ticket.pool.is_core_here()) {
+        let waits_for_itself = |pool: &Pool| pool.is_core_here() || pool.is_refused_here();
+        if self.ticket.as_ref().is_some_and(|ticket| waits_for_itself(&ticket.pool)) {
             return self.take().unwrap_or(Err(CallError::Cancelled));
         }
         let looks = if self.was_parked { 1 } else { LOOKS };

@@ -245,7 +245,6 @@ impl HandleCore {
         let handler = Box::new(Replies {
             in_flight,
             answered: Rc::clone(&self.answered),
-            ops: Rc::clone(&self.ops),
             started: Rc::clone(&started),
             connection: Arc::clone(&connection),
         });
@@ -301,6 +300,7 @@ impl HandleCore {
 
     /// Unless its answer has been on its way before: then there is no such call, or another one in its place.
     fn cancel(&mut self, number: u32) {
+        self.pool.count_cancel_out();
         let in_flight = self.in_flight.borrow();
         let call = in_flight.get(number as usize).and_then(Option::as_ref);
         let client = call.filter(|call| call.is_abandoned()).map(|call| call.client);
@@ -359,14 +359,34 @@ impl HandleCore {
     fn close_forgotten(&mut self) {
         let Self { forgotten, clients, pool, .. } = self;
         forgotten.retain(|number| {
-            let Some(place) = clients.get_mut(*number as usize) else { return false };
-            let is_over = place.as_mut().is_none_or(HandleClient::end);
+            let place = clients.get_mut(*number as usize);
+            let is_over = place.is_none_or(|place| {
+                let is_over = place.as_mut().is_none_or(HandleClient::end);
+                if is_over {
+                    *place = None;
+                }
+                is_over
+            });
             if is_over {
-                *place = None;
                 pool.give_handle(*number);
             }
             !is_over
         });
+    }
+
+    /// Ends all calls, those that were taken first before the others.
+    fn lose_all(&mut self) {
+        let clients = self.clients.iter_mut().flatten();
+        let waiting = clients.flat_map(|client| {
+            client.connection.go_down();
+            client.waiting.drain(..).filter_map(Waiting::call)
+        });
+        let in_flight = self.in_flight.take();
+        let left: Vec<_> = in_flight.into_iter().flatten().chain(waiting).collect();
+        for call in left {
+            call.lose();
+        }
+        self.ordered.drain(..).for_each(pool::refuse);
     }
 }
 
@@ -374,18 +394,7 @@ impl HandleCore {
 impl Drop for HandleCore {
     fn drop(&mut self) {
         self.deliver();
-        self.pool.close();
-        self.ordered.drain(..).for_each(pool::refuse);
-        let clients = self.clients.iter_mut().flatten();
-        let waiting = clients.flat_map(|client| {
-            client.connection.go_down();
-            client.waiting.drain(..).filter_map(Waiting::call)
-        });
-        let in_flight = self.in_flight.take();
-        let left: Vec<_> = waiting.chain(in_flight.into_iter().flatten()).collect();
-        for call in left {
-            call.lose();
-        }
+        Arc::clone(&self.pool).close_after(|| self.lose_all());
     }
 }
 
@@ -477,7 +486,6 @@ impl HandleClient {
 struct Replies {
     in_flight: Rc<InFlight>,
     answered: Rc<Answered>,
-    ops: Rc<CoreCell>,
     started: Rc<Cell<usize>>,
     connection: Arc<Connection>,
 }
@@ -486,12 +494,9 @@ impl Replies {
     /// Later in this turn, with others.
     #[inline]
     fn put_into_queue(&self, call: Box<HandleCall>) {
-        let mut answered = self.answered.borrow_mut();
-        if answered.is_empty() {
-            // If nothing is polled after this in this turn, then at once in the next one.
-            self.ops.look_after(Duration::ZERO);
-        }
-        answered.push(call);
+        // Those that come after the handles were polled are delivered in the next turn. That follows at once: a core with
+        // handles does not sleep after a turn that attended to anything.
+        self.answered.borrow_mut().push(call);
     }
 }
 

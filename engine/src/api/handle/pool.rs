@@ -46,10 +46,14 @@ pub(in crate::api) struct Pool {
     queues: OnceLock<Queues>,
     /// Credentials among the orders.
     credentials: AtomicUsize,
+    /// Numbers of calls among the orders.
+    cancels: AtomicUsize,
     is_closed: AtomicBool,
     /// The core has been told that there will be orders.
     is_announced: AtomicBool,
     core: OnceLock<ThreadId>,
+    /// The thread that refuses orders after the end of the core.
+    refuser: AtomicCell<Option<ThreadId>>,
 }
 
 struct Queues {
@@ -67,8 +71,19 @@ impl Pool {
     pub(in crate::api) fn new(inbox: Arc<Inbox>, config: Config, longest_bytes: usize) -> Self {
         let (queues, core) = (OnceLock::new(), OnceLock::new());
         let [is_closed, is_announced] = [(); 2].map(|()| AtomicBool::new(false));
-        let credentials = AtomicUsize::new(0);
-        Self { inbox, config, longest_bytes, queues, credentials, is_closed, is_announced, core }
+        let [credentials, cancels] = [(); 2].map(|()| AtomicUsize::new(0));
+        Self {
+            inbox,
+            config,
+            longest_bytes,
+            queues,
+            credentials,
+            cancels,
+            is_closed,
+            is_announced,
+            core,
+            refuser: AtomicCell::new(None),
+        }
     }
 
     /// Makes the memory, once.
@@ -83,10 +98,10 @@ impl Pool {
             for number in 0..handles_max as u32 {
                 let _ = handles.push(number);
             }
-            // Each call is in it three times at most: to be started and to be cancelled, behind a wish to cancel
-            // it from when it was another one. Handles are connected, closed and forgotten once each; the rest of
-            // the room is for credentials.
-            let orders = BoxQueue::new(3 * calls_max + 3 * handles_max + self.credentials_max());
+            // Each call is in it once, to be started. Handles are connected, closed and forgotten once each. What else
+            // comes is counted.
+            let counted = self.cancels_max() + self.credentials_max();
+            let orders = BoxQueue::new(calls_max + 3 * handles_max + counted);
             Queues { free, calls, orders, handles }
         })
     }
@@ -110,6 +125,18 @@ impl Pool {
     /// Most credentials that the core has not come to yet.
     fn credentials_max(&self) -> usize {
         2 * self.config.conns_max()
+    }
+
+    /// Most wishes to cancel that the core has not come to yet: one for each call, and one from when it was another
+    /// call.
+    fn cancels_max(&self) -> usize {
+        2 * self.calls_max()
+    }
+
+    /// True on the thread that ends calls after the end of the core: a function with an answer runs there.
+    pub(super) fn is_refused_here(&self) -> bool {
+        // Only this thread itself sets it to its own number.
+        self.refuser.load() == Some(thread::current().id())
     }
 
     /// Takes a number for a handle; `None` if there are as many as can be.
@@ -143,9 +170,23 @@ impl Pool {
         self.push(Item::Main(call))
     }
 
-    /// Has the core give up the call with this number, if its caller has gone.
+    /// Has the core give up the call with this number, if its caller has gone. Only if wishes of as many threads come
+    /// too late at once, for calls that have ended, is there no room for one: its call ends with its answer, or at its
+    /// deadline.
     pub(super) fn order_cancel(&self, number: u32) {
+        // Acquire, as in `order_credential`.
+        if self.cancels.fetch_add(1, Ordering::Acquire) >= self.cancels_max() {
+            // Relaxed: it was not in the queue.
+            self.cancels.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
         self.push(Item::Number(number));
+    }
+
+    /// The core has come to a wish to cancel.
+    pub(super) fn count_cancel_out(&self) {
+        // Release, as said in `order_credential`.
+        self.cancels.fetch_sub(1, Ordering::Release);
     }
 
     /// Has the core do this.
@@ -153,12 +194,17 @@ impl Pool {
         self.push(Item::Other(Box::new(order)));
     }
 
-    /// There is room for all that a call and a handle can cause.
+    /// There is room for all that a call and a handle can cause: an order that does not fit is a defect here, and is
+    /// refused aloud.
     fn push(&self, item: Ordered) -> bool {
         let Some(queues) = self.queues.get() else { return false };
-        if let Err(Item::Main(call)) = queues.orders.push(item) {
-            // Only if wishes to cancel of as many threads came too late, at once: the call is not lost.
-            call.finish(Err(Backpressure::TooManyCalls.into()));
+        match queues.orders.push(item) {
+            Ok(()) => {}
+            Err(Item::Main(call)) => call.finish(Err(Backpressure::TooManyCalls.into())),
+            Err(other) => {
+                tracing::error!("the orders of handles do not fit into their queue: one is lost");
+                refuse(other);
+            }
         }
         let was_parked = self.inbox.wake();
         self.go_on_closing();
@@ -176,9 +222,11 @@ impl Pool {
     /// # Errors
     /// [`Backpressure::TooManyCalls`] if the core has not come to too many others yet.
     pub(super) fn order_credential(&self, order: Order) -> Result<(), Backpressure> {
-        // Relaxed: it counts; the queue orders.
-        if self.credentials.fetch_add(1, Ordering::Relaxed) >= self.credentials_max() {
-            self.count_credential_out();
+        // Acquire pairs with the Release of `count_credential_out`: who finds room sees that the core has read the word
+        // of the credential before, so that the queue has room, too.
+        if self.credentials.fetch_add(1, Ordering::Acquire) >= self.credentials_max() {
+            // Relaxed: it was not in the queue.
+            self.credentials.fetch_sub(1, Ordering::Relaxed);
             return Err(Backpressure::TooManyCalls);
         }
         self.order(order);
@@ -187,7 +235,8 @@ impl Pool {
 
     /// The core has come to a credential.
     pub(super) fn count_credential_out(&self) {
-        self.credentials.fetch_sub(1, Ordering::Relaxed);
+        // Release, as said in `order_credential`.
+        self.credentials.fetch_sub(1, Ordering::Release);
     }
 
     /// The same for the first order of a handle, to a core that may not look for any yet.
@@ -217,7 +266,17 @@ impl Pool {
 
     /// The core ends, or will never begin: what has been ordered is refused, and what comes.
     pub(in crate::api) fn close(&self) {
+        self.close_after(|| {});
+    }
+
+    /// The same, and `earlier` refuses what the core has taken before.
+    pub(super) fn close_after(&self, earlier: impl FnOnce()) {
         self.is_closed.store(true, Ordering::Relaxed);
+        let is_refuser = self.begin_refusing();
+        earlier();
+        if is_refuser {
+            self.refuser.store(None);
+        }
         self.go_on_closing();
     }
 
@@ -228,11 +287,31 @@ impl Pool {
         if !self.is_closed.load(Ordering::Relaxed) {
             return;
         }
-        while self.take_orders(1, refuse) > 0 {}
+        self.refuse_all();
         // Calls hold their pool: without this neither would ever go.
         while let Some(call) = self.queues.get().and_then(Queues::take) {
             drop(call);
         }
+    }
+
+    /// One thread at a time, and not from inside: each call that is refused gives its memory back, which leads here
+    /// again. So answers come in the order of the calls, and the stack does not grow with their number.
+    fn refuse_all(&self) {
+        while self.begin_refusing() {
+            while self.take_orders(1, refuse) > 0 {}
+            self.refuser.store(None);
+            // With the one in `go_on_closing` of a thread that has just pushed: either it finds that nobody refuses, or
+            // this finds its order.
+            fence(Ordering::SeqCst);
+            if !self.has_orders() {
+                return;
+            }
+        }
+    }
+
+    /// Returns false if a thread, or this one further down its stack, does it already.
+    fn begin_refusing(&self) -> bool {
+        self.refuser.compare_exchange(None, Some(thread::current().id())).is_ok()
     }
 }
 
@@ -292,5 +371,49 @@ impl Drop for Claimed {
         if let Some(call) = self.0.take() {
             give_back(call);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::RawConfig;
+
+    #[test]
+    fn wishes_to_cancel_come_too_late_expect_room_for_all_else() {
+        let mut raw = RawConfig::default();
+        (raw.rpc.handle_calls, raw.limits.conns) = (4, 2);
+        let config = raw.validate().unwrap();
+        let pool = Arc::new(Pool::new(Arc::new(Inbox::new(4)), config, 100));
+        let close = |client| {
+            for when in [When::AtOnce, When::Forgotten, When::Forgotten] {
+                pool.order(Order::Close { client, when });
+            }
+        };
+        for _ in 0..3 {
+            let handles = [0, 1].map(|_| pool.take_handle().unwrap());
+            (0..1000).for_each(|_| pool.order_cancel(0));
+            handles.into_iter().for_each(close);
+            let calls: Vec<_> = std::iter::from_fn(|| pool.claim().ok()).collect();
+            for call in calls {
+                pool.order_call(call);
+            }
+            let [mut calls, mut others, mut numbers] = [0; 3];
+            while pool.take_orders(1, |order| match order {
+                Item::Main(call) => {
+                    calls += 1;
+                    give_back(call);
+                }
+                Item::Other(_) => others += 1,
+                Item::Number(_) => {
+                    numbers += 1;
+                    pool.count_cancel_out();
+                }
+            }) > 0
+            {}
+            assert_eq!((calls, others, numbers), (4, 6, 8));
+            handles.into_iter().for_each(|number| pool.give_handle(number));
+        }
+        pool.close();
     }
 }

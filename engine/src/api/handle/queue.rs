@@ -69,8 +69,10 @@ impl AnswerQueue {
     pub fn next(&self) -> Option<(Token, Result<Answer, CallError>)> {
         let queued = &*self.0.0;
         let call = queued.take()?;
-        // Relaxed: it bounds, and orders nothing.
-        queued.expected.fetch_sub(1, Ordering::Relaxed);
+        // Release pairs with the Acquire of `reserve`: who finds the place free, and by its order the core that
+        // answers, sees that the word of this answer has been read. A head from before would make the queue seem full,
+        // and the next answer be lost.
+        queued.expected.fetch_sub(1, Ordering::Release);
         let token = match call.to {
             Destination::Queue(_, token) | Destination::Core(_, token) => token,
             Destination::Holder => Token(0),
@@ -98,7 +100,8 @@ impl AnswerQueue {
     /// Takes a place for an answer.
     pub(super) fn reserve(&self) -> Result<Place, Backpressure> {
         let queued = &self.0.0;
-        let taken = queued.expected.fetch_add(1, Ordering::Relaxed);
+        // Acquire pairs with the Release of `next`, through the counts of others, too.
+        let taken = queued.expected.fetch_add(1, Ordering::Acquire);
         let place = Place(Some(Arc::clone(queued)));
         if taken < queued.places { Ok(place) } else { Err(Backpressure::TooManyCalls) }
     }
@@ -173,6 +176,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(queue) = self.0.take() {
+            // Relaxed: no answer has been in it.
             queue.expected.fetch_sub(1, Ordering::Relaxed);
         }
     }

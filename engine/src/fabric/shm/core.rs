@@ -92,7 +92,8 @@ impl CoreShared {
 
 impl Wake for CoreShared {
     fn wake(&self) -> bool {
-        self.wake_requested.store(true, Ordering::Relaxed);
+        // Release pairs with the Acquire of `take_wake_request`: the next turn sees what was written before.
+        self.wake_requested.store(true, Ordering::Release);
         // Pairs with the fence of `notices.park`: either the core sees the request, or we see that
         // it is parked.
         fence(Ordering::SeqCst);

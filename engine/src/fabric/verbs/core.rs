@@ -241,7 +241,8 @@ unsafe fn device_queues(
 
 impl Wake for CoreShared {
     fn wake(&self) -> bool {
-        self.wake_requested.store(true, Ordering::Relaxed);
+        // Release pairs with the Acquire of `unpark`: the next turn sees what was written before.
+        self.wake_requested.store(true, Ordering::Release);
         self.wake_parked()
     }
 }

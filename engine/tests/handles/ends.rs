@@ -1,0 +1,158 @@
+//! The end of a core, or none at all, and what becomes of its calls.
+
+use super::*;
+
+/// A function that panics then harms no other call.
+#[test]
+fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
+    for ends_by_shutdown in [true, false] {
+        let engine = Engine::new(valid(client_config())).unwrap();
+        let options = ConnectOptions::new();
+        let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+        let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
+        let bad: Arc<OnAnswer> =
+            Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
+        client.start_on_core(&bad, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+        if ends_by_shutdown {
+            engine.shutdown();
+        }
+        drop(engine);
+        let error = pending.wait().unwrap_err();
+        assert!(matches!(error, CallError::Disconnected(DownCause::Local)), "{error}");
+        assert!(matches!(client.wait_up(LIMIT), Err(ConnectError::Down)));
+    }
+}
+
+#[test]
+fn the_core_ends_expect_every_call_answered() {
+    let mut pair = Pair::start();
+    let pending: Vec<_> = (0..CALLS as u32 - 1).map(|number| pair.later(number)).collect();
+    pair.wait_for_deferred(CALLS - 1);
+    let queue = AnswerQueue::new(1).unwrap();
+    pair.client
+        .start_to_queue(&queue, Token(1), LATER, CallSpec::new(), |args| args.u32(99))
+        .unwrap();
+    let waiting = thread::spawn(move || {
+        pending.into_iter().map(|call| call.wait().err()).collect::<Vec<_>>()
+    });
+    pair.end_client();
+    for error in waiting.join().unwrap() {
+        assert!(matches!(error, Some(CallError::Disconnected(DownCause::Local))), "{error:?}");
+    }
+    let (_, answer) = queue.next().unwrap();
+    assert!(matches!(answer, Err(CallError::Disconnected(DownCause::Local))), "{answer:?}");
+    let refused = pair.client.start(NULL, CallSpec::new(), nothing).unwrap_err();
+    assert_eq!(refused, Backpressure::Down);
+    assert!(matches!(pair.client.wait_up(LIMIT), Err(ConnectError::Down)));
+}
+
+/// Threads call, and drop calls, while the core ends: none of them waits for ever.
+#[test]
+fn the_core_ends_while_threads_call_expect_each_call_to_end() {
+    for _ in 0..20 {
+        let mut pair = Pair::start();
+        let (barrier, is_over) = (Arc::new(Barrier::new(4)), Arc::new(AtomicBool::new(false)));
+        let threads: Vec<_> = (0..3)
+            .map(|thread| {
+                let (client, barrier) = (pair.client.clone(), Arc::clone(&barrier));
+                let is_over = Arc::clone(&is_over);
+                thread::spawn(move || {
+                    barrier.wait();
+                    while !is_over.load(Ordering::Relaxed) {
+                        match client.start(NULL, CallSpec::new(), nothing) {
+                            Ok(call) if thread == 0 => drop(call),
+                            Ok(call) => drop(call.wait()),
+                            Err(_) => thread::yield_now(),
+                        }
+                    }
+                })
+            })
+            .collect();
+        barrier.wait();
+        pair.end_client();
+        is_over.store(true, Ordering::Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// A function that keeps the tokens of the calls that were lost.
+fn note_lost(heard: &Arc<Mutex<Vec<u64>>>) -> Arc<OnAnswer> {
+    let heard = Arc::clone(heard);
+    Arc::new(move |Token(token): Token, reply: Result<Reply<'_>, CallError>| {
+        assert!(matches!(reply, Err(CallError::Disconnected(DownCause::Local))));
+        lock(&heard).push(token);
+    })
+}
+
+/// On a stack that has no room for something of each of them.
+#[test]
+fn the_core_never_runs_expect_many_calls_to_end_in_their_order() {
+    const ORDERS: u64 = 8192;
+    const STACK_BYTES: usize = 256 << 10;
+    let mut raw = client_config();
+    raw.rpc.handle_calls = ORDERS;
+    let engine = Engine::new(valid(raw)).unwrap();
+    let options = ConnectOptions::new();
+    let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+    let heard = Arc::default();
+    let on_answer = note_lost(&heard);
+    for token in 0..ORDERS {
+        client.start_on_core(&on_answer, Token(token), NULL, CallSpec::new(), nothing).unwrap();
+    }
+    let ends = thread::Builder::new().stack_size(STACK_BYTES);
+    ends.spawn(move || engine.shutdown()).unwrap().join().unwrap();
+    assert!(lock(&heard).iter().copied().eq(0..ORDERS));
+}
+
+/// One call is in flight, some behind it wait for its credit, and the last ones have not been taken.
+#[test]
+fn the_core_is_dropped_expect_calls_to_end_in_their_order() {
+    let server = Server::start();
+    let mut raw = client_config();
+    raw.rpc.credits = 1;
+    let engine = Engine::new(valid(raw)).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let options = ConnectOptions::new();
+    let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
+    let heard = Arc::default();
+    let on_answer = note_lost(&heard);
+    let start = |token: u64| {
+        let encode = |args: &mut Encoder<'_>| args.u32(token as u32);
+        client.start_on_core(&on_answer, Token(token), LATER, CallSpec::new(), encode).unwrap();
+    };
+    (0..100).for_each(start);
+    wait_until("a call in flight", || {
+        core.poll_once();
+        server.shared.waiting() == 1
+    });
+    (100..200).for_each(start);
+    assert!(lock(&heard).is_empty());
+    drop(core);
+    assert!(lock(&heard).iter().copied().eq(0..200));
+}
+
+/// The thread that ends the calls would wait for itself; with the call of before it need not wait.
+#[test]
+fn a_function_waits_for_other_calls_after_the_end_expect_it_to_be_told() {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let options = ConnectOptions::new();
+    let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+    let (pending, heard) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let on_answer: Arc<OnAnswer> = {
+        let (pending, heard) = (Arc::clone(&pending), Arc::clone(&heard));
+        Arc::new(move |_: Token, _: Result<Reply<'_>, CallError>| {
+            let pending: Vec<spinrpc::PendingCall> = lock(&pending).drain(..).collect();
+            lock(&heard).extend(pending.into_iter().map(|call| call.wait().err()));
+        })
+    };
+    let start = || client.start(NULL, CallSpec::new(), nothing).unwrap();
+    lock(&pending).push(start());
+    client.start_on_core(&on_answer, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+    lock(&pending).push(start());
+    engine.shutdown();
+    let heard = lock(&heard);
+    assert!(matches!(
+        heard[..],
+        [Some(CallError::Disconnected(DownCause::Local)), Some(CallError::Cancelled)]
+    ));
+}
