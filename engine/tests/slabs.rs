@@ -55,7 +55,8 @@ impl Lender {
         assert!(is_pattern(seed, argument.bytes()) && is_pattern(seed, result.bytes()));
     }
 
-    /// The engine has made so many copies, and no more. Statistics are a few turns late, so another call ends first.
+    /// The engine has made this number of copies, and no more. Statistics are a few turns late, so another call ends
+    /// first.
     #[track_caller]
     fn expect_copies(&mut self, copies: u64) {
         let engine = self.caller.engine.clone();
@@ -76,7 +77,7 @@ fn open(engine: Engine, address: &str, options: &ConnectOptions) -> Caller<Buffe
     Caller { client, heard, core, engine }
 }
 
-/// Why a connection that lends so many slabs of so many bytes is refused.
+/// Reason why a connection that lends `slabs` of one block of `bytes` each is refused.
 #[track_caller]
 fn refusal(address: &str, slabs: usize, bytes: usize) -> String {
     let engine = Engine::new(valid(client_config())).unwrap();

@@ -93,7 +93,7 @@ enum Kind {
     Write(usize),
     /// A long call with a long reply.
     Long(usize),
-    /// A Read chunk of so many bytes of a slab that the connection is lent.
+    /// A Read chunk of this length in bytes, of a slab that the connection is lent.
     Lent(usize),
     /// Answered by another thread.
     Deferred,

@@ -15,7 +15,7 @@
 //! | `opaque x<8>` annotated `ddp` | [`Placed<'a, 8>`](Placed) |
 //! | an array `x<8>` of types with such data | [`PlacedArray<T, 8>`](PlacedArray) |
 //!
-//! Decoding borrows from the message and allocates nothing, but for a [`PlacedArray`]. Bounds are part of the types: a value that
+//! Decoding borrows from the message and allocates nothing except a [`PlacedArray`]. Bounds are part of the types: a value that
 //! exceeds one cannot be made. Arrays and lists are checked when they are decoded, and decoded item by
 //! item when they are iterated. The depth of the stack depends on the types only, not on the message.
 //!

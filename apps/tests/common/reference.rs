@@ -64,7 +64,7 @@ impl<A: FromXdr, B: FromXdr> FromXdr for (A, B) {
     }
 }
 
-/// Arguments of WRITE, but for the data behind them.
+/// Arguments of WRITE, without the data behind them.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteHead {
     pub(crate) file: nfs_fh3,
@@ -89,7 +89,7 @@ impl FromXdr for WriteHead {
     }
 }
 
-/// Results of READ, but for the data behind them.
+/// Results of READ, without the data behind them.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadHead {
     pub(crate) file_attributes: post_op_attr,

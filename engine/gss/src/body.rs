@@ -15,7 +15,7 @@ use crate::token::{Opening, ReceiveKeys, Sealing, SendKeys, Signing, TokenError,
 /// Bytes of a sequence number.
 const SEQUENCE_BYTES: usize = 4;
 
-/// Length of a body with so many bytes of arguments or results, a multiple of four.
+/// Length in bytes of a body with `content_bytes` of arguments or results, a multiple of four.
 #[must_use]
 pub const fn sealed_bytes(service: GssService, keys: &SendKeys, content_bytes: usize) -> usize {
     match service {

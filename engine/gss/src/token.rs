@@ -163,7 +163,7 @@ impl SendKeys {
         HEADER_BYTES + self.enctype.checksum_bytes()
     }
 
-    /// Length of a Wrap token around so many bytes.
+    /// Length in bytes of a Wrap token around plain text of this length.
     #[must_use]
     pub const fn wrap_bytes(&self, plain_bytes: usize) -> usize {
         WRAP_HEAD_BYTES + plain_bytes + HEADER_BYTES + self.enctype.checksum_bytes()

@@ -45,7 +45,7 @@ enum Backing {
     #[cfg(feature = "verbs")]
     Reachable(Mapping),
     Shared(Arc<SharedMemory>),
-    /// Peers may read it, and nobody but this process can write it.
+    /// Peers may read it, and only this process can write it.
     Lendable(Arc<LendableMemory>),
     /// A box in raw form: moving a `Box` would claim that nobody else points into it.
     Boxed(*mut [u8]),

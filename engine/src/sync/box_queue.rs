@@ -212,7 +212,7 @@ impl<A, B> BoxQueue<A, B> {
             }
         };
         for bits in &taken[..count] {
-            // SAFETY: the head was advanced past it by this thread alone, so nobody else takes the item; it was not
+            // SAFETY: the head was advanced past it by this thread alone, so no other one takes the item; it was not
             // written over before, because no producer goes beyond the head.
             each(unsafe { Item::from_bits(*bits) });
         }

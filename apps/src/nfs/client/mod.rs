@@ -66,7 +66,7 @@ pub struct Options {
     pub versions: Option<Versions>,
     /// Deadline of a call, and how long a server is asked again that needs more time.
     pub timeout: Duration,
-    /// User of the calls; `None` is nobody (AUTH_NONE).
+    /// User of the calls; `None` for AUTH_NONE.
     pub user: Option<User>,
     /// READs or WRITEs in flight, for which there is memory: 0 for a session without any. A
     /// [`Load`] may have as many calls in flight, of any kind.

@@ -318,7 +318,7 @@ impl IntegrityFrame {
     /// Bytes before the arguments or results.
     pub const HEAD_BYTES: usize = 8;
 
-    /// The frame around so many bytes of arguments or results.
+    /// The frame around arguments or results of this length in bytes.
     #[must_use]
     pub const fn around(content_bytes: usize, checksum_bytes: usize) -> Self {
         let covered_end = Self::HEAD_BYTES + roundup4(content_bytes);
@@ -383,7 +383,7 @@ impl PrivacyFrame {
     /// Bytes before the token.
     pub const HEAD_BYTES: usize = 4;
 
-    /// The frame around a token of so many bytes.
+    /// The frame around a token of this length in bytes.
     #[must_use]
     pub const fn around(token_bytes: usize) -> Self {
         Self { token: Self::HEAD_BYTES..Self::HEAD_BYTES + token_bytes }

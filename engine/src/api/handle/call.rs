@@ -177,7 +177,7 @@ impl HandleCall {
         }
     }
 
-    /// True if nobody waits for the answer any more.
+    /// True if no thread waits for the answer any more.
     #[inline]
     pub(super) fn is_abandoned(&self) -> bool {
         matches!(self.to, Destination::Holder) && self.ticket.answer.is_abandoned()

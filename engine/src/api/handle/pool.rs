@@ -300,8 +300,8 @@ impl Pool {
         while self.begin_refusing() {
             while self.take_orders(1, refuse) > 0 {}
             self.refuser.store(None);
-            // With the one in `go_on_closing` of a thread that has just pushed: either it finds that nobody refuses, or
-            // this finds its order.
+            // With the one in `go_on_closing` of a thread that has just pushed: either it finds that no thread refuses,
+            // or this finds its order.
             fence(Ordering::SeqCst);
             if !self.has_orders() {
                 return;

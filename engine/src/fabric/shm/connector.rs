@@ -128,7 +128,7 @@ impl Environment {
         hello.slabs <= ready.slabs && (hello.slabs == 0 || hello.slab_bytes <= ready.slab_bytes)
     }
 
-    /// Takes memory of a connection with `peer`, whose arena and slabs have so many bytes, out of the budget.
+    /// Takes memory of a connection with `peer`, with arena and slabs of these sizes, out of the budget.
     pub(super) fn take_memory(
         &self,
         core: usize,

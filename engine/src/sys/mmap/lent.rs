@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 /// pages are in place. Dropping it unmaps it here.
 ///
 /// The kernel refuses every later attempt to write the file, to map it for writing, to make it shorter, or to
-/// punch holes into it (`F_SEAL_FUTURE_WRITE`, Linux 5.1), whoever has the descriptor.
+/// punch holes into it (`F_SEAL_FUTURE_WRITE`, Linux 5.1), by any process that has the descriptor.
 pub struct LendableMemory {
     span: Span,
     fd: OwnedFd,

@@ -38,7 +38,7 @@ fn writable_mapping(fd: impl AsFd) -> Result<(), Errno> {
     unsafe { mm::mmap(ptr::null_mut(), PAGE, protection, MapFlags::SHARED, fd, 0) }.map(drop)
 }
 
-/// What whoever has the descriptor may do.
+/// Rights of a process that has the descriptor.
 #[track_caller]
 fn expect_read_only(memory: &LendableMemory) {
     let file = File::from(memory.as_fd().try_clone_to_owned().unwrap());
