@@ -98,7 +98,7 @@ impl Drop for Served<'_> {
 
 impl CoreCell {
     /// Handles at most `at_most` short messages that have arrived, and returns their number.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn take_shorts(
         &self,
         short: &mut Short,

@@ -357,7 +357,7 @@ impl ShmFabric {
     fn poll_all(&mut self, out: &mut Completions) -> usize {
         self.polls = self.polls.wrapping_add(1);
         let room = out.room();
-        if self.has_news() {
+        if self.has_ended() || self.has_rung() {
             self.poll_news(out);
         }
         self.poll_hot(out);
@@ -367,10 +367,16 @@ impl ShmFabric {
         room - out.room()
     }
 
+    /// Reads or connections are over.
     #[inline(always)]
-    fn has_news(&self) -> bool {
-        let has_ended = !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty();
-        has_ended || self.core.bell.bits().rings() || self.core.notices.rings()
+    fn has_ended(&self) -> bool {
+        !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty()
+    }
+
+    /// A peer has rung, or this core itself.
+    #[inline(always)]
+    fn has_rung(&self) -> bool {
+        self.core.bell.bits().rings() || self.core.notices.rings()
     }
 
     /// What does not happen in most polls.
@@ -566,11 +572,19 @@ impl ShmFabric {
         fence(Ordering::SeqCst);
         while let Some(place) = self.listed.sent.pop() {
             let Some(pair) = self.pair_at(place) else { continue };
-            if pair.ends.take_sent() {
-                pair.ring_if_wanted();
-            } else if let Some(broken) = pair.ends.take_broken() {
-                self.take_down(place, broken.into());
+            if !pair.ends.take_sent() {
+                self.ring_or_take_down(place);
             }
+        }
+    }
+
+    /// The peer has to be rung, or has broken a ring.
+    #[cold]
+    fn ring_or_take_down(&mut self, place: u32) {
+        let Some(pair) = self.pair_at(place) else { return };
+        match pair.ends.take_broken() {
+            Some(broken) => self.take_down(place, broken.into()),
+            None => pair.ring(),
         }
     }
 
@@ -601,13 +615,14 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn poll(&mut self, out: &mut Completions) -> usize {
-        if self.skip_poll() { 0 } else { self.poll_all(out) }
+        if !self.has_rung() && self.skip_poll() { 0 } else { self.poll_all(out) }
     }
 
+    /// Those who rang wait for the next poll: it is one of the next [`CLOCK_POLLS`] turns.
     #[inline(always)]
     fn skip_poll(&mut self) -> bool {
         let polls = self.polls.wrapping_add(1);
-        let is_quiet = self.takes_shorts && self.listed.long.is_empty() && !self.has_news();
+        let is_quiet = self.takes_shorts && self.listed.long.is_empty() && !self.has_ended();
         let can_skip = is_quiet && !polls.is_multiple_of(CLOCK_POLLS);
         if can_skip {
             self.polls = polls;

@@ -247,11 +247,13 @@ impl ShmEnds {
         }
     }
 
-    /// The flush has its look. `false` if the peer broke a ring ([`ShmEnds::take_broken`]).
+    /// The flush has its look, behind its fence. `false` if the peer has to be rung, or has broken a ring
+    /// ([`ShmEnds::take_broken`]).
     #[inline(always)]
     pub(super) fn take_sent(&self) -> bool {
         self.sent.set(false);
-        !self.is_broken.get()
+        self.tx.end_run();
+        !self.is_broken.get() && !self.tx.wants_bell()
     }
 
     /// What the peer broke; once.
