@@ -10,18 +10,17 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
-    Full, NextLane, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
+    Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::control::Control;
 use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
-use super::ends::{Listed, ShmEnds};
+use super::ends::{Found, Listed, ShmEnds};
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::ring::Look;
 use crate::sys::clock::{Clock, Ticks};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -171,21 +170,22 @@ impl ShmFabric {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }
 
-    /// Returns the next hot connection with a short message. Each is looked at once per turn.
+    /// Takes a short message of the next hot connection that has one. Each is looked at once per turn.
     #[inline(always)]
-    fn next_of_hot(&mut self) -> Option<NextLane> {
+    fn next_of_hot(&mut self, message: &mut Short) -> Option<NextShort> {
         loop {
             while self.looks_left > 0 {
                 let Some(ends) = self.hot.get(self.hot_at) else { break };
-                match ends.look(true) {
-                    Look::Short(_) => {
+                match ends.look(message) {
+                    Found::Short { goes_on } => {
                         ends.empty_looks.set(0);
                         let qp = ends.id;
                         self.scan_is_over = true;
                         self.look_at_next();
-                        return Some(NextLane { qp, is_last: self.looks_left == 0 });
+                        return Some(NextShort { qp, goes_on, is_last: self.looks_left == 0 });
                     }
-                    Look::Empty => {
+                    Found::Nothing => {
+                        ends.burst.set(false);
                         let looks = ends.empty_looks.get() + 1;
                         ends.empty_looks.set(looks);
                         match looks > self.idle_polls {
@@ -193,7 +193,7 @@ impl ShmFabric {
                             false => self.look_at_next(),
                         }
                     }
-                    Look::Other => self.pass_long(),
+                    Found::Other => self.pass_long(),
                 }
             }
             if self.scan_is_over || !self.wait_a_little() {
@@ -645,8 +645,8 @@ impl Fabric for ShmFabric {
     }
 
     #[inline(always)]
-    fn next_lane(&mut self) -> Option<NextLane> {
-        self.next_of_hot()
+    fn next_short(&mut self, message: &mut Short) -> Option<NextShort> {
+        self.next_of_hot(message)
     }
 
     fn ends(&self, qp: QpId) -> Option<Ends> {

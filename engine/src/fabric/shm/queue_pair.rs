@@ -287,7 +287,7 @@ impl QueuePair {
     ) -> Result<bool, DownCause> {
         if short.copy_from(message) {
             let head = LineHead::new(short.first_word(), short.pairs());
-            return Ok(self.ends.send(&head, short));
+            return Ok(self.ends.send(head, short));
         }
         if !self.ends.sends_at_once() {
             return Ok(false);
