@@ -72,7 +72,7 @@ impl CoreCell {
         }
     }
 
-    /// All but the short messages.
+    /// All that a turn does behind its short messages.
     #[inline(never)]
     fn finish_turn(
         &self,
@@ -123,7 +123,8 @@ impl CoreCell {
 
     /// A turn that has handled short messages leaves all else to the next one that has none, so that who waits for a
     /// reply does not wait for the rest of the turn. Between two whole turns no more of them are handled than one turn
-    /// may handle, and none go before letters that are there.
+    /// may handle, and none go before letters and longer messages that are known to be there. Peers that ring wait for
+    /// the next whole turn, as they would for the rest of a long one.
     #[inline(always)]
     fn ends_early(
         &self,

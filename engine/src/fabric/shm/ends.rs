@@ -69,8 +69,10 @@ impl PlaceList {
 pub(super) enum Found {
     /// It was taken.
     Short {
+        /// There may be more.
         goes_on: bool,
     },
+    /// No message.
     Nothing,
     /// Something waits that is received another way.
     Other,
