@@ -127,7 +127,7 @@ pub trait Fabric: Sized + 'static {
     }
 
     /// Ends the scan of this turn as a poll does, where that turn is to have none. `false`, and nothing has happened,
-    /// where the scan, or an earlier poll, has found something that waits for a poll.
+    /// where something waits for a poll that the driver knows of already.
     #[inline(always)]
     fn skip_poll(&mut self) -> bool {
         false

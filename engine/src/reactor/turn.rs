@@ -124,7 +124,7 @@ impl CoreCell {
     /// A turn that has handled short messages leaves all else to the next one that has none, so that who waits for a
     /// reply does not wait for the rest of the turn. Between two whole turns no more of them are handled than one turn
     /// may handle, and none go before letters and longer messages that are known to be there. Peers that ring wait for
-    /// the next whole turn, as they would for the rest of a long one.
+    /// the next whole turn, which the fabric has follow after a few ([`Fabric::skip_poll`]).
     #[inline(always)]
     fn ends_early(
         &self,

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 const READS_DONE_MAX: usize = 1024;
 
 /// Time in which every connection is looked at once, whatever the bell says. Together with the turns
-/// between two readings of the clock that is 10 ms at most, unless a turn takes an eighth of a
+/// between two readings of the clock that is 10 ms at most, unless a turn takes a quarter of a
 /// millisecond or more.
 const ROUND_TIME: Duration = Duration::from_millis(8);
 
@@ -355,6 +355,7 @@ impl ShmFabric {
     /// A poll with what most have not.
     #[inline(never)]
     fn poll_all(&mut self, out: &mut Completions) -> usize {
+        self.polls = self.polls.wrapping_add(1);
         let room = out.room();
         if self.has_ended() || self.has_rung() {
             self.poll_news(out);
@@ -614,16 +615,17 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn poll(&mut self, out: &mut Completions) -> usize {
-        self.polls = self.polls.wrapping_add(1);
-        let is_due = self.polls.is_multiple_of(CLOCK_POLLS) || self.has_rung();
-        if is_due || !self.skip_poll() { self.poll_all(out) } else { 0 }
+        if !self.has_rung() && self.skip_poll() { 0 } else { self.poll_all(out) }
     }
 
-    /// Peers that ring, which would have to be looked for, wait for the next poll.
+    /// Those who rang wait for the next poll: it is one of the next [`CLOCK_POLLS`] turns.
     #[inline(always)]
     fn skip_poll(&mut self) -> bool {
-        let can_skip = self.takes_shorts && self.listed.long.is_empty() && !self.has_ended();
+        let polls = self.polls.wrapping_add(1);
+        let is_quiet = self.takes_shorts && self.listed.long.is_empty() && !self.has_ended();
+        let can_skip = is_quiet && !polls.is_multiple_of(CLOCK_POLLS);
         if can_skip {
+            self.polls = polls;
             self.begin_looks();
         }
         can_skip
