@@ -10,12 +10,14 @@
 //! ```text
 //! mechanism <- context <- body <- token <- message <- mac, cipher <- enctype        random
 //! ```
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "krb5-library"), forbid(unsafe_code))]
 
 mod body;
 mod cipher;
 pub mod context;
 mod enctype;
+#[cfg(feature = "krb5-library")]
+pub mod library;
 mod mac;
 pub mod mechanism;
 mod message;
