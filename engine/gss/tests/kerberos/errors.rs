@@ -43,10 +43,10 @@ fn no_ticket() {
 #[test]
 fn the_ticket_has_expired() {
     in_realm("errors::the_ticket_has_expired", AES, |home| {
-        home.configure_clients("clockskew = 1");
-        let client = initiator(&home.kinit("alice", &["-l", "1s"]));
-        let (_, token) = first(&client, TARGET).unwrap();
+        home.configure_clients("clockskew = 4");
         let server = acceptor(home);
+        let client = initiator(&home.kinit("alice", &["-l", "4s"]));
+        let (_, token) = first(&client, TARGET).unwrap();
         accept(&server, &token).unwrap();
         let refused = loop {
             if let Err(error) = client.begin(TARGET, NOW) {
