@@ -10,8 +10,8 @@
 //!
 //! * Initiators ask for mutual authentication, and neither for replay nor sequence detection (RFC 2203 section
 //!   5.2.2).
-//! * Acceptors keep no replay cache. Who replays a token learns nothing of the context's key, and a file that is
-//!   locked and written to for each context would be the slowest part of it.
+//! * Acceptors keep no replay cache. A replayed token makes a context whose key the sender does not learn, and a cache
+//!   is a file that is locked and written for each context.
 //! * Encryption types other than 17 to 20 are refused, and so are anonymous initiators.
 //! * A context of an initiator ends with its ticket. That of an acceptor ends later by the clock skew that
 //!   `krb5.conf` allows, because the library says so: else clients whose clocks are behind would establish contexts that
@@ -118,7 +118,7 @@ impl AcceptorOptions {
         self
     }
 
-    /// Tickets for this service only: `nfs` of any host name, or `nfs@server`.
+    /// Takes tickets for this service only: `nfs` with any host name, `nfs@server`, or a principal.
     #[must_use]
     pub fn service(mut self, name: impl Into<String>) -> Self {
         self.service = Some(name.into());
@@ -266,7 +266,6 @@ impl Acceptor {
     }
 
     fn acquire(&self) -> Result<Credential, KerberosError> {
-        // Not by `Name::service`: the library takes the name of a principal for that host's only.
         let service = self.service.as_deref().map(Name::service).transpose()?;
         Credential::acquire(service.as_ref(), Usage::Accept, &self.store)
     }

@@ -1,4 +1,4 @@
-//! Errors of Kerberos in the words of who has to do something about them.
+//! Errors of Kerberos, in words that tell the user what to do.
 
 use core::fmt;
 use std::io;
@@ -194,6 +194,9 @@ impl KerberosError {
     /// The error of acquiring keys from a keytab. The library does not tell a missing file from one that it may not
     /// read, so the file is tried.
     pub(super) fn of_keytab(self, keytab: &Path) -> Self {
+        if !matches!(self.fault, Fault::NoTicket | Fault::KeyMissing | Fault::Other) {
+            return self;
+        }
         let (fault, text) = match try_keytab(keytab) {
             Ok(()) => return self,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -196,7 +196,7 @@ fn a_silent_kdc_blocks_one_thread_only() {
     });
 }
 
-/// Tokens of nobody, and each byte of a real one changed. What is still taken names the same user, because bytes that
+/// Noise, and each byte of a real token changed. What is still taken names the same user, because bytes that
 /// nothing protects do not name it.
 #[test]
 fn tokens_that_were_changed() {

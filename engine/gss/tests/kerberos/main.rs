@@ -225,7 +225,7 @@ fn new_keys_and_tickets_need_no_restart() {
     });
 }
 
-/// There is no replay cache: a token makes a context again, with another key, which who replayed it does not learn.
+/// There is no replay cache. A replayed token makes a context of another key, which the sender does not learn.
 #[test]
 fn a_replayed_token_makes_another_key() {
     in_realm("a_replayed_token_makes_another_key", AES, |home| {
@@ -246,7 +246,7 @@ fn a_replayed_token_makes_another_key() {
 fn threads_establish_contexts_at_once() {
     in_realm("threads_establish_contexts_at_once", AES, |home| {
         let cache = home.kinit("alice", &[]);
-        // So that nobody has to write the cache: valgrind has one thread wait for its lock with all others stopped.
+        // Threads then only read the cache. Under valgrind, one that waits for its lock stops all others.
         home.run("kvno", &["-q", "-c", &cache, "nfs/localhost"]);
         let (client, server) = (initiator(&cache), acceptor(home));
         let work = || {

@@ -72,7 +72,7 @@ impl Realm {
         realm
     }
 
-    /// Starts the KDC, and waits for it to say that it serves. `false` if somebody else has taken its port.
+    /// Starts the KDC, and waits for it to say that it serves. `false` if its port has been taken.
     fn start_kdc(&mut self) -> bool {
         let mut command = Command::new("krb5kdc");
         self.home.with_environment(command.arg("-n"));
