@@ -1,4 +1,4 @@
-//! `spintune plan`, `apply` and `revert`: what has a host fit a profile.
+//! `spintune plan`, `apply` and `revert`: apply a profile to a host, and undo it.
 
 use crate::report::{table, to_json};
 use crate::{Outcome, Target};
@@ -9,7 +9,7 @@ use spinrpc_tuning::host::Cpus;
 use spinrpc_tuning::text::{shell_comment, shell_word};
 use std::path::PathBuf;
 
-/// What `spintune plan` and `spintune apply` take.
+/// Arguments of `spintune plan` and `spintune apply`.
 #[derive(clap::Args)]
 pub(crate) struct PlanArguments {
     /// Name of a shipped profile, or path of a file
@@ -21,7 +21,7 @@ pub(crate) struct PlanArguments {
     target: Target,
 }
 
-/// What `spintune revert` takes.
+/// Arguments of `spintune revert`.
 #[derive(clap::Args)]
 pub(crate) struct RevertArguments {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct RevertArguments {
 
 #[derive(clap::Args)]
 struct Place {
-    /// The host whose files lie below this directory, instead of this one
+    /// Use the host whose files lie below this directory instead of this one
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     /// Print JSON
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-/// Runs what only root may do.
+/// Runs a command that only root may run on this host.
 fn changed(
     place: &Place,
     site: &Site,
@@ -163,7 +163,7 @@ fn problem(site: &Site, step: &Step) -> String {
     }
 }
 
-/// A script for sh, in which each change has a line that undoes it.
+/// A shell script; each change has a comment with the line that undoes it.
 fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
     let (name, hash) = (profile.name(), profile.hash());
     let head = format!("What this host lacks to fit profile {name} ({hash:016x}).");

@@ -7,16 +7,16 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What `spintune init` takes.
+/// Arguments of `spintune init`.
 #[derive(clap::Args)]
 pub(crate) struct InitArguments {
-    /// File to write, which must not exist; standard output without it
+    /// File to create, which must not exist yet [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What programs will call each other by
+    /// Transport between the programs
     #[arg(long, value_enum, default_value_t = Fabric::Shm)]
     fabric: Fabric,
-    /// Look at the host whose files lie below this directory, or at a record of spintune record
+    /// Use the host whose files lie below this directory, or a file of spintune record
     #[arg(long, value_name = "DIR|FILE", default_value = "/")]
     root: PathBuf,
 }
@@ -57,7 +57,7 @@ pub(crate) fn init(arguments: &InitArguments) -> Outcome {
     }
 }
 
-/// Somebody may have worked on what is there.
+/// Never overwrites: an existing file may have been edited.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())

@@ -1,16 +1,16 @@
-//! `spintune diff`: in what two profiles differ.
+//! `spintune diff`: compares two profiles.
 
 use crate::report::{JsonSetting, shown, table, to_json};
 use crate::{Outcome, Target};
 use serde::Serialize;
 use spinrpc_tuning::{Profile, Setting};
 
-/// What `spintune diff` takes.
+/// Arguments of `spintune diff`.
 #[derive(clap::Args)]
 pub(crate) struct DiffArguments {
     /// Name of a shipped profile, or path of a file
     a: String,
-    /// What to compare it with
+    /// Profile to compare it with
     b: String,
     /// Print JSON
     #[arg(long)]

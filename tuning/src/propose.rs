@@ -1,12 +1,12 @@
-//! A profile for a host, from the facts that the host tells of itself, with the reason of every value
-//! beside it. It is a beginning for people to edit, and never more than the host has.
+//! Generates a profile for a host from its facts, with a reason for every value. It is a starting
+//! point to edit, and never exceeds the host's resources.
 
 use crate::host::{Adapter, HostFacts};
 use crate::reference::comment;
 use spinrpc::config::{Config, CoreList, Driver, Host, RawConfig};
 use std::fmt::Display;
 
-/// The text of a profile for the host with these facts, to go by this fabric. It is valid there.
+/// Text of a profile for this host and driver. It is valid there.
 pub fn propose(facts: &HostFacts, driver: Driver) -> String {
     let plan = Plan::of(facts, driver);
     let mut text = comment(&plan.title());
@@ -24,7 +24,7 @@ pub fn propose(facts: &HostFacts, driver: Driver) -> String {
     text
 }
 
-/// A key of a group, its value as it stands in a profile, and why.
+/// A key of a group, its value in profile syntax, and the reason.
 struct Entry {
     name: &'static str,
     value: String,
@@ -35,34 +35,34 @@ fn entry(name: &'static str, value: impl Display, reason: impl Into<String>) -> 
     Entry { name, value: value.to_string(), reason: reason.into() }
 }
 
-/// A value as a string of TOML.
+/// A value as a TOML string.
 fn quoted(value: impl Display) -> String {
     toml::Value::String(value.to_string()).to_string()
 }
 
-/// What was decided first, as much follows from it.
+/// Decisions that several values depend on.
 struct Plan<'a> {
     facts: &'a HostFacts,
     driver: Driver,
     adapter: Option<&'a Adapter>,
     host: Host,
-    /// CPUs of `host` that the cores may be on: those near the adapter, where there are any.
+    /// CPUs of `host` that the cores may use: those near the adapter, if there are any.
     near: Host,
     cpus: Vec<usize>,
     idle: Idle,
     arena_mib: u64,
 }
 
-/// How idle cores rest here.
+/// Idle policy for this host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
-    /// The CPUs are isolated for it.
+    /// The CPUs are isolated for the cores.
     Busy,
-    /// There are several.
+    /// There are several CPUs.
     Adaptive,
-    /// There are two, or less CPU time than CPUs.
+    /// There are two CPUs, or less CPU time than CPUs.
     Polite,
-    /// There is one.
+    /// There is one CPU.
     Sleep,
 }
 
@@ -277,14 +277,14 @@ impl<'a> Plan<'a> {
         entries
     }
 
-    /// An arena of each core: a sixteenth of the memory in all, and what may be locked at most.
+    /// Arena of each core: a sixteenth of the memory in total, limited by the lockable memory.
     fn arena(&self) -> u64 {
         let cores = self.cpus.len().max(1) as u64;
         let share_mib = (self.memory_bytes() / 16 / cores) >> 20;
         let lockable_mib =
             self.lockable_bytes().map_or(u64::MAX, |bytes| (bytes / 2 / cores) >> 20);
         let mib = match self.driver {
-            // As included.
+            // As in the included profile.
             Driver::Verbs if self.is_software() => SOFTWARE_ARENA_MIB,
             Driver::Verbs => share_mib.min(lockable_mib).min(DEVICE_ARENA_MIB_MAX),
             Driver::Shm => share_mib,
@@ -309,7 +309,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// `None` is without limit.
+    /// `None` means unlimited.
     fn lockable_bytes(&self) -> Option<u64> {
         let process = &self.facts.process;
         if process.may_lock_all { None } else { process.memlock?.soft }
@@ -386,7 +386,7 @@ impl<'a> Plan<'a> {
         vec![entry("device", quoted(name), why)]
     }
 
-    /// An eighth of the memory, when all connections are in use.
+    /// Limits connection memory to an eighth of the memory, with all connections in use.
     fn conns(&self) -> Entry {
         let fits = self.memory_bytes() / 8 / CONN_BYTES;
         let conns = 1_u64 << fits.clamp(CONNS_MIN, CONNS_MAX).ilog2();
@@ -413,14 +413,14 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A device that works goes before one that does not, hardware before software.
+/// Prefers active devices to inactive ones, then hardware to software.
 fn best_adapter(facts: &HostFacts) -> Option<&Adapter> {
     let order = |adapter: &&Adapter| (adapter.device.is_active(), !adapter.device.is_software);
     let best = facts.rdma.adapters.iter().rev().max_by_key(order)?;
     Some(best)
 }
 
-/// The CPUs of the host that are near the adapter; all, where none of them may be used.
+/// The CPUs of the host near the adapter; all CPUs if none of those may be used.
 fn near(host: &Host, adapter: Option<&Adapter>) -> Host {
     let Some(local) = adapter.and_then(|adapter| adapter.local_cpus.as_ref()) else {
         return host.clone();
@@ -433,14 +433,14 @@ fn near(host: &Host, adapter: Option<&Adapter>) -> Host {
     }
 }
 
-/// All isolated CPUs, else a quarter of the allowed ones.
+/// All isolated CPUs, or else a quarter of the allowed ones.
 fn cores_wanted(host: &Host) -> u64 {
     let isolated = host.isolated.iter().filter(|cpu| host.allowed.contains(cpu)).count() as u64;
     let quarter = host.allowed.len() as u64 / 4;
     if isolated > 0 { isolated.min(CORES_MAX) } else { quarter.clamp(1, CORES_MAX / 2) }
 }
 
-/// What `auto` would take.
+/// The CPUs that `auto` would take.
 fn cores(host: &Host, most: u64) -> Vec<usize> {
     let mut raw = RawConfig::default();
     raw.cores.max = most;
@@ -473,12 +473,12 @@ const GIB: u64 = 1 << 30;
 const ARENA_MIB_MIN: u64 = 4;
 const ARENA_MIB_MAX: u64 = 256;
 const DEVICE_ARENA_MIB_MAX: u64 = 64;
-/// That of the shipped profiles for soft devices.
+/// Value of the shipped profiles for software devices.
 const SOFTWARE_ARENA_MIB: u64 = 16;
 const CORES_MAX: u64 = 8;
 const CONNS_MIN: u64 = 16;
 const CONNS_MAX: u64 = 1024;
-/// Buffers of the default credits and inline sizes, rings, and what is kept of a connection.
+/// Buffers for the default credits and inline sizes, rings, and connection state.
 const CONN_BYTES: u64 = 1 << 20;
 /// Longer than a round trip between hosts.
 const WAKE_US_MAX: u64 = 2;

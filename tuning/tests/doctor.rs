@@ -1,4 +1,4 @@
-//! The checks, each on hosts where all is well and on hosts where it is not.
+//! The checks, each on hosts without and with the problem.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 #[path = "doctor/patients.rs"]
@@ -19,7 +19,7 @@ fn a_server_that_is_set_up_well_has_nothing_to_be_warned_of() {
     let report = Case::of(RIGHT, "verbs-mlx5").tried(calm(32)).report();
     let bad = |verdict| [Warn, Fail].contains(&verdict);
     let bad: Vec<_> = report.checks.iter().filter(|check| bad(check.finding.verdict)).collect();
-    // This test is a debug build, which it should say.
+    // The test is a debug build, which the report must say.
     let ids: Vec<_> = bad.iter().map(|check| check.id).collect();
     assert!(ids == ["build.release"] || ids.is_empty(), "{}", report.render(true));
     assert_eq!((report.host.as_str(), &report.cores[..]), ("node7", &[10][..]));
@@ -74,7 +74,7 @@ fn a_host_that_tells_nothing_is_unknown_and_no_failure() {
     assert_eq!(report.host, "(no name)");
 }
 
-/// Somebody may send a record that means harm: it is examined like any other.
+/// A record may be malicious; it is examined like any other.
 #[test]
 fn odd_contents_are_examined_without_harm() {
     let odd = ["", "-1", "18446744073709551615", "0-1023", "max 0", "1 0", "[always]", "a:b\\nc:d"];
@@ -580,7 +580,7 @@ fn hops_are_told_best_first() {
     assert_eq!(Case::of(LAPTOP, "latency").tried(none).verdict("probe.hops"), Unknown);
 }
 
-/// Every check that can be good was seen good, and seen otherwise, on some host.
+/// Every check that can pass was seen both passing and not passing on some host.
 #[test]
 fn no_check_always_says_the_same() {
     let mut seen: BTreeMap<&str, BTreeSet<Verdict>> = BTreeMap::new();
@@ -593,7 +593,7 @@ fn no_check_always_says_the_same() {
         seen.entry(check.id).or_default().insert(check.finding.verdict);
     }
     let constant: Vec<_> = seen.iter().filter(|(_, verdicts)| verdicts.len() < 2).collect();
-    // Those have tests of their own above: the records have nothing that changes them.
+    // These have their own tests above: no record changes them.
     let known =
         ["clock.source", "cpus.allowed", "cpus.spare", "cpus.zero", "rdma.gids", "rdma.library"];
     let ids: Vec<_> =

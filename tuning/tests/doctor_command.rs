@@ -1,4 +1,4 @@
-//! `spintune doctor` and `spintune record` as their users run them.
+//! `spintune doctor` and `spintune record`, run as a user does.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -25,7 +25,7 @@ fn host(name: &str) -> String {
     hosts.join(name).with_extension("txt").to_str().unwrap().to_owned()
 }
 
-/// Runs doctor on a record, and returns its status and what it says.
+/// Runs doctor on a record; returns its status and output.
 fn doctor(record: &str, arguments: &[&str]) -> (i32, String) {
     let root = host(record);
     let output = spintune(&[&["doctor", "--root", &root], arguments].concat());
@@ -172,7 +172,8 @@ fn help_shows_examples_verdicts_and_exit_status() {
     assert!(text(spintune(&["--help"]).stdout).contains("spintune doctor --profile latency"));
 }
 
-/// Targets of links and texts of a record that a terminal would obey, where people look at them.
+/// Link targets and texts of a record with terminal control characters, in all places where they
+/// are printed.
 #[test]
 fn nothing_of_a_record_commands_a_terminal() {
     let record = std::fs::read_to_string(host("server-2s-mlx5-right")).unwrap();

@@ -1,4 +1,4 @@
-//! Profiles through the library: what is shipped, what `include` means, what is refused and where.
+//! Profiles through the library: shipped profiles, `include`, and rejected files with locations.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -16,7 +16,7 @@ fn value(profile: &Profile, key: &str) -> (String, String) {
     (setting.value.to_string(), setting.source.to_string())
 }
 
-/// The message for a profile that must be refused, with the folder's name taken out.
+/// The message for a profile that must be rejected, without the folder's name.
 fn refusal(folder: &Folder, name: &str) -> String {
     let path = folder.path(name);
     let message = load(&path, &host()).unwrap_err().to_string();

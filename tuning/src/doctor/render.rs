@@ -1,12 +1,12 @@
-//! A report for people: a line for each check, a summary, and what to do, the worst first.
+//! Reports for people: one line for each check, a summary, and remedies, the worst first.
 
 use super::{Check, Report, Verdict};
 use crate::text::printable;
 use std::fmt::Write;
 
 impl Report {
-    /// As text; ends with a line's end. What to do is said of failures and warnings, and with
-    /// `all` of notes, too.
+    /// Renders the report as text that ends with a line feed. Failures and warnings have their
+    /// remedies; with `all`, notes have theirs, too.
     #[must_use]
     pub fn render(&self, all: bool) -> String {
         let mut text = self.head();

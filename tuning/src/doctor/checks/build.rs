@@ -1,4 +1,4 @@
-//! How the programs were built, of which this is one.
+//! Build type of the programs, taken from this one.
 
 use crate::doctor::{Finding, Patient, Verdict};
 

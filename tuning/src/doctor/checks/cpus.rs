@@ -1,4 +1,4 @@
-//! The CPUs that are polled on: whether they may be used, and who else uses them.
+//! The CPUs that are polled on: permission to use them, and competing load.
 
 use crate::doctor::patient::{agree, both, cores, cpus, minus};
 use crate::doctor::{Finding, Patient, Verdict};
@@ -29,7 +29,7 @@ pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
         .command(format!("taskset -c {wanted} COMMAND"))
 }
 
-/// `cores.max` is a wish, which a small host does not fulfil.
+/// `cores.max` is an upper limit; a small host has fewer cores.
 fn fewer_than_asked(patient: &Patient<'_>) -> Finding {
     let raw = patient.config().raw();
     let (asked, has) = (raw.cores.max, patient.config().cores());
@@ -125,7 +125,7 @@ pub(super) fn tick(patient: &Patient<'_>) -> Finding {
     }
 }
 
-/// Kernel parameters that keep poll cores, with their hardware threads, free of other work.
+/// Kernel parameters that keep poll cores and their hardware threads free of other work.
 fn advise_boot(patient: &Patient<'_>, finding: Finding) -> Finding {
     let host = &patient.facts.cpus;
     let siblings = |cpu| host.siblings.get(&cpu).cloned().unwrap_or_default();

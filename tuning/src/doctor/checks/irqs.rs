@@ -1,4 +1,4 @@
-//! Interrupts on poll cores: the classic culprit behind rare long pauses.
+//! Interrupts on poll cores: a common cause of rare long pauses.
 
 use crate::doctor::patient::{both, cores, minus};
 use crate::doctor::{Finding, Patient};
@@ -25,7 +25,7 @@ pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
     send_elsewhere(patient, finding, &hitting)
 }
 
-/// Isolated CPUs that are not polled on are no place for interrupts either.
+/// Isolated CPUs are excluded even if they are not polled on.
 fn send_elsewhere(patient: &Patient<'_>, finding: Finding, hitting: &[&Irq]) -> Finding {
     let rest = patient.rest();
     let housekeeping = minus(&rest, &patient.facts.cpus.isolated.clone().unwrap_or_default());

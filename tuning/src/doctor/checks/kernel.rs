@@ -1,4 +1,4 @@
-//! What the kernel does of its own accord on every CPU.
+//! Periodic kernel work on every CPU.
 
 use crate::doctor::{Finding, Patient, Verdict};
 
@@ -53,5 +53,5 @@ pub(super) fn timer_migration(patient: &Patient<'_>) -> Finding {
     }
 }
 
-/// What tuned's profile for low latency sets.
+/// Value set by tuned's low-latency profile.
 const CALM_S: u64 = 10;

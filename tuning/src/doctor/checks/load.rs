@@ -1,4 +1,4 @@
-//! What the host is busy with.
+//! Load of the host.
 
 use crate::doctor::patient::cores;
 use crate::doctor::{Finding, Patient, Tried, Verdict};
@@ -84,7 +84,7 @@ pub(super) fn steal(patient: &Patient<'_>) -> Finding {
         .remedy("Tails that are measured here mean nothing; ask for CPUs that are yours alone")
 }
 
-/// Of a host that was only read.
+/// For a host that is read without active tests.
 fn stolen_ever(patient: &Patient<'_>) -> Finding {
     let times = patient.cores();
     let times: Vec<&CpuTimes> =
@@ -115,8 +115,8 @@ fn busy_percent(times: &CpuTimes) -> Option<f64> {
     (times.total > 0).then(|| busy as f64 * 100.0 / times.total as f64)
 }
 
-/// More than the tick and this program's own look take.
+/// Above the load of the timer tick and of this program itself.
 const BUSY_PERCENT: f64 = 5.0;
 
-/// More than a well-meaning hypervisor takes.
+/// Above the steal time of a lightly loaded hypervisor.
 const STOLEN_PERCENT: f64 = 0.1;

@@ -1,4 +1,4 @@
-//! Memory: enough of it, lockable, in huge pages, and left alone.
+//! Memory: size, lock limits, huge pages, and page migration.
 
 use super::size;
 use crate::doctor::{Finding, Patient, Verdict};
@@ -8,8 +8,8 @@ use spinrpc::config::{Config, Driver, Want};
 use spinrpc::mem::budget::Budget;
 use std::collections::BTreeMap;
 
-/// Shared memory of connections has no name and no file system of its own: what bounds it is the
-/// memory of the host and of the control group.
+/// Connection memory has no name and no file system of its own; the memory of the host and of the
+/// control group limits it.
 pub(super) fn room(patient: &Patient<'_>) -> Finding {
     let memory = &patient.facts.memory;
     let group = &patient.facts.cgroup;
@@ -55,7 +55,7 @@ fn judge_room(config: &Config, room: u64) -> Finding {
     Finding::ok(says)
 }
 
-/// Of a connection on this side, at most.
+/// Upper bound for one connection on this side.
 fn connection_bytes(config: &Config) -> u64 {
     let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
     let messages = config.recv_budget().total() * config.recv_buffer_bytes() as u64
@@ -79,7 +79,7 @@ pub(super) fn lock(patient: &Patient<'_>) -> Finding {
     if config.driver() == Driver::Shm && config.lock() == Want::Off {
         return Finding::ok("nothing is to be locked (mem.lock)");
     }
-    // Programs that go by devices raise their limit as far as they may.
+    // Programs that use verbs raise their soft limit to the hard limit.
     let bytes = if config.driver() == Driver::Verbs { limit.hard } else { limit.soft };
     let seen = bytes.map_or_else(|| "unlimited".to_owned(), size);
     if process.may_lock_all || bytes.is_none_or(|bytes| needed <= bytes) {
@@ -141,7 +141,7 @@ fn reserve(memory: &Memory, finding: Finding, lack: (u32, u64, u64)) -> Finding 
     finding.seen(&file, seen).command(format!("echo {total} > {file}"))
 }
 
-/// Pages that arenas need, for each node that cores are on.
+/// Pages that the arenas need on each node with cores.
 fn needed_pages(patient: &Patient<'_>) -> BTreeMap<u32, u64> {
     let config = patient.config();
     let pages = (config.arena_bytes() as u64).div_ceil(HUGE_PAGE_BYTES);
@@ -201,7 +201,7 @@ pub(super) fn ksm(patient: &Patient<'_>) -> Finding {
     }
 }
 
-/// What the engine asks for.
+/// Page size that the engine requests.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const LIMITS: &str = "/proc/self/limits Max locked memory";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";

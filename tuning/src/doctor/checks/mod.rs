@@ -1,4 +1,4 @@
-//! The checks, one file for each theme, and their list.
+//! The list of checks, with one file for each topic.
 
 mod build;
 mod clock;
@@ -19,7 +19,7 @@ pub(super) use probes::GAP_NS;
 use super::{Finding, Patient};
 use spinrpc::config::IdlePolicy;
 
-/// A check before it is made.
+/// A check that has not run yet.
 pub(super) struct Spec {
     pub(super) id: &'static str,
     pub(super) group: &'static str,
@@ -46,7 +46,7 @@ const LOAD: &str = "Load";
 const PROCESS: &str = "This process";
 const PROBES: &str = "Probes";
 
-/// All checks, in the order to show them, those of a group together.
+/// All checks in display order; checks of a group are adjacent.
 pub(super) static ALL: &[Spec] = &[
     spec(CPUS, "cpus.allowed", "poll cores among the CPUs that may be used", cpus::allowed),
     spec(CPUS, "cpus.quota", "quota of CPU time", cpus::quota),
@@ -93,7 +93,7 @@ pub(super) static ALL: &[Spec] = &[
     spec(PROBES, "probe.hops", "round trips between CPUs", probes::hops),
 ];
 
-/// As `poll.mode` has it.
+/// Name of the mode in `poll.mode`.
 pub(super) const fn mode_name(mode: IdlePolicy) -> &'static str {
     match mode {
         IdlePolicy::Busy => "busy",
@@ -102,12 +102,12 @@ pub(super) const fn mode_name(mode: IdlePolicy) -> &'static str {
     }
 }
 
-/// Of what only trying tells.
+/// Finding of a check that needs active tests when none ran.
 fn not_tried() -> Finding {
     Finding::unknown("not tried")
 }
 
-/// The first few of a list, and how many more there are.
+/// The first `most` items, followed by the number of the others.
 fn some_of(items: &[String], most: usize) -> String {
     let shown = items.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
     match items.len().saturating_sub(most) {
@@ -116,7 +116,7 @@ fn some_of(items: &[String], most: usize) -> String {
     }
 }
 
-/// `64 MiB`, `64 KiB`.
+/// A size with its unit: `64 MiB`, `64 KiB`.
 fn size(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),

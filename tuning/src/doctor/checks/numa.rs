@@ -1,4 +1,4 @@
-//! Nodes: what moves between them, and what lies on the wrong one.
+//! NUMA nodes: page migration, and devices or memory on the wrong node.
 
 use crate::doctor::patient::{agree, both, cores, minus};
 use crate::doctor::{Finding, Patient, Verdict};
@@ -54,7 +54,7 @@ fn far_cores(patient: &Patient<'_>, adapter: &Adapter) -> CpuSet {
     near.map_or_else(CpuSet::default, |near| minus(&patient.cores(), near))
 }
 
-/// As many CPUs beside the device as are polled on, isolated ones where there are some.
+/// As many CPUs near the device as there are cores, isolated ones if there are any.
 fn better_cores(patient: &Patient<'_>, adapter: &Adapter) -> Option<CpuSet> {
     let cpus = &patient.facts.cpus;
     let near = both(adapter.local_cpus.as_ref()?, cpus.allowed.as_ref()?);

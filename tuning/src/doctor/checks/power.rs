@@ -77,7 +77,8 @@ pub(super) fn idle(patient: &Patient<'_>) -> Finding {
     .command(command)
 }
 
-/// With `host.cpu_dma_latency_us`, the engine keeps CPUs awake by itself, or does not start.
+/// With `host.cpu_dma_latency_us`, the engine keeps CPUs awake itself and fails to start if it
+/// cannot.
 fn held(writable: Option<bool>, limit: Duration) -> Finding {
     let limit_us = limit.as_micros();
     match writable {
@@ -98,7 +99,7 @@ fn held(writable: Option<bool>, limit: Duration) -> Finding {
     }
 }
 
-/// A core that polls does not sleep; one that parks is late by that when it is woken.
+/// A core that polls does not sleep; a parked core wakes up late by the exit latency.
 fn sleeps_deeply(patient: &Patient<'_>, polled: &CpuSet, slowest: &IdleState) -> Finding {
     let (name, exit_us) = (&slowest.name, slowest.exit_latency_us);
     match patient.mode() {
@@ -120,7 +121,7 @@ fn not_said(patient: &Patient<'_>, what: &str) -> Finding {
     }
 }
 
-/// What a wake-up by the kernel costs anyway.
+/// Comparable to the cost of a kernel wake-up.
 const FAST_EXIT_US: u64 = 10;
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
 const STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle/state*/latency";

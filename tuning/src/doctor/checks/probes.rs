@@ -1,4 +1,4 @@
-//! What was measured on the CPUs themselves.
+//! Measurements on the CPUs themselves.
 
 use super::{not_tried, some_of};
 use crate::doctor::{Finding, Hop, Jitter, Patient, Verdict};
@@ -37,8 +37,8 @@ impl Jitter {
     }
 }
 
-/// A round trip by shared memory is a tenth of a microsecond; two of these in a thousand calls make
-/// the whole tail.
+/// A round trip over shared memory takes a tenth of a microsecond; two such gaps in a thousand
+/// calls make up the whole tail.
 pub(in crate::doctor) const GAP_NS: u64 = 20_000;
 
 pub(super) fn hops(patient: &Patient<'_>) -> Finding {

@@ -1,4 +1,4 @@
-//! What this process is let do: containers and seccomp filters take away more than they say.
+//! Permissions of this process, which containers and seccomp filters can restrict silently.
 
 use crate::doctor::{Finding, Patient, Permission, Verdict};
 use crate::text::shell_word;

@@ -1,4 +1,4 @@
-//! RDMA devices: whether they can be used, and how well.
+//! RDMA devices: usability and performance.
 
 use super::{not_tried, some_of};
 use crate::doctor::{Caps, Finding, Patient, Verdict, counters_risen};
@@ -193,10 +193,10 @@ pub(super) fn caps(patient: &Patient<'_>) -> Finding {
 }
 
 impl Caps {
-    /// What the profile wants and cannot do without.
+    /// Requirements of the profile that the device does not meet.
     fn lacks(&self, config: &Config) -> Vec<String> {
         let receives = config.recv_budget().total();
-        // A memory window is bound, and taken back, by a work request each.
+        // Binding and invalidating a memory window take one work request each.
         let windows = config.verbs().registration == Registration::Window;
         let binds = if windows { config.verbs().keys * 2 } else { 0 };
         let deepest = (u64::from(config.send_queue_depth()) + binds).max(receives);
@@ -209,7 +209,7 @@ impl Caps {
         lacks
     }
 
-    /// What the profile wants, and gets less of.
+    /// Settings of the profile that the device reduces.
     fn lowers(&self, config: &Config) -> Vec<String> {
         let verbs = config.verbs();
         self.less(&[
@@ -236,5 +236,5 @@ fn not_needed(patient: &Patient<'_>) -> Finding {
 /// The default of PCI Express.
 const READ_REQUEST_BYTES: u32 = 512;
 
-/// The oldest rdma-core that the binding takes.
+/// Oldest rdma-core that the binding supports.
 const OLDEST_LIBRARY: u32 = 28;

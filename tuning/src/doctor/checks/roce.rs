@@ -1,4 +1,4 @@
-//! RoCE: identifiers and packet sizes, which come from the network interface.
+//! RoCE: GIDs and packet sizes, which depend on the network interface.
 
 use crate::doctor::{Finding, Patient, Verdict};
 use crate::host::Adapter;
@@ -52,12 +52,12 @@ pub(super) fn mtu(patient: &Patient<'_>) -> Finding {
     })
 }
 
-/// Ports of RoCE that work.
+/// Active RoCE ports.
 fn ports<'a>(patient: &Patient<'a>) -> Vec<(&'a Adapter, &'a Port)> {
     let ports = |adapter: &'a Adapter| adapter.device.ports.iter().map(move |port| (adapter, port));
     let works = |port: &Port| port.is_active() && port.transport == Transport::Roce;
     patient.adapters().into_iter().flat_map(ports).filter(|(_, port)| works(port)).collect()
 }
 
-/// 4096 bytes with the headers of Ethernet, IPv6, UDP and InfiniBand around them.
+/// 4096 bytes plus Ethernet, IPv6, UDP and InfiniBand headers.
 const FULL_PACKET_BYTES: u64 = 4200;
