@@ -31,12 +31,12 @@ enum Fabric {
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spintune init                                  to look at
+  spintune init                                  print the profile
   spintune init --output site.toml && spintune check site.toml
   spintune init --fabric verbs --output fast.toml
-  spintune init --root host.txt                  for a host that somebody recorded
+  spintune init --root host.txt                  for a recorded host
 
-Exit status: 0 written, 1 not written, 2 the command line is wrong.";
+Exit status: 0 written, 1 not written, 2 usage error.";
 
 pub(crate) fn init(arguments: &InitArguments) -> Outcome {
     let tree = match Tree::open(&arguments.root) {
@@ -67,7 +67,7 @@ fn failed(path: &Path, error: &io::Error) -> Outcome {
     let path = path.display();
     let problem = match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            format!("{path}: is there already, and is left as it is; name another file")
+            format!("{path} already exists and is not overwritten; name another file")
         }
         _ => format!("{path}: {error}"),
     };

@@ -22,9 +22,9 @@ pub(crate) struct DiffArguments {
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   spintune diff latency throughput
-  spintune diff base site.toml --json            what a site sets beside the defaults
+  spintune diff base site.toml --json            how a site differs from the defaults
 
-Exit status: 0 they are the same, 1 they differ or one is invalid, 2 the command line is wrong.";
+Exit status: 0 the profiles are equal, 1 they differ or one is invalid, 2 usage error.";
 
 /// A key that two profiles set to different values.
 type Pair<'a> = (Setting<'a>, Setting<'a>);

@@ -35,7 +35,8 @@ fn head() -> Map<String, Json> {
         "include": {
             "type": "array",
             "items": { "type": "string" },
-            "description": "Profiles taken first: beside this file, else shipped ones.",
+            "description": "Profiles to include first: files in the same folder, or else shipped \
+                            ones.",
         },
         "description": { "type": "string", "description": "Shown in listings." },
     });

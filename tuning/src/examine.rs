@@ -38,17 +38,18 @@ pub(crate) struct DoctorArguments {
 
 const DOCTOR_HELP: &str = "\
 Examples:
-  spintune doctor                              is this host fit for the defaults?
-  spintune doctor --profile latency --strict   and for cores that poll without end?
+  spintune doctor                              check this host for the defaults
+  spintune doctor --profile latency --strict   and for cores that poll without pause
   spintune doctor --profile ./site.toml --set cores.list=2-3 --json
-  spintune doctor --root host.txt              what spintune record wrote on another host
+  spintune doctor --root host.txt              check another host from its record
 
-Verdicts: ok; info, worth knowing; warn, slower or less even than it could be; fail, does not work as
-the profile says; unknown, the host does not tell or it was not tried. What gets in the way of polling
-is a warning with poll.mode=busy, and a note otherwise. Nothing is changed; the remedies are for you.
+Verdicts: ok; info, informational; warn, slower or less even than possible; fail, does not work as
+the profile specifies; unknown, not reported by the host or not tested. Work that competes with
+polling is a warning with poll.mode=busy, and a note otherwise. Doctor changes nothing: apply the
+remedies yourself.
 
-Exit status: 0 nothing fails (with --strict: nor is warned of), 1 something does or the profile is
-invalid, 2 the command line is wrong.";
+Exit status: 0 no failures (with --strict: nor warnings), 1 failures or an invalid profile, 2 usage
+error.";
 
 /// Arguments of `spintune record`.
 #[derive(clap::Args)]
@@ -60,10 +61,10 @@ pub(crate) struct RecordArguments {
 pub(crate) const RECORD_EXAMPLES: &str = "\
 Examples:
   spintune record host.txt
-  spintune record - | less                       to look through it first
-  spintune doctor --root host.txt                what others then see
+  spintune record - | less                       review it first
+  spintune doctor --root host.txt                analyse it elsewhere
 
-Exit status: 0 written, 1 not written, 2 the command line is wrong.";
+Exit status: 0 written, 1 not written, 2 usage error.";
 
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
     match report(arguments) {

@@ -19,11 +19,11 @@
 //! A profile:
 //! ```toml
 //! schema = 1                    # the format; always 1
-//! include = ["latency"]         # taken first: beside this file, else a shipped profile
+//! include = ["latency"]         # read first: a file in the same folder, or else a shipped profile
 //! description = "my server"     # shown in listings
 //!
 //! [rpc]
-//! credits = 128                 # the rest stays as included, else as in the defaults
+//! credits = 128                 # other keys stay as included, or else at their defaults
 //! ```
 
 mod background;

@@ -161,7 +161,7 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        let message = format!("longer than {FILE_BYTES_MAX} bytes, so not a profile");
+        let message = format!("not a profile: longer than {FILE_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(text)
@@ -172,7 +172,7 @@ const INCLUDE_DEPTH_MAX: usize = 16;
 
 fn no_such_profile(name: &str) -> String {
     let names: Vec<_> = shipped().iter().map(|profile| profile.name).collect();
-    let otherwise = format!("shipped are {}; a file is named by its path", names.join(", "));
+    let otherwise = format!("shipped profiles are {}; use a path for a file", names.join(", "));
     format!("no profile {name:?}{}", did_you_mean(name, names.iter().copied(), &otherwise))
 }
 
@@ -220,10 +220,10 @@ impl Layers {
         }
         if let Some(start) = self.open.iter().position(|open| open.is(included)) {
             let cycle = self.open[start..].iter().chain([included]).map(Origin::shown);
-            return Err(format!("a cycle: {}", cycle.collect::<Vec<_>>().join(" -> ")));
+            return Err(format!("cycle: {}", cycle.collect::<Vec<_>>().join(" -> ")));
         }
         if self.open.len() >= INCLUDE_DEPTH_MAX {
-            return Err(format!("more than {INCLUDE_DEPTH_MAX} files deep"));
+            return Err(format!("nested deeper than {INCLUDE_DEPTH_MAX} files"));
         }
         self.add(included).map(drop)
     }

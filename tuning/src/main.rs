@@ -30,19 +30,19 @@ struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   spintune list                                  the shipped profiles
-  spintune show latency                          every value and where it comes from
+  spintune show latency                          every value and its origin
   spintune show ./site.toml --set rpc.credits=128 --json
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
-  spintune diff latency site.toml                keys that differ, and who set them
-  spintune explain rpc.credits                   what one key does and takes
+  spintune diff latency site.toml                keys that differ, and their origins
+  spintune explain rpc.credits                   effect and allowed values of one key
   spintune explain > site.toml                   all keys, as a profile to edit
-  spintune doctor --profile latency              is this host fit for it, and if not, why
+  spintune doctor --profile latency              problems of this host for it, with remedies
   spintune init --output site.toml               a profile for this host, with reasons
-  spintune plan --profile latency                what would have this host fit it, as a script
-  spintune record host.txt                       what this host says of itself, for a bug report
+  spintune plan --profile latency                a script that applies it to this host
+  spintune record host.txt                       the facts of this host, for a bug report
 
-Exit status: 0 all is well, 1 a profile is invalid or a host not fit for it, 2 the command line is
-wrong: also a profile or a root that is not there, and a value of --set that no key takes.";
+Exit status: 0 success, 1 a profile is invalid or the host does not fit it, 2 usage error. A profile
+or root that does not exist, and an invalid value for --set, are usage errors.";
 
 #[derive(Subcommand)]
 enum Command {

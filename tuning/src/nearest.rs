@@ -5,7 +5,7 @@ use spinrpc::config::KEYS;
 /// Message for an unknown key, with the closest known one.
 pub fn unknown_key(name: &str) -> String {
     let known = KEYS.iter().map(|key| key.name);
-    format!("unknown key {name:?}{}", did_you_mean(name, known, "no key is like it"))
+    format!("unknown key {name:?}{}", did_you_mean(name, known, "no key has a similar name"))
 }
 
 /// `; did you mean "rpc.credits"?`, or `; ` and `otherwise` if no known name is close.
@@ -90,7 +90,10 @@ mod tests {
     #[test]
     fn far_names_get_no_proposal() {
         for typed in ["colour", "tcp.nodelay", "", "zzzzzzzzzzzzzzzzzzzz"] {
-            assert_eq!(unknown_key(typed), format!("unknown key {typed:?}; no key is like it"));
+            assert_eq!(
+                unknown_key(typed),
+                format!("unknown key {typed:?}; no key has a similar name")
+            );
         }
     }
 

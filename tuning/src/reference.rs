@@ -85,17 +85,17 @@ pub(crate) fn comment(words: &str) -> String {
 const TITLE: &str = "\
 # Keys of a profile
 
-Every key with what it does, what it takes, its default and why that is the default. This file is
-what `spintune explain --markdown` prints, and a test keeps it so; `spintune explain KEY` tells the
-same of one key, and `spintune explain` all of them as a profile to edit.
+Every key with its effect, its allowed values, its default and the reason for the default. This file
+is the output of `spintune explain --markdown`, which a test verifies. `spintune explain KEY` explains
+one key, and `spintune explain` prints all keys as a profile to edit.
 
-A profile is TOML: `schema = 1`, then `include = [\"NAME\"]` for the profiles it builds upon, a
-`description`, and keys by group. Whatever is not set stays as included, else as the default.
+A profile is TOML: `schema = 1`, then `include = [\"NAME\"]` for the profiles it builds on, a
+`description`, and keys by group. A key that is not set has the included value, or else the default.
 ";
 const WIDTH: usize = 100;
 const HEAD: &str = "\
-# Every key with its default: what it does, what it takes, and why the default is what it is.
-# To make a profile, include this one and set what differs.
+# Every key with its effect, its allowed values, its default and the reason for the default.
+# To make a profile, include this one and set the keys that differ.
 schema = 1
 description = \"the defaults of every key\"
 ";

@@ -95,7 +95,7 @@ pub(crate) fn text(profile: &Profile) -> String {
     let derived = derived(profile);
     let facts = derived.iter().map(|fact| format!("{:<32}{:>9}\n", fact.label, fact.value));
     format!(
-        "profile {}, hash {:016x}\n\n{}\nWhat follows from it\n{}",
+        "profile {}, hash {:016x}\n\n{}\nDerived values\n{}",
         printable(profile.name()),
         profile.hash(),
         table(&rows),
@@ -150,10 +150,10 @@ fn derived(profile: &Profile) -> Vec<Derived> {
     [
         ("cores", "cores", config.cores()),
         ("recv_buffers_per_conn", "receive buffers per connection", recv),
-        ("recv_buffer_bytes", "bytes of a receive buffer", config.recv_buffer_bytes()),
+        ("recv_buffer_bytes", "bytes per receive buffer", config.recv_buffer_bytes()),
         ("send_buffers_per_conn", "send buffers per connection", send),
-        ("send_buffer_bytes", "bytes of a send buffer", config.send_buffer_bytes()),
-        ("headroom_bytes", "bytes of it for the header", config.headroom_bytes()),
+        ("send_buffer_bytes", "bytes per send buffer", config.send_buffer_bytes()),
+        ("headroom_bytes", "bytes of these for the header", config.headroom_bytes()),
         ("buffers_per_conn_bytes", "buffer bytes per connection", buffers_bytes),
     ]
     .map(|(name, label, value)| Derived { name, label, value })

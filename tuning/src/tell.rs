@@ -63,31 +63,31 @@ Examples:
   spintune show ./site.toml --set rpc.credits=128 --json
   spintune show verbs-mlx5 --cpus 0-63           as if on a host with 64 CPUs
 
-Exit status: 0 shown, 1 the profile is invalid, 2 the command line is wrong.";
+Exit status: 0 success, 1 the profile is invalid, 2 usage error.";
 
 pub(crate) const LIST_EXAMPLES: &str = "\
 Examples:
   spintune list
   spintune list --json
 
-Exit status: 0 listed, 2 the command line is wrong.";
+Exit status: 0 success, 2 usage error.";
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
   spintune check site.toml
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
-  spintune check site.toml --json                with places, for editors and CI
+  spintune check site.toml --json                with locations, for editors and CI
 
-Exit status: 0 all are valid, 1 one is not, 2 the command line is wrong.";
+Exit status: 0 all are valid, 1 one is not, 2 usage error.";
 
 pub(crate) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
-  spintune explain rpc.credits                   what one key does and takes
+  spintune explain rpc.credits                   effect and allowed values of one key
   spintune explain > site.toml                   all keys, as a profile to edit
   spintune explain rpc.credits --json
-  spintune explain --json-schema > profile.json  has editors complete and check profiles
+  spintune explain --json-schema > profile.json  completion and checks in editors
 
-Exit status: 0 explained, 2 the command line is wrong or there is no such key.";
+Exit status: 0 success, 2 usage error or unknown key.";
 
 pub(crate) fn show(arguments: &ShowArguments) -> Outcome {
     match arguments.target.load(&arguments.profile) {

@@ -192,7 +192,7 @@ fn apply_has_the_host_fit_and_a_second_one_changes_nothing() {
     assert_eq!(copy.read(GOVERNOR), "performance\n");
     assert_eq!(copy.plan(&[]).0, 0, "{}", copy.plan(&[]).1);
     let once = copy.files();
-    assert_eq!(copy.apply(&[]), (0, "nothing to do\n".to_owned(), String::new()));
+    assert_eq!(copy.apply(&[]), (0, "nothing to change\n".to_owned(), String::new()));
     assert_eq!(copy.files(), once);
 }
 
@@ -237,7 +237,7 @@ fn revert_restores_every_byte_and_leaves_no_journal() {
         "{said}"
     );
     assert_eq!(copy.files(), before);
-    assert_eq!(copy.run(&["revert"]), (0, "nothing to do\n".to_owned(), String::new()));
+    assert_eq!(copy.run(&["revert"]), (0, "nothing to change\n".to_owned(), String::new()));
 }
 
 /// The kernel shows 0 in nmi_watchdog, whatever is written to it, while watchdog is 0.
@@ -273,9 +273,12 @@ fn what_somebody_changed_after_apply_is_left_alone_by_revert() {
     copy.write(GOVERNOR, "schedutil\n");
     let (status, _, problems) = copy.run(&["revert"]);
     assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
-    assert!(problems.contains("somebody else has set it to schedutil; left so"), "{problems}");
+    assert!(
+        problems.contains("another program has set it to schedutil; not changed"),
+        "{problems}"
+    );
     assert_eq!(copy.read(GOVERNOR), "schedutil\n");
-    assert_eq!(copy.run(&["revert"]).0, 0, "it is nobody's business any more");
+    assert_eq!(copy.run(&["revert"]).0, 0, "spintune no longer tracks it");
 }
 
 /// The folder of its journal belongs to another host.
@@ -351,7 +354,7 @@ fn pages_are_reserved_for_a_profile_once_and_anew_for_another() {
     assert_eq!(copy.apply(&[]).0, 0);
     assert_eq!(pool(&copy), 10 + 64 - 4);
     copy.write(&format!("{path}/free_hugepages"), "0\n");
-    assert_eq!(copy.apply(&[]).1, "nothing to do\n", "an engine uses them");
+    assert_eq!(copy.apply(&[]).1, "nothing to change\n", "an engine uses them");
     copy.write(&format!("{path}/free_hugepages"), "64\n");
     assert_eq!(copy.apply(&["--set", "mem.arena_mib=128"]).0, 0);
     assert_eq!(pool(&copy), 10 + 128 - 4);
@@ -373,8 +376,8 @@ fn what_an_apply_that_was_killed_left_behind_is_taken_back() {
     let journal = copy.read(JOURNAL);
     let settled = format!("\"to\": \"{reserved}\"");
     assert!(journal.contains(&settled), "{journal}");
-    let anew = format!("\"to\": \"{}\", \"was\": \"{reserved}\"", reserved + 64);
-    copy.write(JOURNAL, &journal.replacen(&settled, &anew, 1));
+    let unsettled = format!("\"to\": \"{}\", \"was\": \"{reserved}\"", reserved + 64);
+    copy.write(JOURNAL, &journal.replacen(&settled, &unsettled, 1));
     let (status, _, problems) = copy.run(&["revert"]);
     assert_eq!((status, problems.as_str(), pool(&copy)), (0, "", 10));
 }
@@ -389,7 +392,7 @@ fn a_journal_or_a_folder_of_others_is_refused_and_nothing_is_changed() {
             fs::set_permissions(path, fs::Permissions::from_mode(mode | more)).unwrap();
             let (status, answer, problems) = copy.run(&["revert"]);
             assert_eq!((status, answer.as_str(), problems.lines().count()), (1, "", 1));
-            assert!(problems.contains("others may write to it"), "{problems}");
+            assert!(problems.contains("is writable by others"), "{problems}");
         }
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         // Only root can change the owner of a file.

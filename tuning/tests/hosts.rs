@@ -158,7 +158,7 @@ fn interrupts_of_an_older_kernel_are_named_by_directories() {
          proc/irq/14/smp_affinity_list = all\nproc/irq/14/ata\n",
     );
     let irqs = Irq::read_all(&tree);
-    assert_eq!(irqs.len(), 2, "nobody handles 13: {irqs:?}");
+    assert_eq!(irqs.len(), 2, "13 has no handler: {irqs:?}");
     assert_eq!((irqs[0].name.as_str(), irqs[0].cpus()), ("i8042", cpus("0-3").as_ref()));
     assert_eq!(irqs[1].cpus(), None);
 }

@@ -129,7 +129,7 @@ fn what_is_written_for_this_host_passes_check_here_and_is_not_overwritten() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert_eq!(written, answer(&["init"]));
     let message = problems(&["init", "--fabric", "verbs", "--output", &path], 1);
-    assert!(message.contains("is there already"), "{message}");
+    assert!(message.contains("already exists"), "{message}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), written);
 }
 

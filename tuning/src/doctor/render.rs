@@ -19,9 +19,9 @@ impl Report {
 
     fn head(&self) -> String {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
-        let tried = if self.tried { "" } else { ", only read, nothing tried" };
+        let tried = if self.tried { "" } else { ", read only, without tests" };
         format!(
-            "host {}{tried}\nprofile {} ({}): polls on {} ({}), goes by {}\n",
+            "host {}{tried}\nprofile {} ({}): polls on {} ({}), uses {}\n",
             printable(&self.host),
             printable(&self.profile),
             self.profile_hash,
@@ -62,7 +62,7 @@ impl Report {
             counted(counts.unknown, "unknown", "unknown"),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
-        let counts = if parts.is_empty() { "all is well".to_owned() } else { parts.join(", ") };
+        let counts = if parts.is_empty() { "no problems".to_owned() } else { parts.join(", ") };
         let (host, profile) = (printable(&self.host), printable(&self.profile));
         format!("doctor: {counts} on {host} for profile {profile}")
     }
@@ -73,7 +73,7 @@ impl Report {
         let mut checks: Vec<&Check> = self.checks.iter().filter(counts).collect();
         checks.sort_by_key(|check| std::cmp::Reverse(check.finding.verdict));
         let advice: String = checks.into_iter().map(advice).collect();
-        if advice.is_empty() { advice } else { format!("\nWhat to do\n{advice}") }
+        if advice.is_empty() { advice } else { format!("\nRemedies\n{advice}") }
     }
 }
 

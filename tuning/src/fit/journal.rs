@@ -65,10 +65,12 @@ impl Journal {
         };
         let journal: Self = serde_json::from_str(&text).map_err(|e| refused(e.to_string()))?;
         if journal.schema != SCHEMA {
-            return Err(refused(format!("schema {}, where {SCHEMA} is known", journal.schema)));
+            return Err(refused(format!("schema {}, expected {SCHEMA}", journal.schema)));
         }
         match journal.changes.iter().find(|entry| !entry.is_ours()) {
-            Some(entry) => Err(refused(format!("{:?} is nothing that spintune sets", entry.path))),
+            Some(entry) => {
+                Err(refused(format!("{:?} is not a file that spintune sets", entry.path)))
+            }
             None => Ok(journal),
         }
     }
@@ -183,7 +185,7 @@ fn refuse_of_others(metadata: &Metadata) -> io::Result<()> {
     let owners = [0, rustix::process::geteuid().as_raw()];
     let is_safe = owners.contains(&metadata.uid()) && metadata.mode() & OTHERS_WRITE == 0;
     is_safe.then_some(()).ok_or_else(|| {
-        let reason = "belongs to another user, or others may write to it";
+        let reason = "belongs to another user, or is writable by others";
         io::Error::new(io::ErrorKind::PermissionDenied, reason)
     })
 }
@@ -193,7 +195,7 @@ fn read(path: &Path) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a plain file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
     }
     refuse_of_others(&file.metadata()?)?;
     let mut text = String::new();
@@ -234,7 +236,7 @@ mod tests {
         journal.settle(&path, "200");
         assert!(journal.changes[0].wrote("200") && !journal.changes[0].wrote("70"));
         journal.add(&change("33", "200"));
-        assert_eq!(journal.changes[0].from, "33", "somebody else's");
+        assert_eq!(journal.changes[0].from, "33", "the other program's value");
         journal.settle(&path, "33");
         assert_eq!(journal.changes, []);
     }

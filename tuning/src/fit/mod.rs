@@ -30,7 +30,7 @@ pub enum FitError {
     Busy(String),
     /// The journal has contents that spintune does not write. Undo the changes by hand, then remove
     /// the file.
-    #[error("{file}: {reason}; nothing was changed: undo by hand what it names, then remove it")]
+    #[error("{file}: {reason}; nothing was changed: undo its changes by hand, then remove it")]
     Journal {
         /// Path of the journal.
         file: String,

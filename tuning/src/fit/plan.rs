@@ -116,7 +116,7 @@ impl<'a> Needs<'a> {
             item: Item::Governor,
             path: format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"),
             to: "performance".to_owned(),
-            reason: format!("CPU {cpu} polls, and shall not change its frequency over it."),
+            reason: format!("CPU {cpu} polls, and must keep its frequency."),
         })
     }
 
@@ -128,11 +128,12 @@ impl<'a> Needs<'a> {
         };
         let memory = &self.facts.memory;
         if memory.thp.as_deref() == Some("always") {
-            let why = "Whoever asks for transparent huge pages gets them, and nobody else waits.";
+            let why = "Only programs that request transparent huge pages get them; others do not \
+                       stall for them.";
             wish(Item::TransparentHugePages, THP_ENABLED, "madvise", why);
         }
         if memory.thp_defrag.as_deref() == Some("always") {
-            let why = "A page fault shall not wait for memory to be compacted.";
+            let why = "A page fault must not wait for memory compaction.";
             wish(Item::TransparentHugePages, THP_DEFRAG, "madvise", why);
         }
         if memory.ksm == Some(true) {
@@ -140,8 +141,8 @@ impl<'a> Needs<'a> {
             wish(Item::Ksm, "sys/kernel/mm/ksm/run", "0", why);
         }
         if memory.numa_balancing == Some(true) {
-            let why =
-                "Pages are unmapped to see who uses them: page faults in the middle of calls.";
+            let why = "Pages are unmapped to find out which node uses them, which causes page faults \
+                 during calls.";
             wish(Item::NumaBalancing, "proc/sys/kernel/numa_balancing", "0", why);
         }
         wishes
@@ -166,8 +167,8 @@ impl<'a> Needs<'a> {
             let to = self.pages_in_all(&path, needed, pool.total, pool.free)?;
             let where_ = pool.node.map_or(String::new(), |node| format!(" of node {node}"));
             let reason = format!(
-                "Cores{where_} want {needed} pages of 2 MiB for their arenas ({cores} of {pages} \
-                 pages), beside what others use."
+                "The arenas of the cores{where_} need {needed} pages of 2 MiB ({cores} of {pages} \
+                 pages), besides those already in use."
             );
             Some(Wish { item: Item::HugePages, path, to: to.to_string(), reason })
         });
@@ -221,7 +222,7 @@ impl<'a> Needs<'a> {
         let is_worth_it =
             polls && !rest.is_empty() && cores.iter().any(|cpu| !isolated.contains(cpu));
         is_worth_it.then(|| Advice {
-            reason: format!("The kernel may run anything beside the cores on CPUs {cores}."),
+            reason: format!("The kernel may run any task on CPUs {cores}, where the cores poll."),
             what: format!(
                 "kernel command line, at the next boot: isolcpus=managed_irq,domain,{cores} \
                  nohz_full={cores} rcu_nocbs={cores} irqaffinity={rest}"
@@ -232,7 +233,7 @@ impl<'a> Needs<'a> {
     fn irqbalance(&self) -> Option<Advice> {
         let polls = self.profile.config().idle_policy() != IdlePolicy::Sleep;
         (self.facts.tasks.has_irqbalance && polls).then(|| Advice {
-            reason: "irqbalance runs, and moves interrupts back to the cores.".to_owned(),
+            reason: "irqbalance is running, and moves interrupts back to the cores.".to_owned(),
             what: format!(
                 "/etc/default/irqbalance or /etc/sysconfig/irqbalance: IRQBALANCE_BANNED_CPULIST={}",
                 self.cores
@@ -249,7 +250,7 @@ impl<'a> Needs<'a> {
             config.driver() == Driver::Verbs || config.lock() == spinrpc::config::Want::Require;
         (locks && limit < needed).then(|| Advice {
             reason: format!(
-                "Arenas of {} MiB are to be locked, and this user may lock {}.",
+                "Arenas of {} MiB must be locked, and this user may lock {} MiB.",
                 needed >> 20,
                 limit >> 20
             ),
@@ -265,19 +266,19 @@ fn quiet() -> impl Iterator<Item = Wish> {
     let wishes = [
         // Set first, and so restored last: while watchdog is 0, the kernel does not accept 1 here.
         (Item::Watchdog, "nmi_watchdog", "0", "It interrupts even CPUs that take no interrupts."),
-        (Item::Watchdog, "watchdog", "0", "It looks at every CPU once in some seconds."),
+        (Item::Watchdog, "watchdog", "0", "It checks every CPU every few seconds."),
         (
             Item::TimerMigration,
             "timer_migration",
             "0",
-            "Timers of idle CPUs shall not come to busy ones.",
+            "Timers of idle CPUs must not migrate to busy ones.",
         ),
     ];
     let stat = Wish {
         item: Item::StatInterval,
         path: "proc/sys/vm/stat_interval".to_owned(),
         to: "10".to_owned(),
-        reason: "Each CPU updates its statistics once in so many seconds.".to_owned(),
+        reason: "Each CPU updates its statistics at this interval, in seconds.".to_owned(),
     };
     let kernel = wishes.map(|(item, file, to, reason)| Wish {
         item,

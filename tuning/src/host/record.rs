@@ -128,7 +128,7 @@ impl fmt::Display for Record {
 
 /// A file that is not a record of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a record of a host, which begins with \"{HEADER}\" and has 16 MiB at most")]
+#[error("not a record of a host: a record begins with \"{HEADER}\" and has at most 16 MiB")]
 pub struct NotARecord;
 
 const HEADER: &str = "# spintune record 1";

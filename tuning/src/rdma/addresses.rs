@@ -39,7 +39,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         match parse(&buffer[..bytes], &mut found) {
             More::Comes => {}
             More::Done => break,
-            More::Failed => return Err(io::Error::other("the kernel's answer makes no sense")),
+            More::Failed => return Err(io::Error::other("the kernel's answer is malformed")),
         }
     }
     // Fails only if the interface has just been removed.

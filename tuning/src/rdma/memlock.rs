@@ -69,10 +69,10 @@ impl Memlock {
     }
 
     /// Remedy for a limit that is too low.
-    pub const REMEDY: &str = "raise it with \"ulimit -l unlimited\" in the shell, a line \
-        \"USER - memlock unlimited\" in /etc/security/limits.conf, LimitMEMLOCK=infinity in a \
-        systemd unit, or \"docker run --ulimit memlock=-1\"; or shrink mem.arena_mib and \
-        verbs.arena_mib";
+    pub const REMEDY: &str = "raise it with \"ulimit -l unlimited\" in the shell, a line \"USER - \
+                              memlock unlimited\" in /etc/security/limits.conf, \
+                              LimitMEMLOCK=infinity in a systemd unit, or \"docker run --ulimit \
+                              memlock=-1\"; or reduce mem.arena_mib and verbs.arena_mib";
 }
 
 /// Tests bit CAP_IPC_LOCK of the effective set in the initial user namespace; in another namespace

@@ -25,7 +25,7 @@ pub(super) fn watch(cores: &CpuSet, duration: Duration) -> Vec<Result<Jitter, St
     thread::scope(|scope| {
         let threads: Vec<_> =
             cores.iter().map(|cpu| scope.spawn(move || watch_one(cpu, clock, duration))).collect();
-        let gone = |_| Err("a thread of the probe came to an end early".to_owned());
+        let gone = |_| Err("a probe thread exited early".to_owned());
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(gone)).collect()
     })
 }

@@ -91,7 +91,7 @@ impl Tried {
         let cores: CpuSet = config.cpus().iter().copied().collect();
         let (times_before, counters_before) =
             (CpuTimes::read_all(&tree), adapters::counters(&tree));
-        progress("watching what else the host does");
+        progress("watching other work on the host");
         thread::sleep(patience.interval);
         let (times_after, counters_after) = (CpuTimes::read_all(&tree), adapters::counters(&tree));
         progress(&format!("watching the clock on CPUs {cores}"));

@@ -80,7 +80,7 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
         _ => None,
     };
     let fd = control.drain().find_map(rights);
-    fd.ok_or_else(|| io::Error::other("the descriptor did not come through"))
+    fd.ok_or_else(|| io::Error::other("the descriptor did not arrive"))
 }
 
 #[cfg(test)]

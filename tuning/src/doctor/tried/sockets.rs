@@ -72,7 +72,7 @@ mod tests {
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
         assert!(sockets_in(std::env::temp_dir()).contains(&path));
-        assert!(!refuses(&path), "somebody is there, though of another kind");
+        assert!(!refuses(&path), "a listener of another type");
         drop(listener);
         // A socket of another type would report the wrong type instead of a refused connection;
         // ours are SEQPACKET.
